@@ -24,7 +24,7 @@ from integration.served import PROFILE, spec, user
 
 ATTACKERS = 48
 FRAMES_EACH = 200
-"""An attacker comes anew after so many at the latest."""
+"""Maximum frames after which an attacker connects anew."""
 
 
 class Thrown(msgspec.Struct):

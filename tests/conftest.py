@@ -15,7 +15,7 @@ settings.register_profile("any machine", deadline=None, suppress_health_check=[H
 settings.load_profile("any machine")
 
 AFTER_ALL_OTHERS = -1_000
-"""So late multiprocessing has deleted its own folders."""
+"""Priority of an exit handler that runs after multiprocessing has deleted its own folders."""
 ROOT_CHARS_MAX = 16
 """Sockets lie deep below the temporary folder, and the system takes paths of 107 bytes."""
 

@@ -4,8 +4,8 @@ The daemon runs in this process, in a folder of its own, and its attackers in an
 what Python's collector finds here, and how much memory is used, is the daemon's. What its loop spends on one frame is
 told in steps: reading and saying what it is, each stretch of a handler between two waits, what the scheduler decides,
 and handing answers to the kernel. Processor time counts, with the collector's; wall time, told beside it, is also that
-of whoever else had the core. What the machine adds to it, a virtual one above all, is seen on as many harmless steps:
-after each of the daemon's own there is an addition and a write to somebody who reads, timed by the same clock.
+of other processes on the core. What the machine adds to it, a virtual one above all, is seen on as many harmless steps:
+after each of the daemon's own there is an addition and a write to a reader, timed by the same clock.
 """
 
 import argparse
@@ -57,7 +57,7 @@ OVER = "the fuzzing is over"
 
 
 class Collections(msgspec.Struct):
-    """What Python's collector did."""
+    """Collections of Python's garbage collector."""
 
     count: int = 0
     found: int = 0
@@ -205,7 +205,7 @@ class Clock:
         return lambda *words: self._drive(work(*words), what)
 
     def _handling(self, work: Callable[..., None], what: str) -> Callable[..., None]:
-        """What the handler does at once is part of the reading; the stretches of a coroutine are timed."""
+        """Time the handler: its first stretch is part of the reading, those of a coroutine are timed apart."""
 
         def run(link: Link, id: int | None, method: Any) -> None:
             handler = link.handler
@@ -267,7 +267,7 @@ class Undying(Served):
     def stop(self, *words: Any, **named: Any) -> None:
         if words == (OVER,):
             super().stop(*words, **named)
-        elif words[0] in (signal.SIGINT.name, signal.SIGTERM.name):  # whoever started this has had enough
+        elif words[0] in (signal.SIGINT.name, signal.SIGTERM.name):  # the user has had enough
             os._exit(130)
 
 
@@ -286,7 +286,7 @@ class Faults(logging.Handler):
 
 
 class Told(msgspec.Struct):
-    """What came of it."""
+    """Figures of the run."""
 
     frames: int
     crashes: list[str]

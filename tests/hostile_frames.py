@@ -75,7 +75,7 @@ def requests(bodies: list[bytes]) -> list[tuple[str, dict[str, Any]]]:
 
 
 def bombs() -> list[bytes]:
-    """What decoders are afraid of."""
+    """Values that are hard on decoders."""
     shapes = {str(name): [1] * 99 for name in range(999)}
     info = b"\x94\x00\x01\xa4info"
     return [

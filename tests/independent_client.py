@@ -30,7 +30,7 @@ class Refused(Exception):
 
 
 class Connection:
-    """Frames and messages; requests of the other end are kept until somebody looks at them."""
+    """Frames and messages; requests of the other end are kept until they are read."""
 
     def __init__(self, path: str) -> None:
         self._socket = socket.socket(socket.AF_UNIX)

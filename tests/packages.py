@@ -1,4 +1,4 @@
-"""A package of somebody else, as an installer leaves it: a module, and metadata with its entry points."""
+"""A package of another author, as an installer leaves it: a module, and metadata with its entry points."""
 
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What became of a process, asked so that it may vanish while it is looked at."""
+"""State of a process, which may vanish while it is looked at."""
 
 import threading
 import time

@@ -130,7 +130,7 @@ def _inner(kind: types.Type) -> Iterable[types.Type]:
 
 
 def _meanings(kind: type[Struct]) -> dict[str, str]:
-    """What stands below a field in the source."""
+    """The docstring below a field in the source."""
     (described,) = ast.parse(inspect.getsource(kind)).body
     assert isinstance(described, ast.ClassDef)
     body = described.body

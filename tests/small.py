@@ -31,7 +31,7 @@ def timed(candidate: bytes) -> list[float]:
 
 
 def rounds(live: Search, count: int, size: int = 4) -> list[Measured]:
-    """What a search selects, measured by `timed`."""
+    """Selections of a search, measured by `timed`."""
     history: list[Measured] = []
     for _ in range(count):
         measured = [(candidate, timed(candidate)) for candidate in live.select(size)]

@@ -1,4 +1,4 @@
-"""A terminal of 24 lines and 80 characters, and somebody who types into the shell in it."""
+"""A terminal of 24 lines and 80 characters, and a user who types into the shell in it."""
 
 import os
 import re
@@ -20,7 +20,7 @@ def _heed_interrupts() -> None:
 
 
 class Terminal:
-    """What runs in it is a shell, sooner or later, with our prompt."""
+    """A shell runs in it, sooner or later, with our prompt."""
 
     def __init__(self, command: str, *words: str, folder: Path, **environment: str) -> None:
         there = {**os.environ, "TERM": "xterm", "PS1": PROMPT, **environment}
@@ -66,7 +66,7 @@ class Terminal:
         return self.prompt()
 
     def prompt(self, within_s: float = DEADLINE_S) -> str:
-        """What is shown until the prompt is back."""
+        """The text that is shown until the prompt is back."""
         self._shell.expect_exact(PROMPT, timeout=within_s)
         return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]|\r", "", self._shell.before)
 
@@ -82,7 +82,7 @@ class Terminal:
 
 
 def bash(folder: Path, **environment: str) -> Terminal:
-    """A shell that knows the `autosched` under test, and nobody's settings."""
+    """A shell that knows the `autosched` under test, and no user's settings."""
     terminal = Terminal("bash", "--norc", "--noprofile", "--noediting", "-i", folder=folder, **environment)
     terminal.prompt()
     terminal.type(f'autosched() {{ {shlex.quote(sys.executable)} -m autosched "$@"; }}')

@@ -1,4 +1,4 @@
-"""What must be true after a run, whatever went wrong in it. Each rule reads the evidence and yields what breaks it."""
+"""Rules that hold after a run, whatever went wrong in it. Each rule reads the evidence and yields what breaks it."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -131,7 +131,7 @@ RULES: tuple[Rule, ...] = (submits, cancels, ends, completions, repetitions, ove
 
 
 def violations(evidence: Evidence) -> list[str]:
-    """What is wrong; empty, as it should be, when nothing is."""
+    """Violations of all rules; empty, as it should be, when there are none."""
     return [f"{rule.__name__}: {found}" for rule in RULES for found in rule(evidence)]
 
 

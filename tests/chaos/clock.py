@@ -12,7 +12,7 @@ SOURCE = Path(__file__).with_name("clock.c")
 
 
 class WallClock:
-    """Of those programs that are started with `environment`, and of what they start."""
+    """The clock of programs that are started with `environment`, and of those that they start."""
 
     def __init__(self, folder: Path) -> None:
         """Wants a C compiler. Raises RuntimeError where there is none."""
@@ -27,5 +27,5 @@ class WallClock:
         self.environment: Mapping[str, str] = {"LD_PRELOAD": str(library), "CHAOS_CLOCK": str(file)}
 
     def set_ahead(self, seconds: int) -> None:
-        """Of the true one, from this moment on."""
+        """Shift from the true clock, from this moment on, in seconds."""
         self._seconds[:] = struct.pack("=q", seconds)

@@ -1,4 +1,4 @@
-"""What is known after a run: the clients' own logs, what their user was told, and the database. Nothing else."""
+"""Evidence of a run: the clients' own logs, what their user was told, and the database. Nothing else."""
 
 import json
 import sqlite3
@@ -61,7 +61,7 @@ class Evidence:
     lives: dict[str, list[Life]] = field(default_factory=dict)
     """By the job's name."""
     told: list[dict[str, Any]] = field(default_factory=list)
-    """What the user was told, in order."""
+    """Messages to the user, in order."""
     jobs: dict[JobId, JobSpec] = field(default_factory=dict)
     cancels: set[JobId] = field(default_factory=set)
     ends: dict[JobId, list[JobState]] = field(default_factory=dict)
@@ -80,7 +80,7 @@ class Evidence:
 
 
 def read(folder: Path) -> Evidence:
-    """Of a lab that has come to rest."""
+    """Read the evidence of a lab that has come to rest."""
     evidence = Evidence(told=lines(folder / USER))
     for path in sorted((folder / LOGS).iterdir()):
         evidence.lives[path.stem] = lives(path.stem, lines(path))
@@ -93,7 +93,7 @@ def read(folder: Path) -> Evidence:
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
-    """A log, one JSON object a line; the last one may be only half there while somebody writes it."""
+    """A log, one JSON object a line; the last one may be only half there while it is written."""
     text = path.read_text() if path.exists() else ""
     return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
 

@@ -1,4 +1,4 @@
-"""What goes wrong, one function a fault. Each returns what is to be known of it: how soon it was noticed, and so on."""
+"""Faults, one function each. Each returns what is to be known of it: how soon it was noticed, and so on."""
 
 import asyncio
 import os
@@ -28,21 +28,21 @@ from processes import dies, is_dead
 ROWS_S = 2.0
 """For more rows than come in this time is not waited."""
 EARLY = 0.25
-"""So many daemons are killed before they serve."""
+"""Number of daemons that are killed before they serve."""
 PROGRAMS = 0.1
-"""So many are started as a program; the others are forks, since the imports are not what is tested."""
+"""Number of daemons that are started as a program; the others are forks, since the imports are not what is tested."""
 FIND_S = 60.0
 CLOCK_HOURS = (1, -1, 9_000, -9_000, 0)
-"""By so much the wall clock is ahead of the true one, one after the other."""
+"""Seconds by which the wall clock is ahead of the true one, one after the other."""
 STEPS_EACH = 20
 NOTICED_LATE_S = 3.0
-"""What was taken for dead by mistake is lost by then."""
+"""Seconds after which a client taken for dead by mistake is lost."""
 
 
 async def kill_daemon(lab: Lab, rng: random.Random, rows: float) -> None:
     """Kill -9 at any moment of its life, its start included; then there is another one.
 
-    It has written so many rows on average. Counted in rows, a moment is as random on a busy machine: now only some
+    It has written a number of rows on average. Counted in rows, a moment is as random on a busy machine: now only some
     clients have come back, now all of them, and steps have ended.
     """
     if rng.random() < EARLY:
@@ -56,7 +56,7 @@ async def kill_daemon(lab: Lab, rng: random.Random, rows: float) -> None:
 
 
 async def _rows(lab: Lab, count: int) -> None:
-    """Wait until the journal has so many rows more."""
+    """Wait until the journal has a number of rows more."""
     until, most = time.monotonic() + ROWS_S, lab.rows() + count
     while True:
         if lab.rows() >= most or time.monotonic() > until:
@@ -83,12 +83,12 @@ async def freeze_client(lab: Lab, user: User, rng: random.Random) -> float:
     life = await in_a_step(lab, user.active, rng)
     os.kill(life.pid, signal.SIGSTOP)
     began_at = time.monotonic()
-    assert await asyncio.to_thread(dies, life.pid, FIND_S), "nobody has noticed that a client is frozen"
+    assert await asyncio.to_thread(dies, life.pid, FIND_S), "a frozen client was not noticed"
     return time.monotonic() - began_at
 
 
 async def wake_client_late(lab: Lab, user: User, rng: random.Random, **work: Any) -> tuple[float, float]:
-    """SIGSTOP of a client that somebody else started, until its job was given up, then SIGCONT: what it says then
+    """SIGSTOP of a client that a user started, until its job was given up, then SIGCONT: what it says then
     counts for nothing. Returns after how many seconds the daemon gave it no more steps, and gave it up."""
     async with user.connected() as daemon:
         job, token = await user.submit(daemon, external=True, **work)
@@ -102,7 +102,7 @@ async def wake_client_late(lab: Lab, user: User, rng: random.Random, **work: Any
         given_up_s = time.monotonic() - began_at
         os.kill(life.pid, signal.SIGCONT)
         await asyncio.to_thread(process.wait, FIND_S)
-        assert noticed_s, "nobody has noticed that a client of somebody else is frozen"
+        assert noticed_s, "a frozen client of a user was not noticed"
         return noticed_s, given_up_s
 
 

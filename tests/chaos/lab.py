@@ -53,7 +53,7 @@ class Lab:
     def __init__(
         self, folder: Path, boards: int = BOARDS, environment: Mapping[str, str] | None = None, settings: str = ""
     ) -> None:
-        """`boards`: so many devices without cores; without any, devices are what they are by default. `environment`:
+        """`boards`: number of devices without cores; without any, devices are what they are by default. `environment`:
         of daemons that are started as programs, and of all clients. `settings`: more of the daemon's, as TOML."""
         self.folder, self.address = folder, f"unix:{folder}/api.sock"
         for name in (LOGS, "locks"):
@@ -69,7 +69,7 @@ class Lab:
         self._process: ForkServerProcess | subprocess.Popen[bytes] | None = None
         self._spawned_at: float | None = None
         self.serving_s: list[float] = []
-        """Of each daemon that came so far: how long it took from its start to its first answer."""
+        """Seconds from its start to its first answer, of each daemon so far."""
 
     # The daemon -------------------------------------------------------------------------------------------------------
 
@@ -124,7 +124,7 @@ class Lab:
 
     @property
     def pid(self) -> int:
-        """Of the daemon."""
+        """Process of the daemon."""
         assert self._process is not None and self._process.pid is not None
         return self._process.pid
 
@@ -237,7 +237,7 @@ class User:
         return all(JobState(view.state).ended for view in views)
 
     async def keep_busy(self, jobs: int, cancel_ratio: float, **words: Any) -> None:
-        """For ever: so many jobs are active; now and then one of those submitted here is cancelled."""
+        """For ever: keep a number of jobs active; now and then one of those submitted here is cancelled."""
         own: set[JobId] = set()
         while True:
             async with self.connected() as daemon:

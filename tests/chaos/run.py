@@ -22,7 +22,7 @@ from chaos.lab import Lab, User
 START_S = 300.0
 MAKESPAN_JOBS, MAKESPAN_FAULTS = 8, 5
 BACK_FACTOR = 2.5
-"""A client looks for its daemon at growing intervals: so much longer than the daemon it is away at most."""
+"""Seconds by which a client may be away longer than its daemon: it looks for it at growing intervals."""
 RECORD_KILLS = 200
 """Kills of the daemon and of its PostgreSQL server, together; each is killed at least in a third of them."""
 AWAY_S = 3.0
@@ -60,7 +60,7 @@ class Plan:
     kills_s: float = 3_600.0
     """No more kills after this time."""
     kills_per_client: int = 20
-    """Of the daemon, for one of a client."""
+    """Kills of the daemon for one of a client."""
     cancel_ratio: float = 0.1
     rest_s: float = 900.0
 
@@ -84,7 +84,7 @@ async def busy(lab: Lab, user: User, plan: Plan) -> AsyncIterator[None]:
 
 
 async def _at_work(lab: Lab, clients: int) -> None:
-    """Wait until so many clients have begun a step."""
+    """Wait until a number of clients have begun a step."""
     async with asyncio.timeout(START_S):
         while True:
             if sum('"began"' in path.read_text() for path in (lab.folder / LOGS).iterdir()) >= clients:

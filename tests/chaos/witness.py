@@ -2,7 +2,7 @@
 
 Each line is one write to a file of the job, with the machine's monotonic clock. While a step runs, it holds the locks
 of its units: the kernel lets go of them when a process dies, so a lock that cannot be had shows two steps on one unit
-at the same moment, whoever else is being killed just then.
+at the same moment, whatever else is being killed just then.
 """
 
 import fcntl
@@ -24,7 +24,7 @@ NAME = "witness"
 
 
 def on_path(folder: Path) -> list[Path]:
-    """What must be on the path of daemon and clients, so that they find this backend."""
+    """The path of daemon and clients, so that they find this backend."""
     if not (packages := folder / "packages").exists():
         install(packages, backend.GROUP, {}, **{NAME: "chaos.witness:WitnessBackend"})
     return [Path(__file__).parents[1], packages]
@@ -62,7 +62,7 @@ class Log:
                 self.write(event="ended", step=number, task=task, ok=ok)
 
     def _number(self, task: TaskIndex, lease: Lease) -> int:
-        """Of the step: each one that the client was told to make has a lease of its own."""
+        """Number of the step: each one that the client was told to make has a lease of its own."""
         known, number = self._latest.get(task, (None, 0))
         if known is not lease:
             number = next(self._steps)
@@ -71,7 +71,7 @@ class Log:
 
     @contextmanager
     def _holding(self, unit: str) -> Iterator[str]:
-        """Yields who else is on the unit; empty, as it should be, for nobody."""
+        """Yields the other steps on the unit; empty, as it should be."""
         file = os.open(self._locks / unit.replace("/", "-"), os.O_RDWR | os.O_CREAT, 0o600)
         try:
             try:

@@ -109,7 +109,7 @@ def test_what_an_earlier_job_measured_teaches_the_next_one(backend: type[TvmBack
         assert left.read_bytes() == wide.SerializeToString()
         convolution = next(info for info in network.tasks if "conv" in info.name)
         chosen = session.tuner(convolution, seed=1).select(8, lease("select"))
-        assert chosen == session.tuner(convolution, seed=1).select(8, lease("select")), "whoever takes over, too"
+        assert chosen == session.tuner(convolution, seed=1).select(8, lease("select")), "a client that takes over, too"
         best = sorted(
             (
                 record

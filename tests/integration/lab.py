@@ -107,7 +107,7 @@ class Lab:
         return asyncio.run(ask())
 
     def wait(self, job: JobId, until: str = "ended", trials: int = 0) -> JobView:
-        """Wait until the job has ended, or has so many trials; as long as there are news of it."""
+        """Wait until the job has ended, or has a number of trials; as long as there are news of it."""
 
         async def ask() -> JobView:
             daemon, version = await Daemon.connect(self.address), -1

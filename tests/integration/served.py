@@ -72,7 +72,7 @@ def run(work: Callable[[], Awaitable[None]]) -> None:
 
 
 def made(settings: str, *, on_demand: bool = False, read: Callable[[], Config] | None = None) -> Served:
-    """A daemon with these settings, whose log nobody reads. `read`: what its file says when it is read again."""
+    """A daemon with these settings, whose log is not read. `read`: what its file says when it is read again."""
     quiet = logs.Logs(io.StringIO(), json=False, level=logging.INFO)
     return Served(LiveSettings(config.parse(settings, "test"), read), on_demand, False, quiet)
 

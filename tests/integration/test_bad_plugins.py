@@ -1,4 +1,4 @@
-"""Backends of other packages that do everything wrong: each job has a clear end, and nobody else notices."""
+"""Backends of other packages that do everything wrong: each job has a clear end, and no other notices."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -86,8 +86,8 @@ def test_teachers_are_named_as_jobs_are_everywhere(cli: Callable[..., Said]) -> 
     teacher = cli("jobs", "-o", "id")[1].split()[-1]
     assert cli(*words, "--learn-from", "last")[0] == 0
     assert json.loads(cli("job", "last", "-o", "json")[1])["job"]["spec"]["learn_from"] == [int(teacher)]
-    code, _, err = cli(*words, "--learn-from", "@nobody")
-    assert (code, "no job is named 'nobody'" in err) == (4, True)
+    code, _, err = cli(*words, "--learn-from", "@unknown")
+    assert (code, "no job is named 'unknown'" in err) == (4, True)
 
 
 def test_listings_as_table_json_and_ids(cli: Callable[..., Said], there: Lab, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -41,7 +41,7 @@ def found(records: list[Record]) -> list[tuple[int, int, bytes, tuple[float, ...
 
 
 def made(log: Path) -> list[tuple[int, str]]:
-    """What the clients themselves say that they have done: task and stage of every step, in order."""
+    """Steps by the clients' own logs: task and stage of every step, in order."""
     return [(line["task"], line["stage"]) for line in map(json.loads, log.read_text().splitlines())]
 
 

@@ -51,7 +51,7 @@ async def upgraded(folder: Path, *, ends: bool = False) -> tuple[str, Step]:
 
 
 def lives(first: Callable[[], Awaitable[None]], second: Callable[[], Awaitable[None]]) -> None:
-    """Of two daemons, on the same cores: the first one kept to some of them."""
+    """Settings of two daemons on the same cores: the first one kept to some of them."""
     run(first)
     run(second)
 
@@ -155,7 +155,7 @@ def test_an_answer_that_got_lost_with_the_daemon_is_given_again(tmp_path: Path) 
     lives(first, second)
 
 
-def test_a_step_that_never_arrived_is_begun_anew_and_one_of_nobody_is_revoked(tmp_path: Path) -> None:
+def test_a_step_that_never_arrived_is_begun_anew_and_an_unknown_one_is_revoked(tmp_path: Path) -> None:
     async def work() -> None:
         async with serving(tmp_path):
             daemon = await user(tmp_path)
@@ -243,8 +243,10 @@ def test_only_the_last_connection_counts(tmp_path: Path) -> None:
     run(work)
 
 
-def test_who_is_silent_keeps_its_device_until_somebody_knows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A client of somebody else, of which only its connection is known."""
+def test_a_silent_client_keeps_its_device_until_its_end_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client that a user started, of which only its connection is known."""
     monkeypatch.setattr(clients, "SILENCE_S", 0.0)
     monkeypatch.setattr(clients, "RETURN_S", 0.0)
 

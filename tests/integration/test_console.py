@@ -173,7 +173,7 @@ async def until_so(holds: Callable[[], bool]) -> None:
             await asyncio.sleep(0.005)
 
 
-def test_settings_that_nobody_confirms_come_back(tmp_path: Path) -> None:
+def test_unconfirmed_settings_are_undone(tmp_path: Path) -> None:
     async def work() -> None:
         wanted = '[guard]\nsentinel_interval_s = 7.0\n[scheduler]\npolicy = "interleaved"\n'
         async with serving(tmp_path, changed=wanted) as served, console(tmp_path) as typist:
@@ -316,7 +316,7 @@ async def encrypted(port: int) -> Typist:
     return Typist(*await asyncio.open_connection("127.0.0.1", port, ssl=trusted))
 
 
-def test_others_come_with_tls_and_a_key_and_are_nobody_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_machines_need_tls_and_have_no_role_before_a_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     key, _ = keyring.make(tmp_path / "keys", Role.OPERATOR)
 
     async def work() -> None:
@@ -351,9 +351,7 @@ def test_who_looks_on_with_a_key_that_is_withdrawn_sees_no_more(tmp_path: Path) 
     run(work)
 
 
-def test_autosched_console_shows_the_key_to_nobody_but_the_daemon(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_autosched_console_shows_the_key_to_the_daemon_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     key, _ = keyring.make(tmp_path / "keys", Role.VIEWER)
     (tmp_path / "other.crt").write_text("no certificate")
 

@@ -1,4 +1,4 @@
-"""Who comes in to the daemon, and what strangers cannot do to it."""
+"""Connections to the daemon, and the limits of strangers."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""Who is let in over TCP, what his role allows, and what is kept of what he did."""
+"""Logins over TCP, the rights of a role, and the audit trail."""
 
 import asyncio
 import json
@@ -170,7 +170,9 @@ async def owned(daemon: Daemon, owner: str) -> list[int]:
     return [view.job for view in (await daemon.link.call(ListJobs(owner=owner), JobList)).jobs]
 
 
-def test_without_a_key_or_with_a_wrong_one_nobody_comes_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_connections_without_a_key_or_with_a_wrong_one_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     made, _ = keyring.make(tmp_path / "keys", Role.OPERATOR)
 
     async def work() -> None:
@@ -282,7 +284,7 @@ def test_commands_without_an_event_loop_come_in_too(tmp_path: Path, monkeypatch:
 # Staying out ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_daemon_that_others_can_reach_and_nobody_could_come_in_to_does_not_start(tmp_path: Path) -> None:
+def test_a_daemon_on_the_network_without_keys_does_not_start(tmp_path: Path) -> None:
     async def work() -> None:
         async with serving(tmp_path, f'listen = "0.0.0.0:0"\n{TLS}'):
             raise AssertionError("it started")

@@ -1,4 +1,4 @@
-"""Who goes next in a real daemon: chosen at run time, replaced when broken, labelled when it disturbs, replayed."""
+"""The policy of a real daemon: chosen at run time, replaced when broken, labelled when it disturbs, replayed."""
 
 import os
 import shutil
@@ -35,7 +35,7 @@ def theirs(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyP
 
 
 def journal_of(folder: Path) -> list[tuple[float, Event, tuple[Step, ...] | None]]:
-    """What a daemon that has ended left behind."""
+    """The database of a daemon that has ended."""
     journal = Journal(folder / DATABASE, *TABLES)
     try:
         return list(journal.replay())

@@ -1,4 +1,4 @@
-"""What users may ask of the daemon and what not, over real sockets."""
+"""Requests of users to the daemon, allowed and refused, over real sockets."""
 
 import asyncio
 from pathlib import Path

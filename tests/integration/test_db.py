@@ -33,7 +33,7 @@ def test_check_backup_restore_and_the_way_out_of_damage(
     assert code == 0
     assert Path(backup).is_file()
     monkeypatch.setattr("autosched.api.local_daemon.SERVICE_SETTINGS", there.config)
-    monkeypatch.setenv("HOME", str(tmp_path / "nobody"))
+    monkeypatch.setenv("HOME", str(tmp_path / "no-home"))
     code, out, _ = cli("db", "check")
     assert (code, str(there.folder) in out) == (0, True), "who has none of his own looks after the machine's"
     there.submit(trials=1, external=True)

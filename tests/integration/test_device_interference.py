@@ -1,4 +1,4 @@
-"""What disturbs a device is kept away from it, and noticed when it comes nevertheless."""
+"""Interference is kept away from a device, and noticed when it comes nevertheless."""
 
 import asyncio
 import os

@@ -20,7 +20,7 @@ def there(tmp_path: Path) -> Iterator[Lab]:
 
 
 def measured(records: list[Record]) -> list[tuple[int, bytes, tuple[float, ...]]]:
-    """What a job found out, without when: per task in order."""
+    """Records of a job, without times: per task in order."""
     return sorted((r.task, r.candidate, r.latency_s) for r in records)
 
 
@@ -54,7 +54,7 @@ def test_failed_candidates_are_records_with_reasons(there: Lab) -> None:
 
 
 def test_the_same_seed_finds_the_same(there: Lab) -> None:
-    """Of one task: which of several has the next round depends on which has ended its own first."""
+    """Records of one task: which of several has the next round depends on which has ended its own first."""
     first, second, other = (there.submit(trials=24, tasks=1, seed=seed) for seed in (5, 5, 6))
     for job in (first, second, other):
         there.wait(job)

@@ -76,8 +76,8 @@ def test_when_everything_goes_wrong_each_job_still_ends_and_no_unit_is_shared(tm
     assert sum(view.failed_steps for view in views) > 0
     assert {"build error", "run error"} <= {reason for view in views for reason in view.failures}
     told = (tmp_path / "daemon.log").read_text()
-    assert "RevokeStep" in told  # somebody hung; how long that may take is learned, and more on a busy machine
-    assert "ClientLost" in told  # somebody crashed
+    assert "RevokeStep" in told  # a step hung; how long that may take is learned, and more on a busy machine
+    assert "ClientLost" in told  # a client crashed
     by_unit = defaultdict(list)
     for step in map(json.loads, log.read_text().splitlines()):
         by_unit[step["units"][0]].append((step["began_at"], step["ended_at"]))

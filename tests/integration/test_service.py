@@ -35,7 +35,7 @@ for at, fd in enumerate(map(int, fds)):
 os.environ |= {"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": str(len(fds)), "LISTEN_FDNAMES": names}
 os.execv(sys.argv[2], sys.argv[2:])
 """
-"""What systemd does between fork and exec."""
+"""The work of systemd between fork and exec."""
 
 
 class Service:
@@ -118,7 +118,7 @@ def test_a_service_from_its_start_to_the_next_one(service: Service) -> None:
     assert service.end() == 0
     service.hears("STOPPING=1", "STATUS=stops: SIGTERM")
     assert (service.folder / "wire.sock").exists()  # it is systemd's
-    with pytest.raises(DaemonUnreachable, match=r"not answer|in time"):  # nobody is refused: he waits
+    with pytest.raises(DaemonUnreachable, match=r"not answer|in time"):  # no caller is refused: it waits
         asyncio.run(Daemon.connect(unix, timeout_s=0.05))
     service.start()
     assert info(unix).jobs_total == 0

@@ -1,4 +1,4 @@
-"""What a new user types in his first minutes, and an operator in his day: typed into a shell at a terminal.
+"""The first minutes of a new user, and the day of an operator: typed into a shell at a terminal.
 
 The backend needs no compiler, so that it takes seconds. `nc` is bash's own /dev/tcp where there is none.
 """

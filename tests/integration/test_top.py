@@ -29,7 +29,7 @@ def text(app: Top, where: str) -> str:
 
 
 def screen(app: Top) -> str:
-    """What the terminal shows, without colours."""
+    """The terminal's text, without colours."""
     return "\n".join("".join(part.text for part in line) for line in app.screen._compositor.render_strips())
 
 
@@ -49,7 +49,7 @@ async def answered(pilot: Pilot[None], app: Top, key: str, *words: str) -> None:
 
 
 def watched(folder: Path, work: Callable[[Daemon, Pilot[None], Top], Awaitable[None]]) -> None:
-    """A daemon, a user, and somebody who watches."""
+    """A daemon, a user, and a viewer."""
 
     async def test() -> None:
         async with serving(folder):

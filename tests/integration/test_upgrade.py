@@ -21,7 +21,7 @@ from integration.lab import Lab, lab
 
 FORMER = "0.0.9"
 SERVING_S = 5.0
-"""What is promised; of processor time, since the machine may be busy."""
+"""Maximum processor seconds, since the machine may be busy."""
 BOARD = '[[device]]\nname = "board"\nkind = "cpu"\n'
 """A device without cores: nothing else on this machine can disturb it, so that equal jobs find the same."""
 WORDS: dict[str, object] = {"trials": 16, "tasks": 1, "build_s": 0.15, "update_s": 0.1}
@@ -61,14 +61,14 @@ def told(there: Lab) -> tuple[str, list[str]]:
 
 
 def spent_s(there: Lab) -> float:
-    """What the daemon has used of a processor so far."""
+    """Processor seconds of the daemon so far."""
     assert there._process is not None
     times = psutil.Process(there._process.pid).cpu_times()
     return times.user + times.system
 
 
 def made(log: Path) -> list[tuple[int, str]]:
-    """What the clients themselves say that they have done."""
+    """Steps by the clients' own logs."""
     return [(line["task"], line["stage"]) for line in map(json.loads, log.read_text().splitlines())]
 
 

@@ -11,7 +11,7 @@ from integration.lab import MODEL, Lab, Said, command_line, lab
 
 TEXT = (Path(__file__).parents[2] / "docs/users.md").read_text()
 NEED_A_COMPILER = {"run", "evaluate", "model", "compile"}
-"""What they do is tested with TVM."""
+"""Commands that are tested with TVM."""
 WATCH = {"top", "doctor", "records"}
 """These have tests of their own."""
 

@@ -1,4 +1,4 @@
-"""The page, the metrics and the health over real HTTP: who may look, what is said, and that nobody is held up."""
+"""The page, the metrics and the health over real HTTP: who may look, what is said, and that no viewer is held up."""
 
 import asyncio
 import contextlib

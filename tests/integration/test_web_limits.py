@@ -1,4 +1,4 @@
-"""Nobody who connects to the page's port can hold it up: raw sockets that say nothing, too little, or do not read."""
+"""No peer can hold up the page's port: raw sockets that say nothing, too little, or do not read."""
 
 import asyncio
 import socket
@@ -36,7 +36,7 @@ def port(served: Served) -> int:
 
 @asynccontextmanager
 async def connected(served: Served, said: bytes = b"") -> AsyncIterator[Connection]:
-    """A connection on which so much was said."""
+    """A connection with what was said on it."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port(served))
     writer.write(said)
     yield reader, writer
@@ -158,7 +158,7 @@ def test_others_handshake_in_time_or_not_at_all(tmp_path: Path, monkeypatch: pyt
 
 
 async def _in_time(act: Callable[[], Awaitable[T]]) -> T:
-    """What comes of it once it was not cut: a busy machine may need longer than is allowed here."""
+    """The result once it was not cut: a busy machine may need longer than is allowed here."""
     while True:
         with suppress(asyncio.IncompleteReadError, ConnectionError, aiohttp.ClientError):
             return await act()

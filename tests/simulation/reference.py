@@ -9,7 +9,7 @@ TICK_S = 0.5
 
 @dataclass
 class PolledJob:
-    """What the listing calls a job: it knows its stages, and a clock tells it when the current one is done."""
+    """A job as in the listing: it knows its stages, and a clock tells it when the current one is done."""
 
     number: int
     arrives_at: float
@@ -64,7 +64,7 @@ class Polling:
 
 
 def listing_2(scenario: Scenario) -> dict[str, list[tuple[float, int, str]]]:
-    """What the listing does with a scenario of jobs with one task each, given in the order of their arrival."""
+    """Run the listing on a scenario of jobs with one task each, given in the order of their arrival."""
     jobs = [
         PolledJob(number, plan.arrives_at, [(w.stage, w.pools[0], w.duration_s) for r in plan.tasks[0] for w in r])
         for number, plan in enumerate(scenario.jobs, start=1)

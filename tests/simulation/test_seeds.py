@@ -102,7 +102,7 @@ def test_every_kind_of_fault_happens() -> None:
 
 
 def test_devices_fall_sick_and_candidates_are_poison_in_these_worlds() -> None:
-    """What must be true of them is checked by the world itself: no poison is run again, no quarantined device works."""
+    """The world itself checks them: no poison is run again, no quarantined device works."""
     returned = poisoned = barred = elsewhere = 0
     for seed in range(100):
         world = Simulator(random_scenario(seed), CHOICE[PREDICTIVE.name], choice=CHOICE)

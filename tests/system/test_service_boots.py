@@ -30,7 +30,7 @@ pytestmark = [
 ROOT = Path(__file__).parents[2]
 INSTALL_MAX_S = 500.0
 PATH = "/opt/autosched/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-"""With the system's own Python: one in somebody's home is hidden from services."""
+"""With the system's own Python: one in a user's home is hidden from services."""
 CONSOLE = """
 [Service]
 ExecStart=
@@ -89,7 +89,7 @@ def machine(tmp_path: Path) -> Iterator[Terminal]:
 
 
 def succeeds(machine: Terminal, line: str, within_s: float = DEADLINE_S) -> str:
-    """What the line says, which must not fail."""
+    """Output of the line, which must not fail."""
     said = machine.type(line, within_s)
     assert machine.type("echo $?").split()[-1] == "0", said
     return said

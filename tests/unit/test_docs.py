@@ -1,4 +1,4 @@
-"""What the documents say must be so: paths exist, commands exist, numbers are those that were measured."""
+"""The documents are true: paths exist, commands exist, numbers are those that were measured."""
 
 import inspect
 import re
@@ -20,7 +20,7 @@ PAGES = [
 
 
 def quoted(page: str) -> list[str]:
-    """What stands in backticks or in an indented block."""
+    """Texts in backticks or in an indented block."""
     text = (ROOT / page).read_text()
     return [*re.findall(r"`([^`\n]+)`", text), *re.findall(r"^    (.+)$", text, re.MULTILINE)]
 

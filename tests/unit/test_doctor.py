@@ -27,7 +27,7 @@ WRONG = '{"ok": false, "findings": [{"state": "broken", "what": "TVM, packages: 
 
 
 def probes(monkeypatch: pytest.MonkeyPatch, ended: Ended) -> None:
-    """What the child says."""
+    """Output of the child."""
 
     async def run(*_: Any, **__: Any) -> Ended:
         return ended

@@ -25,7 +25,7 @@ PAGES = [
 
 
 def commands(page: str) -> list[list[str]]:
-    """What is to be typed, as words."""
+    """Commands to type, as words."""
     text = (ROOT / page).read_text()
     lines = re.findall(r"^    (?:\S*/)?(autosched .+)$", text, re.MULTILINE)
     return [shlex.split(line, comments=True)[1:] for line in lines]

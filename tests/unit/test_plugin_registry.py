@@ -1,4 +1,4 @@
-"""What packages offer is read once, and anew only where somebody may have installed one meanwhile."""
+"""Offers of packages are read once, and anew only where one may have been installed meanwhile."""
 
 import importlib.metadata
 from pathlib import Path

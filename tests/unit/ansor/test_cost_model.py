@@ -11,7 +11,7 @@ from autosched_backend_ansor.cost_model import EAGER, Rows, SharedModel, trained
 
 
 def programs(count: int, seed: int) -> tuple[list[Rows], list[float]]:
-    """Of one to three rows of eight features, two of which say how much each adds to the speed."""
+    """One to three rows of eight features, two of which say how much each adds to the speed."""
     random = np.random.default_rng(seed)
     rows = [random.uniform(size=(random.integers(1, 4), 8)).astype("float32") for _ in range(count)]
     return rows, [float(1 / np.exp(3 * program[:, 0] - program[:, 3]).sum()) for program in rows]
@@ -97,7 +97,7 @@ def test_it_is_trained_on_nearly_all(count: int) -> None:
 
 
 def test_it_does_not_matter_whose_measurements_came_first() -> None:
-    """Of a job's tasks the one restored first is the one that is served first."""
+    """The task restored first is the one that is served first."""
     a, b = programs(24, 1), programs(24, 2)
     first, second = SharedModel(16, 1), SharedModel(16, 1)
     for model, order in ((first, "ab"), (second, "ba")):

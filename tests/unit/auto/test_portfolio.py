@@ -1,4 +1,4 @@
-"""A task's budget goes to whoever gains."""
+"""A task's budget goes to the method that gains."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -92,7 +92,7 @@ def test_records_of_an_earlier_client_reach_who_selected_them() -> None:
     assert all(len(json.loads(one)) == 2 for one, _ in second.told)
 
 
-def test_what_nobody_signed_everybody_learns_from() -> None:
+def test_all_methods_learn_from_unsigned_candidates() -> None:
     first, second = FakeSearch("a"), FakeSearch("b")
     portfolio(a=first, b=second).search(site()).update([(candidate("other"), [1.0]), (b"no json", [])])
     assert [one for one, _ in first.told] == [one for one, _ in second.told] == [candidate("other"), b"no json"]

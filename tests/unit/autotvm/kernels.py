@@ -102,7 +102,7 @@ def product(
 
 
 class Judge:
-    """What a workload computes on fixed inputs."""
+    """Outputs of a workload on fixed inputs."""
 
     def __init__(self, workload: Any) -> None:
         infos = ArgInfo.from_entry_func(workload, remove_preproc=True)

@@ -101,7 +101,7 @@ def test_the_first_round_has_the_best_of_a_sibling_and_the_next_one_what_is_left
 
 
 def test_the_tuner_proposes_first_what_it_would_have_proposed_alone() -> None:
-    """So that a round that was cut off is finished as it was begun, although a sibling has gone on."""
+    """A round that was cut off is finished as it was begun, although a sibling has gone on."""
     job, alone = Job(), Job()
     before = alone.tuner(PLAIN).select(8, LEASE)
     tune(job.tuner(FUSED))

@@ -1,4 +1,4 @@
-"""What a task tries first, of what others did best."""
+"""First configurations of a task, from the best of others."""
 
 from autosched_backend_autotvm.config_space import Config, ConfigSpace, Knob
 from autosched_backend_autotvm.seed_configurations import LIKE, OF_EACH, Examples, of
@@ -45,6 +45,6 @@ def test_what_this_task_has_no_word_or_knob_for_is_left_out() -> None:
 
 
 def test_more_extents_are_no_error_and_less_alike() -> None:
-    """What is fused adds inputs."""
+    """Fused operators add inputs."""
     assert tried((8, 8), told((8, 8, 8), 1), told((8, 8), 2), told((8, 9), 4)) == [2, 4]
     assert OF_EACH > 1

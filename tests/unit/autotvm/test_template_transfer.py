@@ -73,7 +73,7 @@ def test_the_others_count_half_after_64_own_records_and_nothing_in_the_end() -> 
     assert prior.opinion(277) is None
 
 
-def test_nobody_is_taught_by_itself_by_another_template_or_by_too_little() -> None:
+def test_a_task_is_not_taught_by_itself_by_another_template_or_by_too_few_records() -> None:
     knowledge, kernel = taught()
     space, other = kernel.space, replace(kernel.space, template="another")
     assert Prior(knowledge, "first", space, (1,), "reg").opinion(0) is None
@@ -117,7 +117,7 @@ def test_tasks_ask_and_tell_at_the_same_time() -> None:
     for thread in threads:
         thread.join(DEADLINE_S)
     assert not failed
-    version, lessons = knowledge.others("made_up", "nobody")
+    version, lessons = knowledge.others("made_up", "no task")
     assert version == 1 + 3 * 3
     assert sorted(len(lesson.scores) for lesson in lessons) == [24, 24, 24, 100]
 

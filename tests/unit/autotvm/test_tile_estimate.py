@@ -1,4 +1,4 @@
-"""What templates tell of tiles before anything is measured, and what the tuner `xgb` makes of it."""
+"""Estimates of tiles by templates, and their use by the tuner `xgb`."""
 
 from collections.abc import Mapping
 

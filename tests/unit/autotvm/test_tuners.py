@@ -1,4 +1,4 @@
-"""What every tuner keeps, and what each is."""
+"""Promises of every tuner, and the specifics of each."""
 
 import math
 from collections.abc import Callable
@@ -169,7 +169,7 @@ def test_a_genetic_search_gets_better() -> None:
     assert np.mean(scores[-64:]) > 1.5 * np.mean(scores[:64])
 
 
-def test_the_diversity_filter_prefers_values_that_nobody_has() -> None:
+def test_the_diversity_filter_prefers_unused_values() -> None:
     digits = np.array([[0, 0], [0, 0], [0, 1], [3, 3]])
     scores = np.array([1.0, 0.99, 0.98, 0.8], np.float32)
     assert diversity.pick(digits, scores, 2, weight=0.0) == [0, 1]

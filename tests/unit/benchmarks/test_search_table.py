@@ -1,4 +1,4 @@
-"""What candidates took, kept so that each is measured once."""
+"""Latencies of candidates, kept so that each is measured once."""
 
 import json
 from pathlib import Path

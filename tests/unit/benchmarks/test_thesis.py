@@ -1,4 +1,4 @@
-"""What the thesis' evaluation reckons from steps and pairs."""
+"""Figures of the thesis' evaluation, from steps and pairs."""
 
 import pytest
 from thesis_numbers import CAUSES, WORKING, causes, geometric, overheads_s, packed, paired, quantile, unpacked
@@ -44,7 +44,7 @@ def test_a_unit_that_was_never_used_waits_for_its_start() -> None:
 
 def test_overhead_counts_steps_that_waited_for_the_one_before() -> None:
     spans = [
-        span(HOST, 0, 0, 2, worked=0.5),  # nobody before it
+        span(HOST, 0, 0, 2, worked=0.5),  # no step before it
         span(HOST, 1, 2, 4, worked=0.9),
         span(HOST, 4, 4, 6, worked=0.5),  # did not wait
         span(HOST, 5, 7, 8, worked=0.5),  # was held back

@@ -8,11 +8,11 @@ from fake import Answer, Said, fake_commands
 
 
 class Fake(Protocol):
-    """What each file's own fixture of this name gives."""
+    """The fixture of this name, which each file has."""
 
     @property
     def answer(self) -> Answer:
-        """What the daemon says."""
+        """Answers of the daemon."""
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""What all commands promise: formats, exit codes, errors that say what to do, hints that can be switched off."""
+"""Promises of all commands: formats, exit codes, errors that say what to do, hints that can be switched off."""
 
 import csv
 import io
@@ -240,7 +240,7 @@ NEXT = (
     [
         ("jbos",), ("nonsense",), ("jobs", "-o", "xml"), ("jobs", "--limit", "0"), ("job",), ("job", "99"),
         ("job", "x"),
-        ("job", "all"), ("job", "@nobody"), ("cancel",), ("cancel", "9-1"), ("cancel", "7-9"), ("explain", "12 13"),
+        ("job", "all"), ("job", "@unknown"), ("cancel",), ("cancel", "9-1"), ("cancel", "7-9"), ("explain", "12 13"),
         ("drain", "cpu0"), ("drain", "cpu0", "--reason", "x", "--deadline", "soon"), ("set", "1"),
         ("set", "1", "--priority", "1000"), ("wait", "1", "--timeout", "never"), ("hold", "2"),
         ("stop", "--drain", "x"),

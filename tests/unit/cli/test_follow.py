@@ -67,7 +67,7 @@ def test_keys_before_anything_is_known_and_with_a_daemon_that_refuses() -> None:
             keys.press(key)
         assert screen.lines == []
         keys.daemon, keys.view = cast(Daemon, link), replace(job_view(), tasks=())
-        for key in "weef":  # a second question waits for nobody: it is not asked
+        for key in "weef":  # a second question is not asked
             keys.press(key)
         assert keys.asking is not None
         await keys.asking

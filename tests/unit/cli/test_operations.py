@@ -26,7 +26,7 @@ BUSY = UnitView("cpu0", ("device:cpu",), (1,), "busy", job=3, task=1, stage="pro
 
 
 class Asked:
-    """What a command fake, without looking at devices."""
+    """The daemon that a command talks to, without devices."""
 
     def __init__(self) -> None:
         self.methods: list[Method] = []

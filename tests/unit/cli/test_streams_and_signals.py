@@ -1,4 +1,4 @@
-"""What a user may do to the streams and the signals of a command without being shown a traceback."""
+"""Closed streams and signals of a command show no traceback."""
 
 import errno
 import os
@@ -21,7 +21,7 @@ def shell(line: str, **environment: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("streams", [">&-", ">&- 2>&-", "<&- >&- 2>&-"])
-def test_a_closed_output_is_one_that_nobody_reads(streams: str) -> None:
+def test_a_closed_output_is_handled_like_a_broken_pipe(streams: str) -> None:
     answer = shell(f"{COMMAND} -q completion bash {streams}")
     assert (answer.returncode, answer.stdout, answer.stderr) == (0, "", "")
 

@@ -44,5 +44,5 @@ def test_a_word_that_is_neither_is_refused_with_those_that_there_are(word: str) 
 
 
 @pytest.mark.parametrize(("jobs", "words"), [([7], "7"), ([7, 8, 9], "7-9"), ([7, 9, 10], "7,9,10")])
-def test_what_is_told_to_stop_names_no_job_of_somebody_else(jobs: list[int], words: str) -> None:
+def test_the_advice_to_stop_names_only_own_jobs(jobs: list[int], words: str) -> None:
     assert selected(jobs) == words

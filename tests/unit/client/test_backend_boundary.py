@@ -1,4 +1,4 @@
-"""What a backend hands over becomes a record, a failed trial or a failed step in words; never a broken connection."""
+"""An answer of a backend becomes a record, a failed trial or a failed step in words; never a broken connection."""
 
 from math import inf, nan
 from typing import Any

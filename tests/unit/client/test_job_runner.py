@@ -1,4 +1,4 @@
-"""What a client takes up from its daemon, that it is heard from, and how it says that the network cannot be made."""
+"""A client at its daemon: what it fetches, its reports, and its errors."""
 
 import asyncio
 import errno
@@ -250,7 +250,7 @@ def order(timeout_s: float) -> StartStep:
     return StartStep(step=step, cores=(), timeout_s=timeout_s)
 
 
-def test_a_step_that_nobody_revokes_is_killed_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_overdue_step_is_killed_without_an_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its daemon may be gone, and the next one counts on the device being quiet then."""
     monkeypatch.setattr(job_runner, "WATCHDOG_S", 0.0)
 

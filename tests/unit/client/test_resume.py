@@ -22,7 +22,7 @@ class Died(Exception):
 
 
 class Learner:
-    """What it selects depends on all that it was told, and on where one round ended and the next began."""
+    """Its selection depends on all that it was told, and on where one round ended and the next began."""
 
     def __init__(self, task: int) -> None:
         self._known, self._task = hashlib.sha256(b"%d" % task), task
@@ -117,7 +117,7 @@ def life(records: list[Record], trials: int, tasks: int, until: int | None, tune
 
 
 def lives(trials: int, tasks: int, deaths: Sequence[int], tuner: type[Learner] = Learner) -> list[Record]:
-    """All records of a job whose clients die after so many of them."""
+    """All records of a job whose clients die after these numbers of them."""
     records: list[Record] = []
     for until in (*deaths, None):
         try:

@@ -33,7 +33,7 @@ class FakeTuner:
 
 
 class OldTuner(FakeTuner):
-    """Of a backend that knows no comparisons."""
+    """Tuner of a backend that knows no comparisons."""
 
     def restore(self, records: Sequence[Record]) -> None:
         self.restored = [record.trial for record in records]

@@ -32,7 +32,7 @@ class Client:
         self.child = 0
 
     def say(self, *lines: str) -> None:
-        """Have it expect a step within so many seconds, or know that one has ended."""
+        """Have it expect a step within a number of seconds, or know that one has ended."""
         assert self.process.stdin is not None and self.process.stdout is not None
         for line in lines:
             self.process.stdin.write(f"{line}\n")

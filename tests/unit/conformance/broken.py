@@ -600,7 +600,7 @@ class segfaults(Good):
 
 
 class never_ends(Good):
-    """A stage that nobody can end."""
+    """A stage that cannot be ended."""
 
     class T(Tuner):
         def build(self, candidates: Sequence[bytes], lease: Lease) -> Sequence[Built]:

@@ -116,14 +116,14 @@ def test_a_backend_that_ends_its_process_costs_only_the_check_that_saw_it(tmp_pa
         assert runner.check("select_is_pure").state == "ok"
 
 
-def test_a_stage_that_nobody_can_end_does_not_hold_up_the_suite(tmp_path: Path) -> None:
+def test_a_stage_that_cannot_be_ended_does_not_hold_up_the_suite(tmp_path: Path) -> None:
     with Runner(subject(tmp_path, "never_ends"), deadline_s=3.0) as runner:
         assert runner.check("build_answers_each_candidate").seen.startswith("it did not end within 3 s")
         runner._deadline_s = DEADLINE_S
         assert runner.check("select_is_pure").state == "ok"
 
 
-def test_a_check_that_hangs_ends_with_whoever_asked_for_it(tmp_path: Path) -> None:
+def test_a_hanging_check_ends_with_its_parent(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "number")
     words = (sys.executable, "-c", ASKS, msgspec.json.encode(subject(tmp_path, "tells_its_number")).decode())
     asking = subprocess.Popen(words, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
@@ -134,7 +134,7 @@ def test_a_check_that_hangs_ends_with_whoever_asked_for_it(tmp_path: Path) -> No
     os.close(number)
 
 
-def test_what_a_backend_prints_and_reads_hurts_nobody(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_output_and_input_of_a_backend_disturb_no_check(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     with Runner(subject(tmp_path, "chatters")) as runner:
         for check in ("build_answers_each_candidate", "it_says_little", "the_job_ends_with_an_evaluation"):
             assert runner.check(check).state == "ok"

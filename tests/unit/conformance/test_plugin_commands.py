@@ -64,7 +64,7 @@ MODULES = {
 
 @pytest.fixture
 def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Said]:
-    """Runs a command in an empty folder, with a package of somebody else installed."""
+    """Runs a command in an empty folder, with another author's package installed."""
     theirs = install(
         tmp_path / "theirs", GROUP, MODULES, good="their_good:Good", old="their_old:Old", silent="their_old:Silent",
         broken="their_unimportable:it", nothing="their_good:nothing", crash="their_crash:it", mock="their_good:Good",
@@ -200,7 +200,7 @@ def test_no_method_is_blamed_for_another(command: Callable[..., Said]) -> None:
 
 
 def test_what_is_not_there_is_said(command: Callable[..., Said]) -> None:
-    assert command("plugin", "check", "nobody")[0] == 4
+    assert command("plugin", "check", "unknown")[0] == 4
     code, _, err = command("plugin", "check", "good", "--only", "typo")
     assert (code, "there is no check 'typo'; there are: the_interface" in err) == (4, True)
     code, _, err = command("plugin", "check", "good", "--only", "select_is_pur")

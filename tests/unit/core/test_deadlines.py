@@ -1,4 +1,4 @@
-"""Steps and clients that take too long, and answers that come when nobody waits for them any more."""
+"""Steps and clients that take too long, and answers that come too late."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What is learned of stage times: whom a new estimate believes, how soon it follows, and what its quantiles promise."""
+"""Estimates of stage times: their priors, how soon they follow, and their quantiles."""
 
 import math
 from collections.abc import Callable
@@ -22,7 +22,7 @@ def learned(*seconds: float, job: int = 1, task: int = 1, into: Estimates | None
 # Shrinkage: the nearest knowledge counts, and the next more general as little more than one observation ---------------
 
 
-def test_of_what_nobody_knows_there_is_no_estimate() -> None:
+def test_without_any_observation_there_is_no_estimate() -> None:
     assert Estimates().of_job(1, BUILD) == (None, 0.0)
     assert Estimates().of_task(1, 1, BUILD) is None
 
@@ -215,7 +215,7 @@ def test_a_step_that_was_killed_says_nothing() -> None:
 
 
 def judged(*errors: float, jobs: int = 10, sure: bool = True, noise: float = 0.0) -> Estimates:
-    """Jobs whose builds take so many times what was expected of them, job by job in turn."""
+    """Jobs whose builds take a multiple of the expected time, job by job in turn."""
     rng, estimates = Random(0), Estimates()
     for step in range(1, 20 * jobs + 1):
         job = step % jobs
@@ -235,7 +235,7 @@ def test_noise_makes_no_estimate_wrong(errors: tuple[float, ...], noise: float) 
     assert not judged(*errors, noise=noise).are_wrong()
 
 
-def test_a_guess_is_held_against_nobody_and_a_single_job_proves_nothing() -> None:
+def test_guesses_and_a_single_job_do_not_prove_estimates_wrong() -> None:
     assert not judged(9.0, sure=False).are_wrong()
     assert not judged(9.0, jobs=2).are_wrong()
 

@@ -58,7 +58,7 @@ class Machine(RuleBasedStateMachine):
         self.started: list[tuple[Step, ...]] = [()]
 
     def nothing_is_shared_that_must_not_be(self, started: tuple[Step, ...]) -> None:
-        """Whatever runs already, a policy that shares nothing gives its units to nobody else."""
+        """Whatever runs already, a policy that shares nothing gives its units to no other step."""
         if not self.story.core.policy.shares_units:
             held = [unit for step in self.story.state.steps.values() for unit in step.units]
             for step in started:

@@ -1,4 +1,4 @@
-"""Who gets which units, and when they come free."""
+"""Which units a step gets, and when they come free."""
 
 import itertools
 
@@ -87,7 +87,7 @@ def test_tasks_that_need_two_pools_do_not_overtake_each_other() -> None:
     story.running(wants(1, ("c",)))
     story.running(wants(1, ("b", "c")), at=1.0)
     story.running(wants(1, ("a", "b")), at=2.0)
-    assert story.starts() == [(1, 1)], "b is kept free for whoever is first there"
+    assert story.starts() == [(1, 1)], "b is kept free for the first task there"
     story.end(1, complete(1), at=3.0)
     story.end(2, complete(1), at=4.0)
     assert story.starts() == [(1, 1), (2, 1), (3, 1)]
@@ -105,7 +105,7 @@ def test_a_start_may_bring_up_a_task_that_waits_for_two_pools() -> None:
     assert story.starts()[2:] == [(2, 2), (2, 3)]
 
 
-def test_whoever_stands_behind_a_withdrawn_task_moves_up() -> None:
+def test_tasks_behind_a_withdrawn_task_move_up() -> None:
     story = Story()
     story.running(wants(1, HOST), wants(2, BOTH))
     story.running(wants(1, DEVICE), at=1.0)
@@ -265,7 +265,7 @@ def test_a_step_does_not_get_what_it_avoids(avoided: str, given: str) -> None:
     assert story.state.steps[1].units == (given,)
 
 
-def test_who_avoids_what_is_free_waits_for_another_and_holds_up_nobody() -> None:
+def test_a_task_that_avoids_the_free_unit_waits_and_holds_up_no_other() -> None:
     story = Story(TWO_DEVICES)
     story.running(wants(1, DEVICE), wants(2, DEVICE))
     story.running(avoiding(1, "cpu0"), at=1.0)

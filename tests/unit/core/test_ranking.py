@@ -29,7 +29,7 @@ TURNING = Policy("turning", turning_key, drifts=True)
 
 
 def crowd(policy: Policy, tasks: int) -> Story:
-    """So many tasks wait for one lane that the first one has."""
+    """A number of tasks wait for one lane that the first one has."""
     story = Story(ONE_LANE, policy)
     story.running(*(wants(task) for task in range(tasks + 1)))
     assert story.state.queues["host"].waiting == tasks
@@ -57,7 +57,7 @@ def test_of_many_who_wait_one_has_a_new_key_at_a_time_and_in_the_end_all() -> No
     story.now = TURN_AT
     for _ in range(tasks * RECKON_EVERY):
         story.tell(DeadlineReached())
-    assert max(asked.values()) == 1, "nobody twice before everybody was looked at"
+    assert max(asked.values()) == 1, "no task twice before each was looked at"
     assert len(asked) == tasks
     story.end(1, complete(0))
     assert story.starts()[1:] == [(1, tasks)]
@@ -166,7 +166,7 @@ def test_a_broken_policy_is_replaced_and_all_jobs_end(broken: Policy) -> None:
         ("admits_and_raises", "IndexError: oops"),
     ],
 )
-def test_it_is_said_why_and_whoever_waited_starts(broken: str, reason: str) -> None:
+def test_a_broken_policy_is_told_and_waiting_tasks_start(broken: str, reason: str) -> None:
     story = Story(ONE_LANE, BROKEN[broken])
     story.submit()
     story.attach(1, wants(1), wants(2))

@@ -59,7 +59,7 @@ def test_what_the_policy_raises_is_left_as_it_is() -> None:
         raise ZeroDivisionError
 
 
-def test_an_alarm_of_somebody_else_is_given_back() -> None:
+def test_a_foreign_alarm_is_restored() -> None:
     rung: list[int] = []
     handler = signal.signal(signal.SIGALRM, lambda number, frame: rung.append(number))
     timer = signal.setitimer(signal.ITIMER_REAL, 100.0, 7.0)

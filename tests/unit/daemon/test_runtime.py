@@ -88,8 +88,8 @@ def live(path: Path, work: Work, step_timeout_s: float = 600.0) -> None:
 
 
 async def until(holds: Callable[[], bool]) -> None:
-    """What is in the way takes its turns meanwhile."""
-    while not holds():  # noqa: ASYNC110 - nobody tells
+    """Other work takes its turns meanwhile."""
+    while not holds():  # noqa: ASYNC110 - nothing signals it
         await asyncio.sleep(0)
 
 
@@ -268,7 +268,7 @@ def test_looking_ahead_goes_on_piece_by_piece_between_other_work(tmp_path: Path)
             scheduler.turns_of_others += 1
             await asyncio.sleep(0)
         await posted
-        assert len(set(scheduler.pieces[:3])) == 3, "somebody else had a turn after each piece"
+        assert len(set(scheduler.pieces[:3])) == 3, "other work had a turn after each piece"
         await happen(runtime, JobSubmitted(1, SPEC))
         loop.cancel()
         journal.close()

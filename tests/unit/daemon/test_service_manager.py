@@ -1,4 +1,4 @@
-"""What systemd is told, and what it hands over."""
+"""Messages to systemd, and the listeners that it hands over."""
 
 import asyncio
 import contextlib
@@ -90,7 +90,7 @@ def test_the_watchdog_is_fed_twice_in_its_time(limit_us: str, whom: str, every_s
     assert Manager({"WATCHDOG_USEC": limit_us, "WATCHDOG_PID": whom}).feed_s == every_s
 
 
-def test_whoever_reads_a_long_past_asks_for_time(systemd: Systemd, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_replay_asks_systemd_for_time(systemd: Systemd, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(service_manager, "EXTEND_EVERY_S", 0.001)
     with Manager(systemd.environment).starting("reads its past"):
         for _ in range(3):

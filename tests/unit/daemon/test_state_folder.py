@@ -107,7 +107,7 @@ def test_a_taken_port_is_named(listening: list[socket.socket]) -> None:
         sockets.bind_tcp("daemon.listen", "127.0.0.1", int(address.rpartition(":")[2]))
 
 
-def test_a_name_that_nobody_knows_is_no_matter_of_the_port() -> None:
+def test_an_unknown_host_name_is_not_blamed_on_the_port() -> None:
     with pytest.raises(ConfigError, match=r"daemon\.listen: 'no such host' cannot be resolved .* 127\.0\.0\.1"):
         sockets.bind_tcp("daemon.listen", "no such host", 0)
 
@@ -132,7 +132,7 @@ def test_what_is_there_at_the_start_is_spared_until_the_end() -> None:
 
 
 @pytest.mark.parametrize(("active", "decided", "looks"), [({}, 1, True), ({1: 1}, 1, False), ({}, 0, False)])
-def test_garbage_is_looked_for_when_nobody_works_any_more(
+def test_garbage_is_collected_when_no_job_is_active(
     active: dict[int, int], decided: int, looks: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Node:

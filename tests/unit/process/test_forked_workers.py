@@ -122,7 +122,7 @@ def test_what_a_worker_started_dies_with_it(worker: Worker) -> None:
     assert eventually(lambda: not sleeps())
 
 
-def test_the_number_of_a_dead_worker_is_left_to_whoever_has_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_a_dead_worker_is_not_killed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     workers, hit = Workers(tmp_path, recycle_after=100), list[int]()
     dead = workers.call("build", lease(), "os:getpid", timeout_s=LONG_S)
     workers.kill()

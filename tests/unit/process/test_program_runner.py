@@ -57,7 +57,7 @@ def test_a_program_that_does_not_end_is_killed_with_all_its_group(tmp_path: Path
     assert dies(int(pid.read_text()))
 
 
-def test_what_it_leaves_behind_keeps_nobody_waiting(tmp_path: Path) -> None:
+def test_left_processes_keep_no_caller_waiting(tmp_path: Path) -> None:
     """In its own group it dies; in a session of its own it lives on, although it holds the output."""
     stranger = f"import os, time; os.setsid(); print(os.getpid(), file=open('{tmp_path}/pid', 'w')); time.sleep(600)"
     line = f'{sys.executable} -c "{stranger}" & sleep 600 & echo $!; while [ ! -s {tmp_path}/pid ]; do :; done'

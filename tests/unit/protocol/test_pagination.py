@@ -1,4 +1,4 @@
-"""What comes page by page: how much of it is asked for."""
+"""Pages: how many are asked for."""
 
 from collections.abc import Sequence
 

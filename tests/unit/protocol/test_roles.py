@@ -1,4 +1,4 @@
-"""Who may ask what."""
+"""Roles of methods."""
 
 import pytest
 
@@ -18,7 +18,7 @@ def test_roles_are_given_to_methods_of_users_only() -> None:
     ] == []
 
 
-def test_each_method_is_asked_by_somebody() -> None:
+def test_each_method_has_a_role() -> None:
     tables = (protocol.HELLO, USER_METHODS, protocol.CLIENT_METHODS, protocol.DAEMON_METHODS)
     asked = {kind for table in tables for kind in table.values()}
     assert asked == {kind for kind in Method.__subclasses__() if kind.__module__.startswith("autosched.protocol.")}
@@ -42,7 +42,7 @@ def test_only_operators_stop_the_daemon_and_read_the_trail() -> None:
         assert may(Role.OPERATOR, method)
 
 
-def test_a_method_that_nobody_has_thought_of_is_for_operators_and_counts_as_a_change() -> None:
+def test_an_unlisted_method_is_for_operators_and_counts_as_a_change() -> None:
     class Invented(Method, frozen=True):
         result = protocol.Done
 

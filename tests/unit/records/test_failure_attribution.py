@@ -60,7 +60,7 @@ def test_a_second_failure_poisons_when_one_of_the_devices_has_been_good_since(se
 
 
 @pytest.mark.parametrize("second", ["a", "b"])
-def test_where_nothing_works_nobody_is_poisoned(second: str) -> None:
+def test_where_nothing_works_no_candidate_is_blocked(second: str) -> None:
     court = Court()
     court.passes("before", second)
     for name in "xyz":
@@ -98,7 +98,7 @@ def test_what_passes_elsewhere_speaks_against_the_device() -> None:
     assert court.passes("x", "b") == Finding()
 
 
-def test_what_passes_on_the_same_device_was_a_whim_of_nobody() -> None:
+def test_a_failure_that_passes_on_the_same_device_is_held_against_nothing() -> None:
     court = Court()
     (case,) = court.fails("x", "a").changed
     assert court.passes("x", "a") == Finding(closed=(case,))

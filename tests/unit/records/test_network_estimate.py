@@ -1,4 +1,4 @@
-"""What the latencies of tasks say of the network, where some of them compete."""
+"""Latency of the network from those of its tasks, where some of them compete."""
 
 import pytest
 from msgspec.structs import replace

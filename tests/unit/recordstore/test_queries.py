@@ -1,4 +1,4 @@
-"""What a store answers."""
+"""Queries of a store."""
 
 import math
 import random

@@ -1,4 +1,4 @@
-"""What is written to a store is there once, whatever happens on the way."""
+"""A written measurement is in the store once, whatever happens on the way."""
 
 import itertools
 import random

@@ -58,7 +58,7 @@ def test_wrong_estimates_cost_no_makespan(load: str) -> None:
     assert mistaken.makespan_s <= 1.02 * run(trial(one)).makespan_s
 
 
-def test_a_giant_that_nobody_foresaw_costs_no_makespan() -> None:
+def test_an_unforeseen_giant_costs_no_makespan() -> None:
     """Were the longest job always first, this load, whose device one job fills, would take 1.10 times as long."""
     one = generator.generate(generator.parse("heavy:12-1-1:11"))
     learned = run(SimulationRun(instance=one, policy="predictive", goal=Goal.MAKESPAN))

@@ -1,4 +1,4 @@
-"""What if: a recorded run simulated again, with more of everything."""
+"""A recorded run is simulated again, with more of everything."""
 
 from pathlib import Path
 
@@ -112,6 +112,6 @@ def test_lost_steps_do_not_come_again(tmp_path: Path) -> None:
     assert {"import", "compile", "evaluate"} == {s.stage for job in known.jobs for s in (*job.before, *job.after)}
 
 
-def test_devices_that_nobody_uses_are_refused(tmp_path: Path) -> None:
+def test_unused_devices_are_refused(tmp_path: Path) -> None:
     with pytest.raises(RequestError, match="these jobs use no device:gpu; they use host, device:cpu"):
         answer(recording(tmp_path, JOB), devices={"device:gpu": 2})

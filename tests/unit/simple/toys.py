@@ -79,7 +79,7 @@ class Hasty(Toy):
 
 
 class FussyOptions(Struct, frozen=True, forbid_unknown_fields=True):
-    """What a job may set."""
+    """Options of a job."""
 
     care: int = 0
 

@@ -41,7 +41,7 @@ def slow(individual: Individual) -> float:
 
 
 def run(evolution: Evolution, trials: int, value: Value = slow, batch: int = 4) -> list[Individual]:
-    """What is measured, in order."""
+    """Measured candidates, in order."""
     measured: list[Individual] = []
     while len(measured) < trials and (proposed := evolution.propose(min(batch, trials - len(measured)))):
         measured += proposed

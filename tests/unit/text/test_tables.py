@@ -15,7 +15,7 @@ JOB = JobView(
     doing="profile",
 )  # fmt: skip
 LONG = msgspec.structs.replace(
-    JOB, job=123456, name="a-model-with-a-very-long-name-indeed" * 3, target="a target that nobody can read",
+    JOB, job=123456, name="a-model-with-a-very-long-name-indeed" * 3, target="a target that is too long to read",
     doing="starting", trials=123_456, trials_total=1_000_000, eta_s=123_456.0, estimate_s=12.3456,
     reason="waits for its turn\n on host" * 9, priority=100, deadline_at=5000.0,
 )  # fmt: skip
@@ -24,7 +24,7 @@ UNIT = UnitView(
 )
 LONG_UNIT = msgspec.structs.replace(
     UNIT, unit="a-board-in-the-cellar-3", pools=("host", "device:raspberry-pi-4"), state="stopping",
-    stage="a-long-stage", drained="its fan is broken and somebody must look after it (uid 1)", health="it drifts",
+    stage="a-long-stage", drained="its fan is broken and a technician must look after it (uid 1)", health="it drifts",
     waiting=10_000,
 )  # fmt: skip
 

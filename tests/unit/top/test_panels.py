@@ -1,4 +1,4 @@
-"""What `autosched top` shows, as lines."""
+"""Panels of `autosched top`, as lines."""
 
 from collections import deque
 

@@ -270,7 +270,7 @@ def test_a_method_may_have_a_long_name() -> None:
     assert f"no method is named '{name}' here" in str(message.error)
 
 
-def test_a_long_answer_is_read_when_somebody_knows_what_it_is_to_be() -> None:
+def test_a_long_answer_is_read_when_its_type_is_known() -> None:
     here = peer()
     id, _ = here.request(Info())
     long = Submitted(job=1, token="x" * 100_000)
@@ -309,7 +309,7 @@ def test_each_method_has_a_limit_of_its_own() -> None:
     assert "at most 32768 are allowed" in str(message.error)
 
 
-def test_what_a_rejected_request_leaves_behind_holds_nobody() -> None:
+def test_a_rejected_request_keeps_no_objects_alive() -> None:
     (message,) = peer().receive(frame([0, 1, "get_job", {}]))
     assert isinstance(message, Rejected)
     assert message.error.__traceback__ is message.error.__context__ is None

@@ -1,4 +1,4 @@
-"""What a hostile peer cannot do to the other end of its connection."""
+"""Limits of a hostile peer."""
 
 import asyncio
 import socket

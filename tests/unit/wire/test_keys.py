@@ -1,4 +1,4 @@
-"""What a key proves, to whom, and what nobody can do without it."""
+"""Proofs of a key, and what cannot be done without it."""
 
 import hashlib
 import hmac
@@ -19,7 +19,7 @@ CHANNEL = hashlib.sha256(b"the certificate").digest()
 
 
 def challenged(key: Key, proving: Proving, channel: bytes = CHANNEL) -> Challenge:
-    """What a daemon with this key and certificate answers."""
+    """Answer of a daemon with this key and certificate."""
     nonce = b"d" * 32
     return Challenge(nonce, proof(key, "daemon", proving.question().nonce, nonce, channel))
 
@@ -79,7 +79,7 @@ def test_a_daemon_without_the_key_hears_nothing(pretender: Key) -> None:
         proving.answer(challenged(pretender, proving))
 
 
-def test_somebody_in_between_has_another_certificate_and_no_proof_that_fits() -> None:
+def test_a_man_in_the_middle_has_another_certificate_and_no_fitting_proof() -> None:
     proving = Proving(KEY, hashlib.sha256(b"a certificate of his own").digest())
     with pytest.raises(Refused, match="another certificate"):
         proving.answer(challenged(KEY, proving))

@@ -153,7 +153,7 @@ def test_an_answer_too_long_for_a_frame_is_an_error(tmp_path: Path) -> None:
     run(work)
 
 
-def test_a_call_ends_at_its_deadline_and_its_late_answer_hurts_nobody(tmp_path: Path) -> None:
+def test_a_call_ends_at_its_deadline_and_its_late_answer_is_ignored(tmp_path: Path) -> None:
     async def work() -> None:
         go_on = asyncio.Event()
 
@@ -195,7 +195,7 @@ def test_calls_end_when_the_connection_does(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("address", ["unix:/nowhere/api.sock", "tcp://127.0.0.1:1"])
-def test_nobody_there_is_said_with_what_to_do(address: str) -> None:
+def test_a_missing_daemon_is_told_with_what_to_do(address: str) -> None:
     async def work() -> None:
         with pytest.raises(DaemonUnreachable, match="autosched serve"):
             await Link.open(address)

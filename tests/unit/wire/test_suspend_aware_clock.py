@@ -1,4 +1,4 @@
-"""What a process that stood still makes of the time that passed: nothing."""
+"""Time in which a process stood still does not count."""
 
 import asyncio
 import time
@@ -53,14 +53,14 @@ def test_it_stands_still_with_the_process(loop: Loop, still_s: float) -> None:
     loop.now += still_s
     after = clock.time()
     assert before <= after <= before + suspend_aware_clock.BEAT_S, (
-        "whoever asks first is told, before the beat that is due"
+        "the first caller is told, before the beat that is due"
     )
     loop.due[1]()
     loop.pass_time(7.0)
     assert clock.time() == pytest.approx(after + 7.0)
 
 
-def test_a_busy_loop_stands_still_for_nobody(loop: Loop) -> None:
+def test_a_busy_loop_does_not_count_as_suspended(loop: Loop) -> None:
     clock = Clock(loop)
     for _ in range(20):
         loop.now = loop.due[0] + 0.9 * suspend_aware_clock.STOOD_STILL_S

@@ -110,7 +110,7 @@ def test_the_last_word_on_policy_and_pools_counts(tmp_path: Path) -> None:
     one_job(
         tmp_path / DATABASE,
         (15.0, ResourcesDeclared(pools(2, 1), 600.0, 60.0, "sequential")),
-        (16.0, PolicyChosen("interleaved", Goal.LATENCY, "somebody")),
+        (16.0, PolicyChosen("interleaved", Goal.LATENCY, "a user")),
     )
     recording = read(tmp_path)
     assert (recording.policy, recording.goal) == ("interleaved", Goal.LATENCY)

@@ -1,4 +1,4 @@
-"""What the command reads and leaves behind; what it prints is in tests/e2e."""
+"""Files of the command; its output is in tests/e2e."""
 
 from pathlib import Path
 from typing import cast

@@ -69,6 +69,6 @@ def test_only_what_may_be_joined_is_and_results_stay_the_same(case, axis, left):
     np.testing.assert_array_equal(run(after), run(before))
 
 
-def test_kernels_that_nobody_calls_any_more_are_gone():
+def test_unused_kernels_are_gone():
     names = {variable.name_hint for variable in concats.joined(network("two")).get_global_vars()}
     assert names == {"main", "exp_part", "tanh_part", "sigmoid"}

@@ -1,4 +1,4 @@
-"""What counts as an output of a kernel, and how far it may be off."""
+"""Outputs of a kernel, and their allowed errors."""
 
 from pathlib import Path
 from types import SimpleNamespace

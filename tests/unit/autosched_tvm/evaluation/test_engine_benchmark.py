@@ -51,7 +51,7 @@ def test_each_round_has_an_order_of_its_own() -> None:
     assert all(sorted(one) == list(names) for one in rounds)
     follows = Counter(pairwise("".join(rounds)))
     assert len(set(rounds)) > 10
-    assert max(follows.values()) < len(rounds), "nobody always follows the same other one"
+    assert max(follows.values()) < len(rounds), "no engine always follows the same other one"
 
 
 def test_samples_are_as_long_as_a_turn_and_begin_warm() -> None:

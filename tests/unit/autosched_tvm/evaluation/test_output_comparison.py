@@ -1,4 +1,4 @@
-"""What outputs may differ by."""
+"""Allowed differences of outputs."""
 
 from collections.abc import Sequence
 from typing import Any

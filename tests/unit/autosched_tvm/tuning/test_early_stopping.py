@@ -48,7 +48,7 @@ def test_it_is_over_sooner_when_several_came_near_the_best(latencies_s: tuple[fl
     assert after(12, *latencies_s).over is over
 
 
-def test_it_never_ends_when_nobody_asked() -> None:
+def test_without_early_stopping_a_search_never_ends_early() -> None:
     assert not after(0, *[1.0] * 1000).over
 
 

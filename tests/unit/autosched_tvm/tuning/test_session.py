@@ -1,4 +1,4 @@
-"""What a job on TVM says when its search cannot begin."""
+"""Errors of a job on TVM whose search cannot begin."""
 
 import threading
 from pathlib import Path

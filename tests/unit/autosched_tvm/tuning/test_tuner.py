@@ -1,4 +1,4 @@
-"""What a round of the ansor backend leaves on disk when it breaks off, and what it takes over from earlier jobs. Needs
+"""Files of a broken round of the ansor backend, and what it takes over from earlier jobs. Needs
 no TVM: the kernels are made up.
 """
 

@@ -95,7 +95,7 @@ def test_a_task_that_would_lose_at_the_fastest_speed_seen_is_never_measured() ->
     elsewhere = share(3, flops=9.0, weight=2, groups={"g": 1})
     assert outdone([winograd, fast, elsewhere]) == [], "it has a call of its own"
     both = share(3, flops=9.0, weight=2, groups={"g": 1, "h": 1})
-    assert outdone([winograd, fast, both]) == [], "nobody was measured for its other call"
+    assert outdone([winograd, fast, both]) == [], "no task was measured for its other call"
 
 
 def test_who_cannot_win_any_call_is_outdone() -> None:
@@ -103,7 +103,7 @@ def test_who_cannot_win_any_call_is_outdone() -> None:
     assert [one.task for one in outdone(shares)] == [2]
     assert outdone([rival(1, 1.0), rival(2, 6.0)]) == [], "one round may have been of a single trial"
     both = [share(1, 6.0, 6.0, weight=2, groups={"g": 1, "h": 1}), rival(2, 1.0)]
-    assert outdone(both) == [], "nobody else was measured for its other call"
+    assert outdone(both) == [], "no other task was measured for its other call"
     assert outdone([rival(1, *[1.0] * 4), rival(2, *[1.1] * 4), rival(3, *[1.5] * 4)])[0].task == 3
 
 

@@ -1,4 +1,4 @@
-"""What failed once is tried on another device; what is poisoned is not run."""
+"""A candidate that failed once is tried on another device; a blocked one is not run."""
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence

@@ -95,7 +95,7 @@ def test_a_round_goes_through_the_stages_and_profiles_on_the_device() -> None:
     assert wants(c.advanced(3)) == {3: "update"}
 
 
-def test_the_end_of_a_round_gives_the_next_one_to_whoever_deserves_it() -> None:
+def test_the_end_of_a_round_gives_the_next_one_to_the_task_that_deserves_it() -> None:
     c = course()
     c.imported(network(tasks=4), [])  # 4, 3, 2 are under way
     for advance in (lambda: c.selected(4, 4), lambda: c.advanced(4), lambda: c.advanced(4)):

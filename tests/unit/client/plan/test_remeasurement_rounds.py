@@ -200,7 +200,7 @@ def test_records_of_another_job_meet_as_well_unless_they_have() -> None:
 # How many rounds are left ---------------------------------------------------------------------------------------------
 
 
-def test_rounds_left_counts_what_nobody_has_begun() -> None:
+def test_rounds_left_counts_rounds_that_have_not_begun() -> None:
     c = course(trials=24)
     assert c.load().rounds_left is None
     load = c.imported(network(tasks=2), [], finals=(1, 2))  # two rounds of four are under way

@@ -39,7 +39,7 @@ def random_load(seed: int, jobs: int = 4) -> Scenario:
 
 
 def foreseen_and_seen(seed: int, rule: str) -> tuple[Forecast, Forecast] | None:
-    """What was played when all jobs had come, and what came of it; None: several steps ended at the same instant."""
+    """The orders played when all jobs had come, and their result; None: several steps ended at the same instant."""
     load, played = random_load(seed), []
 
     def watch(scheduler: Scheduler) -> None:
@@ -50,7 +50,7 @@ def foreseen_and_seen(seed: int, rule: str) -> tuple[Forecast, Forecast] | None:
             played.append(play(snapshot(scheduler.state), named(rule)))
 
     world = Simulator(load, OBEDIENT, watch, estimates=PERFECT)
-    world.scheduler.advice = lambda: iter(())  # type: ignore[method-assign]  # nobody else names a rule
+    world.scheduler.advice = lambda: iter(())  # type: ignore[method-assign]  # nothing else names a rule
     report = world.run()
     ends = [span.ended_at for span in report.spans]
     if len(set(ends)) < len(ends):

@@ -1,4 +1,4 @@
-"""Who goes first under which policy."""
+"""The order of tasks under each policy."""
 
 import pytest
 
@@ -32,7 +32,7 @@ def test_builds_go_first_where_the_policy_says_so(policy: Policy, order: list[tu
 
 
 @pytest.mark.parametrize("policy", [INTERLEAVED, PREDICTIVE], ids=lambda policy: policy.name)
-def test_no_unit_is_idle_while_somebody_waits_for_it(policy: Policy) -> None:
+def test_no_unit_is_idle_while_a_task_waits_for_it(policy: Policy) -> None:
     story = Story(policy=policy)
     story.running(wants(1, HOST))
     story.running(wants(1, DEVICE))

@@ -1,4 +1,4 @@
-"""What `predictive` promises whatever its rules are: nobody starves, deadlines are kept in mind, steps end in time."""
+"""Promises of `predictive`, whatever its rules are: no task starves, deadlines are kept in mind, steps end in time."""
 
 import pytest
 
@@ -52,7 +52,7 @@ def test_those_of_high_priority_hardly_notice() -> None:
 
 
 def after(story: Story, steps: int, seconds: float) -> float:
-    """How long the step after so many that each took as long may take."""
+    """Time limit of the step after a number of steps that each took as long."""
     for _ in range(steps):
         story.end(story.state.last_step, wants(1), at=story.now + seconds)
     step = story.state.steps[story.state.last_step]
@@ -87,7 +87,7 @@ def test_the_clients_word_counts_until_such_steps_have_been_seen() -> None:
 
 
 def test_small_networks_say_nothing_of_how_long_a_large_one_may_be_imported() -> None:
-    """That of one that was imported before, by an earlier client or job, is known; not what whoever learns from
+    """That of one that was imported before, by an earlier client or job, is known; not that of a job that learns from
     another network takes."""
     story = Story((pool(HOST, "a"),), PREDICTIVE)
 

@@ -1,4 +1,4 @@
-"""What is still to be done: by a job whose rounds are known or not, by several tasks, and by all of them together."""
+"""Remaining work: of a job whose rounds are known or not, by several tasks, and by all of them together."""
 
 from collections.abc import Sequence
 

@@ -32,7 +32,7 @@ def test_one_cannot_take_all_places_and_the_others_still_come_in() -> None:
         tasks = await crowd(queue, ["greedy"] * WAITING_OF_ONE_MAX, until)
         with pytest.raises(Busy, match="of them yours") as busy:
             async with queue.turn("greedy"):
-                raise AssertionError("nobody is let in here")
+                raise AssertionError("no peer is admitted here")
         assert busy.value.retry_after_s is not None
         tasks += await crowd(queue, ["modest"], until)
         until.set()

@@ -1,4 +1,4 @@
-"""What is kept of commands: before they are carried out, with their outcome, without secrets."""
+"""The audit trail of commands: before they are carried out, with their outcome, without secrets."""
 
 import asyncio
 import json
@@ -81,7 +81,7 @@ def test_numbers_go_on_after_a_restart(tmp_path: Path) -> None:
 
 
 def test_a_command_is_kept_before_it_is_over(tmp_path: Path) -> None:
-    """Whoever dies in the middle of it leaves a row without an outcome."""
+    """A daemon that dies in the middle of a command leaves a row without an outcome."""
 
     async def work(trail: Audit) -> None:
         async def during() -> Struct:

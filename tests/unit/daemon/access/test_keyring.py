@@ -13,7 +13,7 @@ from autosched.errors import ConfigError, NotFound
 from autosched.protocol.roles import Role
 
 
-def test_a_key_is_in_a_file_that_nobody_else_may_read(tmp_path: Path) -> None:
+def test_a_key_is_in_a_file_that_only_its_owner_may_read(tmp_path: Path) -> None:
     folder = tmp_path / "keys"
     made, path = keyring.make(folder, Role.USER)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -51,7 +51,7 @@ def test_the_list_has_no_secrets(tmp_path: Path) -> None:
     assert not any(key.secret.hex() in str(listed) for key in made)
 
 
-def test_what_is_no_key_keeps_nobody_else_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_broken_key_file_keeps_no_other_key_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     made, _ = keyring.make(tmp_path, Role.USER)
     (tmp_path / "broken-key.key").write_text("nonsense")
     shared, path = keyring.make(tmp_path, Role.USER)

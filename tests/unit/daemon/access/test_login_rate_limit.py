@@ -1,4 +1,4 @@
-"""Whoever shows wrong keys is not listened to for a while."""
+"""A host that shows wrong keys is refused for a while."""
 
 from autosched.daemon.access.login_rate_limit import FAILURES_MAX, HOSTS_MAX, WITHIN_S, LoginRateLimit
 

@@ -1,4 +1,4 @@
-"""What the kernel says of who is at the other end."""
+"""Identity of the peer, by the kernel."""
 
 import asyncio
 import os
@@ -44,7 +44,7 @@ def test_an_address_is_written_as_the_kernel_does() -> None:
     assert peer_identity._written(socket.AF_INET, "127.0.0.1", 80) == f"{word:08X}:0050"
 
 
-def test_without_the_kernels_table_nobody_is_known(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_the_kernels_table_no_peer_is_known(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(peer_identity, "_TABLES", {socket.AF_INET: str(tmp_path / "none")})
     with socket.create_server(("127.0.0.1", 0)) as listener, socket.create_connection(listener.getsockname()):
         accepted, _ = listener.accept()
@@ -57,7 +57,7 @@ def test_the_owner_and_root_may_everything() -> None:
     assert asyncio.run(peer_identity.local_role(0, None)) is Role.OPERATOR
 
 
-def test_members_of_the_group_are_users_and_others_are_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_members_of_the_group_are_users_and_others_have_no_role(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(peer_identity, "_groups", lambda uid: [7, 8])
     assert asyncio.run(peer_identity.local_role(STRANGER, 8)) is Role.USER
     for group in (9, None):
@@ -65,7 +65,7 @@ def test_members_of_the_group_are_users_and_others_are_nobody(monkeypatch: pytes
             asyncio.run(peer_identity.local_role(STRANGER, group))
 
 
-def test_nobody_else_waits_for_a_slow_directory_of_users(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_directory_of_users_delays_no_other_login(monkeypatch: pytest.MonkeyPatch) -> None:
     others_went_on = threading.Event()
     monkeypatch.setattr(peer_identity, "_groups", lambda uid: [8] if others_went_on.wait(DEADLINE_S) else [])
 
@@ -78,7 +78,7 @@ def test_nobody_else_waits_for_a_slow_directory_of_users(monkeypatch: pytest.Mon
     assert asyncio.run(both()) is Role.USER
 
 
-def test_a_directory_of_users_that_does_not_answer_lets_nobody_in(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_directory_of_users_that_does_not_answer_refuses_all(monkeypatch: pytest.MonkeyPatch) -> None:
     given_up = threading.Event()
     monkeypatch.setattr(peer_identity, "_groups", lambda uid: [8] if given_up.wait(DEADLINE_S) else [])
     monkeypatch.setattr(peer_identity, "DIRECTORY_S", 0.01)

@@ -122,7 +122,7 @@ def test_an_external_one_is_hoped_for_until_it_is_lost(tmp_path: Path) -> None:
 
 
 def test_after_a_restore_only_foreign_ones_are_waited_for(tmp_path: Path, living: int) -> None:
-    """Nobody else can end those, so their units stay leased; they do not get in."""
+    """Only their users can end those, so their units stay leased; they are not admitted."""
     leave_note(tmp_path / "2", None, "", "", 0)
     before = secret(tmp_path)
     disown(tmp_path)

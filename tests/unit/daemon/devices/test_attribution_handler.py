@@ -1,4 +1,4 @@
-"""What clients' records say of candidates and devices: who is told, what is kept, and whom nobody believes."""
+"""Candidates and devices by clients' records: who is told, what is kept, and who is not believed."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

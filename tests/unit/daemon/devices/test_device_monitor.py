@@ -1,4 +1,4 @@
-"""What sentinels say of a device, and which records follow from it."""
+"""Drifts by sentinels, and the records that they tag."""
 
 import asyncio
 import random

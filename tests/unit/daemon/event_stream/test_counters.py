@@ -1,4 +1,4 @@
-"""What the daemon counts about itself."""
+"""Counters of the daemon."""
 
 from autosched.core.actions import EndJob
 from autosched.daemon.event_stream import counters as tallies

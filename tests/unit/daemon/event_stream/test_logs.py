@@ -105,7 +105,7 @@ def test_the_process_logs_to_stderr(capsys: pytest.CaptureFixture[str], monkeypa
     root = logging.Logger("root")
     monkeypatch.setattr(logging, "root", root)
     begin("text", "warning")
-    root.info("nobody reads this")
+    root.info("this is not read")
     root.warning("the disk is full")
     assert capsys.readouterr().err[24:] == "WARNING root the disk is full\n"
 

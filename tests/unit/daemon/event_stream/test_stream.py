@@ -1,4 +1,4 @@
-"""The one stream: who wants what gets it, in order, and nobody can hold up the others by not reading."""
+"""The one stream: a listener gets its kinds in order, and a slow one cannot hold up the others."""
 
 import asyncio
 import logging
@@ -126,7 +126,7 @@ def test_a_reader_that_waits_is_woken() -> None:
     assert asyncio.run(read()) == ClientLost(2, "x")
 
 
-def test_what_fails_is_told_nothing_more_and_harms_nobody(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failing_listener_is_detached_and_harms_no_other(caplog: pytest.LogCaptureFixture) -> None:
     stream, seen = Stream(lambda: 2.5), list[DaemonEvent]()
 
     def broken(_: DaemonEvent) -> None:

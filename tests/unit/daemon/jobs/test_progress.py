@@ -116,7 +116,7 @@ def test_the_rest_takes_as_long_as_the_trials_so_far_did() -> None:
         progress.recent.append(101.0 + trial)
     assert progress.eta_s(110.0) == pytest.approx(5 * 10.0 / 5)
     progress.trials = 10
-    assert progress.eta_s(110.0) is None, "of what comes after the last trial nobody knows how long it takes"
+    assert progress.eta_s(110.0) is None, "the time after the last trial is not known"
 
 
 def test_the_rate_is_that_of_the_last_trials() -> None:

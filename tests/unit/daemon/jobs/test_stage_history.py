@@ -22,7 +22,7 @@ SPEC = JobSpec(name="net", model="0" * 64, external=True)
 NETWORK = Network(tasks=(TaskInfo(task=1, name="conv", workload="w"),))
 
 
-class Nobody:
+class NoPerformer:
     """Performs nothing."""
 
     def perform(self, action: object) -> None: ...
@@ -38,7 +38,7 @@ def live(path: Path, work: Callable[[Runtime, History], Awaitable[None]]) -> Non
         runtime, ledger = Runtime(journal, Scheduler()), ProgressRegistry()
         runtime.replay()
         journal.start()
-        runtime.performer = Nobody()
+        runtime.performer = NoPerformer()
         loop, past = spawn(runtime.run(), "loop"), History(runtime, ledger)
         try:
             async with asyncio.timeout(DEADLINE_S):
@@ -63,7 +63,7 @@ async def end(runtime: Runtime, past: History, worked_s: float, task: int = 1) -
 
 
 def told(path: Path) -> tuple[StageHistory, ...]:
-    """What the last job was told of the past."""
+    """Stage times that the last job was told."""
     journal = Journal(path, *stage_times.TABLES)
     try:
         *_, last = (event for _, event, _ in journal.replay())

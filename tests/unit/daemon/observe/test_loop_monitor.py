@@ -23,7 +23,7 @@ def test_a_loop_that_is_held_up_is_noticed_and_said_where() -> None:
         pulse = LoopMonitor(beat)
         pulse.start()
         async with asyncio.timeout(DEADLINE_S):
-            while not turned.is_set():  # on a busy machine nobody may have looked in time
+            while not turned.is_set():  # on a busy machine the monitor may not have looked in time
                 asyncio.get_running_loop().call_later(0.15, hold_up)
                 await asyncio.sleep(0.3)
         pulse.stop()

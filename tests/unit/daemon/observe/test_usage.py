@@ -96,7 +96,7 @@ def test_what_only_held_jobs_want_is_idle_because_they_are_held() -> None:
     assert life.usage.cause("host/0") is Cause.HELD, "task 2 of job 1 waits for it"
     life.happen(2.0, JobAltered(1, "me", 0, None, ""))
     life.happen(3.0, StepEnded(3, Outcome.DONE, JobLoad(tasks=(TaskLoad(task=2),))), worked_s=1.0)
-    assert life.usage.cause("host/0") is Cause.NOTHING_READY, "nobody is held, and nobody wants it"
+    assert life.usage.cause("host/0") is Cause.NOTHING_READY, "no job is held, and none wants it"
     for job in (1, 2):
         life.happen(4.0, JobAltered(job, "me", 0, None, "a demo (me)"))
     assert life.usage.cause("host/0") is Cause.HELD, "all jobs are"

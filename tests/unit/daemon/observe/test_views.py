@@ -1,4 +1,4 @@
-"""What people see of jobs and units, in words."""
+"""Views of jobs and units, in words."""
 
 import pytest
 
@@ -124,7 +124,7 @@ def test_a_job_that_waits_says_for_what_and_for_whom() -> None:
         ("quarantined: 3 mishaps", BY, "waits for device:cpu: cpu0 is quarantined: 3 mishaps"),
     ],
 )
-def test_a_job_that_waits_for_what_nobody_gets_says_why(reason_why: str, by: str, words: str) -> None:
+def test_a_job_that_waits_for_an_unavailable_unit_says_why(reason_why: str, by: str, words: str) -> None:
     drained = UnitDrained("cpu0", reason_why, by)
     state = happened(JobSubmitted(1, SPEC), drained, *attached(1, PROFILE)).state
     assert "".join(reason(state, state.jobs[1], progress())) == words

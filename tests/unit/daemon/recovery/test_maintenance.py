@@ -64,7 +64,7 @@ def test_a_snapshot_is_made_when_much_was_written(folder: Path) -> None:
     assert not database.backups(folder).exists()
 
 
-def test_it_holds_up_nobody_but_who_is_waited_for(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_snapshot_has_low_priority_unless_it_is_waited_for(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(maintenance, "NICE", 7)
     asked: list[int] = []
     monkeypatch.setattr(os, "setpriority", lambda which, pid, nice: asked.append(nice))
@@ -128,7 +128,7 @@ def test_backups_go_on_after_the_clock_was_set_back(folder: Path) -> None:
     assert not due(folder, BackupConfig(), 10.0, written=True), "it is young"
 
 
-def test_a_file_that_somebody_put_beside_the_backups_does_not_stop_them(folder: Path) -> None:
+def test_a_foreign_file_beside_the_backups_does_not_stop_them(folder: Path) -> None:
     backups.make(folder).rename(database.backups(folder) / "autosched-mine.db")
     assert backups.make(folder).exists()
 

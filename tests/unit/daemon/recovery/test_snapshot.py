@@ -72,7 +72,7 @@ def test_a_snapshot_and_the_rest_are_the_whole(policy: str) -> None:
 
 @pytest.mark.parametrize("policy", ["predictive", "interleaved"])
 def test_what_comes_after_a_restart_is_decided_alike(policy: str) -> None:
-    """The queues too are as they were: whoever waits is served in the same order."""
+    """The queues too are as they were: waiting tasks are served in the same order."""
     for seed in range(8):
         history = lived(policy, seed)
         cut = Random(seed).randrange(len(history))

@@ -43,7 +43,7 @@ def test_a_database_that_cannot_be_read_may_know_any(tmp_path: Path) -> None:
 
 
 def sql(folder: Path, *statements: str) -> list[tuple[object, ...]]:
-    """As somebody with SQLite at hand would."""
+    """As a user with SQLite at hand would."""
     db = sqlite3.connect(database.database(folder), isolation_level=None)
     schema.add_functions(db)
     try:
@@ -162,7 +162,9 @@ def test_data_loss_is_accepted_up_to_the_first_damaged_event(tmp_path: Path) -> 
     found = backups.verify(database.database(folder))
     assert found.rows["journal"] == second - 1
     assert found.rows["records"] == RECORDS, "those of a job that is not known any more would be taken for another's"
-    assert not (folder / "jobs" / "secret").exists(), "numbers of steps and jobs come again: nobody from before gets in"
+    assert not (folder / "jobs" / "secret").exists(), (
+        "numbers of steps and jobs come again: no client from before is admitted"
+    )
     (copy,) = folder.glob("damaged-*/autosched.db")
     assert backups.look(copy).damage
     assert started(folder) == second - 1

@@ -1,4 +1,4 @@
-"""What pruning takes out of a past leaves one that a restart can live through, and in which the rest is as it was."""
+"""A pruned past can be replayed, and the rest is as it was."""
 
 from collections.abc import Iterator
 
@@ -46,7 +46,7 @@ def pruned(rows: list[Row], jobs: list[int]) -> list[Row]:
 
 
 def what_is_told(state: State) -> object:
-    """Of jobs, steps and units; estimates and queues' stale entries apart."""
+    """The state of jobs, steps and units, without estimates and stale entries of queues."""
 
     def of(job: Job) -> object:
         tasks = {index: (task.load, task.step, bool(task.ticket), task.at) for index, task in job.tasks.items()}
@@ -122,11 +122,11 @@ def test_who_is_still_needed_stays() -> None:
     assert over(core.state, 0.0, 0, {1}) == [3], "1 has a client, 4 is made from 2"
 
 
-def test_who_teaches_stays_as_long_as_somebody_learns() -> None:
+def test_a_teaching_job_stays_as_long_as_a_job_learns_from_it() -> None:
     core = ended(1.0, 2.0)
     core.handle(4.0, JobSubmitted(3, msgspec.structs.replace(SPEC, learn_from=(2,))))
     assert over(core.state, 0.0, 0, ()) == [1]
-    core.handle(5.0, JobCancelRequested(3, "somebody"))
+    core.handle(5.0, JobCancelRequested(3, "a user"))
     assert over(core.state, 0.0, 0, ()) == [1, 2, 3]
 
 

@@ -89,7 +89,7 @@ class Lab:
                 await asyncio.sleep(0.02)
 
     async def caught_up(self, measurements: int) -> None:
-        """Wait until the store has so many measurements."""
+        """Wait until the store has a number of measurements."""
         await self.until(lambda: stored(self.url) == measurements)
         assert stored(self.url) == measurements
 

@@ -1,4 +1,4 @@
-"""What a connection of the page does at its end."""
+"""The end of a connection of the page."""
 
 import asyncio
 from typing import Any, cast

@@ -32,7 +32,7 @@ def contrast(one: str, other: str) -> float:
     return (high + 0.05) / (low + 0.05)
 
 
-def test_dark_is_dark_whoever_chose_it() -> None:
+def test_dark_is_dark_by_system_and_by_choice() -> None:
     light, chosen, system = themes()
     assert chosen == system
     assert light.keys() == chosen.keys()

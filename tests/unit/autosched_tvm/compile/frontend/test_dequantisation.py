@@ -22,7 +22,7 @@ def levels(*shape: int, kind: str = "uint8") -> Any:
 
 
 def weights(*shape: int, kind: str = "int8") -> Any:
-    """Of 7 bits: products of 8 bits saturate in ONNX Runtime on CPUs without VNNI."""
+    """Values of 7 bits: products of 8 bits saturate in ONNX Runtime on CPUs without VNNI."""
     return RANDOM.integers(-64, 63, shape, endpoint=True).astype(kind) if kind == "int8" else levels(*shape) // 2
 
 
@@ -163,7 +163,7 @@ def test_read_with_another_scale() -> None:
 
 
 def dynamic(product: Any) -> list[Any]:
-    """What ONNX Runtime's dynamic quantisation makes of a product with constant weights."""
+    """A product with constant weights after ONNX Runtime's dynamic quantisation."""
     return [
         node("DynamicQuantizeLinear", ["x"], ["q", "qs", "qz"]),
         product,

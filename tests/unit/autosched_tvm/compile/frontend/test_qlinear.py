@@ -40,7 +40,7 @@ def proved(operator: str, inputs: list[Any], kind: str, constants: dict[str, Any
 
 
 def weights(*shape: int) -> Any:
-    """Of 7 bits: products of 8 bits saturate in ONNX Runtime on CPUs without VNNI."""
+    """Values of 7 bits: products of 8 bits saturate in ONNX Runtime on CPUs without VNNI."""
     return RANDOM.integers(-64, 63, shape, endpoint=True).astype("int8")
 
 

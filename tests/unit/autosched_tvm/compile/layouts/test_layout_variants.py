@@ -162,7 +162,7 @@ def rivals_of(found: worker_messages.Extracted) -> list[set[str]]:
 
 
 def test_winograd_competes_with_the_direct_way_where_it_can_win(tmp_path: Path) -> None:
-    """Of three convolutions one has a window of 3x3; without blocks there is no Winograd."""
+    """One of three convolutions has a window of 3x3; without blocks there is no Winograd."""
     found = taken_in(chain(), tmp_path, LayoutOption.NCHWC, winograd=True)
     assert rivals_of(found) == [{"conv2d", "winograd"}]
     said = [info.shape for info in found.tasks if "winograd" in info.shape]

@@ -65,7 +65,7 @@ class Case:
         return self.inside, self.outside
 
     def run(self, module: Any) -> tuple[Any, Any]:
-        """What a module computes, and what is right."""
+        """The outputs of a module, and the right ones."""
         random = np.random.default_rng(3)
         n, channels, height, width = self.shape
         top, left, bottom, right = self.padding
