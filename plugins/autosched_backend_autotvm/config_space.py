@@ -62,7 +62,7 @@ class ConfigSpace:
     admit: Admit | None = field(default=None, compare=False, repr=False)
     """Why a configuration cannot work."""
     doubt: Admit | None = field(default=None, compare=False, repr=False)
-    """Why it would be slow. Who restricts a space knows better: then this is not asked."""
+    """Why it would be slow. A user who restricts a space knows better: then this is not asked."""
     insight: Insight | None = field(default=None, compare=False, repr=False)
     version: str = ""
     """Version of the template: in another one, the same configuration may be another schedule."""

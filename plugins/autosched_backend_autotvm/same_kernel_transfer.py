@@ -1,6 +1,6 @@
 """Transfer between siblings: tasks with the same main computation, and other operators fused with it.
 
-What is the best for one is near the best for the other. Their latencies are not compared, only ranked within each.
+The best of one is near the best of the other. Their latencies are not compared, only ranked within each.
 """
 
 import hashlib

@@ -34,7 +34,7 @@ def of(shape: Sequence[int], space: ConfigSpace, known: Sequence[Examples]) -> l
 
 
 def _distance(one: Sequence[int], other: Sequence[int]) -> float:
-    """How unlike two shapes are: the factors between their extents, as logarithms. What is fused adds extents."""
+    """How unlike two shapes are: the factors between their extents, as logarithms. Fused operators add extents."""
     factors = (abs(logarithm(a) - logarithm(b)) for a, b in zip(one, other, strict=False))
     return sum(factors) + abs(len(one) - len(other))
 

@@ -1,6 +1,6 @@
 """Transfer learning between tasks of one template, as in AutoTVM.
 
-A base model is fitted to the records of all the others. What it predicts is the margin from which a task's own model
+A base model is fitted to the records of all the others. Its prediction is the margin from which a task's own model
 starts; it counts half as much with every 64 records of the task's own (`load_history` of TVM 0.18's cost model).
 Scores are normalised per task, so that fast and slow tasks count alike. Before there are any, a task tries the best of
 the others (examples.py).

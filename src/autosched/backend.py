@@ -415,8 +415,8 @@ class Session(Protocol):
         """Read, simplify and split the model. Raises ModelRejected."""
 
     def learn(self, earlier: Sequence[Earlier], lease: Lease) -> None:
-        """Take over what other jobs found, before there is a tuner; only for jobs whose user asks for it. What the
-        tuners then do must depend on nothing else: a client that takes over is told the same once more.
+        """Take over what other jobs found, before there is a tuner; only for jobs whose user asks for it. Tuners
+        must depend on nothing else of it: a client that takes over is told the same once more.
 
         Since 1.4; a job that asks for it fails with a backend that has no such method. Raises RequestError for a job
         that can teach nothing here.

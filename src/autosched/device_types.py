@@ -44,7 +44,7 @@ def target_kind(target: str) -> str | None:
 
 
 def fits(target: str, device: Device) -> bool:
-    """Whether code for a target runs on a device. What cannot be told from here fits."""
+    """Whether code for a target runs on a device. A target that cannot be judged from here fits."""
     kind = target_kind(target)
     if kind not in TARGET_KINDS or isinstance(device, RpcServer) or (isinstance(device, CpuCores) and not device.cores):
         return True

@@ -12,7 +12,7 @@ class ScoreHistory:
         """Throughput in any unit, 0 for a failure."""
 
     def learn(self, indices: Sequence[int], scores: Sequence[float]) -> None:
-        """Add measurements; the latest of a configuration counts. What is no positive number is a failure."""
+        """Add measurements; the latest of a configuration counts. A score that is no positive number is a failure."""
         for index, score in zip(indices, scores, strict=True):
             self.scores[index] = float(score) if math.isfinite(score) and score > 0 else 0.0
 

@@ -39,7 +39,8 @@ class Settings:
     fresh: bool = False
     """Take nothing from the record store: measure all anew."""
     target_ms: float | None = None
-    """Latency of the network, in milliseconds, with which the search ends. What is known best is measured first."""
+    """Latency of the network, in milliseconds, with which the search ends. The best known schedules are measured
+    first."""
     improve_by: float | None = None
     """The search ends when the latency is lower by this share, such as 0.2, than that of the best known schedules."""
     until_faster: bool = False

@@ -56,8 +56,8 @@ def best(
 ) -> "TunedModel":
     """The best that is known of a network, without a search: its tasks get the best schedules that any job measured.
 
-    device: kind of device of the daemon. Tasks of which nothing is known get the schedule by rule. What was measured
-    under other circumstances is compared once more. Raises as `Model.tune`.
+    device: kind of device of the daemon. Tasks of which nothing is known get the schedule by rule. Schedules that
+    were measured under other circumstances are compared once more. Raises as `Model.tune`.
     """
     wanted = model if isinstance(model, Model) else load_model(model)
     return wanted.tune(daemon=daemon, trials=0, device=device, backend=backend)

@@ -167,7 +167,7 @@ def prune(
 ) -> int:  # fmt: skip
     """Forget ended jobs, with their steps, results and models; a running daemon does it itself.
 
-    What was learned for other jobs stays, and so do records, unless --records is given. Nothing brings back what is
+    Stage times and blocked candidates stay, and so do records, unless --records is given. Nothing brings back what is
     gone: make a backup first. With both --older-than and --keep, jobs go that both let go.
     """
     if older_than_s is None and keep is None:

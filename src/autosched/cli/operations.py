@@ -122,7 +122,7 @@ def _replaced(daemon: BlockingLink, view: JobView, target: str, device: str | No
 @dry_run_option
 @click.pass_obj
 def hold(host: str | None, which: tuple[str, ...], reason: str, dry_run: bool) -> int:
-    """Start no more steps of jobs. What runs of them goes on; they stay held over restarts."""
+    """Start no more steps of jobs. Running steps go on; the jobs stay held over restarts."""
 
     def change(daemon: BlockingLink, view: JobView) -> str:
         daemon.call(HoldJob(job=view.job, reason=reason), Done)
@@ -151,7 +151,7 @@ def release(host: str | None, which: tuple[str, ...], dry_run: bool) -> int:
 @click.option("--reason", default="", metavar="TEXT", help="Why; shown to everybody who waits.")
 @click.pass_obj
 def pause(host: str | None, reason: str) -> None:
-    """Start no steps of any job. What runs goes on and ends; it stays so over restarts."""
+    """Start no steps of any job. Running steps go on and end; it stays so over restarts."""
     with caller(host) as daemon:
         daemon.call(Pause(reason=reason), Done)
     say("No new steps start; those that run finish. Start steps again:  autosched resume")
@@ -174,7 +174,7 @@ def resume(host: str | None) -> None:
 )
 @click.pass_obj
 def drain(host: str | None, unit: str, reason: str, deadline_s: float | None) -> None:
-    """Give a lane or device no more steps. What runs on it goes on; it stays drained over restarts."""
+    """Give a lane or device no more steps. A running step goes on; it stays drained over restarts."""
     with caller(host) as daemon:
         daemon.call(DrainUnit(unit=unit, reason=reason, deadline_s=deadline_s), Done)
         held = next(
@@ -232,7 +232,7 @@ def free(host: str | None, unit: str, force: bool) -> int:
 @document_option
 @click.pass_obj
 def reload(host: str | None, check: bool, timeout_s: float | None, confirm: bool, style: str) -> None:
-    """Let the daemon read its settings again. What can only change at a start says so."""
+    """Let the daemon read its settings again. Settings that can only change at a start are named."""
     if confirm and (check or timeout_s):
         raise click.UsageError("--confirm keeps what was reloaded; it goes without --check and --timeout")
     if check and timeout_s:

@@ -51,7 +51,7 @@ def serve_words(policy: str | None, goal: Goal | None) -> list[str]:
 def policy(host: str | None, name: str | None, goal: Goal | None, style: str) -> None:
     """Show who goes next, why, and how good the estimates are; with NAME or --goal, change it.
 
-    What is chosen here holds until the daemon starts again. Then its configuration decides: scheduler.policy.
+    The choice holds until the daemon starts again. Then its configuration decides: scheduler.policy.
     """
     with caller(host) as daemon:
         chosen = name is not None or goal is not None

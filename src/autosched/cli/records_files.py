@@ -129,7 +129,7 @@ def import_(files: tuple[Path, ...], store: str, settings: Path | None) -> int:
     """Take in files that `export` wrote, here or elsewhere; databases of MetaSchedule (folders); logs of AutoTVM 0.2,
     packages of TopHub and logs of Ansor 0.6, as seeds for workloads that are known here.
 
-    What is known already is not doubled. Imported schedules are the first candidates of later searches: they count with
+    Known schedules are not doubled. Imported schedules are the first candidates of later searches: they count with
     what they measure here. A wrong line is told with its number and left out. Exit code 2: there were some.
     """
     from autosched.recordstore.store import RecordStore
@@ -232,7 +232,7 @@ def prune(
 ) -> int:
     """Delete schedules from the record store, with what was measured of them.
 
-    Later jobs may try them again. What the daemon's own database has stays: see `autosched db prune`.
+    Later jobs may try them again. The daemon's own database keeps its records: see `autosched db prune`.
     """
     from autosched.recordstore import pruning
 

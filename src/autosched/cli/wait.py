@@ -40,7 +40,7 @@ def wait(host: str | None, which: tuple[str, ...], timeout_s: float | None) -> i
                 say(f"job {job} failed: {why}. See:  autosched job {job}")
             elif view.state == JobState.CANCELLED.value:
                 code = code or JobCancelled.exit_code
-                say(f"job {job} was cancelled. What it measured is kept:  autosched compile {job}")
+                say(f"job {job} was cancelled. Its measurements are kept:  autosched compile {job}")
     return code
 
 

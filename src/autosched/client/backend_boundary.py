@@ -1,6 +1,6 @@
 """The border to a backend: what foreign code hands over is checked before anything else relies on it.
 
-What concerns one candidate becomes that candidate's failure; what concerns a whole stage, a StepFailed that says what
+An error with one candidate becomes that candidate's failure; one of a whole stage, a StepFailed that says what
 was expected. So no backend can make a record that the daemon would refuse.
 """
 

@@ -142,8 +142,8 @@ class StageRunner:
         return tuner
 
     def select(self, task: TaskIndex, current: Round, lease: Lease) -> int:
-        """Choose the round's candidates; returns how many are to be measured. What an earlier client has begun is
-        finished.
+        """Choose the round's candidates; returns how many are to be measured. The round of an earlier
+        client is finished.
         """
         half, tuner = self._halves.pop(task, []), self._tuners[task]
         known, wanted = {one.candidate for one in half}, current.trials + len(half)
@@ -278,7 +278,7 @@ class StageRunner:
                 keep(structs.replace(answered, candidate=one.candidate), elsewhere=elsewhere)
 
     def _barred(self, task: TaskIndex, current: Round) -> dict[bytes, str]:
-        """Those of a round's candidates that must not be run, and why. What is untuned is always run."""
+        """Those of a round's candidates that must not be run, and why. The default is always run."""
         asked = current.candidates[:-1] if current.default_last else current.candidates
         return {candidate: reason for candidate in asked if (reason := self._poison.reason(task, candidate))}
 

@@ -137,7 +137,7 @@ def a_session_goes_on_after_a_kill(bench: BackendHarness) -> None:
 def tasks_work_side_by_side(bench: BackendHarness) -> None:
     """Two searches may build and profile at the same time, in threads, each on its own lease.
 
-    What belongs to a step is kept in local variables or under its lease: no attribute of the session, no os.chdir.
+    Keep the state of a step in local variables or under its lease: no attribute of the session, no os.chdir.
     """
     tuners = [bench.tuner(seed) for seed in (0, 1)]
     chosen = [list(tuner.select(bench.subject.count, bench.lease("select"))) for tuner in tuners]

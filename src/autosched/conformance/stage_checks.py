@@ -184,7 +184,8 @@ def a_failed_build_is_passed_on(bench: BackendHarness) -> None:
 def profile_answers_each_candidate(bench: BackendHarness) -> None:
     """profile yields one Measured for each Built; the order is free.
 
-    Each costs the user a trial. What cannot be measured is a failure: run error, run timeout, run crash, wrong result.
+    Each costs the user a trial. A candidate that cannot be measured is a failure: run error, run timeout, run crash,
+    wrong result.
     """
     found, at = bench.round, bench.tuner().profile
     if not all(isinstance(one, Measured) for one in found.measured):

@@ -37,7 +37,7 @@ def _taught(bench: BackendHarness, name: str, workload: str = "") -> Tuner:
 def learn_takes_what_a_job_measured(bench: BackendHarness) -> None:
     """After learn, the search goes on: it selects candidates, which build, and learns of its own.
 
-    What was measured there is not this job's: its candidates are not tried yet, whatever you know of them. There may be
+    Measurements there are not this job's: its candidates are not tried yet, whatever you know of them. There may be
     failures, whose `latency_s` is empty, and workloads that this network does not have. It needs `api = (1, 4)`.
     """
     for name, workload in (("taught", ""), ("taught by a stranger", "a workload of another network")):

@@ -1,6 +1,6 @@
 """The settings while the daemon runs: read again from their file, compared, applied, undone unless confirmed.
 
-What cannot change while it runs (sockets, devices, timeouts that jobs were promised) is named as such and waits for
+Settings that cannot change while it runs (sockets, devices, timeouts promised to jobs) are named and wait for
 the next start, which costs no running step.
 """
 

@@ -59,7 +59,7 @@ class AnsweringChild:
         return self._lines.next(timeout_s)
 
     def how_it_ended(self) -> str:
-        """How a child that answers no more has ended, in words. What it has left in its group is killed."""
+        """How a child that answers no more has ended, in words. Processes that it has left in its group are killed."""
         self.kill()  # its own exit code stays
         return how_it_ended(self._process.wait())
 

@@ -20,8 +20,8 @@ TAIL_CHARS = 1_500
 async def run(module: str, words: Sequence[str], *, timeout_s: float) -> Ended:
     """Run ``python -m module words...`` to its end. Raises RequestError when the deadline passes first.
 
-    What libraries keep for themselves (ONNX Runtime counts its uses) goes into a folder that is gone afterwards, not
-    into the user's HOME.
+    Files that libraries keep for themselves (ONNX Runtime counts its uses) go into a folder that is gone afterwards,
+    not into the user's HOME.
     """
     with tempfile.TemporaryDirectory(prefix="autosched-child-", ignore_cleanup_errors=True) as folder:
         environment = {**os.environ, "XDG_CACHE_HOME": folder}

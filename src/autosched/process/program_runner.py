@@ -42,8 +42,8 @@ async def run(
 ) -> Ended:
     """Run it. Raises OSError, and TimeoutError when the deadline passes first.
 
-    What it leaves behind in its group is killed when it ends, and all of it when the deadline passes or the caller is
-    cancelled. Its output goes to files: a pipe would stay open for as long as a process that it started holds it.
+    Processes that it leaves in its group are killed when it ends, and all of it when the deadline passes or the caller
+    is cancelled. Its output goes to files: a pipe would stay open for as long as a process that it started holds it.
     """
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         process = subprocess.Popen(  # noqa: ASYNC220 - the one way that does not fork

@@ -248,7 +248,7 @@ class CandidateBlock(Struct, frozen=True):
 
 
 class Poisoned(Method, frozen=True):
-    """Notification: these candidates are not to be run any more. What is known already comes before the answer to
+    """Notification: these candidates are not to be run any more. Those known already come before the answer to
     PlanNetwork."""
 
     result = Done

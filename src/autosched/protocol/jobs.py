@@ -232,7 +232,7 @@ class PreviousSettings(Struct, frozen=True):
 
 
 class SetJob(Method, frozen=True):
-    """Want a job sooner or later; the answer says how it was wanted before. What is not named stays."""
+    """Want a job sooner or later; the answer says how it was wanted before. Fields that are not named stay."""
 
     result = PreviousSettings
     least_role = Role.USER

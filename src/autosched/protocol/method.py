@@ -47,7 +47,7 @@ class Method(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     least_role: ClassVar[Role] = Role.OPERATOR
     """The least role of a user that may ask it."""
     audited: ClassVar[bool] = True
-    """Whether it is written into the audit trail. What a viewer may ask changes nothing, and never is."""
+    """Whether it is written into the audit trail. A viewer's method changes nothing, and never is."""
     bytes_max: ClassVar[int] = 32 * 1024
     """Longest parameters: small values in their thousands, a key that comes again and again among them, take 5 to 15 ns
     a byte to read."""

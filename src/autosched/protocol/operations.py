@@ -76,7 +76,8 @@ class GetPolicy(Method, frozen=True):
 
 
 class ChoosePolicy(Method, frozen=True):
-    """Let another policy decide, or for another goal, until the daemon starts again. What is not named stays."""
+    """Let another policy decide, or for another goal, until the daemon starts again. A field that is not named
+    stays."""
 
     result = PolicyView
     policy: Name | None = None
@@ -338,7 +339,7 @@ class Pruned(Struct, frozen=True):
 
 class Prune(Method, frozen=True):
     """Forget jobs that ended `older_than_s` ago or earlier, but for the `keep` that ended last, with their steps,
-    results and models. What was learned for other jobs stays."""
+    results and models. Stage times and blocked candidates stay."""
 
     result = Pruned
     older_than_s: Annotated[float, Meta(ge=0, le=1e10)]

@@ -1,7 +1,7 @@
 """A record store as lines of JSON: one measurement a line, with everything that is known of it.
 
 A line names its measurement as the store does, by what was measured. So a file may be taken in twice, into any store,
-and nothing is doubled; two stores that take in each other's files hold the same. What comes from a file counts as
+and nothing is doubled; two stores that take in each other's files hold the same. A measurement from a file counts as
 imported: it is measured here before it counts.
 """
 

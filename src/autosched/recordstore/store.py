@@ -118,7 +118,8 @@ class RecordStore:
     ) -> None:
         """Repeat a piece of a daemon's database, from one cursor to the next, in one transaction.
 
-        What is there already stays as it is. Raises CursorMoved, and StoreUnavailable; then nothing was written.
+        Rows that are there already stay as they are. Raises CursorMoved, and StoreUnavailable; then nothing was
+        written.
         """
         with self._database.transaction() as connection:
             moved = connection.execute(
@@ -151,7 +152,7 @@ class RecordStore:
         return new
 
     def add_programs(self, programs: Mapping[Workload, Program]) -> None:
-        """Keep the programs of workloads. What is there already stays as it is. Raises StoreUnavailable."""
+        """Keep the programs of workloads; those that are there stay as they are. Raises StoreUnavailable."""
         if not programs:
             return
         with self._database.transaction() as connection:

@@ -1,7 +1,7 @@
 """Writes flat tables for notebooks and spreadsheets, as CSV or Parquet: those of a record store have one measurement a
 row.
 
-They are made to be read by other programs. What goes into another record store is `json_lines`.
+They are made to be read by other programs. `json_lines` is for another record store.
 """
 
 import base64

@@ -27,7 +27,7 @@ class Work(Struct, frozen=True):
 
 
 Round = tuple[Work, ...]
-"""The stages between two updates. What a lost client had done of a round is lost with it."""
+"""The stages between two updates. A lost client loses the round that it was in."""
 
 
 class ScenarioJob(Struct, frozen=True, kw_only=True):

@@ -110,8 +110,8 @@ class SimpleBackend:
     def code(self, job: Job, space: Space, choice: Choice, folder: Path) -> str:
         """Name of everything that `measure` runs for the choice, as `code_name` makes it; called after `build`.
 
-        Of choices with equal names one is measured. Where `measure` depends on the choice itself, and not only on what
-        lies in the folder, the choice belongs into the content. Since 1.7. As it is: "", not told.
+        One of several choices with equal names is measured. Where `measure` depends on the choice itself, and not only
+        on what lies in the folder, the choice belongs into the content. Since 1.7. As it is: "", not told.
         """
         return ""
 

@@ -2,7 +2,7 @@
 
 Requests of the peer are handled concurrently and may be answered out of order. Handlers are called in the order of
 arrival, so whatever one does before it returns its awaitable happens in that order; coroutines begin later, in that
-order too. A heartbeat is answered right here. What is said within one turn of the loop leaves in one piece.
+order too. A heartbeat is answered right here. Messages of one turn of the loop leave in one piece.
 
 Bounds: at most `in_progress_max` requests of the peer run at once, beyond that nothing more is read; nor is it while
 the peer does not read our answers. A peer that leaves 1 MiB unread, or anything unread for 10 s, is disconnected;

@@ -216,7 +216,7 @@ class JobPlan:
     def failed(self, task: TaskIndex, measured: int, error: str) -> JobLoad:
         """A step of the task's round failed as a whole after `measured` trials; what was not measured is given back.
 
-        What a search has measured before its profile step failed, it still learns.
+        The search still learns what was measured before its profile step failed.
         """
         current, state = self.current(task), self.tasks[task]
         self.last_error = error

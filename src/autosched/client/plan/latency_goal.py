@@ -1,7 +1,7 @@
 """Whether a network is fast enough for its user: a service level instead of a number of trials. Pure.
 
-What is known best is compiled and measured before anything is searched (Lorien 3; thesis 4.3: "check the known best
-configurations and see if the SLA is already met before tuning starts"). The search ends when a whole network that
+The best known schedules are compiled and measured before anything is searched (Lorien 3; thesis 4.3: "check the known
+best configurations and see if the SLA is already met before tuning starts"). The search ends when a whole network that
 was measured meets the goal with its confidence interval.
 """
 

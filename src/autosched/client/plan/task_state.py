@@ -1,9 +1,9 @@
 """One task of the network: its records, how far its search has come, and the round that it is in. Pure.
 
 Most rounds are rounds of the search: select -> build -> profile -> update. Two other kinds select nothing and cost no
-trials. What was disturbed, and what has failed once, is measured again (build -> profile -> update), after a failure on
-another device of the kind, if there is one. When no more trials are to come, the best candidates of the task meet in
-its finals (build -> profile).
+trials. Disturbed candidates, and those that failed once, are measured again (build -> profile -> update), after a
+failure on another device of the kind, if there is one. When no more trials are to come, the best candidates of the task
+meet in its finals (build -> profile).
 """
 
 from collections import Counter

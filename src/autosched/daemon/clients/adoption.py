@@ -105,7 +105,8 @@ def any_in_time(state: State, job: JobId, now: float) -> bool:
 
 
 def _has_spoken(job: Job) -> bool:
-    """Whether to wait for the client of a job. Of ended jobs only external clients count, with steps under way."""
+    """Whether to wait for the client of a job. The client of an ended job counts only if it is external and has steps
+    under way."""
     return job.attached and (not job.state.ended or (job.spec.external and bool(job.steps)))
 
 

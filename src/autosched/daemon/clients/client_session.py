@@ -64,8 +64,8 @@ class Parts(Struct, frozen=True):
 class ClientSession:
     """One client's connection. `lost` tells whether it was given up meanwhile, or has another connection.
 
-    What is said twice, too late or out of order counts once: steps are named by their ids, which are never used again,
-    and records by their numbers, which grow. An end that is known already is answered as it was.
+    A report that comes twice, too late or out of order counts once: steps are named by their ids, which are never used
+    again, and records by their numbers, which grow. An end that is known already is answered as it was.
     """
 
     def __init__(self, job: JobId, lost: Callable[[], bool], parts: Parts) -> None:
@@ -78,7 +78,7 @@ class ClientSession:
         """Whether this client has told its network before: what is new then is how it compares with its baseline."""
 
     def handle(self, method: Method) -> Awaitable[Struct | None]:
-        """Begin to answer one call. What it changes is under way when this returns: records and the end of their step
+        """Begin to answer one call. Its changes are under way when this returns: records and the end of their step
         stay in order."""
         match method:
             case EndStep():

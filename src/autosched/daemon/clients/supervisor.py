@@ -4,7 +4,7 @@ A local client is lost when its process is dead and whatever it started is dead 
 Silence or a refused order therefore only *kill* it. A lost connection is no lost client: it may come back, to this
 daemon or to the next one, and says then which steps it has.
 
-Of an external client only its connection is known. One that hangs up has ended. One that falls silent may go on: its
+Only the connection of an external client is known. One that hangs up has ended. One that falls silent may go on: its
 steps keep their units until its own watchdog must have killed them (deadline and margin), or an operator says so.
 """
 
@@ -243,7 +243,7 @@ class ClientSupervisor:
             self._lose(client, reason)
 
     def _break(self, client: Client, link: Link, reason: str) -> None:
-        """It does not react. Who it is decides what can be known of it now."""
+        """It does not react: a local client is killed, of another one only the connection can be broken."""
         if client.process is not None:
             self._kill(client, reason)
         else:
@@ -321,7 +321,7 @@ class ClientSupervisor:
         return None if over else ClientCutOff(client.job, why)
 
     def _give_up(self, client: Client, link: Link | None, why: str, ends: bool) -> None:
-        """It has not come back. Of an external client that only fell silent, the scheduler bounds the steps."""
+        """It has not come back. The scheduler bounds the steps of an external client that only fell silent."""
         if client.lost or client.link is not link or client.coming is not None:
             return
         if ends or not self._may_run(client):

@@ -1,7 +1,7 @@
 """Acts upon failed measurements of candidates and devices (`autosched.records.failure_attribution`).
 
 A case is written in the transaction of the record that changed it, so that what a candidate did is known as long as the
-record is. What a client says of a device counts only while the daemon leases that device to it.
+record is. A client's report on a device counts only while the daemon leases that device to it.
 """
 
 import hashlib
@@ -99,7 +99,7 @@ class AttributionHandler:
     def ended(self, step: Step, outcome: Outcome, error: str) -> None:
         """A step is over: one that measured nothing well speaks against its device, though it proves nothing.
 
-        Of a job that never measured anything well, the plugin or the model may be what is broken. It is believed where
+        In a job that never measured anything well, the plugin or the model may be broken. It is believed where
         others measured well, or where all its candidates crashed or hung; never in a step that failed as a whole.
         """
         tally = self._tallies.pop(step.id, Tally())

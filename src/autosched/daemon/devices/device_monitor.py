@@ -3,7 +3,7 @@
 A client runs a sentinel (fixed work) when it is told to: at each of the first steps on a device, then at intervals. How
 much its times vary while all is well is the device's noise. Two sentinels in a row beyond it are a drift, and then the
 records since the last good sentinel are tagged. Other load on a device's cores is seen by the client itself; here it
-only becomes part of the device's health. What is known of a device is learned again after a restart.
+only becomes part of the device's health. The pace of a device is learned again after a restart.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """The last events that people want to be told, for later viewers; steps and measurements are too many for it.
 
-Of each unit those that failed there are kept as well.
+The failures on each unit are kept as well.
 """
 
 from collections import defaultdict, deque

@@ -29,7 +29,7 @@ _Taker = tuple[Take, tuple[type[Struct], ...]]
 
 
 class Filter(Struct, frozen=True):
-    """Which happenings a reader wants. What is empty restricts nothing."""
+    """The events that a reader wants. An empty field restricts nothing."""
 
     jobs: frozenset[JobId] = frozenset()
     units: frozenset[UnitName] = frozenset()
@@ -62,7 +62,7 @@ class Filter(Struct, frozen=True):
         return cls(frozenset(jobs), frozenset(units), frozenset(names), level)
 
     def wants(self, happening: DaemonEvent) -> bool:
-        """Whether it passes. What is asked for by name passes at any level."""
+        """Whether it passes. A kind that is asked for by name passes at any level."""
         if self.names and happening.name not in self.names:
             return False
         if not self.names and happening.level < self.level:

@@ -44,7 +44,7 @@ class PastJob(Struct, frozen=True):
 def latest(spec: JobSpec, jobs: Reversible[Job]) -> list[JobId]:
     """Return the jobs that may teach one of this specification, the latest first.
 
-    `jobs`: in the order of their submission. What is fast on another device or for another target says little here, and
+    `jobs`: in the order of their submission. A fast schedule of another device or target says little here, and
     one backend does not know the candidates of another.
     """
     able = (
@@ -56,7 +56,8 @@ def latest(spec: JobSpec, jobs: Reversible[Job]) -> list[JobId]:
 
 
 def choose(tasks: Sequence[TaskInfo], past: Iterable[PastJob]) -> list[JobId]:
-    """Return the earlier jobs that teach a network of these tasks, the most similar first. Of equals, the latest."""
+    """Return the earlier jobs that teach a network of these tasks, the most similar first, and the latest of equal
+    ones."""
     left = sorted(past, key=lambda one: one.job, reverse=True)
     wanted = [(shapes.parse(info.shape), work) for info, work in zip(tasks, _shares(tasks), strict=True)]
     likeness = {one.job: _likeness(wanted, one) for one in left}

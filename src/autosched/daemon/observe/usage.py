@@ -1,7 +1,7 @@
 """Use of each unit, in seconds by stage, and its idle time by cause, with the last idle spells.
 
 A gap is charged to the cause that held when it began; idle units are looked at again every second, so that a cause that
-changes meanwhile gets its share. What a lease lasts longer than its stage worked is idle too: the hand-over.
+changes meanwhile gets its share. The part of a lease in which its stage does not work is idle too: the hand-over.
 """
 
 from collections import defaultdict, deque

@@ -86,7 +86,7 @@ def load_view(state: State, job: Job, progress: JobProgress) -> LoadView:
     def of(task: Task) -> TaskLoadView:
         known, step = progress.tasks.get(task.index), state.steps.get(task.step) if task.step is not None else None
         load = task.load
-        # What was said before the running or the last step began is about that step, and says nothing of the next one.
+        # A load from before the running or the last step began is about that step, and says nothing of the next one.
         ahead = bool(task.ticket) or (step is not None and not load.stage_done)
         return TaskLoadView(
             task=task.index,

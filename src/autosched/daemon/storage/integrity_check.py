@@ -1,6 +1,6 @@
 """Is what is on disk what was written? Every row against its checksum, every count, every index, every number.
 
-What is found is damage of the disk, of memory or by hand: a daemon or a machine that died leaves none.
+It finds damage of the disk, of memory or by hand: a daemon or a machine that died leaves none.
 """
 
 import sqlite3
