@@ -116,18 +116,16 @@ def rejected() -> dict[str, tuple[Callable[[], None], str]]:
         Path("truncated.onnx").write_bytes(Path("whole.onnx").read_bytes()[:1500])
 
     return {
-        "text.onnx": (lambda: Path("text.onnx").write_text("hello\n") and None, "is not an ONNX file"),  # type: ignore[func-returns-value]
         "truncated.onnx": (truncated, "is truncated"),
         "unsupported.onnx": (
             lambda: save("unsupported.onnx", node("NonMaxSuppression", ["x"], ["y"], name="nms")),
             "nms",
         ),
         "dynamic.onnx": (lambda: onnx.save(small_net("n", "h"), "dynamic.onnx"), "--shape x=1,3,"),
-        "nothing.onnx": (lambda: save("nothing.onnx", node("Flatten", ["x"], ["y"])), "no operator worth tuning"),
     }
 
 
-@pytest.mark.parametrize("name", ["text.onnx", "truncated.onnx", "unsupported.onnx", "dynamic.onnx", "nothing.onnx"])
+@pytest.mark.parametrize("name", ["truncated.onnx", "unsupported.onnx", "dynamic.onnx"])
 def test_a_model_that_cannot_be_tuned_is_refused_with_the_reason(cli: Callable[..., Said], name: str) -> None:
     make, wanted = rejected()[name]
     make()

@@ -131,4 +131,5 @@ def test_store_that_is_away_disturbs_no_job_and_is_told(
         assert "secret" not in (tmp_path / "daemon.log").read_text() + cli("status")[1]
         there.end(signal.SIGTERM)
         there.start()  # with a store in its folder
-        until(lambda: len(known(tmp_path)) > 0, "the store has records")
+        there.wait(there.submit(tasks=1, trials=1, build_s=0.01))  # without news it looks every half a minute
+        until(lambda: len(known(tmp_path)) > 16, "the store has the records from before too")

@@ -15,6 +15,8 @@ from autosched.conformance.check_runner import Runner
 from autosched.conformance.local_job import LocalJob
 from autosched.model import JobSpec
 
+pytestmark = pytest.mark.slow
+
 PAGE = Path(__file__).parents[2] / "docs/plugins.md"
 CHECKS = ("select_is_pure", "a_restored_search_goes_on", "latencies_are_latencies", "kill_ends_a_stage")
 

@@ -10,6 +10,8 @@ from autosched.backend import Evaluation, Timing
 from autosched.cli import demo
 from autosched.errors import RequestError
 
+pytestmark = pytest.mark.slow
+
 
 def test_the_simulated_part_compares_the_policies(capsys: pytest.CaptureFixture[str]) -> None:
     demo._simulate()

@@ -35,6 +35,7 @@ from autosched.protocol import (
     PlanNetwork,
     RecordPage,
     Return,
+    RevokeStep,
     SimilarJobs,
     StartStep,
 )
@@ -277,7 +278,7 @@ def test_cores_that_do_not_exist_here_are_left_out_of_a_lease(tmp_path: Path) ->
         await made.handle(replace(order(timeout_s=60.0), cores=(core, 4_000)))
         assert made._leases[5].cores == (core,)
         assert made._leases[5].step == 5
-        made.kill()
+        await made.handle(RevokeStep(step=5, reason="it is over"))
         await asyncio.wait_for(daemon.ended.wait(), DEADLINE_S)
 
     asyncio.run(work())

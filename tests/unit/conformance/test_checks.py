@@ -14,6 +14,8 @@ import pytest
 from autosched.conformance.backend_harness import Subject
 from autosched.conformance.check_runner import CHECKS, DEADLINE_S, Runner
 
+pytestmark = pytest.mark.slow
+
 OTHERS = {
     "the_model_is_imported": ("the_model_is_imported", "imports_nothing", "imports_with_a_bug"),
     "latencies_are_latencies": (

@@ -13,6 +13,8 @@ from autosched.conformance import scaffold
 from autosched.simple.child_process import DEBUG
 from packages import BROKEN, install
 
+pytestmark = pytest.mark.slow
+
 Said = tuple[int, str, str]
 GOOD = (Path(__file__).parent / "broken.py").read_text()
 BUGS = '''

@@ -8,9 +8,12 @@ import pytest
 from autosched.cli.command_table import autosched
 from autosched.conformance import BackendContract, scaffold
 
+
 sys.path.append(str(scaffold.TEMPLATE))
 
 from autosched_backend_mytuner import MytunerBackend
+
+pytestmark = pytest.mark.slow
 
 COMMANDS = [
     line.partition("#")[0].split()[1:]

@@ -7,7 +7,7 @@ import pytest
 from autosched.conformance import BackendContract
 from autosched_backend_gcc import GccBackend
 
-pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="needs gcc")
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(shutil.which("gcc") is None, reason="needs gcc")]
 
 
 class TestGcc(BackendContract):

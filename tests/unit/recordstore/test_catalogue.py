@@ -15,6 +15,8 @@ from autosched.recordstore.rows import SourceJob, Workload
 from autosched.recordstore.store import RecordStore
 from samples_of_store import CONV, HERE, JOB, LAB, measured
 
+pytestmark = pytest.mark.slow
+
 DENSE = Workload("beef01", "dense", "dense 1x512 -> 1x1000", 1e6)
 POINTWISE = Workload("c0ffa0", "conv2d", "conv2d 64x56x56 -> 128x56x56, 1x1", 1e8)
 RYZEN = replace(HERE, device="AMD Ryzen", backend="ansor 2")

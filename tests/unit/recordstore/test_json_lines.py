@@ -16,6 +16,8 @@ from autosched.recordstore.rows import Measurement, Origin, Tag, Workload
 from autosched.recordstore.store import RecordStore
 from samples_of_store import CONV, HERE, JOB, LAB, measured
 
+pytestmark = pytest.mark.slow
+
 OTHER = Origin("other", detail="lab2")
 POOL = Workload("beef", "max_pool", "max_pool 64x8x8 -> 64x4x4", 1e3)
 THERE = environment(Identity('{"kind": "llvm"}', "Xeon", "tvm 0.28", "ansor 2", "tvm 1"), "ansor", "trace 1")

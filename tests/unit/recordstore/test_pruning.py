@@ -9,6 +9,8 @@ from autosched.recordstore.rows import Measurement, Origin, Pruned
 from autosched.recordstore.store import RecordStore
 from samples_of_store import HERE, LAB, measured
 
+pytestmark = pytest.mark.slow
+
 FILE = Origin("another lab", imported=True)
 
 

@@ -13,6 +13,8 @@ from autosched.recordstore.rows import Workload
 from autosched.recordstore.store import RecordStore
 from samples_of_store import CONV, HERE, LAB, measured
 
+pytestmark = pytest.mark.slow
+
 
 def test_best_are_the_fastest_that_work(store: RecordStore, lookup: Lookup) -> None:
     store.add(LAB, [measured(0, 3e-3), measured(1, None), measured(2, 1e-3), measured(3, 2e-3)])

@@ -12,6 +12,8 @@ from autosched.recordstore.rows import Cursor, Origin, SourceJob, Standing, Tag
 from autosched.recordstore.store import CursorMoved, RecordStore
 from samples_of_store import CONV, HERE, JOB, LAB, measured
 
+pytestmark = pytest.mark.slow
+
 Schedules = list[tuple[bytes, float | None, Standing]]
 
 

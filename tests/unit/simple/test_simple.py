@@ -19,6 +19,8 @@ from autosched.simple.search import decode, encode, suggest
 from deadlines import DEADLINE_S
 from unit.simple.toys import Fussy, Hasty, Lazy, Toy
 
+pytestmark = pytest.mark.slow
+
 SPACE = Space(name="s", knobs={"a": (1, 2, 3), "b": ("x", "y")}, default={"a": 9, "b": "x"})
 
 

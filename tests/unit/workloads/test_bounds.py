@@ -9,6 +9,8 @@ from autosched.workloads.bounds import lower_bound_s
 from autosched.workloads.generator import KINDS, generate, parse
 from autosched.workloads.instances import Instance, InstanceJob
 
+pytestmark = pytest.mark.slow
+
 
 def instance(*jobs: tuple[int, float, tuple[tuple[float, float, float], ...]], devices: int = 1) -> Instance:
     hosts = 1 + max(host for host, _, _ in jobs)

@@ -3,9 +3,12 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+pytest.importorskip("tvm")
+
 import numpy as np
 import onnx
-import pytest
 import tvm
 from onnx import helper
 from tvm import relax

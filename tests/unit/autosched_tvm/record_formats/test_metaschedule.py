@@ -7,8 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
+
+pytest.importorskip("tvm")
+
+import msgspec
 import tvm
 from msgspec.structs import replace
 from tvm import te

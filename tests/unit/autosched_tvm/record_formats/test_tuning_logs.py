@@ -7,6 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+pytest.importorskip("tvm")
+
 import tvm
 from msgspec.structs import replace
 from tvm import te

@@ -27,6 +27,8 @@ from autosched.recordstore.rows import Schedule, SourceJob, Standing
 from autosched.recordstore.store import RecordStore
 from deadlines import DEADLINE_S
 
+pytestmark = pytest.mark.slow
+
 NETWORK = Network(
     tasks=(
         TaskInfo(task=1, name="conv", workload="w1", shape="conv2d 8x8 -> 8x8", flops=1e6, template="conv 1"),
