@@ -8,7 +8,6 @@ import pytest
 from autosched.cli.command_table import autosched
 from autosched.conformance import BackendContract, scaffold
 
-
 sys.path.append(str(scaffold.TEMPLATE))
 
 from autosched_backend_mytuner import MytunerBackend
