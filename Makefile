@@ -36,7 +36,7 @@ demo: $(VENV)/.runtime
 	$(BIN)/autosched demo
 
 test: $(VENV)/.development
-	$(BIN)/python -m pytest -q -n $$(($(PROCESSES) + 2)) tests/integration tests/simulation tests/scenarios tests/unit  # two more than cores: many wait
+	$(BIN)/python -m pytest -q -n $$(($(PROCESSES) + 2)) tests/unit tests/scenarios tests/simulation tests/integration  # two more than cores: many wait
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder tests/e2e  # each is busy on one core at a time
 	@$(MAKE) --no-print-directory seeds
 
