@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from made_up_kernel import SHAPES, MadeUpKernel
 
 from autosched_backend_autotvm.knob_features import Matrix
 from autosched_backend_autotvm.tuners import Tuner
@@ -13,6 +12,7 @@ from autosched_backend_autotvm.tuners.annealing import Plan
 from autosched_backend_autotvm.tuners.config_sampler import ConfigSampler
 from autosched_backend_autotvm.tuners.grid_and_random import RandomTuner
 from autosched_backend_autotvm.tuners.model_based import Learning, ModelBasedTuner
+from made_up_kernel import SHAPES, MadeUpKernel
 
 SHORT = Learning(chains=32, plan=Plan(iterations=60))
 

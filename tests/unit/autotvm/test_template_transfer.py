@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from made_up_kernel import MadeUpKernel
 
 from autosched_backend_autotvm.seed_configurations import OF_EACH, Examples
 from autosched_backend_autotvm.template_transfer import RECORDS_MAX, Knowledge, Lesson, Prior, aligned, fitted
@@ -15,6 +14,7 @@ from autosched_backend_autotvm.tuners.genetic import Breeding, GeneticTuner
 from autosched_backend_autotvm.tuners.grid_and_random import RandomTuner
 from autosched_backend_autotvm.tuners.model_based import Learning, ModelBasedTuner
 from deadlines import DEADLINE_S
+from made_up_kernel import MadeUpKernel
 
 NONE = Examples((), ())
 SHORT = Learning(chains=32, plan=Plan(iterations=60))

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from made_up_kernel import MadeUpKernel
 
 from autosched_backend_autotvm.config_space import ConfigSpace, Knob
 from autosched_backend_autotvm.tuners import Tuner, diversity
@@ -16,6 +15,7 @@ from autosched_backend_autotvm.tuners.config_sampler import ConfigSampler
 from autosched_backend_autotvm.tuners.genetic import Breeding, GeneticTuner
 from autosched_backend_autotvm.tuners.grid_and_random import GridTuner, RandomTuner
 from autosched_backend_autotvm.tuners.model_based import Learning, ModelBasedTuner
+from made_up_kernel import MadeUpKernel
 
 QUICK = Learning(warm_up=8, chains=16, plan=Plan(iterations=30))
 MAKERS: dict[str, Callable[[ConfigSampler, int], Tuner]] = {
