@@ -84,10 +84,15 @@ def ratios(rows: Iterable[Told], engines: Sequence[str]) -> list[float]:
     return found
 
 
+def _measured(told: Told, cores: int) -> list[Told]:
+    """Rows of the measured networks that nothing was developed on."""
+    rows = (row for row in told["networks"].values() if row["half"] == "test" and row["cores"] == cores)
+    return [row for row in rows if "autosched" in row.get("median_s", {})]
+
+
 def _networks(told: Told, cores: int) -> str:
-    """Networks that nothing was developed on, against other engines."""
-    rows = [row for row in told["networks"].values() if row["half"] == "test" and row["cores"] == cores]
-    rows = [row for row in rows if "autosched" in row.get("median_s", {})]
+    """Latency of these networks against other engines."""
+    rows = _measured(told, cores)
     over, over_best = (ratios(rows, engines) for engines in (("onnxruntime",), ENGINES))
     slower = sum(ratio > 1 for ratio in over)
     return (
@@ -97,7 +102,7 @@ def _networks(told: Told, cores: int) -> str:
 
 
 def _first_faster(told: Told, cores: int) -> str:
-    rows = [row for row in told["networks"].values() if row["half"] == "test" and row["cores"] == cores]
+    rows = _measured(told, cores)
     after_s = [math.inf if row["faster_after_s"] is None else row["faster_after_s"] for row in rows]
     return f"{sum(map(math.isfinite, after_s))} of {len(rows)}, median {median(after_s):.0f} s after the job's start"
 

@@ -25,7 +25,7 @@ from autosched.sim.scenario import Faults, Scenario, random_scenario
 from autosched.sim.simulator import Entry, Simulator
 from deadlines import DEADLINE_S
 
-CHUNK = 25
+CHUNK = 50
 
 
 def check_nothing_waits_that_could_start(scheduler: Scheduler) -> None:

@@ -142,9 +142,7 @@ class StageRunner:
         return tuner
 
     def select(self, task: TaskIndex, current: Round, lease: Lease) -> int:
-        """Choose the round's candidates; returns how many are to be measured. The round of an earlier
-        client is finished.
-        """
+        """Choose the round's candidates; returns how many are to be measured. An earlier client's round is finished."""
         half, tuner = self._halves.pop(task, []), self._tuners[task]
         known, wanted = {one.candidate for one in half}, current.trials + len(half)
         chosen = self._choose(task, wanted, lease)

@@ -138,8 +138,7 @@ class TaskState:
     def learned(self, best_s: float | None) -> None:
         """The round under way is measured. `best_s`: the best latency in it, in seconds; None: nothing was valid."""
         assert self.round is not None
-        search = self.search
-        best = min((s for s in (*search.best_s[-1:], best_s) if s is not None), default=None)
+        search, best = self.search, self._best_with([best_s])
         if not self.round.is_search:
             search.best_s[-1:] = [best]
             return
@@ -149,8 +148,11 @@ class TaskState:
 
     def count_round(self, records: Iterable[Record]) -> None:
         """An earlier client has measured these records in a round."""
-        best = (s for s in (*self.search.best_s[-1:], *(record.best_s for record in records)) if s is not None)
-        self.search.best_s.append(min(best, default=None))
+        self.search.best_s.append(self._best_with(record.best_s for record in records))
+
+    def _best_with(self, latencies_s: Iterable[float | None]) -> float | None:
+        """The best latency so far, these included, in seconds; None while nothing valid was measured."""
+        return min((s for s in (*self.search.best_s[-1:], *latencies_s) if s is not None), default=None)
 
     def give_up_half(self) -> None:
         """The round that an earlier client left unfinished is not finished: it counts as it is."""

@@ -1,8 +1,8 @@
-"""Tells all who look at the page what changed, once a second, as server-sent events.
+"""Sends changes to all viewers of the page, once a second, as server-sent events.
 
-Changes are put into words once for all viewers. No viewer is waited for: one to whom the last words are still on their
-way gets none of the next, and is told to ask for everything anew when they have arrived. So each costs a frame or two
-of memory, whatever he does; one who takes nothing at all is let go.
+A frame of changes is made once for all viewers. No viewer is waited for: a viewer that has not taken the last frame
+skips the next ones, and is then told to ask for everything anew. So each viewer costs a frame or two of memory. A
+viewer that takes nothing at all is disconnected.
 """
 
 import asyncio
