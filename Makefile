@@ -48,6 +48,7 @@ service: $(VENV)/.development
 
 seeds: $(VENV)/.runtime
 	$(BIN)/python -m autosched.sim --seeds 10000 --processes $(PROCESSES)
+	$(BIN)/python -m autosched.sim --seeds 1000 --hosts --processes $(PROCESSES)
 
 docs: $(VENV)/.runtime
 	$(PIP) install -e '.[docs]'

@@ -33,7 +33,7 @@ from private import answering, private_daemon
 
 from autosched import config
 from autosched.api.connection import Daemon
-from autosched.model import JobSpec
+from autosched.model import HOST_POOL, JobSpec
 from autosched.protocol import Done, Shutdown, Span
 
 DEADLINE_S = 300.0
@@ -124,7 +124,7 @@ async def measure(args: argparse.Namespace, folder: Path, process: psutil.Proces
 def settings() -> str:
     """The default lanes of this machine, and a device without cores."""
     pools = config.resources(config.Config()).pools
-    cores = [core for pool in pools if pool.name == config.HOST_POOL for unit in pool.units for core in unit.cores]
+    cores = [core for pool in pools if pool.name == HOST_POOL for unit in pool.units for core in unit.cores]
     return (
         f"[scheduler]\nattach_timeout_s = {DEADLINE_S}\n"
         f"[resources]\nhost_cores = {cores}\n"

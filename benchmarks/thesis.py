@@ -31,6 +31,7 @@ from autosched import api, config
 from autosched.api import on_demand
 from autosched.api.connection import Daemon
 from autosched.api.result_folder import collect
+from autosched.model import HOST_POOL
 from autosched.protocol import Done, JobView, Shutdown, Span
 
 HERE = Path(__file__).parent
@@ -177,7 +178,7 @@ async def _run(daemon: Daemon, wanted: Sequence[Wanted], folder: Path, backend: 
             raise SystemExit(f"job {job} failed: {last.failure.message}")
         views.append(last)
     spans = [span for span in await daemon.spans() if span.ended_at is not None]
-    health = next(unit.health for unit in await daemon.units() if not unit.unit.startswith(f"{config.HOST_POOL}/"))
+    health = next(unit.health for unit in await daemon.units() if not unit.unit.startswith(f"{HOST_POOL}/"))
     for view in views:
         result = await collect(daemon, view, folder / f"job-{view.job}")
         assert result.module is not None, f"job {view.job} has no module"
@@ -287,8 +288,8 @@ def latencies(args: argparse.Namespace, modules: dict[tuple[str, str], list[str]
 def child(*words: str) -> str:
     """Output of a process of its own that may use TVM, on the cores that a daemon would use."""
     pools = {pool.name: pool.units[0].cores for pool in config.resources(config.Config()).pools}
-    device = next(cores for name, cores in pools.items() if name != config.HOST_POOL)
-    cores = {"host": pools[config.HOST_POOL], "device": device}
+    device = next(cores for name, cores in pools.items() if name != HOST_POOL)
+    cores = {"host": pools[HOST_POOL], "device": device}
     environment = {**os.environ, "TVM_NUM_THREADS": str(len(device)), "TVM_BIND_THREADS": "0"}
     done = subprocess.run(
         [sys.executable, str(HERE / "thesis_probe.py"), *words, "--cores", json.dumps(cores)],

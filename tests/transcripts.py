@@ -21,7 +21,9 @@ An event is its time, its name, its job or step, then words, then what each task
 `ResourcesDeclared ... kept=JOB,JOB` names whose client may have outlived a daemon, `ClientCutOff JOB REASON` who cannot
 be reached, `ClientAttached JOB holds=STEP,STEP` what who is back still has. `UnitDrained UNIT BY [deadline=S] REASON`,
 `UnitReturned UNIT BY`, `JobAltered JOB BY [priority=N] [deadline=S] [held=WHY]`, `Paused BY [REASON]`,
-`PolicyChosen NAME GOAL BY [REASON]`, `RuleChosen [RULE]`, `JobPruned JOB` and
+`HostJoined HOST POOL=UNIT,UNIT ...`, `HostCutOff HOST [lost_at=S] REASON`, `HostLeft HOST REASON`,
+`HostForgotten HOST`, `ClientPlaced JOB [HOST]`, `PolicyChosen NAME GOAL BY [REASON]`,
+`RuleChosen [RULE]`, `JobPruned JOB` and
 `HistoryRecalled JOB TASK:STAGE:MEAN_S:COUNT ...` are events.
 Every event and action goes through the journal's codec on its way.
 """
@@ -30,14 +32,20 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
+from autosched.core import placement
 from autosched.core.actions import Action, EndJob, ReplacePolicy, RevokeStep, StartClient, StartStep, StopClient
 from autosched.core.events import (
     ClientAttached,
     ClientCutOff,
     ClientLost,
+    ClientPlaced,
     DeadlineReached,
     Event,
     HistoryRecalled,
+    HostCutOff,
+    HostForgotten,
+    HostJoined,
+    HostLeft,
     JobAltered,
     JobCancelRequested,
     JobPruned,
@@ -53,7 +61,19 @@ from autosched.core.events import (
 from autosched.core.explain import explain_job
 from autosched.core.policies.policy import POLICIES
 from autosched.core.scheduler import Scheduler
-from autosched.model import Goal, JobFailure, JobLoad, JobSpec, Outcome, Pool, StageHistory, TaskLoad, Unit
+from autosched.model import (
+    OWN_HOST,
+    Goal,
+    JobFailure,
+    JobLoad,
+    JobSpec,
+    Outcome,
+    Pool,
+    StageHistory,
+    TaskLoad,
+    Unit,
+    at_host,
+)
 
 _EVENTS = msgspec.msgpack.Decoder(Event)
 _ACTIONS = msgspec.msgpack.Decoder(Action)
@@ -115,6 +135,9 @@ class Script:
                 return explain_job(self.scheduler.state, int(job), self.scheduler.policy.name)
             case ["explain", job, "at", now]:
                 return explain_job(self.scheduler.state, int(job), self.scheduler.policy.name, float(now))
+            case ["host", job]:
+                chosen = placement.choose(self.scheduler.state, self.scheduler.state.jobs[int(job)])
+                return ["none" if chosen is None else chosen or "the daemon's own"]
             case ["deadline"]:
                 return [str(self.scheduler.deadline())]
             case _:
@@ -128,7 +151,7 @@ def _event(words: Sequence[str], says: Sequence[Sequence[str]]) -> Event:
             step_timeout_s = float(settings.pop("step_timeout_s", "600"))
             attach_timeout_s = float(settings.pop("attach_timeout_s", "60"))
             kept = _ids(settings.pop("kept", ""))
-            pools = tuple(Pool(k, tuple(Unit(u) for u in v.split(","))) for k, v in settings.items())
+            pools = _pools([f"{pool}={units}" for pool, units in settings.items()])
             return ResourcesDeclared(pools, step_timeout_s, attach_timeout_s, kept=kept)
         case ["JobSubmitted", job, *kind]:
             settings = dict(word.split("=", 1) for word in kind if "=" in word)
@@ -138,6 +161,7 @@ def _event(words: Sequence[str], says: Sequence[Sequence[str]]) -> Event:
                 external="external" in kind,
                 priority=int(settings.get("priority", "0")),
                 deadline_s=float(settings["deadline"]) if "deadline" in settings else None,
+                device=settings.get("device", "cpu"),
             )
             return JobSubmitted(int(job), spec)
         case ["ClientAttached", job]:
@@ -175,10 +199,30 @@ def _event(words: Sequence[str], says: Sequence[Sequence[str]]) -> Event:
         case ["HistoryRecalled", job, *stages]:
             parts = [stage.split(":") for stage in stages]
             return HistoryRecalled(int(job), tuple(StageHistory(int(t), s, float(m), int(n)) for t, s, m, n in parts))
+        case ["HostJoined", host, *lent]:
+            return HostJoined(host, _pools(lent, host))
+        case ["HostCutOff", host, lost_at, *reason] if lost_at.startswith("lost_at="):
+            return HostCutOff(host, " ".join(reason), float(lost_at.removeprefix("lost_at=")))
+        case ["HostCutOff", host, *reason]:
+            return HostCutOff(host, " ".join(reason))
+        case ["HostLeft", host, *reason]:
+            return HostLeft(host, " ".join(reason))
+        case ["HostForgotten", host]:
+            return HostForgotten(host)
+        case ["ClientPlaced", job, *host]:
+            return ClientPlaced(int(job), "".join(host))
         case ["DeadlineReached"]:
             return DeadlineReached()
         case _:
             raise ValueError(f"not an event: {' '.join(words)!r}")
+
+
+def _pools(lent: Sequence[str], host: str = OWN_HOST) -> tuple[Pool, ...]:
+    declared = (word.split("=", 1) for word in lent)
+    return tuple(
+        Pool(at_host(pool, host), tuple(Unit(at_host(unit, host), host=host) for unit in units.split(",")))
+        for pool, units in declared
+    )
 
 
 def _ids(text: str) -> tuple[int, ...]:

@@ -14,11 +14,9 @@ import msgspec
 from msgspec import Meta, Struct
 
 from autosched.errors import ConfigError, RequestError, in_words
-from autosched.model import CudaDevice, Goal, Name, Pool, RpcServer, Unit
+from autosched.model import DEVICE_POOL, HOST_POOL, CudaDevice, Goal, Name, Pool, RpcServer, Unit
 from autosched.toml_lines import line_of
 
-HOST_POOL = "host"
-DEVICE_POOL = "device:"
 STATE_VARIABLE = "AUTOSCHED_STATE_DIR"
 """Environment variable that names the state folder."""
 

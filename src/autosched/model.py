@@ -16,6 +16,13 @@ TaskIndex = int
 StepId = int
 PoolName = str  # what a stage asks for: "host", "device:cpu"
 UnitName = str  # what it gets: "host/0", "cpu0"
+HostName = str  # a machine that lends units
+OWN_HOST: HostName = ""
+"""The machine of the daemon itself."""
+HOST_POOL: PoolName = "host"
+"""Pool of the lanes, where stages run that need no device."""
+DEVICE_POOL = "device:"
+"""A pool of devices is called so, and then by the kind of its devices."""
 
 # Sizes that hold on the wire and in the journal: a hostile peer cannot make us allocate more.
 Name = Annotated[str, Meta(min_length=1, max_length=200)]
@@ -92,6 +99,11 @@ class Pool(Struct, frozen=True, forbid_unknown_fields=True):
 
     name: Name
     units: Annotated[tuple[Unit, ...], Meta(min_length=1, max_length=1_000)]
+
+
+def at_host(name: str, host: HostName) -> str:
+    """Name of a host's pool or unit: "device:cpu@lab2". Those of the daemon's own host are called by no host."""
+    return f"{name}@{host}" if host else name
 
 
 def code_name(content: bytes, size: int | None = None) -> str:

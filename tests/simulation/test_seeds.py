@@ -9,19 +9,20 @@ A failure names its seed; `python -m autosched.sim --policy P --goal G --seed N 
 import os
 import subprocess
 import sys
+from collections import Counter
 
 import msgspec
 import pytest
 
-from autosched.core.actions import StartStep
-from autosched.core.events import ResourcesDeclared, RuleChosen, StepEnded, UnitReturned
+from autosched.core.actions import StartClient, StartStep
+from autosched.core.events import HostLeft, ResourcesDeclared, RuleChosen, StepEnded, UnitReturned
 from autosched.core.policies.policy import INTERLEAVED, PREDICTIVE
 from autosched.core.scheduler import Scheduler
 from autosched.core.state import State, one_of_each
 from autosched.model import Goal, JobState, Step
 from autosched.sim.__main__ import main
 from autosched.sim.random_testing import CHOICE, TURNS, check, finish
-from autosched.sim.scenario import Faults, Scenario, random_scenario
+from autosched.sim.scenario import Faults, Scenario, random_scenario, with_hosts
 from autosched.sim.simulator import Entry, Simulator
 from deadlines import DEADLINE_S
 
@@ -46,7 +47,7 @@ def check_nothing_waits_that_could_start(scheduler: Scheduler) -> None:
                         u.name
                         for u in state.queues[pool].pool.units
                         if state.slots[u.name].holder is None
-                        and u.name not in state.drained
+                        and state.is_usable(u.name)
                         and u.name not in task.load.avoid
                     ]
                     for pool in task.queued_in
@@ -77,6 +78,24 @@ def test_safety_and_liveness_under_faults(chunk: int, policy: str, goal: Goal) -
             pytest.fail(f"seed {seed}, policy {policy}, goal {goal}: {error}")
         starts = [span.started_at for span in world.spans.values()]
         assert starts == sorted(starts)
+
+
+@pytest.mark.parametrize(("policy", "goal"), TURNS, ids=str)
+def test_safety_and_liveness_while_hosts_come_and_go(policy: str, goal: Goal) -> None:
+    happened: Counter[str] = Counter()
+    for seed in range(CHUNK):
+        world = watched(with_hosts(random_scenario(seed)), policy, goal)
+        try:
+            finish(world)
+        except AssertionError as error:
+            pytest.fail(f"seed {seed}, policy {policy}, goal {goal}: {error}")
+        happened.update(type(entry.event).__name__ for entry in world.history)
+        happened.update(
+            "lost on a host"
+            for entry in world.history
+            if isinstance(entry.event, HostLeft) and any(isinstance(action, StartClient) for action in entry.actions)
+        )
+    assert min(happened[kind] for kind in ("HostJoined", "HostCutOff", "ClientPlaced", "lost on a host")) >= 5, happened
 
 
 def test_every_kind_of_fault_happens() -> None:

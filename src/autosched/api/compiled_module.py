@@ -22,7 +22,7 @@ from autosched.backend import Evaluation, OperatorTimes, Timing
 from autosched.client import one_step_client
 from autosched.config import Config
 from autosched.errors import DaemonUnreachable, NotFound, RequestError
-from autosched.model import NETWORK_TASK, JobId, JobSpec, TaskLoad
+from autosched.model import DEVICE_POOL, NETWORK_TASK, JobId, JobSpec, TaskLoad
 from autosched.wire import blob_transfer
 
 if TYPE_CHECKING:
@@ -207,7 +207,7 @@ class Module(Ordered):
         """The cores of a device with as many cores as it was tuned for, or as there are; none when unknown."""
         count = min(self.cores, len(config.usable_cores()))
         pools = config.resources(config.with_device_cores(Config(), count)).pools
-        return next((found.units[0].cores for found in pools if found.name == f"{config.DEVICE_POOL}{device}"), ())
+        return next((found.units[0].cores for found in pools if found.name == f"{DEVICE_POOL}{device}"), ())
 
     async def _leased(
         self,
@@ -221,7 +221,7 @@ class Module(Ordered):
         spec = JobSpec(name=name, model="0" * 64, device=device, backend="none", external=True)
         limit_s = 2 * budget_s + MEASURE_EXTRA_S
         load = TaskLoad(
-            task=NETWORK_TASK, resources_next=(f"{config.DEVICE_POOL}{device}",), stage_next="evaluate",
+            task=NETWORK_TASK, resources_next=(f"{DEVICE_POOL}{device}",), stage_next="evaluate",
             expected_s=budget_s, timeout_s=limit_s,
         )  # fmt: skip
 

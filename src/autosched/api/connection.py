@@ -7,9 +7,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
-from autosched.config import DEVICE_POOL
 from autosched.errors import Busy, DaemonUnreachable
-from autosched.model import Goal, JobId, JobSpec, JobState, Record
+from autosched.model import DEVICE_POOL, Goal, JobId, JobSpec, JobState, Record
 from autosched.protocol import (
     PROTOCOL,
     SILENCE_S,

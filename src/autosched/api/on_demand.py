@@ -11,8 +11,9 @@ from pathlib import Path
 
 from autosched.api.connection import Daemon
 from autosched.api.daemon_address import default, named, own
-from autosched.config import DEVICE_POOL, STATE_VARIABLE, Config, DaemonConfig, usable_cores
+from autosched.config import STATE_VARIABLE, Config, DaemonConfig, usable_cores
 from autosched.errors import DaemonUnreachable, Refused, RequestError
+from autosched.model import DEVICE_POOL
 from autosched.process import detached_process
 from autosched.protocol import (
     Done,

@@ -14,7 +14,7 @@ from autosched.cli.experiment_display import Display, bar
 from autosched.cli.follow import interruptible
 from autosched.cli.output import INTERRUPTED, bold, data, document, document_option, listing_option, say, show
 from autosched.errors import ConfigError, NotFound, RequestError
-from autosched.model import JobState
+from autosched.model import HOST_POOL, JobState
 from autosched.text.tables import Column
 
 if TYPE_CHECKING:
@@ -263,8 +263,8 @@ def _foresight(planned: "Plan") -> "Callable[[Mapping[str, Row]], Outlook]":
             pools = config.resources(config.load(path)).pools
         except ConfigError as error:
             raise ConfigError(f"{settings or 'this machine'}: {error}") from None
-        lanes = sum(len(pool.units) for pool in pools if pool.name == config.HOST_POOL)
-        return lanes, max(1, sum(len(pool.units) for pool in pools if pool.name != config.HOST_POOL))
+        lanes = sum(len(pool.units) for pool in pools if pool.name == HOST_POOL)
+        return lanes, max(1, sum(len(pool.units) for pool in pools if pool.name != HOST_POOL))
 
     every = [row for one in workspace.known().values() for row in one.rows().values()]
     every += _stored(planned)

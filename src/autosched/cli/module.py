@@ -15,6 +15,7 @@ from autosched.cli.output import data, document, say
 from autosched.cli.result_summary import evaluation, shown
 from autosched.cli.tune import tolerance_option
 from autosched.config import Config
+from autosched.model import HOST_POOL
 from autosched.report.evaluation_summary import interval
 from autosched.text import tables
 
@@ -107,9 +108,7 @@ def _run(found: Module, inputs: Sequence[str], output: Path | None, seed: int, s
     if output is not None:
         words += ["--output", str(output)]
     pools = config.resources(Config()).pools
-    cores = sorted(
-        {core for pool in pools if pool.name == config.HOST_POOL for unit in pool.units for core in unit.cores}
-    )
+    cores = sorted({core for pool in pools if pool.name == HOST_POOL for unit in pool.units for core in unit.cores})
     if len(cores) >= found.cores:  # else it needs the cores of the devices, too
         words += ["--cores", ",".join(map(str, cores))]
     answer = asyncio.run(tvm_programs.ask(tvm_programs.MODULE_COMMAND, words, timeout_s=RUN_S))

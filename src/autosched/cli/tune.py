@@ -16,10 +16,10 @@ from autosched.api.on_demand import connected, kind_of_cores
 from autosched.cli.follow import follow, interruptible
 from autosched.cli.output import INTERRUPTED, data, document, format_option, say, table
 from autosched.cli.policy import policy_options, serve_words
-from autosched.config import DEVICE_POOL, Config
+from autosched.config import Config
 from autosched.device_types import TARGET_KINDS
 from autosched.errors import Refused, RequestError
-from autosched.model import DEFAULT_BACKEND, TRIALS_MAX, Goal, JobId, JobSpec, JobState
+from autosched.model import DEFAULT_BACKEND, DEVICE_POOL, TRIALS_MAX, Goal, JobId, JobSpec, JobState
 from autosched.protocol import Forecast, JobList, JobView, ListJobs, Submitted, UnitView
 from autosched.protocol.pagination import answered_async
 from autosched.text.job_selectors import labels, select, select_one

@@ -10,7 +10,7 @@ import click
 from autosched import formatting
 from autosched.cli.output import data, document, document_option, say, table
 from autosched.errors import RequestError
-from autosched.model import Goal, JobId, PoolName
+from autosched.model import DEVICE_POOL, Goal, JobId, PoolName
 from autosched.protocol import ListJobs
 from autosched.protocol.pagination import answered
 from autosched.text.job_selectors import select
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 COUNT_MAX = 1_000
 JOBS_SHOWN = 40
-DEVICE_POOL = "device:"
 ALL = "all"
 
 

@@ -22,13 +22,14 @@ from autosched.client.daemon_session import DaemonSession
 from autosched.client.interference import InterferenceMonitor
 from autosched.client.plan import known_schedules, latency_goal, rounds
 from autosched.client.plan.early_builds import BuildMeasurement
-from autosched.client.plan.job_plan import HOST, JobPlan
+from autosched.client.plan.job_plan import JobPlan
 from autosched.client.plan.task_state import Round
 from autosched.client.stage_runner import StageRunner, Timed, pin
 from autosched.client.watchdog_process import WatchdogProcess
 from autosched.errors import AutoschedError, NotFound, RequestError, WireError
 from autosched.machine import cores_of, peak_flops
 from autosched.model import (
+    HOST_POOL,
     NETWORK_TASK,
     JobFailure,
     JobId,
@@ -572,7 +573,7 @@ class JobRunner:
 
     @staticmethod
     def _on_lane(lease: Lease) -> bool:
-        return lease.units[0].startswith(f"{HOST}/")
+        return lease.units[0].startswith(f"{HOST_POOL}/")
 
     def _keep(self, record: Record) -> None:
         """Called from worker threads for each trial."""

@@ -20,9 +20,8 @@ from autosched.api.connection import Daemon
 from autosched.api.settings import Settings
 from autosched.collecting.collector import Importer
 from autosched.collecting.usefulness import TRIALS_OF_HALF, Rated, rate
-from autosched.config import DEVICE_POOL
 from autosched.errors import NotFound, RequestError
-from autosched.model import JobId, JobState
+from autosched.model import DEVICE_POOL, JobId, JobState
 from autosched.protocol import JobList, JobView, ListJobs
 from autosched.recordstore.collected import Collection, Knowledge
 

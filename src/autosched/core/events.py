@@ -2,7 +2,7 @@
 
 from msgspec import Struct
 
-from autosched.model import Goal, JobId, JobLoad, JobSpec, Outcome, Pool, StageHistory, StepId, UnitName
+from autosched.model import Goal, HostName, JobId, JobLoad, JobSpec, Outcome, Pool, StageHistory, StepId, UnitName
 
 
 class ResourcesDeclared(Struct, frozen=True, tag=True):
@@ -136,6 +136,46 @@ class UnitReturned(Struct, frozen=True, tag=True):
     by: str
 
 
+class HostJoined(Struct, frozen=True, tag=True):
+    """A host lends these pools, or can be reached again: its units get steps. No step runs there but those of clients
+    that the daemon knows."""
+
+    host: HostName
+    pools: tuple[Pool, ...]
+    """Pools and units are called by the host: `model.at_host`."""
+
+
+class HostCutOff(Struct, frozen=True, tag=True):
+    """A host cannot be reached, or leaves: its units get no steps. What runs there goes on until `lost_at`."""
+
+    host: HostName
+    reason: str
+    lost_at: float | None = None
+    """When the host itself must have ended all that runs there, in seconds of the scheduler's clock; None: it is asked
+    to end it."""
+
+
+class HostLeft(Struct, frozen=True, tag=True):
+    """A host has gone, and nothing runs there any more: its clients are lost. Jobs for kinds of devices that it alone
+    has wait until it is back."""
+
+    host: HostName
+    reason: str
+
+
+class HostForgotten(Struct, frozen=True, tag=True):
+    """A host that has left is not expected back."""
+
+    host: HostName
+
+
+class ClientPlaced(Struct, frozen=True, tag=True):
+    """The job's client is started on this host, whose pools its job's stages get."""
+
+    job: JobId
+    host: HostName
+
+
 class HistoryRecalled(Struct, frozen=True, tag=True):
     """Stage times of the job's tasks in earlier jobs, as the store has them."""
 
@@ -157,5 +197,5 @@ class DeadlineReached(Struct, frozen=True, tag=True):
 Event = (
     ResourcesDeclared | JobSubmitted | HistoryRecalled | JobPruned | ClientAttached | ClientLost | StepEnded
     | JobCancelRequested | JobAltered | Paused | PolicyChosen | RuleChosen | UnitDrained | UnitReturned
-    | ClientCutOff | DeadlineReached
+    | ClientCutOff | HostJoined | HostCutOff | HostLeft | HostForgotten | ClientPlaced | DeadlineReached
 )  # fmt: skip

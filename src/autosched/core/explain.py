@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
+from autosched.core import placement
 from autosched.core.policies.policy import POLICIES
 from autosched.core.state import Job, Queue, State, Task
 from autosched.formatting import count, duration, failed_steps
@@ -43,6 +44,8 @@ class WhyPool(Struct, frozen=True, kw_only=True):
     free: tuple[UnitName, ...]
     drained: tuple[tuple[UnitName, str], ...]
     """Units that get no steps, and why."""
+    away: bool
+    """Whether none gets steps, since the host cannot be reached."""
     holders: tuple[WhyStep, ...]
     """Steps that hold a unit of this pool, in the order of the pool's units."""
     ahead: int
@@ -86,8 +89,9 @@ def explain_job(state: State, job: JobId, policy_name: str = "interleaved", now:
     halted = [f"no steps start, all jobs wait: {state.paused}"] if state.paused else []
     halted += [f"job {job} is held and starts no steps: {it.held}"] if it.held else []
     halted += [f"job {job} starts no steps: its client is cut off ({it.cut_off})"] if it.cut_off else []
+    halted += _host(state, it, now)
     if it.state is JobState.STARTING:
-        return [*halted, _starting(it, now)]
+        return [*halted, _starting(state, it, now)]
     lines = [f"task {step.task} {_runs(step)}" for s in it.steps if (step := why_step(state, s, now)) is not None]
     for group in _groups(state, it):
         if (first := why_task(state, job, group[0].index, now)) is not None:
@@ -134,6 +138,7 @@ def _blocked(state: State, queue: Queue, task: Task, now: float) -> WhyPool:
         units=len(held_by),
         free=tuple(name for name, step in held_by.items() if step is None and _may_have(state, task, name)),
         drained=tuple((name, state.drained[name].reason) for name in held_by if name in state.drained),
+        away=all(state.slots[name].away for name in held_by),
         holders=tuple(_running(state, state.steps[step], now) for step in holders),
         ahead=next((place for place, entry in enumerate(line) if entry[1] == task.ticket), len(line)),
         first=(line[0][2], line[0][3]) if line else (task.job, task.index),
@@ -141,7 +146,7 @@ def _blocked(state: State, queue: Queue, task: Task, now: float) -> WhyPool:
 
 
 def _may_have(state: State, task: Task, unit: UnitName) -> bool:
-    return unit not in state.drained and unit not in task.load.avoid
+    return state.is_usable(unit) and unit not in task.load.avoid
 
 
 # Sentences --------------------------------------------------------------------------------------------------------
@@ -157,7 +162,27 @@ def _ended(state: State, job: Job, now: float) -> Iterator[str]:
         yield f"task {step.task} still holds {held}: its {step.stage or 'step'} is not known to be dead"
 
 
-def _starting(job: Job, now: float) -> str:
+def _host(state: State, job: Job, now: float) -> list[str]:
+    """Why the job's host gives its client no steps."""
+    host = state.hosts.get(job.host)
+    if host is None or not host.away:
+        return []
+    told = f"its client runs on host {job.host}, which gets no steps: {host.away}"
+    if host.lost_at is None:
+        return [told]
+    left = duration(max(0.0, host.lost_at - now))
+    return [f"{told}. In {left} that host must have ended its clients itself: then the job goes on elsewhere"]
+
+
+def _waits_for_host(state: State, job: Job) -> str:
+    offers = {name: host for name, host in state.hosts.items() if placement.offers(name, host, job.spec.device)}
+    away = "; ".join(f"{name} is away: {host.away}" for name, host in offers.items())
+    return f"job {job.id} waits for a host with devices of the kind {job.spec.device} ({away})"
+
+
+def _starting(state: State, job: Job, now: float) -> str:
+    if job.id in state.without_host:
+        return _waits_for_host(state, job)
     again = f" ({count(job.losses, 'client')} of it died before)" if job.losses else ""
     if job.speak_deadline_at is None:
         return f"job {job.id}: its client did not connect in time and is being stopped{again}"
@@ -194,6 +219,8 @@ def _place(why: WhyTask, pool: WhyPool) -> str:
 
 
 def _free(pool: WhyPool) -> str:
+    if pool.away:
+        return "its host is away"
     if pool.free:
         return f"free: {', '.join(pool.free)}"
     if len(pool.drained) == pool.units:

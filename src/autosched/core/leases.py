@@ -10,7 +10,8 @@ def current_resources(state: State, task: Task) -> tuple[PoolName, ...]:
     """Pools of the units that the task's running step holds; empty when none runs."""
     if task.step is None:
         return ()
-    return task.load.resources_next if task.load.stage_done else task.load.resources_now
+    said = task.load.resources_next if task.load.stage_done else task.load.resources_now
+    return state.pools_of(state.jobs[task.job], said)
 
 
 def mismatch(state: State, job: Job, said: TaskLoad) -> str | None:
@@ -21,15 +22,14 @@ def mismatch(state: State, job: Job, said: TaskLoad) -> str | None:
     """
     if not said.resources_now:
         return None
-    used = " and ".join(said.resources_now)
+    pools_now = state.pools_of(job, said.resources_now)
+    used = " and ".join(pools_now)
     task = job.tasks.get(said.task)
     step = state.steps.get(task.step) if task is not None and task.step is not None else None
     if step is None:
         return f"its client says that task {said.task} uses {used}, and no step of the task holds a lease"
     pools = [{pool for pool, _ in state.slots[unit].places} for unit in step.units]
-    fits = len(pools) == len(said.resources_now) and all(
-        any(pool in of_unit for of_unit in pools) for pool in said.resources_now
-    )
+    fits = len(pools) == len(pools_now) and all(any(pool in of_unit for of_unit in pools) for pool in pools_now)
     if fits:
         return None
     return (
@@ -45,9 +45,7 @@ def units_for(state: State, ranking: Ranking, task: Task) -> tuple[UnitName, ...
     if len(pools) > 1 and any(ranking.head(pool) is not task for pool in pools):
         return None
     if ranking.policy.shares_units:
-        shared = [
-            next((u.name for u in state.queues[p].pool.units if u.name not in state.drained), None) for p in pools
-        ]
+        shared = [next((u.name for u in state.queues[p].pool.units if state.is_usable(u.name)), None) for p in pools]
         return None if None in shared else tuple(unit for unit in shared if unit is not None)
     if len(pools) == 1 and not task.load.avoid:
         unit = state.first_free(pools[0])

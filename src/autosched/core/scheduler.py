@@ -7,7 +7,7 @@ from typing import assert_never
 
 from msgspec.structs import replace
 
-from autosched.core import events, leases
+from autosched.core import events, leases, placement
 from autosched.core.actions import Action, EndJob, ReplacePolicy, RevokeStep, StartClient, StartStep, StopClient
 from autosched.core.events import Event, RuleChosen
 from autosched.core.policies import lookahead, work_estimation
@@ -15,12 +15,15 @@ from autosched.core.policies.policy import INTERLEAVED, POLICIES, Policy
 from autosched.core.ranking import Ranking
 from autosched.core.state import Job, State, Task
 from autosched.model import (
+    OWN_HOST,
     Goal,
+    HostName,
     JobFailure,
     JobId,
     JobLoad,
     JobState,
     Outcome,
+    Pool,
     PoolName,
     Step,
     StepId,
@@ -176,6 +179,12 @@ class Scheduler:
             case events.UnitReturned(unit=unit):
                 self.state.drained.pop(unit, None)
                 leases.offer(self.state, self._ranking, unit)
+            case events.HostJoined() | events.HostCutOff() | events.HostLeft() | events.HostForgotten():
+                return self._take_host(event)
+            case events.ClientPlaced(job=job_id, host=host):
+                job = self.state.jobs[job_id]
+                job.host, job.placed = host, True
+                self._look(job)
             case events.JobPruned(job=job_id):
                 assert job_id not in self.state.active, f"job {job_id} has not ended, and is not to be known any more"
                 self.state.jobs.pop(job_id, None)
@@ -229,6 +238,50 @@ class Scheduler:
             else:
                 self._await_return(job, "the daemon was started again")
 
+    def _take_host(
+        self, event: events.HostJoined | events.HostCutOff | events.HostLeft | events.HostForgotten
+    ) -> Iterable[Action]:
+        match event:
+            case events.HostJoined(host=host, pools=pools):
+                return self._join(host, pools)
+            case events.HostCutOff(host=host, reason=reason, lost_at=lost_at):
+                self.state.set_away(host, reason, lost_at)
+                return ()
+            case events.HostLeft(host=host, reason=reason):
+                return self._leave(host, reason)
+            case events.HostForgotten(host=host):
+                del self.state.hosts[host]
+                return self._place_waiting()
+
+    def _join(self, host: HostName, pools: tuple[Pool, ...]) -> Iterator[Action]:
+        """Its units get steps; jobs that wait for such a host get clients."""
+        state = self.state
+        state.join(host, pools)
+        for unit in (unit for pool in pools for unit in pool.units):
+            leases.offer(state, self._ranking, unit.name)
+        yield from self._place_waiting()
+
+    def _place_waiting(self) -> Iterator[Action]:
+        """The hosts are others now: jobs that waited for one get clients, if that helps."""
+        for job in [self.state.jobs[number] for number in self.state.without_host]:
+            if placement.choose(self.state, job) is not None:
+                del self.state.without_host[job.id]
+                yield from self._await_client(job)
+
+    def _leave(self, host: HostName, reason: str) -> Iterator[Action]:
+        """All that ran there is dead. Its jobs go on elsewhere; that their clients were lost is no fault of theirs."""
+        state = self.state
+        for step in state.steps_on(host):
+            leases.release(state, self._ranking, step.id)
+        jobs = [job for job in (state.jobs[number] for number in state.active) if job.host == host]
+        for job in jobs:
+            self._forget_tasks(job)
+        for pool in state.hosts[host].pools:
+            self._ranking.dirty.pop(pool.name, None)
+        state.leave(host, reason)
+        for job in jobs:
+            yield from self._await_client(job)
+
     def _adopt(self, name: str) -> Iterator[Action]:
         policy, self._planned_for = self._policies.get(name), (0, 0)
         for job in self.state.active:
@@ -247,8 +300,16 @@ class Scheduler:
         yield from self._await_client(job)
 
     def _await_client(self, job: Job) -> Iterator[Action]:
-        job.state, job.attached, job.cut_off = JobState.STARTING, False, ""
+        job.state, job.attached, job.cut_off, job.placed = JobState.STARTING, False, "", False
+        self.state.without_host.pop(job.id, None)
         starting = self.state.starting
+        if job.host != OWN_HOST:
+            job.host = OWN_HOST
+            self._look(job)
+        if not job.spec.external and placement.choose(self.state, job) is None:
+            starting.pop(job.id, None)
+            self.state.without_host[job.id], job.speak_deadline_at = None, None
+            return
         self._await_word(job, 0.0 if job.spec.external else TURN_S * (len(starting) - (job.id in starting)))
         if not job.spec.external:
             starting[job.id] = None
@@ -331,13 +392,13 @@ class Scheduler:
         """Phase 1 of Listing 2 for one job: each task whose stage is done joins the queue of its next resource."""
         ready: dict[TaskIndex, Task] = {}
         for said in load.tasks:
-            if (problem := self.state.impossible(said)) is not None:
+            if (problem := self.state.impossible(job, said)) is not None:
                 return self._end(job, JobState.FAILED, JobFailure("not_found", problem))
             if (problem := leases.mismatch(self.state, job, said)) is not None:
                 return self._end(job, JobState.FAILED, JobFailure("wire", problem))
             if (task := job.tasks.get(said.task)) is None:
                 task = job.tasks[said.task] = Task(job=job.id, index=said.task, load=said)
-            wanted = said.resources_next if said.stage_done and not said.complete else ()
+            wanted = self.state.pools_of(job, said.resources_next) if said.stage_done and not said.complete else ()
             if task.ticket and task.queued_in == wanted and task.load.stage_next == said.stage_next:
                 task.load = said  # it goes on waiting where it stands
                 continue
@@ -349,7 +410,7 @@ class Scheduler:
                 leases.move(job, task, said.stage_next if wanted else "")
                 if wanted:
                     task.queued_in = wanted
-                    work_estimation.show_place(self.state, job, task.at, wanted)
+                    work_estimation.show_place(self.state, job, task.at, said.resources_next)
                     ready[task.index] = task
         job.rounds_left = load.rounds_left
         self._look(job)
@@ -374,6 +435,7 @@ class Scheduler:
         job.state, job.failure, job.ended_at, job.speak_deadline_at = state, failure, self.state.now, None
         del self.state.active[job.id]
         self.state.starting.pop(job.id, None)
+        self.state.without_host.pop(job.id, None)
         self.state.estimates.forget(job.id)
         self._look(job, always=True)
         yield EndJob(job=job.id, state=state, failure=failure)

@@ -1,7 +1,7 @@
 """The scheduler's state and its invariants."""
 
 import heapq
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 
@@ -9,7 +9,9 @@ from autosched.core.estimates import Estimates
 from autosched.core.events import UnitDrained
 from autosched.core.remaining_work import PoolWork, RemainingWork
 from autosched.model import (
+    OWN_HOST,
     Goal,
+    HostName,
     JobFailure,
     JobId,
     JobSpec,
@@ -22,6 +24,7 @@ from autosched.model import (
     TaskLoad,
     Unit,
     UnitName,
+    at_host,
 )
 
 Key = tuple[float | int | str, ...]
@@ -60,6 +63,10 @@ class Job:
     state: JobState = JobState.STARTING
     failure: JobFailure | None = None
     ended_at: float | None = None
+    host: HostName = OWN_HOST
+    """Where its client runs, or is started."""
+    placed: bool = False
+    """Whether that was chosen for the client that it has now."""
     attached: bool = False
     cut_off: str = ""
     """Why its client, which was attached, cannot be reached; empty when it can."""
@@ -80,7 +87,7 @@ class Job:
     at: dict[str, int] = field(default_factory=dict)
     """How many of its tasks are at each stage."""
     places: dict[str, tuple[PoolName, ...]] = field(default_factory=dict)
-    """Where its stages run, as far as its client has said."""
+    """Where its stages run, as far as its client has said, by the names that the pools have on its host."""
     rounds_left: float | None = None
     """Rounds that no task has begun, by its client's word."""
     rounds_seen: int = 0
@@ -97,6 +104,8 @@ class Slot:
     unit: Unit
     places: list[tuple[PoolName, int]] = field(default_factory=list)
     holder: StepId | None = None
+    away: bool = False
+    """Whether its host cannot be reached."""
 
 
 @dataclass(slots=True)
@@ -120,6 +129,19 @@ class Queue:
 
 
 @dataclass(slots=True)
+class Host:
+    """A machine other than the daemon's own."""
+
+    pools: tuple[Pool, ...]
+    away: str = ""
+    """Why its units get no steps; empty when they do."""
+    lost_at: float | None = None
+    """While it is away: when nothing runs there any more."""
+    left: bool = False
+    """Whether nothing runs there any more, and its pools are not there."""
+
+
+@dataclass(slots=True)
 class State:
     """Everything. Built by events alone."""
 
@@ -131,6 +153,10 @@ class State:
     """Jobs not ended, in order of registration."""
     starting: dict[JobId, None] = field(default_factory=dict)
     """Jobs that wait for a client which the daemon starts."""
+    hosts: dict[HostName, Host] = field(default_factory=dict)
+    """Those that have joined and are not forgotten, in that order."""
+    without_host: dict[JobId, None] = field(default_factory=dict)
+    """Jobs whose client can be started when a host is back."""
     steps: dict[StepId, Step] = field(default_factory=dict)
     """Running steps."""
     slots: dict[UnitName, Slot] = field(default_factory=dict)
@@ -162,24 +188,74 @@ class State:
         return self.goal is Goal.BALANCED
 
     def declare(self, pools: tuple[Pool, ...]) -> None:
-        """Replace all resources by these; only the steps that run are leased, no task waits."""
-        self.slots, self.queues, self.starting, self.shares_units = {}, {}, {}, False
-        self.totals.declare({pool.name: len(pool.units) for pool in pools})
+        """Replace all resources of the daemon's own host by these; only the steps that run are leased, no task
+        waits."""
+        self.slots, self.queues, self.starting, self.without_host, self.shares_units = {}, {}, {}, {}, False
+        self._add(pools)
+        for host in (host for host in self.hosts.values() if not host.left):
+            host.away = host.away or "the daemon was started again"
+            self._add(host.pools, away=True)
+        for step in self.steps.values():
+            for name in step.units:
+                self.slots[name].holder = step.id
+
+    def join(self, name: HostName, pools: tuple[Pool, ...]) -> None:
+        """The host has these pools, and its units get steps."""
+        if name not in self.hosts or self.hosts[name].left:
+            self.hosts[name] = Host(pools)
+            self._add(pools)
+        assert self.hosts[name].pools == pools, f"{name} lends other units now, and has not left before"
+        self.set_away(name, "", None)
+
+    def set_away(self, name: HostName, reason: str, lost_at: float | None) -> None:
+        """The host cannot be reached; without a reason: it can."""
+        host = self.hosts[name]
+        host.away, host.lost_at = reason, lost_at
+        for unit in (unit for pool in host.pools for unit in pool.units):
+            self.slots[unit.name].away = bool(reason)
+
+    def leave(self, name: HostName, reason: str) -> None:
+        """Remove the host's pools. No step runs there, and no task waits for it."""
+        host = self.hosts[name]
+        host.away, host.lost_at, host.left = reason, None, True
+        for pool in host.pools:
+            assert not self.queues[pool.name].waiting, f"tasks wait for {pool.name}, whose host leaves"
+            del self.queues[pool.name]
+            for unit in pool.units:
+                held = self.slots.pop(unit.name, None)
+                assert held is None or held.holder is None, f"{unit.name} is held, and its host leaves"
+        self._count_units()
+
+    def _count_units(self) -> None:
+        self.totals.declare({name: len(queue.pool.units) for name, queue in self.queues.items()})
+
+    def _add(self, pools: tuple[Pool, ...], *, away: bool = False) -> None:
         for pool in pools:
             count = len(pool.units)
             self.queues[pool.name] = Queue(pool, free=list(range(count)), listed=[True] * count)
             for index, unit in enumerate(pool.units):
-                self.slots.setdefault(unit.name, Slot(unit)).places.append((pool.name, index))
-        for step in self.steps.values():
-            for name in step.units:
-                self.slots[name].holder = step.id
+                self.slots.setdefault(unit.name, Slot(unit, away=away)).places.append((pool.name, index))
+        self._count_units()
+
+    def steps_on(self, host: HostName) -> list[Step]:
+        """The running steps that hold a unit of the host."""
+        units = {unit.name for pool in self.hosts[host].pools for unit in pool.units}
+        return [step for step in self.steps.values() if not units.isdisjoint(step.units)]
+
+    def is_usable(self, unit: UnitName) -> bool:
+        """Whether the unit, busy or free, gets steps."""
+        return unit not in self.drained and not self.slots[unit].away
+
+    def pools_of(self, job: Job, pools: Iterable[PoolName]) -> tuple[PoolName, ...]:
+        """The pools of the job's host that its client calls so."""
+        return tuple(pools) if job.host == OWN_HOST else tuple([at_host(pool, job.host) for pool in pools])
 
     def first_free(self, pool: PoolName) -> UnitName | None:
         """The first unit of the pool that no step holds and that may be leased. O(log units), amortised."""
         queue = self.queues[pool]
         while queue.free:
             name = queue.pool.units[queue.free[0]].name
-            if self.slots[name].holder is None and name not in self.drained:
+            if (slot := self.slots[name]).holder is None and not slot.away and name not in self.drained:
                 return name
             queue.listed[heapq.heappop(queue.free)] = False
         return None
@@ -199,7 +275,7 @@ class State:
         if not (avoid := task.load.avoid):
             return self.free_units(pool, count)
         free = self.free_units(pool, count + len(avoid))
-        others = (u.name for u in self.queues[pool].pool.units if u.name not in self.drained)
+        others = (u.name for u in self.queues[pool].pool.units if self.is_usable(u.name))
         if any(name not in avoid for name in others):
             free = [name for name in free if name not in avoid]
         return free[:count]
@@ -214,9 +290,9 @@ class State:
         task = known.tasks.get(index) if known is not None else None  # None: it was pruned
         return known is not None and task is not None and task.ticket == ticket and not known.held
 
-    def impossible(self, load: TaskLoad) -> str | None:
+    def impossible(self, job: Job, load: TaskLoad) -> str | None:
         """Why no lease can ever be what this task asks for. It would wait for ever, and with it all behind it."""
-        queues, wanted = self.queues, load.resources_next
+        queues, wanted = self.queues, self.pools_of(job, load.resources_next)
         for name in wanted:
             if name not in queues:
                 return f"no resource is named {name!r}; there are: {', '.join(queues)}"
@@ -254,9 +330,15 @@ class State:
             live += sum(1 for task in held if name in task.queued_in)
             assert live == queue.waiting, f"{name}: {queue.waiting} counted, {live} waiting"
             for index, member in enumerate(queue.pool.units):
-                free = self.slots[member.name].holder is None and member.name not in self.drained
+                free = self.slots[member.name].holder is None and self.is_usable(member.name)
                 assert not free or queue.listed[index], f"{member.name} is free and {queue.pool.name} does not know"
+        for host, known in self.hosts.items():
+            for pool in known.pools if not known.left else ():
+                assert self.queues[pool.name].pool == pool, f"{pool.name} is not what {host} lends"
+                assert all(self.slots[unit.name].away == bool(known.away) for unit in pool.units), f"{host} is away?"
         for job in self.jobs.values():
+            assert job.state.ended or job.host == OWN_HOST or not self.hosts[job.host].left, f"job {job.id} is nowhere"
+            assert job.id not in self.without_host or not job.attached, f"job {job.id} has a client and waits for one"
             assert job.state.ended == (job.id not in self.active), f"job {job.id} is ended and active, or neither"
             assert job.waiting == sum(1 for t in job.tasks.values() if t.ticket), f"job {job.id} miscounts its queue"
             assert not (job.state.ended and job.waiting), f"job {job.id} has ended and still waits"

@@ -7,8 +7,7 @@ import os
 import resource
 from collections.abc import Callable, Collection, Iterable
 
-from autosched.config import HOST_POOL
-from autosched.model import Pool
+from autosched.model import HOST_POOL, Pool
 
 COLLECT_AFTER = (200_000, 50, 10)
 """Objects made and not freed between two looks of Python's collector at what is new; and how many of these looks lie

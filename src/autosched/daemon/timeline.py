@@ -3,7 +3,7 @@
 from collections import OrderedDict
 from collections.abc import Sequence
 
-from autosched.core.events import ClientAttached, ClientLost, Event, ResourcesDeclared, StepEnded
+from autosched.core.events import ClientAttached, ClientLost, Event, HostLeft, ResourcesDeclared, StepEnded
 from autosched.core.state import State
 from autosched.model import JobId, Outcome, Step, StepId, UnitName
 from autosched.protocol import Span
@@ -49,6 +49,8 @@ class Timeline:
             case ResourcesDeclared(kept=kept):  # the daemon died at some time after its last event
                 lost = [step.id for step in state.steps.values() if step.job not in kept]
                 return [self._ended(state.steps[step], Outcome.LOST, state.now) for step in lost]
+            case HostLeft(host=host):
+                return [self._ended(step, Outcome.LOST, now) for step in state.steps_on(host)]
             case _:
                 return []
 

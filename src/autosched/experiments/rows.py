@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from msgspec import Struct, field
 
 from autosched.backend import TUNED, Evaluation, Timing
-from autosched.config import DEVICE_POOL, HOST_POOL
 from autosched.experiments.combinations import Values
+from autosched.model import DEVICE_POOL, HOST_POOL
 from autosched.protocol import JobView, PolicyView, Span, UnitView
 from autosched.records import identity
 from autosched.report import Report

@@ -99,7 +99,7 @@ class UnitView(Struct, frozen=True):
     unit: str
     pools: tuple[str, ...]
     cores: tuple[int, ...]
-    state: str  # "free", "busy", "stopping", "drained", "quarantined"
+    state: str  # "free", "busy", "stopping", "drained", "quarantined", "away"
     job: JobId | None = None
     task: int | None = None
     stage: str = ""

@@ -27,16 +27,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--goal", choices=[goal.value for goal in Goal], default=Goal.BALANCED.value)
     parser.add_argument("--processes", type=int, default=1, help="try seeds side by side (default: %(default)s)")
     parser.add_argument("--print", action="store_true", help="show --seed event by event")
+    parser.add_argument("--hosts", action="store_true", help="with further hosts, which come and go")
     options = parser.parse_args(arguments)
     seeds = range(options.seed, options.seed + (1 if options.print else options.seeds))
     chunks = [seeds[start : start + CHUNK] for start in range(0, len(seeds), CHUNK)]
     turn = (options.policy, Goal(options.goal)) if options.policy else None
-    work = partial(attempt, turn=turn, show=options.print)
+    work = partial(attempt, turn=turn, show=options.print, hosts=options.hosts)
     digest, events, states = hashlib.sha256(), 0, Counter[str]()
     for tried in each(work, chunks, options.processes):
         if tried.failed is not None:
             policy, goal = tried.turn
             again = f"python -m autosched.sim --policy {policy} --goal {goal} --seed {tried.failed} --print"
+            again += " --hosts" if options.hosts else ""
             sys.stdout.write(f"seed {tried.failed}: {tried.problem}\n  see it: {again}\n")
             return 1
         digest.update(tried.digest)

@@ -15,7 +15,7 @@ from autosched.core.scheduler import PLAN_EVERY, Scheduler
 from autosched.core.state import State
 from autosched.model import Goal
 from autosched.sim.fault_model import QUARANTINE
-from autosched.sim.scenario import random_scenario
+from autosched.sim.scenario import random_scenario, with_hosts
 from autosched.sim.simulator import Simulator
 
 TURNS = (
@@ -66,13 +66,17 @@ def finish(world: Simulator) -> None:
     assert not open_steps, f"steps {open_steps} were started and never ended"
 
 
-def attempt(seeds: Sequence[int], turn: tuple[str, Goal] | None, *, show: bool = False) -> Tried:
-    """Run these seeds up to the first that fails. `turn` is the policy and goal; None: each seed has its own."""
+def attempt(seeds: Sequence[int], turn: tuple[str, Goal] | None, *, show: bool = False, hosts: bool = False) -> Tried:
+    """Run these seeds up to the first that fails. `turn` is the policy and goal; None: each seed has its own.
+
+    `hosts`: beside the daemon's own host there are others, which come and go.
+    """
     tried = Tried(0, Counter(), b"")
     digest = hashlib.sha256()
     for seed in seeds:
         tried.turn = policy, goal = turn or TURNS[seed % len(TURNS)]
-        world = Simulator(random_scenario(seed), CHOICE[policy], check, goal=goal, choice=CHOICE)
+        scenario = with_hosts(random_scenario(seed)) if hosts else random_scenario(seed)
+        world = Simulator(scenario, CHOICE[policy], check, goal=goal, choice=CHOICE)
         try:
             finish(world)
         except Exception as error:  # whatever it is, the seed that shows it must be named

@@ -1,12 +1,13 @@
 """A scenario: the jobs and the faults. Data only; equal seeds give equal scenarios."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from random import Random
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from autosched.core.policies.policy import POLICIES
-from autosched.model import Goal, JobId, Pool, PoolName, TaskIndex, Unit, UnitName
+from autosched.model import Goal, HostName, JobId, Pool, PoolName, TaskIndex, Unit, UnitName, at_host
 
 HOST = "host"
 DEVICE = "device:cpu"
@@ -86,6 +87,16 @@ class Faults(Struct, frozen=True, kw_only=True):
     until_s: float = float("inf")
 
 
+class HostPlan(Struct, frozen=True):
+    """A host beside the daemon's own, and when it cannot be reached."""
+
+    name: HostName
+    pools: tuple[Pool, ...]
+    joins_at: float = 0.0
+    cuts: tuple[tuple[float, float], ...] = ()
+    """From when until when. What runs on a host that is cut off for long is ended by the host itself."""
+
+
 class Scenario(Struct, frozen=True, kw_only=True):
     """A complete simulation, but for the policy."""
 
@@ -101,6 +112,7 @@ class Scenario(Struct, frozen=True, kw_only=True):
     """When an operator chooses which policy and goal."""
     halts: tuple[tuple[float, JobId, float], ...] = ()
     """From when until when which job is held; 0: everything is paused."""
+    hosts: tuple[HostPlan, ...] = ()
 
 
 def pools(lanes: int, devices: int) -> tuple[Pool, Pool]:
@@ -109,6 +121,39 @@ def pools(lanes: int, devices: int) -> tuple[Pool, Pool]:
         Pool(HOST, tuple(Unit(f"host/{i}", (i,)) for i in range(lanes))),
         Pool(DEVICE, tuple(Unit(f"cpu{i}", (lanes + i,)) for i in range(devices))),
     )
+
+
+def on_host(name: HostName, lent: Iterable[Pool]) -> tuple[Pool, ...]:
+    """Pools as a host lends them."""
+    return tuple(
+        Pool(
+            at_host(pool.name, name),
+            tuple(Unit(at_host(unit.name, name), unit.cores, host=name) for unit in pool.units),
+        )
+        for pool in lent
+    )
+
+
+def with_hosts(scenario: Scenario) -> Scenario:
+    """The same with one to three hosts that come and go; now and then no other host has devices for the jobs."""
+    rng = Random(f"hosts/{scenario.seed}")
+    names = [f"lab{number}" for number in range(rng.randint(1, 3))]
+    lanes, devices = scenario.pools
+    hosts = tuple(_random_host(rng, name) for name in names)
+    if rng.random() < 0.25:
+        hosts = tuple(replace(host, joins_at=0.0) for host in hosts)
+        return replace(scenario, pools=(lanes, Pool("device:gpu", devices.units)), hosts=hosts)
+    return replace(scenario, hosts=hosts)
+
+
+def _random_host(rng: Random, name: HostName) -> HostPlan:
+    cuts, at = [], rng.choice((0.0, rng.randint(0, 20) / 2))
+    joins_at = at
+    for _ in range(rng.randint(0, 3)):
+        at += rng.randint(1, 30) / 2
+        cuts.append((at, at + rng.randint(1, 60) / 2))
+        at = cuts[-1][1]
+    return HostPlan(name, on_host(name, pools(rng.randint(1, 2), rng.randint(1, 2))), joins_at, tuple(cuts))
 
 
 def lower_bound_s(scenario: Scenario) -> float:

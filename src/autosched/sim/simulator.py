@@ -9,16 +9,30 @@ from random import Random
 from msgspec import Struct
 
 from autosched import policy_registry
-from autosched.core import events
+from autosched.core import events, placement
 from autosched.core.actions import Action, EndJob, ReplacePolicy, RevokeStep, StartClient, StartStep, StopClient
 from autosched.core.events import Event
 from autosched.core.policies.policy import INTERLEAVED, POLICIES, Policy
 from autosched.core.scheduler import Scheduler
-from autosched.model import Goal, JobId, JobSpec, JobState, Outcome, PoolName, Step, StepId, TaskIndex, UnitName
+from autosched.model import (
+    OWN_HOST,
+    Goal,
+    HostName,
+    JobId,
+    JobSpec,
+    JobState,
+    Outcome,
+    PoolName,
+    Step,
+    StepId,
+    TaskIndex,
+    UnitName,
+    at_host,
+)
 from autosched.protocol import Span
 from autosched.sim.estimate_quality import LEARNED, EstimateQuality
 from autosched.sim.fault_model import Sickness
-from autosched.sim.scenario import Scenario
+from autosched.sim.scenario import HostPlan, Scenario
 from autosched.sim.simulated_client import SimClient
 from autosched.sim.simulation_result import SimulationResult
 
@@ -27,6 +41,10 @@ EVENTS_PER_STEP = 20
 
 AWAY_S = 4.0
 """On average a client that is cut off comes back so soon; a scenario may give it up before."""
+HOST_LEASE_S = 10.0
+"""Seconds after which a host that cannot be reached ends its clients."""
+HOST_RETURN_S = 1.0
+"""Seconds after which a host has found a daemon that was started again."""
 MODEL = "0" * 64
 
 
@@ -45,6 +63,7 @@ class Process:
     """The process that hosts a job: what the world knows of it, which is the truth."""
 
     client: SimClient
+    host: HostName = OWN_HOST
     life: int = 0  # how many processes this job has had
     alive: bool = False
     loss_due: bool = False  # its ClientLost is under way
@@ -102,6 +121,8 @@ class Simulator:
         self._heap: list[tuple[float, JobId, int, Callable[[], Event | None]]] = []
         self._pushed = 0
         self._running: dict[StepId, Running] = {}
+        self._cuts: dict[HostName, int] = {}  # how often a host was cut off
+        self._down: dict[HostName, None] = {}
         self._on_unit: dict[UnitName, dict[StepId, None]] = {}
         arrivals = sorted(enumerate(scenario.jobs), key=lambda item: (item[1].arrives_at, item[0]))
         self.plans = {job: plan for job, (_, plan) in enumerate(arrivals, start=1)}
@@ -119,6 +140,10 @@ class Simulator:
         """Let everything happen."""
         for at in (0.0, *self.scenario.faults.restarts):
             self._later(at, 0, self._daemon_starts)
+        for host in self.scenario.hosts:
+            self._later(host.joins_at, 0, partial(self._host_joins, host))
+            for cut_at, back_at in host.cuts:
+                self._later(cut_at, 0, partial(self._host_is_cut_off, host, back_at - cut_at))
         for job, plan in self.plans.items():
             self._later(plan.arrives_at, job, partial(self._arrives, job))
             if plan.cancelled_at is not None:
@@ -137,7 +162,8 @@ class Simulator:
             for advice in self.scheduler.advice() if not more else ():
                 if advice is not None:
                     self._handle(advice)
-        units = (unit.name for pool in self.scenario.pools for unit in pool.units)
+        lent = (pool for host in self.scenario.hosts for pool in host.pools)
+        units = (unit.name for pool in (*self.scenario.pools, *lent) for unit in pool.units)
         return SimulationResult.of(units, tuple(self.spans.values()), self.arrived_at, self.ended, len(self.history))
 
     def _foresee(self, job: JobId, task: TaskIndex) -> Sequence[tuple[str, tuple[PoolName, ...], float]]:
@@ -192,6 +218,8 @@ class Simulator:
             if span.job not in kept:
                 self._close(step, span, Outcome.LOST)
         self._sickness.restart()
+        for host in (host for host in self.scenario.hosts if host.name in self._cuts and host.name not in self._down):
+            self._later(0.0, 0, partial(self._host_is_cut_off, host, HOST_RETURN_S))
         scenario, self._policy = self.scenario, self._configured
         return events.ResourcesDeclared(
             scenario.pools, scenario.step_timeout_s, scenario.attach_timeout_s, self._policy.name, self._goal, kept
@@ -210,6 +238,53 @@ class Simulator:
         if not self._risk(faults.client_never_attaches):
             self._later(self.scenario.client_start_s, job, partial(self._returns, job, process.life))
         return True
+
+    def _host_joins(self, host: HostPlan) -> Event | None:
+        if host.name in self._down:
+            return None
+        self._cuts.setdefault(host.name, 0)
+        return events.HostJoined(host.name, host.pools)
+
+    def _host_is_cut_off(self, host: HostPlan, back_after_s: float) -> Event | None:
+        """Its clients are cut off with it, and ended with it where that lasts."""
+        if host.name in self._down or host.name not in self._cuts:
+            return None
+        self._down[host.name] = None
+        self._cuts[host.name] += 1
+        for job, process in self._processes.items():
+            if process.host == host.name and process.alive and not process.away:
+                process.away = process.missed = True
+                self._later(self._rng.random(), job, partial(self._is_missed, job, process.life))
+                self._later(back_after_s, job, partial(self._returns, job, process.life))
+        self._later(HOST_LEASE_S, 0, partial(self._host_is_lost, host, self._cuts[host.name]))
+        self._later(back_after_s, 0, partial(self._host_returns, host))
+        known = self.scheduler.state.hosts[host.name]
+        return None if known.left else events.HostCutOff(host.name, "it is silent", self.now + HOST_LEASE_S)
+
+    def _host_returns(self, host: HostPlan) -> Event:
+        self._down.pop(host.name, None)
+        return events.HostJoined(host.name, host.pools)
+
+    def _host_is_lost(self, host: HostPlan, cut: int) -> Event | None:
+        if host.name not in self._down or self._cuts[host.name] != cut or self.scheduler.state.hosts[host.name].left:
+            return None
+        for process in (process for process in self._processes.values() if process.host == host.name):
+            self._dies(process)
+            process.host, process.loss_due, process.life = OWN_HOST, False, process.life + 1
+        return events.HostLeft(host.name, "it did not come back")
+
+    def _is_placed(self, job: JobId) -> Event | None:
+        """Its host is chosen; its client starts there."""
+        known = self.scheduler.state.jobs.get(job)
+        if known is None or known.state.ended or job in self.scheduler.state.without_host:
+            return None
+        chosen, process = placement.choose(self.scheduler.state, known), self._processes[job]
+        if chosen is None or process.alive or process.loss_due:
+            return None
+        assert chosen not in self._down, f"job {job} gets a client on {chosen}, which cannot be reached"
+        process.host = chosen
+        self._start_client(job)
+        return events.ClientPlaced(job, chosen)
 
     def _is_cut_off(self, job: JobId, life: int) -> Event | None:
         """At first only the client knows."""
@@ -312,7 +387,10 @@ class Simulator:
     def _perform(self, action: Action) -> None:
         match action:
             case StartClient(job=job):
-                self._start_client(job)
+                if self.scenario.hosts:
+                    self._later(0.0, job, partial(self._is_placed, job))
+                else:
+                    self._start_client(job)
             case StopClient(job=job, reason=reason):
                 self._lose(job, self.scenario.client_stop_s, reason)
             case StartStep(step=step):
@@ -348,7 +426,10 @@ class Simulator:
         assert work.stage == step.stage, f"step {step.id} is a {step.stage}; its client offered {work.stage}"
         drained, avoided = self.scheduler.state.drained, task.load.avoid
         assert not any(unit in drained for unit in step.units), f"step {step.id} was started on a drained unit"
-        for pool in work.pools:
+        hosts = {self.scheduler.state.slots[unit].unit.host for unit in step.units}
+        assert hosts == {process.host}, f"step {step.id} was started on {hosts}, and its client is on {process.host!r}"
+        assert not hosts & self._down.keys(), f"step {step.id} was started on a host that cannot be reached"
+        for pool in (at_host(pool, process.host) for pool in work.pools):
             units = [unit.name for unit in self.scheduler.state.queues[pool].pool.units if unit.name not in drained]
             forced = set(units) <= {*avoided, *step.units}
             assert forced or not {*units} & {*avoided} & {*step.units}, f"step {step.id} has what it avoids"
@@ -439,6 +520,9 @@ class Simulator:
         elif isinstance(event, events.ClientAttached) and event.holds is not None:
             for step in self.scheduler.state.jobs[event.job].steps.keys() - event.holds:
                 self._close(step, self.spans[step], Outcome.LOST)
+        elif isinstance(event, events.HostLeft):
+            for running in self.scheduler.state.steps_on(event.host):
+                self._close(running.id, self.spans[running.id], Outcome.LOST)
 
     def _close(self, step: StepId, span: Span, outcome: Outcome) -> None:
         if span.ended_at is None:

@@ -10,11 +10,11 @@ from msgspec import Struct
 
 from autosched import policy_registry
 from autosched.errors import NotFound
-from autosched.model import Goal, JobId, Pool, PoolName
+from autosched.model import HOST_POOL, Goal, JobId, Pool, PoolName
 from autosched.sim.policy_benchmark import DEFAULT, simulate
 from autosched.sim.scenario import Scenario
 from autosched.sim.simulation_result import SimulationResult
-from autosched.sim.workload_scenarios import AS_IT_WAS, HOST_POOL, Change, recorded_scenario, with_copies
+from autosched.sim.workload_scenarios import AS_IT_WAS, Change, recorded_scenario, with_copies
 from autosched.workloads.recordings import RecordedJob, Recording
 
 FAR_OFF = 0.1

@@ -6,13 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from msgspec import Struct
 
 from autosched.errors import RequestError
-from autosched.model import JobId, Pool, PoolName, Unit
+from autosched.model import DEVICE_POOL, HOST_POOL, JobId, Pool, PoolName, Unit
 from autosched.sim.scenario import Scenario, ScenarioJob, Work
 from autosched.workloads.instances import Instance, InstanceJob
 from autosched.workloads.recordings import RecordedJob, RecordedStep, Recording
 
-HOST_POOL = "host"
-DEVICE_POOL = "device:"
 PATIENCE_S = 1e9
 """Nothing hangs here, so no step is ever late."""
 

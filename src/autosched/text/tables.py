@@ -13,9 +13,8 @@ from msgspec import Struct
 
 from autosched import formatting
 from autosched.backend import OperatorTimes
-from autosched.config import DEVICE_POOL
 from autosched.device_types import words as type_words
-from autosched.model import JobState
+from autosched.model import DEVICE_POOL, JobState
 from autosched.protocol import AuditEntry, JobView, LoopTask, QueueView, Stall, TaskLoadView, TaskView, UnitView
 from autosched.text.latency_gain import against, best, compared, goal, ready, tasks_by_share
 

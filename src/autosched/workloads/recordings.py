@@ -17,7 +17,9 @@ from msgspec import Struct
 from autosched.errors import NotFound, RequestError
 from autosched.model import (
     NETWORK_TASK,
+    OWN_HOST,
     Goal,
+    HostName,
     JobId,
     JobLoad,
     JobSpec,
@@ -27,6 +29,7 @@ from autosched.model import (
     StepId,
     TaskIndex,
     UnitName,
+    at_host,
 )
 
 DATABASE = "autosched.db"
@@ -104,6 +107,15 @@ class _Resources(Struct, frozen=True):
     goal: Goal = Goal.BALANCED
 
 
+class _Lent(Struct, frozen=True):
+    pools: tuple[Pool, ...]
+
+
+class _Placed(Struct, frozen=True):
+    job: JobId
+    host: HostName
+
+
 class _Submitted(Struct, frozen=True):
     job: JobId
     spec: JobSpec
@@ -147,6 +159,7 @@ class _Notes:
         self.attached_at: dict[JobId, float] = {}
         self.complete: dict[JobId, None] = {}
         self._job_of = job_of
+        self._host_of: dict[JobId, HostName] = {}
         self._asked: dict[tuple[JobId, str], tuple[PoolName, ...]] = {}
 
     def take(self, now: float, event: bytes) -> None:
@@ -156,6 +169,11 @@ class _Notes:
                 resources = _decode(event, _Resources)
                 self.pools |= {pool.name: pool for pool in resources.pools}
                 self.policy, self.goal = resources.policy, resources.goal
+            case "HostJoined":
+                self.pools |= {pool.name: pool for pool in _decode(event, _Lent).pools}
+            case "ClientPlaced":
+                placed = _decode(event, _Placed)
+                self._host_of[placed.job] = placed.host
             case "PolicyChosen":
                 chosen = _decode(event, _Chosen)
                 self.policy, self.goal = chosen.policy, chosen.goal
@@ -174,7 +192,8 @@ class _Notes:
     def _hear(self, job: JobId, load: JobLoad) -> None:
         for task in load.tasks:
             if task.resources_next:
-                self._asked[job, task.stage_next] = task.resources_next
+                host = self._host_of.get(job, OWN_HOST)
+                self._asked[job, task.stage_next] = tuple(at_host(pool, host) for pool in task.resources_next)
         if load.complete:
             self.complete[job] = None
 

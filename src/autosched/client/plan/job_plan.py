@@ -23,10 +23,20 @@ from autosched.client.plan.blocked_candidates import BlockedCandidates
 from autosched.client.plan.early_builds import BuildMeasurement, EarlyBuilds, in_tasks_s, untuned
 from autosched.client.plan.rounds import budget, first_count, pasts, searched, spent
 from autosched.client.plan.task_state import STAGES, Round, TaskState
-from autosched.model import NETWORK_TASK, JobFailure, JobLoad, JobSpec, Purpose, Record, TaskIndex, TaskLoad
+from autosched.model import (
+    DEVICE_POOL,
+    HOST_POOL,
+    NETWORK_TASK,
+    JobFailure,
+    JobLoad,
+    JobSpec,
+    Purpose,
+    Record,
+    TaskIndex,
+    TaskLoad,
+)
 from autosched.records.network_estimate import network_s
 
-HOST = "host"
 AGAIN_SHARE = 0.25
 """Maximum re-measurements as a share of the budget, at least one batch: bounds the cost of a noisy device."""
 RETRIED_LEAST = 4
@@ -550,4 +560,4 @@ class JobPlan:
         """The pools of which a stage needs one unit each; none for no stage."""
         if not stage:
             return ()
-        return (f"device:{self.spec.device}",) if stage in ON_DEVICE else (HOST,)
+        return (DEVICE_POOL + self.spec.device,) if stage in ON_DEVICE else (HOST_POOL,)

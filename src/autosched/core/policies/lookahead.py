@@ -78,7 +78,8 @@ def snapshot(state: State) -> Snapshot:
         jobs=jobs,
         priorities=[state.jobs[job].spec.priority for job in jobs],
         homes=[
-            numbers.get(place[0], -1) if (place := work_estimation.build_pools(state.jobs[job])) else -1 for job in jobs
+            numbers.get(place[0], -1) if (place := work_estimation.build_pools(state, state.jobs[job])) else -1
+            for job in jobs
         ],
         units=units,
     )
@@ -115,7 +116,8 @@ def _chain(state: State, job: Job, task: Task, number: int, numbers: dict[PoolNa
         operations = [(numbers[pools[0]], s, rank(stage)) for stage, pools, s in ahead]
     else:
         cycle = work_estimation.cycle(state, job)
-        pools = task.queued_in if task.ticket else job.places.get(task.at, task.queued_in)
+        told = job.places.get(task.at)
+        pools = task.queued_in if task.ticket or told is None else state.pools_of(job, told)
         names = [(task.at, pools), *work_estimation.rest_of_round(cycle, task.at)]
         operations = [_operation(state, job, stage, pools, numbers) for stage, pools in names]
         own_s = state.estimates.of_task(job.id, task.index, task.at, task.load.expected_s, typical=state.typical)

@@ -103,7 +103,7 @@ def foreseen_key(state: State, task: Task) -> Key:
         else dispatching_rules.named(state.rule or AIMS[state.goal].rule)
     )
     ahead = job.outlook
-    home, home_s = work_estimation.build_pools(job), 0.0
+    home, home_s = work_estimation.build_pools(state, job), 0.0
     for pool in home:
         home_s += state.totals.pools.get(pool, 0.0)
     left_s = ahead.bold_s if rule.bold else ahead.left_s

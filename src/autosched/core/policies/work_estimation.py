@@ -15,16 +15,16 @@ UNKNOWN_S = 1.0
 """For a stage of which nothing is known while other stages are not known either: then only proportions count."""
 
 
-def build_pools(job: Job) -> Pools:
+def build_pools(state: State, job: Job) -> Pools:
     """Where the job builds; empty while it has not said."""
-    return job.places.get(HOME, ())
+    return state.pools_of(job, job.places.get(HOME, ()))
 
 
 def show_place(state: State, job: Job, stage: str, pools: Pools) -> None:
     """The job's client says where a stage runs."""
     if job.places.get(stage) != pools:
         job.places[stage] = pools
-        state.totals.places[stage] = None if pools == build_pools(job) else pools
+        state.totals.places[stage] = None if pools == job.places.get(HOME, ()) else pools
 
 
 def cycle(state: State, job: Job) -> list[tuple[str, Pools]]:
@@ -33,9 +33,9 @@ def cycle(state: State, job: Job) -> list[tuple[str, Pools]]:
     for stage in ROUND:
         pools = job.places.get(stage)
         if pools is None and stage in state.totals.places:
-            pools = state.totals.places[stage] or build_pools(job)
+            pools = state.totals.places[stage] or job.places.get(HOME, ())
         if pools:
-            stages.append((stage, pools))
+            stages.append((stage, state.pools_of(job, pools)))
     return stages
 
 
@@ -73,7 +73,7 @@ def _reckon(state: State, job: Job, outlook: RemainingWork) -> None:
         if number:
             expected_s, seen = of_job(job.id, stage, typical=typical)
             seconds = number * (default_s if expected_s is None else expected_s)
-            outlook.add(job.places.get(stage, ()), seconds, seen)
+            outlook.add(state.pools_of(job, job.places.get(stage, ())), seconds, seen)
 
 
 def _reckon_exactly(state: State, job: Job, outlook: RemainingWork) -> None:

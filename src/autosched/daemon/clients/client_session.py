@@ -5,7 +5,6 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from msgspec import Struct
 
-from autosched.config import DEVICE_POOL, HOST_POOL
 from autosched.core.events import Event, StepEnded
 from autosched.daemon.devices.attribution_handler import AttributionHandler
 from autosched.daemon.devices.device_monitor import DeviceMonitor
@@ -18,7 +17,7 @@ from autosched.daemon.storage.blob_store import Blobs
 from autosched.daemon.storage.job_store import Found, JobStore, received_now
 from autosched.daemon.storage.record_lookup import RecordLookup
 from autosched.errors import NotFound, Refused, RequestError, WireError
-from autosched.model import TRIALS_MAX, JobId, Outcome, Purpose, StepId, TaskInfo
+from autosched.model import DEVICE_POOL, HOST_POOL, TRIALS_MAX, JobId, Outcome, Purpose, StepId, TaskInfo
 from autosched.protocol import (
     AddArtifact,
     AddArtifacts,

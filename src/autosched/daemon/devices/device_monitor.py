@@ -15,13 +15,12 @@ from statistics import median
 from msgspec import Struct
 
 from autosched import formatting
-from autosched.config import DEVICE_POOL
 from autosched.core.state import Slot
 from autosched.daemon.event_stream.daemon_events import DeviceDisturbed, DeviceDrifts, DeviceSteady, RecordsTagged
 from autosched.daemon.event_stream.stream import Stream
 from autosched.daemon.jobs.progress import ProgressRegistry
 from autosched.daemon.storage.job_store import JobStore
-from autosched.model import DeviceNote, JobId, UnitName
+from autosched.model import DEVICE_POOL, DeviceNote, JobId, UnitName
 from autosched.protocol import DeviceCondition, TagRecords
 
 LEARNED_FROM = 5

@@ -49,6 +49,16 @@ def sentence(happening: DaemonEvent) -> str:
             return f"{unit} drained{_by(by)}: {reason}"
         case events.UnitReturned(unit=unit, by=by):
             return f"{unit} gets steps again{_by(by)}"
+        case events.HostJoined(host=host):
+            return f"host {host} is there"
+        case events.HostCutOff(host=host, reason=reason):
+            return f"host {host} gets no steps: {reason}"
+        case events.HostLeft(host=host, reason=reason):
+            return f"host {host} has left: {reason}"
+        case events.HostForgotten(host=host):
+            return f"host {host} is not expected back"
+        case events.ClientPlaced(job=job, host=host):
+            return f"the client of job {job} starts on {f'host {host}' if host else 'the own host of the daemon'}"
         case DeviceDrifts(unit=unit, reason=reason):
             return f"{unit} is not as fast as it was: {reason}"
         case DeviceSteady(unit=unit):

@@ -5,7 +5,6 @@ import asyncio
 import msgspec
 
 from autosched import backend, device_types
-from autosched.config import DEVICE_POOL
 from autosched.core.events import Event, JobCancelRequested, JobSubmitted
 from autosched.daemon.access.admission import Admission
 from autosched.daemon.event_stream.daemon_events import SubmissionRefused
@@ -13,7 +12,7 @@ from autosched.daemon.runtime import Runtime
 from autosched.daemon.settings_reload import LiveSettings
 from autosched.daemon.storage.blob_store import Blobs
 from autosched.errors import Busy, NotFound, Refused, RequestError, StorageFull
-from autosched.model import JobId, JobSpec
+from autosched.model import DEVICE_POOL, JobId, JobSpec
 from autosched.text.job_selectors import labels
 
 SUBMIT_S = 15.0

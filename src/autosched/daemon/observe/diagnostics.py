@@ -81,6 +81,7 @@ def _devices(runtime: Runtime) -> Section:
         "units": len(state.slots),
         "busy": sum(1 for slot in state.slots.values() if slot.holder is not None),
         "drained": sum(1 for unit in state.slots if unit in state.drained),
+        "away": sum(1 for slot in state.slots.values() if slot.away),
     }
     return made | {f"busy_ratio[{unit}]": round(runtime.timeline.busy_ratio(unit, now), 3) for unit in state.slots}
 
@@ -111,5 +112,5 @@ def _queue(state: State, pool: str, limit: int, now: float) -> QueueView:
         task = state.jobs[job].tasks[index]
         places.append(Place(job, index, task.load.stage_next, now - task.ready_at))
     units = [unit.name for unit in queue.pool.units]
-    free = sum(1 for unit in units if state.slots[unit].holder is None and unit not in state.drained)
+    free = sum(1 for unit in units if state.slots[unit].holder is None and state.is_usable(unit))
     return QueueView(pool, len(units), free, queue.waiting, tuple(places))

@@ -3,9 +3,9 @@
 from collections import deque
 from collections.abc import Sequence
 
-from autosched.config import HOST_POOL
 from autosched.core.state import Slot, State
 from autosched.daemon.timeline import Timeline
+from autosched.model import DEVICE_POOL, HOST_POOL, OWN_HOST, at_host
 
 WINDOW = 12
 """Number of earlier lines since which the share of busy lanes is told."""
@@ -21,8 +21,10 @@ class Headline:
         """The line as of now; `stalled`: why nothing can be written."""
         running = sum(1 for job in state.active if state.jobs[job].steps)
         parts = [f"host {100 * self._host_busy(state, timeline, now):.0f}%"]
-        devices = [slot for slot in state.slots.values() if any(pool != HOST_POOL for pool, _ in slot.places)]
-        up = [slot for slot in devices if slot.unit.name not in state.drained]
+        devices = [
+            slot for slot in state.slots.values() if any(pool.startswith(DEVICE_POOL) for pool, _ in slot.places)
+        ]
+        up = [slot for slot in devices if state.is_usable(slot.unit.name)]
         parts.append(f"devices {len(up)}/{len(devices)} up")
         if free := sum(1 for slot in up if slot.holder is None):
             parts.append(f"{free} free")
@@ -33,8 +35,9 @@ class Headline:
         return f"{running} running, {len(state.active) - running} waiting; {', '.join(parts)}"
 
     def _host_busy(self, state: State, timeline: Timeline, now: float) -> float:
-        """The share of the lanes' time in which they were leased, lately."""
-        lanes = [unit.name for unit in state.queues[HOST_POOL].pool.units]
+        """The share of all lanes' time in which they were leased, lately."""
+        hosts = (OWN_HOST, *(name for name, host in state.hosts.items() if not host.left))
+        lanes = [unit.name for host in hosts for unit in state.queues[at_host(HOST_POOL, host)].pool.units]
         busy_s = sum(timeline.busy_s(lane, now) for lane in lanes)
         then, busy_then_s = self._before[0] if self._before else (timeline.began_at, 0.0)
         self._before.append((now, busy_s))

@@ -94,7 +94,7 @@ def load_view(state: State, job: Job, progress: JobProgress) -> LoadView:
             stage_done=step is None and load.stage_done,
             job_done=load.complete or job.state.ended,
             resources_now=current_resources(state, task),
-            resources_next=load.resources_next if ahead else (),
+            resources_next=state.pools_of(state.jobs[task.job], load.resources_next) if ahead else (),
             stage=step.stage if step is not None else "",
             stage_next=load.stage_next if ahead else "",
         )
@@ -216,6 +216,8 @@ def _waits(state: State, task: Task) -> str:
             why = state.drained[names[0]].reason
             why = why if is_quarantined(state, names[0]) else f"drained: {why}" if why else "drained"
             return f"{pool}: {names[0]} is {why}" + (f" and {len(names) - 1} more" if len(names) > 1 else "")
+        if all(state.slots[name].away for name in names):
+            return f"{pool}: its host is away"
         holders = [state.slots[name].holder for name in names]
         jobs = dict.fromkeys(state.steps[holder].job for holder in holders if holder is not None)
         if len([holder for holder in holders if holder is not None]) == len(holders):
@@ -279,7 +281,7 @@ def _standing(state: State, name: UnitName, step: Step | None) -> str:
     if step is None:
         if is_quarantined(state, name):
             return "quarantined"
-        return "drained" if name in state.drained else "free"
+        return "drained" if name in state.drained else "away" if state.slots[name].away else "free"
     return "stopping" if _stopping(state, step.id) else "busy"
 
 

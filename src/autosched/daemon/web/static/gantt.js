@@ -4,7 +4,7 @@ import { lab, now } from "./feed.js";
 import { clock, duration, percent, short } from "./format.js";
 
 export const STAGES = ["import", "select", "build", "profile", "update", "compile", "evaluate"];
-export const CAUSES = ["nothing ready", "held back", "hand-over", "jobs start", "no job", "held", "paused", "drained"];
+export const CAUSES = ["nothing ready", "held back", "hand-over", "jobs start", "no job", "held", "paused", "drained", "host away"];
 const ROW = 26, AXIS = 22, BAR = 18;
 const [STEP, JOB, TASK, STAGE, UNITS, BEGAN, ENDED, OUTCOME] = [0, 1, 2, 3, 4, 5, 6, 7];
 

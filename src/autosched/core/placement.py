@@ -1,0 +1,46 @@
+"""Which host a job's client goes to. Its job's stages run on the units of that host."""
+
+from collections.abc import Iterator
+
+from autosched.core.state import Host, Job, State
+from autosched.model import DEVICE_POOL, OWN_HOST, HostName, JobSpec, at_host
+
+
+def choose(state: State, job: Job) -> HostName | None:
+    """The host with the fewest jobs for each device of the job's kind; None while none of those can be reached.
+
+    The daemon's own host comes first among equals, then the one that joined first. A host of which no device of the
+    kind gets steps is chosen only if all are like that. Where no host has the kind, it is the daemon's own: the job is
+    refused there, with the reason. O(active jobs).
+    """
+    if not state.hosts:
+        return OWN_HOST
+    reachable = [host for host in _offering(state, job.spec) if host == OWN_HOST or not state.hosts[host].away]
+    if not reachable:
+        return None if any(_offering(state, job.spec)) else OWN_HOST
+    placed = dict.fromkeys(reachable, 1)
+    for other in (state.jobs[number] for number in state.active):
+        if other is not job and other.host in placed and (other.placed or other.attached):
+            placed[other.host] += 1
+    ready = {host: _ready(state, job.spec, host) for host in reachable}
+    return min(reachable, key=lambda host: (not ready[host], placed[host] / max(ready[host], 1)))
+
+
+def _offering(state: State, spec: JobSpec) -> Iterator[HostName]:
+    """The known hosts with devices of the kind, also those that cannot be reached."""
+    pool = DEVICE_POOL + spec.device
+    if pool in state.queues:
+        yield OWN_HOST
+    for name, host in state.hosts.items():
+        if offers(name, host, spec.device):
+            yield name
+
+
+def offers(name: HostName, host: Host, kind: str) -> bool:
+    """Whether the host lends devices of this kind, when it can be reached."""
+    return any(pool.name == at_host(DEVICE_POOL + kind, name) for pool in host.pools)
+
+
+def _ready(state: State, spec: JobSpec, host: HostName) -> int:
+    units = state.queues[at_host(DEVICE_POOL + spec.device, host)].pool.units
+    return sum(1 for unit in units if unit.name not in state.drained)
