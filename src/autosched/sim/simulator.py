@@ -392,7 +392,7 @@ class Simulator:
                 else:
                     self._start_client(job)
             case StopClient(job=job, reason=reason):
-                self._lose(job, self.scenario.client_stop_s, reason)
+                self._stop_client(job, self._processes[job].life, reason)
             case StartStep(step=step):
                 self._start_step(step)
             case RevokeStep(step=step_id):
@@ -410,6 +410,16 @@ class Simulator:
         if not self._risk(self.scenario.faults.client_never_attaches):
             own_s, common_s = self.plans[job].client_start_s, self.scenario.client_start_s
             self._later(common_s if own_s is None else own_s, job, partial(self._attaches, job, process.life))
+
+    def _stop_client(self, job: JobId, life: int, reason: str) -> Event | None:
+        """One on a host that cannot be reached is stopped when the host is back, unless the host has ended it."""
+        process = self._processes[job]
+        if process.host in self._down:
+            if process.life == life:
+                self._later(HOST_RETURN_S, job, partial(self._stop_client, job, life, reason))
+        elif process.life == life:
+            self._lose(job, self.scenario.client_stop_s, reason)
+        return None
 
     def _start_step(self, step: Step) -> None:
         process, faults = self._processes[step.job], self.scenario.faults
@@ -450,6 +460,8 @@ class Simulator:
     def _revoke(self, step_id: StepId) -> None:
         """The step is killed, which is noticed later."""
         running = self._running.get(step_id)
+        if running is not None and self._processes[running.step.job].host in self._down:
+            return
         if running is not None and not self._risk(self.scenario.faults.revoke_ignored):
             running.version += 1
             happen = partial(self._step_ends, step_id, running.version, Outcome.FAILED)
