@@ -82,6 +82,7 @@ class SchedulerConfig(Struct, frozen=True, forbid_unknown_fields=True):
     allow_interference: bool = False
     step_timeout_s: Period = 600.0
     attach_timeout_s: Period = 60.0
+    host_lease_s: Annotated[float, Meta(ge=1, le=86_400)] = 60.0
 
 
 class GuardConfig(Struct, frozen=True, forbid_unknown_fields=True):

@@ -106,6 +106,11 @@ def at_host(name: str, host: HostName) -> str:
     return f"{name}@{host}" if host else name
 
 
+def device_kind(pool: PoolName) -> str:
+    """Kind of the devices of a pool, on whatever host; empty for a pool of lanes."""
+    return pool.removeprefix(DEVICE_POOL).partition("@")[0] if pool.startswith(DEVICE_POOL) else ""
+
+
 def code_name(content: bytes, size: int | None = None) -> str:
     """Name of object code: eight hexadecimal digits of its size in bytes, and 56 of its SHA-256.
 

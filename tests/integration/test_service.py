@@ -169,7 +169,7 @@ def test_the_agents_command_hosts_a_job(
     assert code == 0
     assert "AUTOSCHED_TOKEN=TOKEN python -m autosched.client" in err
     job, token = out.split()[-2:]
-    unit = (Path(__file__).parents[2] / "systemd/autosched-agent@.service").read_text()
+    unit = (Path(__file__).parents[2] / "systemd/autosched-client@.service").read_text()
     (line,) = re.findall(r"^ExecStart=(.+)$", unit, re.MULTILINE)
     known = {"/opt/autosched/bin/python": sys.executable, "${AUTOSCHED_HOST}": there.address, "%i": job}
     for what, instead in (known | {"%S": str(tmp_path)}).items():
@@ -182,4 +182,4 @@ def test_the_agents_command_hosts_a_job(
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(agent.pid, signal.SIGKILL)
-    assert (tmp_path / f"autosched-agent/{job}").is_dir()
+    assert (tmp_path / f"autosched-client/{job}").is_dir()

@@ -18,6 +18,7 @@ PAGES = [
     "README.md",
     "docs/users.md",
     "docs/operators.md",
+    "docs/fleet.md",
     "docs/collecting.md",
     "docs/command-line.md",
     "docs/policies.md",

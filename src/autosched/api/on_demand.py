@@ -13,7 +13,7 @@ from autosched.api.connection import Daemon
 from autosched.api.daemon_address import default, named, own
 from autosched.config import STATE_VARIABLE, Config, DaemonConfig, usable_cores
 from autosched.errors import DaemonUnreachable, Refused, RequestError
-from autosched.model import DEVICE_POOL
+from autosched.model import device_kind
 from autosched.process import detached_process
 from autosched.protocol import (
     Done,
@@ -99,8 +99,8 @@ def _cores_of_kinds(units: Sequence[UnitView]) -> dict[str, set[int]]:
     counts: dict[str, set[int]] = {}
     for unit in units:
         for pool in unit.pools:
-            if pool.startswith(DEVICE_POOL):
-                counts.setdefault(pool.removeprefix(DEVICE_POOL), set()).add(len(unit.cores))
+            if kind := device_kind(pool):
+                counts.setdefault(kind, set()).add(len(unit.cores))
     return counts
 
 

@@ -35,6 +35,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
     },
     "Operate": {
         "device": ("nouns:device", "devices: list, log, explain, drain, undrain, free"),
+        "hosts": ("nouns:hosts", "other machines: list, show, drain, undrain, forget"),
         "policy": ("policy:policy", "show or choose the scheduling policy"),
         "blocked": ("blocked:poison", "candidates blocked after failures: list, forgive"),
         "audit": ("audit:audit", "who changed what"),
@@ -42,6 +43,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
     },
     "Daemon and data": {
         "daemon": ("nouns:daemon", "serve, status, stop, pause, resume, reload, info, install"),
+        "agent": ("agent:agent", "lend this machine to a daemon on another one"),
         "key": ("key:key", "keys of users on other machines: new, list, revoke"),
         "records": ("nouns:records", "known schedules: list, best, show, export, import, upgrade"),
         "db": ("db:db", "the database: check, backup, restore, upgrade, prune"),

@@ -13,7 +13,7 @@ _config = click.option(
 )
 
 
-ROLES = click.Choice(("viewer", "user", "operator", "client"))
+ROLES = click.Choice(("viewer", "user", "operator", "client", "agent"))
 JOBS_MAX = 999_999_999
 KEYS = (
     Column("KEY", lambda one: one.id),
@@ -52,7 +52,8 @@ def new(role: str, name: str, jobs: int | None, config: Path | None) -> None:
     NAME stands where what its owner did is told; the owner of a new key of the same name owns the same jobs.
 
     ROLE: a viewer looks on; a user submits and cancels jobs, which run as programs on the daemon's machine; an operator
-    may everything. A client only works for the job whose token it has.
+    may everything. A client only works for the job whose token it has; an agent lends a machine, and clients of jobs
+    run there with its key.
     """
     _make(role, name, jobs, config)
 

@@ -1,5 +1,5 @@
-"""Nouns of the command line with the commands of several modules as verbs: `job`, `device`, `daemon`, `records`,
-`experiment`."""
+"""Nouns of the command line with the commands of several modules as verbs: `job`, `device`, `hosts`, `daemon`,
+`records`, `experiment`."""
 
 from collections.abc import Mapping
 from copy import copy
@@ -82,6 +82,22 @@ def job() -> None:
 def device() -> None:
     """List lanes and devices, see what went wrong on one, take one out of use. `autosched device` lists them,
     `autosched device cpu0` says what one does."""
+
+
+@click.group(
+    cls=Noun,
+    usual="show",
+    alone="list",
+    verbs={
+        "list": "hosts:list_",
+        "show": "hosts:show_",
+        "drain": "hosts:drain",
+        "undrain": "hosts:undrain",
+        "forget": "hosts:forget",
+    },
+)
+def hosts() -> None:
+    """See the machines that agents lend to the daemon, and take one out of use. `autosched hosts` lists them."""
 
 
 @click.group(

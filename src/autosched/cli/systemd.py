@@ -18,7 +18,8 @@ PLACES = {
     "autosched.socket": "etc/systemd/system/autosched.socket",
     "autosched-console.socket": "etc/systemd/system/autosched-console.socket",
     "autosched-http.socket": "etc/systemd/system/autosched-http.socket",
-    "autosched-agent@.service": "etc/systemd/system/autosched-agent@.service",
+    "autosched-agent.service": "etc/systemd/system/autosched-agent.service",
+    "autosched-client@.service": "etc/systemd/system/autosched-client@.service",
     "sysusers.conf": "etc/sysusers.d/autosched.conf",
     "tmpfiles.conf": "etc/tmpfiles.d/autosched.conf",
 }

@@ -19,7 +19,7 @@ from autosched.cli.policy import policy_options, serve_words
 from autosched.config import Config
 from autosched.device_types import TARGET_KINDS
 from autosched.errors import Refused, RequestError
-from autosched.model import DEFAULT_BACKEND, DEVICE_POOL, TRIALS_MAX, Goal, JobId, JobSpec, JobState
+from autosched.model import DEFAULT_BACKEND, TRIALS_MAX, Goal, JobId, JobSpec, JobState, device_kind
 from autosched.protocol import Forecast, JobList, JobView, ListJobs, Submitted, UnitView
 from autosched.protocol.pagination import answered_async
 from autosched.text.job_selectors import labels, select, select_one
@@ -72,7 +72,7 @@ def placed(target: str, device: str, lab: Sequence[UnitView]) -> tuple[str, str]
 
     Raises RequestError for a single word that is neither that nor surely a target: most likely a device is meant.
     """
-    kinds = {pool.removeprefix(DEVICE_POOL) for unit in lab for pool in unit.pools if pool.startswith(DEVICE_POOL)}
+    kinds = {kind for unit in lab for pool in unit.pools if (kind := device_kind(pool))}
     if target in kinds and device in (target, DEVICE):
         return "auto", target
     if re.fullmatch(r"[\w.+-]+", target) and not re.fullmatch("|".join(TARGETS), target):

@@ -7,9 +7,8 @@ step's id. So whatever may not have arrived is repeated, in its order.
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from random import Random
 from typing import TypeVar
 
 import msgspec
@@ -35,6 +34,7 @@ from autosched.version import __version__
 from autosched.wire.address import UNIX
 from autosched.wire.handshake import introduce
 from autosched.wire.link import CALL_TIMEOUT_S, Handler, Link
+from autosched.wire.pauses import pauses
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +43,6 @@ S = TypeVar("S", bound=Struct)
 
 SEARCH_S = 600.0
 """Seconds after which a lost daemon is no longer looked for: the job goes on from its records some day."""
-PAUSE_FIRST_S, PAUSE_MAX_S, PAUSE_GROWTH = 0.1, 30.0, 1.5
 ACKNOWLEDGE_S = 600.0
 """The daemon acknowledges what is durable: with a full disk, only when there is room again."""
 UNSAID_BYTES_MAX = 64 * 1024 * 1024
@@ -214,11 +213,3 @@ class DaemonSession:
             raise
         self._open.set()
         return ""
-
-
-def pauses(rng: Random | None = None) -> Iterator[float]:
-    """Seconds between two attempts: longer and longer, and not the same for all who lost their daemon at once."""
-    rng, pause_s = rng or Random(), PAUSE_FIRST_S
-    while True:
-        yield pause_s * rng.uniform(0.5, 1.0)
-        pause_s = min(pause_s * PAUSE_GROWTH, PAUSE_MAX_S)

@@ -143,6 +143,8 @@ class HostJoined(Struct, frozen=True, tag=True):
     host: HostName
     pools: tuple[Pool, ...]
     """Pools and units are called by the host: `model.at_host`."""
+    machine: str = ""
+    """Which machine it is, whatever its name."""
 
 
 class HostCutOff(Struct, frozen=True, tag=True):

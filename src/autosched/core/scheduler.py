@@ -23,7 +23,6 @@ from autosched.model import (
     JobLoad,
     JobState,
     Outcome,
-    Pool,
     PoolName,
     Step,
     StepId,
@@ -242,8 +241,8 @@ class Scheduler:
         self, event: events.HostJoined | events.HostCutOff | events.HostLeft | events.HostForgotten
     ) -> Iterable[Action]:
         match event:
-            case events.HostJoined(host=host, pools=pools):
-                return self._join(host, pools)
+            case events.HostJoined():
+                return self._join(event)
             case events.HostCutOff(host=host, reason=reason, lost_at=lost_at):
                 self.state.set_away(host, reason, lost_at)
                 return ()
@@ -253,11 +252,11 @@ class Scheduler:
                 del self.state.hosts[host]
                 return self._place_waiting()
 
-    def _join(self, host: HostName, pools: tuple[Pool, ...]) -> Iterator[Action]:
+    def _join(self, event: events.HostJoined) -> Iterator[Action]:
         """Its units get steps; jobs that wait for such a host get clients."""
         state = self.state
-        state.join(host, pools)
-        for unit in (unit for pool in pools for unit in pool.units):
+        state.join(event.host, event.pools, event.machine)
+        for unit in (unit for pool in event.pools for unit in pool.units):
             leases.offer(state, self._ranking, unit.name)
         yield from self._place_waiting()
 

@@ -133,6 +133,8 @@ class Host:
     """A machine other than the daemon's own."""
 
     pools: tuple[Pool, ...]
+    machine: str = ""
+    """Which machine it is, whatever its name."""
     away: str = ""
     """Why its units get no steps; empty when they do."""
     lost_at: float | None = None
@@ -199,10 +201,10 @@ class State:
             for name in step.units:
                 self.slots[name].holder = step.id
 
-    def join(self, name: HostName, pools: tuple[Pool, ...]) -> None:
+    def join(self, name: HostName, pools: tuple[Pool, ...], machine: str) -> None:
         """The host has these pools, and its units get steps."""
         if name not in self.hosts or self.hosts[name].left:
-            self.hosts[name] = Host(pools)
+            self.hosts[name] = Host(pools, machine)
             self._add(pools)
         assert self.hosts[name].pools == pools, f"{name} lends other units now, and has not left before"
         self.set_away(name, "", None)

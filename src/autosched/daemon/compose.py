@@ -36,6 +36,7 @@ from autosched.daemon.devices.quarantine import Quarantine
 from autosched.daemon.event_stream import logs
 from autosched.daemon.event_stream.counters import Counters
 from autosched.daemon.event_stream.daemon_events import LoopStalled
+from autosched.daemon.hosts.host_registry import HostRegistry
 from autosched.daemon.jobs.latency_curves import Curves
 from autosched.daemon.jobs.stage_history import History
 from autosched.daemon.jobs.submissions import Submissions
@@ -158,6 +159,7 @@ class Daemon:
             journal.start()
             loop = spawn(self._loop(), "the scheduler's loop")
             await self._runtime.post(lambda: self._declaration(resources, policy))
+            await self._hosts.resume()
             self._quarantine.resume()
             await welcome_back(self._runtime)
             for job in self._clients.hosted:  # their steps go on
@@ -251,7 +253,8 @@ class Daemon:
         def session(client: Client, lost: Callable[[], bool]) -> ClientSession:
             return ClientSession(client.job, lost, parts)
 
-        self._clients = ClientSupervisor(runtime, ledger, past, guard, jobs, session)
+        self._hosts = HostRegistry(runtime, self._settings.scheduler.host_lease_s)
+        self._clients = ClientSupervisor(runtime, ledger, past, guard, self._hosts, jobs, session)
         self._clients.address = addresses[0]  # the next daemon has it too, so that they come back
         self._limit_clients(self._settings.limits)
         self._retention = Retention(runtime, blobs, self._folder, lambda: self._clients.hosted, self._keeper.snapshot)
@@ -264,6 +267,7 @@ class Daemon:
             guard=guard,
             verdicts=verdicts,
             clients=self._clients,
+            hosts=self._hosts,
             audit=trail,
             submissions=Submissions(self._live, runtime, blobs, Admission(asyncio.get_running_loop().time)),
             retention=self._retention,
@@ -307,6 +311,7 @@ class Daemon:
         self._authenticator.limits, self._keeper.settings = new.limits, new.backup
         self._services.blobs.bytes_max = new.limits.blob_bytes_max
         self._limit_clients(new.limits)
+        self._hosts.lease_s = new.scheduler.host_lease_s
         self._services.guard.look_every(new.guard.sentinel_interval_s)
 
     def _limit_clients(self, limits: config.LimitsConfig) -> None:

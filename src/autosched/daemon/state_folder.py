@@ -1,7 +1,5 @@
 """The daemon's state folder: its lock, and daemon.json, which says where the daemon is."""
 
-import fcntl
-import os
 import time
 from pathlib import Path
 
@@ -9,6 +7,7 @@ import msgspec
 from msgspec import Struct
 
 from autosched.errors import ConfigError, Refused
+from autosched.process import folder_lock
 
 WHEREABOUTS = "daemon.json"
 
@@ -42,16 +41,13 @@ def take_state_dir(folder: Path) -> int:
     """
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        lock = folder_lock.take(folder)
     except OSError as error:
         raise ConfigError(
             f"the state folder {folder} cannot be written ({error.strerror}); set daemon.state_dir to another one"
         ) from None
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(lock)
-        raise Occupied(f"a daemon runs already on {folder}{_who(folder)}") from None
+    if lock is None:
+        raise Occupied(f"a daemon runs already on {folder}{_who(folder)}")
     return lock
 
 

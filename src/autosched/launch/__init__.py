@@ -1,6 +1,7 @@
 """Start the clients that host jobs. A launcher for another machine or another engine is another `Launcher`.
 
-Files: job_folder.py (processes and leftovers by job folder), local.py (on the daemon's own machine).
+Files: job_folder.py (processes and leftovers by job folder), local.py (on this machine), client_note.py (what the next
+daemon or agent must know of a client).
 """
 
 from pathlib import Path
@@ -28,8 +29,22 @@ class ClientOrder(Struct, frozen=True):
     """How much may lie there; 0: nothing."""
 
 
+class ClientProcess(Protocol):
+    """The process of a client, wherever it runs."""
+
+    @property
+    def memory_bytes(self) -> int:
+        """Resident memory; 0 when it has ended or that is not known."""
+
+    def kill(self) -> None:
+        """Kill the process and its group, now or as soon as its host can be reached."""
+
+    async def wait(self) -> str:
+        """Wait for its end; returns how it ended, in words."""
+
+
 class Launched(Struct, frozen=True):
-    """A client that was started."""
+    """A client that was started on this machine."""
 
     process: Process
     temporary: str
@@ -37,7 +52,7 @@ class Launched(Struct, frozen=True):
 
 
 class Launcher(Protocol):
-    """Starts clients."""
+    """Starts clients on this machine."""
 
     def launch(self, order: ClientOrder) -> Launched:
         """Start one; does not wait until it is up. Raises OSError where it cannot be started."""

@@ -50,7 +50,7 @@ class JobOrder(Struct, frozen=True):
     device_cores: int
     """CPU cores of one of the devices."""
     host_cores: tuple[int, ...] = ()
-    """Where a client on the daemon's own machine may run, so that devices stay quiet."""
+    """Where a client that the daemon or an agent has started may run, so that devices stay quiet."""
     age_s: Seconds = 0.0
     """Time since the job's submission. Since 1.9."""
     earlier: tuple[EarlierJob, ...] = ()

@@ -17,11 +17,11 @@ class Welcome(Struct, frozen=True):
     software: str
     session: int
     role: str = ""
-    """Role of this connection: "viewer", "user", "operator" or "client"."""
+    """Role of this connection: "viewer", "user", "operator", "client" or "agent"."""
 
 
 class Hello(Method, frozen=True, omit_defaults=True):
-    """Says who comes. role: "user" or "client"; a client names its job and shows its token."""
+    """Says who comes. role: "user", "client" or "agent"; a client names its job and shows its token."""
 
     result = Welcome
     askers = (Asker.ANYONE,)

@@ -20,12 +20,14 @@ Version = Annotated[tuple[int, int], Meta(description="(major, minor)")]
 
 
 class Role(StrEnum):
-    """The rights of a connection. viewer < user < operator; a client attaches to the job whose token it shows."""
+    """The rights of a connection. viewer < user < operator; a client attaches to the job whose token it shows, an agent
+    lends a host and starts clients there."""
 
     VIEWER = "viewer"
     USER = "user"
     OPERATOR = "operator"
     CLIENT = "client"
+    AGENT = "agent"
 
 
 class Asker(StrEnum):
@@ -36,6 +38,10 @@ class Asker(StrEnum):
     USER = "user"
     CLIENT = "client"
     DAEMON = "daemon"
+    """The daemon, at a client."""
+    AGENT = "agent"
+    DAEMON_OF_AGENT = "daemon of agent"
+    """The daemon, at an agent."""
 
 
 class Method(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

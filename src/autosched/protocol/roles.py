@@ -2,7 +2,7 @@
 
 from autosched.protocol.method import Method, Role
 
-__all__ = ["Role", "at_most", "changes", "may", "may_host"]
+__all__ = ["Role", "at_most", "changes", "may", "may_come_as"]
 
 _RANK = {Role.VIEWER: 0, Role.USER: 1, Role.OPERATOR: 2}
 
@@ -17,9 +17,17 @@ def at_most(role: Role, most: Role) -> Role:
     return min(role, most, key=_RANK.__getitem__)
 
 
-def may_host(role: Role) -> bool:
-    """Whether this role may attach as the client of a job, given its token."""
-    return role is not Role.VIEWER
+COMES_AS = {
+    "user": (Role.VIEWER, Role.USER, Role.OPERATOR),
+    "client": (Role.USER, Role.OPERATOR, Role.CLIENT, Role.AGENT),
+    "agent": (Role.OPERATOR, Role.AGENT),
+}
+"""What a peer may say in Hello that it is, and the roles that may."""
+
+
+def may_come_as(said: str, role: Role) -> bool:
+    """Whether who has this role may connect as what it says that it is. A client must show its token as well."""
+    return role in COMES_AS[said]
 
 
 def changes(method: type[Method]) -> bool:

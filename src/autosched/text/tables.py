@@ -14,8 +14,18 @@ from msgspec import Struct
 from autosched import formatting
 from autosched.backend import OperatorTimes
 from autosched.device_types import words as type_words
-from autosched.model import DEVICE_POOL, JobState
-from autosched.protocol import AuditEntry, JobView, LoopTask, QueueView, Stall, TaskLoadView, TaskView, UnitView
+from autosched.model import HOST_POOL, JobState, device_kind
+from autosched.protocol import (
+    AuditEntry,
+    HostView,
+    JobView,
+    LoopTask,
+    QueueView,
+    Stall,
+    TaskLoadView,
+    TaskView,
+    UnitView,
+)
 from autosched.text.latency_gain import against, best, compared, goal, ready, tasks_by_share
 
 WIDTH = 80
@@ -266,7 +276,7 @@ def unit_reason(unit: UnitView) -> str:
 
 DEVICES = (
     Column("UNIT", lambda unit: unit.unit, least=8),
-    Column("KIND", lambda unit: ",".join(pool.removeprefix(DEVICE_POOL) for pool in unit.pools), least=8),
+    Column("KIND", lambda unit: ",".join(device_kind(pool) or HOST_POOL for pool in unit.pools), least=8),
     Column("STATE", lambda unit: unit.state),
     Column("HELD BY", lambda unit: "" if unit.job is None else f"job {unit.job} {unit.stage}", least=10),
     Column("ETA", lambda unit: "" if unit.job is None else formatting.duration(unit.eta_s), right=True),
@@ -276,6 +286,60 @@ DEVICES = (
     Column("CORES", lambda unit: type_words(unit.accelerator) if unit.accelerator else cores(unit.cores), wide=True),
     Column("SINCE", lambda unit: "" if unit.job is None else formatting.duration(unit.held_s), right=True, wide=True),
     Column("LEFT", lambda unit: "" if unit.job is None else formatting.duration(unit.left_s), right=True, wide=True),
+)
+
+
+def host_reason(host: HostView) -> str:
+    """Why a host is not used, or what is special about it, in a few words."""
+    words = [host.reason] if host.reason else []
+    if host.lost_in_s is not None:
+        words.append(f"taken for gone in {formatting.duration(host.lost_in_s)}")
+    if host.drained:
+        words.append(f"{host.drained} of {formatting.count(len(host.units), 'unit')} drained")
+    words += [f"{formatting.count(len(host.differs), 'version')} differ"] if host.differs else []
+    return "; ".join(words)
+
+
+def host_facts(host: HostView) -> list[str]:
+    """All that is known of a host, in lines."""
+    lines = [f"host {host.host} is {host.state}" + (f": {host.reason}" if host.reason else "")]
+    if host.lost_in_s is not None:
+        left = formatting.duration(host.lost_in_s)
+        lines.append(f"in {left} it must have ended its clients itself: then its jobs go on elsewhere")
+    if (facts := host.facts) is not None:
+        memory = formatting.size(facts.memory_bytes)
+        lines.append(f"{facts.cpu}, {formatting.count(facts.cores, 'core')}, {memory} of memory, {facts.system}")
+        lines.append(", ".join(f"{name} {version}" for name, version in facts.versions.items()))
+    lines += [f"{words}: measurements of these versions are kept apart" for words in host.differs]
+    lines.append(
+        f"{formatting.count(len(host.units), 'unit')}, {host.busy} busy, {host.drained} drained: "
+        + ", ".join(host.units)
+    )
+    jobs = ", ".join(map(str, host.jobs))
+    lines.append(
+        f"clients of jobs {jobs}, {formatting.size(host.client_bytes)}" if jobs else "no job has its client there"
+    )
+    if host.heard_s is not None:
+        free, offset = formatting.size(host.memory_free_bytes), f"{host.clock_offset_s:+.3f} s"
+        lines.append(
+            f"its agent at {host.address} reported {formatting.duration(host.heard_s)} ago: load {host.load:.2f},"
+            f" {free} of memory free, clock {offset} against the daemon's"
+        )
+    return [plain(line) for line in lines]
+
+
+HOSTS = (
+    Column("HOST", lambda host: host.host, least=8),
+    Column("STATE", lambda host: host.state),
+    Column("UNITS", lambda host: str(len(host.units)), right=True),
+    Column("BUSY", lambda host: str(host.busy), right=True),
+    Column("JOBS", lambda host: ",".join(map(str, host.jobs)) or "-"),
+    Column("LOAD", lambda host: "-" if host.heard_s is None else f"{host.load:.1f}", right=True),
+    Column("HEARD", lambda host: "-" if host.heard_s is None else f"{formatting.duration(host.heard_s)} ago"),
+    Column("REASON", host_reason, least=10),
+    Column("CPU", lambda host: host.facts.cpu if host.facts is not None else "-", wide=True),
+    Column("CLOCK", lambda host: "-" if host.heard_s is None else f"{host.clock_offset_s:+.3f} s", wide=True),
+    Column("ADDRESS", lambda host: host.address or "-", wide=True),
 )
 
 

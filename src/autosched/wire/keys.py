@@ -26,7 +26,8 @@ VARIABLE = "AUTOSCHED_KEY"
 FILE_VARIABLE = "AUTOSCHED_KEY_FILE"
 SECRET_BYTES = 32
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}")
-_LINE = re.compile(rf"(viewer|user|client|operator):({NAME.pattern}):([0-9a-f]{{64}})(?: jobs=([1-9][0-9]{{0,8}}))?")
+_ROLES = "|".join(role.value for role in Role)
+_LINE = re.compile(rf"({_ROLES}):({NAME.pattern}):([0-9a-f]{{64}})(?: jobs=([1-9][0-9]{{0,8}}))?")
 
 
 class Key(Struct, frozen=True):

@@ -2,9 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from itertools import islice
 from pathlib import Path
-from random import Random
 from types import SimpleNamespace
 from typing import cast
 
@@ -12,7 +10,7 @@ import pytest
 from msgspec import Struct
 
 from autosched.client import daemon_session as module
-from autosched.client.daemon_session import PAUSE_MAX_S, DaemonSession, pauses
+from autosched.client.daemon_session import DaemonSession
 from autosched.errors import Refused, RequestError
 from autosched.model import JobLoad, Outcome, Record
 from autosched.protocol import (
@@ -29,6 +27,7 @@ from autosched.protocol import (
     Welcome,
 )
 from autosched.wire.link import Link
+from autosched.wire.pauses import pauses
 from deadlines import DEADLINE_S
 
 JOB = 7
@@ -110,8 +109,7 @@ async def _nothing(method: Method) -> Struct:
 
 @pytest.fixture(autouse=True)
 def in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "PAUSE_FIRST_S", 0.001)
-    monkeypatch.setattr(module, "PAUSE_MAX_S", 0.01)
+    monkeypatch.setattr(module, "pauses", lambda: pauses(most_s=0.01))
 
 
 def test_what_was_not_acknowledged_is_said_again_in_its_order(tmp_path: Path) -> None:
@@ -236,12 +234,3 @@ def test_the_heart_goes_on_beating_when_there_is_a_connection_again(
         beat.cancel()
 
     asyncio.run(work())
-
-
-def test_pauses_grow_differ_and_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.undo()
-    one, other = (list(islice(pauses(Random(seed)), 60)) for seed in (1, 2))
-    assert one[0] <= module.PAUSE_FIRST_S
-    assert max(one) <= PAUSE_MAX_S
-    assert min(one[30:]) >= PAUSE_MAX_S / 2
-    assert not set(one) & set(other)

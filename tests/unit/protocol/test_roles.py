@@ -4,7 +4,7 @@ import pytest
 
 from autosched import protocol
 from autosched.protocol import USER_METHODS, Method, wire_name
-from autosched.protocol.roles import Role, changes, may, may_host
+from autosched.protocol.roles import COMES_AS, Role, changes, may, may_come_as
 
 
 def open_to(role: Role) -> list[str]:
@@ -12,17 +12,19 @@ def open_to(role: Role) -> list[str]:
 
 
 def test_roles_are_given_to_methods_of_users_only() -> None:
-    others = {**protocol.HELLO, **protocol.CLIENT_METHODS, **protocol.DAEMON_METHODS}
+    ours = (protocol.CLIENT_METHODS, protocol.DAEMON_METHODS, protocol.AGENT_METHODS, protocol.HOST_METHODS)
+    others = {name: kind for table in (protocol.HELLO, *ours) for name, kind in table.items()}
     assert [
         kind for name, kind in others.items() if name not in USER_METHODS and kind.least_role is not Role.OPERATOR
     ] == []
 
 
 def test_each_method_has_a_role() -> None:
-    tables = (protocol.HELLO, USER_METHODS, protocol.CLIENT_METHODS, protocol.DAEMON_METHODS)
+    ours = (protocol.CLIENT_METHODS, protocol.DAEMON_METHODS, protocol.AGENT_METHODS, protocol.HOST_METHODS)
+    tables = (protocol.HELLO, USER_METHODS, *ours)
     asked = {kind for table in tables for kind in table.values()}
     assert asked == {kind for kind in Method.__subclasses__() if kind.__module__.startswith("autosched.protocol.")}
-    assert len(asked) == 58
+    assert len(asked) == 68
 
 
 def test_a_role_may_all_that_a_lower_one_may() -> None:
@@ -55,5 +57,17 @@ def test_what_is_written_into_the_trail() -> None:
     assert not any(changes(method) for method in (protocol.Info, protocol.PutBlob, protocol.ListAudit))
 
 
-def test_viewers_host_no_jobs() -> None:
-    assert [role for role in Role if not may_host(role)] == [Role.VIEWER]
+@pytest.mark.parametrize(
+    ("said", "roles"),
+    [
+        ("user", [Role.VIEWER, Role.USER, Role.OPERATOR]),
+        ("client", [Role.USER, Role.OPERATOR, Role.CLIENT, Role.AGENT]),
+        ("agent", [Role.OPERATOR, Role.AGENT]),
+    ],
+)
+def test_who_may_come_as_what(said: str, roles: list[Role]) -> None:
+    assert [role for role in Role if may_come_as(said, role)] == roles
+
+
+def test_each_role_may_come_as_something() -> None:
+    assert {role for roles in COMES_AS.values() for role in roles} == set(Role)

@@ -31,7 +31,7 @@ from autosched.protocol import (
     Method,
     Welcome,
 )
-from autosched.protocol.roles import Role, may_host
+from autosched.protocol.roles import COMES_AS, Role, may_come_as
 from autosched.version import __version__
 from autosched.wire.frames import Peer
 from autosched.wire.keys import Key, proof
@@ -169,15 +169,15 @@ class Authenticator:
                 f"{hello.software} speaks protocol {theirs}, this daemon (autosched {__version__}) speaks {ours}:"
                 " install versions that belong together"
             )
-        if hello.role not in ("user", "client"):
-            raise RequestError(f"no role is named {hello.role!r}; there are: user, client")
+        if hello.role not in COMES_AS:
+            raise RequestError(f"no role is named {hello.role!r}; there are: {', '.join(COMES_AS)}")
         try:
             who = await self._authenticated(visitor, hello)
         except Refused:
             await self._failed(visitor)
             raise
-        if not (may_host(who.role) if hello.role == "client" else who.role is not Role.CLIENT):
-            raise Refused(f"the {who.name} has the role {who.role.value}, which cannot come as a {hello.role}")
+        if not may_come_as(hello.role, who.role):
+            raise Refused(f"the {who.name} has the role {who.role.value}, which cannot come as: {hello.role}")
         link = visitor.link
         self._admit(link, hello, who)
         link.peer.frame_bytes, link.in_progress_max = FRAME_BYTES, IN_PROGRESS_MAX

@@ -4,62 +4,35 @@ Beside each client's log lies a note of its process and token, as long as it is 
 looks for those that had said what they can do; every other process of an earlier life is killed.
 """
 
-import contextlib
 import os
 import secrets
 import shutil
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-import msgspec
 from msgspec import Struct
 
 from autosched.core.scheduler import REVOKE_GRACE_S
 from autosched.core.state import Job, State
+from autosched.launch import client_note
+from autosched.launch.client_note import NOTE, Note
 from autosched.launch.job_folder import LOG
-from autosched.model import JobId, Pool
-from autosched.process.detached_process import Process, birth
+from autosched.model import OWN_HOST, JobId, Pool
+from autosched.process.detached_process import Process
 
 HANG_UP_S = 0.5
 """Seconds within which an external client that has hung up comes back, or counts as ended."""
-NOTE = "client.json"
 SECRET = "secret"
 
 
-class Note(Struct, frozen=True):
-    """Note of a client for the next daemon, written when it starts, or when an external one attaches."""
-
-    pid: int = 0
-    born: str = ""
-    token: str = ""
-    temporary: str = ""
-    records_before: int = 0
-
-
 class Survivor(Struct, frozen=True):
-    """A client of an earlier life of the daemon that may come back. An external one is only hoped for."""
+    """A client of an earlier life of the daemon that may come back. Of one on another host its agent will tell; an
+    external one is only hoped for."""
 
     job: JobId
     note: Note
     process: Process | None
-
-
-def leave_note(folder: Path, process: Process | None, token: str, temporary: str, records_before: int) -> None:
-    """Write it, whole or not at all, for this user only. On a full disk the client just has no next daemon."""
-    note = Note() if process is None else Note(process.pid, birth(process.pid), token, temporary, records_before)
-    new = folder / f"{NOTE}.new"
-    with contextlib.suppress(OSError):
-        folder.mkdir(parents=True, exist_ok=True)
-        with open(os.open(new, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600), "wb") as file:
-            file.write(msgspec.json.encode(note))
-        new.replace(folder / NOTE)
-
-
-def tear_note(folder: Path) -> None:
-    """The client is lost."""
-    with contextlib.suppress(OSError):
-        (folder / NOTE).unlink(missing_ok=True)
-        folder.rmdir()  # but for an external client's it is not empty
+    """None: it does not run on this machine."""
 
 
 def disown(folder: Path) -> None:
@@ -69,23 +42,26 @@ def disown(folder: Path) -> None:
     """
     (folder / SECRET).unlink(missing_ok=True)
     for path in folder.glob(f"*/{NOTE}"):
-        if (note := _note(path.parent)) is None or note.pid:
+        if (note := client_note.read(path.parent)) is None or note.pid or note.host:
             path.unlink(missing_ok=True)
 
 
 def find(state: State, folder: Path, pools: Iterable[Pool]) -> list[Survivor]:
-    """Clients of the state's jobs that may be alive, and whose steps hold only units that these pools have."""
-    units = {unit.name: unit for pool in pools for unit in pool.units}
+    """Clients of the state's jobs that may be alive, and whose steps hold only units that these pools, or hosts that
+    have not left, have."""
+    lent = (pool for host in state.hosts.values() if not host.left for pool in host.pools)
+    units = {unit.name: unit for pool in (*pools, *lent) for unit in pool.units}
     found = []
     for job in state.jobs.values():
         if not _has_spoken(job) or any(
             state.slots[name].unit != units.get(name) for step in job.steps for name in state.steps[step].units
         ):
             continue
-        if (note := _note(folder / str(job.id))) is None:
+        if (note := client_note.read(folder / str(job.id))) is None or note.host != job.host:
             continue
-        process = None if job.spec.external else Process.adopt(note.pid, note.born, folder / str(job.id) / LOG)
-        if process is not None or job.spec.external:
+        elsewhere = job.spec.external or note.host != OWN_HOST
+        process = None if elsewhere else Process.adopt(note.pid, note.born, folder / str(job.id) / LOG)
+        if process is not None or elsewhere:
             found.append(Survivor(job.id, note, process))
     return found
 
@@ -94,9 +70,9 @@ def clear(folder: Path, found: Sequence[Survivor] = ()) -> None:
     """Take away what local clients of an earlier life have left behind, but for those found alive."""
     alive = {str(survivor.job) for survivor in found}
     for path in folder.glob(f"*/{NOTE}"):
-        if path.parent.name not in alive and (note := _note(path.parent)) is not None and note.temporary:
+        if path.parent.name not in alive and (note := client_note.read(path.parent)) is not None and note.temporary:
             shutil.rmtree(note.temporary, ignore_errors=True)
-            tear_note(path.parent)
+            client_note.tear(path.parent)
 
 
 def any_in_time(state: State, job: JobId, now: float) -> bool:
@@ -108,12 +84,6 @@ def _has_spoken(job: Job) -> bool:
     """Whether to wait for the client of a job. The client of an ended job counts only if it is external and has steps
     under way."""
     return job.attached and (not job.state.ended or (job.spec.external and bool(job.steps)))
-
-
-def _note(folder: Path) -> Note | None:
-    with contextlib.suppress(OSError, msgspec.MsgspecError):
-        return msgspec.json.decode((folder / NOTE).read_bytes(), type=Note)
-    return None
 
 
 def secret(folder: Path) -> bytes:

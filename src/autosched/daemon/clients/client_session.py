@@ -17,7 +17,17 @@ from autosched.daemon.storage.blob_store import Blobs
 from autosched.daemon.storage.job_store import Found, JobStore, received_now
 from autosched.daemon.storage.record_lookup import RecordLookup
 from autosched.errors import NotFound, Refused, RequestError, WireError
-from autosched.model import DEVICE_POOL, HOST_POOL, TRIALS_MAX, JobId, Outcome, Purpose, StepId, TaskInfo
+from autosched.model import (
+    DEVICE_POOL,
+    HOST_POOL,
+    TRIALS_MAX,
+    JobId,
+    Outcome,
+    Purpose,
+    StepId,
+    TaskInfo,
+    at_host,
+)
 from autosched.protocol import (
     AddArtifact,
     AddArtifacts,
@@ -118,7 +128,9 @@ class ClientSession:
         await self._store.flush()  # what an earlier client sent must be there to be fetched
         state, progress = self._runtime.state, self._ledger.of(self._job)
         spec = state.jobs[self._job].spec
-        lanes, devices = state.queues.get(HOST_POOL), state.queues.get(DEVICE_POOL + spec.device)
+        host = state.jobs[self._job].host
+        lanes = state.queues.get(at_host(HOST_POOL, host))
+        devices = state.queues.get(at_host(DEVICE_POOL + spec.device, host))
         teachers = spec.learn_from or (progress.network.recalled.teachers if progress.network is not None else ())
         return JobOrder(
             job=self._job,

@@ -3,8 +3,8 @@
 import asyncio
 from dataclasses import dataclass, field
 
-from autosched.model import JobId
-from autosched.process.detached_process import Process
+from autosched.launch import ClientProcess
+from autosched.model import OWN_HOST, HostName, JobId
 from autosched.protocol import PROTOCOL
 from autosched.wire.link import Link
 
@@ -15,13 +15,15 @@ class Client:
 
     job: JobId
     token: str
-    process: Process | None = None
+    process: ClientProcess | None = None
     link: Link | None = None
     protocol: tuple[int, int] = PROTOCOL
     temporary: str = ""
     """Folder for what its processes forget; with a short name, since sockets lie in it. It goes when they are gone."""
     records_before: int = 0
     """Records of the job when it began."""
+    host: HostName = OWN_HOST
+    """Where it runs."""
     why: str = ""
     """Why the daemon ended it; empty when it ended by itself."""
     gone: asyncio.Event = field(default_factory=asyncio.Event)

@@ -4,6 +4,9 @@ A local client is lost when its process is dead and whatever it started is dead 
 Silence or a refused order therefore only *kill* it. A lost connection is no lost client: it may come back, to this
 daemon or to the next one, and says then which steps it has.
 
+A client on another host is known by what that host's agent says. While the host cannot be reached its clients may go
+on; they are lost when the host must have ended them itself (daemon/hosts).
+
 Only the connection of an external client is known. One that hangs up has ended. One that falls silent may go on: its
 steps keep their units until its own watchdog must have killed them (deadline and margin), or an operator says so.
 """
@@ -22,22 +25,24 @@ from pathlib import Path
 from msgspec import Struct
 
 from autosched import formatting
+from autosched.core import placement
 from autosched.core.actions import RevokeStep
-from autosched.core.events import ClientAttached, ClientCutOff, ClientLost, Event
+from autosched.core.events import ClientAttached, ClientCutOff, ClientLost, ClientPlaced, Event
 from autosched.daemon.clients import adoption
 from autosched.daemon.clients.client_session import ClientSession
 from autosched.daemon.clients.client_state import Client
 from autosched.daemon.clients.start_queue import StartQueue
 from autosched.daemon.devices.device_monitor import DeviceMonitor
+from autosched.daemon.hosts.host_registry import HostRegistry
 from autosched.daemon.jobs.progress import ProgressRegistry
 from autosched.daemon.jobs.stage_history import History
 from autosched.daemon.runtime import Runtime, spawn
 from autosched.errors import AutoschedError, DaemonUnreachable, NotFound, Refused
-from autosched.launch import ClientOrder, Launcher
+from autosched.launch import ClientOrder, ClientProcess, Launcher, client_note
+from autosched.launch.client_note import Note
 from autosched.launch.job_folder import kill_strays, sweep
 from autosched.launch.local import LocalLauncher
-from autosched.model import JobId, JobLoad, Step
-from autosched.process.detached_process import Process
+from autosched.model import OWN_HOST, HostName, JobId, JobLoad, Step
 from autosched.protocol import (
     CLIENT_METHODS,
     PROTOCOL,
@@ -84,11 +89,13 @@ class ClientSupervisor:
         ledger: ProgressRegistry,
         past: History,
         guard: DeviceMonitor,
+        hosts: HostRegistry,
         folder: Path,
         session: Callable[[Client, Callable[[], bool]], ClientSession],
     ) -> None:
         self._runtime, self._ledger, self._past, self._guard = runtime, ledger, past, guard
-        self._folder = folder
+        self._hosts, self._folder = hosts, folder
+        hosts.lost = self._host_left
         self._session = session
         self._of: dict[JobId, Client] = {}
         self._turns = StartQueue(self._start)
@@ -107,7 +114,7 @@ class ClientSupervisor:
         return tuple(self._of)
 
     def memory_bytes(self, job: JobId) -> int:
-        """Memory of the job's client; 0 when it has none on this machine."""
+        """Memory of the job's client; 0 when it has none that the daemon or an agent has started."""
         client = self._of.get(job)
         return client.process.memory_bytes if client is not None and client.process is not None else 0
 
@@ -119,7 +126,36 @@ class ClientSupervisor:
         self._turns.join(client)
 
     def _start(self, client: Client) -> None:
+        if self._runtime.state.hosts:
+            spawn(self._place(client), f"choose a host for job {client.job}")
+        else:
+            self._launch(client)
+
+    async def _place(self, client: Client) -> None:
+        """Choose a host for it, and start it there. Without one the scheduler asks to stop it after a while."""
+        placed = False
+
+        def choose() -> Event | None:
+            nonlocal placed
+            state = self._runtime.state
+            host = placement.choose(state, state.jobs[client.job])
+            if client.lost or host is None or self._of.get(client.job) is not client:
+                return None
+            client.host, placed = host, True
+            return ClientPlaced(client.job, host)
+
+        await self._runtime.post(choose)
+        if placed and not client.lost:
+            self._launch(client)
+
+    def _launch(self, client: Client) -> None:
         folder = self._folder / str(client.job)
+        if client.host != OWN_HOST:
+            remote = self._hosts.launch(client.host, client.job, client.token, self.cache_bytes_max)
+            client.process = remote
+            note = Note(token=client.token, records_before=client.records_before, host=client.host)
+            client_note.leave(folder, note)
+            return self._guard_over(client, remote)
         try:
             cache = self._folder.parent / CACHE_FOLDER
             order = ClientOrder(client.job, self.address, client.token, folder, cache, self.cache_bytes_max)
@@ -128,10 +164,11 @@ class ClientSupervisor:
             self._lose(client, f"it cannot be started: {error}")
             return
         client.process, client.temporary = launched.process, launched.temporary
-        adoption.leave_note(folder, client.process, client.token, client.temporary, client.records_before)
-        self._guard_over(client, client.process)
+        note = client_note.note_of(launched.process, client.token, client.temporary, client.records_before)
+        client_note.leave(folder, note)
+        self._guard_over(client, launched.process)
 
-    def _guard_over(self, client: Client, process: Process) -> None:
+    def _guard_over(self, client: Client, process: ClientProcess) -> None:
         spawn(self._watch(client, process, self._folder / str(client.job)), f"watch client of job {client.job}")
         if self.bytes_max:
             spawn(self._weigh(client, process), f"weigh client of job {client.job}")
@@ -139,12 +176,16 @@ class ClientSupervisor:
     def adopt(self, found: Sequence[adoption.Survivor]) -> None:
         """These clients of an earlier life may come back; the scheduler bounds for how long they are waited for."""
         for survivor in found:
-            note, job = survivor.note, survivor.job
-            if survivor.process is None:
+            note, job, process = survivor.note, survivor.job, survivor.process
+            found_process: ClientProcess | None = process
+            if note.host != OWN_HOST:
+                found_process = self._hosts.adopt(note.host, note.token)
+            if found_process is None:
                 client = Client(job, self.external_token(job))
             else:
-                client = Client(job, note.token, survivor.process, None, PROTOCOL, note.temporary, note.records_before)
-                self._guard_over(client, survivor.process)
+                client = Client(job, note.token, found_process, None, PROTOCOL, note.temporary, note.records_before)
+                client.host = note.host
+                self._guard_over(client, found_process)
             client.up.set()
             self._of[job] = client
 
@@ -209,9 +250,9 @@ class ClientSupervisor:
 
     # Its life ---------------------------------------------------------------------------------------------------------
 
-    async def _watch(self, client: Client, process: Process, folder: Path) -> None:
+    async def _watch(self, client: Client, process: ClientProcess, folder: Path) -> None:
         how = await process.wait()
-        strays = await asyncio.to_thread(kill_strays, folder)
+        strays = await asyncio.to_thread(kill_strays, folder) if client.host == OWN_HOST else []
         if strays:  # of one that was told to end, they were about to follow it
             level = logging.INFO if client.why else logging.WARNING
             log.log(level, "killed what the client of job %d left behind: %s", client.job, strays)
@@ -219,7 +260,7 @@ class ClientSupervisor:
         if self._runtime.state.jobs[client.job].state.ended:
             await asyncio.to_thread(sweep, folder)
 
-    async def _weigh(self, client: Client, process: Process) -> None:
+    async def _weigh(self, client: Client, process: ClientProcess) -> None:
         """Replace a client that leaks before the machine runs out of memory; the next one goes on from the records."""
         while not client.lost:
             if (used := process.memory_bytes) > self.bytes_max:
@@ -243,21 +284,27 @@ class ClientSupervisor:
             self._lose(client, reason)
 
     def _break(self, client: Client, link: Link, reason: str) -> None:
-        """It does not react: a local client is killed, of another one only the connection can be broken."""
-        if client.process is not None:
+        """It does not react: a local client is killed. Of another one the connection is broken, since the fault may lie
+        in between."""
+        if client.process is not None and client.host == OWN_HOST:
             self._kill(client, reason)
         else:
             link.abort(reason)
 
-    def _lose(self, client: Client, reason: str) -> None:
-        """Nothing of it is left."""
+    def _host_left(self, host: HostName, reason: str) -> None:
+        """Nothing of its clients is left, which the scheduler hears of the host."""
+        for client in [client for client in self._of.values() if client.host == host]:
+            self._lose(client, reason, told=True)
+
+    def _lose(self, client: Client, reason: str, *, told: bool = False) -> None:
+        """Nothing of it is left. `told`: the scheduler hears of that in another way."""
         if client.lost:
             return
         client.gone.set()
         client.up.set()
         if self._of.get(client.job) is client:
             del self._of[client.job]
-            adoption.tear_note(self._folder / str(client.job))
+            client_note.tear(self._folder / str(client.job))
         if client.temporary:
             shutil.rmtree(client.temporary, ignore_errors=True)
         for link in (client.link, client.coming):
@@ -265,7 +312,8 @@ class ClientSupervisor:
                 link.abort(reason)
         reason = reason.encode(errors="replace").decode()  # names of files need not be text
         progressed = self._ledger.of(client.job).records > client.records_before
-        self._runtime.tell(lambda: ClientLost(client.job, reason, progressed))
+        if not told:
+            self._runtime.tell(lambda: ClientLost(client.job, reason, progressed))
 
     def attach(self, link: Link, hello: Hello) -> None:
         """A client says hello. Raises Refused or NotFound."""
@@ -281,7 +329,7 @@ class ClientSupervisor:
         if job.state.ended and not (hello.returns and job.steps):
             raise Refused(f"job {job.id} has ended: it is {job.state.value}")
         if job.spec.external and job.id not in self._of:
-            adoption.leave_note(self._folder / str(job.id), None, "", "", 0)
+            client_note.leave(self._folder / str(job.id), Note())
         self._of[job.id], client.protocol = client, hello.protocol
         client.up.set()
         session = self._session(client, lambda: client.lost or client.link is not link)
@@ -323,6 +371,9 @@ class ClientSupervisor:
     def _give_up(self, client: Client, link: Link | None, why: str, ends: bool) -> None:
         """It has not come back. The scheduler bounds the steps of an external client that only fell silent."""
         if client.lost or client.link is not link or client.coming is not None:
+            return
+        if (host := self._runtime.state.hosts.get(client.host)) is not None and host.away:  # it may go on there
+            asyncio.get_running_loop().call_later(RETURN_S, self._give_up, client, link, why, ends)
             return
         if ends or not self._may_run(client):
             self._kill(client, why)

@@ -20,7 +20,7 @@ from autosched.core.events import Event, Quarantined, UnitDrained, UnitReturned
 from autosched.core.state import State
 from autosched.daemon.devices.device_monitor import DeviceMonitor
 from autosched.daemon.runtime import BY, Runtime, spawn
-from autosched.model import DeviceNote, UnitName
+from autosched.model import OWN_HOST, DeviceNote, UnitName
 from autosched.process import program_runner
 from autosched.records.failure_attribution import DeviceSuspicion
 
@@ -132,8 +132,9 @@ class Quarantine:
         if hook := self._hooks.get(unit):
             log.warning("the reboot hook of %s is called", unit)
             await run(hook, self._hook_s, {DEVICE: unit}, "its reboot hook")
-        cores = self._runtime.state.slots[unit].unit.cores
-        if not cores:
+        place = self._runtime.state.slots[unit].unit
+        cores = place.cores
+        if not cores or place.host != OWN_HOST:
             return  # nothing but work can tell how it is: it is on probation, and the next pause is longer
         words = [sys.executable, "-m", SENTINEL, ",".join(map(str, cores))]
         said = await run(words, SENTINEL_S, {}, "its sentinel")

@@ -6,13 +6,14 @@ import msgspec
 
 from autosched import backend, device_types
 from autosched.core.events import Event, JobCancelRequested, JobSubmitted
+from autosched.core.state import State
 from autosched.daemon.access.admission import Admission
 from autosched.daemon.event_stream.daemon_events import SubmissionRefused
 from autosched.daemon.runtime import Runtime
 from autosched.daemon.settings_reload import LiveSettings
 from autosched.daemon.storage.blob_store import Blobs
 from autosched.errors import Busy, NotFound, Refused, RequestError, StorageFull
-from autosched.model import DEVICE_POOL, JobId, JobSpec
+from autosched.model import JobId, JobSpec, Unit, device_kind
 from autosched.text.job_selectors import labels
 
 SUBMIT_S = 15.0
@@ -73,11 +74,7 @@ class Submissions:
             raise StorageFull(f"the daemon takes no jobs now: {stalled}, then submit again")
         if not spec.external:
             backend.check_name(spec.backend)
-        kinds = {
-            name.removeprefix(DEVICE_POOL): queue.pool.units
-            for name, queue in self._runtime.state.queues.items()
-            if name.startswith(DEVICE_POOL)
-        }
+        kinds = _kinds(self._runtime.state)
         if spec.device not in kinds:
             raise NotFound(f"no device is of the kind {spec.device!r}; there are: {', '.join(kinds)}")
         if spec.records_from is None and spec.trials == 0 and (spec.fresh or self._settings.now.records.url == "off"):
@@ -119,6 +116,17 @@ class Submissions:
                     f"job {number} measured on {job.spec.device!r}, this one is for {spec.device!r}: what is fast there"
                     " says little here. Learn from a job on the same kind of device, or leave it out"
                 )
+
+
+def _kinds(state: State) -> dict[str, tuple[Unit, ...]]:
+    """Kinds of devices, and the devices of each, on all hosts that are known."""
+    here = [queue.pool for queue in state.queues.values()]
+    gone = [pool for host in state.hosts.values() if host.left for pool in host.pools]
+    kinds: dict[str, tuple[Unit, ...]] = {}
+    for pool in (*here, *gone):
+        if kind := device_kind(pool.name):
+            kinds[kind] = kinds.get(kind, ()) + pool.units
+    return kinds
 
 
 async def _before(sign: asyncio.Event, working: asyncio.Future[None]) -> bool:

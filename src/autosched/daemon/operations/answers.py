@@ -1,6 +1,6 @@
 """All methods that users may ask, and who answers each."""
 
-from autosched.daemon.operations import daemon_answers, job_answers, unit_answers
+from autosched.daemon.operations import daemon_answers, host_answers, job_answers, unit_answers
 from autosched.daemon.operations.user_session import Answers
 
-ANSWERS = Answers({**job_answers.ANSWERS, **unit_answers.ANSWERS, **daemon_answers.ANSWERS})
+ANSWERS = Answers({**job_answers.ANSWERS, **unit_answers.ANSWERS, **host_answers.ANSWERS, **daemon_answers.ANSWERS})

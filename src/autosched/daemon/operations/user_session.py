@@ -21,6 +21,7 @@ from autosched.daemon.clients.supervisor import ClientSupervisor
 from autosched.daemon.devices.attribution_handler import AttributionHandler
 from autosched.daemon.devices.device_monitor import DeviceMonitor
 from autosched.daemon.event_stream.recent_events import Recent
+from autosched.daemon.hosts.host_registry import HostRegistry
 from autosched.daemon.jobs.progress import ProgressRegistry
 from autosched.daemon.jobs.submissions import Submissions
 from autosched.daemon.observe.loop_monitor import LoopMonitor
@@ -69,6 +70,7 @@ class Services(Struct, frozen=True, kw_only=True):
     guard: DeviceMonitor
     verdicts: AttributionHandler
     clients: ClientSupervisor
+    hosts: HostRegistry
     audit: Audit
     submissions: Submissions
     retention: Retention
@@ -95,6 +97,8 @@ def admitting(services: Services) -> Admit:
     def admit(link: Link, hello: Hello, who: Principal) -> None:
         if hello.role == "client":
             services.clients.attach(link, hello)
+        elif hello.role == "agent":
+            services.hosts.attach(link)
         else:
             link.peer.serves, link.handler = USER_METHODS, UserSession(services, who).handle
 

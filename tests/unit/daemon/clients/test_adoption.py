@@ -11,7 +11,9 @@ import pytest
 
 from autosched.core.events import ClientAttached, JobCancelRequested, JobSubmitted, ResourcesDeclared
 from autosched.core.scheduler import Scheduler
-from autosched.daemon.clients.adoption import NOTE, clear, disown, find, leave_note, secret, tear_note
+from autosched.daemon.clients.adoption import clear, disown, find, secret
+from autosched.launch import client_note
+from autosched.launch.client_note import NOTE, Note, note_of
 from autosched.model import JobLoad, JobSpec, Pool, TaskLoad, Unit
 from autosched.process.detached_process import Process
 from deadlines import DEADLINE_S
@@ -52,7 +54,7 @@ def living(tmp_path: Path) -> Iterator[int]:
 
         async def note() -> None:
             process = Process(child.pid, tmp_path / "log", None)
-            leave_note(tmp_path / "1", process, "secret", "", 0)
+            client_note.leave(tmp_path / "1", note_of(process, "secret", ""))
             process.forget()
 
         run(note)
@@ -110,11 +112,11 @@ def test_an_external_one_is_hoped_for_until_it_is_lost(tmp_path: Path) -> None:
     async def work() -> None:
         past = Past(tmp_path, external=True)
         assert past.found() == []
-        leave_note(tmp_path / "1", None, "", "", 0)
+        client_note.leave(tmp_path / "1", Note())
         assert past.found() == [1]
         past.core.handle(1.0, JobCancelRequested(1, "ada"))
         assert past.found() == [1], "it may still hold its device"
-        tear_note(tmp_path / "1")
+        client_note.tear(tmp_path / "1")
         assert past.found() == []
         assert os.listdir(tmp_path) == []
 
@@ -123,7 +125,7 @@ def test_an_external_one_is_hoped_for_until_it_is_lost(tmp_path: Path) -> None:
 
 def test_after_a_restore_only_foreign_ones_are_waited_for(tmp_path: Path, living: int) -> None:
     """Only their users can end those, so their units stay leased; they are not admitted."""
-    leave_note(tmp_path / "2", None, "", "", 0)
+    client_note.leave(tmp_path / "2", Note())
     before = secret(tmp_path)
     disown(tmp_path)
     assert secret(tmp_path) != before
@@ -136,8 +138,8 @@ def test_what_the_dead_left_in_the_temporary_folder_goes(tmp_path: Path, living:
         process = Process(living, tmp_path / "log", None)
         for job in ("1", "2"):
             (tmp_path / "scratch" / job).mkdir(parents=True)
-            leave_note(tmp_path / job, process, "secret", str(tmp_path / "scratch" / job), 0)
-        leave_note(tmp_path / "3", None, "", "", 0)
+            client_note.leave(tmp_path / job, note_of(process, "secret", str(tmp_path / "scratch" / job)))
+        client_note.leave(tmp_path / "3", Note())
         process.forget()
         found = find(Past(tmp_path).core.state, tmp_path, POOLS)
         clear(tmp_path, found)

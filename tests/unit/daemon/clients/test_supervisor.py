@@ -13,6 +13,7 @@ from autosched.core.events import ClientLost
 from autosched.daemon.clients import start_queue, supervisor
 from autosched.daemon.clients.client_state import Client
 from autosched.daemon.clients.supervisor import ClientSupervisor
+from autosched.daemon.hosts.host_registry import HostRegistry
 from autosched.daemon.jobs.progress import ProgressRegistry
 from autosched.launch.local import LocalLauncher
 from autosched.model import JobId, JobState
@@ -42,10 +43,11 @@ class Stage:
     def __init__(self, folder: Path, command: tuple[str, ...]) -> None:
         self.lost: asyncio.Queue[ClientLost] = asyncio.Queue()
         job = SimpleNamespace(state=JobState.DONE, spec=SimpleNamespace(external=False))
-        state = SimpleNamespace(jobs=dict.fromkeys(JOBS, job))
+        state = SimpleNamespace(jobs=dict.fromkeys(JOBS, job), hosts={})
         runtime = SimpleNamespace(state=state, tell=lambda prepare: self.lost.put_nowait(prepare()))
+        hosts = HostRegistry(runtime, 60.0)
         self.clients = Watched(
-            runtime=runtime, ledger=ProgressRegistry(), past=None, guard=None, folder=folder, session=None
+            runtime=runtime, ledger=ProgressRegistry(), past=None, guard=None, hosts=hosts, folder=folder, session=None
         )  # fmt: skip
         self.clients.launcher = LocalLauncher(command)
         for job_id in JOBS:

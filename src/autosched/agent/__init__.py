@@ -1,0 +1,6 @@
+"""The agent, which lends a machine to a daemon on another one: it starts clients there, and ends them.
+
+Files: agent_process.py (its folder, signals and log), agent.py (its connections to the daemon), client_keeper.py (the
+clients on this machine), host_lease.py (ends them when the daemon cannot be reached, or the agent is frozen),
+machine_facts.py (what this machine is).
+"""

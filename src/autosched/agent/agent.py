@@ -1,0 +1,231 @@
+"""An agent's connections to its daemon, one after the other: it lends the machine, reports, and takes orders."""
+
+import asyncio
+import contextlib
+import logging
+import os
+import secrets
+import time
+from pathlib import Path
+
+from msgspec import Struct
+
+from autosched.agent import machine_facts
+from autosched.agent.client_keeper import ClientKeeper
+from autosched.agent.host_lease import HostLease, now_s
+from autosched.errors import AutoschedError, Busy, DaemonUnreachable, Refused, RequestError, WireError
+from autosched.model import HostName, Pool
+from autosched.protocol import (
+    HOST_METHODS,
+    HOST_REPORT_S,
+    PROTOCOL,
+    REPORTS_OF_LEASE,
+    SILENCE_S,
+    Done,
+    EndedHostClient,
+    Hello,
+    JoinHost,
+    KillHostClient,
+    LeaveHost,
+    Method,
+    ReportHost,
+    StartHostClient,
+    client_name,
+)
+from autosched.protocol import (
+    HostLease as LeaseAnswer,
+)
+from autosched.version import __version__
+from autosched.wire.handshake import introduce
+from autosched.wire.link import Link
+from autosched.wire.pauses import pauses
+
+log = logging.getLogger(__name__)
+
+LOOK_S = 0.2
+"""Minimum seconds between two looks at the lease."""
+ENDING_S = 0.02
+"""Seconds between two looks for clients that were killed."""
+LEAVE_S = 10.0
+"""Seconds in which an agent that is told to stop tells the daemon so."""
+MACHINE = "machine"
+"""File in the state folder with the random name of this machine."""
+
+
+class Agent:
+    """Lends one machine to one daemon."""
+
+    def __init__(self, address: str, host: HostName, pools: tuple[Pool, ...], folder: Path, lease: HostLease) -> None:
+        """`folder`: the agent's state folder, which is this process' alone."""
+        self._address, self._host, self._pools, self._lease = address, host, pools, lease
+        self._machine, self._life = machine_name(folder), secrets.token_hex(16)
+        self._facts = machine_facts.facts()
+        self.clients = ClientKeeper(folder, address, self._client_ended)
+        self._link: Link | None = None
+        self._unsaid: dict[str, str] = {}  # clients of which the daemon has not heard that they ended, and how
+        self._saying: set[asyncio.Task[None]] = set()
+        self._leaving = ""
+        self._report_every_s = HOST_REPORT_S
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Serve until told to stop. Raises Refused and RequestError for what will not change by itself."""
+        self.clients.adopt()
+        loop = asyncio.get_running_loop()
+        watching = loop.create_task(self._watch_lease())
+        serving = loop.create_task(self._serve())
+        stopping = loop.create_task(stop.wait())
+        try:
+            await asyncio.wait({serving, stopping, watching}, return_when=asyncio.FIRST_COMPLETED)
+            if serving.done():
+                serving.result()
+            await self._leave()
+        finally:
+            for task in (serving, stopping, watching):
+                task.cancel()
+            await self.clients.kill_all()
+
+    async def _watch_lease(self) -> None:
+        """End all clients when the daemon could not be reached for too long."""
+        while True:
+            await asyncio.sleep(max(self._lease.left_s, LOOK_S))
+            if not self._lease.valid and self.clients.names:
+                log.error("the daemon cannot be reached: all clients on this machine are ended")
+                await self.clients.kill_all()
+
+    # Connections ------------------------------------------------------------------------------------------------------
+
+    async def _serve(self) -> None:
+        """Connect, join, report; again and again."""
+        waits = pauses(most_s=HOST_REPORT_S)
+        while True:
+            try:
+                await self._connected()
+                waits = pauses(most_s=HOST_REPORT_S)
+            except (DaemonUnreachable, TimeoutError) as error:
+                log.warning("%s", error or "a client that was killed has not ended")
+            except (Refused, RequestError) as error:
+                if not isinstance(error, Busy) and not self.clients.names:
+                    raise
+                log.error("the daemon refuses this agent: %s", error)
+            await asyncio.sleep(next(waits))
+
+    async def _connected(self) -> None:
+        """One connection from its beginning to its end."""
+        link = await Link.open(self._address, serves=HOST_METHODS, handler=self._obey)
+        try:
+            await introduce(link, Hello(protocol=PROTOCOL, software=f"autosched {__version__}", role="agent"))
+            await self._join(link)
+            self._link = link
+            log.info("READY host %s is lent to %s", self._host, self._address)
+            for name in list(self._unsaid):
+                await self._say_ended(link, name)
+            while not link.closed:
+                await self._report(link)
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(self._report_every_s):
+                        log.warning("the connection to the daemon was lost: %s", await link.wait_closed())
+        finally:
+            self._link = None
+            link.abort("it is over")
+
+    async def _join(self, link: Link) -> None:
+        """Lend the machine; what the daemon has given up is ended before."""
+        while True:
+            sent_at = now_s()
+            said = JoinHost(
+                host=self._host, machine=self._machine, life=self._life, pools=self._pools, facts=self._facts,
+                clients=self.clients.alive(),
+            )  # fmt: skip
+            lease = await link.call(said, LeaseAnswer)
+            if not lease.kill:
+                return self._renew(sent_at, lease)
+            await self._end(lease.kill)
+
+    async def _end(self, names: tuple[str, ...]) -> None:
+        """Kill these clients, and wait until nothing is left of them."""
+        for name in names:
+            self.clients.kill(name)
+        async with asyncio.timeout(SILENCE_S):
+            while any(name in self.clients.names for name in names):  # noqa: ASYNC110 - it lasts some milliseconds
+                await asyncio.sleep(ENDING_S)
+
+    async def _report(self, link: Link) -> None:
+        sent_at = now_s()
+        said = ReportHost(
+            clients=self.clients.alive(), load=machine_facts.load(), clock_s=time.clock_gettime(time.CLOCK_REALTIME),
+            memory_free_bytes=machine_facts.memory_free_bytes(),
+        )  # fmt: skip
+        lease = await link.call(said, LeaseAnswer, timeout_s=SILENCE_S)
+        self._renew(sent_at, lease)
+        for name in lease.kill:
+            self.clients.kill(name)
+
+    def _renew(self, sent_at: float, lease: LeaseAnswer) -> None:
+        self._lease.renew(sent_at + lease.lease_s)
+        self._report_every_s = min(HOST_REPORT_S, lease.lease_s / REPORTS_OF_LEASE)
+
+    # Orders -----------------------------------------------------------------------------------------------------------
+
+    async def _obey(self, method: Method) -> Struct | None:
+        match method:
+            case StartHostClient():
+                return self._start(method)
+            case KillHostClient(client=name, reason=reason):
+                log.info("client %s is killed: %s", name, reason)
+                self.clients.kill(name)
+                return Done()
+        raise WireError(f"an agent is not asked for {type(method).__name__}")
+
+    def _start(self, method: StartHostClient) -> Done:
+        if self._leaving or not self._lease.valid:
+            raise Refused(f"host {self._host} starts no clients: {self._leaving or 'its lease is over'}")
+        name = client_name(method.token)
+        try:
+            self.clients.start(name, method.job, method.token, method.cache_bytes_max)
+        except OSError as error:
+            raise RequestError(f"it cannot be started on host {self._host}: {error}") from None
+        log.info("client %s of job %d starts", name, method.job)
+        return Done()
+
+    def _client_ended(self, name: str, how: str) -> None:
+        self._unsaid[name] = how
+        if (link := self._link) is not None:
+            saying = asyncio.get_running_loop().create_task(self._say_ended(link, name))
+            self._saying.add(saying)
+            saying.add_done_callback(self._saying.discard)
+
+    async def _say_ended(self, link: Link, name: str) -> None:
+        """What was not acknowledged is said again over the next connection; the daemon counts it once."""
+        if (how := self._unsaid.get(name)) is not None:
+            with contextlib.suppress(AutoschedError):
+                await link.call(EndedHostClient(client=name, how=how[:4_000]), Done)
+                self._unsaid.pop(name, None)
+
+    async def _leave(self) -> None:
+        """Tell the daemon first that nothing new is to begin here, then that nothing runs any more."""
+        self._leaving = "its agent was stopped"
+        with contextlib.suppress(AutoschedError, TimeoutError):
+            async with asyncio.timeout(LEAVE_S):
+                if (link := self._link) is not None:
+                    await link.call(LeaveHost(reason=self._leaving), Done)
+        await self.clients.kill_all()
+        with contextlib.suppress(AutoschedError, TimeoutError):
+            async with asyncio.timeout(LEAVE_S):
+                if (link := self._link) is not None:
+                    await link.call(LeaveHost(reason=self._leaving, ended=True), Done)
+
+
+def machine_name(folder: Path) -> str:
+    """The random name of the machine, or rather of this state folder, made once."""
+    path = folder / MACHINE
+    with contextlib.suppress(OSError):
+        if len(name := path.read_text().strip()) == 32:
+            return name
+    name = secrets.token_hex(16)
+    new = path.with_suffix(".new")
+    with open(os.open(new, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600), "w") as file:
+        file.write(name)
+        file.flush()
+        os.fsync(file.fileno())
+    new.replace(path)
+    return name

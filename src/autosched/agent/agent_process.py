@@ -1,0 +1,58 @@
+"""The process of an agent: its folder, its signals, its log."""
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from pathlib import Path
+
+import uvloop
+
+from autosched import config
+from autosched.agent.agent import Agent
+from autosched.agent.client_keeper import JOBS
+from autosched.agent.host_lease import HostLease
+from autosched.config import Config
+from autosched.errors import ConfigError
+from autosched.model import HostName
+from autosched.process import folder_lock
+
+log = logging.getLogger(__name__)
+
+
+def serve(address: str, host: HostName, settings: Config, folder: Path) -> int:
+    """Lend this machine until SIGTERM or SIGINT; returns the exit code.
+
+    Raises ConfigError for a folder that cannot be used, and what the daemon refuses with for good.
+    """
+    logging.basicConfig(
+        level=settings.log.level.upper(), stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s"
+    )
+    resources = config.resources(settings)
+    for warning in resources.warnings:
+        log.warning("%s", warning)
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        lock = folder_lock.take(folder)
+    except OSError as error:
+        raise ConfigError(
+            f"the folder {folder} cannot be written ({error.strerror}): choose another --state-dir"
+        ) from None
+    if lock is None:
+        raise ConfigError(f"another agent works in {folder}: end that one, or choose another --state-dir")
+    try:
+        lease = HostLease(folder, folder / JOBS)
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(_run(Agent(address, host, resources.pools, folder, lease)))
+        lease.end()
+        return 0
+    finally:
+        os.close(lock)
+
+
+async def _run(agent: Agent) -> None:
+    stop, loop = asyncio.Event(), asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    await agent.run(stop)

@@ -1,0 +1,104 @@
+"""The clients on an agent's machine: started, watched, killed with all that they have started, and taken over by the
+next agent."""
+
+import asyncio
+import logging
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+from autosched.launch import ClientOrder, client_note
+from autosched.launch.client_note import NOTE
+from autosched.launch.job_folder import LOG, kill_strays, sweep
+from autosched.launch.local import LocalLauncher
+from autosched.model import JobId
+from autosched.process.detached_process import Process
+from autosched.protocol import HostedClient
+
+log = logging.getLogger(__name__)
+
+JOBS, CACHE = "jobs", "cache"
+"""Folders in the agent's state folder: of clients, and of what backends keep for later jobs."""
+
+
+class ClientKeeper:
+    """All clients on this machine."""
+
+    def __init__(self, folder: Path, address: str, ended: Callable[[str, str], None]) -> None:
+        """`address`: of the daemon; `ended`: told the name of a client of which nothing is left, and how it ended."""
+        self._jobs, self._cache, self._address, self._ended = folder / JOBS, folder / CACHE, address, ended
+        self._clients: dict[str, tuple[Process, str]] = {}  # with its temporary folder
+        self._watching: set[asyncio.Task[None]] = set()
+        self.launcher = LocalLauncher()
+
+    @property
+    def folder(self) -> Path:
+        """Folder with those of all clients, by which their processes are known."""
+        return self._jobs
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Those of which something may be left."""
+        return tuple(self._clients)
+
+    def alive(self) -> tuple[HostedClient, ...]:
+        """The same, with their memory."""
+        return tuple(HostedClient(name, process.memory_bytes) for name, (process, _) in self._clients.items())
+
+    def adopt(self) -> None:
+        """Take over the clients of an earlier agent that are alive; of all others nothing may be left."""
+        self._jobs.mkdir(parents=True, exist_ok=True)
+        spared = []
+        for path in sorted(self._jobs.glob(f"*/{NOTE}")):
+            folder, note = path.parent, client_note.read(path.parent)
+            process = Process.adopt(note.pid, note.born, folder / LOG) if note is not None and note.pid else None
+            if note is not None and process is not None:
+                spared.append(folder)
+                self._keep(folder.name, process, note.temporary)
+            else:
+                self._clear(folder, note.temporary if note is not None else "")
+        if strays := kill_strays(self._jobs, spared):
+            log.warning("killed what clients of an earlier agent left behind: %s", strays)
+        if spared:
+            log.info("took over %d clients of an earlier agent", len(spared))
+
+    def start(self, name: str, job: JobId, token: str, cache_bytes_max: int) -> None:
+        """Start a client. Raises OSError."""
+        folder = self._jobs / name
+        order = ClientOrder(job, self._address, token, folder, self._cache, cache_bytes_max)
+        launched = self.launcher.launch(order)
+        client_note.leave(folder, client_note.note_of(launched.process, "", launched.temporary))
+        self._keep(name, launched.process, launched.temporary)
+
+    def _keep(self, name: str, process: Process, temporary: str) -> None:
+        self._clients[name] = process, temporary
+        task = asyncio.get_running_loop().create_task(self._watch(name, process, temporary))
+        self._watching.add(task)
+        task.add_done_callback(self._watching.discard)
+
+    async def _watch(self, name: str, process: Process, temporary: str) -> None:
+        how, folder = await process.wait(), self._jobs / name
+        await asyncio.to_thread(kill_strays, folder)
+        await asyncio.to_thread(self._clear, folder, temporary)
+        del self._clients[name]
+        log.info("client %s has ended: %s", name, how)
+        self._ended(name, how)
+
+    @staticmethod
+    def _clear(folder: Path, temporary: str) -> None:
+        """Logs stay."""
+        if temporary:
+            shutil.rmtree(temporary, ignore_errors=True)
+        client_note.tear(folder)
+        sweep(folder)
+
+    def kill(self, name: str) -> None:
+        """Kill a client, if there is one of this name; that nothing is left of it is told later."""
+        if (known := self._clients.get(name)) is not None:
+            known[0].kill()
+
+    async def kill_all(self) -> None:
+        """Kill all clients; returns when nothing is left of them."""
+        for name in self.names:
+            self.kill(name)
+        await asyncio.gather(*self._watching)

@@ -1,0 +1,51 @@
+"""Facts about this machine that an agent tells its daemon."""
+
+import os
+import platform
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from autosched.machine import cores, cpu_model
+from autosched.protocol import HostFacts
+
+PACKAGES = ("autosched", "apache-tvm", "tvm-ffi", "numpy", "xgboost-cpu", "xgboost")
+"""Packages of which the version decides what is compiled, and how fast it is."""
+
+
+def facts() -> HostFacts:
+    """What this machine is."""
+    versions = {"python": platform.python_version()}
+    for name in PACKAGES:
+        try:
+            versions[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    system = f"{platform.system()} {platform.release()} {platform.machine()}"
+    return HostFacts(system[:200], cpu_model()[:200], len(cores()), memory_bytes(), versions)
+
+
+def memory_bytes() -> int:
+    """Memory of this machine, or of the control group that bounds this process where that is less."""
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    try:
+        limit = Path("/sys/fs/cgroup/memory.max").read_text().strip()
+    except OSError:
+        return total
+    return min(total, int(limit)) if limit.isdecimal() else total
+
+
+def memory_free_bytes() -> int:
+    """Memory that programs can still get; 0 where the kernel does not tell."""
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+    except OSError:
+        return 0
+    return next((1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")), 0)
+
+
+def load() -> float:
+    """Processes that ran or wanted to run, mean of the last minute."""
+    try:
+        return os.getloadavg()[0]
+    except OSError:
+        return 0.0

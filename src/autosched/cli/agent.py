@@ -1,0 +1,69 @@
+"""`autosched agent`: lend this machine to a daemon on another one."""
+
+import os
+import platform
+import re
+import sys
+from pathlib import Path
+
+import click
+
+
+@click.command()
+@click.option(
+    "--daemon", "address", metavar="ADDRESS", help="tls://HOST:PORT of the daemon. Default: --host, or AUTOSCHED_HOST."
+)
+@click.option(
+    "--key",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="The key of this agent, which an operator has made: autosched key new agent. Default: AUTOSCHED_KEY_FILE.",
+)
+@click.option("--name", metavar="NAME", help="What this machine is called there. Default: its own name.")
+@click.option(
+    "-c",
+    "--config",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Settings; [resources], [[device]] and [log] count. Default: half of the cores are a device.",
+)
+@click.option("--cores", type=click.IntRange(1), metavar="N", help="Number of cores of the device, without --config.")
+@click.option(
+    "--state-dir",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Where clients work, with room for what they keep for later jobs. Default: ~/.local/state/autosched-agent.",
+)
+@click.pass_obj
+def agent(
+    host: str | None, address: str | None, key: Path | None, name: str | None, config: Path | None, cores: int | None,
+    state_dir: Path | None,
+) -> int:  # fmt: skip
+    """Lend this machine to a daemon on another one, until it is stopped.
+
+    The daemon starts clients of jobs here, on the lanes and devices that the settings name. When it cannot be reached
+    for a minute, all of them are ended. SIGTERM gives the machine back at once: each job loses at most one step of each
+    task, and goes on elsewhere.
+    """
+    from autosched.errors import Refused, RequestError
+
+    if sys.platform != "linux":
+        raise Refused(
+            f"an agent needs Linux, since it pins, watches and ends processes by what only its kernel has; this is"
+            f" {platform.system()}. Tune for it from a Linux machine instead"
+        )
+    if not (wanted := address or host or os.environ.get("AUTOSCHED_HOST", "")):
+        raise RequestError("name the daemon: autosched agent --daemon tls://HOST:PORT --key FILE")
+    if key is not None:
+        os.environ["AUTOSCHED_KEY_FILE"] = str(key.absolute())  # for the clients, too
+    from autosched.agent.agent_process import serve
+    from autosched.config import load, with_device_cores
+
+    settings = with_device_cores(load(config), cores)
+    folder = state_dir or Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state") / "autosched-agent"
+    return serve(wanted, name or _own_name(), settings, folder.expanduser().absolute())
+
+
+def _own_name() -> str:
+    """This machine's name, without its domain and what names of hosts cannot have."""
+    return re.sub(r"[^A-Za-z0-9_.-]+", "-", platform.node().partition(".")[0]).strip("-._")[:63] or "host"

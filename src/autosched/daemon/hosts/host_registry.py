@@ -1,0 +1,333 @@
+"""Hosts that agents lend: which there are, until when each is trusted, and the clients that run there.
+
+An agent reports every few seconds. When no report has been answered for the lease of its host, the host itself ends all
+clients on it, and the daemon, which waits a little longer, takes the host for gone: its jobs go on elsewhere. A host
+that joins, for the first time or again, first ends what the daemon has given up. So no unit of a host is leased while
+something may run there that the daemon does not know of.
+"""
+
+import asyncio
+import logging
+import time
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from msgspec import Struct
+
+from autosched.core.events import Event, HostCutOff, HostForgotten, HostJoined, HostLeft
+from autosched.core.state import Host
+from autosched.daemon.hosts.remote_client import RemoteClient
+from autosched.daemon.runtime import Runtime, spawn
+from autosched.errors import AutoschedError, DaemonUnreachable, NotFound, Refused, RequestError, WireError
+from autosched.model import DEVICE_POOL, HOST_POOL, HostName, JobId, Pool, Unit, at_host
+from autosched.protocol import (
+    AGENT_METHODS,
+    SILENCE_S,
+    Done,
+    EndedHostClient,
+    HostedClient,
+    HostFacts,
+    HostLease,
+    JoinHost,
+    KillHostClient,
+    LeaveHost,
+    Method,
+    ReportHost,
+    StartHostClient,
+    client_name,
+)
+from autosched.wire.link import Link
+
+log = logging.getLogger(__name__)
+
+MARGIN = 1 / 6
+"""Share of a lease that the daemon waits beyond it."""
+ORDER_S = 10.0
+"""Seconds within which an agent takes an order."""
+RESTARTED = "the daemon was started again"
+
+
+@dataclass(eq=False)
+class Lender:
+    """The agent of a host, as it was last heard of."""
+
+    life: str
+    link: Link
+    facts: HostFacts
+    address: str
+    heard_at: float
+    """When it last reported, by the scheduler's clock."""
+    load: float = 0.0
+    memory_free_bytes: int = 0
+    clock_offset_s: float = 0.0
+    leaves: str = ""
+    """Why it takes its host away; empty: it does not."""
+
+
+@dataclass(eq=False)
+class _Session:
+    """One connection of an agent."""
+
+    link: Link
+    host: HostName = ""
+    """Empty until it has joined."""
+
+
+class HostRegistry:
+    """All hosts but the daemon's own."""
+
+    def __init__(self, runtime: Runtime, lease_s: float) -> None:
+        """`lease_s`: seconds after its last answered report within which a host ends its clients."""
+        self._runtime, self.lease_s = runtime, lease_s
+        self.lenders: dict[HostName, Lender] = {}
+        """Agents that were there in this life of the daemon."""
+        self._clients: defaultdict[HostName, dict[str, RemoteClient]] = defaultdict(dict)
+        self._trusted_until: dict[HostName, float] = {}
+        self.lost: Callable[[HostName, str], None] = lambda host, reason: None
+        """Called before a host leaves, with the reason: nothing of its clients is left."""
+
+    @property
+    def _patience_s(self) -> float:
+        """Seconds after its last report at which a host must have ended its clients: clocks differ, and killing takes
+        time."""
+        return self.lease_s * (1.0 + MARGIN)
+
+    # What the daemon asks for -----------------------------------------------------------------------------------------
+
+    async def resume(self) -> None:
+        """Wait for the hosts of the daemon before; after its own resources are declared."""
+        for name in [name for name, host in self._runtime.state.hosts.items() if not host.left]:
+            self._trust(name)
+            await self._runtime.post(partial(self._cut_off, name, RESTARTED))
+
+    def launch(self, host: HostName, job: JobId, token: str, cache_bytes_max: int) -> RemoteClient:
+        """Let the host's agent start the client of a job."""
+        client = self.adopt(host, token)
+        lender = self.lenders.get(host)
+        if lender is None:
+            client.end(f"host {host} cannot be reached")
+        else:
+            order = StartHostClient(job=job, token=token, cache_bytes_max=cache_bytes_max)
+            lender.link.order(order, ORDER_S, partial(self._not_started, client))
+        return client
+
+    def _not_started(self, client: RemoteClient, error: AutoschedError) -> None:
+        if not isinstance(error, DaemonUnreachable):
+            self._ended(client, f"it cannot be started on {client.host}: {error}")
+        # else the agent may have started it: it tells when it joins again
+
+    def adopt(self, host: HostName, token: str) -> RemoteClient:
+        """A client that may be alive on a host."""
+        client = RemoteClient(host, client_name(token), self._kill)
+        self._clients[host][client.name] = client
+        return client
+
+    def _kill(self, client: RemoteClient) -> None:
+        if (lender := self.lenders.get(client.host)) is not None and not lender.link.closed:
+            method = KillHostClient(client=client.name, reason="it is given up")
+            lender.link.order(method, ORDER_S, lambda error: None)  # then it is killed with the next report
+
+    def _ended(self, client: RemoteClient, how: str) -> None:
+        self._clients[client.host].pop(client.name, None)
+        client.end(how)
+
+    def clients_of(self, host: HostName) -> Sequence[RemoteClient]:
+        """Clients that may be alive on the host."""
+        return tuple(self._clients[host].values())
+
+    async def forget(self, host: HostName) -> None:
+        """A host that has left is not expected back. Raises NotFound and Refused."""
+
+        def forgotten() -> Event:
+            if not self.known(host).left:
+                raise Refused(
+                    f"host {host} has not left: end its agent (systemctl stop autosched-agent there). Where nothing is"
+                    f" heard of it, it counts as left after {self._patience_s:g} s"
+                )
+            return HostForgotten(host)
+
+        await self._runtime.post(forgotten)
+        self.lenders.pop(host, None)
+
+    def known(self, host: HostName) -> Host:
+        """The host of this name. Raises NotFound."""
+        if (found := self._runtime.state.hosts.get(host)) is not None:
+            return found
+        names = ", ".join(self._runtime.state.hosts) or "none; the daemon's own has no name"
+        raise NotFound(f"there is no host {host!r}; there are: {names}")
+
+    # Agents -----------------------------------------------------------------------------------------------------------
+
+    def attach(self, link: Link) -> None:
+        """An agent has said hello."""
+        session = _Session(link)
+        link.peer.serves, link.handler = AGENT_METHODS, partial(self._answer, session)
+        spawn(self._accompany(session), "an agent")
+
+    async def _answer(self, session: _Session, method: Method) -> Struct:
+        if isinstance(method, JoinHost):
+            return await self._join(session, method)
+        lender = self.lenders.get(session.host)
+        if lender is None or lender.link is not session.link:
+            raise Refused("this connection lends no host, or the agent has another one: say join_host")
+        match method:
+            case ReportHost():
+                return self._report(session.host, lender, method)
+            case EndedHostClient(client=name, how=how):
+                if (client := self._clients[session.host].get(name)) is not None:
+                    self._ended(client, how)
+                return Done()
+            case LeaveHost(reason=reason, ended=ended):
+                await self._leave(session.host, lender, reason, ended)
+                return Done()
+        raise WireError(f"an agent may not ask for {type(method).__name__}")
+
+    async def _join(self, session: _Session, method: JoinHost) -> HostLease:
+        name, known = method.host, self._runtime.state.hosts.get(method.host)
+        pools = lent(name, method.pools)
+        self._check_names(name, pools)
+        if known is not None and not known.left and known.machine != method.machine:
+            raise Refused(
+                f"another machine lends a host of the name {name}: name this one otherwise (--name). If the other one"
+                f" is gone for good, wait for {self._patience_s:g} s after its end"
+            )
+        if (before := self.lenders.get(name)) is not None and before.link is not session.link:
+            before.link.abort("its agent has another connection")
+        alive = {client.name for client in method.clients}
+        others = known is not None and not known.left and known.pools != pools
+        for client in self.clients_of(name):
+            if client.name not in alive:
+                self._ended(client, "its host's agent does not know it any more")
+        if others:
+            for client in self.clients_of(name):
+                client.wanted = False
+        if unwanted := self._unwanted(name, method.clients):
+            return HostLease(self.lease_s, unwanted)
+        if others:
+            self._lose(name, "it has other units now")
+        session.host, now = name, self._runtime.clock()
+        address = session.link.address
+        self.lenders[name] = Lender(method.life, session.link, method.facts, address, now)
+        self._trust(name)
+
+        def joined() -> Event | None:
+            there = self._runtime.state.hosts.get(name)
+            same = there is not None and not there.away and there.pools == pools
+            return None if same else HostJoined(name, pools, method.machine)
+
+        await self._runtime.post(joined)
+        log.info("host %s is there, from %s", name, address)
+        return HostLease(self.lease_s)
+
+    def _check_names(self, host: HostName, pools: Sequence[Pool]) -> None:
+        """Raises RequestError for names that are taken or would be read as something else."""
+        units = [unit.name for pool in pools for unit in pool.units]
+        own = {name for name, slot in self._runtime.state.slots.items() if slot.unit.host != host}
+        if taken := [unit for unit in units if unit in own]:
+            raise RequestError(f"the daemon has a unit {taken[0]} already: name it otherwise in the agent's settings")
+        for pool in pools:
+            if not (pool.name == at_host(HOST_POOL, host) or pool.name.startswith(DEVICE_POOL)):
+                raise RequestError(f"{pool.name} is no pool of lanes or devices")
+        if any(name.count("@") != 1 for name in (*units, *(pool.name for pool in pools))):
+            raise RequestError("names of units and kinds of a host have no @: name them otherwise in its settings")
+
+    def _unwanted(self, host: HostName, clients: Sequence[HostedClient]) -> tuple[str, ...]:
+        known = self._clients[host]
+        return tuple(one.name for one in clients if one.name not in known or not known[one.name].wanted)
+
+    def _report(self, host: HostName, lender: Lender, method: ReportHost) -> HostLease:
+        lender.heard_at, lender.load = self._runtime.clock(), method.load
+        lender.memory_free_bytes, lender.clock_offset_s = method.memory_free_bytes, method.clock_s - time_of_day_s()
+        known = self._clients[host]
+        for one in method.clients:
+            if one.name in known:
+                known[one.name].memory_bytes = one.memory_bytes
+        self._trust(host)
+        return HostLease(self.lease_s, self._unwanted(host, method.clients))
+
+    async def _leave(self, host: HostName, lender: Lender, reason: str, ended: bool) -> None:
+        lender.leaves = reason
+        if not ended:
+            await self._runtime.post(partial(self._cut_off, host, reason))
+        else:
+            self._lose(host, reason)
+            await self._runtime.post(lambda: None)  # what was told before is durable then
+
+    # How long each is trusted -----------------------------------------------------------------------------------------
+
+    async def _accompany(self, session: _Session) -> None:
+        """Until the connection is gone. Silence counts only while this end listens."""
+        link = session.link
+        listening = spawn(self._listen(link), "listen to an agent")
+        why = await link.wait_closed()
+        listening.cancel()
+        lender = self.lenders.get(session.host)
+        if lender is not None and lender.link is link:
+            log.warning("host %s is cut off: %s", session.host, why)
+            self._runtime.tell(partial(self._cut_off, session.host, lender.leaves or why))
+
+    async def _listen(self, link: Link) -> None:
+        while True:
+            left_s = link.last_heard_at + SILENCE_S - link.clock()
+            if left_s <= 0 and link.reading:
+                return link.abort(f"it said nothing for {SILENCE_S:g} s")
+            await asyncio.sleep(max(left_s, 1.0))
+
+    def _cut_off(self, host: HostName, reason: str) -> Event | None:
+        known, lender = self._runtime.state.hosts.get(host), self.lenders.get(host)
+        if known is None or known.left:
+            return None
+        leaves = lender is not None and bool(lender.leaves) and not lender.link.closed
+        if lender is not None and not lender.link.closed and not leaves:
+            return None  # it is back already
+        return HostCutOff(host, reason, None if leaves else self._trusted_until[host])
+
+    def _trust(self, host: HostName) -> None:
+        """It was heard of: what runs there may run for one lease from now on."""
+        waits = host in self._trusted_until
+        self._trusted_until[host] = self._runtime.clock() + self._patience_s
+        if not waits:
+            self._look_at(host)
+
+    def _look_at(self, host: HostName) -> None:
+        """Take the host for gone when its time is over; else look again then."""
+        if host not in self._trusted_until:
+            return
+        if (left_s := self._trusted_until[host] - self._runtime.clock()) > 0:
+            asyncio.get_running_loop().call_later(left_s, self._look_at, host)
+        else:
+            self._lose(host, f"it was silent for {self._patience_s:g} s, and must have ended what ran there")
+
+    def _lose(self, host: HostName, reason: str) -> None:
+        """Nothing runs there any more."""
+        self._trusted_until.pop(host, None)
+        lender = self.lenders.get(host)
+        if lender is not None and not lender.link.closed and not lender.leaves:
+            lender.link.abort(reason)
+        self.lost(host, reason)
+        for client in self.clients_of(host):
+            self._ended(client, reason)
+
+        def left() -> Event | None:
+            known = self._runtime.state.hosts.get(host)
+            return None if known is None or known.left else HostLeft(host, reason)
+
+        self._runtime.tell(left)
+
+
+def lent(host: HostName, pools: Sequence[Pool]) -> tuple[Pool, ...]:
+    """Pools under the names that they have in the daemon."""
+    return tuple(
+        Pool(
+            at_host(pool.name, host),
+            tuple(Unit(at_host(unit.name, host), unit.cores, unit.accelerator, host) for unit in pool.units),
+        )
+        for pool in pools
+    )
+
+
+def time_of_day_s() -> float:
+    """Unix time in seconds, to compare clocks with."""
+    return time.clock_gettime(time.CLOCK_REALTIME)
