@@ -31,6 +31,7 @@ from autosched.machine import cores_of, peak_flops
 from autosched.model import (
     HOST_POOL,
     NETWORK_TASK,
+    IdentityFrom,
     JobFailure,
     JobId,
     JobLoad,
@@ -79,6 +80,7 @@ from autosched.protocol import (
     pagination,
 )
 from autosched.records import record_selection
+from autosched.records.identity import moved
 from autosched.sentinel import run_sentinel
 from autosched.wire import blob_transfer
 
@@ -132,6 +134,8 @@ class JobRunner:
         self._device_cores = 0
         self._age_s = 0.0
         """Age of the job when this client began, in seconds."""
+        self._identities: Sequence[IdentityFrom] = ()
+        """Circumstances of the job's own records."""
         self._leases: dict[StepId, Lease] = {}
         self._held: dict[StepId, None] = {}
         """Steps that run, or whose end the daemon has not acknowledged."""
@@ -175,6 +179,7 @@ class JobRunner:
             self._records += own
             self._runner.trials = max((record.trial for record in own), default=-1) + 1
         plan.early.resume(order.network)
+        self._identities = order.identities
         self._age_s, self._device_cores = order.age_s, order.device_cores
         self._recalled = None if order.network is None else order.network.recalled
         self._plan.set_result(plan)
@@ -348,7 +353,7 @@ class JobRunner:
                 latency_goal.check(plan.spec, taken_in, peak_flops(max(1, self._device_cores)))
                 network, known, hints = await self._recall(plan, taken_in)
                 network = await self._find_teachers(plan.spec, network)
-                records, borrowed = [*self._records, *known], self._borrowed
+                records, borrowed = [*self._on_this_device(plan, network), *known], self._borrowed
                 await self._in_thread(
                     lease, lambda: runner.make_tuners(network, lease, records, borrowed, self._earlier, hints)
                 )
@@ -402,6 +407,15 @@ class JobRunner:
                 await self._tell_network(plan)
                 return load
         raise RequestError(f"no stage is named {stage!r}")
+
+    def _on_this_device(self, plan: JobPlan, network: backend.Network) -> list[Record]:
+        """All records, as far as they hold on this model of device. What an earlier client compared on another one
+        is compared anew."""
+        device = network.identity.device if network.identity is not None else ""
+        if device and self._identities and self._identities[-1].identity.device not in ("", device):
+            plan.early.forget()
+        own = self._records[self._borrowed :]
+        return [*self._records[: self._borrowed], *(moved(own, self._identities, device) if device else own)]
 
     async def _recall(
         self, plan: JobPlan, network: backend.Network

@@ -9,6 +9,7 @@ from autosched.model import (
     TASKS_MAX,
     DeviceNote,
     Identity,
+    IdentityFrom,
     JobId,
     JobLoad,
     JobSpec,
@@ -53,6 +54,8 @@ class JobOrder(Struct, frozen=True):
     """Where a client that the daemon or an agent has started may run, so that devices stay quiet."""
     age_s: Seconds = 0.0
     """Time since the job's submission. Since 1.9."""
+    identities: tuple[IdentityFrom, ...] = ()
+    """Circumstances in which the records were measured, by growing trials. Since 1.9."""
     earlier: tuple[EarlierJob, ...] = ()
     """Jobs to learn from: those of `learn_from` in the spec, or those that an earlier client was told are similar.
     Their records are to be fetched with GetRecords."""

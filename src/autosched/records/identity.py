@@ -13,7 +13,7 @@ from hashlib import blake2b
 import msgspec
 from msgspec import structs
 
-from autosched.model import Identity, IdentityFrom, JobSpec
+from autosched.model import Identity, IdentityFrom, JobSpec, Record
 
 DIGEST_BYTES = 8
 
@@ -54,6 +54,23 @@ def brief(key: str) -> str:
 def digest(identity: Identity) -> str:
     """A short name of an identity, in hexadecimal digits: equal for equal identities, in all processes."""
     return blake2b(msgspec.json.encode(identity), digest_size=DIGEST_BYTES).hexdigest()
+
+
+def moved(records: Sequence[Record], known: Sequence[IdentityFrom], device: str) -> list[Record]:
+    """A job's records for a client that may be on another host now. `device`: model of its devices; `known`: identities
+    of the records, by growing trials.
+
+    What was measured on another model of device says which schedules are good, and not how fast they are here: it
+    counts as disturbed, so that the best are measured again.
+    """
+    found = []
+    for record in records:
+        identity = of_trial(known, record.trial)
+        elsewhere = identity is not None and bool(identity.device) and identity.device != device
+        if elsewhere and identity is not None and record.latency_s and not record.disturbed:
+            record = structs.replace(record, disturbed=f"measured on another model of device, {identity.device}")
+        found.append(record)
+    return found
 
 
 def of_trial(known: Sequence[IdentityFrom], trial: int) -> Identity | None:

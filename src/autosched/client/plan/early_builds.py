@@ -100,6 +100,10 @@ class EarlyBuilds:
         if network is not None:
             self.comparison, self.measurements = network.comparison, network.measured
 
+    def forget(self) -> None:
+        """What earlier clients compared does not hold here."""
+        self.comparison = None
+
     def measured_baseline(self, baseline: Baseline | None) -> None:
         """Take the latency of the engine that the user would run otherwise; None: there is nothing to compare with."""
         if baseline is not None:

@@ -142,6 +142,7 @@ class ClientSession:
             device_cores=len(devices.pool.units[0].cores) if devices is not None else 0,
             host_cores=tuple(core for unit in lanes.pool.units for core in unit.cores) if lanes is not None else (),
             age_s=max(0.0, self._runtime.clock() - state.jobs[self._job].submitted_at),
+            identities=tuple(progress.identities),
             earlier=tuple(self._earlier(job) for job in dict.fromkeys(teachers) if job in state.jobs),
         )
 

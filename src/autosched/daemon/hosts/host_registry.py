@@ -282,7 +282,7 @@ class HostRegistry:
         leaves = lender is not None and bool(lender.leaves) and not lender.link.closed
         if lender is not None and not lender.link.closed and not leaves:
             return None  # it is back already
-        return HostCutOff(host, reason, None if leaves else self._trusted_until[host])
+        return HostCutOff(host, reason, None if leaves else self._trusted_until.get(host))
 
     def _trust(self, host: HostName) -> None:
         """It was heard of: what runs there may run for one lease from now on."""
