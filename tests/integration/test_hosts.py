@@ -292,7 +292,7 @@ def test_a_users_key_lends_no_host(tmp_path: Path) -> None:
         address = tls(there)
         lender = Lender(there).start(address=address, key=path)
         assert lender.gone() == 5
-        assert "has the role user, which cannot come as: agent" in (lender.folder / "agent.log").read_text()
+        assert "has the role user, which cannot come as an agent" in (lender.folder / "agent.log").read_text()
 
 
 def tls(there: Lab) -> str:

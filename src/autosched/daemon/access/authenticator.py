@@ -177,7 +177,8 @@ class Authenticator:
             await self._failed(visitor)
             raise
         if not may_come_as(hello.role, who.role):
-            raise Refused(f"the {who.name} has the role {who.role.value}, which cannot come as: {hello.role}")
+            said = f"an {hello.role}" if hello.role == "agent" else f"a {hello.role}"
+            raise Refused(f"the {who.name} has the role {who.role.value}, which cannot come as {said}")
         link = visitor.link
         self._admit(link, hello, who)
         link.peer.frame_bytes, link.in_progress_max = FRAME_BYTES, IN_PROGRESS_MAX
