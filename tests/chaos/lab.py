@@ -51,20 +51,22 @@ class Lab:
     """Starts, kills and asks one daemon."""
 
     def __init__(
-        self, folder: Path, boards: int = BOARDS, environment: Mapping[str, str] | None = None, settings: str = ""
-    ) -> None:
+        self, folder: Path, boards: int = BOARDS, environment: Mapping[str, str] | None = None, settings: str = "",
+        listen: str = "",
+    ) -> None:  # fmt: skip
         """`boards`: number of devices without cores; without any, devices are what they are by default. `environment`:
-        of daemons that are started as programs, and of all clients. `settings`: more of the daemon's, as TOML."""
+        of daemons that are started as programs, and of all clients. `settings`: more of the daemon's, as TOML;
+        `listen`: more of its table [daemon]."""
         self.folder, self.address = folder, f"unix:{folder}/api.sock"
         for name in (LOGS, "locks"):
             (folder / name).mkdir(exist_ok=True)
         self._config = folder / "autosched.toml"
         devices = "".join(f'[[device]]\nname = "board{n}"\nkind = "cpu"\n' for n in range(boards))
-        head = f'[daemon]\nstate_dir = "{folder}"\nsocket = "{folder}/api.sock"\n'
+        head = f'[daemon]\nstate_dir = "{folder}"\nsocket = "{folder}/api.sock"\n{listen}'
         self._config.write_text(head + devices + settings)
         before = os.environ.get("PYTHONPATH")
         self._path = [*map(str, witness.on_path(folder)), *([before] if before else [])]
-        self._environment = {**os.environ, **(environment or {}), "PYTHONPATH": os.pathsep.join(self._path)}
+        self.environment = {**os.environ, **(environment or {}), "PYTHONPATH": os.pathsep.join(self._path)}
         _forks.set_forkserver_preload(["autosched.cli.command_table", "autosched.daemon.compose"])
         self._process: ForkServerProcess | subprocess.Popen[bytes] | None = None
         self._spawned_at: float | None = None
@@ -81,7 +83,7 @@ class Lab:
             command = [sys.executable, "-m", "autosched", "serve", "-c", str(self._config)]
             with log.open("ab") as file:
                 self._process = subprocess.Popen(
-                    command, stdout=file, stderr=file, env=self._environment, start_new_session=True
+                    command, stdout=file, stderr=file, env=self.environment, start_new_session=True
                 )
         else:
             self._process = _forks.Process(target=_serve, args=(str(self._config), str(log), self._path))
@@ -165,7 +167,7 @@ class Lab:
         command = [sys.executable, "-m", "autosched.client", "--connect", address or self.address, "--job", str(job)]
         with (folder / "client.log").open("ab") as log:
             return subprocess.Popen(
-                command, stdout=log, stderr=log, env={**self._environment, **words}, start_new_session=True
+                command, stdout=log, stderr=log, env={**self.environment, **words}, start_new_session=True
             )
 
     def spec(self, name: str, *, model: str, lets: str = "mock", **words: Any) -> JobSpec:

@@ -2,19 +2,25 @@
 
 import asyncio
 import random
+import signal
 import statistics
 import sys
 import time
-from collections.abc import AsyncIterator, Coroutine
-from contextlib import asynccontextmanager, suppress
+from collections import Counter
+from collections.abc import AsyncIterator, Coroutine, Sequence
+from contextlib import ExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import postgres
+import wires
 from autosched.core.scheduler import REVOKE_GRACE_S
+from autosched.daemon.access import keyring
 from autosched.protocol import SILENCE_S
+from autosched.protocol.roles import Role
 from chaos import checker, evidence, experiment_kills, faults, store_check
+from chaos.agents import ChaosAgent, free_port, listening
 from chaos.clock import WallClock
 from chaos.evidence import LOGS
 from chaos.lab import Lab, User
@@ -30,6 +36,10 @@ AWAY_S = 3.0
 CATCH_UP_S = 300.0
 """Seconds until the record store must have all records."""
 TVM_TRIALS, TVM_KILLS, TVM_GAP_S = 192, 20, 2.0
+HOSTS, HOST_LEASE_S, HOST_DELAY_S, HOST_PAUSE_S = 2, 3.0, 0.001, 1.0
+"""Hosts beside the daemon's own; seconds of their lease, of the way of a packet, and between two faults on average."""
+HOST_FAULTS = ("daemon", "agent", "client", "partition", "freeze", "agent", "client", "partition", "daemon", "clock")
+HOST_FAULTS_MAX = 250
 STEP_TIMEOUT_S = 20.0
 STILL_BEYOND_S = 10.0
 """Longer than anybody may be silent."""
@@ -66,10 +76,12 @@ class Plan:
 
 
 @asynccontextmanager
-async def busy(lab: Lab, user: User, plan: Plan) -> AsyncIterator[None]:
+async def busy(lab: Lab, user: User, plan: Plan, agents: Sequence[ChaosAgent] = ()) -> AsyncIterator[None]:
     """A daemon with clients at work; at the end all jobs have ended, and nothing is left."""
     try:
         await lab.start(as_program=True)
+        for agent in agents:
+            agent.start()
         keeping = asyncio.ensure_future(user.keep_busy(plan.clients, plan.cancel_ratio, **plan.work))
         await _at_work(lab, plan.clients)
         yield
@@ -232,6 +244,66 @@ async def records(folder: Path, plan: Plan, rng: random.Random) -> Told:
     told = _checked(folder, {**told, "serving_again_s": max(lab.serving_s), "stored": len(rows)})
     told["violations"] += store_check.violations(evidence.read(folder).records, rows)[:50]
     return told
+
+
+async def hosts(folder: Path, plan: Plan, rng: random.Random) -> Told:
+    """Agents, their clients and daemons die, agents freeze, cables are cut, and clocks are set."""
+    clock, cables = WallClock(folder), not wires.possible()
+    keyring.make(folder / "keys", Role.AGENT, "lab")
+    settings = f"[scheduler]\nhost_lease_s = {HOST_LEASE_S}\n"
+    port = free_port()
+    lab = Lab(folder, 1, clock.environment, settings, listening(port) if cables else "")
+    environment = {**lab.environment, "AUTOSCHED_KEY_FILE": str(folder / "keys/agent-lab.key")}
+    user, made = User(lab, rng), Counter[str]()
+    with ExitStack() as held:
+        agents = []
+        for number in range(HOSTS):
+            cable = held.enter_context(wires.wire(number, HOST_DELAY_S)) if cables else None
+            address = lab.address if cable is None else f"tls://{cable.near}:{port}"
+            agents.append(ChaosAgent(folder, f"lab{number}", 1 + number, address, environment, cable))
+            held.callback(agents[-1].end)
+        kinds = HOST_FAULTS if cables else tuple(kind for kind in HOST_FAULTS if kind != "partition")
+        faults_to_come = [kinds[number % len(kinds)] for number in range(min(plan.kills, HOST_FAULTS_MAX))]
+        rng.shuffle(faults_to_come)
+        async with busy(lab, user, plan, agents):
+            for kind in faults_to_come:
+                made[kind] += await _host_fault(kind, lab, rng.choice(agents), clock, rng, plan)
+            clock.set_ahead(0)
+            for agent in agents:
+                agent.start()
+    placed = {span.units[0].partition("@")[2] for spans in evidence.read(folder).spans.values() for span in spans}
+    told = {"kills": len(faults_to_come), "hosts_used": len(placed), **{f"{kind}_faults": made[kind] for kind in kinds}}
+    return _checked(folder, told)
+
+
+async def _host_fault(kind: str, lab: Lab, agent: ChaosAgent, clock: WallClock, rng: random.Random, plan: Plan) -> bool:
+    """Let one thing go wrong, and wait a little; returns whether it did."""
+    lasts_s = rng.uniform(0.05, 1.6) * HOST_LEASE_S
+    happened = True
+    match kind:
+        case "daemon":
+            await faults.kill_daemon(lab, rng, plan.rows)
+            (await lab.serving()).close()
+        case "agent":
+            agent.send(signal.SIGKILL)
+            await asyncio.sleep(lasts_s if rng.random() < 0.5 else 0.0)
+            agent.start()
+        case "client":
+            happened = agent.kill_client(rng)
+        case "freeze":
+            agent.send(signal.SIGSTOP)
+            await asyncio.sleep(lasts_s)
+            agent.send(signal.SIGCONT)
+        case "partition":
+            assert agent.cable is not None
+            way = rng.choice(("both", "both", "out", "back"))
+            agent.cable.cut(out=way != "back", back=way != "out")
+            await asyncio.sleep(lasts_s)
+            agent.cable.mend()
+        case "clock":
+            clock.set_ahead(rng.choice((-86_400, -30, 30, 86_400)))
+    await asyncio.sleep(rng.expovariate(1 / HOST_PAUSE_S))
+    return happened
 
 
 async def experiment(folder: Path, _plan: Plan, rng: random.Random) -> Told:

@@ -1,0 +1,109 @@
+"""Hosts at the other end of cables that are slow, lose packets, or are cut."""
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import wires
+from autosched.daemon.access import keyring
+from autosched.protocol.roles import Role
+from deadlines import until
+from integration.lab import BOARD, Lab, lab
+from integration.lender import LANE, LEASE_S, LONG, SETTINGS, TLS, Lender, check_records, hosts_of, on_the_host, tls
+from wires import Wire, wire
+
+pytestmark = pytest.mark.skipif(bool(wires.possible()), reason=wires.possible())
+OPEN = TLS.replace('listen = "127.0.0.1:0"', 'listen = "0.0.0.0:0"')
+SHORT_S = LEASE_S / 3
+"""Seconds of a cut that no lease notices."""
+
+
+@pytest.fixture
+def there(tmp_path: Path) -> Iterator[Lab]:
+    keyring.make(tmp_path / "keys", Role.AGENT, "lab2")
+    with lab(tmp_path, OPEN + SETTINGS + LANE.format(core=min(os.sched_getaffinity(0))) + BOARD) as made:
+        yield made
+
+
+@pytest.fixture
+def cable() -> Iterator[Wire]:
+    with wire(1) as made:
+        yield made
+
+
+@pytest.fixture
+def lender(there: Lab, cable: Wire) -> Iterator[Lender]:
+    key = there.folder / "keys" / "agent-lab2.key"
+    made = Lender(there).start(
+        address=f"tls://{cable.near}:{tls(there).rpartition(':')[2]}", key=key, within=cable.within
+    )
+    try:
+        until(lambda: made.is_("here"), "the host joins")
+        yield made
+    finally:
+        made.end()
+
+
+def pause(seconds: float) -> None:
+    """For as long as a fault lasts."""
+    signal.sigtimedwait([], seconds)
+
+
+def test_a_slow_cable_that_loses_packets(there: Lab, cable: Wire, lender: Lender) -> None:
+    cable.delay_s, cable.loss = 0.01, 0.02
+    job = on_the_host(lender)
+    assert there.wait(job).state == "done"
+    assert hosts_of(there, job) == {"lab2"}
+    check_records(there, job, 40)
+
+
+def test_a_cut_that_is_mended_in_time(there: Lab, cable: Wire, lender: Lender) -> None:
+    job = on_the_host(lender)
+    clients = lender.clients()
+    cable.cut()
+    pause(SHORT_S)
+    assert lender.clients() == clients
+    cable.mend()
+    assert there.wait(job).state == "done"
+    assert hosts_of(there, job) == {"lab2"}
+    check_records(there, job, 40)
+
+
+@pytest.mark.parametrize("way", ["both", "out", "back"])
+def test_a_cut_that_lasts(there: Lab, cable: Wire, lender: Lender, way: str) -> None:
+    """Also one that is half open: one end is heard and does not hear."""
+    job = on_the_host(lender, trials=80)
+    cable.cut(out=way != "back", back=way != "out")
+    until(lambda: not lender.clients(), "the host ends its clients itself")
+    assert not lender.is_("left"), "it did so before its devices were given away"
+    assert there.wait(job).state == "done"
+    assert hosts_of(there, job) == {"lab2", ""}
+    check_records(there, job, 80)
+    cable.mend()
+    until(lambda: lender.is_("here"), "the host is back")
+    assert there.wait(on_the_host(lender)).state == "done"
+
+
+def test_cut_after_cut(there: Lab, cable: Wire, lender: Lender) -> None:
+    """Some are noticed by the lease, and some by nothing."""
+    job = on_the_host(lender, trials=120)
+    for seconds in (0.05, LEASE_S / 2, 0.3, 1.5 * LEASE_S, 0.1):
+        cable.cut()
+        pause(seconds)
+        cable.mend()
+        pause(0.3)
+    assert there.wait(job).state == "done"
+    check_records(there, job, 120)
+
+
+def test_explain_says_until_when_a_cut_host_is_waited_for(there: Lab, cable: Wire, lender: Lender) -> None:
+    job = on_the_host(lender, **{**LONG, "trials": 400})
+    cable.cut()
+    until(lambda: lender.is_("away") or lender.is_("left"), "the cut is noticed")
+    view = lender.view()
+    assert view is not None
+    assert view.state == "left" or (view.lost_in_s is not None and view.lost_in_s <= LEASE_S * 7 / 6)
+    there.cancel(job)
