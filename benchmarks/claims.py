@@ -287,6 +287,18 @@ SECTIONS: dict[str, Sequence[Source]] = {
                   lambda told: f"{told['serving_s']:.1f} s (without a snapshot {told['without_snapshot_s']:.1f} s)"),
         ]),
     ],
+    "Several machines": [
+        Source("fleet", [
+            Claim("Four jobs on two hosts at 1 ms from each other: as fast as on one", "1.9",
+                  lambda told: f"{told['two_hosts']['ratio']:.2f}"),
+            Claim("Hand-over of a unit of another host, beyond the wire: median; 99 %", "15 ms (99 %)",
+                  lambda told: f"{told['hand_over']['p50']:.1f} ms; {told['hand_over']['p99']:.1f} ms"),
+        ]),
+        Source("host_faults", [
+            Claim("Kills, partitions, freezes and steps of clocks over agents: lost, repeated, or two on one unit", "0",
+                  lambda told: f"{len(told['hosts']['violations'])} of {told['hosts']['kills']} faults"),
+        ], "make chaos ARGS='hosts --clients 12 --brief'"),
+    ],
     "Record store": [
         Source("records", [Claim("1,000,000 records: slowest query, 99 %", "1 ms; 2 ms", _queries)]),
         Source("store_cost", [

@@ -31,6 +31,7 @@ BENCHMARKS = {
     "round_trip": ["round_trip.py"],
     "latency_goals": ["latency_goals.py"],
     "idle_connections": ["idle_connections.py"],
+    "fleet": ["fleet.py"],
     "page_load": ["page_load.py"],
     "decision_cost": ["decision_cost.py"],
     "restart_cost": ["restart_cost.py"],

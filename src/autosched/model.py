@@ -87,6 +87,8 @@ class Unit(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """The device where it is no CPU."""
     host: Annotated[str, Meta(max_length=200)] = ""
     """Name of the machine that it belongs to; empty: the daemon's own."""
+    model: Annotated[str, Meta(max_length=200)] = ""
+    """Model of a device of another machine: "AMD EPYC 9V74 80-Core Processor"."""
 
     @property
     def device(self) -> Device:

@@ -35,6 +35,11 @@ def test_daemons_die_and_nothing_is_lost() -> None:
 
 
 @pytest.mark.timeout(DEADLINE_S + 10.0)
+def test_agents_cables_and_clocks_fail_and_nothing_is_lost() -> None:
+    assert chaos("hosts", 10)["hosts_used"] == 3
+
+
+@pytest.mark.timeout(DEADLINE_S + 10.0)
 @pytest.mark.skipif(postgres.programs() is None, reason="needs PostgreSQL; on Debian: apt-get install postgresql")
 def test_daemon_and_record_store_die_and_the_store_has_each_record_once() -> None:
     told = chaos("records", 6)

@@ -134,6 +134,8 @@ class HostView(Struct, frozen=True, kw_only=True):
     lost_in_s: float | None = None
     """While it is away: seconds until the host itself must have ended what runs there."""
     units: tuple[str, ...] = ()
+    kinds: tuple[str, ...] = ()
+    """Kinds of its devices, as jobs name them."""
     busy: int = 0
     drained: int = 0
     jobs: tuple[JobId, ...] = ()

@@ -315,6 +315,7 @@ def host_facts(host: HostView) -> list[str]:
         f"{formatting.count(len(host.units), 'unit')}, {host.busy} busy, {host.drained} drained: "
         + ", ".join(host.units)
     )
+    lines.append("devices for jobs of the kinds: " + (", ".join(host.kinds) or "none"))
     jobs = ", ".join(map(str, host.jobs))
     lines.append(
         f"clients of jobs {jobs}, {formatting.size(host.client_bytes)}" if jobs else "no job has its client there"

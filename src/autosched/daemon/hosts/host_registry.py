@@ -8,6 +8,7 @@ something may run there that the daemon does not know of.
 
 import asyncio
 import logging
+import re
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -21,7 +22,8 @@ from autosched.core.state import Host
 from autosched.daemon.hosts.remote_client import RemoteClient
 from autosched.daemon.runtime import Runtime, spawn
 from autosched.errors import AutoschedError, DaemonUnreachable, NotFound, Refused, RequestError, WireError
-from autosched.model import DEVICE_POOL, HOST_POOL, HostName, JobId, Pool, Unit, at_host
+from autosched.machine import cpu_model
+from autosched.model import DEVICE_POOL, HOST_POOL, HostName, JobId, Pool, Unit, at_host, device_kind
 from autosched.protocol import (
     AGENT_METHODS,
     SILENCE_S,
@@ -44,6 +46,8 @@ log = logging.getLogger(__name__)
 
 MARGIN = 1 / 6
 """Share of a lease that the daemon waits beyond it."""
+SLUG_CHARS = 40
+"""Maximum length of the part of a kind's name that tells the model of its devices."""
 ORDER_S = 10.0
 """Seconds within which an agent takes an order."""
 RESTARTED = "the daemon was started again"
@@ -186,7 +190,7 @@ class HostRegistry:
 
     async def _join(self, session: _Session, method: JoinHost) -> HostLease:
         name, known = method.host, self._runtime.state.hosts.get(method.host)
-        pools = lent(name, method.pools)
+        pools = lent(name, method.pools, method.facts.cpu, self._reference)
         self._check_names(name, pools)
         if known is not None and not known.left and known.machine != method.machine:
             raise Refused(
@@ -220,6 +224,17 @@ class HostRegistry:
         await self._runtime.post(joined)
         log.info("host %s is there, from %s", name, address)
         return HostLease(self.lease_s)
+
+    def _reference(self, kind: str, host: HostName) -> str:
+        """Model of the devices of a kind on the other hosts, the daemon's own first; empty: it is not known."""
+        state = self._runtime.state
+        if DEVICE_POOL + kind in state.queues:
+            return cpu_model()
+        for name, other in state.hosts.items():
+            for pool in other.pools if name != host else ():
+                if pool.name == at_host(DEVICE_POOL + kind, name):
+                    return pool.units[0].model
+        return ""
 
     def _check_names(self, host: HostName, pools: Sequence[Pool]) -> None:
         """Raises RequestError for names that are taken or would be read as something else."""
@@ -317,15 +332,32 @@ class HostRegistry:
         self._runtime.tell(left)
 
 
-def lent(host: HostName, pools: Sequence[Pool]) -> tuple[Pool, ...]:
-    """Pools under the names that they have in the daemon."""
-    return tuple(
-        Pool(
-            at_host(pool.name, host),
-            tuple(Unit(at_host(unit.name, host), unit.cores, unit.accelerator, host) for unit in pool.units),
+def lent(
+    host: HostName, pools: Sequence[Pool], cpu: str, reference: Callable[[str, HostName], str]
+) -> tuple[Pool, ...]:
+    """Pools under the names that they have in the daemon.
+
+    `cpu`: model of the host's processor; `reference`: model of the devices of a kind on other hosts. Devices of another
+    model are a kind of their own, "cpu.amd-epyc-9v74": what is fast on one says little about the other.
+    """
+
+    def named(pool: Pool) -> Pool:
+        kind, devices = device_kind(pool.name), not pool.name.startswith(HOST_POOL)
+        model = cpu if devices and pool.units[0].accelerator is None else ""
+        other = bool(model) and reference(kind, host) not in ("", model)
+        name = f"{DEVICE_POOL}{kind}.{slug(model)}" if other else pool.name
+        units = (
+            Unit(at_host(unit.name, host), unit.cores, unit.accelerator, host, model if devices else "")
+            for unit in pool.units
         )
-        for pool in pools
-    )
+        return Pool(at_host(name, host), tuple(units))
+
+    return tuple(named(pool) for pool in pools)
+
+
+def slug(model: str) -> str:
+    """The model of a device as a part of the name of its kind."""
+    return re.sub(r"[^a-z0-9]+", "-", model.lower()).strip("-")[:SLUG_CHARS].strip("-") or "other"
 
 
 def time_of_day_s() -> float:

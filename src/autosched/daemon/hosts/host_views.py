@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 
 from autosched.core.state import Host, State
 from autosched.daemon.hosts.host_registry import HostRegistry, Lender
-from autosched.model import HostName
+from autosched.model import HostName, device_kind
 from autosched.protocol import HostView
 
 AWAY, HERE, LEFT = "away", "here", "left"
@@ -25,6 +25,7 @@ def _view(state: State, registry: HostRegistry, name: HostName, host: Host, now:
         reason=host.away,
         lost_in_s=None if host.lost_at is None else max(0.0, host.lost_at - now),
         units=units,
+        kinds=tuple(kind for pool in host.pools if (kind := device_kind(pool.name))),
         busy=sum(slot.holder is not None for slot in slots),
         drained=sum(slot.unit.name in state.drained for slot in slots),
         jobs=tuple(job for job in state.active if state.jobs[job].host == name),

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
 import pytest
+from msgspec.structs import replace
 
 from autosched.core.events import (
     Event,
@@ -16,6 +17,7 @@ from autosched.core.events import (
     ResourcesDeclared,
 )
 from autosched.core.scheduler import Scheduler
+from autosched.daemon.hosts import host_registry
 from autosched.daemon.hosts.host_registry import HostRegistry
 from autosched.daemon.hosts.host_views import host_views
 from autosched.daemon.runtime import Runtime
@@ -353,6 +355,27 @@ def test_names_that_would_be_read_as_something_else(lent: tuple[Pool, ...], why:
     async def story() -> None:
         with pytest.raises(RequestError, match=why):
             await Scene().agent().say(join(lent=lent))
+
+    run(story)
+
+
+def test_devices_of_another_processor_are_a_kind_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host_registry, "cpu_model", lambda: "Xeon (R) 1")
+
+    async def story() -> None:
+        scene = Scene()
+        lanes, cpus = pools(1, 1)
+        lent = (lanes, cpus, Pool("device:big", cpus.units))
+        for host, cpu in (("a", "Xeon (R) 1"), ("b", "EPYC  9V74"), ("c", "EPYC  9V74"), ("d", "")):
+            said = join(host=host, machine=host * 32, lent=lent)
+            await scene.agent().say(replace(said, facts=HostFacts(cpu=cpu)))
+        views = host_views(scene.told.state, scene.registry, scene.told.clock())
+        assert [view.kinds for view in views] == [
+            ("cpu", "big"),
+            ("cpu.epyc-9v74", "big.epyc-9v74"),
+            ("cpu.epyc-9v74", "big.epyc-9v74"),
+            ("cpu", "big"),
+        ]
 
     run(story)
 

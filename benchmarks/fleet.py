@@ -1,0 +1,171 @@
+"""Several machines: what a second host brings, and what it costs to hand a unit over on it.
+
+``python benchmarks/fleet.py`` prints one JSON object. Two machines are this one and a network namespace at the end of a
+wire that delays each packet by a millisecond (tests/wires.py; needs root and Linux). Each has one lane and one device
+without cores; stages of the mock backend sleep for the times that the thesis measured (table 5.2), shortened.
+
+`two_hosts`: makespan of four equal jobs on one host over that on two. `hand_over`: what lies between two stages on a
+unit of the other host, of which the second had been waiting, less the two ways over the wire: by the clocks of the
+clients.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import psutil
+from mock_load import in_ms, joined, read_log
+from private import answering, private_daemon
+
+from autosched.api.connection import Daemon
+from autosched.daemon.access import keyring
+from autosched.daemon.state_folder import whereabouts
+from autosched.model import JobSpec
+from autosched.protocol import Done, HostList, ListHosts, Shutdown
+from autosched.protocol.roles import Role
+
+TESTS = Path(__file__).parents[1] / "tests"
+sys.path.append(str(TESTS))
+
+import wires  # noqa: E402 - it lies with the tests
+
+DELAY_S = 0.001
+ROUND_S = {"build_s": 8.3, "profile_s": 39.5, "update_s": 44.0}
+"""Means of the thesis, in seconds."""
+JOBS, TASKS = 4, 3
+DEADLINE_S = 300.0
+BOARD = '[[device]]\nname = "board"\nkind = "cpu"\n'
+
+
+def main() -> None:
+    """Measure and tell."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--trials", type=int, default=24, help="of each job")
+    parser.add_argument("--scale", type=float, default=0.01, help="of the thesis' times")
+    parser.add_argument("--hand-overs", type=int, default=2_000, help="rounds of each job of that part")
+    args = parser.parse_args()
+    if why := wires.possible():
+        raise SystemExit(f"there are no namespaces here: {why}")
+    one, two = (makespan(args, hosts) for hosts in (1, 2))
+    told = {
+        "delay_ms": 1e3 * DELAY_S,
+        "two_hosts": {"one_s": one, "two_s": two, "ratio": one / two},
+        "hand_over": hand_over(args),
+    }
+    print(json.dumps(told, indent=1))
+
+
+@contextmanager
+def machines(hosts: int) -> Iterator[Path]:
+    """The folder of a daemon to which one or two hosts belong, its own among them."""
+    with ExitStack() as held:
+        folder = Path(held.enter_context(tempfile.TemporaryDirectory(prefix="autosched-bench-")))
+        _, key = keyring.make(folder / "state/keys", Role.AGENT, "lab2")
+        lane = f"[resources]\nhost_cores = [{min(os.sched_getaffinity(0))}]\n"
+        tls = f'tls_certificate = "{TESTS}/tls/tls.crt"\ntls_key = "{TESTS}/tls/tls.key"\n'
+        settings = f'listen = "0.0.0.0:0"\n{tls}{lane}{BOARD}'
+        process = held.enter_context(private_daemon(folder, settings))
+        asyncio.run(until(folder, process, 0))
+        if hosts > 1:
+            wire = held.enter_context(wires.wire(1, DELAY_S))
+            port = next(a for a in whereabouts(folder / "state").addresses if a.startswith("tls:")).rpartition(":")[2]
+            (folder / "agent.toml").write_text(lane + BOARD)
+            command = [sys.executable, "-m", "autosched", "agent", "--daemon", f"tls://{wire.near}:{port}"]
+            command += ["--key", str(key), "--name", "lab2", "-c", str(folder / "agent.toml")]
+            with (folder / "agent.log").open("wb") as log:
+                words = wire.within([*command, "--state-dir", str(folder / "agent")])
+                agent = subprocess.Popen(words, stdout=log, stderr=log)
+            held.callback(agent.wait, DEADLINE_S)
+            held.callback(agent.terminate)
+            asyncio.run(until(folder, process, 1))
+        yield folder
+
+
+async def until(folder: Path, process: subprocess.Popen[bytes], hosts: int) -> None:
+    """Wait until the daemon answers, and a number of hosts have joined."""
+    daemon = await answering(f"unix:{folder}/api.sock", psutil.Process(process.pid))
+    async with asyncio.timeout(DEADLINE_S):
+        while len((await daemon.link.call(ListHosts(), HostList)).hosts) < hosts:  # noqa: ASYNC110 - it is not told
+            await asyncio.sleep(0.05)
+    daemon.close()
+
+
+def makespan(args: argparse.Namespace, hosts: int) -> float:
+    """Seconds from the first submission to the end of the last of four equal jobs."""
+    with machines(hosts) as folder:
+
+        async def measure() -> float:
+            daemon = await Daemon.connect(f"unix:{folder}/api.sock")
+            times = {name: args.scale * seconds for name, seconds in ROUND_S.items()}
+            began_at = asyncio.get_running_loop().time()
+            jobs = [await submit(daemon, folder, number, args.trials, **times) for number in range(JOBS)]
+            for job in jobs:
+                await ended(daemon, job)
+            took_s = asyncio.get_running_loop().time() - began_at
+            await daemon.link.call(Shutdown(), Done)
+            daemon.close()
+            return took_s
+
+        return asyncio.run(measure())
+
+
+def hand_over(args: argparse.Namespace) -> dict[str, float]:
+    """Percentiles, in milliseconds, of what lies between two stages on a unit of the other host, beyond the wire."""
+    with machines(2) as folder:
+        log = folder / "steps.log"
+
+        async def measure() -> dict[str, float]:
+            daemon = await Daemon.connect(f"unix:{folder}/api.sock")
+            times = dict.fromkeys(ROUND_S, 0.02)
+            jobs = [
+                await submit(daemon, folder, number, args.hand_overs // JOBS, log=str(log), **times)
+                for number in range(JOBS)
+            ]
+            for job in jobs:
+                await ended(daemon, job)
+            spans = [span for span in await daemon.spans() if span.ended_at is not None]
+            await daemon.link.call(Shutdown(), Done)
+            daemon.close()
+            ran = joined(spans, read_log(log))
+            between: list[float] = []
+            for unit in {one.span.units[0] for one in ran if one.span.units[0].endswith("@lab2")}:
+                mine = [one for one in ran if one.span.units[0] == unit]
+                between += [
+                    after.logged.began_at - before.logged.ended_at - 2 * DELAY_S
+                    for before, after in pairwise(mine)
+                    if before.span.ended_at is not None and after.span.queued_at <= before.span.ended_at
+                ]
+            return in_ms(between)
+
+        return asyncio.run(measure())
+
+
+async def submit(daemon: Daemon, folder: Path, number: int, trials: int, **options: Any) -> int:
+    """Submit one job of the mock backend."""
+    path = folder / "model.onnx"
+    path.write_bytes(b"the mock backend reads no model")
+    spec = JobSpec(
+        name=f"net{number}", model=await daemon.upload(path), backend="mock", fresh=True, trials=trials, seed=number,
+        options={"tasks": TASKS, **options},
+    )  # fmt: skip
+    return (await daemon.submit(spec)).job
+
+
+async def ended(daemon: Daemon, job: int) -> None:
+    """Wait until the job is done."""
+    async for view in daemon.follow(job, wait_s=5.0):
+        if view.failure is not None:
+            raise RuntimeError(f"job {job} failed: {view.failure.message}")
+
+
+if __name__ == "__main__":
+    main()
