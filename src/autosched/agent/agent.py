@@ -6,6 +6,7 @@ import logging
 import os
 import secrets
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from msgspec import Struct
@@ -13,8 +14,9 @@ from msgspec import Struct
 from autosched.agent import machine_facts
 from autosched.agent.client_keeper import ClientKeeper
 from autosched.agent.host_lease import HostLease, now_s
-from autosched.errors import AutoschedError, Busy, DaemonUnreachable, Refused, RequestError, WireError
-from autosched.model import HostName, Pool
+from autosched.device_probe import Unwell, treat
+from autosched.errors import AutoschedError, Busy, DaemonUnreachable, NotFound, Refused, RequestError, WireError
+from autosched.model import HostName, Pool, UnitName
 from autosched.protocol import (
     HOST_METHODS,
     HOST_REPORT_S,
@@ -28,6 +30,8 @@ from autosched.protocol import (
     KillHostClient,
     LeaveHost,
     Method,
+    ProbedUnit,
+    ProbeUnit,
     ReportHost,
     StartHostClient,
     client_name,
@@ -55,10 +59,21 @@ MACHINE = "machine"
 class Agent:
     """Lends one machine to one daemon."""
 
-    def __init__(self, address: str, host: HostName, pools: tuple[Pool, ...], folder: Path, lease: HostLease) -> None:
-        """`folder`: the agent's state folder, which is this process' alone."""
+    def __init__(
+        self,
+        address: str,
+        host: HostName,
+        pools: tuple[Pool, ...],
+        folder: Path,
+        lease: HostLease,
+        hooks: Mapping[UnitName, Sequence[str]],
+        hook_s: float,
+    ) -> None:
+        """`folder`: the agent's state folder, which is this process' alone. `hooks`: commands that reboot a device, by
+        its name, and how long one may take, in seconds."""
         self._address, self._host, self._pools, self._lease = address, host, pools, lease
         self._machine, self._life = machine_name(folder), secrets.token_hex(16)
+        self._hooks, self._hook_s = hooks, hook_s
         self._facts = machine_facts.facts()
         self.clients = ClientKeeper(folder, address, self._client_ended)
         self._link: Link | None = None
@@ -174,6 +189,8 @@ class Agent:
                 log.info("client %s is killed: %s", name, reason)
                 self.clients.kill(name)
                 return Done()
+            case ProbeUnit(unit=unit):
+                return await self._probe(unit)
         raise WireError(f"an agent is not asked for {type(method).__name__}")
 
     def _start(self, method: StartHostClient) -> Done:
@@ -186,6 +203,16 @@ class Agent:
             raise RequestError(f"it cannot be started on host {self._host}: {error}") from None
         log.info("client %s of job %d starts", name, method.job)
         return Done()
+
+    async def _probe(self, name: UnitName) -> ProbedUnit:
+        unit = next((unit for pool in self._pools for unit in pool.units if unit.name == name), None)
+        if unit is None:
+            raise NotFound(f"host {self._host} has no unit {name}")
+        try:
+            pace = await treat(name, unit.cores, self._hooks.get(name, ()), self._hook_s)
+        except Unwell as error:
+            raise RequestError(str(error)) from None
+        return ProbedUnit() if pace is None else ProbedUnit(pace.core_s, pace.memory_s)
 
     def _client_ended(self, name: str, how: str) -> None:
         self._unsaid[name] = how

@@ -44,7 +44,9 @@ def serve(address: str, host: HostName, settings: Config, folder: Path) -> int:
     try:
         lease = HostLease(folder, folder / JOBS)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(_run(Agent(address, host, resources.pools, folder, lease)))
+            hooks = {device.name: device.reboot for device in settings.device if device.reboot}
+            hook_s = settings.guard.reboot_timeout_s
+            runner.run(_run(Agent(address, host, resources.pools, folder, lease, hooks, hook_s)))
         lease.end()
         return 0
     finally:

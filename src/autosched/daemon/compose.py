@@ -244,7 +244,9 @@ class Daemon:
 
         ward = DeviceSuspicion(self._settings.guard.quarantine_s)
         hooks = {device.name: device.reboot for device in self._settings.device if device.reboot}
-        self._quarantine = Quarantine(runtime, guard, ward, hooks, self._settings.guard.reboot_timeout_s)
+        self._hosts = HostRegistry(runtime, self._settings.scheduler.host_lease_s)
+        reboot_s = self._settings.guard.reboot_timeout_s
+        self._quarantine = Quarantine(runtime, guard, ward, hooks, reboot_s, self._hosts.probe)
         verdicts = AttributionHandler(
             runtime, ledger, guard, lambda job, told: self._clients.notify(job, told), self._quarantine.enter, ward
         )
@@ -253,7 +255,6 @@ class Daemon:
         def session(client: Client, lost: Callable[[], bool]) -> ClientSession:
             return ClientSession(client.job, lost, parts)
 
-        self._hosts = HostRegistry(runtime, self._settings.scheduler.host_lease_s)
         self._clients = ClientSupervisor(runtime, ledger, past, guard, self._hosts, jobs, session)
         self._clients.address = addresses[0]  # the next daemon has it too, so that they come back
         self._limit_clients(self._settings.limits)

@@ -123,6 +123,25 @@ class KillHostClient(Method, frozen=True):
     reason: Text
 
 
+class ProbedUnit(Struct, frozen=True):
+    """How fast fixed work ran on a device."""
+
+    core_s: Annotated[float, Meta(gt=0, le=1e6)] | None = None
+    """Seconds of work that needs only the core; None: the device has no cores."""
+    memory_s: Annotated[float, Meta(gt=0, le=1e6)] | None = None
+    """The same for work that needs the memory."""
+
+
+class ProbeUnit(Method, frozen=True):
+    """The daemon orders an agent to treat a quarantined device: its reboot hook, then its sentinel. An error says what
+    is wrong with it."""
+
+    result = ProbedUnit
+    askers = (Asker.DAEMON_OF_AGENT,)
+    unit: Name
+    """As it is called there."""
+
+
 class HostView(Struct, frozen=True, kw_only=True):
     """One host beside the daemon's own."""
 

@@ -7,41 +7,19 @@ returns. An operator may drain or undrain it meanwhile, which ends all this.
 
 import asyncio
 import logging
-import os
-import sys
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any
-
-import msgspec
-from msgspec import Struct
 
 from autosched import formatting
 from autosched.core.events import Event, Quarantined, UnitDrained, UnitReturned
 from autosched.core.state import State
 from autosched.daemon.devices.device_monitor import DeviceMonitor
 from autosched.daemon.runtime import BY, Runtime, spawn
-from autosched.model import OWN_HOST, DeviceNote, UnitName
-from autosched.process import program_runner
+from autosched.device_probe import Pace, Unwell, treat
+from autosched.model import OWN_HOST, DeviceNote, Unit, UnitName
 from autosched.records.failure_attribution import DeviceSuspicion
 
 log = logging.getLogger(__name__)
-
-SENTINEL = "autosched.sentinel"
-SENTINEL_S = 30.0
-SAID_MAX = 200
-DEVICE = "AUTOSCHED_DEVICE"
-"""In the environment of a reboot hook: the device's name."""
-
-
-class Pace(Struct):
-    """Results of the sentinel benchmark."""
-
-    core_s: float
-    memory_s: float
-
-
-class Unwell(Exception):
-    """The device is not as it should be; in words."""
 
 
 def is_quarantined(state: State, unit: UnitName) -> bool:
@@ -65,10 +43,12 @@ class Quarantine:
         ward: DeviceSuspicion,
         hooks: Mapping[UnitName, Sequence[str]],
         hook_s: float,
+        elsewhere: Callable[[Unit], Awaitable[Pace | None]],
     ) -> None:
-        """`hooks`: commands that reboot a device, by its name, and how long one may take, in seconds."""
+        """`hooks`: commands that reboot a device, by its name, and how long one may take, in seconds. `elsewhere`:
+        treats a device of another host; it raises Unwell."""
         self._runtime, self._guard, self._ward = runtime, guard, ward
-        self._hooks, self._hook_s = hooks, hook_s
+        self._hooks, self._hook_s, self._elsewhere = hooks, hook_s, elsewhere
         self._watched: dict[UnitName, asyncio.Task[None]] = {}
 
     def enter(self, unit: UnitName, reason: str) -> None:
@@ -129,32 +109,13 @@ class Quarantine:
 
     async def _treat(self, unit: UnitName) -> None:
         """Reboot it, then see how it is. Raises Unwell."""
-        if hook := self._hooks.get(unit):
-            log.warning("the reboot hook of %s is called", unit)
-            await run(hook, self._hook_s, {DEVICE: unit}, "its reboot hook")
         place = self._runtime.state.slots[unit].unit
-        cores = place.cores
-        if not cores or place.host != OWN_HOST:
+        if place.host == OWN_HOST:
+            pace = await treat(unit, place.cores, self._hooks.get(unit, ()), self._hook_s)
+        else:
+            pace = await self._elsewhere(place)
+        if pace is None:
             return  # nothing but work can tell how it is: it is on probation, and the next pause is longer
-        words = [sys.executable, "-m", SENTINEL, ",".join(map(str, cores))]
-        said = await run(words, SENTINEL_S, {}, "its sentinel")
-        try:
-            pace = msgspec.json.decode(said, type=Pace)
-        except msgspec.MsgspecError as error:
-            raise Unwell(f"its sentinel said nothing that can be read: {error}") from None
         self._guard.noted(unit, DeviceNote(pace.core_s, pace.memory_s), self._runtime.clock())
         if slow := self._guard.of(unit).slow:
             raise Unwell(f"its sentinel was {slow}")
-
-
-async def run(words: Sequence[str], timeout_s: float, environment: Mapping[str, str], what: str) -> str:
-    """Run a program to its end; returns what it printed. Raises Unwell when it fails or takes too long."""
-    try:
-        ended = await program_runner.run(words, timeout_s=timeout_s, environment={**os.environ, **environment})
-    except TimeoutError:
-        raise Unwell(f"{what} took longer than {timeout_s:g} s") from None
-    except OSError as error:
-        raise Unwell(f"{what} cannot be started: {error}") from None
-    if ended.code:
-        raise Unwell(f"{what} {ended.how}: {ended.last_words[:SAID_MAX]}")
-    return ended.out

@@ -21,6 +21,7 @@ from autosched.core.events import Event, HostCutOff, HostForgotten, HostJoined, 
 from autosched.core.state import Host
 from autosched.daemon.hosts.remote_client import RemoteClient
 from autosched.daemon.runtime import Runtime, spawn
+from autosched.device_probe import Pace, Unwell
 from autosched.errors import AutoschedError, DaemonUnreachable, NotFound, Refused, RequestError, WireError
 from autosched.machine import cpu_model
 from autosched.model import DEVICE_POOL, HOST_POOL, HostName, JobId, Pool, Unit, at_host, device_kind
@@ -36,6 +37,8 @@ from autosched.protocol import (
     KillHostClient,
     LeaveHost,
     Method,
+    ProbedUnit,
+    ProbeUnit,
     ReportHost,
     StartHostClient,
     client_name,
@@ -50,6 +53,8 @@ SLUG_CHARS = 40
 """Maximum length of the part of a kind's name that tells the model of its devices."""
 ORDER_S = 10.0
 """Seconds within which an agent takes an order."""
+PROBE_S = 3_600.0
+"""Seconds within which an agent has treated a device: its reboot hook has a limit of its own."""
 RESTARTED = "the daemon was started again"
 
 
@@ -136,6 +141,18 @@ class HostRegistry:
     def _ended(self, client: RemoteClient, how: str) -> None:
         self._clients[client.host].pop(client.name, None)
         client.end(how)
+
+    async def probe(self, unit: Unit) -> Pace | None:
+        """Let a device's own host treat it, and measure it. Raises Unwell."""
+        lender = self.lenders.get(unit.host)
+        if lender is None or lender.link.closed:
+            raise Unwell(f"host {unit.host} cannot be reached")
+        try:
+            asked = ProbeUnit(unit=unit.name.removesuffix(at_host("", unit.host)))
+            found = await lender.link.call(asked, ProbedUnit, timeout_s=PROBE_S)
+        except AutoschedError as error:
+            raise Unwell(str(error)) from None
+        return None if found.core_s is None or found.memory_s is None else Pace(found.core_s, found.memory_s)
 
     def clients_of(self, host: HostName) -> Sequence[RemoteClient]:
         """Clients that may be alive on the host."""

@@ -11,19 +11,23 @@ from typing import Any, cast
 
 import pytest
 
+from autosched import device_probe
 from autosched.core.events import ResourcesDeclared, UnitDrained, UnitReturned
 from autosched.core.scheduler import Scheduler
-from autosched.daemon.devices import quarantine
 from autosched.daemon.devices.device_monitor import LEARNED_FROM, DeviceMonitor
-from autosched.daemon.devices.quarantine import Quarantine, Unwell, is_quarantined, run
+from autosched.daemon.devices.quarantine import Quarantine, is_quarantined
 from autosched.daemon.runtime import Runtime, spawn
 from autosched.daemon.storage.job_store import TABLES
 from autosched.daemon.storage.journal import Journal
+from autosched.device_probe import Pace, Unwell, run
 from autosched.model import DeviceNote, Pool, Unit
 from autosched.records.failure_attribution import DeviceSuspicion
 from deadlines import DEADLINE_S
 
-POOLS = (Pool("host", (Unit("host/0"),)), Pool("device:cpu", (Unit("dev0"), Unit("dev1", (0,)))))
+POOLS = (
+    Pool("host", (Unit("host/0"),)),
+    Pool("device:cpu", (Unit("dev0"), Unit("dev1", (0,)), Unit("dev@lab2", (0,), host="lab2"))),
+)
 PAUSE_S = 0.01
 LONG_S = 1e6
 
@@ -37,10 +41,17 @@ class Bench:
         self.guard = DeviceMonitor(cast(Any, None), cast(Any, None), self.runtime.stream, lambda job, tags: None, 30.0)
         self.ward = DeviceSuspicion(pause_s)
         hooks = {"dev0": hook} if hook else {}
-        self.quarantine = Quarantine(self.runtime, self.guard, self.ward, hooks, 10.0)
+        self.elsewhere: list[Unit] = []
+        self.quarantine = Quarantine(self.runtime, self.guard, self.ward, hooks, 10.0, self._treat_elsewhere)
         self.runtime.replay()
         self.changed = asyncio.Event()
         self.runtime.stream.attach(lambda happening: self.changed.set())
+
+    async def _treat_elsewhere(self, unit: Unit) -> Pace:
+        self.elsewhere.append(unit)
+        if len(self.elsewhere) == 1:
+            raise Unwell("host lab2 cannot be reached")
+        return Pace(1e-3, 2e-3)
 
     async def until(self, holds: Callable[[str], bool], unit: str = "dev0") -> str:
         """Wait until this is so of why the unit is drained."""
@@ -136,11 +147,22 @@ def test_a_sentinel_that_is_slow_keeps_it(tmp_path: Path) -> None:
 def test_a_sentinel_that_says_nothing_keeps_it(program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "strange.py").write_text(program)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    monkeypatch.setattr(quarantine, "SENTINEL", "strange")
+    monkeypatch.setattr(device_probe, "SENTINEL", "strange")
 
     async def work(bench: Bench) -> None:
         bench.quarantine.enter("dev1", "it failed")
         await bench.until(lambda why: "its sentinel said nothing that can be read" in why, "dev1")
+
+    live(tmp_path, work)
+
+
+def test_a_device_of_another_host_is_treated_there(tmp_path: Path) -> None:
+    async def work(bench: Bench) -> None:
+        bench.quarantine.enter("dev@lab2", "it failed")
+        await bench.until(lambda why: "at last host lab2 cannot be reached" in why, "dev@lab2")
+        await bench.until(lambda why: not why, "dev@lab2")
+        assert [unit.host for unit in bench.elsewhere] == ["lab2", "lab2"]
+        assert bench.guard.of("dev@lab2").measured_at is not None
 
     live(tmp_path, work)
 

@@ -21,6 +21,7 @@ from autosched.daemon.hosts import host_registry
 from autosched.daemon.hosts.host_registry import HostRegistry
 from autosched.daemon.hosts.host_views import host_views
 from autosched.daemon.runtime import Runtime
+from autosched.device_probe import Pace, Unwell
 from autosched.errors import AutoschedError, DaemonUnreachable, NotFound, Refused, RequestError
 from autosched.model import JobSpec, Pool, Unit
 from autosched.protocol import (
@@ -32,6 +33,8 @@ from autosched.protocol import (
     KillHostClient,
     LeaveHost,
     Method,
+    ProbedUnit,
+    ProbeUnit,
     ReportHost,
     StartHostClient,
     client_name,
@@ -83,6 +86,7 @@ class Wire:
         self.handler: Callable[[Method], Awaitable[Any]] | None = None
         self.orders: list[Method] = []
         self.failure: AutoschedError | None = None
+        self.answer: Any = None
         self._gone = asyncio.Event()
         self.lost = ""
 
@@ -97,6 +101,12 @@ class Wire:
         self.orders.append(method)
         if self.failure is not None:
             failed(self.failure)
+
+    async def call(self, method: Method, kind: type, *, timeout_s: float) -> Any:
+        self.orders.append(method)
+        if isinstance(self.answer, AutoschedError):
+            raise self.answer
+        return self.answer
 
     def abort(self, reason: str) -> None:
         self.lost = self.lost or reason
@@ -388,6 +398,26 @@ def test_a_unit_of_another_host_keeps_its_name() -> None:
         )
         with pytest.raises(RequestError, match="has a unit cpu0@lab2 already"):
             await scene.agent().say(join())
+
+    run(story)
+
+
+def test_a_device_is_probed_by_its_own_host() -> None:
+    async def story() -> None:
+        scene = Scene()
+        wire = await scene.joined()
+        unit = scene.told.state.slots["cpu0@lab2"].unit
+        wire.answer = ProbedUnit(1.5, 2.5)
+        assert await scene.registry.probe(unit) == Pace(1.5, 2.5)
+        assert wire.orders[-1] == ProbeUnit(unit="cpu0")
+        wire.answer = ProbedUnit()
+        assert await scene.registry.probe(unit) is None
+        wire.answer = RequestError("its reboot hook ended with exit code 7")
+        with pytest.raises(Unwell, match="exit code 7"):
+            await scene.registry.probe(unit)
+        wire.abort("its cable was cut")
+        with pytest.raises(Unwell, match="lab2 cannot be reached"):
+            await scene.registry.probe(unit)
 
     run(story)
 

@@ -1,0 +1,69 @@
+"""Orders that an agent obeys, and those that it refuses."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from autosched.agent.agent import Agent, machine_name
+from autosched.agent.host_lease import HostLease
+from autosched.errors import NotFound, Refused, RequestError, WireError
+from autosched.model import Pool, Unit
+from autosched.protocol import KillHostClient, Method, ProbedUnit, ProbeUnit, StartHostClient, Stop
+from deadlines import DEADLINE_S
+
+POOLS = (Pool("host", (Unit("host/0"),)), Pool("device:cpu", (Unit("cpu0", (0,)), Unit("board"))))
+START = StartHostClient(job=1, token="token", cache_bytes_max=0)
+
+
+def obeys(folder: Path, method: Method, *, valid: bool = True, hooks: Mapping[str, Sequence[str]] | None = None) -> Any:
+    """The answer to one order."""
+
+    async def ask() -> Any:
+        lease = cast(HostLease, SimpleNamespace(valid=valid))
+        agent = Agent("unix:/nowhere", "lab2", POOLS, folder, lease, hooks or {}, DEADLINE_S)
+        return await agent._obey(method)
+
+    return asyncio.run(asyncio.wait_for(ask(), DEADLINE_S))
+
+
+def test_no_client_starts_without_a_lease(tmp_path: Path) -> None:
+    with pytest.raises(Refused, match="host lab2 starts no clients: its lease is over"):
+        obeys(tmp_path, START, valid=False)
+    assert not (tmp_path / "jobs").exists()
+
+
+def test_a_client_that_is_not_there_is_dead_already(tmp_path: Path) -> None:
+    assert obeys(tmp_path, KillHostClient(client="0" * 16, reason="it is given up")) is not None
+
+
+def test_an_order_for_clients_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(WireError, match="is not asked for Stop"):
+        obeys(tmp_path, Stop(reason="a mistake"))
+
+
+def test_a_device_is_treated_and_measured(tmp_path: Path) -> None:
+    hooks = {"cpu0": ("sh", "-c", f"echo $AUTOSCHED_DEVICE > {tmp_path}/rebooted")}
+    found = obeys(tmp_path, ProbeUnit(unit="cpu0"), hooks=hooks)
+    assert isinstance(found, ProbedUnit)
+    assert found.core_s is not None
+    assert found.memory_s is not None
+    assert (tmp_path / "rebooted").read_text().strip() == "cpu0"
+    assert obeys(tmp_path, ProbeUnit(unit="board")) == ProbedUnit(), "it has no cores to measure"
+
+
+def test_what_is_wrong_with_a_device_is_told(tmp_path: Path) -> None:
+    with pytest.raises(RequestError, match="its reboot hook ended with exit code 3"):
+        obeys(tmp_path, ProbeUnit(unit="board"), hooks={"board": ("sh", "-c", "exit 3")})
+    with pytest.raises(NotFound, match="host lab2 has no unit gpu7"):
+        obeys(tmp_path, ProbeUnit(unit="gpu7"))
+
+
+def test_a_machine_keeps_its_name(tmp_path: Path) -> None:
+    name = machine_name(tmp_path)
+    assert machine_name(tmp_path) == name
+    (tmp_path / "machine").write_text("torn")
+    assert len(machine_name(tmp_path)) == 32
