@@ -79,7 +79,7 @@ class Agent:
         self._link: Link | None = None
         self._unsaid: dict[str, str] = {}  # clients of which the daemon has not heard that they ended, and how
         self._saying: set[asyncio.Task[None]] = set()
-        self._leaving = ""
+        self._leaving = self._complaint = ""
         self._report_every_s = HOST_REPORT_S
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -91,8 +91,9 @@ class Agent:
         stopping = loop.create_task(stop.wait())
         try:
             await asyncio.wait({serving, stopping, watching}, return_when=asyncio.FIRST_COMPLETED)
-            if serving.done():
-                serving.result()
+            for work in (serving, watching):
+                if work.done():
+                    work.result()  # raises why it ended
             await self._leave()
         finally:
             for task in (serving, stopping, watching):
@@ -117,12 +118,18 @@ class Agent:
                 await self._connected()
                 waits = pauses(most_s=HOST_REPORT_S)
             except (DaemonUnreachable, TimeoutError) as error:
-                log.warning("%s", error or "a client that was killed has not ended")
+                self._complain(str(error) or "a client that was killed has not ended")
             except (Refused, RequestError) as error:
                 if not isinstance(error, Busy) and not self.clients.names:
                     raise
-                log.error("the daemon refuses this agent: %s", error)
+                self._complain(f"the daemon refuses this agent: {error}")
             await asyncio.sleep(next(waits))
+
+    def _complain(self, why: str) -> None:
+        """Log what is in the way, once for as long as it is the same."""
+        if why != self._complaint:
+            log.warning("%s", why)
+        self._complaint = why
 
     async def _connected(self) -> None:
         """One connection from its beginning to its end."""
@@ -130,7 +137,7 @@ class Agent:
         try:
             await introduce(link, Hello(protocol=PROTOCOL, software=f"autosched {__version__}", role="agent"))
             await self._join(link)
-            self._link = link
+            self._link, self._complaint = link, ""
             log.info("READY host %s is lent to %s", self._host, self._address)
             for name in list(self._unsaid):
                 await self._say_ended(link, name)

@@ -24,9 +24,14 @@ LOOK_S = 1.0
 """Maximum seconds between two looks at the clock."""
 
 
-class _Guard(msgspec.Struct, frozen=True):
+class _Kept(msgspec.Struct, frozen=True):
+    """What the next agent on this machine must know."""
+
     pid: int
+    """The process beside the agent."""
     born: str
+    until_s: float = 0.0
+    """Until when clients may run."""
 
 
 class HostLease:
@@ -35,7 +40,7 @@ class HostLease:
     def __init__(self, folder: Path, jobs: Path) -> None:
         """`folder`: the agent's; `jobs`: the one with all clients' folders. Forks: to be made before there are
         threads."""
-        self._until_s = 0.0
+        self._until_s, self._note = 0.0, folder / KEPT
         read, self._told = os.pipe()
         guard = os.fork()
         if guard == 0:
@@ -50,15 +55,20 @@ class HostLease:
                 os._exit(0)
         os.close(read)
         os.set_blocking(self._told, False)
-        self._relieve(folder / KEPT, guard)
+        self._kept = _Kept(guard, birth(guard))
+        self._relieve()
 
-    def _relieve(self, note: Path, guard: int) -> None:
-        """End the guard of an earlier agent, whose moment no one moves any more."""
+    def _relieve(self) -> None:
+        """Take over from the process of an earlier agent, whose moment no one moves any more."""
+        until_s = 0.0
         with contextlib.suppress(OSError, msgspec.MsgspecError):
-            earlier = msgspec.json.decode(note.read_bytes(), type=_Guard)
+            earlier = msgspec.json.decode(self._note.read_bytes(), type=_Kept)
+            if _boot(earlier.born) == _boot(self._kept.born):
+                until_s = earlier.until_s
+            self.renew(until_s)
             if birth(earlier.pid) == earlier.born:
                 os.kill(earlier.pid, signal.SIGKILL)
-        note.write_bytes(msgspec.json.encode(_Guard(guard, birth(guard))))
+        self.renew(until_s)
 
     @property
     def valid(self) -> bool:
@@ -73,6 +83,11 @@ class HostLease:
     def renew(self, until_s: float) -> None:
         """The daemon trusts this machine until then, by `now_s`. Never shortened."""
         self._until_s = max(self._until_s, until_s)
+        kept = msgspec.structs.replace(self._kept, until_s=self._until_s)
+        with contextlib.suppress(OSError):  # on a full disk the next agent ends the clients that it finds
+            new = self._note.with_suffix(".new")
+            new.write_bytes(msgspec.json.encode(kept))
+            new.replace(self._note)
         with contextlib.suppress(BlockingIOError):  # it is behind: then it will soon be told of a later moment
             os.write(self._told, MOMENT.pack(self._until_s))
 
@@ -80,6 +95,11 @@ class HostLease:
         """No client is left, and the agent ends."""
         with contextlib.suppress(OSError):
             os.write(self._told, MOMENT.pack(OVER))
+
+
+def _boot(born: str) -> str:
+    """The start of the machine in which a process was born."""
+    return born.partition("/")[0]
 
 
 def now_s() -> float:

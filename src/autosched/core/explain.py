@@ -13,7 +13,7 @@ from autosched.core import placement
 from autosched.core.policies.policy import POLICIES
 from autosched.core.state import Job, Queue, State, Task
 from autosched.formatting import count, duration, failed_steps
-from autosched.model import JobId, JobState, PoolName, Step, StepId, TaskIndex, UnitName
+from autosched.model import OWN_HOST, JobId, JobState, PoolName, Step, StepId, TaskIndex, UnitName
 
 TASKS_NAMED = 8
 """Tasks that wait for the same are named up to here; the others are counted."""
@@ -189,7 +189,8 @@ def _starting(state: State, job: Job, now: float) -> str:
     left = duration(job.speak_deadline_at - now)
     if job.spec.external:
         return f"job {job.id} waits for its client, which its user starts; it must connect within {left}{again}"
-    return f"job {job.id}: its client is being started; it must connect within {left}{again}"
+    where = f" on host {job.host}" if job.host != OWN_HOST else ""
+    return f"job {job.id}: its client is being started{where}; it must connect within {left}{again}"
 
 
 def _waits(first: WhyTask, group: Sequence[Task], now: float, policy_name: str) -> Iterator[str]:
