@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from mock_load import in_ms, joined, read_log
+from mock_load import all_at_work, in_ms, joined, read_log
 from private import answering, private_daemon
 
 from autosched.api.connection import Daemon
@@ -42,25 +42,31 @@ DELAY_S = 0.001
 ROUND_S = {"build_s": 8.3, "profile_s": 39.5, "update_s": 44.0}
 """Means of the thesis, in seconds."""
 JOBS, TASKS = 4, 3
+MANY_JOBS = 24
+"""Jobs of the part on hand-overs: so many that a client that does not work itself waits for each unit."""
 DEADLINE_S = 300.0
+ENDLESS = 1_000_000
+"""Trials of a job that does not end while it is looked at."""
+LANE = "[resources]\nhost_cores = [{core}]\n"
 BOARD = '[[device]]\nname = "board"\nkind = "cpu"\n'
 
 
 def main() -> None:
     """Measure and tell."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--trials", type=int, default=24, help="of each job")
+    parser.add_argument("--trials", type=int, default=240, help="of each job")
     parser.add_argument("--scale", type=float, default=0.01, help="of the thesis' times")
-    parser.add_argument("--hand-overs", type=int, default=2_000, help="rounds of each job of that part")
+    parser.add_argument("--seconds", type=float, default=30.0, help="length of the part on hand-overs")
+    parser.add_argument("--parts", nargs="+", default=["two_hosts", "hand_over"])
     args = parser.parse_args()
     if why := wires.possible():
         raise SystemExit(f"there are no namespaces here: {why}")
-    one, two = (makespan(args, hosts) for hosts in (1, 2))
-    told = {
-        "delay_ms": 1e3 * DELAY_S,
-        "two_hosts": {"one_s": one, "two_s": two, "ratio": one / two},
-        "hand_over": hand_over(args),
-    }
+    told: dict[str, Any] = {"delay_ms": 1e3 * DELAY_S}
+    if "two_hosts" in args.parts:
+        one, two = (makespan(args, hosts) for hosts in (1, 2))
+        told["two_hosts"] = {"one_s": one, "two_s": two, "ratio": one / two}
+    if "hand_over" in args.parts:
+        told["hand_over"] = hand_over(args)
     print(json.dumps(told, indent=1))
 
 
@@ -70,7 +76,7 @@ def machines(hosts: int) -> Iterator[Path]:
     with ExitStack() as held:
         folder = Path(held.enter_context(tempfile.TemporaryDirectory(prefix="autosched-bench-")))
         _, key = keyring.make(folder / "state/keys", Role.AGENT, "lab2")
-        lane = f"[resources]\nhost_cores = [{min(os.sched_getaffinity(0))}]\n"
+        lane = LANE.format(core=min(os.sched_getaffinity(0)))
         tls = f'tls_certificate = "{TESTS}/tls/tls.crt"\ntls_key = "{TESTS}/tls/tls.key"\n'
         settings = f'listen = "0.0.0.0:0"\n{tls}{lane}{BOARD}'
         process = held.enter_context(private_daemon(folder, settings))
@@ -78,7 +84,7 @@ def machines(hosts: int) -> Iterator[Path]:
         if hosts > 1:
             wire = held.enter_context(wires.wire(1, DELAY_S))
             port = next(a for a in whereabouts(folder / "state").addresses if a.startswith("tls:")).rpartition(":")[2]
-            (folder / "agent.toml").write_text(lane + BOARD)
+            (folder / "agent.toml").write_text(LANE.format(core=max(os.sched_getaffinity(0))) + BOARD)
             command = [sys.executable, "-m", "autosched", "agent", "--daemon", f"tls://{wire.near}:{port}"]
             command += ["--key", str(key), "--name", "lab2", "-c", str(folder / "agent.toml")]
             with (folder / "agent.log").open("wb") as log:
@@ -126,12 +132,11 @@ def hand_over(args: argparse.Namespace) -> dict[str, float]:
         async def measure() -> dict[str, float]:
             daemon = await Daemon.connect(f"unix:{folder}/api.sock")
             times = dict.fromkeys(ROUND_S, 0.02)
-            jobs = [
-                await submit(daemon, folder, number, args.hand_overs // JOBS, log=str(log), **times)
-                for number in range(JOBS)
-            ]
-            for job in jobs:
-                await ended(daemon, job)
+            for number in range(MANY_JOBS):
+                await submit(daemon, folder, number, ENDLESS, log=str(log), **times)
+            await all_at_work(daemon, MANY_JOBS)
+            steady_at = (await daemon.job(1)).now
+            await asyncio.sleep(args.seconds)
             spans = [span for span in await daemon.spans() if span.ended_at is not None]
             await daemon.link.call(Shutdown(), Done)
             daemon.close()
@@ -142,7 +147,7 @@ def hand_over(args: argparse.Namespace) -> dict[str, float]:
                 between += [
                     after.logged.began_at - before.logged.ended_at - 2 * DELAY_S
                     for before, after in pairwise(mine)
-                    if before.span.ended_at is not None and after.span.queued_at <= before.span.ended_at
+                    if before.span.ended_at is not None and steady_at <= after.span.queued_at <= before.span.ended_at
                 ]
             return in_ms(between)
 

@@ -38,8 +38,11 @@ CATCH_UP_S = 300.0
 TVM_TRIALS, TVM_KILLS, TVM_GAP_S = 192, 20, 2.0
 HOSTS, HOST_LEASE_S, HOST_DELAY_S, HOST_PAUSE_S = 2, 3.0, 0.001, 1.0
 """Hosts beside the daemon's own; seconds of their lease, of the way of a packet, and between two faults on average."""
-HOST_FAULTS = ("daemon", "agent", "client", "partition", "freeze", "agent", "client", "partition", "daemon", "clock")
-HOST_FAULTS_MAX = 250
+HOST_FAULTS = (
+    "daemon", "agent", "client", "partition", "freeze", "daemon", "agent", "client", "partition", "clock", "daemon",
+    "agent",
+)  # fmt: skip
+HOST_FAULTS_MAX = 300
 STEP_TIMEOUT_S = 20.0
 STILL_BEYOND_S = 10.0
 """Longer than anybody may be silent."""
