@@ -20,10 +20,11 @@ from autosched.daemon.access import keyring
 from autosched.protocol import SILENCE_S
 from autosched.protocol.roles import Role
 from chaos import checker, evidence, experiment_kills, faults, store_check
-from chaos.agents import ChaosAgent, free_port, listening
+from chaos.agents import ChaosAgent, free_port
 from chaos.clock import WallClock
 from chaos.evidence import LOGS
 from chaos.lab import Lab, User
+from lent_host import tls
 
 START_S = 300.0
 MAKESPAN_JOBS, MAKESPAN_FAULTS = 8, 5
@@ -255,7 +256,7 @@ async def hosts(folder: Path, plan: Plan, rng: random.Random) -> Told:
     keyring.make(folder / "keys", Role.AGENT, "lab")
     settings = f"[scheduler]\nhost_lease_s = {HOST_LEASE_S}\n"
     port = free_port()
-    lab = Lab(folder, 1, clock.environment, settings, listening(port) if cables else "")
+    lab = Lab(folder, 1, clock.environment, settings, tls(f"0.0.0.0:{port}") if cables else "")
     environment = {**lab.environment, "AUTOSCHED_KEY_FILE": str(folder / "keys/agent-lab.key")}
     user, made = User(lab, rng), Counter[str]()
     with ExitStack() as held:

@@ -10,32 +10,32 @@ import pytest
 from autosched.daemon.access import keyring
 from autosched.protocol.roles import Role
 from deadlines import until
-from integration.lab import BOARD, Lab, Said, command_line, lab
+from integration.lab import Lab, Said, command_line, lab
 from integration.lender import (
-    LANE,
     LONG,
     SETTINGS,
-    TLS,
     Lender,
     check_records,
     hosts,
     hosts_of,
     on_the_host,
     spans,
-    tls,
+    tls_address,
 )
+from lent_host import boards, lane, tls
 
 
 @pytest.fixture
 def there(tmp_path: Path) -> Iterator[Lab]:
-    with lab(tmp_path, SETTINGS + LANE.format(core=min(os.sched_getaffinity(0))) + BOARD) as made:
+    with lab(tmp_path, SETTINGS) as made:
         yield made
 
 
 @pytest.fixture
 def lender(there: Lab) -> Iterator[Lender]:
     """A host that has joined."""
-    made = Lender(there).start()
+    made = Lender(there)
+    made.start()
     try:
         until(lambda: made.is_("here"), "the host joins")
         yield made
@@ -82,7 +82,7 @@ def test_clients_of_a_host_outlive_the_daemon(there: Lab, lender: Lender) -> Non
     job = on_the_host(lender)
     clients = lender.clients()
     there.end(signal.SIGKILL)
-    there.start(SETTINGS + LANE.format(core=min(os.sched_getaffinity(0))) + BOARD)
+    there.start(SETTINGS)
     there.wait(job, "trials", 16)
     assert lender.clients() == clients
     assert there.wait(job).state == "done"
@@ -139,13 +139,15 @@ def test_clients_of_a_dead_agent_are_ended_with_the_lease(there: Lab, lender: Le
 
 
 def test_a_second_machine_may_not_take_a_name(there: Lab, lender: Lender) -> None:
-    second = Lender(there, folder="other").start()
+    second = Lender(there, folder="other")
+    second.start()
     assert second.gone() != 0
-    assert "another machine lends a host of the name lab2" in (second.folder / "agent.log").read_text()
+    assert "another machine lends a host of the name lab2" in second.log()
     assert lender.is_("here")
-    third = Lender(there).start()
+    third = Lender(there)
+    third.start()
     assert third.gone() != 0
-    assert "another agent works in" in (third.folder / "agent.log").read_text()
+    assert "another agent works in" in third.log()
 
 
 def test_a_host_is_drained_and_returned(there: Lab, lender: Lender, command: Callable[..., Said]) -> None:
@@ -171,14 +173,15 @@ def test_a_host_is_drained_and_returned(there: Lab, lender: Lender, command: Cal
 def test_a_host_joins_over_tls_with_a_key(tmp_path: Path) -> None:
     """So do its clients, with the same key."""
     (tmp_path / "daemon").mkdir()
-    with lab(tmp_path / "daemon", TLS + SETTINGS + LANE.format(core=min(os.sched_getaffinity(0))) + BOARD) as there:
+    with lab(tmp_path / "daemon", tls() + SETTINGS) as there:
         secret, path = keyring.make(tmp_path / "daemon/keys", Role.AGENT, "lab2")
-        address = tls(there)
-        lender = Lender(there).start(address=address, key=path)
+        lender = Lender(there)
+        lender.address = tls_address(there)
+        lender.start("--key", str(path))
         try:
             until(lambda: lender.is_("here"), "the host joins")
             there.wait(on_the_host(lender))
-            assert secret.line() not in (lender.folder / "agent.log").read_text()
+            assert secret.line() not in lender.log()
             keyring.revoke(tmp_path / "daemon/keys", "lab2")
             until(lambda: lender.is_("left"), "a withdrawn key takes the host away")
             assert not lender.clients()
@@ -188,16 +191,19 @@ def test_a_host_joins_over_tls_with_a_key(tmp_path: Path) -> None:
 
 def test_a_users_key_lends_no_host(tmp_path: Path) -> None:
     (tmp_path / "daemon").mkdir()
-    with lab(tmp_path / "daemon", TLS + SETTINGS) as there:
+    with lab(tmp_path / "daemon", tls() + SETTINGS) as there:
         _, path = keyring.make(tmp_path / "daemon/keys", Role.USER, "ada")
-        address = tls(there)
-        lender = Lender(there).start(address=address, key=path)
+        lender = Lender(there)
+        lender.address = tls_address(there)
+        lender.start("--key", str(path))
         assert lender.gone() == 5
-        assert "has the role user, which cannot come as an agent" in (lender.folder / "agent.log").read_text()
+        assert "has the role user, which cannot come as an agent" in lender.log()
 
 
 def test_a_kind_of_devices_that_the_daemon_lacks(there: Lab) -> None:
-    lender = Lender(there).start(LANE.format(core=min(os.sched_getaffinity(0))) + BOARD.replace('"cpu"', '"board"'))
+    lender = Lender(there)
+    lender.settings = lane() + boards(1, "board")
+    lender.start()
     try:
         until(lambda: lender.is_("here"), "the host is here")
         job = there.submit(trials=4, device="board")
