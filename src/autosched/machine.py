@@ -32,6 +32,14 @@ def online_cores(listed: Path = Path("/sys/devices/system/cpu/online")) -> list[
         return list(range(os.cpu_count() or 1))
 
 
+def boot_id(told: Path = Path("/proc/sys/kernel/random/boot_id")) -> str:
+    """Name of this start of the machine, the same in all its containers; empty where the kernel tells none."""
+    try:
+        return told.read_text().strip()
+    except OSError:
+        return ""
+
+
 @cache
 def cores() -> frozenset[int]:
     """Numbers of the cores that this process may use, whether it is kept to some of them at present or not."""

@@ -5,7 +5,7 @@ import platform
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from autosched.machine import cores, cpu_model
+from autosched.machine import boot_id, cores, cpu_model
 from autosched.protocol import HostFacts
 
 PACKAGES = ("autosched", "apache-tvm", "tvm-ffi", "numpy", "xgboost-cpu", "xgboost")
@@ -21,7 +21,7 @@ def facts() -> HostFacts:
         except PackageNotFoundError:
             continue
     system = f"{platform.system()} {platform.release()} {platform.machine()}"
-    return HostFacts(system[:200], cpu_model()[:200], len(cores()), memory_bytes(), versions)
+    return HostFacts(system[:200], cpu_model()[:200], len(cores()), memory_bytes(), boot_id()[:64], versions)
 
 
 def memory_bytes() -> int:

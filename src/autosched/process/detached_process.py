@@ -8,6 +8,8 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from autosched.machine import boot_id
+
 LOG_TAIL_BYTES = 4_096
 """Bytes at the end of a log in which the last words are looked for."""
 
@@ -109,8 +111,7 @@ def resident_bytes(pid: int | str) -> int:
 def birth(pid: int) -> str:
     """Start time of a process, which tells it from others with the same number; empty when it has ended."""
     try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
         return ""
-    return "" if state == "Z" else f"{boot}/{fields[18]}"  # when it began, in ticks since the boot
+    return "" if state == "Z" else f"{boot_id()}/{fields[18]}"  # when it began, in ticks since the boot

@@ -33,6 +33,8 @@ class HostFacts(Struct, frozen=True):
     """Model of the processor."""
     cores: Annotated[int, Meta(ge=0)] = 0
     memory_bytes: Annotated[int, Meta(ge=0)] = 0
+    boot: Annotated[str, Meta(max_length=64)] = ""
+    """Name of this start of the machine, the same in all its containers."""
     versions: Annotated[dict[Name, Name], Meta(max_length=64)] = {}
     """Python, autosched, and the packages that decide how fast code is."""
 

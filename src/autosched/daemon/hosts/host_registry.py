@@ -8,7 +8,6 @@ something may run there that the daemon does not know of.
 
 import asyncio
 import logging
-import re
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -19,12 +18,13 @@ from msgspec import Struct
 
 from autosched.core.events import Event, HostCutOff, HostForgotten, HostJoined, HostLeft
 from autosched.core.state import Host
+from autosched.daemon.hosts.lent_units import check_cores, check_names, lent
 from autosched.daemon.hosts.remote_client import RemoteClient
 from autosched.daemon.runtime import Runtime, spawn
 from autosched.device_probe import Pace, Unwell
-from autosched.errors import AutoschedError, DaemonUnreachable, NotFound, Refused, RequestError, WireError
-from autosched.machine import cpu_model
-from autosched.model import DEVICE_POOL, HOST_POOL, HostName, JobId, Pool, Unit, at_host, device_kind
+from autosched.errors import AutoschedError, DaemonUnreachable, NotFound, Refused, WireError
+from autosched.machine import boot_id, cpu_model
+from autosched.model import DEVICE_POOL, OWN_HOST, HostName, JobId, Unit, UnitName, at_host, device_kind
 from autosched.protocol import (
     AGENT_METHODS,
     SILENCE_S,
@@ -49,8 +49,6 @@ log = logging.getLogger(__name__)
 
 MARGIN = 1 / 6
 """Share of a lease that the daemon waits beyond it."""
-SLUG_CHARS = 40
-"""Maximum length of the part of a kind's name that tells the model of its devices."""
 ORDER_S = 10.0
 """Seconds within which an agent takes an order."""
 PROBE_S = 3_600.0
@@ -208,7 +206,9 @@ class HostRegistry:
     async def _join(self, session: _Session, method: JoinHost) -> HostLease:
         name, known = method.host, self._runtime.state.hosts.get(method.host)
         pools = lent(name, method.pools, method.facts.cpu, self._reference)
-        self._check_names(name, pools)
+        others = {unit for unit, slot in self._runtime.state.slots.items() if slot.unit.host != name}
+        check_names(name, pools, others)
+        check_cores(pools, self._owners(name, method.facts))
         if known is not None and not known.left and known.machine != method.machine:
             raise Refused(
                 f"another machine lends a host of the name {name}: name this one otherwise (--name). If the other one"
@@ -217,16 +217,16 @@ class HostRegistry:
         if (before := self.lenders.get(name)) is not None and before.link is not session.link:
             before.link.abort("its agent has another connection")
         alive = {client.name for client in method.clients}
-        others = known is not None and not known.left and known.pools != pools
+        changed = known is not None and not known.left and known.pools != pools
         for client in self.clients_of(name):
             if client.name not in alive:
                 self._ended(client, "its host's agent does not know it any more")
-        if others:
+        if changed:
             for client in self.clients_of(name):
                 client.wanted = False
         if unwanted := self._unwanted(name, method.clients):
             return HostLease(self.lease_s, unwanted)
-        if others:
+        if changed:
             self._lose(name, "it has other units now")
         session.host, now = name, self._runtime.clock()
         address = session.link.address
@@ -253,17 +253,16 @@ class HostRegistry:
                     return pool.units[0].model
         return ""
 
-    def _check_names(self, host: HostName, pools: Sequence[Pool]) -> None:
-        """Raises RequestError for names that are taken or would be read as something else."""
-        units = [unit.name for pool in pools for unit in pool.units]
-        own = {name for name, slot in self._runtime.state.slots.items() if slot.unit.host != host}
-        if taken := [unit for unit in units if unit in own]:
-            raise RequestError(f"the daemon has a unit {taken[0]} already: name it otherwise in the agent's settings")
-        for pool in pools:
-            if not (pool.name == at_host(HOST_POOL, host) or pool.name.startswith(DEVICE_POOL)):
-                raise RequestError(f"{pool.name} is no pool of lanes or devices")
-        if any(name.count("@") != 1 for name in (*units, *(pool.name for pool in pools))):
-            raise RequestError("names of units and kinds of a host have no @: name them otherwise in its settings")
+    def _owners(self, host: HostName, facts: HostFacts) -> dict[int, tuple[UnitName, bool]]:
+        """The units of other hosts on the very same machine, by their cores, and whether each is a device."""
+        same = [name for name, one in self.lenders.items() if name != host and one.facts.boot == facts.boot]
+        same += [OWN_HOST] if facts.boot == boot_id() else []
+        slots = (slot for slot in self._runtime.state.slots.values() if facts.boot and slot.unit.host in same)
+        return {
+            core: (slot.unit.name, any(device_kind(pool) for pool, _ in slot.places))
+            for slot in slots
+            for core in slot.unit.cores
+        }
 
     def _unwanted(self, host: HostName, clients: Sequence[HostedClient]) -> tuple[str, ...]:
         known = self._clients[host]
@@ -347,34 +346,6 @@ class HostRegistry:
             return None if known is None or known.left else HostLeft(host, reason)
 
         self._runtime.tell(left)
-
-
-def lent(
-    host: HostName, pools: Sequence[Pool], cpu: str, reference: Callable[[str, HostName], str]
-) -> tuple[Pool, ...]:
-    """Pools under the names that they have in the daemon.
-
-    `cpu`: model of the host's processor; `reference`: model of the devices of a kind on other hosts. Devices of another
-    model are a kind of their own, "cpu.amd-epyc-9v74": what is fast on one says little about the other.
-    """
-
-    def named(pool: Pool) -> Pool:
-        kind, devices = device_kind(pool.name), not pool.name.startswith(HOST_POOL)
-        model = cpu if devices and pool.units[0].accelerator is None else ""
-        other = bool(model) and reference(kind, host) not in ("", model)
-        name = f"{DEVICE_POOL}{kind}.{slug(model)}" if other else pool.name
-        units = (
-            Unit(at_host(unit.name, host), unit.cores, unit.accelerator, host, model if devices else "")
-            for unit in pool.units
-        )
-        return Pool(at_host(name, host), tuple(units))
-
-    return tuple(named(pool) for pool in pools)
-
-
-def slug(model: str) -> str:
-    """The model of a device as a part of the name of its kind."""
-    return re.sub(r"[^a-z0-9]+", "-", model.lower()).strip("-")[:SLUG_CHARS].strip("-") or "other"
 
 
 def time_of_day_s() -> float:

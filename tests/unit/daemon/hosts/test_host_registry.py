@@ -422,6 +422,39 @@ def test_a_device_is_probed_by_its_own_host() -> None:
     run(story)
 
 
+@pytest.mark.parametrize(
+    ("boot", "lane", "device", "refused"),
+    [
+        ("this", 0, 2, False),
+        ("this", 2, 1, True),
+        ("this", 1, 2, True),
+        ("this", 2, 0, True),
+        ("other", 0, 1, False),
+        ("", 0, 1, False),
+    ],
+)
+def test_a_core_of_a_device_belongs_to_one_unit_of_a_machine(
+    boot: str, lane: int, device: int, refused: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The daemon's own lane has core 0, its device core 1; two lanes may share one."""
+    monkeypatch.setattr(host_registry, "boot_id", lambda: "this")
+    lent = (Pool("host", (Unit("host/0", (lane,)),)), Pool("device:cpu", (Unit("cpu0", (device,)),)))
+
+    async def story() -> None:
+        scene = Scene()
+        said = replace(join(lent=lent), facts=HostFacts(boot=boot))
+        if refused:
+            with pytest.raises(RequestError, match="on this very machine"):
+                await scene.agent().say(said)
+            return
+        await scene.agent().say(said)
+        if boot:
+            with pytest.raises(RequestError, match=f"core {device} belongs to cpu0@lab2 already"):
+                await scene.agent().say(replace(said, host="lab3", machine="d" * 32))
+
+    run(story)
+
+
 def test_versions_that_differ_are_told() -> None:
     async def story() -> None:
         scene = Scene()
