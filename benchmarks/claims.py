@@ -296,7 +296,7 @@ SECTIONS: dict[str, Sequence[Source]] = {
         ]),
         Source("host_faults", [
             Claim("Kills, partitions, freezes and steps of clocks over agents: lost, repeated, or two on one unit", "0",
-                  lambda told: f"{len(told['hosts']['violations'])} of {told['hosts']['kills']} faults"),
+                  lambda told: f"{len(told['hosts']['violations'])} after {told['hosts']['kills']} faults"),
         ], "make chaos ARGS='hosts --clients 12 --brief'"),
     ],
     "Record store": [

@@ -4,7 +4,7 @@ next agent."""
 import asyncio
 import logging
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 from autosched.launch import ClientOrder, client_note
@@ -17,6 +17,8 @@ from autosched.protocol import HostedClient
 
 log = logging.getLogger(__name__)
 
+LOGS_KEPT = 200
+"""Folders of ended clients, each with its log, that are kept."""
 JOBS, CACHE = "jobs", "cache"
 """Folders in the agent's state folder: of clients, and of what backends keep for later jobs."""
 
@@ -81,8 +83,15 @@ class ClientKeeper:
         await asyncio.to_thread(kill_strays, folder)
         await asyncio.to_thread(self._clear, folder, temporary)
         del self._clients[name]
+        await asyncio.to_thread(self._forget_old, self.names)
         log.info("client %s has ended: %s", name, how)
         self._ended(name, how)
+
+    def _forget_old(self, alive: Collection[str]) -> None:
+        """Remove the oldest logs."""
+        over = [folder for folder in self._jobs.iterdir() if folder.name not in alive]
+        for folder in sorted(over, key=_changed_at)[:-LOGS_KEPT]:
+            shutil.rmtree(folder, ignore_errors=True)
 
     @staticmethod
     def _clear(folder: Path, temporary: str) -> None:
@@ -102,3 +111,11 @@ class ClientKeeper:
         for name in self.names:
             self.kill(name)
         await asyncio.gather(*self._watching)
+
+
+def _changed_at(folder: Path) -> float:
+    """When a folder was last changed; 0: it is gone."""
+    try:
+        return folder.stat().st_mtime
+    except OSError:
+        return 0.0
