@@ -43,7 +43,7 @@ ROUND_S = {"build_s": 8.3, "profile_s": 39.5, "update_s": 44.0}
 """Means of the thesis, in seconds."""
 JOBS, TASKS = 4, 3
 MANY_JOBS = 24
-"""Jobs of the part on hand-overs: so many that a client that does not work itself waits for each unit."""
+"""Jobs of the part on hand-overs, enough that an idle client waits for each unit."""
 DEADLINE_S = 300.0
 ENDLESS = 1_000_000
 """Trials of a job that does not end while it is looked at."""

@@ -47,7 +47,7 @@ class LentHost:
         return self.folder / "state" / "jobs"
 
     def log(self) -> str:
-        """What it has said."""
+        """The text of its log."""
         return (self.folder / "agent.log").read_text()
 
     def start(self, *options: str) -> None:

@@ -1,4 +1,4 @@
-"""Hosts that agents lend: jobs run there, and nothing is lost or runs twice, whoever dies."""
+"""Hosts that agents lend: jobs run there, and nothing is lost or runs twice when one of them dies."""
 
 import os
 import signal

@@ -229,7 +229,7 @@ class Agent:
             saying.add_done_callback(self._saying.discard)
 
     async def _say_ended(self, link: Link, name: str) -> None:
-        """What was not acknowledged is said again over the next connection; the daemon counts it once."""
+        """Tell the daemon; without its answer, tell it again over the next connection. It counts the end once."""
         if (how := self._unsaid.get(name)) is not None:
             with contextlib.suppress(AutoschedError):
                 await link.call(EndedHostClient(client=name, how=how[:4_000]), Done)

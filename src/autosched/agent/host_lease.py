@@ -25,7 +25,7 @@ LOOK_S = 1.0
 
 
 class _Kept(msgspec.Struct, frozen=True):
-    """What the next agent on this machine must know."""
+    """State for the next agent on this machine."""
 
     pid: int
     """The process beside the agent."""

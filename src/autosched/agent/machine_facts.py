@@ -13,7 +13,7 @@ PACKAGES = ("autosched", "apache-tvm", "tvm-ffi", "numpy", "xgboost-cpu", "xgboo
 
 
 def facts() -> HostFacts:
-    """What this machine is."""
+    """The facts that an agent tells of its machine."""
     versions = {"python": platform.python_version()}
     for name in PACKAGES:
         try:

@@ -14,7 +14,7 @@ NOTE = "client.json"
 
 
 class Note(Struct, frozen=True):
-    """What must be known of a client to take it over."""
+    """Facts by which a client is taken over."""
 
     pid: int = 0
     """Process number; 0: the client was not started here."""

@@ -25,7 +25,7 @@ def client_name(token: str) -> str:
 
 
 class HostFacts(Struct, frozen=True):
-    """What a machine is. Text that is not known is empty."""
+    """Facts about a machine. Unknown text is empty."""
 
     system: Annotated[str, Meta(max_length=200)] = ""
     """Kernel and architecture: "Linux 6.1 x86_64"."""
@@ -184,7 +184,7 @@ class HostList(Struct, frozen=True):
 
 
 class ListHosts(Method, frozen=True):
-    """What hosts there are beside the daemon's own."""
+    """List the hosts beside the daemon's own."""
 
     result = HostList
     least_role = Role.VIEWER

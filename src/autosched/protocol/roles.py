@@ -22,7 +22,7 @@ COMES_AS = {
     "client": (Role.USER, Role.OPERATOR, Role.CLIENT, Role.AGENT),
     "agent": (Role.OPERATOR, Role.AGENT),
 }
-"""What a peer may say in Hello that it is, and the roles that may."""
+"""The roles of keys that may use each role of Hello."""
 
 
 def may_come_as(said: str, role: Role) -> bool:

@@ -67,7 +67,7 @@ def test_the_host_with_the_fewest_jobs_for_each_device(
 
 
 def test_a_job_counts_where_its_client_is_however_it_came_there() -> None:
-    """Job 1 was started before there was a second host, so nobody chose between two."""
+    """Job 1 was started before there was a second host, so no host was chosen for it."""
     attached = ClientAttached(1, JobLoad())
     assert chosen(scheduler([submitted(1), attached, joined("a", 1), submitted(2)]), 2) == "a"
 

@@ -101,7 +101,7 @@ class EarlyBuilds:
             self.comparison, self.measurements = network.comparison, network.measured
 
     def forget(self) -> None:
-        """What earlier clients compared does not hold here."""
+        """Forget the comparison of earlier clients, which does not hold here."""
         self.comparison = None
 
     def measured_baseline(self, baseline: Baseline | None) -> None:

@@ -1,4 +1,4 @@
-"""Who lends a host, until when it is trusted, and what becomes of its clients."""
+"""Agents that lend hosts: how long each is trusted, and the fate of its clients."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
