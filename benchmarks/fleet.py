@@ -12,7 +12,6 @@ clients.
 import argparse
 import asyncio
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -37,6 +36,7 @@ from autosched.protocol.roles import Role
 TESTS = Path(__file__).parents[1] / "tests"
 sys.path.append(str(TESTS))
 wires: Any = import_module("wires")
+lent_host: Any = import_module("lent_host")
 
 DELAY_S = 0.001
 ROUND_S = {"build_s": 8.3, "profile_s": 39.5, "update_s": 44.0}
@@ -47,8 +47,6 @@ MANY_JOBS = 24
 DEADLINE_S = 300.0
 ENDLESS = 1_000_000
 """Trials of a job that does not end while it is looked at."""
-LANE = "[resources]\nhost_cores = [{core}]\n"
-BOARD = '[[device]]\nname = "board"\nkind = "cpu"\n'
 
 
 def main() -> None:
@@ -76,22 +74,16 @@ def machines(hosts: int) -> Iterator[Path]:
     with ExitStack() as held:
         folder = Path(held.enter_context(tempfile.TemporaryDirectory(prefix="autosched-bench-")))
         _, key = keyring.make(folder / "state/keys", Role.AGENT, "lab2")
-        lane = LANE.format(core=min(os.sched_getaffinity(0)))
-        tls = f'tls_certificate = "{TESTS}/tls/tls.crt"\ntls_key = "{TESTS}/tls/tls.key"\n'
-        settings = f'listen = "0.0.0.0:0"\n{tls}{lane}{BOARD}'
-        process = held.enter_context(private_daemon(folder, settings))
+        tls, boards = lent_host.tls("0.0.0.0:0"), lent_host.boards(1)
+        process = held.enter_context(private_daemon(folder, f"{tls}{lent_host.lane()}{boards}"))
         asyncio.run(until(folder, process, 0))
         if hosts > 1:
             wire = held.enter_context(wires.wire(1, DELAY_S))
             port = next(a for a in whereabouts(folder / "state").addresses if a.startswith("tls:")).rpartition(":")[2]
-            (folder / "agent.toml").write_text(LANE.format(core=max(os.sched_getaffinity(0))) + BOARD)
-            command = [sys.executable, "-m", "autosched", "agent", "--daemon", f"tls://{wire.near}:{port}"]
-            command += ["--key", str(key), "--name", "lab2", "-c", str(folder / "agent.toml")]
-            with (folder / "agent.log").open("wb") as log:
-                words = wire.within([*command, "--state-dir", str(folder / "agent")])
-                agent = subprocess.Popen(words, stdout=log, stderr=log)
-            held.callback(agent.wait, DEADLINE_S)
-            held.callback(agent.terminate)
+            agent = lent_host.LentHost(folder / "lab2", "lab2", f"tls://{wire.near}:{port}")
+            agent.within, agent.settings = wire.within, f"{lent_host.lane(last=True)}{boards}"
+            agent.start("--key", str(key))
+            held.callback(agent.end)
             asyncio.run(until(folder, process, 1))
         yield folder
 

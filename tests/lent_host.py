@@ -14,9 +14,10 @@ from deadlines import DEADLINE_S, until
 TLS_FILES = Path(__file__).parent / "tls"
 
 
-def lane() -> str:
-    """Settings: one lane on the first core."""
-    return f"[resources]\nhost_cores = [{min(os.sched_getaffinity(0))}]\n"
+def lane(*, last: bool = False) -> str:
+    """Settings: one lane on the first core, or on the last one."""
+    cores = sorted(os.sched_getaffinity(0))
+    return f"[resources]\nhost_cores = [{cores[-1 if last else 0]}]\n"
 
 
 def boards(count: int, kind: str = "cpu") -> str:

@@ -72,7 +72,7 @@ from autosched.model import (
     StageHistory,
     TaskLoad,
     Unit,
-    at_host,
+    lent_by,
 )
 
 _EVENTS = msgspec.msgpack.Decoder(Event)
@@ -219,10 +219,7 @@ def _event(words: Sequence[str], says: Sequence[Sequence[str]]) -> Event:
 
 def _pools(lent: Sequence[str], host: str = OWN_HOST) -> tuple[Pool, ...]:
     declared = (word.split("=", 1) for word in lent)
-    return tuple(
-        Pool(at_host(pool, host), tuple(Unit(at_host(unit, host), host=host) for unit in units.split(",")))
-        for pool, units in declared
-    )
+    return lent_by(host, (Pool(pool, tuple(map(Unit, units.split(",")))) for pool, units in declared))
 
 
 def _ids(text: str) -> tuple[int, ...]:

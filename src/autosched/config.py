@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from autosched.errors import ConfigError, RequestError, in_words
-from autosched.model import DEVICE_POOL, HOST_POOL, CudaDevice, Goal, Name, Pool, RpcServer, Unit
+from autosched.model import DEVICE_POOL, HOST_POOL, CudaDevice, Goal, Name, Pool, RpcServer, Unit, UnitName
 from autosched.toml_lines import line_of
 
 STATE_VARIABLE = "AUTOSCHED_STATE_DIR"
@@ -154,6 +154,11 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
     http: HttpConfig = HttpConfig()
     log: LogConfig = LogConfig()
     limits: LimitsConfig = LimitsConfig()
+
+    @property
+    def reboot_hooks(self) -> dict[UnitName, tuple[str, ...]]:
+        """Commands that reboot a device, by its name."""
+        return {device.name: device.reboot for device in self.device if device.reboot}
 
     @property
     def state_dir(self) -> Path:

@@ -3,6 +3,7 @@
 import os
 import platform
 import threading
+import time
 from collections.abc import Iterable
 from contextlib import suppress
 from functools import cache
@@ -30,6 +31,11 @@ def online_cores(listed: Path = Path("/sys/devices/system/cpu/online")) -> list[
         return [core for low, _, high in ranges for core in range(int(low), int(high or low) + 1)]
     except (OSError, ValueError):
         return list(range(os.cpu_count() or 1))
+
+
+def unix_time_s() -> float:
+    """The time of day, in seconds. It jumps: to be shown and compared, not to measure with."""
+    return time.clock_gettime(time.CLOCK_REALTIME)
 
 
 def boot_id(told: Path = Path("/proc/sys/kernel/random/boot_id")) -> str:

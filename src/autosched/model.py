@@ -5,11 +5,12 @@ The words are those of the glossary in ARCHITECTURE.md.
 """
 
 import hashlib
+from collections.abc import Iterable
 from enum import StrEnum
 from typing import Annotated
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, structs
 
 JobId = int
 TaskIndex = int
@@ -106,6 +107,15 @@ class Pool(Struct, frozen=True, forbid_unknown_fields=True):
 def at_host(name: str, host: HostName) -> str:
     """Name of a host's pool or unit: "device:cpu@lab2". Those of the daemon's own host are called by no host."""
     return f"{name}@{host}" if host else name
+
+
+def lent_by(host: HostName, pools: Iterable[Pool]) -> tuple[Pool, ...]:
+    """Pools and units of a host, as the daemon calls them."""
+
+    def named(unit: Unit) -> Unit:
+        return structs.replace(unit, name=at_host(unit.name, host), host=host)
+
+    return tuple(Pool(at_host(pool.name, host), tuple(map(named, pool.units))) for pool in pools)
 
 
 def device_kind(pool: PoolName) -> str:

@@ -3,9 +3,7 @@
 import asyncio
 import contextlib
 import logging
-import os
 import secrets
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -16,7 +14,9 @@ from autosched.agent.client_keeper import ClientKeeper
 from autosched.agent.host_lease import HostLease, now_s
 from autosched.device_probe import Unwell, treat
 from autosched.errors import AutoschedError, Busy, DaemonUnreachable, NotFound, Refused, RequestError, WireError
+from autosched.machine import unix_time_s
 from autosched.model import HostName, Pool, UnitName
+from autosched.process import private_file
 from autosched.protocol import (
     HOST_METHODS,
     HOST_REPORT_S,
@@ -72,7 +72,7 @@ class Agent:
         """`folder`: the agent's state folder, which is this process' alone. `hooks`: commands that reboot a device, by
         its name, and how long one may take, in seconds."""
         self._address, self._host, self._pools, self._lease = address, host, pools, lease
-        self._machine, self._life = machine_name(folder), secrets.token_hex(16)
+        self._machine = machine_name(folder)
         self._hooks, self._hook_s = hooks, hook_s
         self._facts = machine_facts.facts()
         self.clients = ClientKeeper(folder, address, self._client_ended)
@@ -155,7 +155,7 @@ class Agent:
         while True:
             sent_at = now_s()
             said = JoinHost(
-                host=self._host, machine=self._machine, life=self._life, pools=self._pools, facts=self._facts,
+                host=self._host, machine=self._machine, pools=self._pools, facts=self._facts,
                 clients=self.clients.alive(),
             )  # fmt: skip
             lease = await link.call(said, LeaseAnswer)
@@ -174,7 +174,7 @@ class Agent:
     async def _report(self, link: Link) -> None:
         sent_at = now_s()
         said = ReportHost(
-            clients=self.clients.alive(), load=machine_facts.load(), clock_s=time.clock_gettime(time.CLOCK_REALTIME),
+            clients=self.clients.alive(), load=machine_facts.load(), clock_s=unix_time_s(),
             memory_free_bytes=machine_facts.memory_free_bytes(),
         )  # fmt: skip
         lease = await link.call(said, LeaseAnswer, timeout_s=SILENCE_S)
@@ -238,15 +238,14 @@ class Agent:
     async def _leave(self) -> None:
         """Tell the daemon first that nothing new is to begin here, then that nothing runs any more."""
         self._leaving = "its agent was stopped"
-        with contextlib.suppress(AutoschedError, TimeoutError):
-            async with asyncio.timeout(LEAVE_S):
-                if (link := self._link) is not None:
-                    await link.call(LeaveHost(reason=self._leaving), Done)
+        await self._say_leaving(ended=False)
         await self.clients.kill_all()
-        with contextlib.suppress(AutoschedError, TimeoutError):
-            async with asyncio.timeout(LEAVE_S):
-                if (link := self._link) is not None:
-                    await link.call(LeaveHost(reason=self._leaving, ended=True), Done)
+        await self._say_leaving(ended=True)
+
+    async def _say_leaving(self, *, ended: bool) -> None:
+        if (link := self._link) is not None:
+            with contextlib.suppress(AutoschedError):
+                await link.call(LeaveHost(reason=self._leaving, ended=ended), Done, timeout_s=LEAVE_S)
 
 
 def machine_name(folder: Path) -> str:
@@ -256,10 +255,5 @@ def machine_name(folder: Path) -> str:
         if len(name := path.read_text().strip()) == 32:
             return name
     name = secrets.token_hex(16)
-    new = path.with_suffix(".new")
-    with open(os.open(new, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600), "w") as file:
-        file.write(name)
-        file.flush()
-        os.fsync(file.fileno())
-    new.replace(path)
+    private_file.write(path, name.encode(), durable=True)
     return name

@@ -33,7 +33,6 @@ def serve(address: str, host: HostName, settings: Config, folder: Path) -> int:
     for warning in resources.warnings:
         log.warning("%s", warning)
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock = folder_lock.take(folder)
     except OSError as error:
         raise ConfigError(
@@ -44,9 +43,9 @@ def serve(address: str, host: HostName, settings: Config, folder: Path) -> int:
     try:
         lease = HostLease(folder, folder / JOBS)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            hooks = {device.name: device.reboot for device in settings.device if device.reboot}
             hook_s = settings.guard.reboot_timeout_s
-            runner.run(_run(Agent(address, host, resources.pools, folder, lease, hooks, hook_s)))
+            agent = Agent(address, host, resources.pools, folder, lease, settings.reboot_hooks, hook_s)
+            runner.run(_run(agent))
         lease.end()
         return 0
     finally:

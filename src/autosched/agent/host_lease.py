@@ -8,17 +8,18 @@ import contextlib
 import os
 import select
 import signal
-import struct
 import time
 from pathlib import Path
 
 import msgspec
 
 from autosched.launch.job_folder import kill_strays
+from autosched.process import private_file, standby_process
 from autosched.process.detached_process import birth
+from autosched.process.standby_process import NEVER
 
-MOMENT = struct.Struct("=d")
-NEVER, OVER = float("inf"), float("-inf")
+OVER = -NEVER
+"""Told when nothing is left to guard."""
 KEPT = "lease.json"
 LOOK_S = 1.0
 """Maximum seconds between two looks at the clock."""
@@ -41,34 +42,19 @@ class HostLease:
         """`folder`: the agent's; `jobs`: the one with all clients' folders. Forks: to be made before there are
         threads."""
         self._until_s, self._note = 0.0, folder / KEPT
-        read, self._told = os.pipe()
-        guard = os.fork()
-        if guard == 0:
-            try:
-                os.closerange(3, read)
-                os.closerange(read + 1, os.sysconf("SC_OPEN_MAX"))  # the folder's lock among them
-                os.setsid()
-                for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-                    signal.signal(number, signal.SIG_IGN)
-                _stand_by(read, jobs)
-            finally:
-                os._exit(0)
-        os.close(read)
-        os.set_blocking(self._told, False)
+        guard, self._told = standby_process.fork(lambda heard: _stand_by(heard, jobs))
         self._kept = _Kept(guard, birth(guard))
         self._relieve()
 
     def _relieve(self) -> None:
         """Take over from the process of an earlier agent, whose moment no one moves any more."""
-        until_s = 0.0
+        earlier = None
         with contextlib.suppress(OSError, msgspec.MsgspecError):
             earlier = msgspec.json.decode(self._note.read_bytes(), type=_Kept)
-            if _boot(earlier.born) == _boot(self._kept.born):
-                until_s = earlier.until_s
-            self.renew(until_s)
-            if birth(earlier.pid) == earlier.born:
-                os.kill(earlier.pid, signal.SIGKILL)
-        self.renew(until_s)
+        same_boot = earlier is not None and _boot(earlier.born) == _boot(self._kept.born)
+        self.renew(earlier.until_s if earlier is not None and same_boot else 0.0)
+        if earlier is not None and birth(earlier.pid) == earlier.born:
+            os.kill(earlier.pid, signal.SIGKILL)
 
     @property
     def valid(self) -> bool:
@@ -85,16 +71,13 @@ class HostLease:
         self._until_s = max(self._until_s, until_s)
         kept = msgspec.structs.replace(self._kept, until_s=self._until_s)
         with contextlib.suppress(OSError):  # on a full disk the next agent ends the clients that it finds
-            new = self._note.with_suffix(".new")
-            new.write_bytes(msgspec.json.encode(kept))
-            new.replace(self._note)
-        with contextlib.suppress(BlockingIOError):  # it is behind: then it will soon be told of a later moment
-            os.write(self._told, MOMENT.pack(self._until_s))
+            private_file.write(self._note, msgspec.json.encode(kept))
+        standby_process.tell(self._told, self._until_s)
 
     def end(self) -> None:
         """No client is left, and the agent ends."""
         with contextlib.suppress(OSError):
-            os.write(self._told, MOMENT.pack(OVER))
+            standby_process.tell(self._told, OVER)
 
 
 def _boot(born: str) -> str:
@@ -107,24 +90,23 @@ def now_s() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
-def _stand_by(told: int, jobs: Path) -> None:
+def _stand_by(heard: int, jobs: Path) -> None:
     """In the process beside. When the agent has died, the moment stands; then this ends."""
-    until_s, alone = NEVER, False
-    while True:
-        left_s = until_s - now_s()
-        if left_s <= 0:
+    os.setsid()
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    until_s, agents = NEVER, [heard]
+    while agents or until_s != NEVER:
+        if over := now_s() >= until_s:
             kill_strays(jobs)
-            if alone:
+            if not agents:
                 return
-        pause_s = LOOK_S if left_s <= 0 else min(left_s, LOOK_S)
-        if alone:
-            if until_s == NEVER:
+        pause_s = LOOK_S if over else min(until_s - now_s(), LOOK_S)
+        if select.select(agents, [], [], max(0.0, pause_s))[0]:
+            moment = standby_process.hear(heard)
+            if moment == OVER:
                 return
-            time.sleep(pause_s)
-        elif select.select([told], [], [], pause_s)[0]:
-            said = os.read(told, 4096 * MOMENT.size)
-            alone = not said
-            if said:
-                (until_s,) = MOMENT.unpack(said[-MOMENT.size :])
-                if until_s == OVER:
-                    return
+            if moment is None:
+                agents = []
+            else:
+                until_s = moment

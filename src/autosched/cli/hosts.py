@@ -4,10 +4,8 @@ import click
 
 from autosched.cli.listings import caller
 from autosched.cli.output import data, document, document_option, listing_option, say, show
-from autosched.errors import NotFound
-from autosched.protocol import Done, DrainHost, ForgetHost, HostList, HostView, ListHosts, ReturnHost
+from autosched.protocol import Done, DrainHost, ForgetHost, HostList, ListHosts, ReturnHost
 from autosched.text import tables
-from autosched.wire.blocking_link import BlockingLink
 
 NONE = "No other host is lent to the daemon. Lend one, there:  autosched agent --daemon tls://HOST:PORT --key FILE"
 
@@ -31,7 +29,7 @@ def list_(host: str | None, style: str) -> None:
 def show_(host: str | None, name: str, style: str) -> None:
     """Show one host: its machine, versions, units and clients, and why it is away."""
     with caller(host) as daemon:
-        found = _named(daemon, name)
+        (found,) = daemon.call(ListHosts(host=name), HostList).hosts
     if style == "json":
         return document("host", found)
     for line in tables.host_facts(found):
@@ -67,12 +65,3 @@ def forget(host: str | None, name: str) -> None:
     with caller(host) as daemon:
         daemon.call(ForgetHost(host=name), Done)
     say(f"host {name} is forgotten. Its agent may lend it again")
-
-
-def _named(daemon: BlockingLink, name: str) -> HostView:
-    hosts = daemon.call(ListHosts(), HostList).hosts
-    for one in hosts:
-        if one.host == name:
-            return one
-    names = ", ".join(one.host for one in hosts) or "none; the daemon's own has no name"
-    raise NotFound(f"there is no host {name!r}; there are: {names}")

@@ -8,16 +8,14 @@ A client that its daemon has started needs none: the daemon ends it.
 
 import os
 import select
-import struct
 import time
 from contextlib import suppress
 
 import psutil
 
 from autosched.model import StepId
-
-MOMENT = struct.Struct("=d")
-NEVER = float("inf")
+from autosched.process import standby_process
+from autosched.process.standby_process import NEVER
 
 
 class WatchdogProcess:
@@ -26,16 +24,8 @@ class WatchdogProcess:
     def __init__(self) -> None:
         """Forks: to be made before there are threads."""
         self._last: dict[StepId, float] = {}
-        read, self._told = os.pipe()
         client = os.getpid()
-        if os.fork() == 0:
-            try:
-                os.close(self._told)
-                _stand_by(client, read)
-            finally:
-                os._exit(0)
-        os.close(read)
-        os.set_blocking(self._told, False)
+        _, self._told = standby_process.fork(lambda heard: _stand_by(client, heard))
 
     def expect(self, step: StepId, within_s: float) -> None:
         """The step ends within this time, or nothing of this client may be left."""
@@ -48,21 +38,17 @@ class WatchdogProcess:
         self._tell()
 
     def _tell(self) -> None:
-        with suppress(BlockingIOError):  # it is behind: then it will soon be told of a later moment
-            os.write(self._told, MOMENT.pack(min(self._last.values(), default=NEVER)))
+        standby_process.tell(self._told, min(self._last.values(), default=NEVER))
 
 
-def _stand_by(client: int, told: int) -> None:
+def _stand_by(client: int, heard: int) -> None:
     """In the process beside: until the client has ended, whose end of the pipe closes then, or has to."""
-    last_at = NEVER
-    while True:
+    last_at: float | None = NEVER
+    while last_at is not None:
         left_s = None if last_at == NEVER else max(0.0, last_at - time.monotonic())
-        if not select.select([told], [], [], left_s)[0]:
+        if not select.select([heard], [], [], left_s)[0]:
             return _kill(client)
-        said = os.read(told, 4096 * MOMENT.size)
-        if not said:
-            return
-        (last_at,) = MOMENT.unpack(said[-MOMENT.size :])
+        last_at = standby_process.hear(heard)
 
 
 def _kill(client: int) -> None:

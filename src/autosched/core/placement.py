@@ -13,17 +13,26 @@ def choose(state: State, job: Job) -> HostName | None:
     kind gets steps is chosen only if all are like that. Where no host has the kind, it is the daemon's own: the job is
     refused there, with the reason. O(active jobs).
     """
-    if not state.hosts:
-        return OWN_HOST
-    reachable = [host for host in _offering(state, job.spec) if host == OWN_HOST or not state.hosts[host].away]
-    if not reachable:
-        return None if any(_offering(state, job.spec)) else OWN_HOST
+    if waits(state, job.spec):
+        return None
+    reachable = _reachable(state, job.spec) or [OWN_HOST]
+    if len(reachable) == 1:
+        return reachable[0]
     placed = dict.fromkeys(reachable, 1)
     for other in (state.jobs[number] for number in state.active):
         if other is not job and other.host in placed and (other.placed or other.attached):
             placed[other.host] += 1
     ready = {host: _ready(state, job.spec, host) for host in reachable}
     return min(reachable, key=lambda host: (not ready[host], placed[host] / max(ready[host], 1)))
+
+
+def waits(state: State, spec: JobSpec) -> bool:
+    """Whether no client of the job can be started, and one can as soon as a known host is back. O(hosts)."""
+    return bool(state.hosts) and not _reachable(state, spec) and any(_offering(state, spec))
+
+
+def _reachable(state: State, spec: JobSpec) -> list[HostName]:
+    return [host for host in _offering(state, spec) if host == OWN_HOST or not state.hosts[host].away]
 
 
 def _offering(state: State, spec: JobSpec) -> Iterator[HostName]:

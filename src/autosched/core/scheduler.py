@@ -256,14 +256,14 @@ class Scheduler:
         """Its units get steps; jobs that wait for such a host get clients."""
         state = self.state
         state.join(event.host, event.pools, event.machine)
-        for unit in (unit for pool in event.pools for unit in pool.units):
-            leases.offer(state, self._ranking, unit.name)
+        for unit in state.hosts[event.host].units:
+            leases.offer(state, self._ranking, unit)
         yield from self._place_waiting()
 
     def _place_waiting(self) -> Iterator[Action]:
         """The hosts are others now: jobs that waited for one get clients, if that helps."""
         for job in [self.state.jobs[number] for number in self.state.without_host]:
-            if placement.choose(self.state, job) is not None:
+            if not placement.waits(self.state, job.spec):
                 del self.state.without_host[job.id]
                 yield from self._await_client(job)
 
@@ -305,7 +305,7 @@ class Scheduler:
         if job.host != OWN_HOST:
             job.host = OWN_HOST
             self._look(job)
-        if not job.spec.external and placement.choose(self.state, job) is None:
+        if not job.spec.external and placement.waits(self.state, job.spec):
             starting.pop(job.id, None)
             self.state.without_host[job.id], job.speak_deadline_at = None, None
             return

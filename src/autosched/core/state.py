@@ -142,6 +142,11 @@ class Host:
     left: bool = False
     """Whether nothing runs there any more, and its pools are not there."""
 
+    @property
+    def units(self) -> tuple[UnitName, ...]:
+        """All that it lends, each once."""
+        return tuple(dict.fromkeys(unit.name for pool in self.pools for unit in pool.units))
+
 
 @dataclass(slots=True)
 class State:
@@ -197,6 +202,7 @@ class State:
         for host in (host for host in self.hosts.values() if not host.left):
             host.away = host.away or "the daemon was started again"
             self._add(host.pools, away=True)
+        self._count_units()
         for step in self.steps.values():
             for name in step.units:
                 self.slots[name].holder = step.id
@@ -206,6 +212,7 @@ class State:
         if name not in self.hosts or self.hosts[name].left:
             self.hosts[name] = Host(pools, machine)
             self._add(pools)
+            self._count_units()
         assert self.hosts[name].pools == pools, f"{name} lends other units now, and has not left before"
         self.set_away(name, "", None)
 
@@ -213,8 +220,8 @@ class State:
         """The host cannot be reached; without a reason: it can."""
         host = self.hosts[name]
         host.away, host.lost_at = reason, lost_at
-        for unit in (unit for pool in host.pools for unit in pool.units):
-            self.slots[unit.name].away = bool(reason)
+        for unit in host.units:
+            self.slots[unit].away = bool(reason)
 
     def leave(self, name: HostName, reason: str) -> None:
         """Remove the host's pools. No step runs there, and no task waits for it."""
@@ -223,9 +230,8 @@ class State:
         for pool in host.pools:
             assert not self.queues[pool.name].waiting, f"tasks wait for {pool.name}, whose host leaves"
             del self.queues[pool.name]
-            for unit in pool.units:
-                held = self.slots.pop(unit.name, None)
-                assert held is None or held.holder is None, f"{unit.name} is held, and its host leaves"
+        for unit in host.units:
+            assert self.slots.pop(unit).holder is None, f"{unit} is held, and its host leaves"
         self._count_units()
 
     def _count_units(self) -> None:
@@ -237,11 +243,10 @@ class State:
             self.queues[pool.name] = Queue(pool, free=list(range(count)), listed=[True] * count)
             for index, unit in enumerate(pool.units):
                 self.slots.setdefault(unit.name, Slot(unit, away=away)).places.append((pool.name, index))
-        self._count_units()
 
     def steps_on(self, host: HostName) -> list[Step]:
         """The running steps that hold a unit of the host."""
-        units = {unit.name for pool in self.hosts[host].pools for unit in pool.units}
+        units = frozenset(self.hosts[host].units)
         return [step for step in self.steps.values() if not units.isdisjoint(step.units)]
 
     def is_usable(self, unit: UnitName) -> bool:

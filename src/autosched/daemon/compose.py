@@ -243,7 +243,7 @@ class Daemon:
         )
 
         ward = DeviceSuspicion(self._settings.guard.quarantine_s)
-        hooks = {device.name: device.reboot for device in self._settings.device if device.reboot}
+        hooks = self._settings.reboot_hooks
         self._hosts = HostRegistry(runtime, self._settings.scheduler.host_lease_s)
         reboot_s = self._settings.guard.reboot_timeout_s
         self._quarantine = Quarantine(runtime, guard, ward, hooks, reboot_s, self._hosts.probe)

@@ -40,7 +40,6 @@ def take_state_dir(folder: Path) -> int:
     Raises Occupied when another daemon has it, ConfigError when it cannot be written.
     """
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock = folder_lock.take(folder)
     except OSError as error:
         raise ConfigError(

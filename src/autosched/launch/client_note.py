@@ -1,13 +1,13 @@
 """Note of a client beside its log, from which the next daemon or agent finds its process and takes it over."""
 
 import contextlib
-import os
 from pathlib import Path
 
 import msgspec
 from msgspec import Struct
 
 from autosched.model import OWN_HOST, HostName
+from autosched.process import private_file
 from autosched.process.detached_process import Process, birth
 
 NOTE = "client.json"
@@ -33,12 +33,9 @@ def note_of(process: Process, token: str, temporary: str, records_before: int = 
 
 def leave(folder: Path, note: Note) -> None:
     """Write it, whole or not at all, for this user only. On a full disk the client just is not taken over."""
-    new = folder / f"{NOTE}.new"
     with contextlib.suppress(OSError):
         folder.mkdir(parents=True, exist_ok=True)
-        with open(os.open(new, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600), "wb") as file:
-            file.write(msgspec.json.encode(note))
-        new.replace(folder / NOTE)
+        private_file.write(folder / NOTE, msgspec.json.encode(note))
 
 
 def tear(folder: Path) -> None:

@@ -8,8 +8,9 @@ LOCK = "lock"
 
 
 def take(folder: Path) -> int | None:
-    """Lock a folder for this process; the lock lives as long as the returned file descriptor. None: another process
-    has it. Raises OSError."""
+    """Make the folder, for this user only, and lock it for this process; the lock lives as long as the returned file
+    descriptor. None: another process has it. Raises OSError."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -16,7 +16,7 @@ REPORTS_OF_LEASE = 6
 
 ClientName = Annotated[str, Meta(pattern="^[0-9a-f]{16}$")]
 """Name of a client on a host: the beginning of its token's SHA-256."""
-Life = Annotated[str, Meta(pattern="^[0-9a-f]{32}$")]
+Machine = Annotated[str, Meta(pattern="^[0-9a-f]{32}$")]
 
 
 def client_name(token: str) -> str:
@@ -63,10 +63,8 @@ class JoinHost(Method, frozen=True):
     askers = (Asker.AGENT,)
     bytes_max = FRAME_BYTES
     host: Annotated[HostName, Meta(pattern=HOST_NAME)]
-    machine: Life
+    machine: Machine
     """Random name of the agent's state folder: another machine may not go by the name of a known one."""
-    life: Life
-    """Random name of this process of the agent."""
     pools: Annotated[tuple[Pool, ...], Meta(min_length=1, max_length=100)]
     """Lanes and devices, as they are called there."""
     facts: HostFacts
@@ -188,6 +186,8 @@ class ListHosts(Method, frozen=True):
 
     result = HostList
     least_role = Role.VIEWER
+    host: Annotated[HostName, Meta(max_length=200)] = ""
+    """Only this one; empty: all."""
 
 
 class DrainHost(Method, frozen=True):

@@ -1,16 +1,27 @@
 """A scenario: the jobs and the faults. Data only; equal seeds give equal scenarios."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from random import Random
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from autosched.core.policies.policy import POLICIES
-from autosched.model import Goal, HostName, JobId, Pool, PoolName, TaskIndex, Unit, UnitName, at_host
+from autosched.model import (
+    DEVICE_POOL,
+    HOST_POOL,
+    Goal,
+    HostName,
+    JobId,
+    Pool,
+    PoolName,
+    TaskIndex,
+    Unit,
+    UnitName,
+    lent_by,
+)
 
-HOST = "host"
-DEVICE = "device:cpu"
+HOST, DEVICE = HOST_POOL, f"{DEVICE_POOL}cpu"
 CANDIDATES = tuple(f"c{n}" for n in range(8))
 """Few, so that jobs meet each other's."""
 
@@ -123,17 +134,6 @@ def pools(lanes: int, devices: int) -> tuple[Pool, Pool]:
     )
 
 
-def on_host(name: HostName, lent: Iterable[Pool]) -> tuple[Pool, ...]:
-    """Pools as a host lends them."""
-    return tuple(
-        Pool(
-            at_host(pool.name, name),
-            tuple(Unit(at_host(unit.name, name), unit.cores, host=name) for unit in pool.units),
-        )
-        for pool in lent
-    )
-
-
 def with_hosts(scenario: Scenario) -> Scenario:
     """The same with one to three hosts that come and go; now and then no other host has devices for the jobs."""
     rng = Random(f"hosts/{scenario.seed}")
@@ -153,7 +153,7 @@ def _random_host(rng: Random, name: HostName) -> HostPlan:
         at += rng.randint(1, 30) / 2
         cuts.append((at, at + rng.randint(1, 60) / 2))
         at = cuts[-1][1]
-    return HostPlan(name, on_host(name, pools(rng.randint(1, 2), rng.randint(1, 2))), joins_at, tuple(cuts))
+    return HostPlan(name, lent_by(name, pools(rng.randint(1, 2), rng.randint(1, 2))), joins_at, tuple(cuts))
 
 
 def lower_bound_s(scenario: Scenario) -> float:

@@ -214,6 +214,14 @@ class Link(asyncio.BufferedProtocol):
             if self.clock() - self.last_heard_at > silence_s and self._reading:
                 self.abort(f"it said nothing for {silence_s:g} s")
 
+    async def wait_silent(self, seconds: float) -> None:
+        """Wait until the peer has said nothing for so long. Silence counts only while this end listens."""
+        while True:
+            left_s = self.last_heard_at + seconds - self.clock()
+            if left_s <= 0 and self._reading:
+                return
+            await asyncio.sleep(max(left_s, 1.0))
+
     def close(self, reason: str = "closed by this end") -> None:
         """Close after what was written has been sent; the peer has 10 s to take it."""
         if self._transport is not None and not self._transport.is_closing():

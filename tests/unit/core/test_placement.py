@@ -17,15 +17,15 @@ from autosched.core.events import (
     UnitDrained,
 )
 from autosched.core.scheduler import Scheduler
-from autosched.model import OWN_HOST, HostName, JobLoad, JobSpec, Pool, Unit
-from autosched.sim.scenario import on_host, pools
+from autosched.model import OWN_HOST, HostName, JobLoad, JobSpec, Pool, Unit, lent_by
+from autosched.sim.scenario import pools
 
 CPU = "cpu"
 
 
 def joined(host: HostName, devices: int, kind: str = CPU) -> HostJoined:
     lanes, cpus = pools(1, devices)
-    return HostJoined(host, on_host(host, (lanes, Pool(f"device:{kind}", cpus.units))))
+    return HostJoined(host, lent_by(host, (lanes, Pool(f"device:{kind}", cpus.units))))
 
 
 def submitted(job: int, device: str = CPU) -> JobSubmitted:

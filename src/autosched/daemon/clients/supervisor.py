@@ -413,12 +413,7 @@ class ClientSupervisor:
         progress.began_at = progress.began_at or self._runtime.clock()
 
     async def _listen(self, client: Client, link: Link) -> None:
-        """Silence counts only while this end listens."""
-        while True:
-            left_s = link.last_heard_at + SILENCE_S - link.clock()
-            if left_s <= 0 and link.reading:
-                break
-            await asyncio.sleep(max(left_s, 1.0))
+        await link.wait_silent(SILENCE_S)
         self._break(client, link, f"it said nothing for {SILENCE_S:g} s")
 
     async def _ask_load(self, client: Client, link: Link) -> None:

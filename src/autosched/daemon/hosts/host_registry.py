@@ -8,7 +8,6 @@ something may run there that the daemon does not know of.
 
 import asyncio
 import logging
-import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -23,7 +22,7 @@ from autosched.daemon.hosts.remote_client import RemoteClient
 from autosched.daemon.runtime import Runtime, spawn
 from autosched.device_probe import Pace, Unwell
 from autosched.errors import AutoschedError, DaemonUnreachable, NotFound, Refused, WireError
-from autosched.machine import boot_id, cpu_model
+from autosched.machine import boot_id, cpu_model, unix_time_s
 from autosched.model import DEVICE_POOL, OWN_HOST, HostName, JobId, Unit, UnitName, at_host, device_kind
 from autosched.protocol import (
     AGENT_METHODS,
@@ -60,7 +59,6 @@ RESTARTED = "the daemon was started again"
 class Lender:
     """The agent of a host, as it was last heard of."""
 
-    life: str
     link: Link
     facts: HostFacts
     address: str
@@ -230,7 +228,7 @@ class HostRegistry:
             self._lose(name, "it has other units now")
         session.host, now = name, self._runtime.clock()
         address = session.link.address
-        self.lenders[name] = Lender(method.life, session.link, method.facts, address, now)
+        self.lenders[name] = Lender(session.link, method.facts, address, now)
         self._trust(name)
 
         def joined() -> Event | None:
@@ -270,7 +268,7 @@ class HostRegistry:
 
     def _report(self, host: HostName, lender: Lender, method: ReportHost) -> HostLease:
         lender.heard_at, lender.load = self._runtime.clock(), method.load
-        lender.memory_free_bytes, lender.clock_offset_s = method.memory_free_bytes, method.clock_s - time_of_day_s()
+        lender.memory_free_bytes, lender.clock_offset_s = method.memory_free_bytes, method.clock_s - unix_time_s()
         known = self._clients[host]
         for one in method.clients:
             if one.name in known:
@@ -289,7 +287,7 @@ class HostRegistry:
     # How long each is trusted -----------------------------------------------------------------------------------------
 
     async def _accompany(self, session: _Session) -> None:
-        """Until the connection is gone. Silence counts only while this end listens."""
+        """Until the connection is gone."""
         link = session.link
         listening = spawn(self._listen(link), "listen to an agent")
         why = await link.wait_closed()
@@ -300,11 +298,8 @@ class HostRegistry:
             self._runtime.tell(partial(self._cut_off, session.host, lender.leaves or why))
 
     async def _listen(self, link: Link) -> None:
-        while True:
-            left_s = link.last_heard_at + SILENCE_S - link.clock()
-            if left_s <= 0 and link.reading:
-                return link.abort(f"it said nothing for {SILENCE_S:g} s")
-            await asyncio.sleep(max(left_s, 1.0))
+        await link.wait_silent(SILENCE_S)
+        link.abort(f"it said nothing for {SILENCE_S:g} s")
 
     def _cut_off(self, host: HostName, reason: str) -> Event | None:
         known, lender = self._runtime.state.hosts.get(host), self.lenders.get(host)
@@ -346,8 +341,3 @@ class HostRegistry:
             return None if known is None or known.left else HostLeft(host, reason)
 
         self._runtime.tell(left)
-
-
-def time_of_day_s() -> float:
-    """Unix time in seconds, to compare clocks with."""
-    return time.clock_gettime(time.CLOCK_REALTIME)

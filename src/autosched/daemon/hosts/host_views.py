@@ -17,14 +17,13 @@ def host_views(state: State, registry: HostRegistry, now: float) -> tuple[HostVi
 
 def _view(state: State, registry: HostRegistry, name: HostName, host: Host, now: float) -> HostView:
     lender = registry.lenders.get(name)
-    units = tuple(dict.fromkeys(unit.name for pool in host.pools for unit in pool.units))
-    slots = [state.slots[unit] for unit in units if unit in state.slots]
+    slots = [state.slots[unit] for unit in host.units if unit in state.slots]
     return HostView(
         host=name,
         state=LEFT if host.left else AWAY if host.away else HERE,
         reason=host.away,
         lost_in_s=None if host.lost_at is None else max(0.0, host.lost_at - now),
-        units=units,
+        units=host.units,
         kinds=tuple(kind for pool in host.pools if (kind := device_kind(pool.name))),
         busy=sum(slot.holder is not None for slot in slots),
         drained=sum(slot.unit.name in state.drained for slot in slots),

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from autosched.errors import RequestError
-from autosched.model import DEVICE_POOL, HOST_POOL, HostName, Pool, Unit, UnitName, at_host, device_kind
+from autosched.model import DEVICE_POOL, HOST_POOL, HostName, Pool, Unit, UnitName, at_host, device_kind, lent_by
 
 SLUG_CHARS = 40
 """Maximum length of the part of a kind's name that tells the model of its devices."""
@@ -24,13 +24,9 @@ def lent(
         model = cpu if devices and pool.units[0].accelerator is None else ""
         other = bool(model) and reference(kind, host) not in ("", model)
         name = f"{DEVICE_POOL}{kind}.{slug(model)}" if other else pool.name
-        units = (
-            Unit(at_host(unit.name, host), unit.cores, unit.accelerator, host, model if devices else "")
-            for unit in pool.units
-        )
-        return Pool(at_host(name, host), tuple(units))
+        return Pool(name, tuple(Unit(unit.name, unit.cores, unit.accelerator, model=model) for unit in pool.units))
 
-    return tuple(named(pool) for pool in pools)
+    return lent_by(host, map(named, pools))
 
 
 def slug(model: str) -> str:

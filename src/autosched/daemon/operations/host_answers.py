@@ -14,9 +14,12 @@ ANSWERS = Answers()
 
 
 @ANSWERS.to(ListHosts)
-def _hosts(session: UserSession, _method: ListHosts) -> HostList:
-    runtime = session.runtime
-    return HostList(host_views(runtime.state, session.services.hosts, runtime.clock()))
+def _hosts(session: UserSession, method: ListHosts) -> HostList:
+    runtime, registry = session.runtime, session.services.hosts
+    if method.host:
+        registry.known(method.host)
+    views = host_views(runtime.state, registry, runtime.clock())
+    return HostList(tuple(view for view in views if method.host in ("", view.host)))
 
 
 @ANSWERS.to(DrainHost)
@@ -33,7 +36,7 @@ async def _drain(session: UserSession, method: DrainHost) -> Done:
 @ANSWERS.to(ReturnHost)
 async def _return(session: UserSession, method: ReturnHost) -> Done:
     drained, by = session.runtime.state.drained, session.who.name
-    if not any(unit in drained for unit in _units(session, method.host)):
+    if not any(unit in drained for unit in session.services.hosts.known(method.host).units):
         raise Refused(f"no unit of host {method.host} is drained. See:  autosched hosts show {method.host}")
     return await _each(session, method.host, lambda unit: UnitReturned(unit, by) if unit in drained else None)
 
@@ -45,11 +48,6 @@ async def _forget(session: UserSession, method: ForgetHost) -> Done:
 
 
 async def _each(session: UserSession, host: HostName, happened: Callable[[UnitName], Event | None]) -> Done:
-    for unit in _units(session, host):
+    for unit in session.services.hosts.known(host).units:
         await session.runtime.post(partial(happened, unit))
     return Done()
-
-
-def _units(session: UserSession, host: HostName) -> list[UnitName]:
-    pools = session.services.hosts.known(host).pools
-    return list(dict.fromkeys(unit.name for pool in pools for unit in pool.units))

@@ -79,7 +79,7 @@ class Told:
 class Wire:
     """A connection of an agent that remembers its orders."""
 
-    address, reading, last_heard_at = "tls://192.0.2.7:40000", True, 0.0
+    address = "tls://192.0.2.7:40000"
 
     def __init__(self) -> None:
         self.peer = type("Peer", (), {"serves": None})()
@@ -89,9 +89,6 @@ class Wire:
         self.answer: Any = None
         self._gone = asyncio.Event()
         self.lost = ""
-
-    def clock(self) -> float:
-        return 0.0
 
     @property
     def closed(self) -> bool:
@@ -115,6 +112,9 @@ class Wire:
     async def wait_closed(self) -> str:
         await self._gone.wait()
         return self.lost
+
+    async def wait_silent(self, seconds: float) -> None:
+        await asyncio.Event().wait()
 
     async def say(self, method: Method) -> Any:
         assert self.handler is not None
@@ -145,7 +145,7 @@ class Scene:
 
 def join(*clients: str, machine: str = "a" * 32, lent: tuple[Pool, ...] = pools(1, 1), host: str = "lab2") -> JoinHost:
     alive = tuple(HostedClient(name) for name in clients)
-    return JoinHost(host=host, machine=machine, life="b" * 32, pools=lent, facts=HostFacts(), clients=alive)
+    return JoinHost(host=host, machine=machine, pools=lent, facts=HostFacts(), clients=alive)
 
 
 def report(*clients: str, memory_bytes: int = 0) -> ReportHost:
@@ -460,9 +460,7 @@ def test_versions_that_differ_are_told() -> None:
         scene = Scene()
         for host, tvm in (("a", "0.26"), ("b", "0.27"), ("c", "0.27")):
             facts = HostFacts(versions={"apache-tvm": tvm, "python": "3.11"})
-            await scene.agent().say(
-                JoinHost(host=host, machine=host * 32, life="b" * 32, pools=pools(1, 1), facts=facts)
-            )
+            await scene.agent().say(JoinHost(host=host, machine=host * 32, pools=pools(1, 1), facts=facts))
         views = host_views(scene.told.state, scene.registry, scene.told.clock())
         assert [view.differs for view in views] == [
             ("apache-tvm 0.26, but 0.27 on b, 0.27 on c",),
