@@ -12,6 +12,7 @@ clients.
 import argparse
 import asyncio
 import json
+import signal
 import subprocess
 import sys
 import tempfile
@@ -83,7 +84,8 @@ def machines(hosts: int) -> Iterator[Path]:
             agent = lent_host.LentHost(folder / "lab2", "lab2", f"tls://{wire.near}:{port}")
             agent.within, agent.settings = wire.within, f"{lent_host.lane(last=True)}{boards}"
             agent.start("--key", str(key))
-            held.callback(agent.end)
+            held.callback(agent.gone)
+            held.callback(agent.send, signal.SIGTERM)
             asyncio.run(until(folder, process, 1))
         yield folder
 
