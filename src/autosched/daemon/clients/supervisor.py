@@ -176,16 +176,16 @@ class ClientSupervisor:
     def adopt(self, found: Sequence[adoption.Survivor]) -> None:
         """These clients of an earlier life may come back; the scheduler bounds for how long they are waited for."""
         for survivor in found:
-            note, job, process = survivor.note, survivor.job, survivor.process
-            found_process: ClientProcess | None = process
+            note, job = survivor.note, survivor.job
+            process: ClientProcess | None = survivor.process
             if note.host != OWN_HOST:
-                found_process = self._hosts.adopt(note.host, note.token)
-            if found_process is None:
+                process = self._hosts.adopt(note.host, note.token)
+            if process is None:
                 client = Client(job, self.external_token(job))
             else:
-                client = Client(job, note.token, found_process, None, PROTOCOL, note.temporary, note.records_before)
+                client = Client(job, note.token, process, None, PROTOCOL, note.temporary, note.records_before)
                 client.host = note.host
-                self._guard_over(client, found_process)
+                self._guard_over(client, process)
             client.up.set()
             self._of[job] = client
 
