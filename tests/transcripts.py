@@ -21,9 +21,9 @@ An event is its time, its name, its job or step, then words, then what each task
 `ResourcesDeclared ... kept=JOB,JOB` names whose client may have outlived a daemon, `ClientCutOff JOB REASON` who cannot
 be reached, `ClientAttached JOB holds=STEP,STEP` what who is back still has. `UnitDrained UNIT BY [deadline=S] REASON`,
 `UnitReturned UNIT BY`, `JobAltered JOB BY [priority=N] [deadline=S] [held=WHY]`, `Paused BY [REASON]`,
-`HostJoined HOST POOL=UNIT,UNIT ...`, `HostCutOff HOST [lost_at=S] REASON`, `HostLeft HOST REASON`,
-`HostForgotten HOST`, `ClientPlaced JOB [HOST]`, `PolicyChosen NAME GOAL BY [REASON]`,
-`RuleChosen [RULE]`, `JobPruned JOB` and
+`HostJoined HOST POOL=UNIT,UNIT ... [software=DIGEST]`, `HostCutOff HOST [lost_at=S] REASON`, `HostLeft HOST REASON`,
+`HostForgotten HOST`, `ClientPlaced JOB [HOST]`, `StagesFreed JOB STAGE ...`,
+`PolicyChosen NAME GOAL BY [REASON]`, `RuleChosen [RULE]`, `JobPruned JOB` and
 `HistoryRecalled JOB TASK:STAGE:MEAN_S:COUNT ...` are events.
 Every event and action goes through the journal's codec on its way.
 """
@@ -54,6 +54,7 @@ from autosched.core.events import (
     PolicyChosen,
     ResourcesDeclared,
     RuleChosen,
+    StagesFreed,
     StepEnded,
     UnitDrained,
     UnitReturned,
@@ -199,6 +200,8 @@ def _event(words: Sequence[str], says: Sequence[Sequence[str]]) -> Event:
         case ["HistoryRecalled", job, *stages]:
             parts = [stage.split(":") for stage in stages]
             return HistoryRecalled(int(job), tuple(StageHistory(int(t), s, float(m), int(n)) for t, s, m, n in parts))
+        case ["HostJoined", host, *lent, versions] if versions.startswith("software="):
+            return HostJoined(host, _pools(lent, host), software=versions.removeprefix("software="))
         case ["HostJoined", host, *lent]:
             return HostJoined(host, _pools(lent, host))
         case ["HostCutOff", host, lost_at, *reason] if lost_at.startswith("lost_at="):
@@ -211,6 +214,8 @@ def _event(words: Sequence[str], says: Sequence[Sequence[str]]) -> Event:
             return HostForgotten(host)
         case ["ClientPlaced", job, *host]:
             return ClientPlaced(int(job), "".join(host))
+        case ["StagesFreed", job, *stages]:
+            return StagesFreed(int(job), tuple(stages))
         case ["DeadlineReached"]:
             return DeadlineReached()
         case _:

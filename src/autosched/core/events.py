@@ -47,7 +47,7 @@ class ClientCutOff(Struct, frozen=True, tag=True):
 
 
 class ClientLost(Struct, frozen=True, tag=True):
-    """The job's client is gone, and with it whatever it was running."""
+    """The job's client is gone, and with it whatever it was running, also on other hosts."""
 
     job: JobId
     reason: str
@@ -145,6 +145,9 @@ class HostJoined(Struct, frozen=True, tag=True):
     """Pools and units are called by the host: `model.at_host`."""
     machine: str = ""
     """Which machine it is, whatever its name."""
+    software: str = ""
+    """Digest of the versions there that decide how code is built and measured; empty: they are those of the daemon's
+    own host. Stages of one job run on hosts with the same ones."""
 
 
 class HostCutOff(Struct, frozen=True, tag=True):
@@ -159,7 +162,7 @@ class HostCutOff(Struct, frozen=True, tag=True):
 
 class HostLeft(Struct, frozen=True, tag=True):
     """A host has gone, and nothing runs there any more: its clients are lost. Jobs for kinds of devices that it alone
-    has wait until it is back."""
+    has wait until it is back. Clients elsewhere hear that their helpers there are gone, and end those steps."""
 
     host: HostName
     reason: str
@@ -176,6 +179,14 @@ class ClientPlaced(Struct, frozen=True, tag=True):
 
     job: JobId
     host: HostName
+
+
+class StagesFreed(Struct, frozen=True, tag=True):
+    """The job's client says which stages may run on other hosts than its own: a helper of it runs them there, and what
+    it needs for them is brought there."""
+
+    job: JobId
+    stages: tuple[str, ...]
 
 
 class HistoryRecalled(Struct, frozen=True, tag=True):
@@ -199,5 +210,6 @@ class DeadlineReached(Struct, frozen=True, tag=True):
 Event = (
     ResourcesDeclared | JobSubmitted | HistoryRecalled | JobPruned | ClientAttached | ClientLost | StepEnded
     | JobCancelRequested | JobAltered | Paused | PolicyChosen | RuleChosen | UnitDrained | UnitReturned
-    | ClientCutOff | HostJoined | HostCutOff | HostLeft | HostForgotten | ClientPlaced | DeadlineReached
+    | ClientCutOff | HostJoined | HostCutOff | HostLeft | HostForgotten | ClientPlaced | StagesFreed
+    | DeadlineReached
 )  # fmt: skip

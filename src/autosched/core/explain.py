@@ -240,6 +240,8 @@ def _spoken(step: WhyStep) -> str:
     words = f"{step.stage or 'a step'} for {duration(step.held_s)}"
     if step.stopping:
         return f"{words}, told to stop ({step.stopping}), not known to be dead"
+    if step.left_s < 0:
+        return f"{words}, overdue; its host cannot be reached, so its end is not known"
     if step.expected_left_s is not None:
         words += f", likely done in {duration(step.expected_left_s)}"
     return f"{words}, killed in {duration(step.left_s)} at the latest"

@@ -11,7 +11,7 @@ def current_resources(state: State, task: Task) -> tuple[PoolName, ...]:
     if task.step is None:
         return ()
     said = task.load.resources_next if task.load.stage_done else task.load.resources_now
-    return state.pools_of(state.jobs[task.job], said)
+    return state.pools_at(state.host_of(state.steps[task.step]), said)
 
 
 def mismatch(state: State, job: Job, said: TaskLoad) -> str | None:
@@ -22,13 +22,15 @@ def mismatch(state: State, job: Job, said: TaskLoad) -> str | None:
     """
     if not said.resources_now:
         return None
-    pools_now = state.pools_of(job, said.resources_now)
-    used = " and ".join(pools_now)
     task = job.tasks.get(said.task)
     step = state.steps.get(task.step) if task is not None and task.step is not None else None
+    pools_now = state.pools_at(job.host if step is None else state.host_of(step), said.resources_now)
+    used = " and ".join(pools_now)
     if step is None:
         return f"its client says that task {said.task} uses {used}, and no step of the task holds a lease"
     pools = [{pool for pool, _ in state.slots[unit].places} for unit in step.units]
+    if not all(pools):
+        return None  # their host has left, and the client does not know that yet
     fits = len(pools) == len(pools_now) and all(any(pool in of_unit for of_unit in pools) for pool in pools_now)
     if fits:
         return None
@@ -40,15 +42,20 @@ def mismatch(state: State, job: Job, said: TaskLoad) -> str | None:
 
 def units_for(state: State, ranking: Ranking, task: Task) -> tuple[UnitName, ...] | None:
     """One unit of each pool that the task needs, or None. All or nothing, and only for the first of each queue:
-    a task that needs two pools cannot be overtaken for ever by tasks that need one."""
+    a task that needs two pools cannot be overtaken for ever by tasks that need one. A unit of its client's host goes
+    before one of another."""
     pools = task.queued_in
     if len(pools) > 1 and any(ranking.head(pool) is not task for pool in pools):
         return None
     if ranking.policy.shares_units:
         shared = [next((u.name for u in state.queues[p].pool.units if state.is_usable(u.name)), None) for p in pools]
         return None if None in shared else tuple(unit for unit in shared if unit is not None)
-    if len(pools) == 1 and not task.load.avoid:
-        unit = state.first_free(pools[0])
+    if len(pools) == 1:
+        if not task.load.avoid:
+            free = (state.first_free(pool) for pool in task.pools)
+            unit = next((unit for unit in free if unit is not None), None)
+        else:
+            unit = next((unit for pool in task.pools for unit in state.free_for(task, pool, 1)), None)
         return None if unit is None else (unit,)
     return one_of_each([state.free_for(task, pool, len(pools)) for pool in pools])
 
@@ -56,6 +63,7 @@ def units_for(state: State, ranking: Ranking, task: Task) -> tuple[UnitName, ...
 def grant(state: State, task: Task, units: tuple[UnitName, ...], until: float | None) -> Step:
     """Lease these units to the task's next step. `until`: its deadline, where that was decided before."""
     state.last_step += 1
+    host = state.slots[units[0]].unit.host
     stage, claim_s = task.load.stage_next, task.load.expected_s
     if state.oracle is None:
         job_s, seen = state.estimates.of_job(task.job, stage)
@@ -67,6 +75,8 @@ def grant(state: State, task: Task, units: tuple[UnitName, ...], until: float | 
         unseen_s, spec = task.load.timeout_s or state.step_timeout_s, state.jobs[task.job].spec
         known_s = expected_s if task.index or (seen and not spec.learn_from) else None  # no network is like the others
         until = state.now + state.estimates.timeout_s(unseen_s, spec.step_timeout_s, known_s, stage)
+        if host != state.jobs[task.job].host:  # what it needs there must come first, and perhaps its helper start
+            until += state.step_timeout_s
     step = Step(
         id=state.last_step,
         job=task.job,
@@ -78,6 +88,8 @@ def grant(state: State, task: Task, units: tuple[UnitName, ...], until: float | 
     )
     state.steps[step.id] = step
     state.jobs[task.job].steps[step.id] = None
+    if host != state.jobs[task.job].host:
+        state.jobs[task.job].helpers[host] = None
     task.step = step.id
     for unit in units:
         assert state.shares_units or state.slots[unit].holder is None, f"{unit} is held already"
@@ -100,6 +112,7 @@ def release(state: State, ranking: Ranking, step_id: StepId) -> None:
         if slot.holder == step_id:
             slot.holder = state.sharer(unit) if state.shares_units else None
         offer(state, ranking, unit)
+        state.forget_slot(unit)
 
 
 def offer(state: State, ranking: Ranking, unit: UnitName) -> None:

@@ -1,9 +1,19 @@
-"""Which host a job's client goes to. Its job's stages run on the units of that host."""
+"""Which host a job's client goes to, and on which others its stages run.
+
+A job's stages run on the units of its client's host. Those that may run elsewhere also get idle units of other hosts,
+where a helper of the client runs them: it costs a start and an import of the model, once for each host.
+"""
 
 from collections.abc import Iterator
 
-from autosched.core.state import Host, Job, State
-from autosched.model import DEVICE_POOL, OWN_HOST, HostName, JobSpec, at_host
+from autosched.core.policies import work_estimation
+from autosched.core.state import Host, Job, State, Task
+from autosched.model import DEVICE_POOL, OWN_HOST, HostName, JobSpec, PoolName, TaskLoad, at_host
+
+HELPER_START_S = 5.0
+"""Assumed seconds in which a helper starts, its import of the model apart."""
+HELPER_WORTH = 5.0
+"""Minimum ratio of the work that a helper can expect to what its start costs."""
 
 
 def choose(state: State, job: Job) -> HostName | None:
@@ -53,3 +63,28 @@ def offers(name: HostName, host: Host, kind: str) -> bool:
 def _ready(state: State, spec: JobSpec, host: HostName) -> int:
     units = state.queues[at_host(DEVICE_POOL + spec.device, host)].pool.units
     return sum(1 for unit in units if unit.name not in state.drained)
+
+
+def alternatives(state: State, job: Job, said: TaskLoad) -> tuple[PoolName, ...]:
+    """Pools of other hosts, where the job has helpers, of which one unit would do for the task's next stage."""
+    if not job.helpers or said.stage_next not in job.movable or len(said.resources_next) != 1:
+        return ()
+    pools = (at_host(said.resources_next[0], host) for host in job.helpers)
+    return tuple(pool for pool in pools if pool in state.queues)
+
+
+def pays(state: State, task: Task, host: HostName) -> bool:
+    """Whether a helper on the host is worth its start to the task's job: the stage's remaining work, shared by all of
+    the job's helpers, is a multiple of what the start costs."""
+    job, stage = state.jobs[task.job], task.load.stage_next
+    if software_of(state, host) != software_of(state, job.host):
+        return False
+    stage_s, _ = state.estimates.of_job(job.id, stage)
+    import_s, _ = state.estimates.of_job(job.id, "import")
+    left_s = work_estimation.rounds_left(job) * (stage_s or work_estimation.UNKNOWN_S)
+    return left_s / (1 + len(job.helpers)) >= HELPER_WORTH * (HELPER_START_S + (import_s or 0.0))
+
+
+def software_of(state: State, host: HostName) -> str:
+    """Digest of the versions on a host; empty: they are those of the daemon's own."""
+    return "" if host == OWN_HOST else state.hosts[host].software

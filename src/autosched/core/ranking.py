@@ -2,14 +2,16 @@
 
 import heapq
 import math
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from itertools import islice
 
+from autosched.core import placement
 from autosched.core.actions import ReplacePolicy
 from autosched.core.policies import work_estimation
 from autosched.core.policies.policy import INTERLEAVED, POLICIES, Policy
-from autosched.core.state import Key, State, Task
-from autosched.model import PoolName
+from autosched.core.state import Key, Queue, State, Task
+from autosched.model import JobId, PoolName, TaskIndex
 
 RECKON_ALL = 32
 """Maximum waiting tasks whose keys are computed anew at every event."""
@@ -18,6 +20,8 @@ RECKON_S = 0.01
 RECKON_EVERY = 8
 """Events between two tasks whose keys are computed anew where more wait, which keeps a decision O(log n)."""
 STALE_MIN = 64
+LOOKED_AT_MAX = 8
+"""Maximum waiting tasks that are looked at for one idle unit of another host."""
 
 
 class Ranking:
@@ -46,7 +50,7 @@ class Ranking:
     def reorder(self) -> None:
         """Reckon all keys anew."""
         waiting = list(self._in_turn.values())
-        for queue in self._state.queues.values():
+        for queue in (*self._state.queues.values(), *self._state.movable.values()):
             queue.heap.clear()
         for task in waiting:
             self._reckon(task, self._key(task))
@@ -59,10 +63,27 @@ class Ranking:
     def enter(self, task: Task) -> None:
         """The task, which knows its pools, joins their queues."""
         task.ready_at = self._state.now
+        self._join(task)
+
+    def _join(self, task: Task) -> None:
         self._state.jobs[task.job].waiting += 1
-        for pool in dict.fromkeys(task.queued_in):
-            self._state.queues[pool].waiting += 1
+        task.movable_in = self._state.movable_name(task)
+        for queue in self._queues(task):
+            queue.waiting += 1
         self._reckon(task, self._key(task))
+
+    def _queues(self, task: Task) -> Iterator[Queue]:
+        """All queues in which the task waits."""
+        for pool in task.pools:
+            yield self._state.queues[pool]
+        if task.movable_in:
+            yield self._state.movable[task.movable_in]
+
+    def send(self, task: Task, elsewhere: tuple[PoolName, ...]) -> None:
+        """From now on a waiting task also waits for these pools of other hosts. Since when it waits stays the same."""
+        self.leave(task)
+        task.elsewhere = elsewhere
+        self._join(task)
 
     def leave(self, task: Task) -> None:
         """Take a task out of its queues; its entries in the heaps go stale and are dropped when they come up."""
@@ -70,9 +91,9 @@ class Ranking:
             del self._in_turn[task.ticket]
             task.ticket = 0
             self._state.jobs[task.job].waiting -= 1
-            for pool in dict.fromkeys(task.queued_in):
-                self._state.queues[pool].waiting -= 1
-                self.dirty[pool] = None
+            for queue in self._queues(task):
+                queue.waiting -= 1
+            self.dirty.update(dict.fromkeys(task.pools))
 
     def refresh(self) -> None:
         """Time has passed, and what one job's steps took says something of the others: look at those who wait, or at
@@ -114,6 +135,27 @@ class Ranking:
             heapq.heappush(queue.heap, entry)
         return found if found is not None and self._admits(found) else None
 
+    def mover(self, name: PoolName, pool: PoolName) -> Task | None:
+        """The first of the tasks that may run on any host, for an idle unit of one; None where moving none pays.
+
+        `name`: of the pool on the daemon's own host. O(log n): only the first few are looked at.
+        """
+        state, queue = self._state, self._state.movable[name]
+        host = state.queues[pool].pool.units[0].host
+        found: Task | None = None
+        passed: list[tuple[Key, int, JobId, TaskIndex]] = []
+        while queue.heap and found is None and len(passed) < LOOKED_AT_MAX:
+            _, ticket, job, index = entry = heapq.heappop(queue.heap)
+            if not state.is_live(ticket, job, index):
+                continue
+            passed.append(entry)
+            task = state.jobs[job].tasks[index]
+            if pool not in task.pools and placement.pays(state, task, host) and state.free_for(task, pool, 1):
+                found = task if self._admits(task) else None
+        for entry in passed:
+            heapq.heappush(queue.heap, entry)
+        return found
+
     def _reckon(self, task: Task, key: Key) -> None:
         """Give the task a new place in its queues."""
         state = self._state
@@ -121,13 +163,12 @@ class Ranking:
         state.last_ticket += 1
         task.ticket, task.key = state.last_ticket, key
         self._in_turn[task.ticket] = task
-        for pool in dict.fromkeys(task.queued_in):
-            queue = state.queues[pool]
+        for queue in self._queues(task):
             if len(queue.heap) > 2 * queue.waiting + STALE_MIN:
                 queue.heap = [entry for entry in queue.heap if state.is_live(*entry[1:])]
                 heapq.heapify(queue.heap)
             heapq.heappush(queue.heap, (task.key, task.ticket, task.job, task.index))
-            self.dirty[pool] = None
+        self.dirty.update(dict.fromkeys(task.pools))
 
     # The policy's own code: the only code of others that runs in here ------------------------------------------------
 

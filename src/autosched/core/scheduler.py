@@ -3,6 +3,7 @@
 import heapq
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
+from itertools import islice
 from typing import assert_never
 
 from msgspec.structs import replace
@@ -36,6 +37,8 @@ TURN_S = 5.0
 """Seconds by which a client may take longer to connect, for each client that starts before it."""
 REVOKE_GRACE_S = 10.0
 """How long a client may take to kill a step before it is killed itself."""
+IDLE_MAX = 8
+"""Maximum idle pools that are looked at for the tasks of other hosts, at each event."""
 PLAN_EVERY = 4
 """Steps started between two looks ahead."""
 
@@ -184,6 +187,9 @@ class Scheduler:
                 job = self.state.jobs[job_id]
                 job.host, job.placed = host, True
                 self._look(job)
+            case events.StagesFreed(job=job_id, stages=stages):
+                self.state.jobs[job_id].movable = stages
+                self._let_move([job_id])
             case events.JobPruned(job=job_id):
                 assert job_id not in self.state.active, f"job {job_id} has not ended, and is not to be known any more"
                 self.state.jobs.pop(job_id, None)
@@ -198,7 +204,9 @@ class Scheduler:
         """Ask for the end of what is overdue. Units stay leased until the step is known to be dead."""
         while (at := self.deadline()) is not None and at <= self.state.now:
             _, step, job_id = heapq.heappop(self.state.alarms)
-            if step in self.state.revoked:
+            if step and self._is_out_of_reach(self.state.steps[step]):
+                heapq.heappush(self.state.alarms, (self.state.now + REVOKE_GRACE_S, step, job_id))
+            elif step in self.state.revoked:
                 yield StopClient(job=job_id, reason=f"step {step} was not killed within {REVOKE_GRACE_S:.0f} s")
             elif step:
                 run = self.state.steps[step]
@@ -215,6 +223,11 @@ class Scheduler:
                 silent = "did not come back" if job.cut_off else silent
                 yield StopClient(job=job_id, reason=f"its client {silent}")
 
+    def _is_out_of_reach(self, step: Step) -> bool:
+        """Whether a helper runs it on a host of which nothing can be known now: its client could only wait."""
+        slot = self.state.slots[step.units[0]]
+        return slot.unit.host != self.state.jobs[step.job].host and slot.away and bool(slot.places)
+
     def _declare(self, event: events.ResourcesDeclared) -> Iterator[Action]:
         """A new life of the daemon: new pools; every unfinished job needs a client, new or come back."""
         state, kept = self.state, dict.fromkeys(event.kept)
@@ -224,8 +237,10 @@ class Scheduler:
         for job in (state.jobs[job_id] for job_id in state.active):
             self._forget_tasks(job)
         state.declare(event.pools)
+        idle = dict.fromkeys(state.queues if state.hosts else ())
         state.shares_units = self.policy.shares_units
         self._ranking.forget()
+        self._ranking.dirty.update(idle)
         if event.policy:
             state.goal, state.rule = event.goal, ""
             yield from self._adopt(event.policy)
@@ -255,10 +270,19 @@ class Scheduler:
     def _join(self, event: events.HostJoined) -> Iterator[Action]:
         """Its units get steps; jobs that wait for such a host get clients."""
         state = self.state
-        state.join(event.host, event.pools, event.machine)
+        first = not state.hosts
+        state.join(event.host, event.pools, event.machine, event.software)
+        if first:
+            self._let_move(state.active)
+            self._ranking.dirty.update(dict.fromkeys(state.queues))  # which of them are idle is known from now on
         for unit in state.hosts[event.host].units:
             leases.offer(state, self._ranking, unit)
         yield from self._place_waiting()
+
+    def _let_move(self, jobs: Iterable[JobId]) -> None:
+        """More of what these jobs wait for may run on other hosts than before."""
+        for task in [task for job in jobs for task in self.state.jobs[job].tasks.values() if task.ticket]:
+            self._ranking.send(task, placement.alternatives(self.state, self.state.jobs[task.job], task.load))
 
     def _place_waiting(self) -> Iterator[Action]:
         """The hosts are others now: jobs that waited for one get clients, if that helps."""
@@ -272,14 +296,27 @@ class Scheduler:
         state = self.state
         for step in state.steps_on(host):
             leases.release(state, self._ranking, step.id)
-        jobs = [job for job in (state.jobs[number] for number in state.active) if job.host == host]
+        active = [state.jobs[number] for number in state.active]
+        for job in active:
+            self._lose_helper(job, host)
+        jobs = [job for job in active if job.host == host]
         for job in jobs:
             self._forget_tasks(job)
         for pool in state.hosts[host].pools:
             self._ranking.dirty.pop(pool.name, None)
         state.leave(host, reason)
         for job in jobs:
-            yield from self._await_client(job)
+            if job.steps:  # on other hosts; when their end is known, so is that the client is lost
+                self._await_return(job, reason)
+            else:
+                yield from self._await_client(job)
+
+    def _lose_helper(self, job: Job, host: HostName) -> None:
+        """Nothing of the job waits for a unit of the host any more."""
+        if host not in job.helpers:
+            return
+        del job.helpers[host]
+        self._let_move([job.id])
 
     def _adopt(self, name: str) -> Iterator[Action]:
         policy, self._planned_for = self._policies.get(name), (0, 0)
@@ -300,6 +337,7 @@ class Scheduler:
 
     def _await_client(self, job: Job) -> Iterator[Action]:
         job.state, job.attached, job.cut_off, job.placed = JobState.STARTING, False, "", False
+        job.helpers.clear()
         self.state.without_host.pop(job.id, None)
         starting = self.state.starting
         if job.host != OWN_HOST:
@@ -349,7 +387,8 @@ class Scheduler:
         job.attached, job.cut_off, job.speak_deadline_at = False, "", None
         if job.state.ended:
             return
-        job.losses = 1 if event.progressed else job.losses + 1
+        if job.host == OWN_HOST or not self.state.hosts[job.host].left:  # else it is the host's fault
+            job.losses = 1 if event.progressed else job.losses + 1
         if job.losses >= CLIENT_LOSSES_MAX or job.spec.external:
             yield from self._end(job, JobState.FAILED, JobFailure("job_failed", f"its client died: {event.reason}"))
             return
@@ -398,7 +437,9 @@ class Scheduler:
             if (task := job.tasks.get(said.task)) is None:
                 task = job.tasks[said.task] = Task(job=job.id, index=said.task, load=said)
             wanted = self.state.pools_of(job, said.resources_next) if said.stage_done and not said.complete else ()
-            if task.ticket and task.queued_in == wanted and task.load.stage_next == said.stage_next:
+            elsewhere = placement.alternatives(self.state, job, said) if wanted else ()
+            places = (task.queued_in, task.elsewhere, task.load.stage_next)
+            if task.ticket and places == (wanted, elsewhere, said.stage_next):
                 task.load = said  # it goes on waiting where it stands
                 continue
             if task.ticket:
@@ -408,7 +449,7 @@ class Scheduler:
             if task.step is None:
                 leases.move(job, task, said.stage_next if wanted else "")
                 if wanted:
-                    task.queued_in = wanted
+                    task.queued_in, task.elsewhere = wanted, elsewhere
                     work_estimation.show_place(self.state, job, task.at, said.resources_next)
                     ready[task.index] = task
         job.rounds_left = load.rounds_left
@@ -461,15 +502,35 @@ class Scheduler:
                 room = queues[pool].waiting and (ranking.policy.shares_units or self.state.first_free(pool) is not None)
                 if room and (head := ranking.head(pool)) is not None:
                     heads[pool] = head
+                elif self.state.hosts and self.state.first_free(pool) is not None:
+                    self.state.idle.setdefault(pool.partition("@")[0], {})[pool] = None
             ranking.dirty.clear()
             if not heads:
-                return
+                if (sent := self._send_elsewhere()) is None:
+                    return
+                yield StartStep(sent)
+                continue
             pool = min(heads, key=lambda name: (heads[name].key, heads[name].ticket))
             units = leases.units_for(self.state, ranking, heads[pool])
             if units is None:
                 del heads[pool]
             else:
                 yield StartStep(self._lease(heads[pool], units))
+
+    def _send_elsewhere(self) -> Step | None:
+        """An idle unit takes a task that waits for another host's, where moving it pays. O(1) in the number of hosts:
+        only a few idle pools are looked at."""
+        state, ranking = self.state, self._ranking
+        for name, queue in state.movable.items() if not ranking.policy.shares_units else ():
+            idle = state.idle.get(name, {})
+            for pool in list(islice(idle, IDLE_MAX)) if queue.waiting else ():
+                del idle[pool]
+                if pool not in state.queues or state.first_free(pool) is None:
+                    continue
+                idle[pool] = None  # behind the others
+                if (task := ranking.mover(name, pool)) is not None:
+                    return self._lease(task, tuple(state.free_for(task, pool, 1)))
+        return None
 
     def _start_again(self, steps: tuple[Step, ...]) -> Iterator[Action]:
         """Start the steps again that the journal names."""

@@ -44,12 +44,22 @@ class Task:
     ticket: int = 0
     """0: not waiting. Otherwise the queue entries that carry this number are valid, all others are stale."""
     queued_in: tuple[PoolName, ...] = ()
+    """Pools of its client's host of which it needs one unit each."""
+    elsewhere: tuple[PoolName, ...] = ()
+    """Pools of other hosts of which one unit would do instead: its job has helpers there."""
+    movable_in: PoolName = ""
+    """Name of the queue in `State.movable` in which it waits, too; empty: in none."""
     step: StepId | None = None
     """At most one step in flight."""
     at: str = ""
     """The stage for which it waits, or that runs; empty when it does neither."""
     key: Key = ()
     """Its place in the queues, as of when it was last reckoned."""
+
+    @property
+    def pools(self) -> tuple[PoolName, ...]:
+        """The pools in whose queues it waits, each once."""
+        return tuple(dict.fromkeys((*self.queued_in, *self.elsewhere)))
 
 
 @dataclass(slots=True)
@@ -67,6 +77,10 @@ class Job:
     """Where its client runs, or is started."""
     placed: bool = False
     """Whether that was chosen for the client that it has now."""
+    movable: tuple[str, ...] = ()
+    """Stages that may run on other hosts than its client's."""
+    helpers: dict[HostName, None] = field(default_factory=dict)
+    """Other hosts on which steps of its present client have run: a helper of the client is there."""
     attached: bool = False
     cut_off: str = ""
     """Why its client, which was attached, cannot be reached; empty when it can."""
@@ -141,6 +155,8 @@ class Host:
     """While it is away: when nothing runs there any more."""
     left: bool = False
     """Whether nothing runs there any more, and its pools are not there."""
+    software: str = ""
+    """Digest of the versions there; empty: they are those of the daemon's own host."""
 
     @property
     def units(self) -> tuple[UnitName, ...]:
@@ -168,6 +184,11 @@ class State:
     """Running steps."""
     slots: dict[UnitName, Slot] = field(default_factory=dict)
     queues: dict[PoolName, Queue] = field(default_factory=dict)
+    movable: dict[PoolName, Queue] = field(default_factory=dict)
+    """Waiting tasks that may run on any host, by what their pool is called on the daemon's own. These queues have no
+    units: `idle` ones of all hosts are offered to them."""
+    idle: dict[PoolName, dict[PoolName, None]] = field(default_factory=dict)
+    """Pools of all hosts that may have a unit for which no task waits there, by the same names."""
     revoked: dict[StepId, str] = field(default_factory=dict)
     """Told to stop, and why; not known to be dead."""
     drained: dict[UnitName, UnitDrained] = field(default_factory=dict)
@@ -198,6 +219,7 @@ class State:
         """Replace all resources of the daemon's own host by these; only the steps that run are leased, no task
         waits."""
         self.slots, self.queues, self.starting, self.without_host, self.shares_units = {}, {}, {}, {}, False
+        self.movable, self.idle = {}, {}
         self._add(pools)
         for host in (host for host in self.hosts.values() if not host.left):
             host.away = host.away or "the daemon was started again"
@@ -205,15 +227,16 @@ class State:
         self._count_units()
         for step in self.steps.values():
             for name in step.units:
-                self.slots[name].holder = step.id
+                self.slots.setdefault(name, Slot(Unit(name), away=True)).holder = step.id
 
-    def join(self, name: HostName, pools: tuple[Pool, ...], machine: str) -> None:
+    def join(self, name: HostName, pools: tuple[Pool, ...], machine: str, software: str) -> None:
         """The host has these pools, and its units get steps."""
         if name not in self.hosts or self.hosts[name].left:
-            self.hosts[name] = Host(pools, machine)
+            self.hosts[name] = Host(pools, machine, software=software)
             self._add(pools)
             self._count_units()
         assert self.hosts[name].pools == pools, f"{name} lends other units now, and has not left before"
+        self.hosts[name].software = software
         self.set_away(name, "", None)
 
     def set_away(self, name: HostName, reason: str, lost_at: float | None) -> None:
@@ -224,15 +247,22 @@ class State:
             self.slots[unit].away = bool(reason)
 
     def leave(self, name: HostName, reason: str) -> None:
-        """Remove the host's pools. No step runs there, and no task waits for it."""
+        """Remove the host's pools. Nothing runs there any more, and no task waits for it. A unit whose step has not
+        ended by its client's word stays until then."""
         host = self.hosts[name]
         host.away, host.lost_at, host.left = reason, None, True
         for pool in host.pools:
             assert not self.queues[pool.name].waiting, f"tasks wait for {pool.name}, whose host leaves"
             del self.queues[pool.name]
         for unit in host.units:
-            assert self.slots.pop(unit).holder is None, f"{unit} is held, and its host leaves"
+            self.slots[unit].places.clear()
+            self.forget_slot(unit)
         self._count_units()
+
+    def forget_slot(self, unit: UnitName) -> None:
+        """Forget a unit that is in no pool any more, unless a step holds it."""
+        if (slot := self.slots[unit]).holder is None and not slot.places:
+            del self.slots[unit]
 
     def _count_units(self) -> None:
         self.totals.declare({name: len(queue.pool.units) for name, queue in self.queues.items()})
@@ -242,12 +272,19 @@ class State:
             count = len(pool.units)
             self.queues[pool.name] = Queue(pool, free=list(range(count)), listed=[True] * count)
             for index, unit in enumerate(pool.units):
-                self.slots.setdefault(unit.name, Slot(unit, away=away)).places.append((pool.name, index))
+                slot = self.slots.setdefault(unit.name, Slot(unit, away=away))
+                slot.unit, slot.away = unit, away
+                slot.places.append((pool.name, index))
 
     def steps_on(self, host: HostName) -> list[Step]:
-        """The running steps that hold a unit of the host."""
+        """The running steps of clients on the host that hold a unit of it."""
         units = frozenset(self.hosts[host].units)
-        return [step for step in self.steps.values() if not units.isdisjoint(step.units)]
+        steps = (step for step in self.steps.values() if not units.isdisjoint(step.units))
+        return [step for step in steps if self.jobs[step.job].host == host]
+
+    def host_of(self, step: Step) -> HostName:
+        """The host on whose units a step runs."""
+        return self.slots[step.units[0]].unit.host
 
     def is_usable(self, unit: UnitName) -> bool:
         """Whether the unit, busy or free, gets steps."""
@@ -255,7 +292,21 @@ class State:
 
     def pools_of(self, job: Job, pools: Iterable[PoolName]) -> tuple[PoolName, ...]:
         """The pools of the job's host that its client calls so."""
-        return tuple(pools) if job.host == OWN_HOST else tuple([at_host(pool, job.host) for pool in pools])
+        return self.pools_at(job.host, pools)
+
+    @staticmethod
+    def pools_at(host: HostName, pools: Iterable[PoolName]) -> tuple[PoolName, ...]:
+        """The pools of a host that are called so there."""
+        return tuple(pools) if host == OWN_HOST else tuple([at_host(pool, host) for pool in pools])
+
+    def movable_name(self, task: Task) -> PoolName:
+        """Name of the queue of movable tasks in which a task is to wait, which is there then; empty: it may not move,
+        or there is nowhere to go."""
+        if not self.hosts or len(task.queued_in) != 1 or task.load.stage_next not in self.jobs[task.job].movable:
+            return ""
+        name = task.load.resources_next[0]
+        self.movable.setdefault(name, Queue(Pool(name, ())))
+        return name
 
     def first_free(self, pool: PoolName) -> UnitName | None:
         """The first unit of the pool that no step holds and that may be leased. O(log units), amortised."""
@@ -278,12 +329,13 @@ class State:
         return [queue.pool.units[index].name for index in found]
 
     def free_for(self, task: Task, pool: PoolName, count: int) -> list[UnitName]:
-        """The same for one task: not what it avoids, unless the pool has nothing else, busy or free."""
+        """The same for one task: not what it avoids, unless nothing else would do, busy or free."""
         if not (avoid := task.load.avoid):
             return self.free_units(pool, count)
         free = self.free_units(pool, count + len(avoid))
-        others = (u.name for u in self.queues[pool].pool.units if self.is_usable(u.name))
-        if any(name not in avoid for name in others):
+        would_do = (pool,) if len(task.queued_in) > 1 else (pool, *task.pools)
+        others = (unit.name for one in would_do for unit in self.queues[one].pool.units)
+        if any(name not in avoid and self.is_usable(name) for name in others):
             free = [name for name in free if name not in avoid]
         return free[:count]
 
@@ -334,7 +386,7 @@ class State:
         for queue in self.queues.values():
             name, live = queue.pool.name, sum(1 for _, *entry in queue.heap if self.is_live(*entry))
             held = (task for job in self.jobs.values() if job.held for task in job.tasks.values() if task.ticket)
-            live += sum(1 for task in held if name in task.queued_in)
+            live += sum(1 for task in held if name in task.pools)
             assert live == queue.waiting, f"{name}: {queue.waiting} counted, {live} waiting"
             for index, member in enumerate(queue.pool.units):
                 free = self.slots[member.name].holder is None and self.is_usable(member.name)
@@ -344,7 +396,8 @@ class State:
                 assert self.queues[pool.name].pool == pool, f"{pool.name} is not what {host} lends"
                 assert all(self.slots[unit.name].away == bool(known.away) for unit in pool.units), f"{host} is away?"
         for job in self.jobs.values():
-            assert job.state.ended or job.host == OWN_HOST or not self.hosts[job.host].left, f"job {job.id} is nowhere"
+            gone = job.host != OWN_HOST and self.hosts[job.host].left and not job.steps  # else its helpers are ended
+            assert job.state.ended or not gone, f"job {job.id} is nowhere"
             assert job.id not in self.without_host or not job.attached, f"job {job.id} has a client and waits for one"
             assert job.state.ended == (job.id not in self.active), f"job {job.id} is ended and active, or neither"
             assert job.waiting == sum(1 for t in job.tasks.values() if t.ticket), f"job {job.id} miscounts its queue"

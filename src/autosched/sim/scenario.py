@@ -124,6 +124,8 @@ class Scenario(Struct, frozen=True, kw_only=True):
     halts: tuple[tuple[float, JobId, float], ...] = ()
     """From when until when which job is held; 0: everything is paused."""
     hosts: tuple[HostPlan, ...] = ()
+    movable: tuple[str, ...] = ()
+    """Stages of all jobs that may run on other hosts than their client's."""
 
 
 def pools(lanes: int, devices: int) -> tuple[Pool, Pool]:
@@ -140,6 +142,7 @@ def with_hosts(scenario: Scenario) -> Scenario:
     names = [f"lab{number}" for number in range(rng.randint(1, 3))]
     lanes, devices = scenario.pools
     hosts = tuple(_random_host(rng, name) for name in names)
+    scenario = replace(scenario, movable=rng.choice(((), ("build",), ("build", "profile"), ("build", "profile"))))
     if rng.random() < 0.25:
         hosts = tuple(replace(host, joins_at=0.0) for host in hosts)
         return replace(scenario, pools=(lanes, Pool("device:gpu", devices.units)), hosts=hosts)

@@ -68,11 +68,14 @@ class Process:
     alive: bool = False
     loss_due: bool = False  # its ClientLost is under way
     progressed: bool = False  # since it was started
+    new: bool = False  # it has not attached yet
     away: bool = False  # it outlived a daemon, or was cut off, and has not come back
     missed: bool = False  # it is away, and the daemon does not know that yet
     running: dict[StepId, None] = field(default_factory=dict)
     unsaid: list[tuple[Step, Outcome]] = field(default_factory=list)
     """Steps that ended while it was away."""
+    unheard: dict[StepId, tuple[Step, Outcome]] = field(default_factory=dict)
+    """Steps that its helpers ended while their hosts could not be reached."""
 
 
 @dataclass(slots=True)
@@ -85,6 +88,11 @@ class Running:
     since: float
     rate: float = 0.0
     version: int = 0
+
+
+def host_of(step: Step, unit: UnitName = "") -> HostName:
+    """The host of a unit of a step, by default of the first."""
+    return (unit or step.units[0]).partition("@")[2]
 
 
 def events_max(scenario: Scenario) -> int:
@@ -121,6 +129,7 @@ class Simulator:
         self._heap: list[tuple[float, JobId, int, Callable[[], Event | None]]] = []
         self._pushed = 0
         self._running: dict[StepId, Running] = {}
+        self._steps: dict[StepId, Step] = {}
         self._cuts: dict[HostName, int] = {}  # how often a host was cut off
         self._down: dict[HostName, None] = {}
         self._on_unit: dict[UnitName, dict[StepId, None]] = {}
@@ -263,15 +272,35 @@ class Simulator:
 
     def _host_returns(self, host: HostPlan) -> Event:
         self._down.pop(host.name, None)
+        for process in self._processes.values():
+            for step, outcome in [said for said in process.unheard.values() if host_of(said[0]) == host.name]:
+                del process.unheard[step.id]
+                self._later(0.0, step.job, partial(self._says_again, step, outcome, process.life))
         return events.HostJoined(host.name, host.pools)
 
     def _host_is_lost(self, host: HostPlan, cut: int) -> Event | None:
         if host.name not in self._down or self._cuts[host.name] != cut or self.scheduler.state.hosts[host.name].left:
             return None
-        for process in (process for process in self._processes.values() if process.host == host.name):
+        for job, process in self._processes.items():
+            if process.host != host.name:
+                self._loses_helper(process, host.name)
+                continue
+            elsewhere = any(host_of(self._steps[step]) != host.name for step in process.running)
             self._dies(process)
-            process.host, process.loss_due, process.life = OWN_HOST, False, process.life + 1
+            process.host, process.loss_due, process.life = OWN_HOST, elsewhere, process.life + 1
+            if elsewhere:  # its helpers are ended first
+                self._later(self._rng.random(), job, partial(self._is_lost, job, process.life, "its host has left"))
         return events.HostLeft(host.name, "it did not come back")
+
+    def _loses_helper(self, process: Process, host: HostName) -> None:
+        """What its helper ran on a host that has gone has failed, by the client's word."""
+        for step in [self._steps[step] for step in process.running if host_of(self._steps[step]) == host]:
+            if step.id in self._running:
+                self._vacate(step.id)
+            elif process.unheard.pop(step.id, None) is None:
+                continue  # it has ended, and its client is cut off
+            after_s = self._rng.random()
+            self._later(after_s, step.job, partial(self._says_again, step, Outcome.FAILED, process.life))
 
     def _is_placed(self, job: JobId) -> Event | None:
         """Its host is chosen; its client starts there."""
@@ -311,6 +340,7 @@ class Simulator:
         for step, outcome in process.unsaid:
             self._later(0.0, job, partial(self._says_again, step, outcome, life))
         process.unsaid.clear()
+        self._begins(process)
         return events.ClientAttached(job, process.client.load(), tuple(process.running))
 
     def _says_again(self, step: Step, outcome: Outcome, life: int) -> Event | None:
@@ -349,10 +379,24 @@ class Simulator:
 
     def _attaches(self, job: JobId, life: int) -> Event | None:
         process = self._processes[job]
-        if process.life != life or not process.alive:
+        if process.life != life or not process.alive or process.away:
             return None
-        process.client.resume()
+        self._begins(process)
+        if self.scenario.movable and self.scheduler.state.jobs[job].movable != self.scenario.movable:
+            self._later(self._rng.random(), job, partial(self._frees_stages, job, life))
         return events.ClientAttached(job, process.client.load())
+
+    @staticmethod
+    def _begins(process: Process) -> None:
+        if process.new:
+            process.new = False
+            process.client.resume()
+
+    def _frees_stages(self, job: JobId, life: int) -> Event | None:
+        process = self._processes[job]
+        if process.life != life or not process.alive or process.away:
+            return None
+        return events.StagesFreed(job, self.scenario.movable)
 
     def _is_lost(self, job: JobId, life: int, reason: str) -> Event | None:
         process = self._processes[job]
@@ -366,7 +410,11 @@ class Simulator:
         if running is None or running.version != version:
             return None
         self._vacate(step_id)
-        if (process := self._processes[running.step.job]).away:
+        process = self._processes[running.step.job]
+        if process.host != (host := host_of(running.step)) and host in self._down:
+            process.unheard[step_id] = running.step, outcome
+            return None
+        if process.away:
             process.unsaid.append((running.step, outcome))
             return None
         return self._ended(running.step, outcome)
@@ -407,6 +455,7 @@ class Simulator:
         process = self._processes[job]
         assert not process.alive, f"job {job} has a client already"
         process.life, process.alive, process.loss_due, process.progressed = process.life + 1, True, False, False
+        process.new = True
         if not self._risk(self.scenario.faults.client_never_attaches):
             own_s, common_s = self.plans[job].client_start_s, self.scenario.client_start_s
             self._later(common_s if own_s is None else own_s, job, partial(self._attaches, job, process.life))
@@ -436,10 +485,11 @@ class Simulator:
         assert work.stage == step.stage, f"step {step.id} is a {step.stage}; its client offered {work.stage}"
         drained, avoided = self.scheduler.state.drained, task.load.avoid
         assert not any(unit in drained for unit in step.units), f"step {step.id} was started on a drained unit"
-        hosts = {self.scheduler.state.slots[unit].unit.host for unit in step.units}
-        assert hosts == {process.host}, f"step {step.id} was started on {hosts}, and its client is on {process.host!r}"
+        hosts, self._steps[step.id] = {host_of(step, unit) for unit in step.units}, step
+        free = step.stage in self.scenario.movable and len(step.units) == 1
+        assert hosts == {process.host} or free, f"step {step.id} runs on {hosts}, its client on {process.host!r}"
         assert not hosts & self._down.keys(), f"step {step.id} was started on a host that cannot be reached"
-        for pool in (at_host(pool, process.host) for pool in work.pools):
+        for pool in (at_host(pool, host_of(step)) for pool in work.pools):
             units = [unit.name for unit in self.scheduler.state.queues[pool].pool.units if unit.name not in drained]
             forced = set(units) <= {*avoided, *step.units}
             assert forced or not {*units} & {*avoided} & {*step.units}, f"step {step.id} has what it avoids"
@@ -460,7 +510,7 @@ class Simulator:
     def _revoke(self, step_id: StepId) -> None:
         """The step is killed, which is noticed later."""
         running = self._running.get(step_id)
-        if running is not None and self._processes[running.step.job].host in self._down:
+        if running is not None and {self._processes[running.step.job].host, host_of(running.step)} & self._down.keys():
             return
         if running is not None and not self._risk(self.scenario.faults.revoke_ignored):
             running.version += 1
@@ -491,6 +541,7 @@ class Simulator:
                 self._vacate(step)
         process.running.clear()
         process.unsaid.clear()
+        process.unheard.clear()
 
     # Units: who really runs where -----------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 import pytest
+from msgspec.structs import replace
 
 from autosched.core import placement
 from autosched.core.events import (
@@ -14,10 +15,13 @@ from autosched.core.events import (
     JobCancelRequested,
     JobSubmitted,
     ResourcesDeclared,
+    StagesFreed,
+    StepEnded,
     UnitDrained,
 )
 from autosched.core.scheduler import Scheduler
-from autosched.model import OWN_HOST, HostName, JobLoad, JobSpec, Pool, Unit, lent_by
+from autosched.core.state import State
+from autosched.model import OWN_HOST, HostName, JobLoad, JobSpec, Outcome, Pool, TaskLoad, Unit, lent_by
 from autosched.sim.scenario import pools
 
 CPU = "cpu"
@@ -99,3 +103,90 @@ def test_a_kind_that_no_reachable_host_has_is_waited_for() -> None:
 def test_a_kind_that_no_host_has_is_refused_by_the_own_one() -> None:
     made = scheduler([joined("a", 1), submitted(1, "gpu")], (Pool("host", (Unit("host/0"),)),))
     assert chosen(made, 1) == OWN_HOST
+
+
+# Stages on other hosts -------------------------------------------------------------------------------------------
+
+
+def busy(rounds_left: float, *events: Event, stages: tuple[str, ...] = ("build", "profile")) -> Scheduler:
+    """A job on the daemon's own host whose build waits for the only lane."""
+    made = scheduler([submitted(1), ClientAttached(1, JobLoad()), StagesFreed(1, stages)])
+    tasks = tuple(TaskLoad(task=n, stage_next="build", resources_next=("host",)) for n in (1, 2))
+    made.handle(0.0, ClientAttached(1, JobLoad(tasks=tasks, rounds_left=rounds_left), ()))
+    for event in events:
+        made.handle(0.0, event)
+    return made
+
+
+def hosts_of_steps(made: Scheduler) -> list[HostName]:
+    return [made.state.host_of(step) for step in made.state.steps.values()]
+
+
+@pytest.mark.parametrize(
+    ("rounds_left", "event", "expected"),
+    [
+        (100, joined("a", 1), [OWN_HOST, "a"]),
+        (100, joined("a", 1, kind="other"), [OWN_HOST, "a"]),
+        (100, replace(joined("a", 1), software="other"), [OWN_HOST]),
+        (5, joined("a", 1), [OWN_HOST]),
+    ],
+)
+def test_a_helper_is_worth_its_start(rounds_left: float, event: Event, expected: list[str]) -> None:
+    assert hosts_of_steps(busy(rounds_left, event)) == expected
+
+
+def test_a_stage_that_may_not_move_stays() -> None:
+    assert hosts_of_steps(busy(100, joined("a", 1), stages=("profile",))) == [OWN_HOST]
+
+
+def test_each_helper_of_a_job_must_be_worth_its_start() -> None:
+    made = busy(60)
+    for number in range(4):
+        made.handle(0.0, joined(f"lab{number}", 1))
+        load = TaskLoad(task=10 + number, stage_next="build", resources_next=("host",))
+        made.handle(0.0, ClientAttached(1, JobLoad(tasks=(load,), rounds_left=60), tuple(made.state.steps)))
+    assert list(made.state.jobs[1].helpers) == ["lab0", "lab1"], "60 s of work: each of three gets 20 s, too little"
+
+
+def test_a_host_that_cannot_be_reached_or_is_drained_gets_none() -> None:
+    drained = [UnitDrained(f"{unit}@a", "it is cleaned", "me") for unit in ("host/0", "cpu0")]
+    assert hosts_of_steps(busy(100, *drained, joined("a", 1))) == [OWN_HOST]
+    made = busy(5, joined("a", 1), HostCutOff("a", "silent"))
+    load = TaskLoad(task=3, stage_next="build", resources_next=("host",))
+    made.handle(1.0, ClientAttached(1, JobLoad(tasks=(load,), rounds_left=100), (1,)))
+    assert hosts_of_steps(made) == [OWN_HOST]
+
+
+def test_what_failed_on_one_device_is_measured_on_another_hosts() -> None:
+    made = scheduler([joined("a", 1), submitted(1), ClientPlaced(1, OWN_HOST), ClientAttached(1, JobLoad())])
+    made.handle(0.0, StagesFreed(1, ("profile",)))
+    made.state.jobs[1].helpers["a"] = None
+    again = TaskLoad(task=1, stage_next="profile", resources_next=("device:cpu",), avoid=("cpu0",))
+    made.handle(0.0, ClientAttached(1, JobLoad(tasks=(again,)), ()))
+    assert hosts_of_steps(made) == ["a"]
+
+
+def test_what_waits_when_the_first_host_joins_may_move_then() -> None:
+    made = busy(100)
+    assert not made.state.movable
+    made.handle(0.0, joined("a", 1))
+    made.state.check_all()
+    assert made.state.queues["host"].waiting == made.state.movable["host"].waiting == 0
+
+
+def test_a_decision_looks_at_few_of_many_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = busy(0.0, *(joined(f"lab{number}", 1) for number in range(100)))
+    asked = 0
+    first_free = State.first_free
+
+    def counted(state: State, pool: str) -> str | None:
+        nonlocal asked
+        asked += 1
+        return first_free(state, pool)
+
+    monkeypatch.setattr(State, "first_free", counted)
+    for _ in range(10):
+        (step,) = made.state.steps
+        load = TaskLoad(task=made.state.steps[step].task, stage_next="build", resources_next=("host",))
+        made.handle(made.state.now + 1.0, StepEnded(step, Outcome.DONE, JobLoad(tasks=(load,), rounds_left=0.0)))
+    assert asked <= 10 * 40

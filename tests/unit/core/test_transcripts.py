@@ -24,6 +24,7 @@ from autosched.core.events import (
     PolicyChosen,
     ResourcesDeclared,
     RuleChosen,
+    StagesFreed,
     StepEnded,
     UnitDrained,
     UnitReturned,
@@ -74,6 +75,7 @@ EVENTS = [
     HostLeft("lab2", "it did not come back"),
     HostForgotten("lab2"),
     ClientPlaced(3, "lab2"),
+    StagesFreed(1, ("build", "profile")),
     DeadlineReached(),
 ]
 STEP = Step(id=1, job=2, task=3, stage="build", units=("a", "b"), started_at=0.1, deadline_at=1e9)

@@ -59,6 +59,8 @@ def sentence(happening: DaemonEvent) -> str:
             return f"host {host} is not expected back"
         case events.ClientPlaced(job=job, host=host):
             return f"the client of job {job} starts on {f'host {host}' if host else 'the own host of the daemon'}"
+        case events.StagesFreed(job=job, stages=stages):
+            return f"job {job} may also {' and '.join(stages)} on other hosts"
         case DeviceDrifts(unit=unit, reason=reason):
             return f"{unit} is not as fast as it was: {reason}"
         case DeviceSteady(unit=unit):
