@@ -4,7 +4,8 @@
 wire that delays each packet by a millisecond (tests/wires.py; needs root and Linux). Each has one lane and one device
 without cores; stages of the mock backend sleep for the times that the thesis measured (table 5.2), shortened.
 
-`two_hosts`: makespan of four equal jobs on one host over that on two. `hand_over`: what lies between two stages on a
+`two_hosts`: makespan of four equal jobs on one host over that on two. `one_job`: the same for one job whose builds and
+measurements may move to the other host. `hand_over`: what lies between two stages on a
 unit of the other host, of which the second had been waiting, less the two ways over the wire: by the clocks of the
 clients.
 """
@@ -43,6 +44,9 @@ DELAY_S = 0.001
 ROUND_S = {"build_s": 8.3, "profile_s": 39.5, "update_s": 44.0}
 """Means of the thesis, in seconds."""
 JOBS, TASKS = 4, 3
+ONE_JOB = {"tasks": 8, "build_s": 0.5, "profile_s": 0.5, "movable": True}
+"""Options of a job whose stages move: half a second for each build and measurement of a round."""
+ONE_JOB_TRIALS = 480
 MANY_JOBS = 24
 """Jobs of the part on hand-overs, enough that an idle client waits for each unit."""
 DEADLINE_S = 300.0
@@ -56,14 +60,16 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=240, help="of each job")
     parser.add_argument("--scale", type=float, default=0.01, help="of the thesis' times")
     parser.add_argument("--seconds", type=float, default=30.0, help="length of the part on hand-overs")
-    parser.add_argument("--parts", nargs="+", default=["two_hosts", "hand_over"])
+    parser.add_argument("--parts", nargs="+", default=["two_hosts", "one_job", "hand_over"])
     args = parser.parse_args()
     if why := wires.possible():
         raise SystemExit(f"there are no namespaces here: {why}")
     told: dict[str, Any] = {"delay_ms": 1e3 * DELAY_S}
     if "two_hosts" in args.parts:
-        one, two = (makespan(args, hosts) for hosts in (1, 2))
-        told["two_hosts"] = {"one_s": one, "two_s": two, "ratio": one / two}
+        times = {name: args.scale * seconds for name, seconds in ROUND_S.items()}
+        told["two_hosts"] = ratio(JOBS, args.trials, times)
+    if "one_job" in args.parts:
+        told["one_job"] = ratio(1, ONE_JOB_TRIALS, ONE_JOB)
     if "hand_over" in args.parts:
         told["hand_over"] = hand_over(args)
     print(json.dumps(told, indent=1))
@@ -99,16 +105,20 @@ async def until(folder: Path, process: subprocess.Popen[bytes], hosts: int) -> N
     daemon.close()
 
 
-def makespan(args: argparse.Namespace, hosts: int) -> float:
-    """Seconds from the first submission to the end of the last of four equal jobs."""
+def ratio(jobs: int, trials: int, options: dict[str, Any]) -> dict[str, float]:
+    """Makespans of equal jobs on one host and on two, and how they compare."""
+    one_s, two_s = (makespan(hosts, jobs, trials, options) for hosts in (1, 2))
+    return {"one_s": one_s, "two_s": two_s, "ratio": one_s / two_s}
+
+
+def makespan(hosts: int, jobs: int, trials: int, options: dict[str, Any]) -> float:
+    """Seconds from the first submission to the end of the last of equal jobs, each with a number of trials."""
     with machines(hosts) as folder:
 
         async def measure() -> float:
             daemon = await Daemon.connect(f"unix:{folder}/api.sock")
-            times = {name: args.scale * seconds for name, seconds in ROUND_S.items()}
             began_at = asyncio.get_running_loop().time()
-            jobs = [await submit(daemon, folder, number, args.trials, **times) for number in range(JOBS)]
-            for job in jobs:
+            for job in [await submit(daemon, folder, number, trials, **options) for number in range(jobs)]:
                 await ended(daemon, job)
             took_s = asyncio.get_running_loop().time() - began_at
             await daemon.link.call(Shutdown(), Done)

@@ -6,7 +6,7 @@ import random
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from itertools import islice
+from itertools import count, islice
 from pathlib import Path
 
 from msgspec import structs
@@ -36,6 +36,10 @@ class MockSession:
         self._sleeping: dict[int, threading.Event] = {}
         """By the step that holds the lease."""
         self._best_s: dict[TaskIndex, float] = {}
+        self.builds = workdir / "builds"
+        if options.movable:
+            self.import_tasks = self.import_network
+            self.builds.mkdir(parents=True, exist_ok=True)
 
     # Time -------------------------------------------------------------------------------------------------------------
 
@@ -169,6 +173,7 @@ class MockTuner:
         self._candidates = [encode([task, choice]) for choice in order]
         self._tried: set[bytes] = set()
         self._rounds = 0
+        self._numbers = count()
 
     def restore(self, records: Sequence[Record]) -> None:
         """Skip what was tried; rounds are taken for full ones."""
@@ -190,9 +195,22 @@ class MockTuner:
         return [
             Built(c, failure=Failure.BUILD_ERROR, detail="made up")
             if c != self.default() and _draw(c, "fail") < ratio
-            else Built(c, code=code_name(c))
+            else Built(c, self._artifact(c), code=code_name(c))
             for c in candidates
         ]
+
+    def _artifact(self, candidate: bytes) -> Path | None:
+        """Return a new file that says what it was built of; None where builds do not move between hosts."""
+        if not self._session.options.movable:
+            return None
+        path = self._session.builds / f"{self._task}-{next(self._numbers)}"
+        path.write_bytes(candidate)
+        return path
+
+    def _is_there(self, built: Built) -> bool:
+        if not self._session.options.movable:
+            return True
+        return built.artifact is not None and built.artifact.read_bytes() == built.candidate
 
     def profile(self, built: Sequence[Built], lease: Lease) -> Iterator[Measured]:
         """Latencies between 0.1 and 1 ms; some fail here, always the same ones."""
@@ -201,6 +219,8 @@ class MockTuner:
         for b in built:
             if b.failure is not None:
                 yield Measured(b.candidate, (), b.failure, b.detail)
+            elif not self._is_there(b):
+                yield Measured(b.candidate, (), Failure.RUN_ERROR, "its build is not here")
             elif sick or _draw(b.candidate, "poison") < options.poison_ratio:
                 yield Measured(b.candidate, (), Failure.RUN_CRASH, "made up")
             elif _draw(b.candidate, "run") < options.run_fail_ratio:
@@ -218,6 +238,8 @@ class MockTuner:
         self._step("profile", lease)
         for b in built:
             latency_s = DEFAULT_S if b.candidate == self.default() else _latency_s(b.candidate)
+            if b.failure is None and not self._is_there(b):
+                raise StepFailed("a build to compare is not here")
             yield Measured(b.candidate, () if b.failure else (latency_s,) * 6, b.failure, b.detail)
 
     def update(self, measured: Sequence[Measured], lease: Lease) -> None:

@@ -254,6 +254,9 @@ class Network(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=Tru
     """Filled in by the client, never by a backend. Since protocol 1.7."""
     recalled: Recalled = Recalled()
     """Filled in by the client, never by a backend. Since protocol 1.9."""
+    movable: Annotated[tuple[Name, ...], Meta(max_length=8)] = ()
+    """Stages that may run on other hosts than the client's. Filled in by the client, never by a backend. Since protocol
+    1.9."""
 
 
 class Earlier(Struct, frozen=True):
@@ -472,6 +475,20 @@ class DescribingSession(Session, Protocol):
 
         Called after the import, for workloads whose program the record store lacks. The job goes on where it fails.
         """
+
+
+class MovableSession(Session, Protocol):
+    """One job inside a backend whose candidates may be built on one host and measured on another. Since 1.7.
+
+    `Built.artifact` is then one file, or a folder of files, with all that `Tuner.profile` and `Tuner.compare` need,
+    also those of another session of the same job on a machine with the same processor and versions. There the file has
+    another path; what it is called at the end stays the same. `JobSpec.target` is what `Network.identity` tells, where
+    that tells it, so that a machine with another processor builds for the right one.
+    """
+
+    def import_tasks(self, lease: Lease) -> Network:
+        """Import the model as far as `tuner`, `build`, `profile` and `compare` need it. The tasks are the same as those
+        of `import_network` on the other machine."""
 
 
 class Backend(Protocol):

@@ -62,7 +62,8 @@ class ResourcesConfig(Struct, frozen=True, forbid_unknown_fields=True):
 class DeviceConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """One device. Without cores it is profiled on from wherever its client runs."""
 
-    name: Annotated[str, Meta(pattern=r"^[^\s\x00-\x1f\x7f]{1,200}$")]
+    name: Annotated[str, Meta(pattern=r"^[^\s\x00-\x1f\x7f@]{1,200}$")]
+    """Without an @, which comes before the name of a host."""
     kind: Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9_.\-]{0,99}$")]
     cores: Cores = ()
     cuda: Annotated[int, Meta(ge=0, le=1_024)] | None = None

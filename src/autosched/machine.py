@@ -7,7 +7,11 @@ import time
 from collections.abc import Iterable
 from contextlib import suppress
 from functools import cache
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+
+PACKAGES = ("autosched", "apache-tvm", "tvm-ffi", "numpy", "xgboost-cpu", "xgboost")
+"""Packages of which the version decides what is compiled, and how fast it is."""
 
 
 @cache
@@ -95,3 +99,14 @@ def peak_flops(
         with suppress(OSError, ValueError):
             clocks_hz.append(1e3 * int(path.read_text()))
     return cores * UNITS * lanes * 2 * max(clocks_hz, default=CLOCK_UNKNOWN_HZ)
+
+
+def versions() -> dict[str, str]:
+    """Versions of Python, autosched, and the packages that decide what is compiled and how fast it is."""
+    found = {"python": platform.python_version()}
+    for name in PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found

@@ -128,6 +128,7 @@ class KernelMeasurer:
         lease: Lease,
         timeout_s: float,
     ) -> Any:
+        self.reference(task, lease)  # what is measured here may have been built on another host
         arguments = (self.task_file(task), str(self.reference_file(task)))
         call = self._workers.call
         try:

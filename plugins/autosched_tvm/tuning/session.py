@@ -113,6 +113,11 @@ class TvmSession:
             ),
         )  # fmt: skip
 
+    def import_tasks(self, lease: Lease) -> Network:
+        """Import the model as far as candidates need it. Raises ModelRejected."""
+        found = self._take_in(self._job, self._model, self.options, self._tasks_dir, lease)
+        return Network(tasks=found.tasks, batch=self.options.batch, tasks_only=found.tasks_only)
+
     def _write_forms(self, lease: Lease) -> None:
         """Leave the forms of the model that ONNX Runtime is given; only the model itself where that fails."""
         arguments = (str(self._model), str(_prepared(self._tasks_dir)), str(self._workdir / "forms"))

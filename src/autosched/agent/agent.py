@@ -205,10 +205,10 @@ class Agent:
             raise Refused(f"host {self._host} starts no clients: {self._leaving or 'its lease is over'}")
         name = client_name(method.token)
         try:
-            self.clients.start(name, method.job, method.token, method.cache_bytes_max)
+            self.clients.start(name, method.job, method.token, method.cache_bytes_max, helps=method.helps)
         except OSError as error:
             raise RequestError(f"it cannot be started on host {self._host}: {error}") from None
-        log.info("client %s of job %d starts", name, method.job)
+        log.info("%s %s of job %d starts", "helper" if method.helps else "client", name, method.job)
         return Done()
 
     async def _probe(self, name: UnitName) -> ProbedUnit:

@@ -64,10 +64,10 @@ class ClientKeeper:
         if spared:
             log.info("took over %d clients of an earlier agent", len(spared))
 
-    def start(self, name: str, job: JobId, token: str, cache_bytes_max: int) -> None:
-        """Start a client. Raises OSError."""
+    def start(self, name: str, job: JobId, token: str, cache_bytes_max: int, *, helps: bool = False) -> None:
+        """Start a client, or a helper of one that is elsewhere. Raises OSError."""
         folder = self._jobs / name
-        order = ClientOrder(job, self._address, token, folder, self._cache, cache_bytes_max)
+        order = ClientOrder(job, self._address, token, folder, self._cache, cache_bytes_max, helps)
         launched = self.launcher.launch(order)
         client_note.leave(folder, client_note.note_of(launched.process, "", launched.temporary))
         self._keep(name, launched.process, launched.temporary)

@@ -2,26 +2,16 @@
 
 import os
 import platform
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from autosched.machine import boot_id, cores, cpu_model
+from autosched.machine import boot_id, cores, cpu_model, versions
 from autosched.protocol import HostFacts
-
-PACKAGES = ("autosched", "apache-tvm", "tvm-ffi", "numpy", "xgboost-cpu", "xgboost")
-"""Packages of which the version decides what is compiled, and how fast it is."""
 
 
 def facts() -> HostFacts:
     """The facts that an agent tells of its machine."""
-    versions = {"python": platform.python_version()}
-    for name in PACKAGES:
-        try:
-            versions[name] = version(name)
-        except PackageNotFoundError:
-            continue
     system = f"{platform.system()} {platform.release()} {platform.machine()}"
-    return HostFacts(system[:200], cpu_model()[:200], len(cores()), memory_bytes(), boot_id()[:64], versions)
+    return HostFacts(system[:200], cpu_model()[:200], len(cores()), memory_bytes(), boot_id()[:64], versions())
 
 
 def memory_bytes() -> int:

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from autosched.client.daemon_session import DaemonSession
+from autosched.client.helper_runner import HelperRunner
 from autosched.client.job_runner import JobRunner
 from autosched.client.watchdog_process import WatchdogProcess
 from autosched.errors import AutoschedError
@@ -15,10 +16,12 @@ from autosched.errors import AutoschedError
 log = logging.getLogger(__name__)
 
 
-async def serve(address: str, job: int, token: str, workdir: Path, backstop: WatchdogProcess | None) -> None:
-    """Host the job until the daemon says stop, or is gone for good."""
+async def serve(
+    address: str, job: int, token: str, workdir: Path, backstop: WatchdogProcess | None, *, helps: bool
+) -> None:
+    """Host the job, or help its client, until the daemon says stop, or is gone for good."""
     line = DaemonSession(address, job, token)
-    host = JobRunner(workdir, line, backstop)
+    host = HelperRunner(workdir, line) if helps else JobRunner(workdir, line, backstop)
     await line.open(host.handle)
     loop = asyncio.get_running_loop()
     beat, keep, begin = (loop.create_task(work) for work in (line.beat(), line.keep(host.standing), host.begin()))
@@ -33,10 +36,12 @@ async def serve(address: str, job: int, token: str, workdir: Path, backstop: Wat
             task.cancel()
 
 
-async def serve_and_exit(address: str, job: int, token: str, workdir: Path, backstop: WatchdogProcess | None) -> None:
+async def serve_and_exit(
+    address: str, job: int, token: str, workdir: Path, backstop: WatchdogProcess | None, *, helps: bool
+) -> None:
     """The same; this process is gone at once then, although threads may still run a stage of killed processes."""
     try:
-        await serve(address, job, token, workdir, backstop)
+        await serve(address, job, token, workdir, backstop, helps=helps)
     except AutoschedError as error:
         log.error("%s", error)
     except Exception:
@@ -51,11 +56,12 @@ def main() -> None:
     parser.add_argument("--job", required=True, type=int)
     parser.add_argument("--workdir", type=Path, default=os.environ.get("AUTOSCHED_JOB_DIR", "."))
     parser.add_argument("--watched", action="store_true", help="the process that started it ends it should it freeze")
+    parser.add_argument("--helps", action="store_true", help="it helps the job's client, which is on another host")
     args = parser.parse_args()
     backstop = None if args.watched else WatchdogProcess()
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
     token = os.environ.get("AUTOSCHED_TOKEN", "")
-    asyncio.run(serve_and_exit(args.connect, args.job, token, args.workdir, backstop))
+    asyncio.run(serve_and_exit(args.connect, args.job, token, args.workdir, backstop, helps=args.helps))
 
 
 if __name__ == "__main__":

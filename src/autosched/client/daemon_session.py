@@ -24,10 +24,12 @@ from autosched.protocol import (
     AddRecord,
     Done,
     EndStep,
+    ForgetMoved,
     Heartbeat,
     Hello,
     Method,
     Return,
+    StopElsewhere,
     TagRecords,
 )
 from autosched.version import __version__
@@ -64,6 +66,7 @@ class DaemonSession:
         self._unsaid: deque[tuple[AddRecord | TagRecords, int]] = deque()  # with its size, in bytes
         self._dropped = 0  # messages that have left the left end
         self._bytes = 0
+        self._back = asyncio.Condition()
         self.returns = 0
         """How often this client has told a daemon to which it came back how it stands."""
 
@@ -130,6 +133,16 @@ class DaemonSession:
         if self._open.is_set() and self._link is not None and not self._link.closed:
             self._link.notify(method)
         return self._bytes <= UNSAID_BYTES_MAX
+
+    def mention(self, method: StopElsewhere | ForgetMoved) -> None:
+        """Say something that may be lost."""
+        if self._open.is_set() and self._link is not None and not self._link.closed:
+            self._link.notify(method)
+
+    async def wait_return(self, returns: int) -> None:
+        """Wait until this client has come back to a daemon more often than that."""
+        async with self._back:
+            await self._back.wait_for(lambda: self.returns > returns)
 
     async def end(self, says: Callable[[], EndStep]) -> None:
         """Say that a step has ended; returns when the daemon has it, and everything told before, on disk.
@@ -212,4 +225,6 @@ class DaemonSession:
             link.abort("it did not get back")
             raise
         self._open.set()
+        async with self._back:
+            self._back.notify_all()
         return ""

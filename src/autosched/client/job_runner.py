@@ -5,7 +5,6 @@ import contextlib
 import errno
 import logging
 import os
-import re
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -16,21 +15,25 @@ import msgspec
 from msgspec import Struct
 
 from autosched import backend
-from autosched.backend import EVALUATION, INPUTS, TUNED, Earlier, Lease
+from autosched.backend import EVALUATION, TUNED, Built, Earlier, Lease
+from autosched.client import job_files
+from autosched.client.away_step import AwayStep, HelperLost, PendingParts
 from autosched.client.backend_boundary import raised_at
 from autosched.client.daemon_session import DaemonSession
 from autosched.client.interference import InterferenceMonitor
+from autosched.client.moved_builds import MovedBuilds
+from autosched.client.pinning import in_thread, keep_to, on_lane
 from autosched.client.plan import known_schedules, latency_goal, rounds
 from autosched.client.plan.early_builds import BuildMeasurement
 from autosched.client.plan.job_plan import JobPlan
 from autosched.client.plan.task_state import Round
-from autosched.client.stage_runner import StageRunner, Timed, pin
+from autosched.client.stage_runner import StageRunner, Timed
 from autosched.client.watchdog_process import WatchdogProcess
 from autosched.errors import AutoschedError, NotFound, RequestError, WireError
 from autosched.machine import cores_of, peak_flops
 from autosched.model import (
-    HOST_POOL,
     NETWORK_TASK,
+    OWN_HOST,
     IdentityFrom,
     JobFailure,
     JobId,
@@ -56,6 +59,7 @@ from autosched.protocol import (
     Done,
     EarlierJob,
     EndStep,
+    ForgetMoved,
     GetKnown,
     GetOrder,
     GetSimilarJobs,
@@ -66,15 +70,19 @@ from autosched.protocol import (
     KnownSchedules,
     KnownTimings,
     Method,
+    PartEnded,
+    PartResult,
     PlanNetwork,
     Poisoned,
     RecordPage,
     ResultFile,
     Return,
     RevokeStep,
+    RunElsewhere,
     SimilarJobs,
     StartStep,
     Stop,
+    StopElsewhere,
     TagRecords,
     UnknownPrograms,
     pagination,
@@ -99,6 +107,8 @@ WATCHDOG_S = 1.0
 before, that is sooner than the daemon takes the step for dead."""
 BACKSTOP_S = 1.0
 """Extra grace before the backstop kills a frozen client, in seconds."""
+HELPER_LOSSES_MAX = 3
+"""Helpers that a client may lose in a row, none of which did any work, before its stages stay on its own host."""
 THREADS_MAX = 4_096
 """More than lanes and devices of any machine: a step that waits for a thread holds its lease for nothing."""
 LIMITS = {
@@ -136,6 +146,11 @@ class JobRunner:
         """Age of the job when this client began, in seconds."""
         self._identities: Sequence[IdentityFrom] = ()
         """Circumstances of the job's own records."""
+        self._host = OWN_HOST
+        """Where this client runs."""
+        self._builds = MovedBuilds(line, workdir / "moved")
+        self._pending = PendingParts()
+        self._helper_losses = 0
         self._leases: dict[StepId, Lease] = {}
         self._held: dict[StepId, None] = {}
         """Steps that run, or whose end the daemon has not acknowledged."""
@@ -148,10 +163,9 @@ class JobRunner:
         """Fetch the job, its model and its records, and open the backend."""
         order = await self._line.ask(GetOrder(), JobOrder)
         keep_to(order.host_cores)
+        self._host = order.host
         self._outdir.mkdir(parents=True, exist_ok=True)
-        model = await self._fetch_model(order.spec, self._workdir / "model")
-        if (inputs := order.spec.inputs) is not None:
-            await self._fetch(inputs, self._workdir / INPUTS)
+        model = await job_files.fetch_inputs(self._line, order.spec, self._workdir)
         plan = JobPlan(order.spec, lanes=order.lanes, devices=order.devices)
         try:
             session = await asyncio.to_thread(
@@ -170,7 +184,8 @@ class JobRunner:
             said = f"backend {order.spec.backend!r} raised when it opened the job: {_in_words(error)}"
             plan.broken(JobFailure("job_failed", said[:4_000]))
         else:
-            self._runner = StageRunner(session, order.spec, self._keep, plan.poison, self._timed)
+            self._runner = StageRunner(session, order.spec, self._keep, plan.poison, self._timed, self._bring)
+            plan.elsewhere = order.units_elsewhere if self._runner.movable else 0
             if order.spec.records_from is not None:
                 self._records += await self._fetch_records(order.spec.records_from)
                 self._borrowed = len(self._records)
@@ -199,28 +214,11 @@ class JobRunner:
         if self._runner is not None:
             self._runner.kill()
 
-    async def _fetch_model(self, spec: JobSpec, folder: Path) -> Path:
-        """The model under the name that its user knows, since messages name it."""
-        name = re.sub(r"[^A-Za-z0-9_.-]", "_", spec.file or f"{spec.name}.onnx")
-        path = folder / (name.lstrip(".") or "model")  # in a folder of its own: any name is free there
-        path.parent.mkdir(parents=True, exist_ok=True)
-        await self._fetch(spec.model, path)
-        return path
-
-    async def _fetch(self, sha256: str, path: Path) -> None:
-        """Have a blob in a file."""
-
-        def there() -> bool:
-            return path.exists() and blob_transfer.sha256(path) == sha256
-
-        if not await asyncio.to_thread(there):
-            await self._line.over(lambda link: blob_transfer.download(link, sha256, path))
-
     async def _fetch_teachers(self, spec: JobSpec, jobs: Iterable[EarlierJob]) -> None:
         """Fetch what jobs measured that teach this one. Without those that its user did not name it can do."""
         for one in jobs:
             try:
-                model = await self._fetch_model(one.spec, self._workdir / "earlier" / str(one.job))
+                model = await job_files.fetch_model(self._line, one.spec, self._workdir / "earlier" / str(one.job))
                 records = record_selection.tried(await self._fetch_records(one.job))
             except NotFound as error:
                 if spec.learn_from:
@@ -245,6 +243,8 @@ class JobRunner:
                 self._start(method)
             case RevokeStep():
                 self._revoke(method)
+            case PartEnded(step=step, part=part, ended=ended):
+                self._pending.ended(step, part, ended)
             case TagRecords(trials=trials, reason=reason):
                 self._tag(await self._begun(), trials, reason)
             case Poisoned(candidates=candidates):
@@ -263,7 +263,8 @@ class JobRunner:
         step = order.step
         if step.id in self._held:
             return  # it was told before
-        cores = cores_of(order.cores)  # on another machine than the daemon's some of these numbers mean nothing
+        away = self._is_away(step)
+        cores = () if away else cores_of(order.cores)  # on another machine some of these numbers mean nothing
         lease = Lease(stage=step.stage, units=step.units, cores=cores, timeout_s=order.timeout_s, step=step.id)
         self._leases[step.id], self._held[step.id] = lease, None
         overdue = RevokeStep(step=step.id, reason=f"its {order.timeout_s:.0f} s are over, and it was not revoked")
@@ -288,6 +289,8 @@ class JobRunner:
         if lease is None or self._runner is None:
             return
         log.warning("step %d is revoked: %s", order.step, order.reason)
+        if lease.units[0].partition("@")[2] != self._host:  # the daemon ends a helper that does not react
+            return self._line.mention(StopElsewhere(step=order.step, reason=order.reason))
         self._runner.kill(lease)
 
         def check() -> None:
@@ -306,13 +309,18 @@ class JobRunner:
         step, plan, returns = order.step, await self._begun(), self._line.returns
         kind, outcome, error = plan.started(step.task), Outcome.DONE, ""
         started_at = asyncio.get_running_loop().time()
-        watch = InterferenceMonitor(() if self._on_lane(lease) else lease.cores)
+        watch = InterferenceMonitor(() if on_lane(lease) else lease.cores)
+        away = self._away(order) if self._is_away(step) else None
         try:
             if watch.cores:
                 await self._in_thread(lease, lambda: watch.begin(self._pace if order.sentinel else None))
             if self._deadline_is_near(plan):
                 plan.out_of_time()
-            load = await self._stage(plan, step, lease, watch)
+            load = await self._stage(plan, step, lease, watch, away)
+        except HelperLost as lost:
+            outcome, error = Outcome.FAILED, str(lost)
+            log.warning("step %d (%s) is lost: %s", step.id, step.stage, lost)
+            load = await self._after_loss(plan, step.task)
         except Exception as exc:  # the border to plugin code: whatever it raises is this step's failure
             outcome, error = Outcome.FAILED, f"{type(exc).__name__}: {exc}{_place(exc)}"
             log.warning("step %d (%s) failed", step.id, step.stage, exc_info=exc)
@@ -320,11 +328,11 @@ class JobRunner:
         del self._leases[step.id]
         if self._backstop is not None:
             self._backstop.ended(step.id)
-        worked_s = asyncio.get_running_loop().time() - started_at
-        plan.durations_s[kind].append(worked_s)
-        end = EndStep(
-            step=step.id, outcome=outcome, load=load, error=error[:4_000], worked_s=worked_s, device=watch.note
-        )
+        worked_s = asyncio.get_running_loop().time() - started_at if away is None else away.worked_s
+        if outcome is Outcome.DONE or away is None:
+            plan.durations_s[kind].append(worked_s)
+        note = watch.note if away is None else away.device
+        end = EndStep(step=step.id, outcome=outcome, load=load, error=error[:4_000], worked_s=worked_s, device=note)
 
         def said() -> EndStep:
             if self._line.returns == returns:
@@ -343,7 +351,9 @@ class JobRunner:
         age_s = self._age_s + asyncio.get_running_loop().time() - self._began_at
         return age_s + LAST_STAGES_GROWTH * rest_s >= deadline_s
 
-    async def _stage(self, plan: JobPlan, step: Step, lease: Lease, watch: InterferenceMonitor) -> JobLoad:
+    async def _stage(
+        self, plan: JobPlan, step: Step, lease: Lease, watch: InterferenceMonitor, away: AwayStep | None
+    ) -> JobLoad:
         runner, task, stage = self._runner, step.task, step.stage
         assert runner is not None, "a job without a session reports no stage to run"
         current = plan.current(task)
@@ -374,11 +384,12 @@ class JobRunner:
                 count = await self._in_thread(lease, lambda: runner.select(task, current, lease))
                 return plan.selected(task, count)
             case "build":
-                await self._in_thread(lease, lambda: runner.build(task, current, lease))
+                await self._in_thread(lease, lambda: runner.build(task, current, lease, away))
+                self._helper_losses = 0 if away is not None else self._helper_losses
                 await self._look_up(plan, runner.unknown_codes(current))
                 return plan.advanced(task)
             case "profile":
-                await self._profile(plan, task, current, lease, watch)
+                await self._profile(plan, task, current, lease, watch, away)
                 return plan.advanced(task)
             case "update":
                 best_s = await self._in_thread(lease, lambda: runner.update(task, current, lease))
@@ -510,8 +521,10 @@ class JobRunner:
 
     async def _tell_network(self, plan: JobPlan) -> None:
         """Tell what the model consists of, and how it compares with its baseline as far as that is known."""
-        network = plan.network
-        assert network is not None
+        network, runner = plan.network, self._runner
+        assert network is not None and runner is not None
+        if self._helper_losses < HELPER_LOSSES_MAX:
+            network = msgspec.structs.replace(network, movable=runner.movable)
         if self._line.speaks(ARTIFACTS_SINCE):
             network = msgspec.structs.replace(network, comparison=plan.early.comparison)
         if self._line.speaks(MEASUREMENTS_SINCE):
@@ -521,7 +534,7 @@ class JobRunner:
         if not self._line.speaks(CODE_SINCE):
             network = _without_code(network)
         if not self._line.speaks(KNOWN_SINCE):
-            network = msgspec.structs.replace(network, recalled=backend.Recalled())
+            network = msgspec.structs.replace(network, recalled=backend.Recalled(), movable=())
         await self._line.ask(PlanNetwork(network=network, trials=plan.trials), Done)
 
     async def _keep_early(
@@ -544,18 +557,64 @@ class JobRunner:
         return load
 
     async def _profile(
-        self, plan: JobPlan, task: TaskIndex, current: Round, lease: Lease, watch: InterferenceMonitor
+        self,
+        plan: JobPlan,
+        task: TaskIndex,
+        current: Round,
+        lease: Lease,
+        watch: InterferenceMonitor,
+        away: AwayStep | None,
     ) -> None:
         """Measure the round's candidates, and say of which records other load makes too much."""
         runner = self._runner
         assert runner is not None
         try:
-            await self._in_thread(lease, lambda: runner.profile(task, current, lease))
+            await self._in_thread(lease, lambda: runner.profile(task, current, lease, away))
+            self._helper_losses = 0 if away is not None else self._helper_losses
         finally:
             await self._in_thread(lease, watch.end)
-            if watch.disturbed and (trials := tuple(current.numbers)):
-                self._tag(plan, trials, watch.disturbed)
-                self._tell(TagRecords(trials=trials, reason=watch.disturbed))
+            disturbed = watch.disturbed if away is None else away.disturbed
+            if disturbed and (trials := tuple(current.numbers)):
+                self._tag(plan, trials, disturbed)
+                self._tell(TagRecords(trials=trials, reason=disturbed))
+        if files := self._builds.forget(current.built):
+            self._line.mention(ForgetMoved(files=files))
+
+    # Steps of other hosts ---------------------------------------------------------------------------------------------
+
+    def _is_away(self, step: Step) -> bool:
+        """Whether the step is one of another host, where a helper runs it."""
+        return step.units[0].partition("@")[2] != self._host
+
+    def _away(self, order: StartStep) -> AwayStep:
+        return AwayStep(order.step.id, self._builds, self._run_elsewhere, sentinel=order.sentinel)
+
+    async def _run_elsewhere(self, order: RunElsewhere) -> PartResult:
+        """Let a helper run a part of a step. A daemon to which this client came back is asked again."""
+        ended = self._pending.begin(order)
+        while True:
+            returns = self._line.returns
+            await self._line.ask(order, Done)
+            back = asyncio.ensure_future(self._line.wait_return(returns))
+            waiting: set[asyncio.Future[PartResult] | asyncio.Future[None]] = {ended, back}
+            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            back.cancel()
+            if ended.done():
+                return ended.result()
+
+    def _bring(self, builts: Sequence[Built]) -> Sequence[Built]:
+        """Have the artifacts of builds here. Called from worker threads."""
+        loop = self._plan.get_loop()
+        return asyncio.run_coroutine_threadsafe(self._builds.bring_all(builts), loop).result()
+
+    async def _after_loss(self, plan: JobPlan, task: TaskIndex) -> JobLoad:
+        """A helper is lost, which is no fault of the task: its stage is made again. Stages stay here when helpers are
+        lost again and again."""
+        self._helper_losses += 1
+        if self._helper_losses == HELPER_LOSSES_MAX:
+            log.error("all stages stay on this host: %d helpers in a row were lost", HELPER_LOSSES_MAX)
+            await self._tell_network(plan)
+        return plan.lost(task)
 
     def _tag(self, plan: JobPlan, trials: Iterable[int], reason: str) -> None:
         tagged = plan.tagged(trials, reason)
@@ -572,22 +631,7 @@ class JobRunner:
         return plan.broken(JobFailure(error.code if isinstance(error, RequestError) else "job_failed", message[:4_000]))
 
     async def _in_thread(self, lease: Lease, work: Callable[[], T]) -> T:
-        """Run in a thread of its own. On a host lane it is pinned there; on a device it only waits for a process
-        that is pinned there itself, so it stays off the device's cores."""
-
-        def run() -> T:
-            home = os.sched_getaffinity(0)
-            pin(lease.cores if self._on_lane(lease) else ())
-            try:
-                return work()
-            finally:
-                os.sched_setaffinity(0, home)
-
-        return await asyncio.get_running_loop().run_in_executor(self._pool, run)
-
-    @staticmethod
-    def _on_lane(lease: Lease) -> bool:
-        return lease.units[0].startswith(f"{HOST_POOL}/")
+        return await in_thread(self._pool, lease, work)
 
     def _keep(self, record: Record) -> None:
         """Called from worker threads for each trial."""
@@ -621,15 +665,6 @@ class JobRunner:
             return
         for file in files:
             await self._line.ask(AddArtifact(name=file.name, sha256=file.sha256), Done)
-
-
-def keep_to(cores: Sequence[int]) -> None:
-    """Keep this process on the host's cores: a client that its user started by hand is not there yet.
-
-    On another machine than the daemon's these numbers may mean nothing, and then nothing happens.
-    """
-    if wanted := set(cores) & os.sched_getaffinity(0):
-        os.sched_setaffinity(0, wanted)
 
 
 def _in_words(error: Exception) -> str:

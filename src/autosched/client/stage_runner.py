@@ -1,9 +1,8 @@
 """Runs the backend's stages: each step in a thread of its own, pinned to the cores of its lease."""
 
 import logging
-import os
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 from typing import cast
 
@@ -24,6 +23,7 @@ from autosched.backend import (
     Tuner,
 )
 from autosched.client import backend_boundary
+from autosched.client.away_step import AwayStep, AwayTuner
 from autosched.client.plan.blocked_candidates import BlockedCandidates
 from autosched.client.plan.known_schedules import first_hints
 from autosched.client.plan.rounds import pasts
@@ -36,6 +36,9 @@ from autosched.records.identity import complete
 log = logging.getLogger(__name__)
 
 SAME_CODE = "not measured: the same object code as {}"
+
+
+Measurer = Tuner | AwayTuner
 
 
 class Timed(Struct, frozen=True):
@@ -56,14 +59,18 @@ class StageRunner:
         keep: Callable[[Record], None],
         poison: BlockedCandidates | None = None,
         timed: Callable[[str], Timed | None] = lambda _: None,
+        bring: Callable[[Sequence[Built]], Sequence[Built]] = lambda built: built,
     ) -> None:
-        """`timed`: what is known of the object code with a digest. Called, as `keep` is, from worker threads."""
+        """`timed`: what is known of the object code with a digest. `bring` has the artifacts of builds of other hosts
+        here. Both are called, as `keep` is, from worker threads."""
         self._session = session
         self._poison = poison or BlockedCandidates()
         self._spec = spec
         self._keep = keep
         self._timed = timed
+        self._bring = bring
         self._tuners: dict[TaskIndex, Tuner] = {}
+        self._infos: dict[TaskIndex, TaskInfo] = {}
         self._halves: dict[TaskIndex, list[Measured]] = {}
         """Results of unfinished rounds, which their tuners do not know yet."""
         self._hints: dict[TaskIndex, list[bytes]] = {}
@@ -104,7 +111,7 @@ class StageRunner:
             past = found[info.task]
             done = [record for whole in past.whole for record in whole]
             self._halves[info.task] = [_measured(record) for record in past.half]
-            self._tuners[info.task] = self._tuner(info, done)
+            self._tuners[info.task], self._infos[info.task] = self._tuner(info, done), info
             self._hints[info.task] = first_hints((hints or {}).get(info.task, ()), done)
 
     def _learn(self, earlier: Sequence[Earlier], lease: Lease) -> None:
@@ -163,18 +170,22 @@ class StageRunner:
         chosen = backend_boundary.candidates(self._tuners[task].select(count - len(first), lease), count - len(first))
         return [*first, *(candidate for candidate in chosen if candidate not in first)]
 
-    def build(self, task: TaskIndex, current: Round, lease: Lease) -> None:
-        """Build the round's candidates, but for the poisoned ones. In finals the default is the last of them."""
+    def build(self, task: TaskIndex, current: Round, lease: Lease, away: AwayStep | None = None) -> None:
+        """Build the round's candidates, but for the poisoned ones. In finals the default is the last of them.
+
+        `away`: the step is one of another host, where a helper builds.
+        """
         default = self._default(task) if current.purpose is Purpose.FINAL else None
         if default is not None:
             current.candidates = [*(one for one in current.candidates if one != default), default]
             current.default_last = True
         barred = self._barred(task, current)
         wanted = [candidate for candidate in current.candidates if candidate not in barred]
-        current.built = backend_boundary.built(self._tuners[task].build(wanted, lease), wanted) if wanted else ()
+        tuner = self._tuners[task] if away is None else away.tuner(self._infos[task])
+        current.built = backend_boundary.built(tuner.build(wanted, lease), wanted) if wanted else ()
 
-    def profile(self, task: TaskIndex, current: Round, lease: Lease) -> None:
-        """Measure what was built; each result becomes a record at once."""
+    def profile(self, task: TaskIndex, current: Round, lease: Lease, away: AwayStep | None = None) -> None:
+        """Measure what was built; each result becomes a record at once. `away`: by a helper on another host."""
         left = list(current.candidates)
         codes = {one.candidate: one.code for one in current.built}
 
@@ -192,10 +203,12 @@ class StageRunner:
             left.remove(candidate)
             keep(Measured(candidate, (), Failure.POISONED, f"poisoned: {reason}"[: backend_boundary.DETAIL_CHARS_MAX]))
         built = [one for one in current.built if one.candidate not in barred]
+        tuner: Measurer = self._tuners[task] if away is None else away.tuner(self._infos[task])
+        bring = self._bring if away is None else list
         if current.purpose is Purpose.FINAL:
-            self._compare(task, built, lease, left, keep)
+            self._compare(lambda some: tuner.compare(bring(some), lease), built, left, keep)
         else:
-            self._measure(task, current, built, lease, left, keep)
+            self._measure(lambda some: tuner.profile(bring(some), lease), current, built, left, keep)
         for candidate in left:
             keep(backend_boundary.unsaid(candidate))
 
@@ -213,10 +226,9 @@ class StageRunner:
 
     def _measure(
         self,
-        task: TaskIndex,
+        profile: Callable[[Sequence[Built]], object],
         current: Round,
         built: Sequence[Built],
-        lease: Lease,
         left: list[bytes],
         keep: Callable[..., None],
     ) -> None:
@@ -239,7 +251,7 @@ class StageRunner:
                 else:
                     alone[one.code if copies and one.code else one.candidate] = one
             chosen = list(alone.values())
-            for answer in backend_boundary.each(self._tuners[task].profile(chosen, lease)) if chosen else ():
+            for answer in backend_boundary.each(profile(chosen)) if chosen else ():
                 measured = backend_boundary.measured(answer, left)
                 keep(measured)
                 code = next(one.code for one in chosen if one.candidate == measured.candidate)
@@ -248,7 +260,11 @@ class StageRunner:
             waiting = twins  # those whose twin failed are measured themselves
 
     def _compare(
-        self, task: TaskIndex, built: Sequence[Built], lease: Lease, left: list[bytes], keep: Callable[..., None]
+        self,
+        compare: Callable[[Sequence[Built]], object],
+        built: Sequence[Built],
+        left: list[bytes],
+        keep: Callable[..., None],
     ) -> None:
         """Measure the finalists and the default side by side, each object code once; records in their order."""
         alone: dict[str | bytes, Built] = {}
@@ -264,7 +280,7 @@ class StageRunner:
         elif alone:
             codes = {one.candidate: one.code or one.candidate for one in alone.values()}
             wanted = [one.candidate for one in alone.values()]
-            for answer in backend_boundary.each(self._tuners[task].compare(list(alone.values()), lease)):
+            for answer in backend_boundary.each(compare(list(alone.values()))):
                 measured = backend_boundary.measured(answer, wanted)
                 found[codes[measured.candidate]] = measured
         for one in built:
@@ -350,6 +366,11 @@ class StageRunner:
         return backend_boundary.evaluation(self._comparing.evaluate_early(lease))
 
     @property
+    def movable(self) -> tuple[str, ...]:
+        """Stages that helpers on other hosts can run."""
+        return ("build", "profile") if hasattr(self._session, "import_tasks") else ()
+
+    @property
     def describes(self) -> bool:
         """Whether the backend has programs of its workloads; before interface 1.7 none had."""
         return hasattr(self._session, "program")
@@ -370,9 +391,3 @@ class StageRunner:
 def _measured(record: Record) -> Measured:
     """As the backend said it."""
     return Measured(record.candidate, record.latency_s, record.failure, record.detail, record.build_s, record.profile_s)
-
-
-def pin(cores: Iterable[int]) -> None:
-    """Keep the calling thread on these cores; without any, where it is."""
-    if wanted := set(cores):
-        os.sched_setaffinity(0, wanted)

@@ -1,10 +1,14 @@
 """Checks of what the stages answer: the client relies on it, and the user's records consist of it."""
 
 import re
+import shutil
 from math import isfinite
 from pathlib import Path
+from typing import cast
 
-from autosched.backend import BACKEND_API, Built, Evaluation, Measured, Network, check_api
+from msgspec.structs import replace
+
+from autosched.backend import BACKEND_API, Built, Evaluation, Measured, MovableSession, Network, check_api
 from autosched.conformance.backend_harness import (
     BackendHarness,
     Broken,
@@ -156,6 +160,35 @@ def _below(path: Path, folder: Path) -> bool:
     return path.resolve().is_relative_to(folder.resolve())
 
 
+def a_build_is_measured_in_another_session(bench: BackendHarness) -> None:
+    """A session that has only imported the tasks measures what another session has built, wherever the artifact lies.
+
+    `Built.artifact` is a file or a folder with all that `profile` needs: another host gets nothing else of it. What
+    does not depend on the candidate, such as the result to compare with, `profile` makes there itself.
+    """
+    if not hasattr(bench.session, "import_tasks"):
+        raise NotApplicable("its sessions have no import_tasks: all stages of a job run on one host")
+    tasks, there = bench.network.tasks, cast(MovableSession, bench.open("elsewhere"))
+    if (found := there.import_tasks(bench.lease("import")).tasks) != tasks:
+        raise Broken(f"of the tasks, {parting(tasks, found)}", there.import_tasks)
+    good = [one.candidate for one in bench.round.measured if one.latency_s]
+    tuner = there.tuner(tasks[0], 0)
+    built = [
+        _moved(one, bench.workdir("elsewhere") / "moved") for one in bench.tuner().build(good, bench.lease("build"))
+    ]
+    for measured in tuner.profile(built, bench.lease("profile")):
+        if measured.failure is not None:
+            raise Broken(f"there it became a {measured.failure}: {measured.detail}", tuner.profile)
+
+
+def _moved(built: Built, folder: Path) -> Built:
+    """The same build with its artifact in another folder, and not where it was."""
+    if built.artifact is None:
+        return built
+    folder.mkdir(parents=True, exist_ok=True)
+    return replace(built, artifact=Path(shutil.move(built.artifact, folder / built.artifact.name)))
+
+
 def a_candidate_that_makes_no_sense_fails_alone(bench: BackendHarness) -> None:
     """Candidates that this backend never made fail, or do what they can; the others of the round are as always.
 
@@ -288,6 +321,7 @@ CHECKS: tuple[Check, ...] = (
     build_answers_each_candidate,
     equal_candidates_have_equal_code,
     artifacts_lie_in_the_work_folder,
+    a_build_is_measured_in_another_session,
     a_candidate_that_makes_no_sense_fails_alone,
     a_failed_build_is_passed_on,
     profile_answers_each_candidate,

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from autosched.core.policies import work_estimation
 from autosched.core.state import Host, Job, State, Task
-from autosched.model import DEVICE_POOL, OWN_HOST, HostName, JobSpec, PoolName, TaskLoad, at_host
+from autosched.model import DEVICE_POOL, HOST_POOL, OWN_HOST, HostName, JobSpec, PoolName, TaskLoad, at_host
 
 HELPER_START_S = 5.0
 """Assumed seconds in which a helper starts, its import of the model apart."""
@@ -88,3 +88,11 @@ def pays(state: State, task: Task, host: HostName) -> bool:
 def software_of(state: State, host: HostName) -> str:
     """Digest of the versions on a host; empty: they are those of the daemon's own."""
     return "" if host == OWN_HOST else state.hosts[host].software
+
+
+def units_elsewhere(state: State, job: Job) -> int:
+    """Lanes, and devices of the job's kind, of the other hosts on which its stages could run."""
+    others = [OWN_HOST, *(name for name, host in state.hosts.items() if not host.left)]
+    alike = (name for name in others if name != job.host and software_of(state, name) == software_of(state, job.host))
+    pools = (at_host(pool, name) for name in alike for pool in (HOST_POOL, DEVICE_POOL + job.spec.device))
+    return sum(len(state.queues[pool].pool.units) for pool in pools if pool in state.queues)

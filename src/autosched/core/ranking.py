@@ -68,6 +68,8 @@ class Ranking:
     def _join(self, task: Task) -> None:
         self._state.jobs[task.job].waiting += 1
         task.movable_in = self._state.movable_name(task)
+        if self._state.hosts and not task.movable_in:
+            self._state.jobs[task.job].bound[task.index] = None
         for queue in self._queues(task):
             queue.waiting += 1
         self._reckon(task, self._key(task))
@@ -91,6 +93,7 @@ class Ranking:
             del self._in_turn[task.ticket]
             task.ticket = 0
             self._state.jobs[task.job].waiting -= 1
+            self._state.jobs[task.job].bound.pop(task.index, None)
             for queue in self._queues(task):
                 queue.waiting -= 1
             self.dirty.update(dict.fromkeys(task.pools))

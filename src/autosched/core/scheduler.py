@@ -511,11 +511,39 @@ class Scheduler:
                 yield StartStep(sent)
                 continue
             pool = min(heads, key=lambda name: (heads[name].key, heads[name].ticket))
-            units = leases.units_for(self.state, ranking, heads[pool])
+            task = self._bound(heads[pool]) or heads[pool]
+            units = self._room_elsewhere(task) or leases.units_for(self.state, ranking, task)
             if units is None:
                 del heads[pool]
             else:
-                yield StartStep(self._lease(heads[pool], units))
+                yield StartStep(self._lease(task, units))
+
+    def _bound(self, task: Task) -> Task | None:
+        """Another task of the same job that goes first: its next stage can run on its client's host alone, where this
+        task, which the job's helpers can run, would take the unit. Else helpers wait for what is selected too late."""
+        job, own = self.state.jobs[task.job], task.queued_in
+        if not task.elsewhere or not job.bound or self.state.first_free(own[0]) is None:
+            return None
+        return next((job.tasks[index] for index in job.bound if job.tasks[index].queued_in == own), None)
+
+    def _room_elsewhere(self, task: Task) -> tuple[UnitName, ...] | None:
+        """An idle unit of another host for a task that may move, where others wait for the last free unit that it could
+        have on its own: some of them may not move."""
+        state = self.state
+        if not task.movable_in or self._ranking.policy.shares_units:
+            return None
+        own = task.queued_in[0]
+        if state.queues[own].waiting < 2 or len(state.free_units(own, 2)) > 1:
+            return None
+        idle = islice(state.idle.get(task.movable_in, ()), IDLE_MAX)
+        others = (pool for pool in idle if pool in state.queues and pool not in task.pools and self._pays(task, pool))
+        for pool in (*task.elsewhere, *others):
+            if units := state.free_for(task, pool, 1):
+                return tuple(units)
+        return None
+
+    def _pays(self, task: Task, pool: PoolName) -> bool:
+        return placement.pays(self.state, task, self.state.queues[pool].pool.units[0].host)
 
     def _send_elsewhere(self) -> Step | None:
         """An idle unit takes a task that waits for another host's, where moving it pays. O(1) in the number of hosts:

@@ -98,6 +98,8 @@ class Job:
     """Running, in the order of their start."""
     waiting: int = 0
     """Tasks of this job that stand in a queue."""
+    bound: dict[TaskIndex, None] = field(default_factory=dict)
+    """Those of them that wait for a unit of their client's host and cannot move, as long as there are other hosts."""
     at: dict[str, int] = field(default_factory=dict)
     """How many of its tasks are at each stage."""
     places: dict[str, tuple[PoolName, ...]] = field(default_factory=dict)

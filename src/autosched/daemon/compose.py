@@ -26,8 +26,7 @@ from autosched.daemon.access.authenticator import Authenticator
 from autosched.daemon.access.endpoints import Endpoint
 from autosched.daemon.access.peer_identity import Principal
 from autosched.daemon.clients.adoption import clear, find
-from autosched.daemon.clients.client_session import ClientSession, Parts
-from autosched.daemon.clients.client_state import Client
+from autosched.daemon.clients.client_session import Parts
 from autosched.daemon.clients.supervisor import ClientSupervisor
 from autosched.daemon.console.server import Console, open_console
 from autosched.daemon.devices.attribution_handler import AttributionHandler
@@ -57,6 +56,7 @@ from autosched.daemon.storage import database, schema
 from autosched.daemon.storage.blob_store import Blobs
 from autosched.daemon.storage.job_store import JobStore, span_rows
 from autosched.daemon.storage.journal import Journal
+from autosched.daemon.storage.moved_files import MovedFiles
 from autosched.daemon.storage.record_lookup import RecordLookup
 from autosched.daemon.storage.record_projection import RECORDS, RecordProjection
 from autosched.daemon.storage.store_reader import StoreReader
@@ -250,12 +250,9 @@ class Daemon:
         verdicts = AttributionHandler(
             runtime, ledger, guard, lambda job, told: self._clients.notify(job, told), self._quarantine.enter, ward
         )
-        parts = Parts(runtime, records, past, blobs, ledger, guard, verdicts, self._lookup)
-
-        def session(client: Client, lost: Callable[[], bool]) -> ClientSession:
-            return ClientSession(client.job, lost, parts)
-
-        self._clients = ClientSupervisor(runtime, ledger, past, guard, self._hosts, jobs, session)
+        moved = MovedFiles(self._folder / "moved", self._settings.limits.blob_bytes_max)
+        parts = Parts(runtime, records, past, blobs, ledger, guard, verdicts, moved, self._lookup)
+        self._clients = ClientSupervisor(parts, self._hosts, jobs)
         self._clients.address = addresses[0]  # the next daemon has it too, so that they come back
         self._limit_clients(self._settings.limits)
         self._retention = Retention(runtime, blobs, self._folder, lambda: self._clients.hosted, self._keeper.snapshot)

@@ -27,6 +27,8 @@ class ClientOrder(Struct, frozen=True):
     """A folder for what backends keep for later jobs."""
     cache_bytes_max: int
     """How much may lie there; 0: nothing."""
+    helps: bool = False
+    """Whether it is a helper of the job's client, which is on another host."""
 
 
 class ClientProcess(Protocol):

@@ -30,6 +30,7 @@ class LocalLauncher:
         environment |= {CACHE: str(order.cache), CACHE_BYTES: str(order.cache_bytes_max)}
         environment["XDG_CACHE_HOME"] = temporary  # libraries leave files there, some in HOME else
         command = [*self._command, "--connect", order.address, "--job", str(order.job)]
+        command += ["--helps"] if order.helps else []
         try:
             process = Process.start(command, environment, order.folder / LOG)
         except OSError:

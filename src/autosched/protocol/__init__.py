@@ -1,19 +1,20 @@
 """The methods that cross the wire, and their types. `autosched.wire` moves them; this package says what they are.
 
 Files: method.py (base type, version, limits), handshake.py (keys and Hello), transfer.py (files and records in pieces),
-jobs.py, clients.py, hosts.py, operations.py, diagnostics.py (the methods by subject), roles.py (who may ask what),
-pagination.py (fetches answers page by page).
+jobs.py, clients.py, helpers.py, hosts.py, operations.py, diagnostics.py (the methods by subject), roles.py (who may ask
+what), pagination.py (fetches answers page by page).
 
 A method is a request struct, which says who may ask it, and a result struct. Requests are named in the imperative. The
 name on the wire is the class name in snake_case. A peer that sends anything else gets a WireError.
 """
-# ruff: noqa: F403, F405 (one namespace in eight files; mypy checks the names)
+# ruff: noqa: F403, F405 (one namespace in nine files; mypy checks the names)
 
 from functools import cache
 
 from autosched.protocol.clients import *
 from autosched.protocol.diagnostics import *
 from autosched.protocol.handshake import *
+from autosched.protocol.helpers import *
 from autosched.protocol.hosts import *
 from autosched.protocol.jobs import *
 from autosched.protocol.method import *

@@ -6,8 +6,10 @@ from msgspec import Meta, Struct
 
 from autosched.backend import Network
 from autosched.model import (
+    OWN_HOST,
     TASKS_MAX,
     DeviceNote,
+    HostName,
     Identity,
     IdentityFrom,
     JobId,
@@ -50,10 +52,15 @@ class JobOrder(Struct, frozen=True):
     devices: int
     device_cores: int
     """CPU cores of one of the devices."""
+    units_elsewhere: int = 0
+    """Lanes, and devices of the job's kind, of other hosts on which its stages could run. Since 1.9."""
     host_cores: tuple[int, ...] = ()
     """Where a client that the daemon or an agent has started may run, so that devices stay quiet."""
     age_s: Seconds = 0.0
     """Time since the job's submission. Since 1.9."""
+    host: HostName = OWN_HOST
+    """Host of the client. A step on a unit of another one is run by the client's helper there, by RunElsewhere. Since
+    1.9."""
     identities: tuple[IdentityFrom, ...] = ()
     """Circumstances in which the records were measured, by growing trials. Since 1.9."""
     earlier: tuple[EarlierJob, ...] = ()

@@ -112,6 +112,8 @@ class StartHostClient(Method, frozen=True):
     job: JobId
     token: Annotated[str, Meta(min_length=1, max_length=200)]
     cache_bytes_max: Annotated[int, Meta(ge=0)]
+    helps: bool = False
+    """Whether it is a helper of the job's client, which is on another host."""
 
 
 class KillHostClient(Method, frozen=True):
@@ -159,6 +161,8 @@ class HostView(Struct, frozen=True, kw_only=True):
     drained: int = 0
     jobs: tuple[JobId, ...] = ()
     """Those whose client is placed there."""
+    helps: tuple[JobId, ...] = ()
+    """Those whose client is elsewhere, and of which stages run there."""
     address: str = ""
     """Where its agent connects from."""
     heard_s: Seconds | None = None

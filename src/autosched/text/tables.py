@@ -320,6 +320,8 @@ def host_facts(host: HostView) -> list[str]:
     lines.append(
         f"clients of jobs {jobs}, {formatting.size(host.client_bytes)}" if jobs else "no job has its client there"
     )
+    if host.helps:
+        lines.append(f"stages of jobs {', '.join(map(str, host.helps))} run there, whose clients are elsewhere")
     if host.heard_s is not None:
         free, offset = formatting.size(host.memory_free_bytes), f"{host.clock_offset_s:+.3f} s"
         lines.append(

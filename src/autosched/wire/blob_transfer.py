@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from autosched.errors import RequestError, WireError
-from autosched.protocol import CHUNK_BYTES, BlobState, Chunk, GetBlob, PutBlob
+from autosched.protocol import CHUNK_BYTES, BlobState, Chunk, GetBlob, PutBlob, PutMoved
 from autosched.wire.link import Link
 
 Progress = Callable[[int, int], None]
@@ -20,18 +20,20 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-async def upload(link: Link, path: Path, progress: Progress | None = None) -> str:
-    """Put a file into the daemon's blob store; returns its hash."""
+async def upload(
+    link: Link, path: Path, progress: Progress | None = None, put: type[PutBlob | PutMoved] = PutBlob
+) -> str:
+    """Put a file into the daemon's blob store, or among the moved files of the client's job; returns its hash."""
     name = sha256(path)
     with path.open("rb") as file:
         total = os.fstat(file.fileno()).st_size
-        state = await link.call(PutBlob(sha256=name, total=total, offset=0, data=b""), BlobState)
+        state = await link.call(put(sha256=name, total=total, offset=0, data=b""), BlobState)
         while not state.complete:
             file.seek(state.bytes_have)
             data = file.read(CHUNK_BYTES)
             if not data and state.bytes_have < total:
                 raise RequestError(f"{path} became shorter while it was uploaded: let it be written first, then retry")
-            piece = PutBlob(sha256=name, total=total, offset=state.bytes_have, data=data)
+            piece = put(sha256=name, total=total, offset=state.bytes_have, data=data)
             state = await link.call(piece, BlobState)
             if progress is not None:
                 progress(state.bytes_have, total)

@@ -21,7 +21,6 @@ from autosched.errors import ModelRejected, NotFound, StepFailed
 from autosched.model import NETWORK_TASK, JobSpec, Outcome, Record, Step, TaskInfo
 from autosched.protocol import (
     AskLoad,
-    Chunk,
     Done,
     EarlierJob,
     EndStep,
@@ -371,23 +370,3 @@ def test_a_network_that_cannot_be_made_is_explained(error: Exception, message: s
         return failure.message
 
     assert asyncio.run(said()) == message
-
-
-@pytest.mark.parametrize(
-    ("file", "name"),
-    [("", "net.onnx"), ("a b.c", "a_b.c"), ("../../etc/passwd", "_.._etc_passwd"), ("...", "model"), ("out", "out")],
-)
-def test_a_model_lies_under_its_users_name_and_nowhere_else(file: str, name: str, tmp_path: Path) -> None:
-    class Uploads:
-        async def call(self, method: Method, kind: type[Struct]) -> Struct:
-            assert isinstance(method, GetBlob)
-            return Chunk(MODEL[method.offset :], len(MODEL))
-
-    async def fetched() -> Path:
-        made = JobRunner(tmp_path, open_to(Uploads()))
-        spec = JobSpec(name="net", model=hashlib.sha256(MODEL).hexdigest(), file=file)
-        return await made._fetch_model(spec, tmp_path / "model")
-
-    path = asyncio.run(fetched())
-    assert path == tmp_path / "model" / name
-    assert path.read_bytes() == MODEL

@@ -90,6 +90,9 @@ class Session:
     def import_network(self, lease: Lease) -> Network:
         return Network((TaskInfo(task=1, name="toy", workload="toy"),), default_trials=8)
 
+    def import_tasks(self, lease: Lease) -> Network:
+        return self.import_network(lease)
+
     def learn(self, earlier: Sequence[Earlier], lease: Lease) -> None:
         self.heard = [record.candidate for one in earlier for record in one.records if record.failure is None]
 
@@ -208,6 +211,16 @@ class artifacts_lie_in_the_work_folder(Good):
     class T(Tuner):
         def made(self, candidate: bytes) -> Built:
             return Built(candidate, Path("/tmp/artifact"))
+
+    session = of(T)
+
+
+class a_build_is_measured_in_another_session(Good):
+    class T(Tuner):
+        def run(self, one: Built) -> Measured:
+            if one.artifact is not None and not (self.session.workdir / one.artifact.name).exists():
+                return Measured(one.candidate, (), Failure.RUN_ERROR, "no such file")
+            return super().run(one)
 
     session = of(T)
 

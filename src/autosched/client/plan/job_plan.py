@@ -41,6 +41,8 @@ AGAIN_SHARE = 0.25
 """Maximum re-measurements as a share of the budget, at least one batch: bounds the cost of a noisy device."""
 RETRIED_LEAST = 4
 """Minimum candidates of a round on a second device, while another round can begin."""
+ELSEWHERE_MAX = 64
+"""Maximum tasks that are under way for the units of other hosts: the job may not get them."""
 NETWORK_STAGES = ("import", "baseline", "compile", "evaluate")
 ON_DEVICE = ("profile", "baseline", "evaluate")
 """Stages that measure."""
@@ -59,6 +61,8 @@ class JobPlan:
     spec: JobSpec
     lanes: int
     devices: int
+    elsewhere: int = 0
+    """Lanes and devices of other hosts that its tasks could use."""
     network: Network | None = None
     tasks: dict[TaskIndex, TaskState] = field(default_factory=dict)
     """The tasks of the network, once it is imported."""
@@ -238,6 +242,18 @@ class JobPlan:
             state.search.strikes += 1
         return self._round_over(task)
 
+    def lost(self, task: TaskIndex) -> JobLoad:
+        """What a helper was to do is not done: the stage is made again, without what was measured before."""
+        current = self.current(task)
+        if current.stage == "profile":
+            done = {one.candidate for one in current.measured[current.earlier :]}
+            current.candidates = [one for one in current.candidates if one not in done]
+            current.built = [one for one in current.built if one.candidate not in done]
+        current.running = False
+        if self.finishing:
+            return self._round_over(task)
+        return self._report([task])
+
     def baseline(self, found: Baseline | None) -> JobLoad:
         """The engine that the user would run otherwise was measured; None: there is none."""
         self.early.measured_baseline(found)
@@ -392,6 +408,7 @@ class JobPlan:
                 chosen.append(lost.task)
         self._build_early(chosen)
         under_way_max = self.lanes + self.devices + 1 + (self.network_round is not None)
+        under_way_max += min(self.elsewhere, ELSEWHERE_MAX)
         if self._network_is_in("baseline", "compile"):
             under_way_max = self.lanes + 1  # else the network would wait for its lane behind many candidates
         elsewhere, rest = partial(self._measure_elsewhere, RETRIED_LEAST), partial(self._measure_elsewhere, 1)

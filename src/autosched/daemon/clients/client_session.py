@@ -2,10 +2,12 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 
 from msgspec import Struct
 
-from autosched.core.events import Event, StepEnded
+from autosched.core import placement
+from autosched.core.events import Event, StagesFreed, StepEnded
 from autosched.daemon.devices.attribution_handler import AttributionHandler
 from autosched.daemon.devices.device_monitor import DeviceMonitor
 from autosched.daemon.event_stream.daemon_events import recorded
@@ -15,12 +17,14 @@ from autosched.daemon.jobs.stage_history import History
 from autosched.daemon.runtime import Runtime
 from autosched.daemon.storage.blob_store import Blobs
 from autosched.daemon.storage.job_store import Found, JobStore, received_now
+from autosched.daemon.storage.moved_files import MovedFiles
 from autosched.daemon.storage.record_lookup import RecordLookup
 from autosched.errors import NotFound, Refused, RequestError, WireError
 from autosched.model import (
     DEVICE_POOL,
     HOST_POOL,
     TRIALS_MAX,
+    HostName,
     JobId,
     Outcome,
     Purpose,
@@ -49,6 +53,7 @@ from autosched.protocol import (
     Method,
     PlanNetwork,
     PutBlob,
+    PutMoved,
     ResultFile,
     SimilarJobs,
     TagRecords,
@@ -66,6 +71,7 @@ class Parts(Struct, frozen=True):
     ledger: ProgressRegistry
     guard: DeviceMonitor
     verdicts: AttributionHandler
+    moved: MovedFiles
     lookup: RecordLookup | None
     """None: there is no record store."""
 
@@ -82,7 +88,7 @@ class ClientSession:
         self._lost = lost
         self._runtime, self._store, self._past = parts.runtime, parts.store, parts.past
         self._blobs, self._ledger, self._guard = parts.blobs, parts.ledger, parts.guard
-        self._verdicts, self._lookup = parts.verdicts, parts.lookup
+        self._verdicts, self._lookup, self._moved = parts.verdicts, parts.lookup, parts.moved
         self._told = False
         """Whether this client has told its network before: what is new then is how it compares with its baseline."""
 
@@ -116,15 +122,33 @@ class ClientSession:
                 return self._add_artifacts(files)
             case PutBlob():
                 return self._blobs.put(method)
+            case PutMoved():
+                return self._moved.of(self._job).put(method)
             case GetBlob():
-                return self._blobs.get(method)
+                return self._file(method)
             case GetRecords(job=job, after=after):
                 if job not in self._runtime.state.jobs:
                     raise NotFound(f"there is no job {job}")
                 return self._store.records(job, after)
         raise WireError(f"a client may not ask for {type(method).__name__}")
 
-    async def _order(self) -> JobOrder:
+    def help(self, method: Method, host: HostName) -> Awaitable[Struct | None]:
+        """Begin to answer one call of a helper of the job's client on another host."""
+        match method:
+            case GetOrder():
+                return self._order(host)
+            case PutMoved():
+                return self._moved.of(self._job).put(method)
+            case GetBlob():
+                return self._file(method)
+        raise WireError(f"a helper may not ask for {type(method).__name__}")
+
+    def _file(self, method: GetBlob) -> Awaitable[Struct]:
+        moved = self._moved.of(self._job)
+        return (self._blobs if moved.size(method.sha256) is None else moved).get(method)
+
+    async def _order(self, helper: HostName | None = None) -> JobOrder:
+        """`helper`: the host of the helper that asks; None: the client asks."""
         await self._store.flush()  # what an earlier client sent must be there to be fetched
         state, progress = self._runtime.state, self._ledger.of(self._job)
         spec = state.jobs[self._job].spec
@@ -140,11 +164,17 @@ class ClientSession:
             lanes=len(lanes.pool.units) if lanes is not None else 0,
             devices=len(devices.pool.units) if devices is not None else 0,
             device_cores=len(devices.pool.units[0].cores) if devices is not None else 0,
-            host_cores=tuple(core for unit in lanes.pool.units for core in unit.cores) if lanes is not None else (),
+            units_elsewhere=placement.units_elsewhere(state, state.jobs[self._job]),
+            host_cores=self._cores_of_lanes(host if helper is None else helper),
+            host=host if helper is None else helper,
             age_s=max(0.0, self._runtime.clock() - state.jobs[self._job].submitted_at),
             identities=tuple(progress.identities),
             earlier=tuple(self._earlier(job) for job in dict.fromkeys(teachers) if job in state.jobs),
         )
+
+    def _cores_of_lanes(self, host: HostName) -> tuple[int, ...]:
+        lanes = self._runtime.state.queues.get(at_host(HOST_POOL, host))
+        return tuple(core for unit in lanes.pool.units for core in unit.cores) if lanes is not None else ()
 
     def _earlier(self, job: JobId) -> EarlierJob:
         network = self._ledger.of(job).network
@@ -190,8 +220,13 @@ class ClientSession:
         progress.plan(method.network, method.trials)
         changed = progress.identify(method.network.identity)
         stored = self._store.plan(self._job, method.network, method.trials, changed)
+        self._runtime.tell(partial(self._freed, method.network.movable))
         told, self._told = self._told, True
         return self._added(stored) if told else self._planned(stored)
+
+    def _freed(self, stages: tuple[str, ...]) -> Event | None:
+        job = self._runtime.state.jobs[self._job]
+        return None if job.state.ended or job.movable == stages else StagesFreed(self._job, stages)
 
     async def _planned(self, stored: asyncio.Future[None]) -> None:
         await stored

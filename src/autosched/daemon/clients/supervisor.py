@@ -18,7 +18,7 @@ import hmac
 import logging
 import secrets
 import shutil
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -29,14 +29,12 @@ from autosched.core import placement
 from autosched.core.actions import RevokeStep
 from autosched.core.events import ClientAttached, ClientCutOff, ClientLost, ClientPlaced, Event
 from autosched.daemon.clients import adoption
-from autosched.daemon.clients.client_session import ClientSession
+from autosched.daemon.clients.client_session import ClientSession, Parts
 from autosched.daemon.clients.client_state import Client
+from autosched.daemon.clients.helper_registry import Helper, HelperRegistry
 from autosched.daemon.clients.start_queue import StartQueue
-from autosched.daemon.devices.device_monitor import DeviceMonitor
 from autosched.daemon.hosts.host_registry import HostRegistry
-from autosched.daemon.jobs.progress import ProgressRegistry
-from autosched.daemon.jobs.stage_history import History
-from autosched.daemon.runtime import Runtime, spawn
+from autosched.daemon.runtime import spawn
 from autosched.errors import AutoschedError, DaemonUnreachable, NotFound, Refused
 from autosched.launch import ClientOrder, ClientProcess, Launcher, client_note
 from autosched.launch.client_note import Note
@@ -50,18 +48,25 @@ from autosched.protocol import (
     SILENCE_S,
     AskLoad,
     Done,
+    EndStep,
+    ForgetMoved,
     Goodbye,
     Hello,
     Method,
+    PartEnded,
     Poisoned,
     Return,
+    RunElsewhere,
     Stop,
+    StopElsewhere,
     TagRecords,
 )
 from autosched.protocol import RevokeStep as RevokeStepCall
 from autosched.protocol import StartStep as StartStepCall
 from autosched.wire.link import Handler, Link
 
+HELPER_FOLDER = "helper"
+"""Name of the folder of a helper on the daemon's own host, in the job's folder."""
 CACHE_FOLDER = "cache"
 """Name of the folder, in the state folder, with what backends keep for later jobs."""
 log = logging.getLogger(__name__)
@@ -83,20 +88,13 @@ ASK_LOAD_S = 600.0
 class ClientSupervisor:
     """All clients of this life of the daemon."""
 
-    def __init__(
-        self,
-        runtime: Runtime,
-        ledger: ProgressRegistry,
-        past: History,
-        guard: DeviceMonitor,
-        hosts: HostRegistry,
-        folder: Path,
-        session: Callable[[Client, Callable[[], bool]], ClientSession],
-    ) -> None:
-        self._runtime, self._ledger, self._past, self._guard = runtime, ledger, past, guard
-        self._hosts, self._folder = hosts, folder
+    def __init__(self, parts: Parts, hosts: HostRegistry, folder: Path) -> None:
+        """`folder`: with one for each job."""
+        self._runtime, self._ledger, self._past, self._guard = parts.runtime, parts.ledger, parts.past, parts.guard
+        self._parts, self._hosts, self._folder = parts, hosts, folder
         hosts.lost = self._host_left
-        self._session = session
+        self._moved = parts.moved
+        self._helpers = HelperRegistry(parts, self._launch_helper, self._tell_part)
         self._of: dict[JobId, Client] = {}
         self._turns = StartQueue(self._start)
         self._secret = adoption.secret(folder)
@@ -167,6 +165,21 @@ class ClientSupervisor:
         note = client_note.note_of(launched.process, client.token, client.temporary, client.records_before)
         client_note.leave(folder, note)
         self._guard_over(client, launched.process)
+
+    def _launch_helper(self, helper: Helper) -> tuple[ClientProcess, str]:
+        """Start the process of a helper; returns it with its temporary folder. Raises OSError."""
+        if helper.host != OWN_HOST:
+            most = self.cache_bytes_max
+            return self._hosts.launch(helper.host, helper.job, helper.token, most, helps=True), ""
+        folder, cache = self._folder / str(helper.job) / HELPER_FOLDER, self._folder.parent / CACHE_FOLDER
+        order = ClientOrder(helper.job, self.address, helper.token, folder, cache, self.cache_bytes_max, helps=True)
+        launched = self.launcher.launch(order)
+        return launched.process, launched.temporary
+
+    def _tell_part(self, job: JobId, ended: PartEnded) -> None:
+        """Tell the job's client of a part that its helper has run; one that is cut off asks when it is back."""
+        if (client := self._of.get(job)) is not None and client.link is not None and not client.link.closed:
+            self._tell(client, client.link, ended)
 
     def _guard_over(self, client: Client, process: ClientProcess) -> None:
         spawn(self._watch(client, process, self._folder / str(client.job)), f"watch client of job {client.job}")
@@ -312,11 +325,31 @@ class ClientSupervisor:
                 link.abort(reason)
         reason = reason.encode(errors="replace").decode()  # names of files need not be text
         progressed = self._ledger.of(client.job).records > client.records_before
+        if self._helpers.of(client.job):
+            spawn(self._lose_helpers(client, reason, progressed, told), f"end the helpers of job {client.job}")
+            return
+        self._moved.clear(client.job)
         if not told:
             self._runtime.tell(lambda: ClientLost(client.job, reason, progressed))
 
+    async def _lose_helpers(self, client: Client, reason: str, progressed: bool, told: bool) -> None:
+        """End the helpers of a lost client: the scheduler hears of its loss when nothing runs any more.
+
+        `told`: it has heard that the client's host has left, and waits for the end of steps elsewhere, if there are
+        any.
+        """
+        await self._helpers.end(client.job, reason)
+
+        def lost() -> Event | None:
+            waits = bool(self._runtime.state.jobs[client.job].steps)
+            return ClientLost(client.job, reason, progressed) if waits or not told else None
+
+        self._runtime.tell(lost)
+
     def attach(self, link: Link, hello: Hello) -> None:
-        """A client says hello. Raises Refused or NotFound."""
+        """A client, or a helper of one, says hello. Raises Refused or NotFound."""
+        if self._helpers.attach(link, hello):
+            return
         if (job := self._runtime.state.jobs.get(hello.job or 0)) is None:
             raise NotFound(f"there is no job {hello.job}")
         client = self._of.get(job.id)
@@ -332,8 +365,9 @@ class ClientSupervisor:
             client_note.leave(self._folder / str(job.id), Note())
         self._of[job.id], client.protocol = client, hello.protocol
         client.up.set()
-        session = self._session(client, lambda: client.lost or client.link is not link)
-        link.peer.serves, link.handler = CLIENT_METHODS, session.handle
+        session = ClientSession(client.job, lambda: client.lost or client.link is not link, self._parts)
+        handler = partial(self._handle, client, session)
+        link.peer.serves, link.handler = CLIENT_METHODS, handler
         if not hello.returns:
             client.link = link
             opening = self._ask_load(client, link)
@@ -341,7 +375,7 @@ class ClientSupervisor:
             if client.link is not None:
                 client.link.abort("it has another connection")
             client.coming = link
-            link.handler = self._returning(client, link, session)
+            link.handler = self._returning(client, link, handler)
             opening = self._await_return(client, link)
         spawn(self._accompany(client, link, opening), f"client of job {job.id}")
 
@@ -383,10 +417,23 @@ class ClientSupervisor:
         here = client.process is not None or not client.up.is_set() or not (client.link is None or client.link.closed)
         return not here and adoption.any_in_time(self._runtime.state, client.job, self._runtime.clock())
 
-    def _returning(self, client: Client, link: Link, session: ClientSession) -> Handler:
+    def _handle(self, client: Client, session: ClientSession, method: Method) -> Awaitable[Struct | None]:
+        """Begin to answer one call of a client."""
+        match method:
+            case RunElsewhere():
+                return _answered(lambda: self._helpers.run(client.job, method))
+            case StopElsewhere():
+                return _answered(lambda: self._helpers.stop(client.job, method))
+            case ForgetMoved(files=files):
+                return _answered(lambda: self._moved.forget(client.job, files))
+            case EndStep(step=step):
+                self._helpers.step_ended(step)
+        return session.handle(method)
+
+    def _returning(self, client: Client, link: Link, handler: Handler) -> Handler:
         async def handle(method: Method) -> Struct | None:
             if not isinstance(method, Return):
-                return await session.handle(method)
+                return await handler(method)
 
             def attached() -> Event:
                 if client.lost or client.coming is not link:
@@ -438,6 +485,7 @@ class ClientSupervisor:
         for client in clients:
             self.stop(client.job, "the daemon stops")
         await asyncio.gather(*(client.gone.wait() for client in clients))
+        await asyncio.gather(*(self._helpers.end(job, "the daemon stops") for job in self._helpers.jobs()))
 
     async def leave(self, reason: str) -> None:
         """The daemon goes and comes back: clients go on with their steps. Those that have not begun, or that would
@@ -452,6 +500,16 @@ class ClientSupervisor:
                 client.link.notify(Goodbye(reason=reason))
         await asyncio.gather(*(client.gone.wait() for client in ending))
 
+    def helpers_of(self, job: JobId) -> tuple[HostName, ...]:
+        """Hosts on which the job's client has helpers."""
+        return self._helpers.of(job)
+
     def external_token(self, job: JobId) -> str:
         """Token of the client of an external job; it survives restarts of the daemon."""
         return hmac.new(self._secret, str(job).encode(), hashlib.sha256).hexdigest()
+
+
+async def _answered(work: Callable[[], None]) -> Done:
+    """Do it, and answer that it is done."""
+    work()
+    return Done()

@@ -15,8 +15,10 @@ from functools import partial
 
 from msgspec import Struct
 
+from autosched import machine
 from autosched.core.events import Event, HostCutOff, HostForgotten, HostJoined, HostLeft
 from autosched.core.state import Host
+from autosched.daemon.hosts import lent_units
 from autosched.daemon.hosts.lent_units import check_cores, check_names, lent
 from autosched.daemon.hosts.remote_client import RemoteClient
 from autosched.daemon.runtime import Runtime, spawn
@@ -86,6 +88,7 @@ class HostRegistry:
     def __init__(self, runtime: Runtime, lease_s: float) -> None:
         """`lease_s`: seconds after its last answered report within which a host ends its clients."""
         self._runtime, self.lease_s = runtime, lease_s
+        self._software = machine.versions()
         self.lenders: dict[HostName, Lender] = {}
         """Agents that were there in this life of the daemon."""
         self._clients: defaultdict[HostName, dict[str, RemoteClient]] = defaultdict(dict)
@@ -107,14 +110,16 @@ class HostRegistry:
             self._trust(name)
             await self._runtime.post(partial(self._cut_off, name, RESTARTED))
 
-    def launch(self, host: HostName, job: JobId, token: str, cache_bytes_max: int) -> RemoteClient:
-        """Let the host's agent start the client of a job."""
+    def launch(
+        self, host: HostName, job: JobId, token: str, cache_bytes_max: int, *, helps: bool = False
+    ) -> RemoteClient:
+        """Let the host's agent start the client of a job, or a helper of it."""
         client = self.adopt(host, token)
         lender = self.lenders.get(host)
         if lender is None:
             client.end(f"host {host} cannot be reached")
         else:
-            order = StartHostClient(job=job, token=token, cache_bytes_max=cache_bytes_max)
+            order = StartHostClient(job=job, token=token, cache_bytes_max=cache_bytes_max, helps=helps)
             lender.link.order(order, ORDER_S, partial(self._not_started, client))
         return client
 
@@ -229,12 +234,13 @@ class HostRegistry:
         session.host, now = name, self._runtime.clock()
         address = session.link.address
         self.lenders[name] = Lender(session.link, method.facts, address, now)
+        software = lent_units.software(method.facts, self._software)
         self._trust(name)
 
         def joined() -> Event | None:
             there = self._runtime.state.hosts.get(name)
-            same = there is not None and not there.away and there.pools == pools
-            return None if same else HostJoined(name, pools, method.machine)
+            same = there is not None and not there.away and (there.pools, there.software) == (pools, software)
+            return None if same else HostJoined(name, pools, method.machine, software)
 
         await self._runtime.post(joined)
         log.info("host %s is there, from %s", name, address)

@@ -28,6 +28,7 @@ def _view(state: State, registry: HostRegistry, name: HostName, host: Host, now:
         busy=sum(slot.holder is not None for slot in slots),
         drained=sum(slot.unit.name in state.drained for slot in slots),
         jobs=tuple(job for job in state.active if state.jobs[job].host == name),
+        helps=tuple(job for job in state.active if name in state.jobs[job].helpers),
         address=lender.address if lender is not None else "",
         heard_s=max(0.0, now - lender.heard_at) if lender is not None else None,
         facts=lender.facts if lender is not None else None,

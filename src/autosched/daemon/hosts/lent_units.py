@@ -1,10 +1,15 @@
 """Units that a host lends: their names in the daemon, the kinds of its devices, what is wrong with them. Pure."""
 
+import hashlib
+import platform
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 
+import msgspec
+
 from autosched.errors import RequestError
 from autosched.model import DEVICE_POOL, HOST_POOL, HostName, Pool, Unit, UnitName, at_host, device_kind, lent_by
+from autosched.protocol import HostFacts
 
 SLUG_CHARS = 40
 """Maximum length of the part of a kind's name that tells the model of its devices."""
@@ -27,6 +32,18 @@ def lent(
         return Pool(name, tuple(Unit(unit.name, unit.cores, unit.accelerator, model=model) for unit in pool.units))
 
     return lent_by(host, map(named, pools))
+
+
+def software(facts: HostFacts, own: Mapping[str, str]) -> str:
+    """Digest of the versions on a host that decide how code is built and measured; empty: they are those of the
+    daemon's own host, `own`."""
+    theirs = {name: version for name, version in facts.versions.items() if name != "python"}
+    theirs["architecture"] = facts.system.rpartition(" ")[2]
+    if theirs == {name: version for name, version in own.items() if name != "python"} | {
+        "architecture": platform.machine()
+    }:
+        return ""
+    return hashlib.sha256(msgspec.json.encode(theirs, order="sorted")).hexdigest()[:16]
 
 
 def slug(model: str) -> str:

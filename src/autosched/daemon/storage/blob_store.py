@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from autosched.errors import NotFound, Refused, StorageFull
-from autosched.protocol import CHUNK_BYTES, BlobState, Chunk, GetBlob, PutBlob
+from autosched.protocol import CHUNK_BYTES, BlobState, Chunk, GetBlob, PutBlob, PutMoved
 
 GONE = ".gone"
 
@@ -17,8 +17,9 @@ GONE = ".gone"
 class Blobs:
     """A folder of complete files, and of parts of those that are on their way."""
 
-    def __init__(self, folder: Path, bytes_max: int) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, bytes_max: int, *, durable: bool = True) -> None:
+        """`durable`: whether what was acknowledged must be there after a crash of the machine."""
+        self._folder, self._durable = folder, durable
         self.bytes_max = bytes_max
         self._locks = {digit: asyncio.Lock() for digit in "0123456789abcdef"}  # by the first digit of the hash
         folder.mkdir(exist_ok=True)
@@ -34,7 +35,7 @@ class Blobs:
         except FileNotFoundError:
             return None
 
-    async def put(self, piece: PutBlob) -> BlobState:
+    async def put(self, piece: PutBlob | PutMoved) -> BlobState:
         """Take a piece, if it continues what is there; says how far the file is in any case."""
         if piece.total > self.bytes_max:
             raise Refused(f"a file of {piece.total} bytes is larger than limits.blob_bytes_max, {self.bytes_max}")
@@ -43,11 +44,11 @@ class Blobs:
         alone.add_done_callback(lambda done: done.cancelled() or done.exception())
         return await asyncio.shield(alone)
 
-    async def _put_alone(self, piece: PutBlob) -> BlobState:
+    async def _put_alone(self, piece: PutBlob | PutMoved) -> BlobState:
         async with self._locks[piece.sha256[0]]:
             return await asyncio.to_thread(self._put, piece)
 
-    def _put(self, piece: PutBlob) -> BlobState:
+    def _put(self, piece: PutBlob | PutMoved) -> BlobState:
         if (size := self.size(piece.sha256)) is not None:
             os.utime(self.path(piece.sha256))  # a job is about to refer to it: it must not be swept away now
             return BlobState(size, True)
@@ -66,7 +67,8 @@ class Blobs:
                 if have < piece.total:
                     return BlobState(have, False)
                 file.flush()
-                os.fsync(file.fileno())
+                if self._durable:
+                    os.fsync(file.fileno())
             self._complete(part, piece.sha256)
         except OSError as error:
             raise self._refused(error) from None
@@ -83,6 +85,8 @@ class Blobs:
             part.unlink()
             raise Refused(f"the uploaded bytes have the hash {actual}, not {sha256}; send the file again")
         part.rename(self.path(sha256))
+        if not self._durable:
+            return
         folder = os.open(self._folder, os.O_RDONLY)
         try:
             os.fsync(folder)

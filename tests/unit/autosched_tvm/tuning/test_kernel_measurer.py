@@ -71,5 +71,15 @@ def test_what_was_built_before_is_not_built_again(tmp_path: Path, monkeypatch: p
 
 
 def test_a_reference_that_is_too_slow_says_so(tmp_path: Path) -> None:
+    kernels = kernels_of(tmp_path, TimedOut("late"))
+    kernels.reference_file(TASK).touch()
     with pytest.raises(StepFailed, match="op runs longer than 120 s without a schedule"):
-        kernels_of(tmp_path, TimedOut("late")).profile(TASK, tmp_path / "a.so", None, LEASE)
+        kernels.profile(TASK, tmp_path / "a.so", None, LEASE)
+
+
+def test_what_another_host_built_is_measured_beside_a_reference_that_is_built_here(tmp_path: Path) -> None:
+    kernels = kernels_of(tmp_path, None)
+    kernels.reference(TASK, LEASE)
+    kernels.reference_file(TASK).unlink()
+    kernels._measure(TASK, worker_messages.PROFILE, "a.so", cast(Any, None), LEASE, 1.0)
+    assert kernels.reference_file(TASK).exists()

@@ -5,7 +5,7 @@ import random
 import msgspec
 import pytest
 
-from autosched.backend import Network
+from autosched.backend import Built, Measured, Network
 from autosched.client.plan.job_plan import JobPlan
 from autosched.client.plan.task_state import STAGES, Round
 from autosched.model import NETWORK_TASK, JobFailure, JobLoad, JobSpec, Purpose, Record, TaskInfo, TaskLoad
@@ -294,3 +294,28 @@ def test_records_of_another_job_cost_no_trials() -> None:
     assert c.spent == 1 + c.current(1).trials
     assert c.tasks[1].search.best_s == [1e-3]
     assert c.current(1).trials == 3, "the round that was cut off is finished"
+
+
+@pytest.mark.parametrize(("elsewhere", "more"), [(0, 0), (3, 3), (1_000, 64)])
+def test_units_of_other_hosts_are_kept_fed(elsewhere: int, more: int) -> None:
+    c = course(lanes=1, devices=1)
+    c.elsewhere = elsewhere
+    assert len(wants(c.imported(network(tasks=200, default_trials=10_000), []))) == 3 + more
+
+
+def test_a_lost_helper_costs_its_stage_and_nothing_else() -> None:
+    c = course(trials=8)
+    c.imported(network(tasks=1), [])
+    c.selected(1, 4)
+    c.started(1)
+    assert wants(c.lost(1)) == {1: "build"}
+    c.started(1)
+    c.advanced(1)
+    current = c.current(1)
+    current.candidates, current.built = [b"a", b"b"], [Built(b"a"), Built(b"b")]
+    current.measured.append(Measured(b"a", (1e-3,)))
+    c.started(1)
+    assert wants(c.lost(1)) == {1: "profile"}
+    assert (current.candidates, [one.candidate for one in current.built]) == ([b"b"], [b"b"])
+    assert c.spent == 4
+    assert c.tasks[1].search.strikes == 0

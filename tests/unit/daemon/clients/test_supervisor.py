@@ -15,6 +15,7 @@ from autosched.daemon.clients.client_state import Client
 from autosched.daemon.clients.supervisor import ClientSupervisor
 from autosched.daemon.hosts.host_registry import HostRegistry
 from autosched.daemon.jobs.progress import ProgressRegistry
+from autosched.daemon.storage.moved_files import MovedFiles
 from autosched.launch.local import LocalLauncher
 from autosched.model import JobId, JobState
 from autosched.wire.link import Link
@@ -46,9 +47,9 @@ class Stage:
         state = SimpleNamespace(jobs=dict.fromkeys(JOBS, job), hosts={})
         runtime = SimpleNamespace(state=state, tell=lambda prepare: self.lost.put_nowait(prepare()))
         hosts = HostRegistry(runtime, 60.0)
-        self.clients = Watched(
-            runtime=runtime, ledger=ProgressRegistry(), past=None, guard=None, hosts=hosts, folder=folder, session=None
-        )  # fmt: skip
+        moved = MovedFiles(folder / "moved", 0)
+        parts = SimpleNamespace(runtime=runtime, ledger=ProgressRegistry(), past=None, guard=None, moved=moved)
+        self.clients = Watched(parts=parts, hosts=hosts, folder=folder)
         self.clients.launcher = LocalLauncher(command)
         for job_id in JOBS:
             self.clients.start(job_id)

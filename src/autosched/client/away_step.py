@@ -1,0 +1,143 @@
+"""A step on another host's unit, seen from the client: its helper there does a tuner's work, in parts."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from typing import Any, TypeVar
+
+from autosched.backend import Built, Lease, Measured
+from autosched.client.moved_builds import MovedBuilds
+from autosched.errors import StepFailed
+from autosched.model import DeviceNote, TaskInfo
+from autosched.protocol import PartResult, RunElsewhere, Work
+
+PART_CANDIDATES_MAX = 32
+"""Maximum candidates of a part: the answer, with a message for each, is one frame."""
+PART_BYTES_MAX = 128 * 1024
+"""Maximum bytes of a part's candidates, unless it is one candidate or all are to be compared."""
+T = TypeVar("T")
+
+
+class HelperLost(StepFailed):
+    """The helper is gone; what it was to do is to be done again."""
+
+
+class AwayStep:
+    """One step that a helper runs. `build`, `profile` and `compare` are called in the step's thread."""
+
+    def __init__(
+        self, step: int, builds: MovedBuilds, run: Callable[[RunElsewhere], Awaitable[PartResult]], *, sentinel: bool
+    ) -> None:
+        """`run` lets the helper run a part, and waits for its end."""
+        self._step, self._builds, self._run = step, builds, run
+        self._sentinel, self._parts = sentinel, 0
+        self._loop = asyncio.get_running_loop()
+        self.device: DeviceNote | None = None
+        """The helper's observation of the device."""
+        self.disturbed = ""
+        """What disturbed the measurements, in words."""
+        self.worked_s = 0.0
+        """How long the work itself took, in seconds."""
+
+    def tuner(self, task: TaskInfo) -> "AwayTuner":
+        """The task's tuner at the helper."""
+        return AwayTuner(self, task)
+
+    def wait(self, work: Coroutine[Any, Any, T]) -> T:
+        """Wait, in a thread, for what the client's loop does."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    async def part(
+        self, work: Work, task: TaskInfo, candidates: Sequence[bytes] = (), builts: Sequence[Built] = ()
+    ) -> PartResult:
+        """Let the helper do a part of the work. Raises HelperLost, or StepFailed with what failed there."""
+        moved = tuple([await self._builds.send(built) for built in builts])
+        order = RunElsewhere(
+            step=self._step, part=self._parts, work=work, task=task, candidates=tuple(candidates), builds=moved,
+            sentinel=self._sentinel and not self._parts,
+        )  # fmt: skip
+        self._parts += 1
+        ended = await self._run(order)
+        if ended.lost:
+            raise HelperLost(ended.lost)
+        self.worked_s += ended.worked_s
+        self.device = _together(self.device, ended.device)
+        self.disturbed = self.disturbed or ended.disturbed
+        return ended
+
+    def came(self, ended: PartResult) -> list[Built]:
+        """What the helper built."""
+        return [self._builds.came(moved) for moved in ended.builds]
+
+
+class AwayTuner:
+    """The part of a tuner that a helper has."""
+
+    def __init__(self, step: AwayStep, task: TaskInfo) -> None:
+        self._step, self._task = step, task
+
+    def build(self, candidates: Sequence[bytes], lease: Lease) -> Sequence[Built]:
+        """Build each candidate there."""
+        found: list[Built] = []
+        for some in _in_parts(candidates, len):
+            ended = self._step.wait(self._step.part(Work.BUILD, self._task, candidates=some))
+            _check(ended)
+            found += self._step.came(ended)
+        return found
+
+    def profile(self, built: Sequence[Built], lease: Lease) -> Iterator[Measured]:
+        """Measure each there."""
+        for some in _in_parts(built, lambda one: len(one.candidate)):
+            ended = self._step.wait(self._step.part(Work.PROFILE, self._task, builts=some))
+            yield from ended.measured
+            _check(ended)
+
+    def compare(self, built: Sequence[Built], lease: Lease) -> Iterator[Measured]:
+        """Measure all side by side there."""
+        ended = self._step.wait(self._step.part(Work.COMPARE, self._task, builts=built))
+        yield from ended.measured
+        _check(ended)
+
+
+def _check(ended: PartResult) -> None:
+    """Raise what failed there as a whole."""
+    if ended.error:
+        raise StepFailed(ended.error)
+
+
+def _in_parts(items: Sequence[T], size: Callable[[T], int]) -> Iterator[list[T]]:
+    """Split into parts that fit into a frame each."""
+    some: list[T] = []
+    for item in items:
+        if some and (len(some) == PART_CANDIDATES_MAX or sum(map(size, some)) + size(item) > PART_BYTES_MAX):
+            yield some
+            some = []
+        some.append(item)
+    if some:
+        yield some
+
+
+def _together(one: DeviceNote | None, other: DeviceNote | None) -> DeviceNote | None:
+    """The observations of two parts of a step as one."""
+    if one is None or other is None:
+        return one or other
+    foreign_s = None if one.foreign_s is None or other.foreign_s is None else one.foreign_s + other.foreign_s
+    core_s, memory_s = one.core_s or other.core_s, one.memory_s or other.memory_s
+    return DeviceNote(core_s, memory_s, foreign_s, one.watched_s + other.watched_s)
+
+
+class PendingParts:
+    """The parts that helpers run for this client."""
+
+    def __init__(self) -> None:
+        self._parts: dict[tuple[int, int], asyncio.Future[PartResult]] = {}
+
+    def begin(self, order: RunElsewhere) -> "asyncio.Future[PartResult]":
+        """A part is to be run."""
+        ended: asyncio.Future[PartResult] = asyncio.get_running_loop().create_future()
+        self._parts[order.step, order.part] = ended
+        return ended
+
+    def ended(self, step: int, part: int, result: PartResult) -> None:
+        """A part is over."""
+        if (ended := self._parts.pop((step, part), None)) is not None and not ended.done():
+            ended.set_result(result)

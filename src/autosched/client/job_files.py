@@ -1,0 +1,37 @@
+"""Files of a job in a client's work folder."""
+
+import asyncio
+import re
+from pathlib import Path
+
+from autosched.backend import INPUTS
+from autosched.client.daemon_session import DaemonSession
+from autosched.model import JobSpec
+from autosched.wire import blob_transfer
+
+
+async def fetch_inputs(line: DaemonSession, spec: JobSpec, workdir: Path) -> Path:
+    """Fetch the model of a job, and the samples of its inputs where there are any; returns the model's path."""
+    model = await fetch_model(line, spec, workdir / "model")
+    if spec.inputs is not None:
+        await fetch(line, spec.inputs, workdir / INPUTS)
+    return model
+
+
+async def fetch_model(line: DaemonSession, spec: JobSpec, folder: Path) -> Path:
+    """Fetch the model under the name that its user knows, since messages name it."""
+    name = re.sub(r"[^A-Za-z0-9_.-]", "_", spec.file or f"{spec.name}.onnx")
+    path = folder / (name.lstrip(".") or "model")  # in a folder of its own: any name is free there
+    path.parent.mkdir(parents=True, exist_ok=True)
+    await fetch(line, spec.model, path)
+    return path
+
+
+async def fetch(line: DaemonSession, sha256: str, path: Path) -> None:
+    """Have a blob in a file."""
+
+    def there() -> bool:
+        return path.exists() and blob_transfer.sha256(path) == sha256
+
+    if not await asyncio.to_thread(there):
+        await line.over(lambda link: blob_transfer.download(link, sha256, path))

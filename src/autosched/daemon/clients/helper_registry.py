@@ -1,0 +1,263 @@
+"""Helpers: processes that run stages of a job on other hosts than its client's, one for each job and host.
+
+A helper is started when the first step of its job is leased a unit of its host, and ends with the job's client. The
+client alone reports steps and records; it sends its helpers parts of steps through the daemon, and gets their results
+back. A helper that is lost costs the parts that it ran: the client hears so, and ends their steps.
+"""
+
+import asyncio
+import hmac
+import logging
+import secrets
+import shutil
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from autosched.daemon.clients.client_session import ClientSession, Parts
+from autosched.daemon.runtime import spawn
+from autosched.errors import AutoschedError, DaemonUnreachable, Refused
+from autosched.launch import ClientProcess
+from autosched.model import HostName, JobId, Step, StepId
+from autosched.protocol import (
+    CLIENT_METHODS,
+    SILENCE_S,
+    Done,
+    Hello,
+    Method,
+    PartEnded,
+    PartLease,
+    PartResult,
+    Return,
+    RevokeStep,
+    RunElsewhere,
+    StopElsewhere,
+)
+from autosched.wire.link import Link
+
+log = logging.getLogger(__name__)
+
+ORDER_S = 10.0
+"""Seconds within which a helper takes an order."""
+STARTS_S = 60.0
+"""Seconds within which a helper connects after its start, and connects again after it was cut off."""
+LOOK_S = 0.5
+"""Seconds between two looks for a host that cannot be reached now."""
+Part = tuple[StepId, int]
+
+
+@dataclass(eq=False)
+class Helper:
+    """One helper of a job's client."""
+
+    job: JobId
+    host: HostName
+    token: str
+    process: ClientProcess | None = None
+    temporary: str = ""
+    link: Link | None = None
+    parts: dict[Part, RunElsewhere] = field(default_factory=dict)
+    """What it is to run, or runs."""
+    gone: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class HelperRegistry:
+    """All helpers of this life of the daemon."""
+
+    def __init__(
+        self,
+        parts: Parts,
+        launch: Callable[[Helper], tuple[ClientProcess, str]],
+        tell: Callable[[JobId, PartEnded], None],
+    ) -> None:
+        """`launch` starts the process of a helper, and returns it with its temporary folder; `tell` tells a job's
+        client."""
+        self._parts, self._launch, self._tell = parts, launch, tell
+        self._runtime, self._files = parts.runtime, parts.moved
+        self._of: dict[JobId, dict[HostName, Helper]] = {}
+        self._ended: dict[Part, PartResult] = {}
+
+    def of(self, job: JobId) -> tuple[HostName, ...]:
+        """Hosts on which the job has helpers."""
+        return tuple(self._of.get(job, ()))
+
+    # What clients ask for ---------------------------------------------------------------------------------------------
+
+    def run(self, job: JobId, method: RunElsewhere) -> None:
+        """Let a helper run a part of a step. Raises Refused for a step that is none of the job's on another host."""
+        part, state = (method.step, method.part), self._runtime.state
+        if (known := self._ended.get(part)) is not None:
+            return self._tell(job, PartEnded(step=method.step, part=method.part, ended=known))
+        step = state.steps.get(method.step)
+        if step is None or step.job != job or state.host_of(step) == state.jobs[job].host:
+            raise Refused(f"stale step: job {job} runs no step {method.step} on another host")
+        host = state.host_of(step)
+        helpers = self._of.setdefault(job, {})
+        if (helper := helpers.get(host)) is None:
+            helper = helpers[host] = Helper(job, host, secrets.token_urlsafe(24))
+            spawn(self._host(helper), f"helper of job {job}")
+        if part not in helper.parts:
+            helper.parts[part] = replace(method, lease=self._lease(step))
+            self._order(helper, part)
+
+    def _lease(self, step: Step) -> PartLease:
+        slots = self._runtime.state.slots
+        cores = tuple([core for unit in step.units for core in slots[unit].unit.cores])
+        # The scheduler adds as much for what comes before the work: a helper may have to start, files come first.
+        limit_s = step.deadline_at - step.started_at - self._runtime.state.step_timeout_s
+        return PartLease(step.stage, step.units, cores, max(1.0, limit_s))
+
+    def stop(self, job: JobId, method: StopElsewhere) -> None:
+        """A client wants what a helper runs for a step killed."""
+        for helper in self._of.get(job, {}).values():
+            wanted = any(step == method.step for step, _ in helper.parts)
+            if wanted and helper.link is not None and not helper.link.closed:
+                order = RevokeStep(step=method.step, reason=method.reason)
+                helper.link.order(order, ORDER_S, partial(self._untold, helper, helper.link))
+
+    def step_ended(self, step: StepId) -> None:
+        """The client has reported the end of a step: no part of it matters any more."""
+        if self._ended:
+            self._ended = {part: ended for part, ended in self._ended.items() if part[0] != step}
+
+    # Their lives ------------------------------------------------------------------------------------------------------
+
+    async def _host(self, helper: Helper) -> None:
+        """From the start of a helper until nothing is left of it."""
+        while helper.parts and self._is_away(helper.host):  # noqa: ASYNC110 - no event of the scheduler tells of one host
+            await asyncio.sleep(LOOK_S)
+        if self._of.get(helper.job, {}).get(helper.host) is not helper:
+            return helper.gone.set()  # its client is gone
+        if not helper.parts:
+            return self._lose(helper, "it is not needed any more")
+        try:
+            helper.process, helper.temporary = self._launch(helper)
+        except OSError as error:
+            return self._lose(helper, f"it cannot be started: {error}")
+        log.info("a helper of job %d starts on %s", helper.job, helper.host or "the daemon's own host")
+        connects = asyncio.get_running_loop().call_later(STARTS_S, self._look, helper)
+        how = await helper.process.wait()
+        connects.cancel()
+        self._lose(helper, how)
+
+    def _is_away(self, host: HostName) -> bool:
+        """Whether a host cannot be reached now, and may be back."""
+        known = self._runtime.state.hosts.get(host)
+        return known is not None and bool(known.away) and not known.left
+
+    def _look(self, helper: Helper) -> None:
+        """Kill a helper that is not connected when it should be, unless its host is away."""
+        if helper.gone.is_set() or (helper.link is not None and not helper.link.closed):
+            return
+        if self._is_away(helper.host):
+            asyncio.get_running_loop().call_later(STARTS_S, self._look, helper)
+        elif helper.process is not None:
+            log.warning("the helper of job %d on %s is killed: it does not connect", helper.job, helper.host)
+            helper.process.kill()
+
+    def _lose(self, helper: Helper, how: str) -> None:
+        """Nothing of it is left: its parts are lost."""
+        if helper.gone.is_set():
+            return
+        helper.gone.set()
+        if self._of.get(helper.job, {}).get(helper.host) is helper:
+            del self._of[helper.job][helper.host]
+        if helper.temporary:
+            shutil.rmtree(helper.temporary, ignore_errors=True)
+        if helper.link is not None:
+            helper.link.abort(how)
+        where = helper.host or "the daemon's own host"
+        for part in list(helper.parts):
+            self._over(helper, part, PartResult(lost=f"the helper on {where} is gone: {how}"[:4_000]))
+
+    def _over(self, helper: Helper, part: Part, ended: PartResult) -> None:
+        if helper.parts.pop(part, None) is not None:
+            self._ended[part] = ended
+            self._tell(helper.job, PartEnded(step=part[0], part=part[1], ended=ended))
+
+    async def end(self, job: JobId, reason: str) -> None:
+        """The job's client is gone: end its helpers. Returns when nothing is left of those on hosts that can be
+        reached. The others end before their host gets anything to do."""
+        helpers = self._of.pop(job, {})
+        for helper in helpers.values():
+            helper.parts.clear()
+            if helper.process is not None:
+                helper.process.kill()
+        await asyncio.gather(*(self._end_of(helper) for helper in helpers.values()))
+        self._files.clear(job)
+
+    async def _end_of(self, helper: Helper) -> None:
+        while not helper.gone.is_set() and helper.process is not None and not self._is_away(helper.host):
+            try:
+                async with asyncio.timeout(LOOK_S):
+                    await helper.gone.wait()
+            except TimeoutError:
+                continue
+
+    def jobs(self) -> tuple[JobId, ...]:
+        """The jobs that have helpers."""
+        return tuple(job for job, helpers in self._of.items() if helpers)
+
+    # Their connections ------------------------------------------------------------------------------------------------
+
+    def attach(self, link: Link, hello: Hello) -> bool:
+        """Whether a peer that says hello is a helper, which is served from now on."""
+        helper = next((one for one in self._all(hello.job or 0) if _same(one.token, hello.token)), None)
+        if helper is None:
+            return False
+        if helper.link is not None:
+            helper.link.abort("it has another connection")
+        helper.link = link
+        session = ClientSession(helper.job, lambda: helper.gone.is_set() or helper.link is not link, self._parts)
+        link.peer.serves, link.handler = CLIENT_METHODS, partial(self._handle, helper, session)
+        spawn(self._accompany(helper, link), f"connection of a helper of job {helper.job}")
+        for part in list(helper.parts):
+            self._order(helper, part)
+        return True
+
+    def _all(self, job: JobId) -> Iterator[Helper]:
+        yield from self._of.get(job, {}).values()
+
+    def _handle(self, helper: Helper, session: ClientSession, method: Method) -> Awaitable[Struct | None]:
+        match method:
+            case PartEnded(step=step, part=part, ended=ended):
+                self._over(helper, (step, part), ended)
+                return _done()
+            case Return():
+                return _done()
+        return session.help(method, helper.host)
+
+    async def _accompany(self, helper: Helper, link: Link) -> None:
+        listening = spawn(self._listen(link), "listen to a helper")
+        why = await link.wait_closed()
+        listening.cancel()
+        if helper.link is link and not helper.gone.is_set():
+            log.info("the helper of job %d on %s is cut off: %s", helper.job, helper.host, why)
+            asyncio.get_running_loop().call_later(STARTS_S, self._look, helper)
+
+    async def _listen(self, link: Link) -> None:
+        await link.wait_silent(SILENCE_S)
+        link.abort(f"it said nothing for {SILENCE_S:g} s")
+
+    def _order(self, helper: Helper, part: Part) -> None:
+        """Send a part to its helper, if that is connected; else it is sent when it is."""
+        if (link := helper.link) is not None and not link.closed:
+            link.order(helper.parts[part], ORDER_S, partial(self._untold, helper, link))
+
+    def _untold(self, helper: Helper, link: Link, error: AutoschedError) -> None:
+        if isinstance(error, DaemonUnreachable):
+            link.abort(f"it took no order: {error}")  # it comes back, or is killed
+        elif helper.process is not None:
+            log.error("the helper of job %d is killed, since it refuses orders: %s", helper.job, error)
+            helper.process.kill()
+
+
+def _same(token: str, said: str) -> bool:
+    return hmac.compare_digest(token.encode(), said.encode())
+
+
+async def _done() -> Done:
+    return Done()

@@ -1,0 +1,36 @@
+"""Files that move between the hosts of a job: what one built for another to measure. They go with the job's client."""
+
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+
+from autosched.daemon.storage.blob_store import Blobs
+from autosched.model import JobId
+
+
+class MovedFiles:
+    """A folder with a store of files for each job. Nothing in it outlives the daemon."""
+
+    def __init__(self, folder: Path, bytes_max: int) -> None:
+        """`bytes_max`: maximum size of one file."""
+        self._folder, self._bytes_max = folder, bytes_max
+        self._of: dict[JobId, Blobs] = {}
+        shutil.rmtree(folder, ignore_errors=True)
+
+    def of(self, job: JobId) -> Blobs:
+        """The files of a job."""
+        if (found := self._of.get(job)) is None:
+            self._folder.mkdir(mode=0o700, exist_ok=True)
+            found = self._of[job] = Blobs(self._folder / str(job), self._bytes_max, durable=False)
+        return found
+
+    def forget(self, job: JobId, files: Iterable[str]) -> None:
+        """Remove files that are not needed any more."""
+        if (known := self._of.get(job)) is not None:
+            for sha256 in files:
+                known.path(sha256).unlink(missing_ok=True)
+
+    def clear(self, job: JobId) -> None:
+        """Remove all files of a job."""
+        if self._of.pop(job, None) is not None:
+            shutil.rmtree(self._folder / str(job), ignore_errors=True)

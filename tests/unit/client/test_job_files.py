@@ -1,0 +1,34 @@
+"""Files of a job in a client's work folder."""
+
+import asyncio
+import hashlib
+from pathlib import Path
+
+import pytest
+from msgspec import Struct
+
+from autosched.client import job_files
+from autosched.model import JobSpec
+from autosched.protocol import Chunk, GetBlob, Method
+from unit.client.test_job_runner import open_to
+
+MODEL = b"a model"
+
+
+@pytest.mark.parametrize(
+    ("file", "name"),
+    [("", "net.onnx"), ("a b.c", "a_b.c"), ("../../etc/passwd", "_.._etc_passwd"), ("...", "model"), ("out", "out")],
+)
+def test_a_model_lies_under_its_users_name_and_nowhere_else(file: str, name: str, tmp_path: Path) -> None:
+    class Uploads:
+        async def call(self, method: Method, kind: type[Struct]) -> Struct:
+            assert isinstance(method, GetBlob)
+            return Chunk(MODEL[method.offset :], len(MODEL))
+
+    async def fetched() -> Path:
+        spec = JobSpec(name="net", model=hashlib.sha256(MODEL).hexdigest(), file=file)
+        return await job_files.fetch_model(open_to(Uploads()), spec, tmp_path / "model")
+
+    path = asyncio.run(fetched())
+    assert path == tmp_path / "model" / name
+    assert path.read_bytes() == MODEL
