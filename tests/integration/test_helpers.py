@@ -118,18 +118,3 @@ def test_a_frozen_host_is_given_up_under_a_job_with_a_helper(there: Lab, lender:
     until(lambda: not lender.clients(), "its clients end")
     until(lambda: lender.is_("left"), "the host has left")
     ends_well(there, job)
-
-
-def test_a_stage_that_hangs_at_a_helper_is_killed(tmp_path: Path) -> None:
-    with lab(tmp_path, SETTINGS.replace("[scheduler]", "[scheduler]\nstep_timeout_s = 3")) as there:
-        lender = Lender(there)
-        lender.start()
-        try:
-            until(lambda: lender.is_("here"), "the host joins")
-            job, _ = helped(there, lender, hang_ratio=0.03)
-            assert there.wait(job).state == "done"
-            failed = [span for span in spans(there) if span.outcome == "failed"]
-            assert {span.units[0].partition("@")[2] for span in failed} == {"", "lab2"}
-            check_records(there, job, TRIALS)
-        finally:
-            lender.end()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from autosched.agent import machine_facts
+from autosched.agent import device_paces, machine_facts
 from autosched.agent.client_keeper import ClientKeeper
 from autosched.agent.host_lease import HostLease, now_s
 from autosched.device_probe import Unwell, treat
@@ -75,6 +75,8 @@ class Agent:
         self._machine = machine_name(folder)
         self._hooks, self._hook_s = hooks, hook_s
         self._facts = machine_facts.facts()
+        self._folder = folder
+        self._paces: dict[UnitName, ProbedUnit] = {}
         self.clients = ClientKeeper(folder, address, self._client_ended)
         self._link: Link | None = None
         self._unsaid: dict[str, str] = {}  # clients of which the daemon has not heard that they ended, and how
@@ -85,6 +87,7 @@ class Agent:
     async def run(self, stop: asyncio.Event) -> None:
         """Serve until told to stop. Raises Refused and RequestError for what will not change by itself."""
         self.clients.adopt()
+        self._paces = await device_paces.paces(self._pools, self._folder, busy=bool(self.clients.names))
         loop = asyncio.get_running_loop()
         watching = loop.create_task(self._watch_lease())
         serving = loop.create_task(self._serve())
@@ -156,7 +159,7 @@ class Agent:
             sent_at = now_s()
             said = JoinHost(
                 host=self._host, machine=self._machine, pools=self._pools, facts=self._facts,
-                clients=self.clients.alive(),
+                clients=self.clients.alive(), paces=self._paces,
             )  # fmt: skip
             lease = await link.call(said, LeaseAnswer)
             if not lease.kill:

@@ -20,7 +20,7 @@ from autosched.client.daemon_session import DaemonSession
 from autosched.client.interference import InterferenceMonitor
 from autosched.client.moved_builds import MovedBuilds
 from autosched.client.pinning import in_thread, keep_to, on_lane
-from autosched.errors import RequestError, WireError
+from autosched.errors import RequestError, StepFailed, WireError
 from autosched.model import JobLoad, JobSpec, StepId, TaskIndex
 from autosched.protocol import (
     AskLoad,
@@ -63,6 +63,7 @@ class HelperRunner:
         self._parts: dict[tuple[StepId, int], asyncio.Task[None]] = {}
         """All that were ordered: one that is ordered again is not run again."""
         self._leases: dict[StepId, Lease] = {}
+        self._revoked: dict[StepId, str] = {}
         self._pool = ThreadPoolExecutor(THREADS_MAX, "part")
 
     async def begin(self) -> None:
@@ -140,9 +141,12 @@ class HelperRunner:
     def _revoke(self, step: StepId, reason: str) -> None:
         """Kill what works for the step. If it does not end then, it is stuck in this process: end all of it."""
         lease = self._leases.get(step)
-        if lease is None or self._session is None:
+        if lease is None:
             return
         log.warning("step %d is revoked: %s", step, reason)
+        self._revoked[step] = reason
+        if self._session is None:
+            return  # it is not begun when the model is imported
         self._session.kill(lease)
 
         def check() -> None:
@@ -172,6 +176,8 @@ class HelperRunner:
         error, loop = "", asyncio.get_running_loop()
         began_at, worked_s = loop.time(), 0.0
         try:
+            if (reason := self._revoked.get(order.step)) is not None:
+                raise StepFailed(f"it was revoked before it began: {reason}")
             tuner = self._tuner(order)
             brought = await self._builds.bring_all(map(self._builds.came, order.builds))
             if watch.cores:

@@ -56,6 +56,15 @@ class HostLease(Struct, frozen=True):
     again."""
 
 
+class ProbedUnit(Struct, frozen=True):
+    """How fast fixed work ran on a device."""
+
+    core_s: Annotated[float, Meta(gt=0, le=1e6)] | None = None
+    """Seconds of work that needs only the core; None: the device has no cores."""
+    memory_s: Annotated[float, Meta(gt=0, le=1e6)] | None = None
+    """The same for work that needs the memory."""
+
+
 class JoinHost(Method, frozen=True):
     """An agent lends the units of its host, for the first time or again."""
 
@@ -70,6 +79,8 @@ class JoinHost(Method, frozen=True):
     facts: HostFacts
     clients: Annotated[tuple[HostedClient, ...], Meta(max_length=4_096)] = ()
     """All that are alive there."""
+    paces: Annotated[dict[Name, ProbedUnit], Meta(max_length=1_000)] = {}  # noqa: RUF012 - a Struct
+    """How fast each device is, as it is called there, measured while nothing ran on it."""
 
 
 class ReportHost(Method, frozen=True):
@@ -123,15 +134,6 @@ class KillHostClient(Method, frozen=True):
     askers = (Asker.DAEMON_OF_AGENT,)
     client: ClientName
     reason: Text
-
-
-class ProbedUnit(Struct, frozen=True):
-    """How fast fixed work ran on a device."""
-
-    core_s: Annotated[float, Meta(gt=0, le=1e6)] | None = None
-    """Seconds of work that needs only the core; None: the device has no cores."""
-    memory_s: Annotated[float, Meta(gt=0, le=1e6)] | None = None
-    """The same for work that needs the memory."""
 
 
 class ProbeUnit(Method, frozen=True):

@@ -19,13 +19,14 @@ from autosched import machine
 from autosched.core.events import Event, HostCutOff, HostForgotten, HostJoined, HostLeft
 from autosched.core.state import Host
 from autosched.daemon.hosts import lent_units
+from autosched.daemon.hosts.device_comparison import DeviceComparison, Reference, pace_of
 from autosched.daemon.hosts.lent_units import check_cores, check_names, lent
 from autosched.daemon.hosts.remote_client import RemoteClient
 from autosched.daemon.runtime import Runtime, spawn
 from autosched.device_probe import Pace, Unwell
 from autosched.errors import AutoschedError, DaemonUnreachable, NotFound, Refused, WireError
-from autosched.machine import boot_id, cpu_model, unix_time_s
-from autosched.model import DEVICE_POOL, OWN_HOST, HostName, JobId, Unit, UnitName, at_host, device_kind
+from autosched.machine import boot_id, unix_time_s
+from autosched.model import OWN_HOST, HostName, JobId, Pool, Unit, UnitName, at_host, device_kind
 from autosched.protocol import (
     AGENT_METHODS,
     SILENCE_S,
@@ -89,6 +90,7 @@ class HostRegistry:
         """`lease_s`: seconds after its last answered report within which a host ends its clients."""
         self._runtime, self.lease_s = runtime, lease_s
         self._software = machine.versions()
+        self._comparison = DeviceComparison(runtime)
         self.lenders: dict[HostName, Lender] = {}
         """Agents that were there in this life of the daemon."""
         self._clients: defaultdict[HostName, dict[str, RemoteClient]] = defaultdict(dict)
@@ -208,7 +210,7 @@ class HostRegistry:
 
     async def _join(self, session: _Session, method: JoinHost) -> HostLease:
         name, known = method.host, self._runtime.state.hosts.get(method.host)
-        pools = lent(name, method.pools, method.facts.cpu, self._reference)
+        pools = await self._named(method, known)
         others = {unit for unit, slot in self._runtime.state.slots.items() if slot.unit.host != name}
         check_names(name, pools, others)
         check_cores(pools, self._owners(name, method.facts))
@@ -246,16 +248,20 @@ class HostRegistry:
         log.info("host %s is there, from %s", name, address)
         return HostLease(self.lease_s)
 
-    def _reference(self, kind: str, host: HostName) -> str:
-        """Model of the devices of a kind on the other hosts, the daemon's own first; empty: it is not known."""
-        state = self._runtime.state
-        if DEVICE_POOL + kind in state.queues:
-            return cpu_model()
-        for name, other in state.hosts.items():
-            for pool in other.pools if name != host else ():
-                if pool.name == at_host(DEVICE_POOL + kind, name):
-                    return pool.units[0].model
-        return ""
+    async def _named(self, method: JoinHost, known: Host | None) -> tuple[Pool, ...]:
+        """The pools of a host under the names that they have in the daemon; one that is back keeps them."""
+        host, references = method.host, dict[str, Reference]()
+        pools = lent(host, method.pools, method.facts.cpu)
+        if known is not None and not known.left and lent_units.are_same(known.pools, pools):
+            pools = known.pools
+        else:
+            for pool in method.pools:
+                if kind := device_kind(pool.name):
+                    measured = pace_of(pool, method.paces) is not None
+                    references[kind] = await self._comparison.reference(kind, host, measured=measured)
+            pools = lent(host, method.pools, method.facts.cpu, references, method.paces)
+        self._comparison.remember(host, pools, method.paces)
+        return pools
 
     def _owners(self, host: HostName, facts: HostFacts) -> dict[int, tuple[UnitName, bool]]:
         """The units of other hosts on the very same machine, by their cores, and whether each is a device."""

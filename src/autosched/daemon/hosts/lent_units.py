@@ -1,37 +1,59 @@
 """Units that a host lends: their names in the daemon, the kinds of its devices, what is wrong with them. Pure."""
 
 import hashlib
+import logging
 import platform
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
 
 import msgspec
 
+from autosched.daemon.hosts.device_comparison import DIFFERS, Reference, difference, pace_of
 from autosched.errors import RequestError
 from autosched.model import DEVICE_POOL, HOST_POOL, HostName, Pool, Unit, UnitName, at_host, device_kind, lent_by
-from autosched.protocol import HostFacts
+from autosched.protocol import HostFacts, ProbedUnit
+
+log = logging.getLogger(__name__)
 
 SLUG_CHARS = 40
 """Maximum length of the part of a kind's name that tells the model of its devices."""
 
 
 def lent(
-    host: HostName, pools: Sequence[Pool], cpu: str, reference: Callable[[str, HostName], str]
+    host: HostName,
+    pools: Sequence[Pool],
+    cpu: str,
+    references: Mapping[str, Reference] = MappingProxyType({}),
+    paces: Mapping[UnitName, ProbedUnit] = MappingProxyType({}),
 ) -> tuple[Pool, ...]:
     """Pools under the names that they have in the daemon.
 
-    `cpu`: model of the host's processor; `reference`: model of the devices of a kind on other hosts. Devices of another
-    model are a kind of their own, "cpu.amd-epyc-9v74": what is fast on one says little about the other.
+    `cpu`: model of the host's processor; `references`: the devices of each kind on other hosts. Devices of another
+    model are a kind of their own, "cpu.amd-epyc-9v74": what is fast on one says little about the other. So are those of
+    the same model that have another pace: "cpu.lab2".
     """
 
     def named(pool: Pool) -> Pool:
         kind, devices = device_kind(pool.name), not pool.name.startswith(HOST_POOL)
-        model = cpu if devices and pool.units[0].accelerator is None else ""
-        other = bool(model) and reference(kind, host) not in ("", model)
-        name = f"{DEVICE_POOL}{kind}.{slug(model)}" if other else pool.name
+        model, reference = cpu if devices and pool.units[0].accelerator is None else "", references.get(kind)
+        name = pool.name
+        if model and reference is not None and reference.model not in ("", model):
+            name = f"{DEVICE_POOL}{kind}.{slug(model)}"
+        elif reference is not None and (share := difference(pace_of(pool, paces), reference.pace)) > DIFFERS:
+            name = f"{DEVICE_POOL}{kind}.{slug(host)}"
+            log.warning(
+                "the devices %s of host %s are a kind of their own, %s: their pace differs by %.0f %% from that of the"
+                " others, although they have the same processor", kind, host, device_kind(name), 100 * share,
+            )  # fmt: skip
         return Pool(name, tuple(Unit(unit.name, unit.cores, unit.accelerator, model=model) for unit in pool.units))
 
     return lent_by(host, map(named, pools))
+
+
+def are_same(one: Sequence[Pool], other: Sequence[Pool]) -> bool:
+    """Whether a host lends the same units as before, whatever their kinds are called."""
+    return [pool.units for pool in one] == [pool.units for pool in other]
 
 
 def software(facts: HostFacts, own: Mapping[str, str]) -> str:

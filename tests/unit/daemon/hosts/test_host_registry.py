@@ -17,7 +17,7 @@ from autosched.core.events import (
     ResourcesDeclared,
 )
 from autosched.core.scheduler import Scheduler
-from autosched.daemon.hosts import host_registry
+from autosched.daemon.hosts import device_comparison, host_registry
 from autosched.daemon.hosts.host_registry import HostRegistry
 from autosched.daemon.hosts.host_views import host_views
 from autosched.daemon.runtime import Runtime
@@ -370,7 +370,7 @@ def test_names_that_would_be_read_as_something_else(lent: tuple[Pool, ...], why:
 
 
 def test_devices_of_another_processor_are_a_kind_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host_registry, "cpu_model", lambda: "Xeon (R) 1")
+    monkeypatch.setattr(device_comparison, "cpu_model", lambda: "Xeon (R) 1")
 
     async def story() -> None:
         scene = Scene()
