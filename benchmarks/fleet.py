@@ -5,7 +5,8 @@ wire that delays each packet by a millisecond (tests/wires.py; needs root and Li
 without cores; stages of the mock backend sleep for the times that the thesis measured (table 5.2), shortened.
 
 `two_hosts`: makespan of four equal jobs on one host over that on two. `one_job`: the same for one job whose builds and
-measurements may move to the other host. `hand_over`: what lies between two stages on a
+measurements may move to the other host. `dask`: seconds from the kill of a Dask worker until the agent that it ran is
+back, median of some. `hand_over`: what lies between two stages on a
 unit of the other host, of which the second had been waiting, less the two ways over the wire: by the clocks of the
 clients.
 """
@@ -13,6 +14,8 @@ clients.
 import argparse
 import asyncio
 import json
+import logging
+import os
 import signal
 import subprocess
 import sys
@@ -24,6 +27,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import distributed
 import psutil
 from mock_load import all_at_work, in_ms, joined, read_log
 from private import answering, private_daemon
@@ -49,6 +53,7 @@ ONE_JOB = {"tasks": 8, "build_s": 0.5, "profile_s": 0.5, "movable": True}
 ONE_JOB_TRIALS = 480
 MANY_JOBS = 24
 """Jobs of the part on hand-overs, enough that an idle client waits for each unit."""
+KILLS = 5
 DEADLINE_S = 300.0
 ENDLESS = 1_000_000
 """Trials of a job that does not end while it is looked at."""
@@ -60,7 +65,7 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=240, help="of each job")
     parser.add_argument("--scale", type=float, default=0.01, help="of the thesis' times")
     parser.add_argument("--seconds", type=float, default=30.0, help="length of the part on hand-overs")
-    parser.add_argument("--parts", nargs="+", default=["two_hosts", "one_job", "hand_over"])
+    parser.add_argument("--parts", nargs="+", default=["two_hosts", "one_job", "dask", "hand_over"])
     args = parser.parse_args()
     if why := wires.possible():
         raise SystemExit(f"there are no namespaces here: {why}")
@@ -70,6 +75,8 @@ def main() -> None:
         told["two_hosts"] = ratio(JOBS, args.trials, times)
     if "one_job" in args.parts:
         told["one_job"] = ratio(1, ONE_JOB_TRIALS, ONE_JOB)
+    if "dask" in args.parts:
+        told["dask"] = dask()
     if "hand_over" in args.parts:
         told["hand_over"] = hand_over(args)
     print(json.dumps(told, indent=1))
@@ -126,6 +133,60 @@ def makespan(hosts: int, jobs: int, trials: int, options: dict[str, Any]) -> flo
             return took_s
 
         return asyncio.run(measure())
+
+
+def dask() -> dict[str, float]:
+    """Kill the worker of an agent again and again."""
+    with tempfile.TemporaryDirectory(prefix="autosched-bench-") as name:
+        folder = Path(name)
+        os.environ["XDG_STATE_HOME"] = name
+        _, key = keyring.make(folder / "state/keys", Role.AGENT, "dask")
+        (folder / "agent.toml").write_text(f"{lent_host.lane()}{lent_host.boards(1)}")
+        with distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, host="127.0.0.1", dashboard_address=None, resources={"agent": 1},
+            local_directory=str(folder / "dask"), silence_logs=logging.CRITICAL,
+        ) as cluster:  # fmt: skip
+            launcher = (
+                f'[launcher]\nkind = "dask"\nscheduler = "{cluster.scheduler_address}"\nkey = "{key}"\nagents = 2\n'
+                f'daemon = "unix:{folder}/api.sock"\nresource = "agent"\nsettings = "{folder}/agent.toml"\n'
+            )
+            with private_daemon(folder, f"{lent_host.lane()}{lent_host.boards(1)}{launcher}") as process:
+                asyncio.run(until(folder, process, 2))
+                took_s = sorted(asyncio.run(_killed(folder, cluster)) for _ in range(KILLS))
+                asyncio.run(_shut_down(folder))
+    return {"median_s": took_s[len(took_s) // 2], "max_s": took_s[-1], "kills": KILLS}
+
+
+async def _shut_down(folder: Path) -> None:
+    daemon = await Daemon.connect(f"unix:{folder}/api.sock")
+    await daemon.link.call(Shutdown(), Done)
+    daemon.close()
+
+
+async def _killed(folder: Path, cluster: Any) -> float:
+    """Kill one worker; seconds until both agents lend their host again, after one did not."""
+    daemon, clock = await Daemon.connect(f"unix:{folder}/api.sock"), asyncio.get_running_loop().time
+
+    async def here(count: int) -> None:
+        async with asyncio.timeout(DEADLINE_S):
+            while True:
+                hosts = (await daemon.link.call(ListHosts(), HostList)).hosts
+                if sum(host.state == "here" for host in hosts) == count:
+                    return
+                await asyncio.sleep(0.02)
+
+    def pids() -> dict[str, int]:
+        with distributed.Client(cluster) as client:
+            found: dict[str, int] = client.run(os.getpid)
+            return found
+
+    await here(2)
+    os.kill(min((await asyncio.to_thread(pids)).values()), signal.SIGKILL)
+    began_at = clock()
+    await here(1)
+    await here(2)
+    daemon.close()
+    return clock() - began_at
 
 
 def hand_over(args: argparse.Namespace) -> dict[str, float]:

@@ -86,6 +86,28 @@ class SchedulerConfig(Struct, frozen=True, forbid_unknown_fields=True):
     host_lease_s: Annotated[float, Meta(ge=1, le=86_400)] = 60.0
 
 
+class LauncherConfig(Struct, frozen=True, forbid_unknown_fields=True):
+    """The engine that starts agents."""
+
+    kind: Literal["", "dask"] = ""
+    """Empty: agents are started by hand, or by a service of their machine."""
+    scheduler: str = ""
+    """Address of a Dask scheduler."""
+    cluster: str = ""
+    """File in which a Dask scheduler leaves its address."""
+    daemon: Annotated[str, Meta(pattern="^$|^(tcp|tls|unix)://?.+")] = ""
+    """Address by which agents reach the daemon."""
+    key: str = ""
+    """File with the key of the agents."""
+    agents: Annotated[int, Meta(ge=1, le=1_000)] = 1
+    resource: Annotated[str, Meta(max_length=100)] = ""
+    """Resource of Dask of which each agent takes one."""
+    name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.\-]{0,50}$")] = "dask"
+    """What the agents are called, before their number."""
+    settings: str = ""
+    """Settings of the agents, on the machines of the workers."""
+
+
 class GuardConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """How devices are watched."""
 
@@ -148,6 +170,7 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
     resources: ResourcesConfig = ResourcesConfig()
     device: Annotated[tuple[DeviceConfig, ...], Meta(max_length=1_000)] = ()
     scheduler: SchedulerConfig = SchedulerConfig()
+    launcher: LauncherConfig = LauncherConfig()
     guard: GuardConfig = GuardConfig()
     backup: BackupConfig = BackupConfig()
     retention: RetentionConfig = RetentionConfig()

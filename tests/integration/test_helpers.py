@@ -4,6 +4,7 @@ import os
 import signal
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -77,9 +78,20 @@ def ends_well(there: Lab, job: JobId) -> None:
 
 def test_whatever_ends_a_helper_costs_its_steps(there: Lab, lender: Lender) -> None:
     job, host = helped(there, lender)
-    for pid in processes(where(there, lender, host)):
-        os.kill(pid, signal.SIGKILL)
-    until(lambda: [span for span in spans(there) if span.outcome == "failed"], "its client ends its steps")
+
+    done = 0
+
+    def killed() -> bool:
+        """Kill the helper whenever it has done more, until it was at work just then."""
+        nonlocal done
+        if (now := stages_on(there, job, host).total()) >= done + 3:
+            done = now
+            for pid in processes(where(there, lender, host)):
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+        return any(span.outcome == "failed" for span in spans(there))
+
+    until(killed, "its client ends its steps")
     until(lambda: processes(where(there, lender, host)), "another helper goes on there")
     assert not [span for span in spans(there) if span.outcome == "lost"], "the same client went on"
     lender.send(signal.SIGTERM)

@@ -56,7 +56,7 @@ def test_the_example_of_a_device_can_be_used() -> None:
         ("[deamon]\nsocket = 'x'", "f.toml:1: deamon: no such setting; did you mean 'daemon'?"),
         (
             "colour = 1",
-            "f.toml:1: colour: no such setting; there are: daemon, console, resources, device, scheduler, guard,",
+            "f.toml:1: colour: no such setting; there are: daemon, console, resources, device, scheduler, launcher,",
         ),
         ("[scheduler]\npolicy = 'random'", "f.toml:2: scheduler.policy: no policy is named 'random'; there are: "),
         ("[scheduler]\n\npolicy = 'synchronous'", "f.toml:3: scheduler.policy: under 'synchronous' steps share a unit"),

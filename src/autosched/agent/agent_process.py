@@ -21,8 +21,9 @@ from autosched.process import folder_lock
 log = logging.getLogger(__name__)
 
 
-def serve(address: str, host: HostName, settings: Config, folder: Path) -> int:
-    """Lend this machine until SIGTERM or SIGINT; returns the exit code.
+def serve(address: str, host: HostName, settings: Config, folder: Path, *, until_eof: bool = False) -> int:
+    """Lend this machine until SIGTERM or SIGINT or, with `until_eof`, until the standard input closes; returns the exit
+    code.
 
     Raises ConfigError for a folder that cannot be used, and what the daemon refuses with for good.
     """
@@ -45,15 +46,28 @@ def serve(address: str, host: HostName, settings: Config, folder: Path) -> int:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             hook_s = settings.guard.reboot_timeout_s
             agent = Agent(address, host, resources.pools, folder, lease, settings.reboot_hooks, hook_s)
-            runner.run(_run(agent))
+            runner.run(_run(agent, until_eof=until_eof))
         lease.end()
         return 0
     finally:
         os.close(lock)
 
 
-async def _run(agent: Agent) -> None:
+async def _run(agent: Agent, *, until_eof: bool) -> None:
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
+    watching = loop.create_task(_wait_eof(stop)) if until_eof else None
     await agent.run(stop)
+    if watching is not None:
+        watching.cancel()
+
+
+async def _wait_eof(stop: asyncio.Event) -> None:
+    """Stop when the standard input closes."""
+    reader = asyncio.StreamReader()
+    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    while await reader.read(4_096):
+        pass
+    log.info("its standard input is closed: whatever started it has ended")
+    stop.set()

@@ -34,10 +34,11 @@ import click
     metavar="DIR",
     help="Where clients work, with room for what they keep for later jobs. Default: ~/.local/state/autosched-agent.",
 )
+@click.option("--until-stdin-closes", is_flag=True, help="End with whatever started it: when standard input closes.")
 @click.pass_obj
 def agent(
     host: str | None, address: str | None, key: Path | None, name: str | None, config: Path | None, cores: int | None,
-    state_dir: Path | None,
+    state_dir: Path | None, until_stdin_closes: bool,
 ) -> int:  # fmt: skip
     """Lend this machine to a daemon on another one, until it is stopped.
 
@@ -61,7 +62,7 @@ def agent(
 
     settings = with_device_cores(load(config), cores)
     folder = state_dir or Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state") / "autosched-agent"
-    return serve(wanted, name or _own_name(), settings, folder.expanduser().absolute())
+    return serve(wanted, name or _own_name(), settings, folder.expanduser().absolute(), until_eof=until_stdin_closes)
 
 
 def _own_name() -> str:

@@ -20,6 +20,11 @@ T = TypeVar("T")
 class HelperLost(StepFailed):
     """The helper is gone; what it was to do is to be done again."""
 
+    def __init__(self, why: str, *, useless: bool) -> None:
+        """`useless`: it ended by itself before it had done anything."""
+        super().__init__(why)
+        self.useless = useless
+
 
 class AwayStep:
     """One step that a helper runs. `build`, `profile` and `compare` are called in the step's thread."""
@@ -58,7 +63,7 @@ class AwayStep:
         self._parts += 1
         ended = await self._run(order)
         if ended.lost:
-            raise HelperLost(ended.lost)
+            raise HelperLost(ended.lost, useless=ended.useless)
         self.worked_s += ended.worked_s
         self.device = _together(self.device, ended.device)
         self.disturbed = self.disturbed or ended.disturbed

@@ -107,8 +107,8 @@ WATCHDOG_S = 1.0
 before, that is sooner than the daemon takes the step for dead."""
 BACKSTOP_S = 1.0
 """Extra grace before the backstop kills a frozen client, in seconds."""
-HELPER_LOSSES_MAX = 3
-"""Helpers that a client may lose in a row, none of which did any work, before its stages stay on its own host."""
+USELESS_HELPERS_MAX = 3
+"""Helpers in a row that end before they have done anything, after which the client's stages stay on its own host."""
 THREADS_MAX = 4_096
 """More than lanes and devices of any machine: a step that waits for a thread holds its lease for nothing."""
 LIMITS = {
@@ -150,7 +150,7 @@ class JobRunner:
         """Where this client runs."""
         self._builds = MovedBuilds(line, workdir / "moved")
         self._pending = PendingParts()
-        self._helper_losses = 0
+        self._useless_helpers = 0
         self._leases: dict[StepId, Lease] = {}
         self._held: dict[StepId, None] = {}
         """Steps that run, or whose end the daemon has not acknowledged."""
@@ -320,7 +320,7 @@ class JobRunner:
         except HelperLost as lost:
             outcome, error = Outcome.FAILED, str(lost)
             log.warning("step %d (%s) is lost: %s", step.id, step.stage, lost)
-            load = await self._after_loss(plan, step.task)
+            load = await self._after_loss(plan, step.task, lost)
         except Exception as exc:  # the border to plugin code: whatever it raises is this step's failure
             outcome, error = Outcome.FAILED, f"{type(exc).__name__}: {exc}{_place(exc)}"
             log.warning("step %d (%s) failed", step.id, step.stage, exc_info=exc)
@@ -385,7 +385,7 @@ class JobRunner:
                 return plan.selected(task, count)
             case "build":
                 await self._in_thread(lease, lambda: runner.build(task, current, lease, away))
-                self._helper_losses = 0 if away is not None else self._helper_losses
+                self._useless_helpers = 0 if away is not None else self._useless_helpers
                 await self._look_up(plan, runner.unknown_codes(current))
                 return plan.advanced(task)
             case "profile":
@@ -523,7 +523,7 @@ class JobRunner:
         """Tell what the model consists of, and how it compares with its baseline as far as that is known."""
         network, runner = plan.network, self._runner
         assert network is not None and runner is not None
-        if self._helper_losses < HELPER_LOSSES_MAX:
+        if self._useless_helpers < USELESS_HELPERS_MAX:
             network = msgspec.structs.replace(network, movable=runner.movable)
         if self._line.speaks(ARTIFACTS_SINCE):
             network = msgspec.structs.replace(network, comparison=plan.early.comparison)
@@ -570,7 +570,7 @@ class JobRunner:
         assert runner is not None
         try:
             await self._in_thread(lease, lambda: runner.profile(task, current, lease, away))
-            self._helper_losses = 0 if away is not None else self._helper_losses
+            self._useless_helpers = 0 if away is not None else self._useless_helpers
         finally:
             await self._in_thread(lease, watch.end)
             disturbed = watch.disturbed if away is None else away.disturbed
@@ -607,12 +607,12 @@ class JobRunner:
         loop = self._plan.get_loop()
         return asyncio.run_coroutine_threadsafe(self._builds.bring_all(builts), loop).result()
 
-    async def _after_loss(self, plan: JobPlan, task: TaskIndex) -> JobLoad:
-        """A helper is lost, which is no fault of the task: its stage is made again. Stages stay here when helpers are
-        lost again and again."""
-        self._helper_losses += 1
-        if self._helper_losses == HELPER_LOSSES_MAX:
-            log.error("all stages stay on this host: %d helpers in a row were lost", HELPER_LOSSES_MAX)
+    async def _after_loss(self, plan: JobPlan, task: TaskIndex, lost: HelperLost) -> JobLoad:
+        """A helper is lost, which is no fault of the task: its stage is made again. Stages stay here when helpers end
+        again and again before they have done anything."""
+        self._useless_helpers += lost.useless
+        if lost.useless and self._useless_helpers == USELESS_HELPERS_MAX:
+            log.error("all stages stay on this host: %d helpers in a row did nothing", USELESS_HELPERS_MAX)
             await self._tell_network(plan)
         return plan.lost(task)
 

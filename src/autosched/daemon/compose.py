@@ -32,6 +32,7 @@ from autosched.daemon.console.server import Console, open_console
 from autosched.daemon.devices.attribution_handler import AttributionHandler
 from autosched.daemon.devices.device_monitor import DeviceMonitor
 from autosched.daemon.devices.quarantine import Quarantine
+from autosched.daemon.engine import Engine, order_of
 from autosched.daemon.event_stream import logs
 from autosched.daemon.event_stream.counters import Counters
 from autosched.daemon.event_stream.daemon_events import LoopStalled
@@ -139,6 +140,7 @@ class Daemon:
         """Start, serve, stop."""
         resources = config.resources(self._settings)
         policy, trouble = choose_policy(self._settings.scheduler)
+        self._engine = Engine(order_of(self._settings.launcher), self._folder)
         for warning in resources.warnings:
             log.warning("%s", warning)
         environment.stay_off_devices(resources.pools)
@@ -160,6 +162,7 @@ class Daemon:
             loop = spawn(self._loop(), "the scheduler's loop")
             await self._runtime.post(lambda: self._declaration(resources, policy))
             await self._hosts.resume()
+            self._engine.start()
             self._quarantine.resume()
             await welcome_back(self._runtime)
             for job in self._clients.hosted:  # their steps go on
@@ -394,6 +397,7 @@ class Daemon:
         """Clients end with a daemon that is stopped for good; their jobs go on from their records when it starts again.
         Those of one that comes back go on with their steps, and find it."""
         self._authenticator.shut()
+        self._engine.stop(ends=not self._comes_back)
         if self._page is not None:
             await self._page.close()
         self._pulse.stop()

@@ -63,6 +63,8 @@ class PartResult(Struct, frozen=True):
     """Why the stage failed as a whole after that; empty: it did not."""
     lost: Text = ""
     """Why the helper is gone. Nothing of the part is known, and that is no fault of the task."""
+    useless: bool = False
+    """Whether it ended by itself before it had done anything. Of each such helper one part says so."""
 
 
 class RunElsewhere(Method, frozen=True):

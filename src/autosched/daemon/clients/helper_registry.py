@@ -61,6 +61,8 @@ class Helper:
     link: Link | None = None
     parts: dict[Part, RunElsewhere] = field(default_factory=dict)
     """What it is to run, or runs."""
+    worked: bool = False
+    """Whether it has done anything."""
     gone: asyncio.Event = field(default_factory=asyncio.Event)
 
 
@@ -170,8 +172,11 @@ class HelperRegistry:
         if helper.link is not None:
             helper.link.abort(how)
         where = helper.host or "the daemon's own host"
+        useless = not helper.worked and not self._is_away(helper.host)
         for part in list(helper.parts):
-            self._over(helper, part, PartResult(lost=f"the helper on {where} is gone: {how}"[:4_000]))
+            lost = f"the helper on {where} is gone: {how}"[:4_000]
+            self._over(helper, part, PartResult(lost=lost, useless=useless))
+            useless = False
 
     def _over(self, helper: Helper, part: Part, ended: PartResult) -> None:
         if helper.parts.pop(part, None) is not None:
@@ -224,6 +229,7 @@ class HelperRegistry:
     def _handle(self, helper: Helper, session: ClientSession, method: Method) -> Awaitable[Struct | None]:
         match method:
             case PartEnded(step=step, part=part, ended=ended):
+                helper.worked = True
                 self._over(helper, (step, part), ended)
                 return _done()
             case Return():

@@ -1,0 +1,94 @@
+"""The engine that starts agents: a process beside the daemon that keeps them running on a cluster.
+
+It is started again when it ends. A daemon that comes back leaves the agents running, and the next engine takes them
+over; one that stops for good ends them.
+"""
+
+import asyncio
+import logging
+import os
+import sys
+from pathlib import Path
+
+import msgspec
+
+from autosched.config import LauncherConfig
+from autosched.daemon.runtime import spawn
+from autosched.errors import ConfigError
+from autosched.launch.dask_task import Order
+from autosched.process import private_file
+from autosched.process.detached_process import Process
+from autosched.wire.pauses import pauses
+
+log = logging.getLogger(__name__)
+
+ORDER, LOG = "engine.json", "engine.log"
+"""Files in the state folder: what the engine is to run, and what it says."""
+STEADY_S = 60.0
+"""Seconds after which an engine that ended counts as one that had worked."""
+
+
+def order_of(settings: LauncherConfig) -> Order | None:
+    """What the engine is to run; None: there is none. Raises ConfigError."""
+    if not settings.kind:
+        return None
+    if bool(settings.scheduler) == bool(settings.cluster):
+        raise ConfigError(
+            'launcher: name either the address of a Dask scheduler (scheduler = "tcp://HOST:8786") or the file in which'
+            ' it leaves that (cluster = "FILE", as of: dask scheduler --scheduler-file FILE)'
+        )
+    if not settings.daemon:
+        raise ConfigError(
+            'launcher.daemon: name the address by which agents reach this daemon: daemon = "tls://HOST:PORT"'
+        )
+    try:
+        key = Path(settings.key).expanduser().read_text()
+    except OSError as error:
+        raise ConfigError(
+            f"launcher.key: {settings.key} cannot be read ({error.strerror}). Make a key for the agents:  autosched key"
+            " new agent dask"
+        ) from None
+    return Order(
+        daemon=settings.daemon, key=key, agents=settings.agents, lab=settings.name, scheduler=settings.scheduler,
+        cluster=settings.cluster, resource=settings.resource, settings=settings.settings,
+    )  # fmt: skip
+
+
+class Engine:
+    """The engine of one daemon; without an order there is none."""
+
+    def __init__(self, order: Order | None, folder: Path) -> None:
+        """`folder`: the daemon's state folder."""
+        self._order, self._folder = order, folder
+        self._process: Process | None = None
+        self._running: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Start it, and keep it running."""
+        if self._order is not None:
+            self._running = spawn(self._run(self._order), "the engine of agents")
+
+    async def _run(self, order: Order) -> None:
+        waits, clock, path = pauses(), asyncio.get_running_loop().time, self._folder / ORDER
+        private_file.write(path, msgspec.json.encode(order))  # it has the key of the agents
+        command = [sys.executable, "-m", "autosched.launch.dask_agents", str(path)]
+        while True:
+            began_at = clock()
+            self._process = Process.start(command, os.environ, self._folder / LOG)
+            log.info("the engine of agents starts; its log is %s", self._folder / LOG)
+            how = await self._process.wait()
+            waits = pauses() if clock() - began_at > STEADY_S else waits
+            pause_s = next(waits)
+            log.error("the engine of agents has ended: %s. It is started again in %.0f s", how, pause_s)
+            await asyncio.sleep(pause_s)
+
+    def stop(self, *, ends: bool) -> None:
+        """End it. `ends`: the agents too, by what it does after the daemon's end; else the next one takes them over."""
+        if self._running is not None:
+            self._running.cancel()
+        if self._process is None:
+            return
+        if ends:
+            self._process.terminate()
+        else:
+            self._process.kill()

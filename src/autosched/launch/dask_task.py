@@ -1,0 +1,94 @@
+"""What runs on a worker of a Dask cluster: one agent, in a task that lasts as long."""
+
+import contextlib
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from msgspec import Struct
+
+LOOK_S = 2.0
+"""Seconds between two looks whether the agent is still wanted."""
+PAUSE_S = 3.0
+"""Seconds after which an agent that has ended by itself is started again."""
+END_S = 15.0
+"""Seconds within which an agent ends that is told to."""
+
+
+class Order(Struct, frozen=True):
+    """Agents to run."""
+
+    daemon: str
+    """Address by which they reach the daemon."""
+    key: str
+    """Their key."""
+    agents: int
+    lab: str
+    """What they are called, before their number."""
+    scheduler: str = ""
+    """Address of the cluster's scheduler; empty: `cluster` tells it."""
+    cluster: str = ""
+    """File in which the scheduler has left its address."""
+    resource: str = ""
+    """Resource of Dask of which each agent takes one; empty: none."""
+    settings: str = ""
+    """File on the workers' machines with the settings of agents; empty: none."""
+
+    def __repr__(self) -> str:
+        """Without the key: Dask writes the arguments of a task that failed into its log."""
+        return f"Order({self.daemon}, {self.lab})"
+
+    def name(self, number: int) -> str:
+        """Name of an agent."""
+        return f"{self.lab}-{number}"
+
+    @property
+    def unwanted(self) -> str:
+        """Name of the event that says that the agents are not wanted any more."""
+        return f"autosched-{self.lab}-unwanted"
+
+
+def lend(order: Order, number: int) -> str:
+    """Run one agent until it is not wanted any more; returns why it ended. Runs in a thread of a worker.
+
+    Raises what ended it otherwise, after a pause: Dask begins the task again at once.
+    """
+    from distributed import Event, get_client
+
+    try:
+        unwanted = Event(order.unwanted, client=get_client())
+        with _agent(order, order.name(number)) as process:
+            while (code := process.poll()) is None:
+                if unwanted.is_set():
+                    return "it is not wanted any more"
+                time.sleep(LOOK_S)
+            raise RuntimeError(f"the agent ended with {code}; what it said is in the worker's log")
+    except Exception:
+        time.sleep(PAUSE_S)
+        raise
+
+
+@contextlib.contextmanager
+def _agent(order: Order, name: str) -> Iterator[subprocess.Popen[bytes]]:
+    """An agent that ends with this process: its standard input closes then."""
+    with tempfile.NamedTemporaryFile(prefix="autosched-key-") as key:  # for this user only
+        key.write(order.key.encode())
+        key.flush()
+        folder = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state") / "autosched-agents" / name
+        command = [sys.executable, "-m", "autosched", "agent", "--daemon", order.daemon, "--key", key.name]
+        command += ["--name", name, "--state-dir", str(folder), "--until-stdin-closes"]
+        command += ["-c", order.settings] if order.settings else []
+        process = subprocess.Popen(command, stdin=subprocess.PIPE)
+        try:
+            yield process
+        finally:
+            process.terminate()
+            try:
+                process.wait(END_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
