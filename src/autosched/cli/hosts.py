@@ -1,9 +1,13 @@
 """`autosched hosts`: the machines that agents lend to the daemon."""
 
+import os
+from pathlib import Path
+
 import click
 
 from autosched.cli.listings import caller
 from autosched.cli.output import data, document, document_option, listing_option, say, show
+from autosched.errors import RequestError
 from autosched.protocol import Done, DrainHost, ForgetHost, HostList, ListHosts, ReturnHost
 from autosched.text import tables
 
@@ -65,3 +69,45 @@ def forget(host: str | None, name: str) -> None:
     with caller(host) as daemon:
         daemon.call(ForgetHost(host=name), Done)
     say(f"host {name} is forgotten. Its agent may lend it again")
+
+
+@click.command()
+@click.argument("count", metavar="N", type=click.IntRange(0, 1_000))
+@click.option(
+    "--slurm",
+    "file",
+    required=True,
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="The batch file of one agent: etc/slurm/agent.sbatch, with what your cluster needs.",
+)
+@click.option(
+    "--key",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="The key of the agents, on a file system that the nodes see. Default: AUTOSCHED_KEY_FILE.",
+)
+@click.option("--name", "prefix", default="slurm", show_default=True, help="What they are called, before their number.")
+@click.pass_obj
+def scale(host: str | None, count: int, file: Path, key: Path | None, prefix: str) -> None:
+    """Have N agents run as jobs of Slurm: submit what is missing, cancel what is too much.
+
+    Run it where jobs are submitted, with the address that nodes reach the daemon by:
+    autosched --host tls://lab:7433 hosts scale --slurm agent.sbatch 4
+    """
+    from autosched.launch import slurm_agents
+
+    address = host or os.environ.get("AUTOSCHED_HOST", "")
+    if not address.startswith(("tls://", "tcp://", "unix:")):
+        raise RequestError("name the address by which nodes reach the daemon: autosched --host tls://HOST:PORT ...")
+    secret = key or Path(os.environ.get("AUTOSCHED_KEY_FILE", ""))
+    if not secret.is_file():
+        raise RequestError("name the key of the agents: --key FILE. Make one:  autosched key new agent slurm")
+    environment = {"AUTOSCHED_HOST": address, "AUTOSCHED_KEY_FILE": str(secret.absolute())}
+    done, there = slurm_agents.scale(file, count, prefix, environment)
+    for name in done.submitted:
+        say(f"{name} is submitted")
+    for job in done.cancelled:
+        say(f"{job.name} is cancelled (job {job.number})")
+    for job in there:
+        data(f"{job.name}: job {job.number}, {job.state.lower()}" + (f" on {job.node}" if job.node else ""))

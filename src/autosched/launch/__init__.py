@@ -2,7 +2,7 @@
 
 Files: job_folder.py (processes and leftovers by job folder), local.py (on this machine), client_note.py (what the next
 daemon or agent must know of a client), dask_agents.py (agents as tasks of a Dask cluster), dask_task.py (one of
-them).
+them), slurm_agents.py (agents as jobs of Slurm).
 """
 
 from pathlib import Path
