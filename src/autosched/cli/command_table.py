@@ -35,7 +35,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
     },
     "Operate": {
         "device": ("nouns:device", "devices: list, log, explain, drain, undrain, free"),
-        "hosts": ("nouns:hosts", "other machines: list, show, drain, undrain, forget, scale"),
+        "hosts": ("nouns:hosts", "other machines: list, show, add, drain, undrain, forget, scale"),
         "policy": ("policy:policy", "show or choose the scheduling policy"),
         "blocked": ("blocked:poison", "candidates blocked after failures: list, forgive"),
         "audit": ("audit:audit", "who changed what"),

@@ -1,6 +1,7 @@
 """`autosched hosts`: the machines that agents lend to the daemon."""
 
 import os
+import time
 from pathlib import Path
 
 import click
@@ -11,6 +12,8 @@ from autosched.errors import RequestError
 from autosched.protocol import Done, DrainHost, ForgetHost, HostList, ListHosts, ReturnHost
 from autosched.text import tables
 
+JOIN_LOOKS, JOIN_LOOK_S = 60, 0.5
+"""Maximum looks whether a host that was added has joined, and seconds between two of them."""
 NONE = "No other host is lent to the daemon. Lend one, there:  autosched agent --daemon tls://HOST:PORT --key FILE"
 
 
@@ -111,3 +114,45 @@ def scale(host: str | None, count: int, file: Path, key: Path | None, prefix: st
         say(f"{job.name} is cancelled (job {job.number})")
     for job in there:
         data(f"{job.name}: job {job.number}, {job.state.lower()}" + (f" on {job.node}" if job.node else ""))
+
+
+@click.command()
+@click.argument("machine", metavar="ssh://USER@HOST")
+@click.option(
+    "--key", type=click.Path(path_type=Path), required=True, metavar="FILE", help="The key of the agent, here."
+)
+@click.option("--name", metavar="NAME", help="What the machine is called. Default: HOST.")
+@click.option(
+    "--install",
+    metavar="REQUIREMENT",
+    default="",
+    help="What pip installs there, if it is not this version of autosched from an index: a URL, or a path there.",
+)
+@click.pass_obj
+def add(host: str | None, machine: str, key: Path, name: str | None, install: str) -> None:
+    """Install an agent on a machine by ssh, run it there by systemd, and wait until it lends the machine.
+
+    Give the address by which that machine reaches the daemon:
+    autosched --host tls://lab:7433 hosts add ssh://me@lab2 --key lab2.key
+    """
+    from autosched.launch import ssh_agents
+
+    address = host or os.environ.get("AUTOSCHED_HOST", "")
+    if not address.startswith(("tls://", "tcp://", "unix:")):
+        raise RequestError("name the address by which it reaches the daemon: autosched --host tls://HOST:PORT ...")
+    there = ssh_agents.machine(machine)
+    called = name or there.host.partition(".")[0]
+    ssh_agents.add(there, ssh_agents.script(address, ssh_agents.key_of(key), called, install))
+    say(f"the agent of {called} is started")
+    for _ in range(JOIN_LOOKS):
+        with caller(host) as daemon:
+            found = [one for one in daemon.call(ListHosts(), HostList).hosts if one.host == called]
+        if found and found[0].state == "here":
+            for line in tables.host_facts(found[0]):
+                data(line)
+            return
+        time.sleep(JOIN_LOOK_S)
+    raise RequestError(
+        f"{called} does not lend itself yet. What its agent says:  {' '.join(there.command[:-2])} journalctl"
+        " --user-unit autosched-agent -n 20"
+    )

@@ -94,6 +94,7 @@ def device() -> None:
         "drain": "hosts:drain",
         "undrain": "hosts:undrain",
         "forget": "hosts:forget",
+        "add": "hosts:add",
         "scale": "hosts:scale",
     },
 )

@@ -1,8 +1,8 @@
 """Start the clients that host jobs. A launcher for another machine or another engine is another `Launcher`.
 
 Files: job_folder.py (processes and leftovers by job folder), local.py (on this machine), client_note.py (what the next
-daemon or agent must know of a client), dask_agents.py (agents as tasks of a Dask cluster), dask_task.py (one of
-them), slurm_agents.py (agents as jobs of Slurm).
+daemon or agent must know of a client), dask_agents.py (agents as tasks of a Dask cluster), dask_task.py (one of them),
+slurm_agents.py (agents as jobs of Slurm), ssh_agents.py (agents on machines that ssh reaches).
 """
 
 from pathlib import Path
