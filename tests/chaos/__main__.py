@@ -17,7 +17,7 @@ from chaos import run
 
 PARTS = {
     "kills": run.kills, "matrix": run.matrix, "makespan": run.makespan, "tvm": run.tvm, "records": run.records,
-    "experiment": run.experiment, "hosts": run.hosts,
+    "experiment": run.experiment, "hosts": run.hosts, "helpers": run.helpers,
 }  # fmt: skip
 
 

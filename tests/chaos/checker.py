@@ -30,7 +30,12 @@ def cancels(evidence: Evidence) -> Iterator[str]:
             continue  # told above
         if job in evidence.cancels and evidence.ends.get(job) != [JobState.CANCELLED]:
             yield f"job {job} was cancelled, and its ends are {evidence.ends.get(job)}"
-        late = [s for life in evidence.of(job) for s in life.steps if s.began_at > line["at"] + CANCEL_S]
+        late = [
+            s
+            for life in (*evidence.of(job), *evidence.helpers_of(job))
+            for s in life.steps
+            if s.began_at > line["at"] + CANCEL_S
+        ]
         if late:
             yield f"job {job} was cancelled at {line['at']:.3f}, and began {_name(late[0])} at {late[0].began_at:.3f}"
 
@@ -46,8 +51,11 @@ def ends(evidence: Evidence) -> Iterator[str]:
 
 
 def completions(evidence: Evidence) -> Iterator[str]:
-    """Every step of which its client knows that it is counted is counted, once; and nothing that no client has made."""
-    for job in evidence.jobs:
+    """Every step of which its client knows that it is counted is counted, once; and nothing that no client has made.
+
+    Of a job with helpers the client does not write down all steps; its trials are looked at all the same.
+    """
+    for job in [job for job in evidence.jobs if not evidence.helpers_of(job)]:
         lives = evidence.of(job)
         for task in {step.task for life in lives for step in life.steps} | {t for j, t in evidence.spans if j == job}:
             counted = [span for span in evidence.spans.get((job, task), []) if span.outcome != "lost"]
@@ -81,8 +89,8 @@ def _is(step: LoggedStep, span: Span) -> bool:
 
 def repetitions(evidence: Evidence) -> Iterator[str]:
     """A client makes no step twice: only its own death may cost work."""
-    for lives in evidence.lives.values():
-        for life in lives:
+    for name, lives in evidence.lives.items():
+        for life in lives if name not in evidence.helpers else ():
             for task in {step.task for step in life.steps}:
                 for before, after in pairwise(step for step in life.steps if step.task == task):
                     if before.stage == after.stage and (before.ok or before.ended_at is None):
@@ -119,7 +127,8 @@ def trials(evidence: Evidence) -> Iterator[str]:
         if budget is not None and endless and evidence.ends.get(job) == [JobState.DONE] and plain.total() < budget:
             yield f"job {job} is done with {plain.total()} trials of {budget}"
         stored = Counter((r.task, r.candidate.hex(), r.latency_s) for r in records)
-        steps = [(life, step) for life in evidence.of(job) for step in life.steps]
+        lives = (*evidence.of(job), *evidence.helpers_of(job))
+        steps = [(life, step) for life in lives for step in life.steps]
         measured = Counter((s.task, *one) for _, s in steps for one in s.measured)
         yield from (f"record {one} of job {job} was never measured" for one in stored - measured)
         for life in evidence.of(job):
@@ -145,6 +154,7 @@ def counts(evidence: Evidence) -> dict[str, int]:
         "jobs": len(evidence.jobs),
         "clients": sum(map(len, evidence.lives.values())),
         "clients_that_died": len(dead),
+        "helpers": sum(map(len, evidence.helpers.values())),
         "submits_acknowledged": len(_told(evidence, "submitted")),
         "cancels_acknowledged": len(_told(evidence, "cancelled")),
         "steps_made": len(evidence.steps),

@@ -17,6 +17,7 @@ from autosched.daemon.storage.database import DATABASE
 from autosched.daemon.storage.journal import EVENT, STEPS
 from autosched.model import JobId, JobSpec, JobState, Record, TaskIndex
 from autosched.protocol import Span
+from chaos.witness import HELPER
 
 USER = "user.jsonl"
 LOGS = "logs"
@@ -60,6 +61,8 @@ class Evidence:
 
     lives: dict[str, list[Life]] = field(default_factory=dict)
     """By the job's name."""
+    helpers: dict[str, list[Life]] = field(default_factory=dict)
+    """Helpers of clients on other hosts, by the job's name."""
     told: list[dict[str, Any]] = field(default_factory=list)
     """Messages to the user, in order."""
     jobs: dict[JobId, JobSpec] = field(default_factory=dict)
@@ -73,17 +76,23 @@ class Evidence:
         """The clients of a job, one after the other."""
         return self.lives.get(self.jobs[job].name, [])
 
+    def helpers_of(self, job: JobId) -> list[Life]:
+        """The helpers of its clients."""
+        return self.helpers.get(self.jobs[job].name, [])
+
     @property
     def steps(self) -> list[LoggedStep]:
-        """All that clients have begun."""
-        return [step for lives in self.lives.values() for life in lives for step in life.steps]
+        """All that clients and helpers have begun."""
+        everything = (*self.lives.values(), *self.helpers.values())
+        return [step for lives in everything for life in lives for step in life.steps]
 
 
 def read(folder: Path) -> Evidence:
     """Read the evidence of a lab that has come to rest."""
     evidence = Evidence(told=lines(folder / USER))
     for path in sorted((folder / LOGS).iterdir()):
-        evidence.lives[path.stem] = lives(path.stem, lines(path))
+        kind = evidence.helpers if path.suffix == HELPER else evidence.lives
+        kind[path.stem] = lives(path.stem, lines(path))
     db = sqlite3.connect(f"file:{folder / DATABASE}?mode=ro", uri=True)
     try:
         _read_database(db, evidence)

@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import ExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +58,11 @@ BARS = {
 
 
 WORK = {"trials": 96, "tasks": 3, "build_s": 0.3, "profile_s": 0.8, "update_s": 0.2, "spread": 0.5}
+MOVING: Told = {
+    "trials": 960, "tasks": 6, "build_s": 0.3, "profile_s": 0.3, "update_s": 0.02, "spread": 0.3, "movable": True,
+}  # fmt: skip
+"""Jobs that are worth helpers."""
+MOVING_CLIENTS = 3
 BRIEF = {"trials": 48, "tasks": 2, "build_s": 0.03, "profile_s": 0.08, "update_s": 0.02, "spread": 0.5}
 
 
@@ -278,6 +283,11 @@ async def hosts(folder: Path, plan: Plan, rng: random.Random) -> Told:
     placed = {span.units[0].partition("@")[2] for spans in evidence.read(folder).spans.values() for span in spans}
     told = {"kills": len(faults_to_come), "hosts_used": len(placed), **{f"{kind}_faults": made[kind] for kind in kinds}}
     return _checked(folder, told)
+
+
+async def helpers(folder: Path, plan: Plan, rng: random.Random) -> Told:
+    """The same under jobs whose stages move, so that clients have helpers on other hosts."""
+    return await hosts(folder, replace(plan, work=MOVING, clients=min(plan.clients, MOVING_CLIENTS)), rng)
 
 
 async def _host_fault(kind: str, lab: Lab, agent: ChaosAgent, clock: WallClock, rng: random.Random, plan: Plan) -> bool:

@@ -9,6 +9,7 @@ import fcntl
 import itertools
 import json
 import os
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -21,6 +22,8 @@ from autosched.model import NETWORK_TASK, JobSpec, Record, TaskIndex, TaskInfo
 from packages import install
 
 NAME = "witness"
+HELPER = ".helper"
+"""Ending of the log of a job's helpers."""
 
 
 def on_path(folder: Path) -> list[Path]:
@@ -93,7 +96,8 @@ class WitnessBackend:
     def open(self, job: JobSpec, model: Path, workdir: Path, outdir: Path, device_cores: int) -> "WitnessSession":
         """A life begins."""
         options = dict(job.options)
-        log, lets = Log(Path(str(options.pop("log"))), Path(str(options.pop("locks")))), str(options.pop("lets"))
+        path, locks, lets = Path(str(options.pop("log"))), Path(str(options.pop("locks"))), str(options.pop("lets"))
+        log = Log(path.with_suffix(HELPER) if "--helps" in sys.argv else path, locks)
         spec = JobSpec(**{name: getattr(job, name) for name in job.__struct_fields__} | {"options": options})
         return WitnessSession(backend.load(lets).open(spec, model, workdir, outdir, device_cores), log)
 
@@ -103,6 +107,8 @@ class WitnessSession:
 
     def __init__(self, session: Session, log: Log) -> None:
         self._session, self._log = session, log
+        if hasattr(session, "import_tasks"):
+            self.import_tasks = session.import_tasks
 
     def import_network(self, lease: Lease) -> Network:
         """Passed on."""
