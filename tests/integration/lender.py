@@ -1,11 +1,14 @@
 """Agents that lend hosts to a lab."""
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from autosched.api.connection import Daemon
 from autosched.daemon.state_folder import whereabouts
 from autosched.model import JobId
 from autosched.protocol import HostList, HostView, ListHosts, Span
+from deadlines import until
 from integration.lab import Lab
 from lent_host import LentHost, boards, lane
 
@@ -32,6 +35,18 @@ class Lender(LentHost):
         """Whether it is here, away, or has left."""
         view = self.view()
         return view is not None and view.state == state
+
+
+@contextmanager
+def lent(there: Lab) -> Iterator[Lender]:
+    """A host that has joined."""
+    made = Lender(there)
+    made.start()
+    try:
+        until(lambda: made.is_("here"), "the host joins")
+        yield made
+    finally:
+        made.end()
 
 
 def hosts(there: Lab) -> tuple[HostView, ...]:

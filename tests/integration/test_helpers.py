@@ -12,7 +12,7 @@ import pytest
 from autosched.model import JobId
 from deadlines import until
 from integration.lab import Lab, lab
-from integration.lender import SETTINGS, Lender, check_records, hosts_of, spans
+from integration.lender import SETTINGS, Lender, check_records, hosts_of, lent, spans
 
 TRIALS = 640
 MOVES = {"trials": TRIALS, "tasks": 8, "build_s": 0.4, "profile_s": 0.4, "movable": True}
@@ -28,13 +28,8 @@ def there(tmp_path: Path) -> Iterator[Lab]:
 @pytest.fixture
 def lender(there: Lab) -> Iterator[Lender]:
     """A host that has joined."""
-    made = Lender(there)
-    made.start()
-    try:
-        until(lambda: made.is_("here"), "the host joins")
+    with lent(there) as made:
         yield made
-    finally:
-        made.end()
 
 
 def stages_on(there: Lab, job: JobId, host: str) -> Counter[str]:

@@ -18,6 +18,7 @@ from integration.lender import (
     check_records,
     hosts,
     hosts_of,
+    lent,
     on_the_host,
     spans,
     tls_address,
@@ -34,13 +35,8 @@ def there(tmp_path: Path) -> Iterator[Lab]:
 @pytest.fixture
 def lender(there: Lab) -> Iterator[Lender]:
     """A host that has joined."""
-    made = Lender(there)
-    made.start()
-    try:
-        until(lambda: made.is_("here"), "the host joins")
+    with lent(there) as made:
         yield made
-    finally:
-        made.end()
 
 
 @pytest.fixture

@@ -92,7 +92,7 @@ def software_of(state: State, host: HostName) -> str:
 
 def units_elsewhere(state: State, job: Job) -> int:
     """Lanes, and devices of the job's kind, of the other hosts on which its stages could run."""
-    others = [OWN_HOST, *(name for name, host in state.hosts.items() if not host.left)]
+    others = [OWN_HOST, *(name for name, host in state.hosts.items() if not host.left and not job.spec.external)]
     alike = (name for name in others if name != job.host and software_of(state, name) == software_of(state, job.host))
     pools = (at_host(pool, name) for name in alike for pool in (HOST_POOL, DEVICE_POOL + job.spec.device))
     return sum(len(state.queues[pool].pool.units) for pool in pools if pool in state.queues)

@@ -304,8 +304,9 @@ class State:
     def movable_name(self, task: Task) -> PoolName:
         """Name of the queue of movable tasks in which a task is to wait, which is there then; empty: it may not move,
         or there is nowhere to go."""
-        if not self.hosts or len(task.queued_in) != 1 or task.load.stage_next not in self.jobs[task.job].movable:
-            return ""
+        job = self.jobs[task.job]
+        if not self.hosts or len(task.queued_in) != 1 or task.load.stage_next not in job.movable or job.spec.external:
+            return ""  # an external client measures on a machine that nothing was compared with
         name = task.load.resources_next[0]
         self.movable.setdefault(name, Queue(Pool(name, ())))
         return name

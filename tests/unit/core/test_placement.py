@@ -108,9 +108,12 @@ def test_a_kind_that_no_host_has_is_refused_by_the_own_one() -> None:
 # Stages on other hosts -------------------------------------------------------------------------------------------
 
 
-def busy(rounds_left: float, *events: Event, stages: tuple[str, ...] = ("build", "profile")) -> Scheduler:
+def busy(
+    rounds_left: float, *events: Event, stages: tuple[str, ...] = ("build", "profile"), external: bool = False
+) -> Scheduler:
     """A job on the daemon's own host whose build waits for the only lane."""
-    made = scheduler([submitted(1), ClientAttached(1, JobLoad()), StagesFreed(1, stages)])
+    job = JobSubmitted(1, JobSpec(name="job 1", model="0" * 64, external=external))
+    made = scheduler([job, ClientAttached(1, JobLoad()), StagesFreed(1, stages)])
     tasks = tuple(TaskLoad(task=n, stage_next="build", resources_next=("host",)) for n in (1, 2))
     made.handle(0.0, ClientAttached(1, JobLoad(tasks=tasks, rounds_left=rounds_left), ()))
     for event in events:
@@ -137,6 +140,13 @@ def test_a_helper_is_worth_its_start(rounds_left: float, event: Event, expected:
 
 def test_a_stage_that_may_not_move_stays() -> None:
     assert hosts_of_steps(busy(100, joined("a", 1), stages=("profile",))) == [OWN_HOST]
+
+
+def test_an_external_client_has_no_helpers() -> None:
+    """It measures on a machine of its user, with which no device was compared."""
+    made = busy(100, joined("a", 1), external=True)
+    assert hosts_of_steps(made) == [OWN_HOST]
+    assert placement.units_elsewhere(made.state, made.state.jobs[1]) == 0
 
 
 def test_each_helper_of_a_job_must_be_worth_its_start() -> None:
