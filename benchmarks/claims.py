@@ -301,7 +301,10 @@ SECTIONS: dict[str, Sequence[Source]] = {
         Source("host_faults", [
             Claim("Kills, partitions, freezes and steps of clocks over agents: lost, repeated, or two on one unit", "0",
                   lambda told: f"{len(told['hosts']['violations'])} after {told['hosts']['kills']} faults"),
-        ], "make chaos ARGS='hosts --clients 12 --brief'"),
+            Claim("The same under jobs with helpers on other hosts", "0",
+                  lambda told: f"{len(told['helpers']['violations'])} after {told['helpers']['kills']} faults,"
+                               f" {told['helpers']['helpers']} helpers"),
+        ], "make chaos ARGS='hosts helpers --clients 12 --brief'"),
     ],
     "Record store": [
         Source("records", [Claim("1,000,000 records: slowest query, 99 %", "1 ms; 2 ms", _queries)]),
