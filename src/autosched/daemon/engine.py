@@ -15,6 +15,7 @@ import msgspec
 from autosched.config import LauncherConfig
 from autosched.daemon.runtime import spawn
 from autosched.errors import ConfigError
+from autosched.launch.dask_agents import END
 from autosched.launch.dask_task import Order
 from autosched.process import private_file
 from autosched.process.detached_process import Process
@@ -62,6 +63,7 @@ class Engine:
         self._order, self._folder = order, folder
         self._process: Process | None = None
         self._running: asyncio.Task[None] | None = None
+        self._command = [sys.executable, "-m", "autosched.launch.dask_agents", str(folder / ORDER)]
 
     def start(self) -> None:
         """Start it, and keep it running."""
@@ -71,10 +73,9 @@ class Engine:
     async def _run(self, order: Order) -> None:
         waits, clock, path = pauses(), asyncio.get_running_loop().time, self._folder / ORDER
         private_file.write(path, msgspec.json.encode(order))  # it has the key of the agents
-        command = [sys.executable, "-m", "autosched.launch.dask_agents", str(path)]
         while True:
             began_at = clock()
-            self._process = Process.start(command, os.environ, self._folder / LOG)
+            self._process = Process.start(self._command, os.environ, self._folder / LOG)
             log.info("the engine of agents starts; its log is %s", self._folder / LOG)
             how = await self._process.wait()
             waits = pauses() if clock() - began_at > STEADY_S else waits
@@ -83,12 +84,12 @@ class Engine:
             await asyncio.sleep(pause_s)
 
     def stop(self, *, ends: bool) -> None:
-        """End it. `ends`: the agents too, by what it does after the daemon's end; else the next one takes them over."""
-        if self._running is not None:
-            self._running.cancel()
-        if self._process is None:
+        """End it. `ends`: the agents, too, by a process that outlives the daemon; else the next engine takes them
+        over."""
+        if self._running is None:
             return
-        if ends:
-            self._process.terminate()
-        else:
+        self._running.cancel()
+        if self._process is not None:
             self._process.kill()
+        if ends:
+            self._process = Process.start([*self._command, END], os.environ, self._folder / LOG)

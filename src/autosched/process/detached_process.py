@@ -80,12 +80,6 @@ class Process:
                 signal.pidfd_send_signal(self._watched, signal.SIGKILL)  # no other process can have this one's number
                 os.killpg(self.pid, signal.SIGKILL)
 
-    def terminate(self) -> None:
-        """Ask the process to end."""
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            if self._watched >= 0:
-                signal.pidfd_send_signal(self._watched, signal.SIGTERM)
-
     async def wait(self) -> str:
         """Wait for its end; returns how it ended, with the last line it wrote."""
         await asyncio.shield(self._ended)

@@ -58,7 +58,7 @@ def test_an_engine_that_ends_is_started_again(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(engine, "pauses", lambda: iter([0.0] * 3))
     started = tmp_path / "started"
     script = tmp_path / "engine.sh"
-    script.write_text(f'#!/bin/sh\nls -l "$3" >> {started}\nexit 3\n')
+    script.write_text(f'#!/bin/sh\nls -l "$3" >> {started}\n[ "$4" ] && echo "$4" >> {started}\nexit 3\n')
     script.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(script))
 
@@ -68,9 +68,13 @@ def test_an_engine_that_ends_is_started_again(tmp_path: Path, monkeypatch: pytes
         async with asyncio.timeout(DEADLINE_S):
             while not started.exists() or len(started.read_text().splitlines()) < 2:  # noqa: ASYNC110 - a file
                 await asyncio.sleep(0)
-        made.stop(ends=False)
+        made.stop(ends=True)
+        assert made._process is not None
+        async with asyncio.timeout(DEADLINE_S):
+            await made._process.wait()
+        assert "--end" in started.read_text()
 
     asyncio.run(story())
-    lines = started.read_text().splitlines()
+    lines = [line for line in started.read_text().splitlines() if line != "--end"]
     assert all(line.startswith("-rw-------") for line in lines), "the order has a key: it is for one user only"
     assert msgspec.json.decode((tmp_path / "engine.json").read_bytes(), type=Order).key == KEY
