@@ -103,7 +103,7 @@ class LauncherConfig(Struct, frozen=True, forbid_unknown_fields=True):
     resource: Annotated[str, Meta(max_length=100)] = ""
     """Resource of Dask of which each agent takes one."""
     name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.\-]{0,50}$")] = "dask"
-    """What the agents are called, before their number."""
+    """Prefix of the agents' names, before their number."""
     settings: str = ""
     """Settings of the agents, on the machines of the workers."""
 

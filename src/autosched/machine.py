@@ -101,6 +101,7 @@ def peak_flops(
     return cores * UNITS * lanes * 2 * max(clocks_hz, default=CLOCK_UNKNOWN_HZ)
 
 
+@cache
 def versions() -> dict[str, str]:
     """Versions of Python, autosched, and the packages that decide what is compiled and how fast it is."""
     found = {"python": platform.python_version()}

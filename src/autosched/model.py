@@ -109,6 +109,11 @@ def at_host(name: str, host: HostName) -> str:
     return f"{name}@{host}" if host else name
 
 
+def host_of(name: str) -> HostName:
+    """The host by which a pool or unit is called: the inverse of `at_host`."""
+    return name.partition("@")[2]
+
+
 def lent_by(host: HostName, pools: Iterable[Pool]) -> tuple[Pool, ...]:
     """Pools and units of a host, as the daemon calls them."""
 

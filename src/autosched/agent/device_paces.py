@@ -21,7 +21,7 @@ FILE = "paces.json"
 
 
 class Paces(Struct, frozen=True):
-    """What was measured since the machine started."""
+    """Paces that were measured since the machine started."""
 
     boot: str
     units: tuple[Unit, ...]

@@ -74,6 +74,14 @@ def forget(host: str | None, name: str) -> None:
     say(f"host {name} is forgotten. Its agent may lend it again")
 
 
+def _address(host: str | None) -> str:
+    """The address by which agents reach the daemon. Raises RequestError."""
+    address = host or os.environ.get("AUTOSCHED_HOST", "")
+    if not address.startswith(("tls://", "tcp://", "unix:")):
+        raise RequestError("name the address by which agents reach the daemon: autosched --host tls://HOST:PORT ...")
+    return address
+
+
 @click.command()
 @click.argument("count", metavar="N", type=click.IntRange(0, 1_000))
 @click.option(
@@ -100,9 +108,7 @@ def scale(host: str | None, count: int, file: Path, key: Path | None, prefix: st
     """
     from autosched.launch import slurm_agents
 
-    address = host or os.environ.get("AUTOSCHED_HOST", "")
-    if not address.startswith(("tls://", "tcp://", "unix:")):
-        raise RequestError("name the address by which nodes reach the daemon: autosched --host tls://HOST:PORT ...")
+    address = _address(host)
     secret = key or Path(os.environ.get("AUTOSCHED_KEY_FILE", ""))
     if not secret.is_file():
         raise RequestError("name the key of the agents: --key FILE. Make one:  autosched key new agent slurm")
@@ -137,10 +143,7 @@ def add(host: str | None, machine: str, key: Path, name: str | None, install: st
     """
     from autosched.launch import ssh_agents
 
-    address = host or os.environ.get("AUTOSCHED_HOST", "")
-    if not address.startswith(("tls://", "tcp://", "unix:")):
-        raise RequestError("name the address by which it reaches the daemon: autosched --host tls://HOST:PORT ...")
-    there = ssh_agents.machine(machine)
+    address, there = _address(host), ssh_agents.machine(machine)
     called = name or there.host.partition(".")[0]
     ssh_agents.add(there, ssh_agents.script(address, ssh_agents.key_of(key), called, install))
     say(f"the agent of {called} is started")

@@ -39,7 +39,7 @@ class AwayStep:
         self.device: DeviceNote | None = None
         """The helper's observation of the device."""
         self.disturbed = ""
-        """What disturbed the measurements, in words."""
+        """The cause that disturbed the measurements, in words; empty: none is known."""
         self.worked_s = 0.0
         """How long the work itself took, in seconds."""
 
@@ -70,7 +70,7 @@ class AwayStep:
         return ended
 
     def came(self, ended: PartResult) -> list[Built]:
-        """What the helper built."""
+        """The candidates that the helper built."""
         return [self._builds.came(moved) for moved in ended.builds]
 
 
@@ -128,21 +128,3 @@ def _together(one: DeviceNote | None, other: DeviceNote | None) -> DeviceNote | 
     foreign_s = None if one.foreign_s is None or other.foreign_s is None else one.foreign_s + other.foreign_s
     core_s, memory_s = one.core_s or other.core_s, one.memory_s or other.memory_s
     return DeviceNote(core_s, memory_s, foreign_s, one.watched_s + other.watched_s)
-
-
-class PendingParts:
-    """The parts that helpers run for this client."""
-
-    def __init__(self) -> None:
-        self._parts: dict[tuple[int, int], asyncio.Future[PartResult]] = {}
-
-    def begin(self, order: RunElsewhere) -> "asyncio.Future[PartResult]":
-        """A part is to be run."""
-        ended: asyncio.Future[PartResult] = asyncio.get_running_loop().create_future()
-        self._parts[order.step, order.part] = ended
-        return ended
-
-    def ended(self, step: int, part: int, result: PartResult) -> None:
-        """A part is over."""
-        if (ended := self._parts.pop((step, part), None)) is not None and not ended.done():
-            ended.set_result(result)

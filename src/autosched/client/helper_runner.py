@@ -214,7 +214,7 @@ class HelperRunner:
 def _work_of(
     order: RunElsewhere, tuner: Tuner, brought: Sequence[Built], lease: Lease, measured: list[Measured]
 ) -> Callable[[], Sequence[Built]]:
-    """What is to be done in the part's thread. It returns what was built, and adds to what was measured."""
+    """The work of the part's thread. It returns the builds, and adds each measurement to `measured`."""
 
     def work() -> Sequence[Built]:
         if order.work is Work.BUILD:

@@ -17,7 +17,7 @@ from msgspec import Struct
 from autosched import backend
 from autosched.backend import EVALUATION, TUNED, Built, Earlier, Lease
 from autosched.client import job_files
-from autosched.client.away_step import AwayStep, HelperLost, PendingParts
+from autosched.client.away_step import AwayStep, HelperLost
 from autosched.client.backend_boundary import raised_at
 from autosched.client.daemon_session import DaemonSession
 from autosched.client.interference import InterferenceMonitor
@@ -45,6 +45,8 @@ from autosched.model import (
     Step,
     StepId,
     TaskIndex,
+    UnitName,
+    host_of,
 )
 from autosched.protocol import (
     ARTIFACTS_SINCE,
@@ -149,7 +151,8 @@ class JobRunner:
         self._host = OWN_HOST
         """Where this client runs."""
         self._builds = MovedBuilds(line, workdir / "moved")
-        self._pending = PendingParts()
+        self._parts: dict[tuple[StepId, int], asyncio.Future[PartResult]] = {}
+        """Parts of steps that helpers run."""
         self._useless_helpers = 0
         self._leases: dict[StepId, Lease] = {}
         self._held: dict[StepId, None] = {}
@@ -244,7 +247,8 @@ class JobRunner:
             case RevokeStep():
                 self._revoke(method)
             case PartEnded(step=step, part=part, ended=ended):
-                self._pending.ended(step, part, ended)
+                if (waiting := self._parts.get((step, part))) is not None and not waiting.done():
+                    waiting.set_result(ended)
             case TagRecords(trials=trials, reason=reason):
                 self._tag(await self._begun(), trials, reason)
             case Poisoned(candidates=candidates):
@@ -263,7 +267,7 @@ class JobRunner:
         step = order.step
         if step.id in self._held:
             return  # it was told before
-        away = self._is_away(step)
+        away = self._is_away(step.units)
         cores = () if away else cores_of(order.cores)  # on another machine some of these numbers mean nothing
         lease = Lease(stage=step.stage, units=step.units, cores=cores, timeout_s=order.timeout_s, step=step.id)
         self._leases[step.id], self._held[step.id] = lease, None
@@ -289,7 +293,7 @@ class JobRunner:
         if lease is None or self._runner is None:
             return
         log.warning("step %d is revoked: %s", order.step, order.reason)
-        if lease.units[0].partition("@")[2] != self._host:  # the daemon ends a helper that does not react
+        if self._is_away(lease.units):  # the daemon ends a helper that does not react
             return self._line.mention(StopElsewhere(step=order.step, reason=order.reason))
         self._runner.kill(lease)
 
@@ -310,7 +314,7 @@ class JobRunner:
         kind, outcome, error = plan.started(step.task), Outcome.DONE, ""
         started_at = asyncio.get_running_loop().time()
         watch = InterferenceMonitor(() if on_lane(lease) else lease.cores)
-        away = self._away(order) if self._is_away(step) else None
+        away = self._away(order) if self._is_away(step.units) else None
         try:
             if watch.cores:
                 await self._in_thread(lease, lambda: watch.begin(self._pace if order.sentinel else None))
@@ -582,25 +586,28 @@ class JobRunner:
 
     # Steps of other hosts ---------------------------------------------------------------------------------------------
 
-    def _is_away(self, step: Step) -> bool:
-        """Whether the step is one of another host, where a helper runs it."""
-        return step.units[0].partition("@")[2] != self._host
+    def _is_away(self, units: Sequence[UnitName]) -> bool:
+        """Whether a step on these units is one of another host, where a helper runs it."""
+        return host_of(units[0]) != self._host
 
     def _away(self, order: StartStep) -> AwayStep:
         return AwayStep(order.step.id, self._builds, self._run_elsewhere, sentinel=order.sentinel)
 
     async def _run_elsewhere(self, order: RunElsewhere) -> PartResult:
         """Let a helper run a part of a step. A daemon to which this client came back is asked again."""
-        ended = self._pending.begin(order)
-        while True:
-            returns = self._line.returns
-            await self._line.ask(order, Done)
-            back = asyncio.ensure_future(self._line.wait_return(returns))
-            waiting: set[asyncio.Future[PartResult] | asyncio.Future[None]] = {ended, back}
-            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-            back.cancel()
-            if ended.done():
-                return ended.result()
+        ended: asyncio.Future[PartResult] = asyncio.get_running_loop().create_future()
+        self._parts[order.step, order.part] = ended
+        try:
+            while not ended.done():
+                returns = self._line.returns
+                await self._line.ask(order, Done)
+                back = asyncio.ensure_future(self._line.wait_return(returns))
+                waiting: set[asyncio.Future[PartResult] | asyncio.Future[None]] = {ended, back}
+                await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+                back.cancel()
+            return ended.result()
+        finally:
+            del self._parts[order.step, order.part]
 
     def _bring(self, builts: Sequence[Built]) -> Sequence[Built]:
         """Have the artifacts of builds here. Called from worker threads."""

@@ -41,13 +41,16 @@ class MovedBuilds:
         if (moved := self._moved(built)) is not None:
             return moved
         path, folder = built.artifact, built.artifact.is_dir()
+        packed = self._folder / f"{next(self._numbers)}.tar" if folder else path
         try:
-            packed = self._pack(path) if folder else path
+            if folder:
+                _pack(path, packed)
             sha256 = await self._line.over(partial(blob_transfer.upload, path=packed, put=PutMoved))
         except OSError as error:
             raise StepFailed(f"a build cannot be sent to another host: {error}") from None
-        if folder:
-            packed.unlink()
+        finally:
+            if folder:
+                packed.unlink(missing_ok=True)
         self._wanted[sha256].add(path)
         self._sent[sha256] = path
         if len(self._sent) > SENT_MAX:
@@ -105,25 +108,24 @@ class MovedBuilds:
         return tuple(over)
 
     def _moved(self, built: Built) -> MovedBuild | None:
-        """What a build of another host is; None: it was built here, or has no artifact."""
+        """Describe a build of another host; None: it was built here, or has no artifact."""
         path = built.artifact
         if path is None or self._folder not in path.parents:
             return None
         file, kind, _, name = path.relative_to(self._folder).parts
         return structs.replace(_said(built), file=file, name=name, folder=kind == "folder")
 
-    def _pack(self, source: Path) -> Path:
-        self._folder.mkdir(parents=True, exist_ok=True)
-        packed = self._folder / f"{next(self._numbers)}.tar"
-        with tarfile.open(packed, "w") as file:
-            file.add(source, arcname=".")
-        return packed
-
 
 def _said(built: Built) -> MovedBuild:
     return MovedBuild(
         built.candidate, failure=built.failure, detail=built.detail, build_s=built.build_s, code=built.code
     )
+
+
+def _pack(source: Path, packed: Path) -> None:
+    packed.parent.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(packed, "w") as file:
+        file.add(source, arcname=".")
 
 
 def _unpack(packed: Path, folder: Path) -> None:

@@ -288,6 +288,10 @@ class State:
         """The host on whose units a step runs."""
         return self.slots[step.units[0]].unit.host
 
+    def cores_of(self, step: Step) -> tuple[int, ...]:
+        """The cores of a step's units, as they are numbered on their host."""
+        return tuple([core for unit in step.units for core in self.slots[unit].unit.cores])
+
     def is_usable(self, unit: UnitName) -> bool:
         """Whether the unit, busy or free, gets steps."""
         return unit not in self.drained and not self.slots[unit].away

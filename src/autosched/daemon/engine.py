@@ -30,7 +30,7 @@ STEADY_S = 60.0
 
 
 def order_of(settings: LauncherConfig) -> Order | None:
-    """What the engine is to run; None: there is none. Raises ConfigError."""
+    """The order for the engine; None: there is none. Raises ConfigError."""
     if not settings.kind:
         return None
     if bool(settings.scheduler) == bool(settings.cluster):

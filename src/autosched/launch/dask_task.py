@@ -1,4 +1,4 @@
-"""What runs on a worker of a Dask cluster: one agent, in a task that lasts as long."""
+"""A task on a worker of a Dask cluster: it runs one agent, and lasts as long."""
 
 import contextlib
 import os
@@ -28,7 +28,7 @@ class Order(Struct, frozen=True):
     """Their key."""
     agents: int
     lab: str
-    """What they are called, before their number."""
+    """Prefix of the agents' names, before their number."""
     scheduler: str = ""
     """Address of the cluster's scheduler; empty: `cluster` tells it."""
     cluster: str = ""

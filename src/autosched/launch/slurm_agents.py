@@ -26,7 +26,7 @@ class SlurmJob(Struct, frozen=True):
 
 
 class Change(Struct, frozen=True):
-    """What is to be done for a number of agents."""
+    """Jobs to submit and to cancel, so that the wanted number of agents runs."""
 
     submitted: tuple[str, ...]
     """Names of agents."""
@@ -44,7 +44,7 @@ def agents(listed: str, prefix: str) -> list[SlurmJob]:
 
 
 def change(there: Sequence[SlurmJob], wanted: int, prefix: str) -> Change:
-    """What makes a number of agents out of those that are there: they are called PREFIX-0, PREFIX-1 and so on.
+    """Compute the change from the jobs that are there to the wanted agents, called PREFIX-0, PREFIX-1 and so on.
 
     Two jobs of one name cannot both lend a host: the later one is cancelled.
     """

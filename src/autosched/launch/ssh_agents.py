@@ -44,7 +44,7 @@ systemd-run "$user" --quiet --unit=autosched-agent --property=Restart=on-failure
   --property=KillMode=process --property=TimeoutStopSec=40 \\
   "$home/venv/bin/autosched" agent --daemon {address} --name {name} --key "$home/agent.key"
 """
-"""What runs there. The key is in it: it goes over standard input, and is seen in no list of processes."""
+"""Shell script for the machine. It has the key in it, so it goes over standard input: no list of processes shows it."""
 
 
 class Machine(Struct, frozen=True):
@@ -69,7 +69,7 @@ def machine(address: str) -> Machine:
 
 
 def script(address: str, key: str, name: str, requirement: str = "") -> str:
-    """What installs and starts an agent. `address`: by which it reaches the daemon."""
+    """Return the script that installs and starts an agent. `address`: by which it reaches the daemon."""
     words = {
         "address": address, "name": name, "version": __version__,
         "requirement": requirement or f"autosched[tvm,onnxruntime]=={__version__}",

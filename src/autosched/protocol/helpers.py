@@ -50,13 +50,13 @@ class PartLease(Struct, frozen=True):
 
 
 class PartResult(Struct, frozen=True):
-    """What a helper made of its part of a step."""
+    """Result of a part of a step that a helper ran."""
 
     builds: Annotated[tuple[MovedBuild, ...], Meta(max_length=MOVED_MAX)] = ()
     measured: Annotated[tuple[Measured, ...], Meta(max_length=MOVED_MAX)] = ()
     device: DeviceNote | None = None
     disturbed: Text = ""
-    """What disturbed the measurements; empty: nothing that is known."""
+    """The cause that disturbed the measurements, in words; empty: none is known."""
     worked_s: Seconds = 0.0
     """How long the work itself took there."""
     error: Text = ""

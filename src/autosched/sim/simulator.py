@@ -28,6 +28,7 @@ from autosched.model import (
     TaskIndex,
     UnitName,
     at_host,
+    host_of,
 )
 from autosched.protocol import Span
 from autosched.sim.estimate_quality import LEARNED, EstimateQuality
@@ -88,11 +89,6 @@ class Running:
     since: float
     rate: float = 0.0
     version: int = 0
-
-
-def host_of(step: Step, unit: UnitName = "") -> HostName:
-    """The host of a unit of a step, by default of the first."""
-    return (unit or step.units[0]).partition("@")[2]
 
 
 def events_max(scenario: Scenario) -> int:
@@ -273,7 +269,7 @@ class Simulator:
     def _host_returns(self, host: HostPlan) -> Event:
         self._down.pop(host.name, None)
         for process in self._processes.values():
-            for step, outcome in [said for said in process.unheard.values() if host_of(said[0]) == host.name]:
+            for step, outcome in [said for said in process.unheard.values() if host_of(said[0].units[0]) == host.name]:
                 del process.unheard[step.id]
                 self._later(0.0, step.job, partial(self._says_again, step, outcome, process.life))
         return events.HostJoined(host.name, host.pools)
@@ -285,7 +281,7 @@ class Simulator:
             if process.host != host.name:
                 self._loses_helper(process, host.name)
                 continue
-            elsewhere = any(host_of(self._steps[step]) != host.name for step in process.running)
+            elsewhere = any(host_of(self._steps[step].units[0]) != host.name for step in process.running)
             self._dies(process)
             process.host, process.loss_due, process.life = OWN_HOST, elsewhere, process.life + 1
             if elsewhere:  # its helpers are ended first
@@ -293,8 +289,8 @@ class Simulator:
         return events.HostLeft(host.name, "it did not come back")
 
     def _loses_helper(self, process: Process, host: HostName) -> None:
-        """What its helper ran on a host that has gone has failed, by the client's word."""
-        for step in [self._steps[step] for step in process.running if host_of(self._steps[step]) == host]:
+        """A helper's host has gone: its client reports the steps there as failed."""
+        for step in [self._steps[step] for step in process.running if host_of(self._steps[step].units[0]) == host]:
             if step.id in self._running:
                 self._vacate(step.id)
             elif process.unheard.pop(step.id, None) is None:
@@ -411,7 +407,7 @@ class Simulator:
             return None
         self._vacate(step_id)
         process = self._processes[running.step.job]
-        if process.host != (host := host_of(running.step)) and host in self._down:
+        if process.host != (host := host_of(running.step.units[0])) and host in self._down:
             process.unheard[step_id] = running.step, outcome
             return None
         if process.away:
@@ -485,11 +481,11 @@ class Simulator:
         assert work.stage == step.stage, f"step {step.id} is a {step.stage}; its client offered {work.stage}"
         drained, avoided = self.scheduler.state.drained, task.load.avoid
         assert not any(unit in drained for unit in step.units), f"step {step.id} was started on a drained unit"
-        hosts, self._steps[step.id] = {host_of(step, unit) for unit in step.units}, step
+        hosts, self._steps[step.id] = {host_of(unit) for unit in step.units}, step
         free = step.stage in self.scenario.movable and len(step.units) == 1
         assert hosts == {process.host} or free, f"step {step.id} runs on {hosts}, its client on {process.host!r}"
         assert not hosts & self._down.keys(), f"step {step.id} was started on a host that cannot be reached"
-        for pool in (at_host(pool, host_of(step)) for pool in work.pools):
+        for pool in (at_host(pool, host_of(step.units[0])) for pool in work.pools):
             units = [unit.name for unit in self.scheduler.state.queues[pool].pool.units if unit.name not in drained]
             forced = set(units) <= {*avoided, *step.units}
             assert forced or not {*units} & {*avoided} & {*step.units}, f"step {step.id} has what it avoids"
@@ -510,7 +506,10 @@ class Simulator:
     def _revoke(self, step_id: StepId) -> None:
         """The step is killed, which is noticed later."""
         running = self._running.get(step_id)
-        if running is not None and {self._processes[running.step.job].host, host_of(running.step)} & self._down.keys():
+        if (
+            running is not None
+            and {self._processes[running.step.job].host, host_of(running.step.units[0])} & self._down.keys()
+        ):
             return
         if running is not None and not self._risk(self.scenario.faults.revoke_ignored):
             running.version += 1

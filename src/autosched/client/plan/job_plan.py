@@ -243,7 +243,7 @@ class JobPlan:
         return self._round_over(task)
 
     def lost(self, task: TaskIndex) -> JobLoad:
-        """What a helper was to do is not done: the stage is made again, without what was measured before."""
+        """The helper of the task's step is lost: the stage is made again, without the candidates measured before."""
         current = self.current(task)
         if current.stage == "profile":
             done = {one.candidate for one in current.measured[current.earlier :]}

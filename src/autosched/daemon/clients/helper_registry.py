@@ -10,7 +10,7 @@ import hmac
 import logging
 import secrets
 import shutil
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -60,7 +60,7 @@ class Helper:
     temporary: str = ""
     link: Link | None = None
     parts: dict[Part, RunElsewhere] = field(default_factory=dict)
-    """What it is to run, or runs."""
+    """Parts of steps that it runs, or that wait for it."""
     worked: bool = False
     """Whether it has done anything."""
     gone: asyncio.Event = field(default_factory=asyncio.Event)
@@ -106,11 +106,9 @@ class HelperRegistry:
             self._order(helper, part)
 
     def _lease(self, step: Step) -> PartLease:
-        slots = self._runtime.state.slots
-        cores = tuple([core for unit in step.units for core in slots[unit].unit.cores])
         # The scheduler adds as much for what comes before the work: a helper may have to start, files come first.
         limit_s = step.deadline_at - step.started_at - self._runtime.state.step_timeout_s
-        return PartLease(step.stage, step.units, cores, max(1.0, limit_s))
+        return PartLease(step.stage, step.units, self._runtime.state.cores_of(step), max(1.0, limit_s))
 
     def stop(self, job: JobId, method: StopElsewhere) -> None:
         """A client wants what a helper runs for a step killed."""
@@ -121,9 +119,10 @@ class HelperRegistry:
                 helper.link.order(order, ORDER_S, partial(self._untold, helper, helper.link))
 
     def step_ended(self, step: StepId) -> None:
-        """The client has reported the end of a step: no part of it matters any more."""
+        """The client has reported the end of a step: no part of it matters any more, nor of steps that were lost."""
+        running = self._runtime.state.steps
         if self._ended:
-            self._ended = {part: ended for part, ended in self._ended.items() if part[0] != step}
+            self._ended = {of: ended for of, ended in self._ended.items() if of[0] != step and of[0] in running}
 
     # Their lives ------------------------------------------------------------------------------------------------------
 
@@ -183,7 +182,7 @@ class HelperRegistry:
             self._ended[part] = ended
             self._tell(helper.job, PartEnded(step=part[0], part=part[1], ended=ended))
 
-    async def end(self, job: JobId, reason: str) -> None:
+    async def end(self, job: JobId) -> None:
         """The job's client is gone: end its helpers. Returns when nothing is left of those on hosts that can be
         reached. The others end before their host gets anything to do."""
         helpers = self._of.pop(job, {})
@@ -210,7 +209,8 @@ class HelperRegistry:
 
     def attach(self, link: Link, hello: Hello) -> bool:
         """Whether a peer that says hello is a helper, which is served from now on."""
-        helper = next((one for one in self._all(hello.job or 0) if _same(one.token, hello.token)), None)
+        helpers = self._of.get(hello.job or 0, {}).values()
+        helper = next((one for one in helpers if _same(one.token, hello.token)), None)
         if helper is None:
             return False
         if helper.link is not None:
@@ -222,9 +222,6 @@ class HelperRegistry:
         for part in list(helper.parts):
             self._order(helper, part)
         return True
-
-    def _all(self, job: JobId) -> Iterator[Helper]:
-        yield from self._of.get(job, {}).values()
 
     def _handle(self, helper: Helper, session: ClientSession, method: Method) -> Awaitable[Struct | None]:
         match method:

@@ -238,10 +238,11 @@ class ClientSupervisor:
 
     def _order(self, client: Client, link: Link, step: Step) -> None:
         slots = self._runtime.state.slots
-        cores = tuple([core for unit in step.units for core in slots[unit].unit.cores])
         timeout_s = step.deadline_at - step.started_at
         sentinel = len(step.units) == 1 and self._guard.begin(slots[step.units[0]], self._runtime.clock())
-        call = StartStepCall(step=step, cores=cores, timeout_s=timeout_s, sentinel=sentinel)
+        call = StartStepCall(
+            step=step, cores=self._runtime.state.cores_of(step), timeout_s=timeout_s, sentinel=sentinel
+        )
         self._tell(client, link, call)
 
     def notify(self, job: JobId, news: TagRecords | Poisoned) -> None:
@@ -338,7 +339,7 @@ class ClientSupervisor:
         `told`: it has heard that the client's host has left, and waits for the end of steps elsewhere, if there are
         any.
         """
-        await self._helpers.end(client.job, reason)
+        await self._helpers.end(client.job)
 
         def lost() -> Event | None:
             waits = bool(self._runtime.state.jobs[client.job].steps)
@@ -485,7 +486,7 @@ class ClientSupervisor:
         for client in clients:
             self.stop(client.job, "the daemon stops")
         await asyncio.gather(*(client.gone.wait() for client in clients))
-        await asyncio.gather(*(self._helpers.end(job, "the daemon stops") for job in self._helpers.jobs()))
+        await asyncio.gather(*(self._helpers.end(job) for job in self._helpers.jobs()))
 
     async def leave(self, reason: str) -> None:
         """The daemon goes and comes back: clients go on with their steps. Those that have not begun, or that would
@@ -499,10 +500,6 @@ class ClientSupervisor:
             elif client.link is not None and not client.link.closed:
                 client.link.notify(Goodbye(reason=reason))
         await asyncio.gather(*(client.gone.wait() for client in ending))
-
-    def helpers_of(self, job: JobId) -> tuple[HostName, ...]:
-        """Hosts on which the job's client has helpers."""
-        return self._helpers.of(job)
 
     def external_token(self, job: JobId) -> str:
         """Token of the client of an external job; it survives restarts of the daemon."""

@@ -30,7 +30,7 @@ LOOK_S = 0.1
 
 
 class Reference(Struct, frozen=True):
-    """What the devices of a kind are that are there already."""
+    """Model and pace of the devices of a kind that other hosts lend."""
 
     model: str = ""
     """Model of the processor; empty: not known, or there are none."""
@@ -91,7 +91,7 @@ class DeviceComparison:
             ready = [unit for unit in units if unit.name not in state.drained]
             free = [unit for unit in ready if state.slots[unit.name].holder is None]
             if not ready:
-                return None  # nobody measures there, or nothing can be measured
+                return None  # no device that gets steps has cores
             self._paces[key] = await self._measured((free or ready)[0], host)
         return self._paces[key]
 

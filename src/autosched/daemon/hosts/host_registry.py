@@ -89,7 +89,6 @@ class HostRegistry:
     def __init__(self, runtime: Runtime, lease_s: float) -> None:
         """`lease_s`: seconds after its last answered report within which a host ends its clients."""
         self._runtime, self.lease_s = runtime, lease_s
-        self._software = machine.versions()
         self._comparison = DeviceComparison(runtime)
         self.lenders: dict[HostName, Lender] = {}
         """Agents that were there in this life of the daemon."""
@@ -236,7 +235,7 @@ class HostRegistry:
         session.host, now = name, self._runtime.clock()
         address = session.link.address
         self.lenders[name] = Lender(session.link, method.facts, address, now)
-        software = lent_units.software(method.facts, self._software)
+        software = lent_units.software(method.facts, machine.versions())
         self._trust(name)
 
         def joined() -> Event | None:

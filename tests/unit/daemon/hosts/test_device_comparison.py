@@ -53,7 +53,7 @@ def test_another_processor_is_another_kind_whatever_its_pace() -> None:
     assert kinds(Reference("another CPU", HERE), paces={"cpu0": ProbedUnit(1e-3, 2e-3)}) == ["cpu.a-cpu"]
 
 
-def test_what_nobody_measured_is_taken_to_be_equal() -> None:
+def test_devices_without_a_measured_pace_are_taken_to_be_equal() -> None:
     assert kinds(Reference("a CPU", None), paces={"cpu0": ProbedUnit(9.0, 9.0)}) == ["cpu"]
     assert kinds(Reference(), paces={"cpu0": ProbedUnit(9.0, 9.0)}) == ["cpu"]
     assert difference(None, HERE) == 0.0
