@@ -6,9 +6,9 @@ without cores; stages of the mock backend sleep for the times that the thesis me
 
 `two_hosts`: makespan of four equal jobs on one host over that on two. `one_job`: the same for one job whose builds and
 measurements may move to the other host. `dask`: seconds from the kill of a Dask worker until the agent that it ran is
-back, median of some. `hand_over`: what lies between two stages on a
-unit of the other host, of which the second had been waiting, less the two ways over the wire: by the clocks of the
-clients.
+back, median of some. `idle`: seconds from the start of another program on a borrowed host until no process of a job is
+left there. `hand_over`: what lies between two stages on a unit of the other host, of which the second had been waiting,
+less the two ways over the wire: by the clocks of the clients.
 """
 
 import argparse
@@ -20,6 +20,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from importlib import import_module
@@ -35,6 +36,7 @@ from private import answering, private_daemon
 from autosched.api.connection import Daemon
 from autosched.daemon.access import keyring
 from autosched.daemon.state_folder import whereabouts
+from autosched.launch.job_folder import JOB_DIR
 from autosched.model import JobSpec
 from autosched.protocol import Done, HostList, ListHosts, Shutdown
 from autosched.protocol.roles import Role
@@ -54,6 +56,8 @@ ONE_JOB_TRIALS = 480
 MANY_JOBS = 24
 """Jobs of the part on hand-overs, enough that an idle client waits for each unit."""
 KILLS = 5
+RETURNS = 10
+"""Times that the owner of a borrowed host is back."""
 DEADLINE_S = 300.0
 ENDLESS = 1_000_000
 """Trials of a job that does not end while it is looked at."""
@@ -65,7 +69,7 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=240, help="of each job")
     parser.add_argument("--scale", type=float, default=0.01, help="of the thesis' times")
     parser.add_argument("--seconds", type=float, default=30.0, help="length of the part on hand-overs")
-    parser.add_argument("--parts", nargs="+", default=["two_hosts", "one_job", "dask", "hand_over"])
+    parser.add_argument("--parts", nargs="+", default=["two_hosts", "one_job", "dask", "idle", "hand_over"])
     args = parser.parse_args()
     if why := wires.possible():
         raise SystemExit(f"there are no namespaces here: {why}")
@@ -77,26 +81,30 @@ def main() -> None:
         told["one_job"] = ratio(1, ONE_JOB_TRIALS, ONE_JOB)
     if "dask" in args.parts:
         told["dask"] = dask()
+    if "idle" in args.parts:
+        told["idle"] = idle()
     if "hand_over" in args.parts:
         told["hand_over"] = hand_over(args)
     print(json.dumps(told, indent=1))
 
 
 @contextmanager
-def machines(hosts: int) -> Iterator[Path]:
-    """The folder of a daemon to which one or two hosts belong, its own among them."""
+def machines(hosts: int, *options: str, kind: str = "cpu", policy: str = "predictive") -> Iterator[Path]:
+    """The folder of a daemon to which one or two hosts belong, its own among them. `options`: of the agent; `kind`: of
+    the device of the daemon's own host."""
     with ExitStack() as held:
         folder = Path(held.enter_context(tempfile.TemporaryDirectory(prefix="autosched-bench-")))
         _, key = keyring.make(folder / "state/keys", Role.AGENT, "lab2")
-        tls, boards = lent_host.tls("0.0.0.0:0"), lent_host.boards(1)
-        process = held.enter_context(private_daemon(folder, f"{tls}{lent_host.lane()}{boards}"))
+        settings = f"{lent_host.tls('0.0.0.0:0')}{lent_host.lane()}{lent_host.boards(1, kind)}"
+        settings += f'[scheduler]\npolicy = "{policy}"\n'
+        process = held.enter_context(private_daemon(folder, settings))
         asyncio.run(until(folder, process, 0))
         if hosts > 1:
             wire = held.enter_context(wires.wire(1, DELAY_S))
             port = next(a for a in whereabouts(folder / "state").addresses if a.startswith("tls:")).rpartition(":")[2]
             agent = lent_host.LentHost(folder / "lab2", "lab2", f"tls://{wire.near}:{port}")
-            agent.within, agent.settings = wire.within, f"{lent_host.lane(last=True)}{boards}"
-            agent.start("--key", str(key))
+            agent.within, agent.settings = wire.within, f"{lent_host.lane(last=True)}{lent_host.boards(1)}"
+            agent.start("--key", str(key), *options)
             held.callback(agent.gone)
             held.callback(agent.send, signal.SIGTERM)
             asyncio.run(until(folder, process, 1))
@@ -187,6 +195,53 @@ async def _killed(folder: Path, cluster: Any) -> float:
     await here(2)
     daemon.close()
     return clock() - began_at
+
+
+def idle() -> dict[str, float]:
+    """Use a borrowed machine again and again while jobs work there.
+
+    The daemon is on the same machine, and no part of the agent: its policy is one that does not search.
+    """
+    with machines(2, "--idle", "1s", kind="board", policy="interleaved") as folder:
+        jobs, took_s = folder / "lab2/state/jobs", []
+        asyncio.run(_endless_jobs(folder))
+        for _ in range(RETURNS):
+            while len(lent := _processes(jobs)) < JOBS or not asyncio.run(_at_work(folder)):
+                time.sleep(0.1)
+            began_at = time.monotonic()
+            owner = subprocess.Popen([sys.executable, "-S", "-c", "while True: pass"])
+            psutil.wait_procs(lent)
+            took_s.append(time.monotonic() - began_at)
+            if left := _processes(jobs):
+                raise RuntimeError(f"still there: {left}")
+            owner.kill()
+            owner.wait()
+        asyncio.run(_shut_down(folder))
+    return {"median_s": sorted(took_s)[RETURNS // 2], "max_s": max(took_s), "returns": RETURNS}
+
+
+def _processes(jobs: Path) -> list[psutil.Process]:
+    """Processes of jobs that work in a folder."""
+    return [
+        one
+        for one in psutil.process_iter(["environ"])
+        if (one.info["environ"] or {}).get(JOB_DIR, "").startswith(str(jobs))
+    ]
+
+
+async def _endless_jobs(folder: Path) -> None:
+    daemon = await Daemon.connect(f"unix:{folder}/api.sock")
+    for number in range(JOBS):
+        await submit(daemon, folder, number, ENDLESS, build_s=0.05, profile_s=0.05)
+    daemon.close()
+
+
+async def _at_work(folder: Path) -> bool:
+    """Whether steps run on the borrowed host."""
+    daemon = await Daemon.connect(f"unix:{folder}/api.sock")
+    (host,) = (await daemon.link.call(ListHosts(), HostList)).hosts
+    daemon.close()
+    return bool(host.busy)
 
 
 def hand_over(args: argparse.Namespace) -> dict[str, float]:

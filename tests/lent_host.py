@@ -37,6 +37,7 @@ class LentHost:
         """`address`: of the daemon."""
         self.folder, self.name, self.address = folder, name, address
         self.settings = lane() + boards(1)
+        self.program = [sys.executable, "-m", "autosched"]
         self.environment: Mapping[str, str] | None = None
         self.within: Callable[[Sequence[str]], list[str]] = list
         """Turns the command into one that runs in a network namespace."""
@@ -57,7 +58,7 @@ class LentHost:
             return
         self.folder.mkdir(exist_ok=True)
         (self.folder / "agent.toml").write_text(self.settings)
-        command = [sys.executable, "-m", "autosched", "agent", "--daemon", self.address, "--name", self.name]
+        command = [*self.program, "agent", "--daemon", self.address, "--name", self.name]
         command += ["-c", str(self.folder / "agent.toml"), "--state-dir", str(self.folder / "state"), *options]
         with (self.folder / "agent.log").open("ab") as log:
             self._process = subprocess.Popen(

@@ -346,6 +346,13 @@ class Resources(Struct, frozen=True):
     pools: tuple[Pool, ...]
     warnings: tuple[str, ...] = ()
 
+    def stay_off_devices(self) -> None:
+        """Keep this process, and every client it starts, on the cores of the lanes: devices are to be quiet."""
+        if cores := {
+            core for pool in self.pools if pool.name == HOST_POOL for unit in pool.units for core in unit.cores
+        }:
+            os.sched_setaffinity(0, cores)
+
 
 def resources(config: Config, usable: Iterable[int] | None = None) -> Resources:
     """Host lanes and devices on the usable cores (default: those this process may use). Raises ConfigError.

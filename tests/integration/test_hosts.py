@@ -2,11 +2,13 @@
 
 import os
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+import borrowed_machine
 from autosched.daemon.access import keyring
 from autosched.protocol.roles import Role
 from deadlines import until
@@ -106,6 +108,32 @@ def test_an_agent_that_is_stopped_gives_its_host_back(there: Lab, lender: Lender
     assert "its agent was stopped" in command("hosts")[1]
     assert command("hosts", "forget", "lab2")[0] == 0
     assert hosts(there) == ()
+
+
+def test_a_borrowed_machine_is_lent_while_its_owner_does_not_use_it(there: Lab, tmp_path: Path) -> None:
+    lender, in_use = Lender(there), tmp_path / "in use"
+    lender.program = [sys.executable, str(Path(borrowed_machine.__file__)), str(in_use)]
+    in_use.touch()
+    lender.start("--idle", "1s")
+    try:
+        until(lambda: "the machine is in use" in lender.log(), "the agent finds its owner there")
+        assert lender.view() is None
+        in_use.unlink()
+        until(lambda: lender.is_("here"), "the host joins")
+        job = on_the_host(lender)
+        in_use.touch()
+        until(lambda: not lender.clients(), "its clients end")
+        until(lambda: lender.is_("left"), "the host has left")
+        view = lender.view()
+        assert view is not None
+        assert view.reason.startswith("its owner is back: other programs use 1.")
+        assert there.wait(job).state == "done"
+        assert hosts_of(there, job) == {"lab2", ""}, "it went on elsewhere"
+        check_records(there, job, 40)
+        in_use.unlink()
+        until(lambda: lender.is_("here"), "the host is here again")
+    finally:
+        lender.end()
 
 
 def test_a_frozen_agent_loses_its_clients_before_its_host_is_given_up(there: Lab, lender: Lender) -> None:

@@ -1,5 +1,6 @@
 """The configuration: the reference file against the code, and messages that lead to the line to change."""
 
+import os
 import re
 import tomllib
 from pathlib import Path
@@ -281,6 +282,15 @@ def test_what_would_disturb_measurements_is_refused(settings: Config, message: s
 
 
 def test_the_cores_of_this_process_are_found() -> None:
-    import os
-
     assert sorted(config.usable_cores()) == sorted(os.sched_getaffinity(0))
+
+
+def test_the_daemon_and_its_clients_stay_off_the_devices() -> None:
+    before = os.sched_getaffinity(0)
+    try:
+        made = config.resources(Config())
+        made.stay_off_devices()
+        lanes = {core for pool in made.pools if pool.name == "host" for unit in pool.units for core in unit.cores}
+        assert os.sched_getaffinity(0) == lanes
+    finally:
+        os.sched_setaffinity(0, before)

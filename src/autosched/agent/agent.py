@@ -4,14 +4,16 @@ import asyncio
 import contextlib
 import logging
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from msgspec import Struct
 
 from autosched.agent import device_paces, machine_facts
 from autosched.agent.client_keeper import ClientKeeper
 from autosched.agent.host_lease import HostLease, now_s
+from autosched.agent.owner_watch import OwnerWatch
 from autosched.device_probe import Unwell, treat
 from autosched.errors import AutoschedError, Busy, DaemonUnreachable, NotFound, Refused, RequestError, WireError
 from autosched.machine import unix_time_s
@@ -84,24 +86,50 @@ class Agent:
         self._leaving = self._complaint = ""
         self._report_every_s = HOST_REPORT_S
 
-    async def run(self, stop: asyncio.Event) -> None:
-        """Serve until told to stop. Raises Refused and RequestError for what will not change by itself."""
+    async def run(self, stop: asyncio.Event, owner: OwnerWatch | None = None) -> None:
+        """Lend the machine until told to stop. Raises Refused and RequestError for what will not change by itself.
+
+        `owner`: of a borrowed machine, which is lent only while its owner does not use it.
+        """
         self.clients.adopt()
+        try:
+            while not stop.is_set():
+                if owner is not None and not self.clients.names:
+                    await _first(owner.quiet(), stop)
+                if not stop.is_set():
+                    await self._lend(stop, owner)
+        finally:
+            await self.clients.kill_all()
+
+    async def _lend(self, stop: asyncio.Event, owner: OwnerWatch | None) -> None:
+        """Lend the machine until told to stop, or until its owner is back."""
+        self._leaving = ""
         self._paces = await device_paces.paces(self._pools, self._folder, busy=bool(self.clients.names))
         loop = asyncio.get_running_loop()
-        watching = loop.create_task(self._watch_lease())
-        serving = loop.create_task(self._serve())
-        stopping = loop.create_task(stop.wait())
+        work = [loop.create_task(self._watch_lease()), loop.create_task(self._serve())]
         try:
-            await asyncio.wait({serving, stopping, watching}, return_when=asyncio.FIRST_COMPLETED)
-            for work in (serving, watching):
-                if work.done():
-                    work.result()  # raises why it ended
-            await self._leave()
+            if owner is not None:
+                work.append(loop.create_task(self._give_back_to(owner)))
+            await _first(asyncio.wait(work, return_when=asyncio.FIRST_COMPLETED), stop)
+            for task in work:
+                if task.done():
+                    task.result()  # raises why it ended
+            if stop.is_set():
+                await self._leave()
         finally:
-            for task in (serving, stopping, watching):
+            for task in work:
                 task.cancel()
-            await self.clients.kill_all()
+            await asyncio.wait(work)
+
+    async def _give_back_to(self, owner: OwnerWatch) -> None:
+        """When the owner is back, first end what runs here, then tell the daemon that nothing does."""
+        back = await owner.back()
+        self._leaving = str(back)
+        async with asyncio.TaskGroup() as both:  # in this order: the daemon is to start nothing in place of what ends
+            both.create_task(self._say_leaving(ended=False))
+            both.create_task(self.clients.kill_all())
+        log.info("the machine is given back: %s", back)
+        await self._say_leaving(ended=True, disturbed_s=asyncio.get_running_loop().time() - back.since_s)
 
     async def _watch_lease(self) -> None:
         """End all clients when the daemon could not be reached for too long."""
@@ -245,10 +273,24 @@ class Agent:
         await self.clients.kill_all()
         await self._say_leaving(ended=True)
 
-    async def _say_leaving(self, *, ended: bool) -> None:
+    async def _say_leaving(self, *, ended: bool, disturbed_s: float = 0.0) -> None:
         if (link := self._link) is not None:
             with contextlib.suppress(AutoschedError):
-                await link.call(LeaveHost(reason=self._leaving, ended=ended), Done, timeout_s=LEAVE_S)
+                said = LeaveHost(reason=self._leaving, ended=ended, disturbed_s=disturbed_s)
+                await link.call(said, Done, timeout_s=LEAVE_S)
+
+
+async def _first(work: Coroutine[Any, Any, Any], stop: asyncio.Event) -> None:
+    """Wait until the work is done, or until told to stop."""
+    loop = asyncio.get_running_loop()
+    tasks = {loop.create_task(work), loop.create_task(stop.wait())}
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
 
 
 def machine_name(folder: Path) -> str:

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import uvloop
 
-from autosched import config
+from autosched import config, machine
 from autosched.agent.agent import Agent
 from autosched.agent.client_keeper import JOBS
 from autosched.agent.host_lease import HostLease
+from autosched.agent.owner_watch import ForeignTime, OwnerWatch
 from autosched.config import Config
 from autosched.errors import ConfigError
 from autosched.model import HostName
@@ -21,9 +22,17 @@ from autosched.process import folder_lock
 log = logging.getLogger(__name__)
 
 
-def serve(address: str, host: HostName, settings: Config, folder: Path, *, until_eof: bool = False) -> int:
+def serve(
+    address: str,
+    host: HostName,
+    settings: Config,
+    folder: Path,
+    *,
+    quiet_s: float | None = None,
+    until_eof: bool = False,
+) -> int:
     """Lend this machine until SIGTERM or SIGINT or, with `until_eof`, until the standard input closes; returns the exit
-    code.
+    code. `quiet_s`: it is borrowed, and lent only when no other program has used it for so many seconds.
 
     Raises ConfigError for a folder that cannot be used, and what the daemon refuses with for good.
     """
@@ -33,6 +42,7 @@ def serve(address: str, host: HostName, settings: Config, folder: Path, *, until
     resources = config.resources(settings)
     for warning in resources.warnings:
         log.warning("%s", warning)
+    resources.stay_off_devices()
     try:
         lock = folder_lock.take(folder)
     except OSError as error:
@@ -46,19 +56,22 @@ def serve(address: str, host: HostName, settings: Config, folder: Path, *, until
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             hook_s = settings.guard.reboot_timeout_s
             agent = Agent(address, host, resources.pools, folder, lease, settings.reboot_hooks, hook_s)
-            runner.run(_run(agent, until_eof=until_eof))
+            runner.run(_run(agent, quiet_s, until_eof=until_eof))
         lease.end()
         return 0
     finally:
         os.close(lock)
 
 
-async def _run(agent: Agent, *, until_eof: bool) -> None:
+async def _run(agent: Agent, quiet_s: float | None, *, until_eof: bool) -> None:
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     watching = loop.create_task(_wait_eof(stop)) if until_eof else None
-    await agent.run(stop)
+    owner = None
+    if quiet_s is not None:
+        owner = OwnerWatch(ForeignTime(lambda: (os.getpid(), *agent.clients.pids)), quiet_s, len(machine.cores()))
+    await agent.run(stop, owner)
     if watching is not None:
         watching.cancel()
 

@@ -43,6 +43,11 @@ class ClientKeeper:
         """Those of which something may be left."""
         return tuple(self._clients)
 
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """Their processes."""
+        return tuple(process.pid for process, _ in self._clients.values())
+
     def alive(self) -> tuple[HostedClient, ...]:
         """The same, with their memory."""
         return tuple(HostedClient(name, process.memory_bytes) for name, (process, _) in self._clients.items())

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import click
 
+from autosched.cli.listings import seconds_of
+
 
 @click.command()
 @click.option(
@@ -34,17 +36,26 @@ import click
     metavar="DIR",
     help="Where clients work, with room for what they keep for later jobs. Default: ~/.local/state/autosched-agent.",
 )
+@click.option(
+    "--idle",
+    "quiet_s",
+    is_flag=False,
+    flag_value="5m",
+    callback=seconds_of,
+    metavar="[TIME]",
+    help="Lend it only while no other program uses it, for so long at first: 5m if no time is named.",
+)
 @click.option("--until-stdin-closes", is_flag=True, help="End with whatever started it: when standard input closes.")
 @click.pass_obj
 def agent(
     host: str | None, address: str | None, key: Path | None, name: str | None, config: Path | None, cores: int | None,
-    state_dir: Path | None, until_stdin_closes: bool,
+    state_dir: Path | None, quiet_s: float | None, until_stdin_closes: bool,
 ) -> int:  # fmt: skip
     """Lend this machine to a daemon on another one, until it is stopped.
 
     The daemon starts clients of jobs here, on the lanes and devices that the settings name. When it cannot be reached
     for a minute, all of them are ended. SIGTERM gives the machine back at once: each job loses at most one step of each
-    task, and goes on elsewhere.
+    task, and goes on elsewhere. So does --idle as soon as other programs use half a core.
     """
     from autosched.errors import Refused, RequestError
 
@@ -62,7 +73,8 @@ def agent(
 
     settings = with_device_cores(load(config), cores)
     folder = state_dir or Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state") / "autosched-agent"
-    return serve(wanted, name or _own_name(), settings, folder.expanduser().absolute(), until_eof=until_stdin_closes)
+    called, folder = name or _own_name(), folder.expanduser().absolute()
+    return serve(wanted, called, settings, folder, quiet_s=quiet_s, until_eof=until_stdin_closes)
 
 
 def _own_name() -> str:

@@ -143,7 +143,7 @@ class Daemon:
         self._engine = Engine(order_of(self._settings.launcher), self._folder)
         for warning in resources.warnings:
             log.warning("%s", warning)
-        environment.stay_off_devices(resources.pools)
+        resources.stay_off_devices()
         environment.allow_connections(self._settings.limits.connections_max)
         with contextlib.ExitStack() as held:
             passed = service_manager.passed_listeners()
@@ -248,6 +248,7 @@ class Daemon:
         ward = DeviceSuspicion(self._settings.guard.quarantine_s)
         hooks = self._settings.reboot_hooks
         self._hosts = HostRegistry(runtime, self._settings.scheduler.host_lease_s)
+        self._hosts.disturbed = guard.disturbed
         reboot_s = self._settings.guard.reboot_timeout_s
         self._quarantine = Quarantine(runtime, guard, ward, hooks, reboot_s, self._hosts.probe)
         verdicts = AttributionHandler(

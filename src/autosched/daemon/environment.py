@@ -1,13 +1,10 @@
-"""The daemon's process in its environment: garbage collector, limits of the system, cores."""
+"""The daemon's process in its environment: garbage collector, limits of the system."""
 
 import asyncio
 import contextlib
 import gc
-import os
 import resource
-from collections.abc import Callable, Collection, Iterable
-
-from autosched.model import HOST_POOL, Pool
+from collections.abc import Callable, Collection
 
 COLLECT_AFTER = (200_000, 50, 10)
 """Objects made and not freed between two looks of Python's collector at what is new; and how many of these looks lie
@@ -51,9 +48,3 @@ def allow_connections(wanted: int) -> None:
         files = min(files, hard)
     if soft not in (resource.RLIM_INFINITY, hard) and soft < files:
         resource.setrlimit(resource.RLIMIT_NOFILE, (files, hard))
-
-
-def stay_off_devices(pools: Iterable[Pool]) -> None:
-    """Keep this process, and every client it starts, on the cores of the host's lanes: devices are to be quiet."""
-    if cores := {core for pool in pools if pool.name == HOST_POOL for unit in pool.units for core in unit.cores}:
-        os.sched_setaffinity(0, cores)

@@ -113,6 +113,8 @@ class LeaveHost(Method, frozen=True):
     askers = (Asker.AGENT,)
     reason: Text
     ended: bool = False
+    disturbed_s: Seconds = 0.0
+    """Seconds up to now in which other programs may have disturbed what was measured there."""
 
 
 class StartHostClient(Method, frozen=True):

@@ -10,9 +10,11 @@ import pytest
 
 from autosched.agent.agent import Agent, machine_name
 from autosched.agent.host_lease import HostLease
+from autosched.agent.owner_watch import OwnerBack, OwnerWatch
 from autosched.errors import NotFound, Refused, RequestError, WireError
 from autosched.model import Pool, Unit
-from autosched.protocol import KillHostClient, Method, ProbedUnit, ProbeUnit, StartHostClient, Stop
+from autosched.protocol import Done, KillHostClient, LeaveHost, Method, ProbedUnit, ProbeUnit, StartHostClient, Stop
+from autosched.wire.link import Link
 from deadlines import DEADLINE_S
 
 POOLS = (Pool("host", (Unit("host/0"),)), Pool("device:cpu", (Unit("cpu0", (0,)), Unit("board"))))
@@ -60,6 +62,34 @@ def test_what_is_wrong_with_a_device_is_told(tmp_path: Path) -> None:
         obeys(tmp_path, ProbeUnit(unit="board"), hooks={"board": ("sh", "-c", "exit 3")})
     with pytest.raises(NotFound, match="host lab2 has no unit gpu7"):
         obeys(tmp_path, ProbeUnit(unit="gpu7"))
+
+
+def test_a_machine_whose_owner_is_back_is_given_back(tmp_path: Path) -> None:
+    """Nothing may begin there while clients end, and the daemon hears since when others used the machine."""
+    told: list[LeaveHost] = []
+
+    class Line:
+        async def call(self, method: Method, kind: type, *, timeout_s: float) -> Done:
+            assert isinstance(method, LeaveHost)
+            told.append(method)
+            return Done()
+
+    class Owner:
+        async def back(self) -> OwnerBack:
+            return OwnerBack(1.25, asyncio.get_running_loop().time() - 0.4)
+
+    async def story() -> None:
+        lease = cast(HostLease, SimpleNamespace(valid=True))
+        agent = Agent("unix:/nowhere", "lab2", POOLS, tmp_path, lease, {}, DEADLINE_S)
+        agent._link = cast(Link, Line())
+        await agent._give_back_to(cast(OwnerWatch, Owner()))
+        with pytest.raises(
+            Refused, match=r"starts no clients: its owner is back: other programs use 1\.2 of its cores"
+        ):
+            await agent._obey(START)
+
+    asyncio.run(asyncio.wait_for(story(), DEADLINE_S))
+    assert [(leave.ended, leave.disturbed_s >= 0.4) for leave in told] == [(False, False), (True, True)]
 
 
 def test_a_machine_keeps_its_name(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import tempfile
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, cast
@@ -47,8 +48,9 @@ class Daemon:
             name="net", model=hashlib.sha256(MODEL).hexdigest(), backend="mock", options={"movable": True, **options}
         )
         known = Options(movable=True)
-        session = MockSession(self.spec, known, chosen(known, self.spec), Path(), Path())
-        self.network: Any = session._network
+        with tempfile.TemporaryDirectory() as folder:
+            session = MockSession(self.spec, known, chosen(known, self.spec), Path(folder), Path(folder))
+            self.network: Any = session._network
         self.ended: asyncio.Queue[PartEnded] = asyncio.Queue()
         self.files: dict[str, bytes] = {}
 

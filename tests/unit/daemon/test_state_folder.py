@@ -13,8 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from autosched import config
-from autosched.config import Config
 from autosched.daemon import environment, state_folder
 from autosched.daemon.access import sockets
 from autosched.daemon.state_folder import Whereabouts
@@ -110,18 +108,6 @@ def test_a_taken_port_is_named(listening: list[socket.socket]) -> None:
 def test_an_unknown_host_name_is_not_blamed_on_the_port() -> None:
     with pytest.raises(ConfigError, match=r"daemon\.listen: 'no such host' cannot be resolved .* 127\.0\.0\.1"):
         sockets.bind_tcp("daemon.listen", "no such host", 0)
-
-
-def test_the_daemon_and_its_clients_stay_off_the_devices() -> None:
-    before = os.sched_getaffinity(0)
-    try:
-        pools = config.resources(Config()).pools
-        environment.stay_off_devices(pools)
-        here = os.sched_getaffinity(0)
-        lanes = {core for pool in pools if pool.name == "host" for unit in pool.units for core in unit.cores}
-        assert here == lanes
-    finally:
-        os.sched_setaffinity(0, before)
 
 
 def test_what_is_there_at_the_start_is_spared_until_the_end() -> None:

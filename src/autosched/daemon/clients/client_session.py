@@ -251,7 +251,7 @@ class ClientSession:
         if record.purpose is Purpose.TRIAL:
             progress.recent.append(self._runtime.clock())
         if record.device in self._runtime.state.slots:
-            self._guard.recorded(record.device, self._job, record.trial)
+            self._guard.of(record.device).recorded(self._job, record.trial, self._runtime.clock())
         self._runtime.stream.publish(recorded(self._job, record))
         self._ledger.changed(self._job)
         return durable

@@ -40,6 +40,8 @@ FOREIGN_SHOWN_S = 300.0
 """Seconds for which other load is shown as part of the health."""
 RECORDS_MAX = 10_000
 """Records per device that can still be tagged."""
+TIMED_MAX = 1_000
+"""Latest records per device of which it is known when they were reported."""
 
 
 @dataclass
@@ -122,6 +124,8 @@ class DeviceWatch:
     """Those before it, since the last good one."""
     settled: deque[tuple[JobId, int]] = field(default_factory=lambda: deque(maxlen=RECORDS_MAX))
     """Those before that, on the same baseline."""
+    timed: deque[tuple[float, JobId, int]] = field(default_factory=lambda: deque(maxlen=TIMED_MAX))
+    """The latest of all, each with the time at which it was reported."""
 
     def begin(self, now: float) -> bool:
         """A step on the device begins: whether it is to run the sentinel first."""
@@ -129,6 +133,11 @@ class DeviceWatch:
             self.open.extend(self.fresh)
             self.fresh.clear()
         return due
+
+    def recorded(self, job: JobId, trial: int, now: float) -> None:
+        """A record was made on the device."""
+        self.fresh.append((job, trial))
+        self.timed.append((now, job, trial))
 
     def _due(self, now: float) -> bool:
         if self.doubted or self.measured_at is None or now - self.measured_at >= self.interval_s:
@@ -282,9 +291,11 @@ class DeviceMonitor:
         watch = self.of(slot.unit.name)
         return Health(watch.health(now), watch.condition)
 
-    def recorded(self, unit: UnitName, job: JobId, trial: int) -> None:
-        """A record was made on a device."""
-        self.of(unit).fresh.append((job, trial))
+    def disturbed(self, unit: UnitName, since: float, reason: str) -> None:
+        """Other programs used a device's machine since then: tag what was reported from then on."""
+        if (watch := self.watched(unit)) is not None:
+            recent = tuple((job, trial) for reported_at, job, trial in watch.timed if reported_at >= since)
+            self._tag_all(Tagged(recent, reason))
 
     def noted(self, unit: UnitName, note: DeviceNote, now: float) -> None:
         """A client tells what it saw of a device: tag what cannot be trusted, and say so to whose it is."""
@@ -297,8 +308,11 @@ class DeviceMonitor:
             self._stream.publish(DeviceSteady(unit))
         if note.disturbed and watch.foreign is not None:
             self._stream.publish(DeviceDisturbed(unit, watch.foreign[1]))
-        if tagged is None:
-            return
+        if tagged is not None:
+            self._tag_all(tagged)
+
+    def _tag_all(self, tagged: Tagged) -> None:
+        """Tag the records of each job, and tell its client."""
         trials: dict[JobId, list[int]] = {}
         for job, trial in tagged.records:
             trials.setdefault(job, []).append(trial)

@@ -96,6 +96,8 @@ class HostRegistry:
         self._trusted_until: dict[HostName, float] = {}
         self.lost: Callable[[HostName, str], None] = lambda host, reason: None
         """Called before a host leaves, with the reason: nothing of its clients is left."""
+        self.disturbed: Callable[[UnitName, float, str], None] = lambda unit, since, reason: None
+        """Called when other programs used a host: for each unit, with the start by the scheduler's clock."""
 
     @property
     def _patience_s(self) -> float:
@@ -199,11 +201,12 @@ class HostRegistry:
             case ReportHost():
                 return self._report(session.host, lender, method)
             case EndedHostClient(client=name, how=how):
-                if (client := self._clients[session.host].get(name)) is not None:
+                client = self._clients[session.host].get(name)
+                if client is not None and not lender.leaves:  # else it ends with its host, and no fault of its job
                     self._ended(client, how)
                 return Done()
-            case LeaveHost(reason=reason, ended=ended):
-                await self._leave(session.host, lender, reason, ended)
+            case LeaveHost():
+                await self._leave(session.host, lender, method)
                 return Done()
         raise WireError(f"an agent may not ask for {type(method).__name__}")
 
@@ -287,9 +290,12 @@ class HostRegistry:
         self._trust(host)
         return HostLease(self.lease_s, self._unwanted(host, method.clients))
 
-    async def _leave(self, host: HostName, lender: Lender, reason: str, ended: bool) -> None:
-        lender.leaves = reason
-        if not ended:
+    async def _leave(self, host: HostName, lender: Lender, method: LeaveHost) -> None:
+        lender.leaves = reason = method.reason
+        if method.disturbed_s and (known := self._runtime.state.hosts.get(host)) is not None:
+            for unit in known.units:
+                self.disturbed(unit, self._runtime.clock() - method.disturbed_s, reason)
+        if not method.ended:
             await self._runtime.post(partial(self._cut_off, host, reason))
         else:
             self._lose(host, reason)

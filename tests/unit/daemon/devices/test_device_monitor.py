@@ -36,7 +36,7 @@ class Story:
         self.now += after_s
         sentinel = self.watch.begin(self.now)
         self.trial += 1
-        self.watch.fresh.append((1, self.trial))
+        self.watch.recorded(1, self.trial, self.now)
         return self.watch.noted(DeviceNote(core_s, memory_s, 0.0, 1.0) if sentinel else DeviceNote(), self.now)
 
     def learned(self) -> "Story":
@@ -161,12 +161,25 @@ def test_each_job_is_told_of_its_own_records() -> None:
     slot = Slot(Unit("cpu0", (1,)), [("device:cpu", 0)])
     for i, core_s in enumerate([1.0] * LEARNED_FROM + [1.5, 1.5]):
         assert guard.begin(slot, INTERVAL_S * i)
-        guard.recorded("cpu0", 1 + i % 2, i)
+        guard.of("cpu0").recorded(1 + i % 2, i, INTERVAL_S * i)
         guard.noted("cpu0", DeviceNote(core_s, 1.0), INTERVAL_S * i)
     assert [(job, trials) for job, trials, _ in kept.tags] == [(1, (4,)), (2, (5,))]
     assert {job: tags.trials for job, tags in told.items()} == {1: (4,), 2: (5,)}
     assert ledger.of(2).disturbed == {5}
     assert published == ["DeviceDrifts", "RecordsTagged", "RecordsTagged"]
+
+
+def test_what_was_reported_while_other_programs_used_the_machine_is_tagged() -> None:
+    kept, told = Kept(), dict[JobId, TagRecords]()
+    guard = DeviceMonitor(cast(JobStore, kept), ProgressRegistry(), Stream(lambda: 0.0), told.__setitem__, INTERVAL_S)
+    for trial in range(10):
+        guard.of("board@lab2").recorded(1 + trial % 2, trial, float(trial))
+    guard.disturbed("board@lab2", 7.0, "its owner is back")
+    assert [(job, trials) for job, trials, _ in kept.tags] == [(2, (7, 9)), (1, (8,))]
+    assert {job: tags.trials for job, tags in told.items()} == {1: (8,), 2: (7, 9)}
+    guard.disturbed("board@lab2", 10.0, "its owner is back")
+    guard.disturbed("board@lab3", 0.0, "its owner is back")
+    assert len(kept.tags) == 2
 
 
 def test_only_devices_with_cores_are_watched() -> None:

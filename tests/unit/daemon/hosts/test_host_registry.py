@@ -311,16 +311,36 @@ def test_an_agent_takes_its_host_away() -> None:
     async def story() -> None:
         scene = Scene()
         wire = await scene.joined()
+        client = scene.registry.launch("lab2", 1, "token", 0)
         await wire.say(LeaveHost(reason="it is stopped"))
         assert scene.told.events[-1] == HostCutOff("lab2", "it is stopped")
+        await wire.say(EndedHostClient(client=NAME, how="killed by SIGKILL"))
+        assert scene.registry.clients_of("lab2") == (client,), "it ends with its host, and no fault of its job"
         with pytest.raises(Refused, match="has not left"):
             await scene.registry.forget("lab2")
         await wire.say(LeaveHost(reason="it is stopped", ended=True))
         assert scene.told.events[-1] == HostLeft("lab2", "it is stopped")
+        assert await client.wait() == "it is stopped"
         await scene.registry.forget("lab2")
         assert scene.kinds[-1] is HostForgotten
         with pytest.raises(NotFound, match="there are: none"):
             await scene.registry.forget("lab2")
+
+    run(story)
+
+
+def test_an_agent_whose_owner_is_back_tells_since_when_it_is_disturbed() -> None:
+    async def story() -> None:
+        scene, disturbed = Scene(), list[tuple[str, float, str]]()
+        scene.registry.disturbed = lambda *said: disturbed.append(said)
+        wire = await scene.joined()
+        await wire.say(LeaveHost(reason="its owner is back", ended=True, disturbed_s=0.5))
+        assert [(unit, reason) for unit, _, reason in disturbed] == [
+            ("host/0@lab2", "its owner is back"),
+            ("cpu0@lab2", "its owner is back"),
+        ]
+        assert all(since <= scene.told.clock() - 0.5 for _, since, _ in disturbed)
+        assert scene.told.events[-1] == HostLeft("lab2", "its owner is back")
 
     run(story)
 
