@@ -120,16 +120,17 @@ def test_a_borrowed_machine_is_lent_while_its_owner_does_not_use_it(there: Lab, 
         assert lender.view() is None
         in_use.unlink()
         until(lambda: lender.is_("here"), "the host joins")
-        job = on_the_host(lender)
+        job = on_the_host(lender, trials=4_000)
         in_use.touch()
         until(lambda: not lender.clients(), "its clients end")
         until(lambda: lender.is_("left"), "the host has left")
         view = lender.view()
         assert view is not None
-        assert view.reason.startswith("its owner is back: other programs use 1.")
-        assert there.wait(job).state == "done"
-        assert hosts_of(there, job) == {"lab2", ""}, "it went on elsewhere"
-        check_records(there, job, 40)
+        assert view.reason.startswith("its owner is back: other programs use ")
+        until(lambda: hosts_of(there, job) == {"lab2", ""}, "the job goes on elsewhere")
+        there.cancel(job)
+        numbers = [record.trial for record in there.records(job)]
+        assert len(numbers) == len(set(numbers))
         in_use.unlink()
         until(lambda: lender.is_("here"), "the host is here again")
     finally:
