@@ -22,7 +22,7 @@ An event is its time, its name, its job or step, then words, then what each task
 be reached, `ClientAttached JOB holds=STEP,STEP` what who is back still has. `UnitDrained UNIT BY [deadline=S] REASON`,
 `UnitReturned UNIT BY`, `JobAltered JOB BY [priority=N] [deadline=S] [held=WHY]`, `Paused BY [REASON]`,
 `HostJoined HOST POOL=UNIT,UNIT ... [software=DIGEST]`, `HostCutOff HOST [lost_at=S] REASON`, `HostLeft HOST REASON`,
-`HostForgotten HOST`, `ClientPlaced JOB [HOST]`, `StagesFreed JOB STAGE ...`,
+`HostForgotten HOST`, `ClientPlaced JOB [HOST]`, `StagesFreed JOB STAGE ... [divisible=STAGE,STAGE]`,
 `PolicyChosen NAME GOAL BY [REASON]`, `RuleChosen [RULE]`, `JobPruned JOB` and
 `HistoryRecalled JOB TASK:STAGE:MEAN_S:COUNT ...` are events.
 Every event and action goes through the journal's codec on its way.
@@ -215,7 +215,9 @@ def _event(words: Sequence[str], says: Sequence[Sequence[str]]) -> Event:
         case ["ClientPlaced", job, *host]:
             return ClientPlaced(int(job), "".join(host))
         case ["StagesFreed", job, *stages]:
-            return StagesFreed(int(job), tuple(stages))
+            shared = [word.removeprefix("divisible=") for word in stages if word.startswith("divisible=")]
+            moved = tuple(word for word in stages if not word.startswith("divisible="))
+            return StagesFreed(int(job), moved, tuple(shared[0].split(",")) if shared else ())
         case ["DeadlineReached"]:
             return DeadlineReached()
         case _:

@@ -169,6 +169,11 @@ class Estimates:
         if expected_s is not None and expected_s > 0:
             self.forecasts[step] = (expected_s, self.quantile_s(expected_s, stage, 0.9), sure)
 
+    def expected_s(self, step: StepId) -> float | None:
+        """Seconds that were expected of a running step when it started; None: nothing was known."""
+        forecast = self.forecasts.get(step)
+        return None if forecast is None else forecast[0]
+
     def drop(self, step: StepId) -> None:
         """A step ended otherwise than done: its time says nothing."""
         self.forecasts.pop(step, None)

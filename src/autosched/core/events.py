@@ -187,6 +187,8 @@ class StagesFreed(Struct, frozen=True, tag=True):
 
     job: JobId
     stages: tuple[str, ...]
+    divisible: tuple[str, ...] = ()
+    """Stages of which several steps, each on a unit of its own, may share the work."""
 
 
 class HistoryRecalled(Struct, frozen=True, tag=True):

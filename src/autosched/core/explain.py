@@ -115,6 +115,8 @@ def _running(state: State, step: Step, now: float) -> WhyStep:
     job = state.jobs[step.job]
     task = job.tasks.get(step.task)
     expected_s = task.load.expected_s if task is not None else None
+    if task is not None and expected_s is not None:
+        expected_s /= max(1, len(task.steps))
     expected_left_s = None if expected_s is None else step.started_at + expected_s - now
     return WhyStep(
         step=step.id,

@@ -61,16 +61,19 @@ def units_for(state: State, ranking: Ranking, task: Task) -> tuple[UnitName, ...
 
 
 def grant(state: State, task: Task, units: tuple[UnitName, ...], until: float | None) -> Step:
-    """Lease these units to the task's next step. `until`: its deadline, where that was decided before."""
+    """Lease these units to the task's next step or, while one runs, to another one that shares its work. `until`: its
+    deadline, where that was decided before."""
     state.last_step += 1
     host = state.slots[units[0]].unit.host
-    stage, claim_s = task.load.stage_next, task.load.expected_s
+    shares = task.step is not None
+    stage, claim_s = task.load.stage_next if task.step is None else state.steps[task.step].stage, task.load.expected_s
     if state.oracle is None:
         job_s, seen = state.estimates.of_job(task.job, stage)
         expected_s = state.estimates.narrow(job_s, task.job, (task.index, stage), claim_s)
     else:
         expected_s, seen = state.oracle(task.job, task.index)[0][2], SURE_COUNT
-    state.estimates.begin(state.last_step, expected_s, stage, sure=seen >= SURE_COUNT)
+    if not shares:
+        state.estimates.begin(state.last_step, expected_s, stage, sure=seen >= SURE_COUNT)
     if until is None:
         unseen_s, spec = task.load.timeout_s or state.step_timeout_s, state.jobs[task.job].spec
         known_s = expected_s if task.index or (seen and not spec.learn_from) else None  # no network is like the others
@@ -90,7 +93,11 @@ def grant(state: State, task: Task, units: tuple[UnitName, ...], until: float | 
     state.jobs[task.job].steps[step.id] = None
     if host != state.jobs[task.job].host:
         state.jobs[task.job].helpers[host] = None
-    task.step = step.id
+    if shares:
+        task.sharers[step.id] = None
+    else:
+        task.step = step.id
+        state.note_divisible(step)
     for unit in units:
         assert state.shares_units or state.slots[unit].holder is None, f"{unit} is held already"
         state.slots[unit].holder = step.id
@@ -104,15 +111,26 @@ def release(state: State, ranking: Ranking, step_id: StepId) -> None:
     state.estimates.drop(step_id)
     job = state.jobs[step.job]
     del job.steps[step_id]
-    if (task := job.tasks.get(step.task)) is not None and task.step == step_id:
-        task.step = None
-        move(job, task, "")
+    for running in state.divisible.values():
+        running.pop(step_id, None)
+    if (task := job.tasks.get(step.task)) is not None and step_id in task.steps:
+        _leave(job, task, step_id)
     for unit in step.units:
         slot = state.slots[unit]
         if slot.holder == step_id:
             slot.holder = state.sharer(unit) if state.shares_units else None
         offer(state, ranking, unit)
         state.forget_slot(unit)
+
+
+def _leave(job: Job, task: Task, step_id: StepId) -> None:
+    """The task has one running step less."""
+    rest = [step for step in task.steps if step != step_id]
+    task.step, task.sharers = (rest[0], dict.fromkeys(rest[1:])) if rest else (None, {})
+    task.dealt_out = bool(rest)
+    if not rest:
+        task.shared_s = 0.0
+        move(job, task, "")
 
 
 def offer(state: State, ranking: Ranking, unit: UnitName) -> None:

@@ -8,10 +8,12 @@ from collections.abc import Iterator
 
 from autosched.core.policies import work_estimation
 from autosched.core.state import Host, Job, State, Task
-from autosched.model import DEVICE_POOL, HOST_POOL, OWN_HOST, HostName, JobSpec, PoolName, TaskLoad, at_host
+from autosched.model import DEVICE_POOL, HOST_POOL, OWN_HOST, HostName, JobSpec, PoolName, Step, TaskLoad, at_host
 
 HELPER_START_S = 5.0
 """Assumed seconds in which a helper starts, its import of the model apart."""
+SHARE_LEAST_S = 0.5
+"""Minimum seconds of work for each of the steps that share a stage: one more costs a start, a sentinel and messages."""
 HELPER_WORTH = 5.0
 """Minimum ratio of the work that a helper can expect to what its start costs."""
 
@@ -73,16 +75,34 @@ def alternatives(state: State, job: Job, said: TaskLoad) -> tuple[PoolName, ...]
     return tuple(pool for pool in pools if pool in state.queues)
 
 
-def pays(state: State, task: Task, host: HostName) -> bool:
+def pays(state: State, task: Task, host: HostName, stage: str) -> bool:
     """Whether a helper on the host is worth its start to the task's job: the stage's remaining work, shared by all of
     the job's helpers, is a multiple of what the start costs."""
-    job, stage = state.jobs[task.job], task.load.stage_next
+    job = state.jobs[task.job]
     if software_of(state, host) != software_of(state, job.host):
         return False
     stage_s, _ = state.estimates.of_job(job.id, stage)
     import_s, _ = state.estimates.of_job(job.id, "import")
     left_s = work_estimation.rounds_left(job) * (stage_s or work_estimation.UNKNOWN_S)
     return left_s / (1 + len(job.helpers)) >= HELPER_WORTH * (HELPER_START_S + (import_s or 0.0))
+
+
+def may_share(state: State, step: Step, pool: PoolName) -> bool:
+    """Whether an idle unit of the pool is worth another step, which takes a share of a running one's work."""
+    job = state.jobs[step.job]
+    task, host = job.tasks.get(step.task), state.queues[pool].pool.units[0].host
+    if task is None or task.dealt_out or job.state.ended or job.held or job.cut_off or step.id in state.revoked:
+        return False
+    if host != job.host:
+        if step.stage not in job.movable or job.spec.external:
+            return False
+        if host not in job.helpers and not pays(state, task, host, step.stage):
+            return False
+    expected_s = state.estimates.expected_s(step.id)
+    if expected_s is None:
+        return True
+    left_s = step.started_at + expected_s - state.now
+    return left_s >= SHARE_LEAST_S * (len(task.steps) + 1)
 
 
 def software_of(state: State, host: HostName) -> str:

@@ -153,7 +153,8 @@ class Ranking:
                 continue
             passed.append(entry)
             task = state.jobs[job].tasks[index]
-            if pool not in task.pools and placement.pays(state, task, host) and state.free_for(task, pool, 1):
+            pays = pool not in task.pools and placement.pays(state, task, host, task.load.stage_next)
+            if pays and state.free_for(task, pool, 1):
                 found = task if self._admits(task) else None
         for entry in passed:
             heapq.heappush(queue.heap, entry)

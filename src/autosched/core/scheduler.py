@@ -39,6 +39,8 @@ REVOKE_GRACE_S = 10.0
 """How long a client may take to kill a step before it is killed itself."""
 IDLE_MAX = 8
 """Maximum idle pools that are looked at for the tasks of other hosts, at each event."""
+SHARED_MAX = 4
+"""Maximum running steps that are looked at for one idle unit: the last that started have most of their work left."""
 PLAN_EVERY = 4
 """Steps started between two looks ahead."""
 
@@ -187,8 +189,8 @@ class Scheduler:
                 job = self.state.jobs[job_id]
                 job.host, job.placed = host, True
                 self._look(job)
-            case events.StagesFreed(job=job_id, stages=stages):
-                self.state.jobs[job_id].movable = stages
+            case events.StagesFreed(job=job_id):
+                self.state.jobs[job_id].movable, self.state.jobs[job_id].divisible = event.stages, event.divisible
                 self._let_move([job_id])
             case events.JobPruned(job=job_id):
                 assert job_id not in self.state.active, f"job {job_id} has not ended, and is not to be known any more"
@@ -237,7 +239,7 @@ class Scheduler:
         for job in (state.jobs[job_id] for job_id in state.active):
             self._forget_tasks(job)
         state.declare(event.pools)
-        idle = dict.fromkeys(state.queues if state.hosts else ())
+        idle = dict.fromkeys(state.queues if state.hosts or state.divisible else ())
         state.shares_units = self.policy.shares_units
         self._ranking.forget()
         self._ranking.dirty.update(idle)
@@ -387,7 +389,7 @@ class Scheduler:
         job.attached, job.cut_off, job.speak_deadline_at = False, "", None
         if job.state.ended:
             return
-        if job.host == OWN_HOST or not self.state.hosts[job.host].left:  # else it is the host's fault
+        if not self.state.has_left(job.host):  # else it is the host's fault
             job.losses = 1 if event.progressed else job.losses + 1
         if job.losses >= CLIENT_LOSSES_MAX or job.spec.external:
             yield from self._end(job, JobState.FAILED, JobFailure("job_failed", f"its client died: {event.reason}"))
@@ -418,13 +420,18 @@ class Scheduler:
     def _learn(self, job: Job, step: Step, worked_s: float | None) -> None:
         held_s = self.state.now - step.started_at
         seconds = held_s if worked_s is None else min(worked_s, held_s)  # who was cut off tells of its end too late
+        job.done_s += seconds
+        job.rounds_seen += step.stage == work_estimation.HOME
+        task = job.tasks.get(step.task)
+        if task is not None and (task.sharers or task.dealt_out):
+            task.shared_s = seconds = task.shared_s + seconds
+            if task.sharers:
+                return  # the stage takes as long as all of its steps together
         estimates, foretold = self.state.estimates, self.state.oracle is not None or self.state.estimates.told
         estimates.learn(job.id, step.task, step.stage, step.id, seconds)
         if foretold and estimates.are_wrong():
             self.state.oracle = None  # what was foretold does not come true: from now on only what was measured counts
             estimates.acquit()
-        job.done_s += seconds
-        job.rounds_seen += step.stage == work_estimation.HOME
 
     def _take_load(self, job: Job, load: JobLoad) -> Iterable[Action]:
         """Phase 1 of Listing 2 for one job: each task whose stage is done joins the queue of its next resource."""
@@ -502,11 +509,11 @@ class Scheduler:
                 room = queues[pool].waiting and (ranking.policy.shares_units or self.state.first_free(pool) is not None)
                 if room and (head := ranking.head(pool)) is not None:
                     heads[pool] = head
-                elif self.state.hosts and self.state.first_free(pool) is not None:
+                elif (self.state.hosts or self.state.divisible) and self.state.first_free(pool) is not None:
                     self.state.idle.setdefault(pool.partition("@")[0], {})[pool] = None
             ranking.dirty.clear()
             if not heads:
-                if (sent := self._send_elsewhere()) is None:
+                if (sent := self._send_elsewhere() or self._share()) is None:
                     return
                 yield StartStep(sent)
                 continue
@@ -543,7 +550,7 @@ class Scheduler:
         return None
 
     def _pays(self, task: Task, pool: PoolName) -> bool:
-        return placement.pays(self.state, task, self.state.queues[pool].pool.units[0].host)
+        return placement.pays(self.state, task, self.state.queues[pool].pool.units[0].host, task.load.stage_next)
 
     def _send_elsewhere(self) -> Step | None:
         """An idle unit takes a task that waits for another host's, where moving it pays. O(1) in the number of hosts:
@@ -560,6 +567,25 @@ class Scheduler:
                     return self._lease(task, tuple(state.free_for(task, pool, 1)))
         return None
 
+    def _share(self) -> Step | None:
+        """An idle unit takes a share of the work of a running step, where that pays. Units that the policy keeps free
+        for a task stay free. O(1) in the number of units: only a few idle pools and steps are looked at."""
+        state = self.state
+        for name, running in state.divisible.items() if not self._ranking.policy.shares_units else ():
+            idle = state.idle.get(name, {})
+            for pool in list(islice(idle, IDLE_MAX)) if running else ():
+                del idle[pool]
+                if pool not in state.queues or state.first_free(pool) is None:
+                    continue
+                idle[pool] = None  # behind the others
+                for step in [state.steps[number] for number in islice(reversed(running), SHARED_MAX)]:
+                    if placement.may_share(state, step, pool):
+                        task = state.jobs[step.job].tasks[step.task]
+                        for unit in state.free_for(task, pool, 1):
+                            if not any(state.queues[place].waiting for place, _ in state.slots[unit].places):
+                                return self._lease(task, (unit,))
+        return None
+
     def _start_again(self, steps: tuple[Step, ...]) -> Iterator[Action]:
         """Start the steps again that the journal names."""
         for step in steps:
@@ -567,7 +593,7 @@ class Scheduler:
                 self.state.last_step = step.id
                 continue
             task = self.state.jobs[step.job].tasks[step.task]
-            assert task.ticket, f"step {step.id} was started for a task that does not wait"
+            assert task.ticket or task.step, f"step {step.id} was started for a task that does not wait"
             again = self._lease(task, step.units, step.deadline_at)
             assert again.id == step.id, f"step {step.id} was started, and is now step {again.id}"
             yield StartStep(again)

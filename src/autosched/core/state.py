@@ -50,11 +50,22 @@ class Task:
     movable_in: PoolName = ""
     """Name of the queue in `State.movable` in which it waits, too; empty: in none."""
     step: StepId | None = None
-    """At most one step in flight."""
+    """The running step; None: none runs."""
+    sharers: dict[StepId, None] = field(default_factory=dict)
+    """Steps of the same stage, on other units, that run beside it and share its work."""
+    shared_s: float = 0.0
+    """Seconds that steps took which shared the work of those that still run."""
+    dealt_out: bool = False
+    """Whether one of these steps has ended: then nothing of the work is left to share."""
     at: str = ""
     """The stage for which it waits, or that runs; empty when it does neither."""
     key: Key = ()
     """Its place in the queues, as of when it was last reckoned."""
+
+    @property
+    def steps(self) -> tuple[StepId, ...]:
+        """All steps that run."""
+        return () if self.step is None else (self.step, *self.sharers)
 
     @property
     def pools(self) -> tuple[PoolName, ...]:
@@ -79,6 +90,8 @@ class Job:
     """Whether that was chosen for the client that it has now."""
     movable: tuple[str, ...] = ()
     """Stages that may run on other hosts than its client's."""
+    divisible: tuple[str, ...] = ()
+    """Stages of which several steps may share the work."""
     helpers: dict[HostName, None] = field(default_factory=dict)
     """Other hosts on which steps of its present client have run: a helper of the client is there."""
     attached: bool = False
@@ -191,6 +204,9 @@ class State:
     units: `idle` ones of all hosts are offered to them."""
     idle: dict[PoolName, dict[PoolName, None]] = field(default_factory=dict)
     """Pools of all hosts that may have a unit for which no task waits there, by the same names."""
+    divisible: dict[PoolName, dict[StepId, None]] = field(default_factory=dict)
+    """Running steps of which others may share the work, without those, in the order of their start; by the same
+    names."""
     revoked: dict[StepId, str] = field(default_factory=dict)
     """Told to stop, and why; not known to be dead."""
     drained: dict[UnitName, UnitDrained] = field(default_factory=dict)
@@ -221,7 +237,7 @@ class State:
         """Replace all resources of the daemon's own host by these; only the steps that run are leased, no task
         waits."""
         self.slots, self.queues, self.starting, self.without_host, self.shares_units = {}, {}, {}, {}, False
-        self.movable, self.idle = {}, {}
+        self.movable, self.idle, self.divisible = {}, {}, {}
         self._add(pools)
         for host in (host for host in self.hosts.values() if not host.left):
             host.away = host.away or "the daemon was started again"
@@ -230,6 +246,7 @@ class State:
         for step in self.steps.values():
             for name in step.units:
                 self.slots.setdefault(name, Slot(Unit(name), away=True)).holder = step.id
+            self.note_divisible(step)
 
     def join(self, name: HostName, pools: tuple[Pool, ...], machine: str, software: str) -> None:
         """The host has these pools, and its units get steps."""
@@ -283,6 +300,18 @@ class State:
         units = frozenset(self.hosts[host].units)
         steps = (step for step in self.steps.values() if not units.isdisjoint(step.units))
         return [step for step in steps if self.jobs[step.job].host == host]
+
+    def has_left(self, host: HostName) -> bool:
+        """Whether the host's pools are not there: steps that helpers run elsewhere may outlive it for a moment."""
+        return host != OWN_HOST and (host not in self.hosts or self.hosts[host].left)
+
+    def note_divisible(self, step: Step) -> None:
+        """Note a step of a task that starts where others may share its work."""
+        job = self.jobs[step.job]
+        alone = job.tasks[step.task].step == step.id
+        if alone and step.stage in job.divisible and len(step.units) == 1 and not self.shares_units:
+            for pool, _ in self.slots[step.units[0]].places[:1]:
+                self.divisible.setdefault(pool.partition("@")[0], {})[step.id] = None
 
     def host_of(self, step: Step) -> HostName:
         """The host on whose units a step runs."""
@@ -376,7 +405,7 @@ class State:
         assert step_id in job.steps, f"step {step_id} is unknown to its job {job.id}"
         task = job.tasks.get(step.task)
         assert task is not None, f"step {step_id} runs for a task that job {job.id} does not have"
-        assert task.step == step_id, f"step {step_id} is not the step of its task"
+        assert step_id in task.steps, f"step {step_id} is no step of its task"
         assert task.ticket == 0, f"task {step.task} of job {job.id} waits and runs at once"
         assert step.units, f"step {step_id} runs on nothing"
 
@@ -403,12 +432,16 @@ class State:
                 assert self.queues[pool.name].pool == pool, f"{pool.name} is not what {host} lends"
                 assert all(self.slots[unit.name].away == bool(known.away) for unit in pool.units), f"{host} is away?"
         for job in self.jobs.values():
-            gone = job.host != OWN_HOST and self.hosts[job.host].left and not job.steps  # else its helpers are ended
+            gone = self.has_left(job.host) and not job.steps  # else its helpers are ended
             assert job.state.ended or not gone, f"job {job.id} is nowhere"
             assert job.id not in self.without_host or not job.attached, f"job {job.id} has a client and waits for one"
             assert job.state.ended == (job.id not in self.active), f"job {job.id} is ended and active, or neither"
             assert job.waiting == sum(1 for t in job.tasks.values() if t.ticket), f"job {job.id} miscounts its queue"
             assert not (job.state.ended and job.waiting), f"job {job.id} has ended and still waits"
+            for task in job.tasks.values():
+                stages = {self.steps[step].stage for step in task.steps}
+                assert len(stages) < 2, f"task {task.index} of job {job.id} is at {' and '.join(stages)} at once"
+                assert task.steps or not (task.sharers or task.shared_s or task.dealt_out), f"{task} shares nothing"
 
 
 def one_of_each(choices: Sequence[Sequence[UnitName]]) -> tuple[UnitName, ...] | None:

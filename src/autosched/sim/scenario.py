@@ -126,6 +126,8 @@ class Scenario(Struct, frozen=True, kw_only=True):
     hosts: tuple[HostPlan, ...] = ()
     movable: tuple[str, ...] = ()
     """Stages of all jobs that may run on other hosts than their client's."""
+    divisible: tuple[str, ...] = ()
+    """Stages of all jobs of which several steps may share the work."""
 
 
 def pools(lanes: int, devices: int) -> tuple[Pool, Pool]:
@@ -143,6 +145,8 @@ def with_hosts(scenario: Scenario) -> Scenario:
     lanes, devices = scenario.pools
     hosts = tuple(_random_host(rng, name) for name in names)
     scenario = replace(scenario, movable=rng.choice(((), ("build",), ("build", "profile"), ("build", "profile"))))
+    shares = Random(f"shares/{scenario.seed}")
+    scenario = replace(scenario, divisible=shares.choice(((), ("profile",), ("build", "profile"))))
     if rng.random() < 0.25:
         hosts = tuple(replace(host, joins_at=0.0) for host in hosts)
         return replace(scenario, pools=(lanes, Pool("device:gpu", devices.units)), hosts=hosts)

@@ -19,6 +19,7 @@ from autosched.model import (
     Goal,
     HostName,
     JobId,
+    JobLoad,
     JobSpec,
     JobState,
     Outcome,
@@ -26,6 +27,7 @@ from autosched.model import (
     Step,
     StepId,
     TaskIndex,
+    TaskLoad,
     UnitName,
     at_host,
     host_of,
@@ -378,7 +380,8 @@ class Simulator:
         if process.life != life or not process.alive or process.away:
             return None
         self._begins(process)
-        if self.scenario.movable and self.scheduler.state.jobs[job].movable != self.scenario.movable:
+        known, freed = self.scheduler.state.jobs[job], (self.scenario.movable, self.scenario.divisible)
+        if any(freed) and (known.movable, known.divisible) != freed:
             self._later(self._rng.random(), job, partial(self._frees_stages, job, life))
         return events.ClientAttached(job, process.client.load())
 
@@ -392,7 +395,7 @@ class Simulator:
         process = self._processes[job]
         if process.life != life or not process.alive or process.away:
             return None
-        return events.StagesFreed(job, self.scenario.movable)
+        return events.StagesFreed(job, self.scenario.movable, self.scenario.divisible)
 
     def _is_lost(self, job: JobId, life: int, reason: str) -> Event | None:
         process = self._processes[job]
@@ -419,6 +422,10 @@ class Simulator:
         process = self._processes[step.job]
         del process.running[step.id]
         process.progressed |= outcome is Outcome.DONE
+        if any(self._steps[other].task == step.task for other in process.running):  # they make what is left
+            shared = TaskLoad(task=step.task, stage_done=False)
+            load = JobLoad(tasks=(shared,), rounds_left=process.client.rounds_left)
+            return events.StepEnded(step.id, outcome, load, "" if outcome is Outcome.DONE else "simulated failure")
         client, work = process.client, process.client.next_work(step.task)
         if work is not None and self._sickness.is_to_be_repeated(step, work.candidate, outcome, client):
             load = client.retry(step.task, step.units[-1])
@@ -489,7 +496,12 @@ class Simulator:
             units = [unit.name for unit in self.scheduler.state.queues[pool].pool.units if unit.name not in drained]
             forced = set(units) <= {*avoided, *step.units}
             assert forced or not {*units} & {*avoided} & {*step.units}, f"step {step.id} has what it avoids"
+        sharers = [other for other in process.running if self._steps[other].task == step.task]
         process.running[step.id] = None
+        if sharers:
+            assert step.stage in self.scenario.divisible, f"step {step.id} shares a {step.stage}"
+            self._share_work(step, [self._running[other] for other in sharers if other in self._running])
+            return
         duration_s, outcome = work.duration_s, Outcome.DONE
         if self._sickness.bars(work.candidate, step):
             duration_s = 0.0
@@ -552,6 +564,20 @@ class Simulator:
             users[running.step.id] = None
         self._share(running.step.units)
 
+    def _share_work(self, step: Step, others: list[Running]) -> None:
+        """The step takes an equal share of the work that is left to others; one that hangs keeps its own."""
+        left_s = [self._left_s(other) for other in others if other.remaining_s < float("inf")]
+        share_s = sum(left_s) / (len(left_s) + 1)
+        for other in others:
+            if other.remaining_s < float("inf"):
+                other.remaining_s, other.since, other.rate = share_s, self.now, 0.0
+        self._occupy(Running(step, Outcome.DONE, share_s, self.now))
+        for other in others:
+            self._share(other.step.units)
+
+    def _left_s(self, running: Running) -> float:
+        return max(0.0, running.remaining_s - (self.now - running.since) * running.rate)
+
     def _vacate(self, step_id: StepId) -> None:
         running = self._running.pop(step_id)
         for unit in running.step.units:
@@ -565,7 +591,7 @@ class Simulator:
             rate = 1 / max(len(self._on_unit[unit]) for unit in running.step.units)
             if rate == running.rate:
                 continue
-            running.remaining_s = max(0.0, running.remaining_s - (self.now - running.since) * running.rate)
+            running.remaining_s = self._left_s(running)
             running.since, running.rate, running.version = self.now, rate, running.version + 1
             if running.remaining_s < float("inf"):
                 happen = partial(self._step_ends, step_id, running.version, running.outcome)

@@ -13,7 +13,7 @@ from autosched.core.policies import work_estimation
 from autosched.core.policies.dispatching_rules import FIRST_COME, RULES, Rule, RuleInput, named, order, ordered, rank
 from autosched.core.remaining_work import Pools
 from autosched.core.state import Job, Key, State, Task
-from autosched.model import JobId, PoolName
+from autosched.model import JobId, PoolName, StepId
 
 OPERATIONS_MAX = 4_000
 """A simulation of more steps takes too long; rounds are thinned out evenly until it fits."""
@@ -70,7 +70,7 @@ Score = Callable[[Forecast, Forecast], float]
 def snapshot(state: State) -> Snapshot:
     """The state as a job shop. Pools that share a unit count as one; of several pools a step is played on the first."""
     numbers, units = _pools(state)
-    jobs = [job for job in state.active if not state.jobs[job].held]
+    jobs = [job for job in state.active if not state.jobs[job].held and not state.has_left(state.jobs[job].host)]
     total = sum(work_estimation.rounds_left(state.jobs[job]) * len(work_estimation.ROUND) for job in jobs)
     thin = min(1.0, OPERATIONS_MAX / total) if total else 1.0
     shot = Snapshot(
@@ -89,6 +89,7 @@ def snapshot(state: State) -> Snapshot:
         if state.oracle is None and chains:
             _share_rounds(state, job, chains, numbers, thin)
         shot.chains.extend(chain for chain in chains if chain.operations)
+        shot.chains.extend(_held(state, step, number, numbers) for task in job.tasks.values() for step in task.sharers)
     return shot
 
 
@@ -129,6 +130,16 @@ def _chain(state: State, job: Job, task: Task, number: int, numbers: dict[PoolNa
         running_until = max(started_at + seconds, state.now + LEAST_LEFT * seconds)
         operations[0] = (pool, running_until - state.now, place)
     return Chain(number, operations, task.ready_at, running_until)
+
+
+def _held(state: State, step_id: StepId, number: int, numbers: dict[PoolName, int]) -> Chain:
+    """A unit that takes a share of a running step's work, for about as long as that one is expected to run."""
+    step, job = state.steps[step_id], state.jobs[state.steps[step_id].job]
+    stage_s, _ = state.estimates.of_job(job.id, step.stage, typical=state.typical)
+    share_s = (stage_s or work_estimation.UNKNOWN_S) / len(job.tasks[step.task].steps)
+    until = max(step.started_at + share_s, state.now + LEAST_LEFT * share_s)
+    pool = next((pool for pool, _ in state.slots[step.units[0]].places), "")
+    return Chain(number, [(numbers.get(pool, 0), until - state.now, rank(step.stage))], step.started_at, until)
 
 
 def _operation(state: State, job: Job, stage: str, pools: Pools, numbers: dict[PoolName, int]) -> Operation:
