@@ -297,6 +297,8 @@ SECTIONS: dict[str, Sequence[Source]] = {
                   lambda told: f"{told['dask']['max_s']:.1f} s"),
             Claim("A borrowed host whose owner is back: no process of a job is left; longest", "1 s",
                   lambda told: f"{told['idle']['max_s']:.2f} s"),
+            Claim("One task measured on two equal devices: as fast as on one", "1.8",
+                  lambda told: f"{told['devices']['ratio']:.2f}"),
             Claim("Hand-over of a unit of another host, beyond the wire: median; 99 %", "15 ms (99 %)",
                   lambda told: f"{told['hand_over']['p50']:.1f} ms; {told['hand_over']['p99']:.1f} ms"),
         ]),

@@ -7,8 +7,9 @@ without cores; stages of the mock backend sleep for the times that the thesis me
 `two_hosts`: makespan of four equal jobs on one host over that on two. `one_job`: the same for one job whose builds and
 measurements may move to the other host. `dask`: seconds from the kill of a Dask worker until the agent that it ran is
 back, median of some. `idle`: seconds from the start of another program on a borrowed host until no process of a job is
-left there. `hand_over`: what lies between two stages on a unit of the other host, of which the second had been waiting,
-less the two ways over the wire: by the clocks of the clients.
+left there. `devices`: seconds in which one task is measured, on one device over on two. `hand_over`: what lies between
+two stages on a unit of the other host, of which the second had been waiting, less the two ways over the wire: by the
+clocks of the clients.
 """
 
 import argparse
@@ -53,6 +54,9 @@ JOBS, TASKS = 4, 3
 ONE_JOB = {"tasks": 8, "build_s": 0.5, "profile_s": 0.5, "movable": True}
 """Options of a job whose stages move: half a second for each build and measurement of a round."""
 ONE_JOB_TRIALS = 480
+ONE_TASK = {"tasks": 1, "build_s": 0.1, "profile_s": 2.0, "divisible": True}
+"""Options of a job of one task whose rounds of 8 candidates take one device two seconds."""
+ONE_TASK_TRIALS = 160
 MANY_JOBS = 24
 """Jobs of the part on hand-overs, enough that an idle client waits for each unit."""
 KILLS = 5
@@ -69,7 +73,7 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=240, help="of each job")
     parser.add_argument("--scale", type=float, default=0.01, help="of the thesis' times")
     parser.add_argument("--seconds", type=float, default=30.0, help="length of the part on hand-overs")
-    parser.add_argument("--parts", nargs="+", default=["two_hosts", "one_job", "dask", "idle", "hand_over"])
+    parser.add_argument("--parts", nargs="+", default=["two_hosts", "one_job", "dask", "idle", "devices", "hand_over"])
     args = parser.parse_args()
     if why := wires.possible():
         raise SystemExit(f"there are no namespaces here: {why}")
@@ -83,19 +87,23 @@ def main() -> None:
         told["dask"] = dask()
     if "idle" in args.parts:
         told["idle"] = idle()
+    if "devices" in args.parts:
+        told["devices"] = devices()
     if "hand_over" in args.parts:
         told["hand_over"] = hand_over(args)
     print(json.dumps(told, indent=1))
 
 
 @contextmanager
-def machines(hosts: int, *options: str, kind: str = "cpu", policy: str = "predictive") -> Iterator[Path]:
-    """The folder of a daemon to which one or two hosts belong, its own among them. `options`: of the agent; `kind`: of
-    the device of the daemon's own host."""
+def machines(
+    hosts: int, *options: str, kind: str = "cpu", policy: str = "predictive", boards: int = 1
+) -> Iterator[Path]:
+    """The folder of a daemon to which one or two hosts belong, its own among them. `options`: of the agent; `kind` and
+    `boards`: of the devices of the daemon's own host, and how many there are."""
     with ExitStack() as held:
         folder = Path(held.enter_context(tempfile.TemporaryDirectory(prefix="autosched-bench-")))
         _, key = keyring.make(folder / "state/keys", Role.AGENT, "lab2")
-        settings = f"{lent_host.tls('0.0.0.0:0')}{lent_host.lane()}{lent_host.boards(1, kind)}"
+        settings = f"{lent_host.tls('0.0.0.0:0')}{lent_host.lane()}{lent_host.boards(boards, kind)}"
         settings += f'[scheduler]\npolicy = "{policy}"\n'
         process = held.enter_context(private_daemon(folder, settings))
         asyncio.run(until(folder, process, 0))
@@ -218,6 +226,32 @@ def idle() -> dict[str, float]:
             owner.wait()
         asyncio.run(_shut_down(folder))
     return {"median_s": sorted(took_s)[RETURNS // 2], "max_s": max(took_s), "returns": RETURNS}
+
+
+def devices() -> dict[str, float]:
+    """Let one and two devices measure the rounds of one task."""
+    took_s = [measuring_s(boards) for boards in (1, 2)]
+    return {"one_s": took_s[0], "two_s": took_s[1], "ratio": took_s[0] / took_s[1]}
+
+
+def measuring_s(boards: int) -> float:
+    """Seconds in which at least one device measures."""
+    with machines(1, boards=boards) as folder:
+
+        async def measure() -> float:
+            daemon = await Daemon.connect(f"unix:{folder}/api.sock")
+            await ended(daemon, await submit(daemon, folder, 0, ONE_TASK_TRIALS, **ONE_TASK))
+            spans = [span for span in await daemon.spans() if span.stage == "profile"]
+            await daemon.link.call(Shutdown(), Done)
+            daemon.close()
+            whole_s = until_s = 0.0
+            for span in sorted(spans, key=lambda span: span.started_at):
+                if span.ended_at is not None and span.ended_at > until_s:
+                    whole_s += span.ended_at - max(span.started_at, until_s)
+                    until_s = span.ended_at
+            return whole_s
+
+        return asyncio.run(measure())
 
 
 def _processes(jobs: Path) -> list[psutil.Process]:

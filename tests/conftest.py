@@ -55,6 +55,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if item not in left_out]
 
 
+@pytest.fixture(autouse=True)
+def same_numbers(request: pytest.FixtureRequest) -> None:
+    """A test whose module has a RANDOM draws the same numbers whatever ran before it."""
+    if (source := getattr(request.module, "RANDOM", None)) is not None:
+        first = request.module.__dict__.setdefault("_FIRST", source.bit_generator.state)
+        source.bit_generator.state = first
+
+
 @pytest.fixture(scope="session")
 def postgresql() -> Iterator[postgres.Server]:
     """A PostgreSQL server for all tests of this process that need one."""

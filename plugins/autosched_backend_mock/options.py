@@ -72,6 +72,8 @@ class Options(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Compare the best candidates and the default at the end; never with times of an instance or a journal."""
     movable: bool = False
     """Builds are files, and candidates may be built and measured on other hosts than the client's."""
+    divisible: bool = False
+    """Several devices may share the measurements of a round, each of which takes its part of the stage's time."""
     log: str = ""
     """File to which each stage appends when it began and ended, by this machine's monotonic clock."""
 

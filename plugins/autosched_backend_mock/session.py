@@ -36,6 +36,7 @@ class MockSession:
         self._sleeping: dict[int, threading.Event] = {}
         """By the step that holds the lease."""
         self._best_s: dict[TaskIndex, float] = {}
+        self.parallel_profile = options.divisible
         self.builds = workdir / "builds"
         if options.movable:
             self.import_tasks = self.import_network
@@ -43,18 +44,18 @@ class MockSession:
 
     # Time -------------------------------------------------------------------------------------------------------------
 
-    def round_step(self, task: TaskIndex, stage: str, nth: int, lease: Lease) -> None:
-        """Take the time of a step of a round, or misbehave as asked."""
-        self._spend(task, stage, nth, lease, self._faults.of_step(task, stage))
+    def round_step(self, task: TaskIndex, stage: str, nth: int, lease: Lease, share: float = 1.0) -> None:
+        """Take the time of a step of a round, or a share of it, or misbehave as asked."""
+        self._spend(task, stage, nth, lease, self._faults.of_step(task, stage), share)
 
     def _network_step(self, stage: str, lease: Lease) -> None:
         self._spend(NETWORK_TASK, stage, 0, lease, self._faults.of_stage(stage))
 
-    def _spend(self, task: TaskIndex, stage: str, nth: int, lease: Lease, fault: Fault) -> None:
+    def _spend(self, task: TaskIndex, stage: str, nth: int, lease: Lease, fault: Fault, share: float = 1.0) -> None:
         began_at = time.monotonic()
         if fault is Fault.CRASH:
             os._exit(11)
-        seconds = None if fault is Fault.HANG else self.clock.seconds(task, stage, nth)
+        seconds = None if fault is Fault.HANG else share * self.clock.seconds(task, stage, nth)
         killed = self._sleeping.setdefault(lease.step, threading.Event())
         try:
             if killed.wait(seconds):
@@ -214,7 +215,7 @@ class MockTuner:
 
     def profile(self, built: Sequence[Built], lease: Lease) -> Iterator[Measured]:
         """Latencies between 0.1 and 1 ms; some fail here, always the same ones."""
-        self._step("profile", lease)
+        self._step("profile", lease, len(built) / self._batch if self._session.parallel_profile else 1.0)
         options, sick = self._session.options, self._session.is_sick(lease)
         for b in built:
             if b.failure is not None:
@@ -249,8 +250,8 @@ class MockTuner:
             self._tried.update(one.candidate for one in measured)
             self._rounds += 1
 
-    def _step(self, stage: str, lease: Lease) -> None:
-        self._session.round_step(self._task, stage, self._rounds, lease)
+    def _step(self, stage: str, lease: Lease, share: float = 1.0) -> None:
+        self._session.round_step(self._task, stage, self._rounds, lease, share)
 
 
 def _latency_s(candidate: bytes) -> float:

@@ -257,6 +257,9 @@ class Network(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=Tru
     movable: Annotated[tuple[Name, ...], Meta(max_length=8)] = ()
     """Stages that may run on other hosts than the client's. Filled in by the client, never by a backend. Since protocol
     1.9."""
+    divisible: Annotated[tuple[Name, ...], Meta(max_length=8)] = ()
+    """Stages of which several steps, each on a unit of its own, may share the work. Filled in by the client, never by a
+    backend. Since protocol 1.9."""
 
 
 class Earlier(Struct, frozen=True):
@@ -489,6 +492,14 @@ class MovableSession(Session, Protocol):
     def import_tasks(self, lease: Lease) -> Network:
         """Import the model as far as `tuner`, `build`, `profile` and `compare` need it. The tasks are the same as those
         of `import_network` on the other machine."""
+
+
+class ParallelSession(Session, Protocol):
+    """One job inside a backend that measures candidates of one task on several devices at once. Since 1.7."""
+
+    parallel_profile: bool
+    """Whether `Tuner.profile` may be called by several threads at a time, each with other builds of one round and a
+    lease of its own."""
 
 
 class Backend(Protocol):

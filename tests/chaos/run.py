@@ -59,9 +59,10 @@ BARS = {
 
 WORK = {"trials": 96, "tasks": 3, "build_s": 0.3, "profile_s": 0.8, "update_s": 0.2, "spread": 0.5}
 MOVING: Told = {
-    "trials": 960, "tasks": 6, "build_s": 0.3, "profile_s": 0.3, "update_s": 0.02, "spread": 0.3, "movable": True,
+    "trials": 960, "tasks": 6, "build_s": 0.3, "profile_s": 1.2, "update_s": 0.02, "spread": 0.3, "movable": True,
+    "divisible": True,
 }  # fmt: skip
-"""Jobs that are worth helpers."""
+"""Jobs that are worth helpers, and whose measurements several devices share."""
 MOVING_CLIENTS = 3
 BRIEF = {"trials": 48, "tasks": 2, "build_s": 0.03, "profile_s": 0.08, "update_s": 0.02, "spread": 0.5}
 

@@ -50,6 +50,8 @@ CHOICES_MAX = 3
 class TvmSession:
     """Import, builds, measurements, compile and evaluation run in children; only the search runs here."""
 
+    parallel_profile = True
+
     def __init__(
         self,
         job: JobSpec,

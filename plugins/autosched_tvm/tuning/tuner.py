@@ -43,9 +43,13 @@ class TvmTuner:
         self._past: list[Found] = []
         self._search: Search | None = None
         self._lock = threading.Lock()
+        self._best_lock = threading.Lock()
+        """Of what follows: several devices may measure a round."""
         self._best_s: float | None = None
         self._kept: dict[bytes, tuple[float, Built]] = {}
         """The builds of the best, with their medians in seconds."""
+        self._outdone: list[Built] = []
+        """Builds that were among the best and may still be waiting for their turn in the same round."""
 
     # The four stages ----------------------------------------------------------------------------------------
 
@@ -94,17 +98,19 @@ class TvmTuner:
 
     def profile(self, built: Sequence[Built], lease: Lease) -> Iterator[Measured]:
         """Measure each in the warm worker of the device."""
-        kept = self._kept_builds()  # one that is no longer among the best may still be waiting for its turn here
         try:
             for one in built:
                 measured = self._profile_one(one, lease)
                 if measured.latency_s:
                     median_s = sorted(measured.latency_s)[len(measured.latency_s) // 2]
-                    self._note_best([median_s])
-                    self._keep(one, median_s)
+                    with self._best_lock:
+                        self._note_best([median_s])
+                        self._keep(one, median_s)
                 yield measured
         finally:
-            self._discard([*built, *kept])
+            with self._best_lock:
+                outdone, self._outdone = self._outdone, []
+                self._discard([*built, *outdone])
 
     def default(self) -> bytes | None:
         """The workload under the schedule of the rules."""
@@ -174,7 +180,8 @@ class TvmTuner:
             return
         self._kept[built.candidate] = median_s, built
         if len(self._kept) > KEPT:
-            del self._kept[max(self._kept, key=lambda candidate: self._kept[candidate][0])]
+            worst = max(self._kept, key=lambda candidate: self._kept[candidate][0])
+            self._outdone.append(self._kept.pop(worst)[1])
 
     def _kept_builds(self) -> list[Built]:
         return [built for _, built in self._kept.values()]

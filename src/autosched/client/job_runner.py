@@ -27,7 +27,8 @@ from autosched.client.plan import known_schedules, latency_goal, rounds
 from autosched.client.plan.early_builds import BuildMeasurement
 from autosched.client.plan.job_plan import JobPlan
 from autosched.client.plan.task_state import Round
-from autosched.client.stage_runner import StageRunner, Timed
+from autosched.client.round_work import Timed
+from autosched.client.stage_runner import StageRunner
 from autosched.client.watchdog_process import WatchdogProcess
 from autosched.errors import AutoschedError, NotFound, RequestError, WireError
 from autosched.machine import cores_of, peak_flops
@@ -111,6 +112,8 @@ BACKSTOP_S = 1.0
 """Extra grace before the backstop kills a frozen client, in seconds."""
 USELESS_HELPERS_MAX = 3
 """Helpers in a row that end before they have done anything, after which the client's stages stay on its own host."""
+UNITS_OF_DEVICE = 2
+"""Assumed units of other hosts for each device: a lane and the device."""
 THREADS_MAX = 4_096
 """More than lanes and devices of any machine: a step that waits for a thread holds its lease for nothing."""
 LIMITS = {
@@ -189,6 +192,8 @@ class JobRunner:
         else:
             self._runner = StageRunner(session, order.spec, self._keep, plan.poison, self._timed, self._bring)
             plan.elsewhere = order.units_elsewhere if self._runner.movable else 0
+            if self._runner.divisible:
+                self._runner.devices = order.devices + plan.elsewhere // UNITS_OF_DEVICE
             if order.spec.records_from is not None:
                 self._records += await self._fetch_records(order.spec.records_from)
                 self._borrowed = len(self._records)
@@ -311,16 +316,20 @@ class JobRunner:
     async def _run(self, order: StartStep, lease: Lease) -> None:
         """Run one step to its end and report it, whatever it ends in."""
         step, plan, returns = order.step, await self._begun(), self._line.returns
-        kind, outcome, error = plan.started(step.task), Outcome.DONE, ""
+        current, outcome, error = plan.started(step.task, step.stage), Outcome.DONE, ""
+        kind = "" if current is None else current.kind
         started_at = asyncio.get_running_loop().time()
         watch = InterferenceMonitor(() if on_lane(lease) else lease.cores)
         away = self._away(order) if self._is_away(step.units) else None
         try:
-            if watch.cores:
+            if watch.cores and current is not None:
                 await self._in_thread(lease, lambda: watch.begin(self._pace if order.sentinel else None))
             if self._deadline_is_near(plan):
                 plan.out_of_time()
-            load = await self._stage(plan, step, lease, watch, away)
+            if current is None:
+                load = plan.task_load(step.task)
+            else:
+                load = await self._stage(plan, step, current, lease, watch, away)
         except HelperLost as lost:
             outcome, error = Outcome.FAILED, str(lost)
             log.warning("step %d (%s) is lost: %s", step.id, step.stage, lost)
@@ -333,7 +342,7 @@ class JobRunner:
         if self._backstop is not None:
             self._backstop.ended(step.id)
         worked_s = asyncio.get_running_loop().time() - started_at if away is None else away.worked_s
-        if outcome is Outcome.DONE or away is None:
+        if current is not None and not current.shared and (outcome is Outcome.DONE or away is None):
             plan.durations_s[kind].append(worked_s)
         note = watch.note if away is None else away.device
         end = EndStep(step=step.id, outcome=outcome, load=load, error=error[:4_000], worked_s=worked_s, device=note)
@@ -356,11 +365,10 @@ class JobRunner:
         return age_s + LAST_STAGES_GROWTH * rest_s >= deadline_s
 
     async def _stage(
-        self, plan: JobPlan, step: Step, lease: Lease, watch: InterferenceMonitor, away: AwayStep | None
+        self, plan: JobPlan, step: Step, current: Round, lease: Lease, watch: InterferenceMonitor, away: AwayStep | None
     ) -> JobLoad:
         runner, task, stage = self._runner, step.task, step.stage
         assert runner is not None, "a job without a session reports no stage to run"
-        current = plan.current(task)
         match stage:
             case "import":
                 taken_in = await self._in_thread(lease, lambda: runner.take_in(lease))
@@ -529,6 +537,7 @@ class JobRunner:
         assert network is not None and runner is not None
         if self._useless_helpers < USELESS_HELPERS_MAX:
             network = msgspec.structs.replace(network, movable=runner.movable)
+        network = msgspec.structs.replace(network, divisible=runner.divisible)
         if self._line.speaks(ARTIFACTS_SINCE):
             network = msgspec.structs.replace(network, comparison=plan.early.comparison)
         if self._line.speaks(MEASUREMENTS_SINCE):
@@ -538,7 +547,7 @@ class JobRunner:
         if not self._line.speaks(CODE_SINCE):
             network = _without_code(network)
         if not self._line.speaks(KNOWN_SINCE):
-            network = msgspec.structs.replace(network, recalled=backend.Recalled(), movable=())
+            network = msgspec.structs.replace(network, recalled=backend.Recalled(), movable=(), divisible=())
         await self._line.ask(PlanNetwork(network=network, trials=plan.trials), Done)
 
     async def _keep_early(
@@ -569,19 +578,22 @@ class JobRunner:
         watch: InterferenceMonitor,
         away: AwayStep | None,
     ) -> None:
-        """Measure the round's candidates, and say of which records other load makes too much."""
+        """Measure the round's candidates, or a share of them, and say of which records other load makes too much."""
         runner = self._runner
         assert runner is not None
+        if current.steps > 1 and not current.is_search:
+            return  # another step measures all of them
+        numbers: list[int] = []
         try:
-            await self._in_thread(lease, lambda: runner.profile(task, current, lease, away))
+            await self._in_thread(lease, lambda: runner.profile(task, current, lease, away, numbers))
             self._useless_helpers = 0 if away is not None else self._useless_helpers
         finally:
             await self._in_thread(lease, watch.end)
             disturbed = watch.disturbed if away is None else away.disturbed
-            if disturbed and (trials := tuple(current.numbers)):
+            if disturbed and (trials := tuple(numbers)):
                 self._tag(plan, trials, disturbed)
                 self._tell(TagRecords(trials=trials, reason=disturbed))
-        if files := self._builds.forget(current.built):
+        if current.steps == 1 and (files := self._builds.forget(current.built)):
             self._line.mention(ForgetMoved(files=files))
 
     # Steps of other hosts ---------------------------------------------------------------------------------------------

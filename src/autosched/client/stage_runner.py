@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 from typing import cast
 
-from msgspec import Struct, structs
+from msgspec import structs
 
 from autosched import backend
 from autosched.backend import (
@@ -28,25 +28,15 @@ from autosched.client.plan.blocked_candidates import BlockedCandidates
 from autosched.client.plan.known_schedules import first_hints
 from autosched.client.plan.rounds import pasts
 from autosched.client.plan.task_state import Round
+from autosched.client.round_work import SAME_CODE, Keep, RoundWork, Timed
 from autosched.machine import cpu_model
-from autosched.model import Failure, JobSpec, Program, Purpose, Record, TaskIndex, TaskInfo
+from autosched.model import Failure, JobSpec, Program, Purpose, Record, StepId, TaskIndex, TaskInfo
 from autosched.records import record_selection, winner
 from autosched.records.identity import complete
 
 log = logging.getLogger(__name__)
 
-SAME_CODE = "not measured: the same object code as {}"
-
-
 Measurer = Tuner | AwayTuner
-
-
-class Timed(Struct, frozen=True):
-    """A latency that was measured, undisturbed, on a device of the job's kind."""
-
-    latency_s: tuple[float, ...]
-    source: str
-    """In words: "trial 12"."""
 
 
 class StageRunner:
@@ -77,6 +67,11 @@ class StageRunner:
         """Known schedules that the search of a task has yet to measure."""
         self.trials = 0  # numbers the records of the job
         self._numbering = threading.Lock()
+        self.devices = 1
+        """Number of devices that may share the measurements of a round."""
+        self._work: dict[TaskIndex, tuple[Sequence[Built], RoundWork]] = {}
+        """The round that each task measures, by its builds."""
+        self._sharing = threading.Lock()
 
     def import_network(
         self, lease: Lease, records: Sequence[Record], borrowed: int = 0, earlier: Sequence[Earlier] = ()
@@ -184,33 +179,65 @@ class StageRunner:
         tuner = self._tuners[task] if away is None else away.tuner(self._infos[task])
         current.built = backend_boundary.built(tuner.build(wanted, lease), wanted) if wanted else ()
 
-    def profile(self, task: TaskIndex, current: Round, lease: Lease, away: AwayStep | None = None) -> None:
-        """Measure what was built; each result becomes a record at once. `away`: by a helper on another host."""
-        left = list(current.candidates)
+    def profile(
+        self,
+        task: TaskIndex,
+        current: Round,
+        lease: Lease,
+        away: AwayStep | None = None,
+        numbers: list[int] | None = None,
+    ) -> None:
+        """Measure what was built, or a share of it; each result becomes a record at once.
+
+        `away`: by a helper on another host. `numbers` takes those of the records that the step measured.
+        """
+        tuner: Measurer = self._tuners[task] if away is None else away.tuner(self._infos[task])
+        bring = self._bring if away is None else list
         codes = {one.candidate: one.code for one in current.built}
+        default = current.candidates[-1] if current.purpose is Purpose.FINAL else None
 
-        def keep(measured: Measured, elsewhere: bool = False) -> None:
-            purpose, code = current.purpose, codes.get(measured.candidate, "")
-            if purpose is Purpose.FINAL and measured.candidate == current.candidates[-1]:
-                purpose = Purpose.DEFAULT
+        def keep(measured: Measured, *, elsewhere: bool = False) -> int:
+            purpose = Purpose.DEFAULT if measured.candidate == default else current.purpose
+            device, code = "" if elsewhere else lease.units[0], codes.get(measured.candidate, "")
             current.measured.append(measured)
-            trial = self._record(task, measured, "" if elsewhere else lease.units[0], purpose, code)
-            if not elsewhere:  # in another round, so that nothing that disturbs this one concerns it
-                current.numbers.append(trial)
+            number = self._record(task, measured, device, purpose, code)
+            if not elsewhere and numbers is not None:
+                numbers.append(number)
+            return number
 
-        barred = self._barred(task, current)  # a candidate may have been poisoned since it was built
+        if current.purpose is Purpose.FINAL:
+            left = list(current.candidates)
+            barred = self._bar(task, current, left, keep)
+            built = [one for one in current.built if one.candidate not in barred]
+            self._compare(lambda some: tuner.compare(bring(some), lease), built, left, keep)
+            for candidate in left:
+                keep(backend_boundary.unsaid(candidate))
+            return
+        work = self._work_of(task, current, keep)
+        self._measure(lambda some: tuner.profile(bring(some), lease), work, lease.step, keep)
+
+    def _bar(self, task: TaskIndex, current: Round, left: list[bytes], keep: Keep) -> dict[bytes, str]:
+        """Candidates may have been poisoned since they were built."""
+        barred = self._barred(task, current)
         for candidate, reason in barred.items():
             left.remove(candidate)
             keep(Measured(candidate, (), Failure.POISONED, f"poisoned: {reason}"[: backend_boundary.DETAIL_CHARS_MAX]))
-        built = [one for one in current.built if one.candidate not in barred]
-        tuner: Measurer = self._tuners[task] if away is None else away.tuner(self._infos[task])
-        bring = self._bring if away is None else list
-        if current.purpose is Purpose.FINAL:
-            self._compare(lambda some: tuner.compare(bring(some), lease), built, left, keep)
-        else:
-            self._measure(lambda some: tuner.profile(bring(some), lease), current, built, left, keep)
-        for candidate in left:
-            keep(backend_boundary.unsaid(candidate))
+        return barred
+
+    def _work_of(self, task: TaskIndex, current: Round, keep: Keep) -> RoundWork:
+        """What is to be measured in the round: the first of the steps that share it finds out."""
+        with self._sharing:
+            if (known := self._work.get(task)) is not None and known[0] is current.built:
+                return known[1]
+            left = list(current.candidates)
+            barred = self._bar(task, current, left, keep)
+            built = [one for one in current.built if one.candidate not in barred]
+            for candidate in [one for one in left if one not in {each.candidate for each in built}]:
+                keep(backend_boundary.unsaid(candidate))
+            devices = self.devices if current.is_search else 1
+            work = RoundWork(built, self._timed, devices=devices, copies=current.is_search)
+            self._work[task] = current.built, work
+            return work
 
     def unknown_codes(self, current: Round) -> list[str]:
         """Digests of the code that the round will measure, and of which this job knows no latency."""
@@ -224,47 +251,27 @@ class StageRunner:
         """Whether the job tries nothing: its finals need no measurement where all of their code was measured."""
         return self._spec.trials == 0
 
-    def _measure(
-        self,
-        profile: Callable[[Sequence[Built]], object],
-        current: Round,
-        built: Sequence[Built],
-        left: list[bytes],
-        keep: Callable[..., None],
-    ) -> None:
-        """Measure what was built, each object code once: a timing belongs to machine code."""
-        copies = current.is_search  # what is measured again is to be measured
-        here: dict[str, Timed] = {}
-        waiting = list(built)
-        while waiting:
-            alone: dict[str | bytes, Built] = {}
-            twins = []
-            for one in waiting:
-                now = here.get(one.code)  # what disturbs that one will be found to have disturbed this one
-                known = (now or self._timed(one.code)) if copies and one.code else None
-                if known is not None:
-                    left.remove(one.candidate)
-                    detail = SAME_CODE.format(known.source)
-                    keep(Measured(one.candidate, known.latency_s, None, detail, one.build_s), elsewhere=now is None)
-                elif copies and one.code in alone:
-                    twins.append(one)
-                else:
-                    alone[one.code if copies and one.code else one.candidate] = one
-            chosen = list(alone.values())
-            for answer in backend_boundary.each(profile(chosen)) if chosen else ():
-                measured = backend_boundary.measured(answer, left)
-                keep(measured)
-                code = next(one.code for one in chosen if one.candidate == measured.candidate)
-                if measured.latency_s and code:
-                    here[code] = Timed(measured.latency_s, f"trial {self.trials - 1}")
-            waiting = twins  # those whose twin failed are measured themselves
+    def _measure(self, profile: Callable[[Sequence[Built]], object], work: RoundWork, step: StepId, keep: Keep) -> None:
+        """Measure what a step gets of the work of a round."""
+        unmeasured: dict[bytes, Built] = {}
+        try:
+            while taken := work.take(step, keep):
+                unmeasured = {one.candidate: one for one in taken}
+                wanted = list(unmeasured)
+                for answer in backend_boundary.each(profile(taken)):
+                    measured = backend_boundary.measured(answer, wanted)
+                    work.measured(step, unmeasured.pop(measured.candidate), measured, keep)
+                for candidate in wanted:
+                    work.measured(step, unmeasured.pop(candidate), backend_boundary.unsaid(candidate), keep)
+        finally:
+            work.leave(step, list(unmeasured.values()))
 
     def _compare(
         self,
         compare: Callable[[Sequence[Built]], object],
         built: Sequence[Built],
         left: list[bytes],
-        keep: Callable[..., None],
+        keep: Keep,
     ) -> None:
         """Measure the finalists and the default side by side, each object code once; records in their order."""
         alone: dict[str | bytes, Built] = {}
@@ -364,6 +371,11 @@ class StageRunner:
     def evaluate_early(self, lease: Lease) -> Evaluation:
         """Check and measure the network as it was compiled in the middle of the search."""
         return backend_boundary.evaluation(self._comparing.evaluate_early(lease))
+
+    @property
+    def divisible(self) -> tuple[str, ...]:
+        """Stages of which several steps may share the work."""
+        return ("profile",) if getattr(self._session, "parallel_profile", False) else ()
 
     @property
     def movable(self) -> tuple[str, ...]:

@@ -108,7 +108,7 @@ class LocalJob:
         device = stage in ("profile", "evaluate")
         cores = self._device if device else self._lane
         lease = Lease(stage=stage, units=("cpu0" if device else "host/0",), cores=cores, timeout_s=LEASE_S)
-        self._plan.started(task)
+        self._plan.started(task, stage)
         before = len(self.records)
         of = "the whole" if task == NETWORK_TASK else f"task {task}"
         first = stage not in self._begun

@@ -2,6 +2,8 @@
 
 import re
 import shutil
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from math import isfinite
 from pathlib import Path
 from typing import cast
@@ -10,6 +12,7 @@ from msgspec.structs import replace
 
 from autosched.backend import BACKEND_API, Built, Evaluation, Measured, MovableSession, Network, check_api
 from autosched.conformance.backend_harness import (
+    LEASE_S,
     BackendHarness,
     Broken,
     Check,
@@ -189,6 +192,33 @@ def _moved(built: Built, folder: Path) -> Built:
     return replace(built, artifact=Path(shutil.move(built.artifact, folder / built.artifact.name)))
 
 
+def a_round_is_measured_by_several_devices(bench: BackendHarness) -> None:
+    """Two threads measure the halves of a round at once, each with a lease of its own; each answers its own half.
+
+    Sessions say with `parallel_profile = True` that `profile` may be called so. What it keeps on the way belongs to the
+    call, or is guarded by a lock.
+    """
+    if not getattr(bench.session, "parallel_profile", False):
+        raise NotApplicable("its sessions have no parallel_profile: one device measures a round")
+    good, tuner = [one.candidate for one in bench.round.measured if one.latency_s], bench.tuner()
+    built = list(tuner.build(good, bench.lease("build")))
+    halves = built[::2], built[1::2]
+    begin = threading.Barrier(len(halves))
+
+    def measured(half: list[Built]) -> list[Measured]:
+        begin.wait(LEASE_S)
+        return list(tuner.profile(half, bench.lease("profile")))
+
+    with ThreadPoolExecutor(len(halves)) as pool:
+        found = list(pool.map(measured, halves))
+    for half, answers in zip(halves, found, strict=True):
+        if sorted(one.candidate for one in answers) != sorted(one.candidate for one in half):
+            raise Broken(f"of {len(half)} builds it answered {len(answers)}, or others", tuner.profile)
+        for one in answers:
+            if one.failure is not None:
+                raise Broken(f"beside another one it became a {one.failure}: {one.detail}", tuner.profile)
+
+
 def a_candidate_that_makes_no_sense_fails_alone(bench: BackendHarness) -> None:
     """Candidates that this backend never made fail, or do what they can; the others of the round are as always.
 
@@ -322,6 +352,7 @@ CHECKS: tuple[Check, ...] = (
     equal_candidates_have_equal_code,
     artifacts_lie_in_the_work_folder,
     a_build_is_measured_in_another_session,
+    a_round_is_measured_by_several_devices,
     a_candidate_that_makes_no_sense_fails_alone,
     a_failed_build_is_passed_on,
     profile_answers_each_candidate,

@@ -12,7 +12,8 @@ Rules
    of a decision grows with the logarithm of the waiting tasks, not with the number of jobs.
 4. A lease is all or nothing, and a unit is leased to one step at a time. A step that was told to stop still
    holds its units until its end is known: an expired lease does not mean a quiet device.
-5. Every started step ends exactly once: done, failed or lost.
+5. Every started step ends exactly once: done, failed or lost. A task runs one step at a time, or several that share
+   the work of one stage, each on a unit for which no task waits; it goes on when the last of them has ended.
 6. Nothing waits without a deadline: a client must connect and must name something to run, a step must end, and a client
    that does not kill its step is killed. So every job ends, even if its clients do nothing but die.
 

@@ -36,6 +36,8 @@ EVALUATED = 9
 class SimpleSession:
     """One job."""
 
+    parallel_profile = True
+
     def __init__(self, backend: SimpleBackend, spec: JobSpec, job: Job, workdir: Path, outdir: Path) -> None:
         self.backend, self.workdir = backend, workdir
         self._spec, self._job, self._outdir = spec, job, outdir

@@ -311,7 +311,7 @@ def test_an_end_that_a_later_daemon_hears_carries_the_load_as_it_is_by_then(tmp_
         await daemon.planned.wait()
         plan = made._plan.result()
         made._line.returns += 1
-        plan.started(1)
+        plan.started(1, plan.current(1).stage)
         plan.selected(1, plan.current(1).trials)
         daemon.takes_plans.set()
         await asyncio.wait_for(daemon.ended.wait(), DEADLINE_S)

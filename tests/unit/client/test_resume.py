@@ -99,7 +99,7 @@ def life(records: list[Record], trials: int, tasks: int, until: int | None, tune
     note(plan.imported(network, list(records)))
     while True:
         task, stage = next(iter(waiting.items()))
-        plan.started(task)
+        plan.started(task, plan.current(task).stage)
         current = plan.current(task)
         match stage:
             case "select":

@@ -8,9 +8,11 @@ import pytest
 
 from autosched.backend import Built, Evaluation, Lease, Measured, Network, Session, WrongSchedule
 from autosched.client.plan.task_state import Round
-from autosched.client.stage_runner import StageRunner, Timed
+from autosched.client.round_work import Timed
+from autosched.client.stage_runner import StageRunner
 from autosched.errors import StepFailed
 from autosched.model import Failure, JobSpec, Purpose, Record, TaskInfo
+from deadlines import DEADLINE_S, until
 
 LEASE = Lease("any", ("cpu0",), (), 60.0)
 WAIT_S = 0.5
@@ -137,13 +139,14 @@ def test_equal_object_code_is_measured_once_in_a_round() -> None:
     runner.select(1, current, LEASE)
     runner.build(1, current, LEASE)
     assert runner.unknown_codes(current) == [letter.hex() for letter in (b"a", b"b", b"f")]
-    runner.profile(1, current, LEASE)
+    numbers: list[int] = []
+    runner.profile(1, current, LEASE, numbers=numbers)
     assert tuner.measured == [b"a1", b"b1", b"f1", b"x", b"f2"], "of what failed, the twin is measured itself"
     found = {one.candidate: one for one in records}
     assert found[b"a2"].latency_s == found[b"a1"].latency_s
     assert found[b"a2"].detail == "not measured: the same object code as trial 0"
     assert [one.candidate for one in records if one.copied] == [b"a2"]
-    assert set(current.numbers) == {one.trial for one in records}, "what disturbed the one disturbed both"
+    assert set(numbers) == {one.trial for one in records}, "what disturbed the one disturbed both"
     runner.update(1, current, LEASE)
     assert {one.candidate for one in tuner.told} == set(found), "the search learns from all"
 
@@ -154,13 +157,14 @@ def test_object_code_that_another_job_measured_is_not_measured() -> None:
     runner.select(1, current, LEASE)
     runner.build(1, current, LEASE)
     assert runner.unknown_codes(current) == [b"b".hex()]
-    runner.profile(1, current, LEASE)
+    numbers: list[int] = []
+    runner.profile(1, current, LEASE, numbers=numbers)
     assert tuner.measured == [b"b1"]
     copied = {one.candidate: one for one in records if one.copied}
     assert copied.keys() == {b"a1", b"a2"}
     assert all((one.latency_s, one.device) == ((0.5,), "") for one in copied.values())
     assert copied[b"a1"].detail == "not measured: the same object code as job 7"
-    assert set(current.numbers) == {one.trial for one in records if not one.copied}
+    assert set(numbers) == {one.trial for one in records if not one.copied}
 
 
 def test_what_is_measured_again_is_measured() -> None:
@@ -214,6 +218,120 @@ def test_records_of_two_devices_are_handed_on_in_the_order_of_their_numbers() ->
     assert handed == [0, 1]
 
 
+class ManyTuner(FakeTuner):
+    """Each device waits for a test before it measures."""
+
+    def __init__(self) -> None:
+        self.turns = {"cpu0": threading.Semaphore(0), "cpu1": threading.Semaphore(0)}
+        self.asked: list[tuple[str, int]] = []
+        self.asks = threading.Semaphore(0)
+        self.broken: set[bytes] = set()
+
+    def select(self, count: int, lease: Lease) -> Sequence[bytes]:
+        return [bytes([number]) for number in range(count)]
+
+    def profile(self, built: Sequence[Built], lease: Lease) -> Iterator[Measured]:
+        self.asked.append((lease.units[0], len(built)))
+        self.asks.release()
+        for one in built:
+            assert self.turns[lease.units[0]].acquire(timeout=DEADLINE_S)
+            if one.candidate in self.broken:
+                raise StepFailed("the device is gone")
+            yield Measured(one.candidate, (1.0,))
+
+
+class Shared:
+    """A round of 16 candidates that two devices share."""
+
+    def __init__(self, devices: int = 2) -> None:
+        self.tuner, self.records = ManyTuner(), list[Record]()
+
+        class Of(FakeSession):
+            def tuner(of, task: TaskInfo, seed: int) -> FakeTuner:
+                return self.tuner
+
+        self.runner = StageRunner(cast(Session, Of()), JobSpec(name="net", model="0" * 64), self.records.append)
+        self.runner.devices = devices
+        self.runner.import_network(LEASE, [])
+        self.current = searching(16)
+        self.runner.select(1, self.current, LEASE)
+        self.runner.build(1, self.current, LEASE)
+        self.numbers: dict[str, list[int]] = {"cpu0": [], "cpu1": []}
+        self.failed: list[str] = []
+
+    def begin(self, device: str) -> threading.Thread:
+        """A step on the device has asked for its first builds, or ended."""
+        lease = Lease("profile", (device,), (), 60.0)
+
+        def run() -> None:
+            try:
+                self.runner.profile(1, self.current, lease, None, self.numbers[device])
+            except StepFailed:
+                self.failed.append(device)
+            self.tuner.asks.release()
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        assert self.tuner.asks.acquire(timeout=DEADLINE_S)
+        return thread
+
+    def measure(self, device: str, count: int) -> None:
+        """Let a device measure a number of builds."""
+        for _ in range(count):
+            before = len(self.records)
+            self.tuner.turns[device].release()
+            until(lambda: len(self.records) > before, "a record is made")  # noqa: B023 - it is called at once
+
+    def ended(self, *threads: threading.Thread) -> None:
+        """Let all devices measure what they take, to the end."""
+        for turns in self.tuner.turns.values():
+            turns.release(100)
+        for thread in threads:
+            thread.join(DEADLINE_S)
+            assert not thread.is_alive()
+        found = [record.candidate for record in self.records]
+        assert sorted(found) == [bytes([number]) for number in range(16)], "each is measured, once"
+        assert [record.trial for record in self.records] == list(range(16))
+        assert [one.candidate for one in self.current.measured] == found, "the search hears of them in their order"
+        for device, numbers in self.numbers.items():
+            assert numbers == [record.trial for record in self.records if record.device == device]
+
+
+def test_the_faster_of_two_devices_measures_more() -> None:
+    shared = Shared()
+    first = shared.begin("cpu0")
+    second = shared.begin("cpu1")
+    shared.measure("cpu1", 4)
+    shared.ended(second, first)
+    assert shared.tuner.asked[:3] == [("cpu0", 4), ("cpu1", 3), ("cpu1", 3)]
+
+
+def test_a_device_that_is_alone_measures_all() -> None:
+    shared = Shared(devices=1)
+    shared.ended(shared.begin("cpu0"))
+    assert shared.tuner.asked == [("cpu0", 16)]
+
+
+def test_a_device_that_comes_too_late_has_nothing_to_do() -> None:
+    shared = Shared(devices=1)
+    first, second = shared.begin("cpu0"), shared.begin("cpu1")
+    second.join(DEADLINE_S)
+    assert not second.is_alive()
+    shared.ended(first)
+
+
+@pytest.mark.parametrize("fails", ["cpu0", "cpu1"])
+def test_what_a_device_has_not_measured_when_it_fails_is_measured_by_another(fails: str) -> None:
+    shared = Shared()
+    first, second = shared.begin("cpu0"), shared.begin("cpu1")
+    shared.tuner.broken = {bytes([number]) for number in (range(4) if fails == "cpu0" else range(4, 16))}
+    shared.tuner.turns[fails].release()
+    until(lambda: bool(shared.failed), "it fails")
+    shared.tuner.broken.clear()
+    shared.ended(first, second)
+    assert shared.failed == [fails]
+
+
 def test_a_failed_update_still_tells_how_many_trials_were_measured() -> None:
     worker, current, _ = made(lambda _: None, 2)
     worker.profile(1, current, LEASE)
@@ -243,13 +361,14 @@ def test_finals_are_compared_with_the_default_and_marked() -> None:
     assert worker.comparable() == [1]
     current = of(Purpose.FINAL, b"a", b"b")
     worker.build(1, current, LEASE)
-    worker.profile(1, current, LEASE)
+    numbers: list[int] = []
+    worker.profile(1, current, LEASE, numbers=numbers)
     assert [(r.candidate, r.purpose, r.latency_s) for r in kept] == [
         (b"a", Purpose.FINAL, (2.0,)),
         (b"b", Purpose.FINAL, (2.0,)),
         (b"", Purpose.DEFAULT, (2.0,)),
     ]
-    assert current.numbers == [0, 1, 2]
+    assert numbers == [0, 1, 2]
 
 
 def test_what_is_measured_again_is_marked_and_measured_as_usual() -> None:

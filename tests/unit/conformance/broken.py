@@ -72,6 +72,7 @@ class Session:
     """One job."""
 
     tuner_type: type[Tuner] = Tuner
+    parallel_profile = True
 
     def __init__(self, workdir: Path, outdir: Path) -> None:
         self.workdir, self.outdir = workdir, outdir
@@ -221,6 +222,16 @@ class a_build_is_measured_in_another_session(Good):
             if one.artifact is not None and not (self.session.workdir / one.artifact.name).exists():
                 return Measured(one.candidate, (), Failure.RUN_ERROR, "no such file")
             return super().run(one)
+
+    session = of(T)
+
+
+class a_round_is_measured_by_several_devices(Good):
+    class T(Tuner):
+        def profile(self, built: Sequence[Built], lease: Lease) -> Iterator[Measured]:
+            self.mine = list(built)
+            time.sleep(0.1)
+            return super().profile(self.mine, lease)
 
     session = of(T)
 

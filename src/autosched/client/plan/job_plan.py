@@ -117,13 +117,31 @@ class JobPlan:
         """How many tasks are in a round, the network counted as one."""
         return len(self.tasks) - len(self._idle) + (self.network_round is not None)
 
-    def started(self, task: TaskIndex) -> str:
-        """A step of the task runs; the next call that names the task is its end. Returns the kind of the step."""
-        current = self.current(task)
-        current.running = True
+    def started(self, task: TaskIndex, stage: str) -> Round | None:
+        """A step of the task runs; the next call that names the task is its end, or that of one that shares its work.
+
+        Returns the round; None: the step was to share work that is done.
+        """
+        current = self.round(task)
+        if current is None or current.stage != stage:
+            return None
+        current.steps += 1
+        current.shared |= current.steps > 1
         if current is self.network_round and current.stage == "compile" and self.early.under_way:
             self.early.begin(self.tasks_s)  # it is compiled with what is known now
-        return current.kind
+        return current
+
+    def task_load(self, task: TaskIndex) -> JobLoad:
+        """The load of one task, of which nothing has changed."""
+        return self._report([task])
+
+    def _left(self, task: TaskIndex) -> JobLoad | None:
+        """One of the steps that share a stage has ended; None: it was the last."""
+        current = self.current(task)
+        if current.steps < 2:
+            return None
+        current.steps -= 1
+        return self._report([task])
 
     # What happened ------------------------------------------------------------------------------------------
 
@@ -218,8 +236,8 @@ class JobPlan:
         current.trials = trials
 
     def advanced(self, task: TaskIndex) -> JobLoad:
-        """Build or profile is done."""
-        return self._advance(task)
+        """Build or profile is done, or a share of it."""
+        return self._left(task) or self._advance(task)
 
     def updated(self, task: TaskIndex, best_s: float | None) -> JobLoad:
         """The round is over; `best_s` is the best latency it measured, None when nothing was valid."""
@@ -234,6 +252,8 @@ class JobPlan:
         """
         current, state = self.current(task), self.tasks[task]
         self.last_error = error
+        if (load := self._left(task)) is not None:  # the others measure what it has not measured
+            return load
         if current.is_search:
             self._pay(task, measured)
             if measured and current.stage == "profile":
@@ -244,12 +264,14 @@ class JobPlan:
 
     def lost(self, task: TaskIndex) -> JobLoad:
         """The helper of the task's step is lost: the stage is made again, without the candidates measured before."""
+        if (load := self._left(task)) is not None:
+            return load
         current = self.current(task)
         if current.stage == "profile":
             done = {one.candidate for one in current.measured[current.earlier :]}
             current.candidates = [one for one in current.candidates if one not in done]
             current.built = [one for one in current.built if one.candidate not in done]
-        current.running = False
+        current.steps, current.shared = 0, False
         if self.finishing:
             return self._round_over(task)
         return self._report([task])
@@ -374,7 +396,7 @@ class JobPlan:
         """The job cannot go on."""
         self.failure = failure
         if self.network_round is not None:
-            self.network_round.running = False
+            self.network_round.steps = 0
         return self._report([])
 
     # What comes next ----------------------------------------------------------------------------------------
@@ -387,7 +409,7 @@ class JobPlan:
         current = self.current(task)
         if not (stage := current.stage_after) or self.finishing:
             return self._round_over(task)
-        current.stage, current.running = stage, False
+        current.stage, current.steps, current.shared = stage, 0, False
         return self._report([task])
 
     def _round_over(self, task: TaskIndex) -> JobLoad:
@@ -549,7 +571,7 @@ class JobPlan:
         if current is None:
             return TaskLoad(task=task, complete=state is not None and not state.search.open)
         stage, after = current.stage, current.stage_after
-        if current.running:
+        if current.steps:
             return TaskLoad(
                 task=task,
                 stage_done=False,

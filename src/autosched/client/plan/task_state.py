@@ -37,8 +37,10 @@ class Round:
     purpose: Purpose
     stage: str
     """The stage under way, or the next one."""
-    running: bool = False
-    """Whether a step of the stage runs."""
+    steps: int = 0
+    """Number of steps of the stage that run."""
+    shared: bool = False
+    """Whether several steps have shared the work of the stage."""
     trials: int = 0
     """Trials of the budget that it takes."""
     avoid: UnitName = ""
@@ -52,8 +54,6 @@ class Round:
     """Results: first those of an earlier client of the job, which had begun the round."""
     earlier: int = 0
     """Number of results of an earlier client."""
-    numbers: list[int] = field(default_factory=list)
-    """Numbers of the records that were measured in the round."""
 
     @property
     def stage_after(self) -> str:

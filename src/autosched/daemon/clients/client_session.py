@@ -220,13 +220,14 @@ class ClientSession:
         progress.plan(method.network, method.trials)
         changed = progress.identify(method.network.identity)
         stored = self._store.plan(self._job, method.network, method.trials, changed)
-        self._runtime.tell(partial(self._freed, method.network.movable))
+        self._runtime.tell(partial(self._freed, method.network.movable, method.network.divisible))
         told, self._told = self._told, True
         return self._added(stored) if told else self._planned(stored)
 
-    def _freed(self, stages: tuple[str, ...]) -> Event | None:
+    def _freed(self, stages: tuple[str, ...], divisible: tuple[str, ...]) -> Event | None:
         job = self._runtime.state.jobs[self._job]
-        return None if job.state.ended or job.movable == stages else StagesFreed(self._job, stages)
+        same = (job.movable, job.divisible) == (stages, divisible)
+        return None if job.state.ended or same else StagesFreed(self._job, stages, divisible)
 
     async def _planned(self, stored: asyncio.Future[None]) -> None:
         await stored

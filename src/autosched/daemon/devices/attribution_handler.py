@@ -122,10 +122,9 @@ class AttributionHandler:
         """The step that has made the record: no client speaks of a device that it does not hold."""
         state = self._runtime.state
         task = state.jobs[job].tasks.get(record.task)
-        step = state.steps.get(task.step) if task is not None and task.step is not None else None
-        if step is None or record.device not in step.units or not is_device(state.slots[record.device]):
-            return None
-        return step
+        steps = [state.steps[step] for step in task.steps] if task is not None else []
+        step = next((step for step in steps if record.device in step.units), None)
+        return step if step is not None and is_device(state.slots[record.device]) else None
 
     # What follows -----------------------------------------------------------------------------------------------------
 

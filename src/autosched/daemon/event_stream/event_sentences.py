@@ -59,8 +59,10 @@ def sentence(happening: DaemonEvent) -> str:
             return f"host {host} is not expected back"
         case events.ClientPlaced(job=job, host=host):
             return f"the client of job {job} starts on {f'host {host}' if host else 'the own host of the daemon'}"
-        case events.StagesFreed(job=job, stages=stages):
-            return f"job {job} may also {' and '.join(stages)} on other hosts"
+        case events.StagesFreed(job=job, stages=stages, divisible=divisible):
+            moved = f"may also {' and '.join(stages)} on other hosts" if stages else "stays on its host"
+            shared = f", and share {' and '.join(divisible)} over several units" if divisible else ""
+            return f"job {job} {moved}{shared}"
         case DeviceDrifts(unit=unit, reason=reason):
             return f"{unit} is not as fast as it was: {reason}"
         case DeviceSteady(unit=unit):

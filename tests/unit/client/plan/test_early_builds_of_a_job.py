@@ -41,9 +41,9 @@ def a_round(c: JobPlan, best_s: float) -> JobLoad:
 
 def built(c: JobPlan, latency_s: float, *, kept: bool) -> JobLoad:
     """Task 0 goes on from an early compile to its end."""
-    c.started(NETWORK_TASK)
+    c.started(NETWORK_TASK, c.current(NETWORK_TASK).stage)
     assert wants(c.compiled()) == {NETWORK_TASK: "evaluate"}
-    c.started(NETWORK_TASK)
+    c.started(NETWORK_TASK, c.current(NETWORK_TASK).stage)
     return c.evaluated_early(BuildMeasurement(1, latency_s), kept=kept, after_s=1.0)
 
 
@@ -53,7 +53,7 @@ def begun(c: JobPlan) -> JobPlan:
     assert wants(load) == {NETWORK_TASK: "baseline", 1: "select"}
     (baseline,) = [task for task in load.tasks if task.task == NETWORK_TASK]
     assert baseline.resources_next == ("device:cpu",)
-    c.started(NETWORK_TASK)
+    c.started(NETWORK_TASK, c.current(NETWORK_TASK).stage)
     assert wants(c.baseline(RIVAL)) == {NETWORK_TASK: "compile"}, "the network is built before anything is searched"
     return c
 
@@ -61,9 +61,9 @@ def begun(c: JobPlan) -> JobPlan:
 def searching(c: JobPlan, untuned_s: float = 6e-3) -> JobPlan:
     """The network was built without a search, and is slower than the baseline."""
     begun(c)
-    c.started(NETWORK_TASK)
+    c.started(NETWORK_TASK, c.current(NETWORK_TASK).stage)
     c.compiled()
-    c.started(NETWORK_TASK)
+    c.started(NETWORK_TASK, c.current(NETWORK_TASK).stage)
     c.evaluated_early(BuildMeasurement(1, 2 * untuned_s + 1e-3), inside({1: 2 * untuned_s}), kept=False, after_s=1.0)
     c.early.rounds = ROUNDS_BETWEEN
     return c
@@ -120,7 +120,7 @@ def test_a_client_that_takes_over_after_the_module_was_kept_ends_the_search() ->
 def test_a_failed_baseline_or_early_build_does_not_end_the_job() -> None:
     c = course()
     c.imported(NETWORK, [], compares=True)
-    c.started(NETWORK_TASK)
+    c.started(NETWORK_TASK, c.current(NETWORK_TASK).stage)
     assert c.optional
     c.gave_up_early()
     assert c.failure is None
@@ -129,7 +129,7 @@ def test_a_failed_baseline_or_early_build_does_not_end_the_job() -> None:
 
     c = searching(course())
     a_round(c, 4e-3)
-    c.started(NETWORK_TASK)
+    c.started(NETWORK_TASK, c.current(NETWORK_TASK).stage)
     assert c.optional
     c.gave_up_early()
     assert c.failure is None
@@ -163,9 +163,9 @@ TWO = Network(
 def test_candidates_wait_for_the_lane_until_the_network_is_compiled() -> None:
     c = course()
     assert wants(c.imported(TWO, [], compares=True)) == {NETWORK_TASK: "baseline", 1: "select"}
-    c.started(NETWORK_TASK)
+    c.started(NETWORK_TASK, c.current(NETWORK_TASK).stage)
     assert wants(c.baseline(RIVAL)) == {NETWORK_TASK: "compile"}
-    c.started(NETWORK_TASK)
+    c.started(NETWORK_TASK, c.current(NETWORK_TASK).stage)
     c.compiled()
     assert wants(a_round(c, 1e-3))[3] == "select", "lane and device have work again"
 
@@ -173,11 +173,11 @@ def test_candidates_wait_for_the_lane_until_the_network_is_compiled() -> None:
 def test_after_the_first_build_rounds_go_where_the_time_goes() -> None:
     c = course()
     c.imported(TWO, [], compares=True)
-    c.started(NETWORK_TASK)
+    c.started(NETWORK_TASK, c.current(NETWORK_TASK).stage)
     c.baseline(RIVAL)
-    c.started(NETWORK_TASK)
+    c.started(NETWORK_TASK, c.current(NETWORK_TASK).stage)
     c.compiled()
-    c.started(NETWORK_TASK)
+    c.started(NETWORK_TASK, c.current(NETWORK_TASK).stage)
     assert (
         wants(
             c.evaluated_early(BuildMeasurement(1, 20e-3), inside({1: 2e-3, 2: 17e-3, 3: 1e-5}), kept=False, after_s=1.0)
@@ -191,11 +191,11 @@ def test_after_the_first_build_rounds_go_where_the_time_goes() -> None:
 def test_a_network_is_built_again_before_every_task_had_a_round() -> None:
     c = course()
     c.imported(TWO, [], compares=True)
-    c.started(NETWORK_TASK)
+    c.started(NETWORK_TASK, c.current(NETWORK_TASK).stage)
     c.baseline(RIVAL)
-    c.started(NETWORK_TASK)
+    c.started(NETWORK_TASK, c.current(NETWORK_TASK).stage)
     c.compiled()
-    c.started(NETWORK_TASK)
+    c.started(NETWORK_TASK, c.current(NETWORK_TASK).stage)
     c.evaluated_early(BuildMeasurement(1, 20e-3), inside({1: 2e-3, 2: 17e-3, 3: 1e-5}), kept=False, after_s=1.0)
     c.early.rounds = ROUNDS_BETWEEN
     c.selected(2, 4)

@@ -196,7 +196,7 @@ def test_a_running_stage_says_what_it_uses_and_what_comes_next() -> None:
     c = course()
     c.imported(network(), [])
     c.selected(3, 4)
-    c.started(3)
+    c.started(3, c.current(3).stage)
     (load,) = [t for t in c.load().tasks if t.task == 3]
     assert (load.stage_done, load.resources_now) == (False, ("host",))
     assert (load.stage_next, load.resources_next) == ("profile", ("device:cpu",))
@@ -307,15 +307,58 @@ def test_a_lost_helper_costs_its_stage_and_nothing_else() -> None:
     c = course(trials=8)
     c.imported(network(tasks=1), [])
     c.selected(1, 4)
-    c.started(1)
+    c.started(1, c.current(1).stage)
     assert wants(c.lost(1)) == {1: "build"}
-    c.started(1)
+    c.started(1, c.current(1).stage)
     c.advanced(1)
     current = c.current(1)
     current.candidates, current.built = [b"a", b"b"], [Built(b"a"), Built(b"b")]
     current.measured.append(Measured(b"a", (1e-3,)))
-    c.started(1)
+    c.started(1, c.current(1).stage)
     assert wants(c.lost(1)) == {1: "profile"}
     assert (current.candidates, [one.candidate for one in current.built]) == ([b"b"], [b"b"])
     assert c.spent == 4
     assert c.tasks[1].search.strikes == 0
+
+
+def measuring(steps: int) -> JobPlan:
+    """Task 3 is measured by a number of steps."""
+    c = course()
+    c.imported(network(), [])
+    c.selected(3, 4)
+    c.advanced(3)
+    for _ in range(steps):
+        assert c.started(3, "profile") is c.current(3)
+    return c
+
+
+def test_a_stage_that_several_steps_share_is_over_with_the_last() -> None:
+    c = measuring(3)
+    for load in (c.advanced(3), c.failed(3, 0, "the device is gone")):
+        assert [(task.task, task.stage_done, task.stage_next) for task in load.tasks] == [(3, False, "update")]
+    assert wants(c.advanced(3)) == {3: "update"}
+    assert not c.current(3).shared
+    assert c.spent == 4 * 3, "what one of them could not measure, another did"
+
+
+def test_the_last_of_them_fails_for_all() -> None:
+    c = measuring(2)
+    c.advanced(3)
+    c.current(3).measured += [Measured(b"a", (1.0,))]
+    assert wants(c.failed(3, 1, "the device is gone")) == {3: "update"}
+    assert c.current(3).trials == 1
+
+
+def test_a_lost_helper_that_shared_a_stage_costs_nothing() -> None:
+    c = measuring(2)
+    assert not any(task.stage_done for task in c.lost(3).tasks)
+    assert wants(c.advanced(3)) == {3: "update"}
+
+
+def test_a_step_that_comes_to_share_what_is_done_has_nothing_to_do() -> None:
+    c = measuring(1)
+    c.advanced(3)
+    assert c.started(3, "profile") is None
+    assert wants(c.task_load(3)) == {3: "update"}
+    c.tasks[3].round = None
+    assert c.started(3, "profile") is None, "its task is in no round"

@@ -42,9 +42,9 @@ def wants(load: JobLoad) -> dict[int, str]:
 
 def measured(c: JobPlan, what: BuildMeasurement, *, kept: bool = True) -> JobLoad:
     """Task 0 goes on from an early compile to its end."""
-    c.started(NETWORK_TASK)
+    c.started(NETWORK_TASK, c.current(NETWORK_TASK).stage)
     c.compiled()
-    c.started(NETWORK_TASK)
+    c.started(NETWORK_TASK, c.current(NETWORK_TASK).stage)
     return c.evaluated_early(what, kept=kept, after_s=1.0)
 
 
@@ -52,7 +52,7 @@ def begun(**words: object) -> JobPlan:
     """The baseline is measured, and what is known is compiled."""
     c = JobPlan(spec(**words), lanes=1, devices=1)
     assert wants(c.imported(NETWORK, [], compares=True)) == {NETWORK_TASK: "baseline"}, "nothing is searched yet"
-    c.started(NETWORK_TASK)
+    c.started(NETWORK_TASK, c.current(NETWORK_TASK).stage)
     assert wants(c.baseline(RIVAL)) == {NETWORK_TASK: "compile"}
     return c
 
@@ -65,9 +65,9 @@ def a_round(c: JobPlan, best_s: float) -> JobLoad:
 
 
 def ended(c: JobPlan, result: Timing | None) -> LatencyGoal | None:
-    c.started(NETWORK_TASK)
+    c.started(NETWORK_TASK, c.current(NETWORK_TASK).stage)
     c.compiled()
-    c.started(NETWORK_TASK)
+    c.started(NETWORK_TASK, c.current(NETWORK_TASK).stage)
     c.evaluated(None if result is None else BuildMeasurement(2, result.median_s, timing=result), result)
     return c.early.measurements.goal
 
@@ -177,13 +177,13 @@ def test_a_client_that_takes_over_after_the_goal_was_met_ends_the_job() -> None:
 def test_without_a_baseline_the_search_begins_at_once() -> None:
     c = JobPlan(spec(latency_goal_s=10e-3), lanes=1, devices=1)
     c.imported(NETWORK, [], compares=True)
-    c.started(NETWORK_TASK)
+    c.started(NETWORK_TASK, c.current(NETWORK_TASK).stage)
     assert wants(c.baseline(None)) == {1: "select"}
 
 
 def test_a_first_build_that_fails_does_not_hold_the_search() -> None:
     c = begun(latency_goal_s=10e-3)
-    c.started(NETWORK_TASK)
+    c.started(NETWORK_TASK, c.current(NETWORK_TASK).stage)
     load = c.gave_up_early()
     assert wants(load)[1] == "select"
 

@@ -134,7 +134,7 @@ def test_a_running_final_says_what_comes_next() -> None:
     c = one_round(trials=4, finals=(1,))
     c.updated(1, 1e-3)
     for stages_next in ("profile", ""):
-        c.started(1)
+        c.started(1, c.current(1).stage)
         (load,) = [t for t in c.load().tasks if t.task == 1]
         assert load.stage_next == stages_next
         c.advanced(1)

@@ -11,12 +11,12 @@ from onnx.reference import ReferenceEvaluator
 
 from autosched_tvm.compile.frontend import rewrites
 
-GENERATOR = np.random.default_rng(0)
-X = GENERATOR.standard_normal((2, 4, 20)).astype("float32")
+RANDOM = np.random.default_rng(0)
+X = RANDOM.standard_normal((2, 4, 20)).astype("float32")
 
 
 def constant(name: str, *shape: int) -> Any:
-    return numpy_helper.from_array(GENERATOR.standard_normal(shape).astype("float32"), name)
+    return numpy_helper.from_array(RANDOM.standard_normal(shape).astype("float32"), name)
 
 
 def integers(name: str, *values: int) -> Any:

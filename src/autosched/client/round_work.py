@@ -1,0 +1,102 @@
+"""What of a round is still to be measured: steps on several devices take some of it, and come for more.
+
+A step takes half of an even share of what is left, one build at least: so faster devices take more, and all end at
+about the same time (guided self-scheduling: Polychronopoulos and Kuck, IEEE Transactions on Computers 36(12), 1987).
+"""
+
+import threading
+from collections.abc import Callable, Sequence
+from math import ceil
+from typing import Protocol
+
+from msgspec import Struct
+
+from autosched.backend import Built, Measured
+from autosched.model import StepId
+
+SAME_CODE = "not measured: the same object code as {}"
+
+
+class Timed(Struct, frozen=True):
+    """A latency that was measured, undisturbed, on a device of the job's kind."""
+
+    latency_s: tuple[float, ...]
+    source: str
+    """In words: "trial 12"."""
+
+
+class Keep(Protocol):
+    """Makes a record of a measurement."""
+
+    def __call__(self, measured: Measured, *, elsewhere: bool = False) -> int:
+        """Return the record's number. `elsewhere`: it was measured in another round or step, so that nothing that
+        disturbs this step concerns it."""
+
+
+class RoundWork:
+    """The builds of one round of a task, each object code of which is measured once: a timing belongs to machine code.
+
+    Thread-safe: each step calls from a thread of its own.
+    """
+
+    def __init__(
+        self, built: Sequence[Built], timed: Callable[[str], Timed | None], *, devices: int, copies: bool
+    ) -> None:
+        """`timed`: what is known of the object code with a digest. `devices`: how many may share the round; of one the
+        first step gets everything. `copies`: builds of equal code need one measurement; what is measured again is
+        measured itself."""
+        self._waiting = list(built)
+        self._timed, self._devices, self._copies = timed, devices, copies
+        self._here: dict[str, tuple[Timed, StepId | None]] = {}
+        """Code that was measured in the round, and the step which did that and still runs."""
+        self._under_way: set[str] = set()
+        """Code that a step measures now."""
+        self._steps: set[StepId] = set()
+        self._lock = threading.Lock()
+
+    def take(self, step: StepId, keep: Keep) -> list[Built]:
+        """Return builds for a step to measure; none: there is no more for it. What is known already becomes a record.
+
+        A copy of code that a step has measured is left to that step: what disturbs one disturbs the other.
+        """
+        with self._lock:
+            self._steps.add(step)
+            own, left = list[Built](), list[Built]()
+            codes = set(self._under_way)
+            for one in self._waiting:
+                code = one.code if self._copies else ""
+                measured, by = self._here.get(code, (None, None))
+                known = measured or (self._timed(code) if code else None)
+                if known is not None and by in (None, step):
+                    detail = SAME_CODE.format(known.source)
+                    keep(Measured(one.candidate, known.latency_s, None, detail, one.build_s), elsewhere=by is None)
+                elif known is not None or (code and code in codes):
+                    left.append(one)
+                else:
+                    codes.add(code)
+                    own.append(one)
+            count = len(own) if self._devices == 1 else ceil(len(own) / (2 * max(self._devices, len(self._steps))))
+            chosen = own[:count]
+            self._under_way.update(one.code for one in chosen if one.code)
+            taken = {one.candidate for one in chosen}
+            still = {one.candidate for one in (*own, *left)} - taken
+            self._waiting = [one for one in self._waiting if one.candidate in still]
+            return chosen
+
+    def measured(self, step: StepId, built: Built, measured: Measured, keep: Keep) -> None:
+        """A step has measured one of the builds that it took."""
+        with self._lock:
+            number = keep(measured)
+            self._under_way.discard(built.code)
+            if measured.latency_s and built.code:
+                self._here[built.code] = Timed(measured.latency_s, f"trial {number}"), step
+
+    def leave(self, step: StepId, unmeasured: Sequence[Built]) -> None:
+        """A step ends; what it took and has not measured is for others."""
+        with self._lock:
+            self._steps.discard(step)
+            self._waiting = [*unmeasured, *self._waiting]
+            self._under_way.difference_update(one.code for one in unmeasured)
+            for code, (timed, by) in self._here.items():
+                if by == step:
+                    self._here[code] = timed, None
