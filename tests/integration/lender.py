@@ -15,6 +15,8 @@ from lent_host import LentHost, boards, lane
 LEASE_S = 3.0
 SETTINGS = f"[scheduler]\nhost_lease_s = {LEASE_S}\nattach_timeout_s = 30\n{lane()}{boards(1)}"
 """Settings of a daemon with one lane and one device."""
+PATIENT = SETTINGS.replace(f"host_lease_s = {LEASE_S}", "host_lease_s = 60.0")
+"""The same with a lease that a daemon or an agent which starts on a busy machine does not exceed."""
 LONG = {"trials": 40, "build_s": 0.05, "profile_s": 0.05}
 """Fields and options of a job that lasts some seconds."""
 

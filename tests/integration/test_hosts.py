@@ -15,6 +15,7 @@ from deadlines import until
 from integration.lab import Lab, Said, command_line, lab
 from integration.lender import (
     LONG,
+    PATIENT,
     SETTINGS,
     Lender,
     check_records,
@@ -29,8 +30,14 @@ from lent_host import boards, lane, tls
 
 
 @pytest.fixture
-def there(tmp_path: Path) -> Iterator[Lab]:
-    with lab(tmp_path, SETTINGS) as made:
+def settings() -> str:
+    """Settings of the daemon."""
+    return SETTINGS
+
+
+@pytest.fixture
+def there(tmp_path: Path, settings: str) -> Iterator[Lab]:
+    with lab(tmp_path, settings) as made:
         yield made
 
 
@@ -60,6 +67,7 @@ def test_jobs_are_shared_out_over_the_hosts(there: Lab, lender: Lender) -> None:
     until(lambda: not lender.clients(), "its clients end")
 
 
+@pytest.mark.parametrize("settings", [PATIENT])
 def test_clients_outlive_their_agent(there: Lab, lender: Lender) -> None:
     job = on_the_host(lender)
     (client,) = lender.clients()
@@ -76,11 +84,12 @@ def test_clients_outlive_their_agent(there: Lab, lender: Lender) -> None:
     until(lambda: not Path(f"/proc/{client}").exists(), "its client ends")
 
 
+@pytest.mark.parametrize("settings", [PATIENT])
 def test_clients_of_a_host_outlive_the_daemon(there: Lab, lender: Lender) -> None:
     job = on_the_host(lender)
     clients = lender.clients()
     there.end(signal.SIGKILL)
-    there.start(SETTINGS)
+    there.start(PATIENT)
     there.wait(job, "trials", 16)
     assert lender.clients() == clients
     assert there.wait(job).state == "done"

@@ -23,8 +23,9 @@ The life of a task's step::
 
 Files: events.py (what can happen), actions.py (what can be asked for), state.py (what is known), ranking.py (the queues
 in a policy's order), leases.py (which units a step gets), placement.py (which host a client is started on),
-scheduler.py (the machine), explain.py (why a task waits), estimates.py (how long stages take), remaining_work.py (what
-is left to do), policy.py (the old place of the class `Policy`). Folder: policies/ (who goes next).
+idle_units.py (what units do for which no task waits), scheduler.py (the machine), explain.py (why a task waits),
+estimates.py (how long stages take), remaining_work.py (what is left to do), policy.py (the old place of the class
+`Policy`). Folder: policies/ (who goes next).
 
 The shell's promises (kept by daemon/runtime.py and sim/simulator.py)
 ----------------------------------------------------------------------

@@ -111,8 +111,8 @@ def release(state: State, ranking: Ranking, step_id: StepId) -> None:
     state.estimates.drop(step_id)
     job = state.jobs[step.job]
     del job.steps[step_id]
-    for running in state.divisible.values():
-        running.pop(step_id, None)
+    for kind in state.kinds.values():
+        kind.divisible.pop(step_id, None)
     if (task := job.tasks.get(step.task)) is not None and step_id in task.steps:
         _leave(job, task, step_id)
     for unit in step.units:

@@ -7,7 +7,7 @@ where a helper of the client runs them: it costs a start and an import of the mo
 from collections.abc import Iterator
 
 from autosched.core.policies import work_estimation
-from autosched.core.state import Host, Job, State, Task
+from autosched.core.state import Host, Job, State
 from autosched.model import DEVICE_POOL, HOST_POOL, OWN_HOST, HostName, JobSpec, PoolName, Step, TaskLoad, at_host
 
 HELPER_START_S = 5.0
@@ -75,12 +75,19 @@ def alternatives(state: State, job: Job, said: TaskLoad) -> tuple[PoolName, ...]
     return tuple(pool for pool in pools if pool in state.queues)
 
 
-def pays(state: State, task: Task, host: HostName, stage: str) -> bool:
-    """Whether a helper on the host is worth its start to the task's job: the stage's remaining work, shared by all of
-    the job's helpers, is a multiple of what the start costs."""
-    job = state.jobs[task.job]
-    if software_of(state, host) != software_of(state, job.host):
-        return False
+def pays(state: State, job: Job, stage: str, pool: PoolName) -> bool:
+    """Whether a stage of the job is to be sent to the host of a pool."""
+    return may_run(state, job, pool) and is_worth_a_helper(state, job, stage)
+
+
+def may_run(state: State, job: Job, pool: PoolName) -> bool:
+    """Whether the host of a pool has the same versions as that of the job's client."""
+    return software_of(state, state.queues[pool].pool.units[0].host) == software_of(state, job.host)
+
+
+def is_worth_a_helper(state: State, job: Job, stage: str) -> bool:
+    """Whether one more helper is worth its start to a job: the stage's remaining work, shared by all of the job's
+    helpers, is a multiple of what the start costs."""
     stage_s, _ = state.estimates.of_job(job.id, stage)
     import_s, _ = state.estimates.of_job(job.id, "import")
     left_s = work_estimation.rounds_left(job) * (stage_s or work_estimation.UNKNOWN_S)
@@ -96,7 +103,7 @@ def may_share(state: State, step: Step, pool: PoolName) -> bool:
     if host != job.host:
         if step.stage not in job.movable or job.spec.external:
             return False
-        if host not in job.helpers and not pays(state, task, host, step.stage):
+        if host not in job.helpers and not pays(state, job, step.stage, pool):
             return False
     expected_s = state.estimates.expected_s(step.id)
     if expected_s is None:

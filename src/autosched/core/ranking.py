@@ -50,7 +50,7 @@ class Ranking:
     def reorder(self) -> None:
         """Reckon all keys anew."""
         waiting = list(self._in_turn.values())
-        for queue in (*self._state.queues.values(), *self._state.movable.values()):
+        for queue in (*self._state.queues.values(), *(kind.queue for kind in self._state.kinds.values())):
             queue.heap.clear()
         for task in waiting:
             self._reckon(task, self._key(task))
@@ -68,7 +68,9 @@ class Ranking:
     def _join(self, task: Task) -> None:
         self._state.jobs[task.job].waiting += 1
         task.movable_in = self._state.movable_name(task)
-        if self._state.hosts and not task.movable_in:
+        if task.movable_in:
+            self._state.kinds[task.movable_in].new_tasks[task.job, task.index] = None
+        elif self._state.hosts:
             self._state.jobs[task.job].bound[task.index] = None
         for queue in self._queues(task):
             queue.waiting += 1
@@ -79,7 +81,7 @@ class Ranking:
         for pool in task.pools:
             yield self._state.queues[pool]
         if task.movable_in:
-            yield self._state.movable[task.movable_in]
+            yield self._state.kinds[task.movable_in].queue
 
     def send(self, task: Task, elsewhere: tuple[PoolName, ...]) -> None:
         """From now on a waiting task also waits for these pools of other hosts. Since when it waits stays the same."""
@@ -136,15 +138,14 @@ class Ranking:
                 found = task
         for entry in passed:
             heapq.heappush(queue.heap, entry)
-        return found if found is not None and self._admits(found) else None
+        return found if found is not None and self.admits(found) else None
 
-    def mover(self, name: PoolName, pool: PoolName) -> Task | None:
+    def mover(self, queue: Queue, pool: PoolName) -> Task | None:
         """The first of the tasks that may run on any host, for an idle unit of one; None where moving none pays.
 
-        `name`: of the pool on the daemon's own host. O(log n): only the first few are looked at.
+        O(log n): only the first few of the queue are looked at.
         """
-        state, queue = self._state, self._state.movable[name]
-        host = state.queues[pool].pool.units[0].host
+        state = self._state
         found: Task | None = None
         passed: list[tuple[Key, int, JobId, TaskIndex]] = []
         while queue.heap and found is None and len(passed) < LOOKED_AT_MAX:
@@ -153,9 +154,9 @@ class Ranking:
                 continue
             passed.append(entry)
             task = state.jobs[job].tasks[index]
-            pays = pool not in task.pools and placement.pays(state, task, host, task.load.stage_next)
+            pays = pool not in task.pools and placement.pays(state, state.jobs[job], task.load.stage_next, pool)
             if pays and state.free_for(task, pool, 1):
-                found = task if self._admits(task) else None
+                found = task if self.admits(task) else None
         for entry in passed:
             heapq.heappush(queue.heap, entry)
         return found
@@ -193,7 +194,8 @@ class Ranking:
             return INTERLEAVED.key(self._state, task)
         return tuple(said for part in key for said in (isinstance(part, str), part))  # words after all numbers
 
-    def _admits(self, task: Task) -> bool:
+    def admits(self, task: Task) -> bool:
+        """Whether the policy lets a task go now."""
         if self.policy.admits is None:
             return True
         if self.policy.name in POLICIES:

@@ -8,7 +8,7 @@ from typing import assert_never
 
 from msgspec.structs import replace
 
-from autosched.core import events, leases, placement
+from autosched.core import events, idle_units, leases, placement
 from autosched.core.actions import Action, EndJob, ReplacePolicy, RevokeStep, StartClient, StartStep, StopClient
 from autosched.core.events import Event, RuleChosen
 from autosched.core.policies import lookahead, work_estimation
@@ -37,10 +37,6 @@ TURN_S = 5.0
 """Seconds by which a client may take longer to connect, for each client that starts before it."""
 REVOKE_GRACE_S = 10.0
 """How long a client may take to kill a step before it is killed itself."""
-IDLE_MAX = 8
-"""Maximum idle pools that are looked at for the tasks of other hosts, at each event."""
-SHARED_MAX = 4
-"""Maximum running steps that are looked at for one idle unit: the last that started have most of their work left."""
 PLAN_EVERY = 4
 """Steps started between two looks ahead."""
 
@@ -90,6 +86,8 @@ class Scheduler:
             actions += self._start_again(started)
             ranking.dirty.clear()
         elif not more:
+            if not isinstance(event, events.StepEnded):
+                idle_units.look_again(state)
             ranking.refresh()
             actions += self._start()
             actions += self._replaced()
@@ -239,7 +237,7 @@ class Scheduler:
         for job in (state.jobs[job_id] for job_id in state.active):
             self._forget_tasks(job)
         state.declare(event.pools)
-        idle = dict.fromkeys(state.queues if state.hosts or state.divisible else ())
+        idle = dict.fromkeys(state.queues if state.hosts or state.kinds else ())
         state.shares_units = self.policy.shares_units
         self._ranking.forget()
         self._ranking.dirty.update(idle)
@@ -509,13 +507,13 @@ class Scheduler:
                 room = queues[pool].waiting and (ranking.policy.shares_units or self.state.first_free(pool) is not None)
                 if room and (head := ranking.head(pool)) is not None:
                     heads[pool] = head
-                elif (self.state.hosts or self.state.divisible) and self.state.first_free(pool) is not None:
-                    self.state.idle.setdefault(pool.partition("@")[0], {})[pool] = None
+                elif (self.state.hosts or self.state.kinds) and self.state.first_free(pool) is not None:
+                    self.state.note_idle(pool)
             ranking.dirty.clear()
             if not heads:
-                if (sent := self._send_elsewhere() or self._share()) is None:
+                if (found := idle_units.find(self.state, ranking)) is None:
                     return
-                yield StartStep(sent)
+                yield StartStep(self._lease(*found))
                 continue
             pool = min(heads, key=lambda name: (heads[name].key, heads[name].ticket))
             task = self._bound(heads[pool]) or heads[pool]
@@ -542,48 +540,14 @@ class Scheduler:
         own = task.queued_in[0]
         if state.queues[own].waiting < 2 or len(state.free_units(own, 2)) > 1:
             return None
-        idle = islice(state.idle.get(task.movable_in, ()), IDLE_MAX)
-        others = (pool for pool in idle if pool in state.queues and pool not in task.pools and self._pays(task, pool))
+        others: list[PoolName] = []
+        if placement.is_worth_a_helper(state, job := state.jobs[task.job], task.load.stage_next):
+            idle = islice(state.kinds[task.movable_in].idle, idle_units.POOLS_MAX)
+            there = (pool for pool in idle if pool in state.queues and pool not in task.pools)
+            others = [pool for pool in there if placement.may_run(state, job, pool)]
         for pool in (*task.elsewhere, *others):
             if units := state.free_for(task, pool, 1):
                 return tuple(units)
-        return None
-
-    def _pays(self, task: Task, pool: PoolName) -> bool:
-        return placement.pays(self.state, task, self.state.queues[pool].pool.units[0].host, task.load.stage_next)
-
-    def _send_elsewhere(self) -> Step | None:
-        """An idle unit takes a task that waits for another host's, where moving it pays. O(1) in the number of hosts:
-        only a few idle pools are looked at."""
-        state, ranking = self.state, self._ranking
-        for name, queue in state.movable.items() if not ranking.policy.shares_units else ():
-            idle = state.idle.get(name, {})
-            for pool in list(islice(idle, IDLE_MAX)) if queue.waiting else ():
-                del idle[pool]
-                if pool not in state.queues or state.first_free(pool) is None:
-                    continue
-                idle[pool] = None  # behind the others
-                if (task := ranking.mover(name, pool)) is not None:
-                    return self._lease(task, tuple(state.free_for(task, pool, 1)))
-        return None
-
-    def _share(self) -> Step | None:
-        """An idle unit takes a share of the work of a running step, where that pays. Units that the policy keeps free
-        for a task stay free. O(1) in the number of units: only a few idle pools and steps are looked at."""
-        state = self.state
-        for name, running in state.divisible.items() if not self._ranking.policy.shares_units else ():
-            idle = state.idle.get(name, {})
-            for pool in list(islice(idle, IDLE_MAX)) if running else ():
-                del idle[pool]
-                if pool not in state.queues or state.first_free(pool) is None:
-                    continue
-                idle[pool] = None  # behind the others
-                for step in [state.steps[number] for number in islice(reversed(running), SHARED_MAX)]:
-                    if placement.may_share(state, step, pool):
-                        task = state.jobs[step.job].tasks[step.task]
-                        for unit in state.free_for(task, pool, 1):
-                            if not any(state.queues[place].waiting for place, _ in state.slots[unit].places):
-                                return self._lease(task, (unit,))
         return None
 
     def _start_again(self, steps: tuple[Step, ...]) -> Iterator[Action]:

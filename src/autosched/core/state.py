@@ -1,8 +1,10 @@
 """The scheduler's state and its invariants."""
 
 import heapq
-from collections.abc import Callable, Iterable, Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import product
 
 from autosched.core.estimates import Estimates
@@ -27,6 +29,8 @@ from autosched.model import (
     at_host,
 )
 
+NAMES_MAX = 10_000
+"""Maximum names of pools of hosts that are remembered."""
 Key = tuple[float | int | str, ...]
 """Place of a task in a queue: the smallest goes first."""
 Oracle = Callable[[JobId, TaskIndex], Sequence[tuple[str, tuple[PoolName, ...], float]]]
@@ -48,7 +52,7 @@ class Task:
     elsewhere: tuple[PoolName, ...] = ()
     """Pools of other hosts of which one unit would do instead: its job has helpers there."""
     movable_in: PoolName = ""
-    """Name of the queue in `State.movable` in which it waits, too; empty: in none."""
+    """Name of the kind in `State.kinds` in whose queue it waits, too; empty: in none."""
     step: StepId | None = None
     """The running step; None: none runs."""
     sharers: dict[StepId, None] = field(default_factory=dict)
@@ -158,6 +162,24 @@ class Queue:
 
 
 @dataclass(slots=True)
+class PoolKind:
+    """The pools of one name on all hosts: the idle ones, and what they could do. See idle_units.py."""
+
+    queue: Queue
+    """Waiting tasks that may run on any host. It has no units: idle ones are offered to it."""
+    divisible: dict[StepId, None] = field(default_factory=dict)
+    """Running steps of which others may share the work, without those, in the order of their start."""
+    idle: dict[PoolName, None] = field(default_factory=dict)
+    """Pools that may have a unit for which no task waits there."""
+    new_idle: dict[PoolName, None] = field(default_factory=dict)
+    """Those of them that are new; below the same of tasks and steps."""
+    new_tasks: dict[tuple[JobId, TaskIndex], None] = field(default_factory=dict)
+    new_steps: dict[StepId, None] = field(default_factory=dict)
+    looked_at: float = -math.inf
+    """When everything was last looked at."""
+
+
+@dataclass(slots=True)
 class Host:
     """A machine other than the daemon's own."""
 
@@ -199,14 +221,9 @@ class State:
     """Running steps."""
     slots: dict[UnitName, Slot] = field(default_factory=dict)
     queues: dict[PoolName, Queue] = field(default_factory=dict)
-    movable: dict[PoolName, Queue] = field(default_factory=dict)
-    """Waiting tasks that may run on any host, by what their pool is called on the daemon's own. These queues have no
-    units: `idle` ones of all hosts are offered to them."""
-    idle: dict[PoolName, dict[PoolName, None]] = field(default_factory=dict)
-    """Pools of all hosts that may have a unit for which no task waits there, by the same names."""
-    divisible: dict[PoolName, dict[StepId, None]] = field(default_factory=dict)
-    """Running steps of which others may share the work, without those, in the order of their start; by the same
-    names."""
+    kinds: dict[PoolName, PoolKind] = field(default_factory=dict)
+    """The pools of all hosts by what they are called on the daemon's own; those of which a unit may do something for
+    another host or step."""
     revoked: dict[StepId, str] = field(default_factory=dict)
     """Told to stop, and why; not known to be dead."""
     drained: dict[UnitName, UnitDrained] = field(default_factory=dict)
@@ -237,7 +254,7 @@ class State:
         """Replace all resources of the daemon's own host by these; only the steps that run are leased, no task
         waits."""
         self.slots, self.queues, self.starting, self.without_host, self.shares_units = {}, {}, {}, {}, False
-        self.movable, self.idle, self.divisible = {}, {}, {}
+        self.kinds = {}
         self._add(pools)
         for host in (host for host in self.hosts.values() if not host.left):
             host.away = host.away or "the daemon was started again"
@@ -311,7 +328,21 @@ class State:
         alone = job.tasks[step.task].step == step.id
         if alone and step.stage in job.divisible and len(step.units) == 1 and not self.shares_units:
             for pool, _ in self.slots[step.units[0]].places[:1]:
-                self.divisible.setdefault(pool.partition("@")[0], {})[step.id] = None
+                kind = self.kind(pool)
+                kind.divisible[step.id] = kind.new_steps[step.id] = None
+
+    def kind(self, pool: PoolName) -> PoolKind:
+        """The pools of all hosts that have the name of this one, made where it was not there."""
+        name = pool.partition("@")[0]
+        if (known := self.kinds.get(name)) is None:
+            known = self.kinds[name] = PoolKind(Queue(Pool(name, ())))
+        return known
+
+    def note_idle(self, pool: PoolName) -> None:
+        """No task waits for a unit of the pool that is free."""
+        kind = self.kind(pool)
+        if pool not in kind.idle:
+            kind.idle[pool] = kind.new_idle[pool] = None
 
     def host_of(self, step: Step) -> HostName:
         """The host on whose units a step runs."""
@@ -325,23 +356,23 @@ class State:
         """Whether the unit, busy or free, gets steps."""
         return unit not in self.drained and not self.slots[unit].away
 
-    def pools_of(self, job: Job, pools: Iterable[PoolName]) -> tuple[PoolName, ...]:
+    def pools_of(self, job: Job, pools: tuple[PoolName, ...]) -> tuple[PoolName, ...]:
         """The pools of the job's host that its client calls so."""
         return self.pools_at(job.host, pools)
 
     @staticmethod
-    def pools_at(host: HostName, pools: Iterable[PoolName]) -> tuple[PoolName, ...]:
+    def pools_at(host: HostName, pools: tuple[PoolName, ...]) -> tuple[PoolName, ...]:
         """The pools of a host that are called so there."""
-        return tuple(pools) if host == OWN_HOST else tuple([at_host(pool, host) for pool in pools])
+        return pools if host == OWN_HOST else _at_host(host, pools)
 
     def movable_name(self, task: Task) -> PoolName:
-        """Name of the queue of movable tasks in which a task is to wait, which is there then; empty: it may not move,
-        or there is nowhere to go."""
+        """Name of the kind in whose queue a task is to wait, which is there then; empty: it may not move, or there is
+        nowhere to go."""
         job = self.jobs[task.job]
         if not self.hosts or len(task.queued_in) != 1 or task.load.stage_next not in job.movable or job.spec.external:
             return ""  # an external client measures on a machine that nothing was compared with
         name = task.load.resources_next[0]
-        self.movable.setdefault(name, Queue(Pool(name, ())))
+        self.kind(name)
         return name
 
     def first_free(self, pool: PoolName) -> UnitName | None:
@@ -442,6 +473,11 @@ class State:
                 stages = {self.steps[step].stage for step in task.steps}
                 assert len(stages) < 2, f"task {task.index} of job {job.id} is at {' and '.join(stages)} at once"
                 assert task.steps or not (task.sharers or task.shared_s or task.dealt_out), f"{task} shares nothing"
+
+
+@lru_cache(maxsize=NAMES_MAX)
+def _at_host(host: HostName, pools: tuple[PoolName, ...]) -> tuple[PoolName, ...]:
+    return tuple([at_host(pool, host) for pool in pools])
 
 
 def one_of_each(choices: Sequence[Sequence[UnitName]]) -> tuple[UnitName, ...] | None:

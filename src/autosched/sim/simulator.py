@@ -283,7 +283,9 @@ class Simulator:
             if process.host != host.name:
                 self._loses_helper(process, host.name)
                 continue
-            elsewhere = any(host_of(self._steps[step].units[0]) != host.name for step in process.running)
+            known = self.scheduler.state.jobs.get(job)
+            steps = known.steps if known is not None else {}
+            elsewhere = any(self.scheduler.state.host_of(self.scheduler.state.steps[s]) != host.name for s in steps)
             self._dies(process)
             process.host, process.loss_due, process.life = OWN_HOST, elsewhere, process.life + 1
             if elsewhere:  # its helpers are ended first

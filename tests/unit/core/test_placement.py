@@ -178,10 +178,10 @@ def test_what_failed_on_one_device_is_measured_on_another_hosts() -> None:
 
 def test_what_waits_when_the_first_host_joins_may_move_then() -> None:
     made = busy(100)
-    assert not made.state.movable
+    assert not made.state.kinds
     made.handle(0.0, joined("a", 1))
     made.state.check_all()
-    assert made.state.queues["host"].waiting == made.state.movable["host"].waiting == 0
+    assert made.state.queues["host"].waiting == made.state.kinds["host"].queue.waiting == 0
 
 
 def test_a_decision_looks_at_few_of_many_hosts(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -326,18 +326,17 @@ class ClientSupervisor:
                 link.abort(reason)
         reason = reason.encode(errors="replace").decode()  # names of files need not be text
         progressed = self._ledger.of(client.job).records > client.records_before
-        if self._helpers.of(client.job):
+        if told or self._helpers.of(client.job):
             spawn(self._lose_helpers(client, reason, progressed, told), f"end the helpers of job {client.job}")
             return
         self._moved.clear(client.job)
-        if not told:
-            self._runtime.tell(lambda: ClientLost(client.job, reason, progressed))
+        self._runtime.tell(lambda: ClientLost(client.job, reason, progressed))
 
     async def _lose_helpers(self, client: Client, reason: str, progressed: bool, told: bool) -> None:
         """End the helpers of a lost client: the scheduler hears of its loss when nothing runs any more.
 
         `told`: it has heard that the client's host has left, and waits for the end of steps elsewhere, if there are
-        any.
+        any; also of those that were to begin when the client could no longer hear of them.
         """
         await self._helpers.end(client.job)
 

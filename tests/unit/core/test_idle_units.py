@@ -1,0 +1,60 @@
+"""When idle units are offered again what they could not take."""
+
+from autosched.core import idle_units
+from autosched.core.events import ClientAttached, HostJoined, JobSubmitted, ResourcesDeclared, StagesFreed, StepEnded
+from autosched.core.scheduler import Scheduler
+from autosched.model import JobLoad, JobSpec, Outcome, TaskLoad, lent_by
+from autosched.sim.scenario import pools
+
+MEASURES = TaskLoad(task=9, stage_next="profile", resources_next=("device:cpu",))
+BUILDS = tuple(TaskLoad(task=n, stage_next="build", resources_next=("host",)) for n in (1, 2))
+MUCH = 10_000
+"""Rounds that are worth a helper."""
+
+
+def lab(name: str) -> HostJoined:
+    return HostJoined(name, lent_by(name, pools(1, 1)), "a" * 32)
+
+
+def crowded() -> Scheduler:
+    """A job that measures, builds, and has another build waiting, beside an idle host that is not worth a helper."""
+    made = Scheduler()
+    for event in (
+        ResourcesDeclared(pools(1, 1), 600.0, 60.0), lab("a"), JobSubmitted(1, JobSpec(name="net", model="0" * 64)),
+        ClientAttached(1, JobLoad()), StagesFreed(1, ("build",)),
+        ClientAttached(1, JobLoad(tasks=(MEASURES, *BUILDS), rounds_left=2), ()),
+    ):  # fmt: skip
+        made.handle(0.0, event)
+    assert lanes(made) == {"host/0": 1}
+    return made
+
+
+def lanes(made: Scheduler) -> dict[str, int]:
+    """The lanes that are busy, and the task of each."""
+    made.state.check_all()
+    return {step.units[0]: step.task for step in made.state.steps.values() if step.stage == "build"}
+
+
+def measured(made: Scheduler, now: float, *tasks: TaskLoad) -> dict[str, int]:
+    """A measurement ends, and the next one begins; the job has much to do."""
+    (step,) = [step.id for step in made.state.steps.values() if step.stage == "profile"]
+    made.handle(now, StepEnded(step, Outcome.DONE, JobLoad(tasks=(MEASURES, *tasks), rounds_left=MUCH)))
+    return lanes(made)
+
+
+def test_what_was_looked_at_in_vain_is_looked_at_again_after_a_second() -> None:
+    made = crowded()
+    assert measured(made, idle_units.LOOK_AGAIN_S / 2) == {"host/0": 1}
+    assert measured(made, 1.5 * idle_units.LOOK_AGAIN_S) == {"host/0": 1, "host/0@a": 2}
+
+
+def test_a_new_task_is_looked_at_at_once() -> None:
+    made = crowded()
+    new = TaskLoad(task=3, stage_next="build", resources_next=("host",))
+    assert measured(made, idle_units.LOOK_AGAIN_S / 2, new) == {"host/0": 1, "host/0@a": 3}
+
+
+def test_any_other_event_makes_everything_be_looked_at() -> None:
+    made = crowded()
+    made.handle(0.1, ClientAttached(1, JobLoad(tasks=BUILDS[1:], rounds_left=MUCH), tuple(made.state.steps)))
+    assert lanes(made) == {"host/0": 1, "host/0@a": 2}
