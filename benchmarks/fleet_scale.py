@@ -50,7 +50,8 @@ class Timed:
         self.events_s: list[float] = []
         self.decisions_s: list[float] = []
         self._handle, self._start = scheduler.handle, scheduler._start
-        scheduler.handle, scheduler._start = self.handle, self.start  # type: ignore[method-assign]
+        scheduler.handle = self.handle  # type: ignore[assignment, method-assign]
+        scheduler._start = self.start  # type: ignore[method-assign]
 
     def handle(self, now: float, event: Event, **words: Any) -> list[Action]:
         """As `Scheduler.handle`."""
