@@ -1,6 +1,6 @@
 #!/bin/sh
 # Starts the daemon of the container. The first time it makes a certificate, and a key with which Prometheus may look;
-# both lie in the folder that Prometheus shares.
+# both lie in the folder that Prometheus shares. Where AGENT_KEY names a file, it makes a key for agents there, too.
 set -eu
 settings=${1:-/etc/autosched/autosched.toml}
 state=${2:-/var/lib/autosched}
@@ -15,6 +15,10 @@ fi
 if [ ! -e "$state/shown/viewer.key" ]; then
     autosched key new viewer -c "$settings" >"$state/shown/viewer.new" 2>/dev/null
     mv "$state/shown/viewer.new" "$state/shown/viewer.key"
+fi
+if [ -n "${AGENT_KEY:-}" ] && [ ! -e "$AGENT_KEY" ]; then
+    autosched key new agent lab -c "$settings" >"$AGENT_KEY.new" 2>/dev/null
+    mv "$AGENT_KEY.new" "$AGENT_KEY"
 fi
 chmod 644 "$state/shown/cert.pem" "$state/shown/viewer.key"
 exec autosched serve -c "$settings"

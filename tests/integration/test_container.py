@@ -23,7 +23,7 @@ import yaml
 from autosched import config
 from autosched.cli.command_table import COMMANDS
 from autosched.daemon.state_folder import WHEREABOUTS, Whereabouts
-from deadlines import DEADLINE_S
+from deadlines import DEADLINE_S, until
 
 ROOT = Path(__file__).parents[2]
 HERE = ROOT / "etc/container"
@@ -126,6 +126,62 @@ def test_its_command_starts_a_daemon_that_prometheus_may_ask(tmp_path: Path) -> 
     finally:
         process.kill()
         process.wait()
+
+
+def services(name: str) -> dict[str, Any]:
+    return dict(read(name)["services"])
+
+
+def test_the_lab_is_a_daemon_and_two_agents_with_cores_of_their_own() -> None:
+    lab, volumes = services("lab.yaml"), read("lab.yaml")["volumes"]
+    assert set(lab) == {"autosched", "lab1", "lab2"}
+    assert len({service["cpuset"] for service in lab.values()}) == 3
+    for service in lab.values():
+        sources = [words.split(":")[0] for words in service["volumes"]]
+        assert all(source in volumes or (HERE / source).exists() for source in sources)
+        assert service["image"] == "autosched"
+    copied = {words.split()[1]: words.split()[0] for kind, words in instructions() if kind == "COPY"}
+    for name in ("lab1", "lab2"):
+        shell, script, called = lab[name]["command"]
+        assert (shell, called) == ("sh", name)
+        assert (ROOT / copied[script]).exists()
+        port = lab[name]["environment"]["AUTOSCHED_HOST"].rpartition(":")[2]
+        assert int(port) == config.load(HERE / "lab.toml").listen()[1]
+    key = Path(lab["autosched"]["environment"]["AGENT_KEY"])
+    assert f"{key.parent}:ro" in lab["lab1"]["volumes"][0]
+    assert f"key=${{2:-{key}}}" in (HERE / "start-agent.sh").read_text()
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl: apt-get install openssl")
+def test_the_commands_of_the_lab_lend_a_host(tmp_path: Path) -> None:
+    state, cores = tmp_path / "state", sorted(os.sched_getaffinity(0))
+    if len(cores) < 2:
+        pytest.skip("a daemon and an agent on one machine need two cores")
+    text = (HERE / "lab.toml").read_text().replace("/var/lib/autosched", str(state))
+    settings = tmp_path / "autosched.toml"
+    settings.write_text(re.sub(r"0\.0\.0\.0:\d+", "127.0.0.1:0", text))
+    key = tmp_path / "agent.key"
+    here = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "AGENT_KEY": str(key)}
+
+    def start(core: int, *words: str) -> "subprocess.Popen[bytes]":
+        with (tmp_path / "log").open("ab") as log:
+            return subprocess.Popen(["taskset", "-c", str(core), "sh", *words], stderr=log, env=here)
+
+    daemon = start(cores[0], str(HERE / "start.sh"), str(settings), str(state))
+    running = [daemon]
+    try:
+        until(lambda: (state / WHEREABOUTS).exists() and daemon.poll() is None, "the daemon serves")
+        there = msgspec.json.decode((state / WHEREABOUTS).read_bytes(), type=Whereabouts)
+        here["AUTOSCHED_HOST"] = next(one for one in there.addresses if one.startswith("tls:"))
+        agent = start(cores[1], str(HERE / "start-agent.sh"), "lab1", str(key), str(tmp_path / "agent"))
+        running.append(agent)
+        until(lambda: "host lab1 is lent" in (tmp_path / "log").read_text(), "the agent lends its core")
+        agent.send_signal(signal.SIGTERM)
+        assert agent.wait(DEADLINE_S) == 0, (tmp_path / "log").read_text()
+    finally:
+        for process in running:
+            process.kill()
+            process.wait()
 
 
 def page_of(process: "subprocess.Popen[bytes]", state: Path) -> str:

@@ -1,0 +1,132 @@
+"""1,000 clients on 20 hosts at work for one daemon, all of them real processes.
+
+``python benchmarks/fleet_crowd.py`` prints one JSON object. Each host is a network namespace at the end of a wire that
+delays each packet by a millisecond (tests/wires.py; needs root and Linux), with an agent, one lane, and 50 devices
+without cores. Clients are those of the mock backend, whose stages sleep. A client takes some 22 MB of memory: a machine
+that has too little for all of them is refused.
+
+`start_s`: until all clients are at work. Then they work for a while: `steps_per_s`, and the daemon's processor time and
+memory. At the end no step is lost, no trial was made twice, and nothing is left of the clients.
+"""
+
+import argparse
+import asyncio
+import json
+import tempfile
+import time
+from collections import Counter
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import psutil
+from fleet import DELAY_S, lent_host, submit, until, wires
+from private import private_daemon
+
+from autosched.api.connection import Daemon
+from autosched.daemon.access import keyring
+from autosched.daemon.state_folder import whereabouts
+from autosched.launch.job_folder import kill_strays
+from autosched.protocol import Done, HostList, JobList, ListHosts, ListJobs, Shutdown
+from autosched.protocol.roles import Role
+
+HOSTS, CLIENTS = 20, 1_000
+CLIENT_BYTES = 23e6
+"""Memory of a client that it shares with no other."""
+STAGES_S = {"build_s": 0.2, "profile_s": 8.0, "update_s": 0.0}
+"""Seconds of each stage: a lane has a build for each of its 50 devices in ten seconds."""
+ENDLESS = 900_000
+"""Trials of a job that does not end while it is looked at."""
+PAGE = 500
+START_S = 1_500.0
+"""Seconds within which all clients are at work."""
+
+
+def main() -> None:
+    """Measure and tell."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--hosts", type=int, default=HOSTS)
+    parser.add_argument("--clients", type=int, default=CLIENTS)
+    parser.add_argument("--seconds", type=float, default=120.0, help="for which all of them work")
+    args = parser.parse_args()
+    if why := wires.possible():
+        raise SystemExit(f"there are no namespaces here: {why}")
+    memory = psutil.virtual_memory().available + psutil.swap_memory().free
+    if memory < args.clients * CLIENT_BYTES:
+        raise SystemExit(f"{args.clients} clients need {args.clients * CLIENT_BYTES:.2g} bytes; there are {memory:.2g}")
+    print(json.dumps(crowd(args.hosts, args.clients, args.seconds), indent=1))
+
+
+def crowd(hosts: int, clients: int, seconds: float) -> dict[str, Any]:
+    """Start everything, let it work, and end it."""
+    with ExitStack() as held:
+        folder = Path(held.enter_context(tempfile.TemporaryDirectory(prefix="autosched-bench-")))
+        _, key = keyring.make(folder / "state/keys", Role.AGENT, "lab")
+        settings = f"{lent_host.tls('0.0.0.0:0')}{lent_host.lane()}{lent_host.boards(1, 'none')}"
+        settings += "[scheduler]\nattach_timeout_s = 600\n[limits]\njobs_active_max = 5000\nconnections_max = 5000\n"
+        process = held.enter_context(private_daemon(folder, settings))
+        asyncio.run(until(folder, process, 0))
+        port = next(a for a in whereabouts(folder / "state").addresses if a.startswith("tls:")).rpartition(":")[2]
+        agents = []
+        for number in range(hosts):
+            wire = held.enter_context(wires.wire(number, DELAY_S))
+            agent = lent_host.LentHost(folder / f"lab{number}", f"lab{number}", f"tls://{wire.near}:{port}")
+            agent.within, agent.settings = wire.within, f"{lent_host.lane()}{lent_host.boards(-(-clients // hosts))}"
+            agent.start("--key", str(key))
+            held.callback(agent.end)
+            agents.append(agent)
+        asyncio.run(until(folder, process, hosts))
+        told = asyncio.run(_work(folder, psutil.Process(process.pid), hosts, clients, seconds))
+        told["left"] = sum(len(kill_strays(agent.jobs)) for agent in agents)
+    return told
+
+
+async def _work(folder: Path, process: psutil.Process, hosts: int, clients: int, seconds: float) -> dict[str, Any]:
+    daemon, began = await Daemon.connect(f"unix:{folder}/api.sock"), time.monotonic()
+    jobs = [await submit(daemon, folder, number, ENDLESS, tasks=1, **STAGES_S) for number in range(clients)]
+    async with asyncio.timeout(START_S):
+        while await _at_work(daemon) < clients:  # noqa: ASYNC110 - it is not told
+            await asyncio.sleep(2.0)
+    start_s = time.monotonic() - began
+    before, cpu_s = time.monotonic(), _cpu_s(process)
+    now = (await daemon.job(jobs[0])).now
+    await asyncio.sleep(seconds)
+    took_s, cpu_s = time.monotonic() - before, _cpu_s(process) - cpu_s
+    memory = process.memory_info().rss
+    spans = [span for span in await daemon.spans() if span.ended_at is not None]
+    steps = [span for span in spans if span.ended_at is not None and span.ended_at >= now]
+    view = (await daemon.link.call(ListHosts(), HostList)).hosts
+    for job in jobs:
+        await daemon.cancel(job)
+    trials = Counter([(job, record.trial) for job in jobs for record in await daemon.records(job)])
+    async with asyncio.timeout(START_S):
+        while any(host.jobs for host in (await daemon.link.call(ListHosts(), HostList)).hosts):  # noqa: ASYNC110 - as above
+            await asyncio.sleep(0.5)
+    await daemon.link.call(Shutdown(), Done)
+    daemon.close()
+    return {
+        "hosts": hosts, "clients": sum(len(host.jobs) for host in view), "start_s": round(start_s, 1),
+        "work_s": round(took_s, 1), "steps_per_s": round(len(steps) / took_s, 1),
+        "hosts_at_work": len({span.units[0].partition("@")[2] for span in steps if span.stage == "profile"}),
+        "lost": sum(span.outcome != "done" for span in spans), "trials": len(trials),
+        "repeated": sum(count > 1 for count in trials.values()),
+        "daemon_cpu": round(cpu_s / took_s, 3), "daemon_mb": round(memory / 1e6),
+    }  # fmt: skip
+
+
+async def _at_work(daemon: Daemon) -> int:
+    """Jobs that have measured something."""
+    found, before = 0, None
+    while jobs := (await daemon.link.call(ListJobs(limit=PAGE, before=before), JobList)).jobs:
+        found += sum(job.trials > 0 for job in jobs)
+        before = jobs[0].job
+    return found
+
+
+def _cpu_s(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return float(times.user + times.system)
+
+
+if __name__ == "__main__":
+    main()
