@@ -12,7 +12,7 @@ export PIP_CONSTRAINT := $(CURDIR)/etc/constraints.txt
 # More words for `make chaos`, `make fuzz` and `make bench-search`; ARGS='--help' lists them.
 ARGS ?=
 
-.PHONY: experiments demo test test-fast service seeds fuzz chaos docs lint bench bench-thesis bench-search bench-networks bench-records bench-fleet picture clean help
+.PHONY: experiments demo test test-fast service seeds fuzz chaos docs lint bench bench-thesis bench-search bench-networks bench-records bench-fleet bench-crowd picture clean help
 
 help:
 	@echo 'make demo    tune two real networks at the same time on this machine (about 3 minutes, first run installs)'
@@ -29,7 +29,8 @@ help:
 	@echo 'make bench-networks   trained networks against ONNX Runtime, OpenVINO, ncnn and MNN (hours)'
 	@echo 'make experiments     the experiments that come with it, with their jobs and hours'
 	@echo 'make bench-records   what the record store costs and spares, and how fast it answers (two hours; PostgreSQL too, where installed)'
-	@echo 'make bench-fleet   what a second machine brings (five minutes; root)'
+	@echo 'make bench-fleet   what a second machine brings, and a fleet in simulated time (half an hour; root)'
+	@echo 'make bench-crowd   1,000 clients on 20 hosts (20 minutes; root, 24 GB of memory)'
 	@echo 'make bench-search   only how search methods compare on single tasks (hours; ARGS=--quick: two minutes)'
 	@echo 'make clean   remove the virtual environment and caches'
 
@@ -85,7 +86,10 @@ experiments: $(VENV)/.development
 	for file in $$(grep -l "\[parameters\]" experiments/*.toml); do $(BIN)/autosched experiment check $$file; $(BIN)/autosched experiment check --quick $$file; done; true
 
 bench-fleet: $(VENV)/.development
-	$(BIN)/python benchmarks/run.py fleet
+	$(BIN)/python benchmarks/run.py fleet fleet_scale
+
+bench-crowd: $(VENV)/.development
+	$(BIN)/python benchmarks/fleet_crowd.py
 
 bench-records: $(VENV)/.development
 	$(BIN)/python benchmarks/run.py records store_cost known_again round_trip latency_goals

@@ -33,8 +33,8 @@ from autosched.protocol.roles import Role
 HOSTS, CLIENTS = 20, 1_000
 CLIENT_BYTES = 23e6
 """Memory of a client that it shares with no other."""
-STAGES_S = {"build_s": 0.2, "profile_s": 8.0, "update_s": 0.0}
-"""Seconds of each stage: a lane has a build for each of its 50 devices in ten seconds."""
+STAGES_S = {"build_s": 0.2, "profile_s": 40.0, "update_s": 0.0}
+"""Seconds of each stage. A task has a thousand candidates, and a round of 8 in 40 s: no job ends within an hour."""
 ENDLESS = 900_000
 """Trials of a job that does not end while it is looked at."""
 PAGE = 500

@@ -32,6 +32,7 @@ BENCHMARKS = {
     "latency_goals": ["latency_goals.py"],
     "idle_connections": ["idle_connections.py"],
     "fleet": ["fleet.py"],
+    "fleet_scale": ["fleet_scale.py"],
     "page_load": ["page_load.py"],
     "decision_cost": ["decision_cost.py"],
     "restart_cost": ["restart_cost.py"],
