@@ -215,7 +215,7 @@ def idle() -> dict[str, float]:
         asyncio.run(_endless_jobs(folder))
         for _ in range(RETURNS):
             while len(lent := _processes(jobs)) < JOBS or not asyncio.run(_at_work(folder)):
-                time.sleep(0.1)
+                time.sleep(0.1)  # nothing tells
             began_at = time.monotonic()
             owner = subprocess.Popen([sys.executable, "-S", "-c", "while True: pass"])
             psutil.wait_procs(lent)

@@ -100,7 +100,7 @@ async def _work(folder: Path, process: psutil.Process, hosts: int, clients: int,
         await daemon.cancel(job)
     trials = Counter([(job, record.trial) for job in jobs for record in await daemon.records(job)])
     async with asyncio.timeout(START_S):
-        while any(host.jobs for host in (await daemon.link.call(ListHosts(), HostList)).hosts):  # noqa: ASYNC110 - as above
+        while any(host.jobs for host in (await daemon.link.call(ListHosts(), HostList)).hosts):  # noqa: ASYNC110 - not told
             await asyncio.sleep(0.5)
     await daemon.link.call(Shutdown(), Done)
     daemon.close()

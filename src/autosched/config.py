@@ -348,9 +348,8 @@ class Resources(Struct, frozen=True):
 
     def stay_off_devices(self) -> None:
         """Keep this process, and every client it starts, on the cores of the lanes: devices are to be quiet."""
-        if cores := {
-            core for pool in self.pools if pool.name == HOST_POOL for unit in pool.units for core in unit.cores
-        }:
+        lanes = [unit for pool in self.pools if pool.name == HOST_POOL for unit in pool.units]
+        if cores := {core for unit in lanes for core in unit.cores}:
             os.sched_setaffinity(0, cores)
 
 

@@ -44,7 +44,7 @@ class TvmTuner:
         self._search: Search | None = None
         self._lock = threading.Lock()
         self._best_lock = threading.Lock()
-        """Of what follows: several devices may measure a round."""
+        """Guards the fields below: several devices may measure one round at the same time."""
         self._best_s: float | None = None
         self._kept: dict[bytes, tuple[float, Built]] = {}
         """The builds of the best, with their medians in seconds."""

@@ -32,7 +32,7 @@ def serve(
     until_eof: bool = False,
 ) -> int:
     """Lend this machine until SIGTERM or SIGINT or, with `until_eof`, until the standard input closes; returns the exit
-    code. `quiet_s`: it is borrowed, and lent only when no other program has used it for so many seconds.
+    code. `quiet_s`: the machine is borrowed; seconds without load of other programs after which it is lent.
 
     Raises ConfigError for a folder that cannot be used, and what the daemon refuses with for good.
     """

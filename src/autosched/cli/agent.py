@@ -43,7 +43,7 @@ from autosched.cli.listings import seconds_of
     flag_value="5m",
     callback=seconds_of,
     metavar="[TIME]",
-    help="Lend it only while no other program uses it, for so long at first: 5m if no time is named.",
+    help="Lend it only while other programs do not use it, and have not for this time. Default of TIME: 5m.",
 )
 @click.option("--until-stdin-closes", is_flag=True, help="End with whatever started it: when standard input closes.")
 @click.pass_obj

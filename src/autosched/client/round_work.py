@@ -1,4 +1,4 @@
-"""What of a round is still to be measured: steps on several devices take some of it, and come for more.
+"""The builds of a round that are still to be measured. Steps on several devices take some each, and come for more.
 
 A step takes half of an even share of what is left, one build at least: so faster devices take more, and all end at
 about the same time (guided self-scheduling: Polychronopoulos and Kuck, IEEE Transactions on Computers 36(12), 1987).

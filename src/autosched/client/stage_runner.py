@@ -225,14 +225,15 @@ class StageRunner:
         return barred
 
     def _work_of(self, task: TaskIndex, current: Round, keep: Keep) -> RoundWork:
-        """What is to be measured in the round: the first of the steps that share it finds out."""
+        """Return the round's builds that are still to be measured; made by the first of the steps that share it."""
         with self._sharing:
             if (known := self._work.get(task)) is not None and known[0] is current.built:
                 return known[1]
             left = list(current.candidates)
             barred = self._bar(task, current, left, keep)
             built = [one for one in current.built if one.candidate not in barred]
-            for candidate in [one for one in left if one not in {each.candidate for each in built}]:
+            there = {one.candidate for one in built}
+            for candidate in [one for one in left if one not in there]:
                 keep(backend_boundary.unsaid(candidate))
             devices = self.devices if current.is_search else 1
             work = RoundWork(built, self._timed, devices=devices, copies=current.is_search)

@@ -65,8 +65,8 @@ def grant(state: State, task: Task, units: tuple[UnitName, ...], until: float | 
     deadline, where that was decided before."""
     state.last_step += 1
     host = state.slots[units[0]].unit.host
-    shares = task.step is not None
-    stage, claim_s = task.load.stage_next if task.step is None else state.steps[task.step].stage, task.load.expected_s
+    shares, claim_s = task.step is not None, task.load.expected_s
+    stage = task.load.stage_next if task.step is None else state.steps[task.step].stage
     if state.oracle is None:
         job_s, seen = state.estimates.of_job(task.job, stage)
         expected_s = state.estimates.narrow(job_s, task.job, (task.index, stage), claim_s)

@@ -98,6 +98,8 @@ class Ranking:
             self._state.jobs[task.job].bound.pop(task.index, None)
             for queue in self._queues(task):
                 queue.waiting -= 1
+            if task.movable_in:
+                self._state.kinds[task.movable_in].new_tasks.pop((task.job, task.index), None)
             self.dirty.update(dict.fromkeys(task.pools))
 
     def refresh(self) -> None:

@@ -1,4 +1,4 @@
-"""What of a round is still to be measured, shared by several steps."""
+"""Several steps share the builds of a round."""
 
 import random
 from collections.abc import Sequence
@@ -91,7 +91,7 @@ def test_known_code_is_not_measured_unless_it_is_measured_again() -> None:
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_each_is_measured_once_whoever_fails(seed: int) -> None:
+def test_each_build_is_measured_once_when_steps_fail(seed: int) -> None:
     rng = random.Random(seed)
     codes = [rng.choice(["", "a", "b", "c", "d"]) for _ in range(rng.randint(1, 20))]
     one, records, taken = work(coded(*codes)), Records(), dict[int, list[Built]]()

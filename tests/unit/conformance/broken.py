@@ -230,7 +230,7 @@ class a_round_is_measured_by_several_devices(Good):
     class T(Tuner):
         def profile(self, built: Sequence[Built], lease: Lease) -> Iterator[Measured]:
             self.mine = list(built)
-            time.sleep(0.1)
+            self.session.event(lease).wait(0.1)  # the other call begins meanwhile
             return super().profile(self.mine, lease)
 
     session = of(T)

@@ -1,7 +1,18 @@
 """When idle units are offered again what they could not take."""
 
 from autosched.core import idle_units
-from autosched.core.events import ClientAttached, HostJoined, JobSubmitted, ResourcesDeclared, StagesFreed, StepEnded
+from autosched.core.events import (
+    ClientAttached,
+    ClientLost,
+    HostJoined,
+    JobCancelRequested,
+    JobPruned,
+    JobSubmitted,
+    Paused,
+    ResourcesDeclared,
+    StagesFreed,
+    StepEnded,
+)
 from autosched.core.scheduler import Scheduler
 from autosched.model import JobLoad, JobSpec, Outcome, TaskLoad, lent_by
 from autosched.sim.scenario import pools
@@ -58,3 +69,15 @@ def test_any_other_event_makes_everything_be_looked_at() -> None:
     made = crowded()
     made.handle(0.1, ClientAttached(1, JobLoad(tasks=BUILDS[1:], rounds_left=MUCH), tuple(made.state.steps)))
     assert lanes(made) == {"host/0": 1, "host/0@a": 2}
+
+
+def test_a_job_that_ends_and_is_pruned_while_all_jobs_pause_is_not_looked_at() -> None:
+    made = crowded()
+    made.handle(0.1, Paused("ada", "lunch"))
+    new = TaskLoad(task=3, stage_next="build", resources_next=("host",))
+    made.handle(0.2, ClientAttached(1, JobLoad(tasks=(*BUILDS[1:], new), rounds_left=MUCH), tuple(made.state.steps)))
+    for event in (JobCancelRequested(1, "ada"), ClientLost(1, "it was stopped"), JobPruned(1), Paused("ada", "")):
+        made.handle(0.3, event)
+    made.state.check_all()
+    assert not made.state.steps
+    assert not any(kind.new_tasks for kind in made.state.kinds.values())
