@@ -18,11 +18,11 @@ help:
 	@echo 'make demo    tune two real networks at the same time on this machine (about 3 minutes, first run installs)'
 	@echo 'make test    all tests, and 10,000 simulated seeds with faults (make seeds: only these, about two minutes)'
 	@echo 'make test-fast   tests of pure code, without TVM (under a minute)'
-	@echo 'make service boots a machine with systemd, and types there what an operator types first (root; two minutes)'
+	@echo 'make service boots machines with systemd, and types there what an operator types first, also by ssh (root; three minutes)'
 	@echo 'make fuzz    a million hostile frames at a daemon (ARGS="--frames N --seed S": others)'
 	@echo 'make chaos   a thousand daemons killed under 50 clients, and every other fault: docs/faults.md (an hour; ARGS too)'
 	@echo 'make docs    the pages of docs/ as a site'
-	@echo 'make picture records the demo for the README (docs/demo.svg)'
+	@echo 'make picture records the pictures of the README and of docs/lab.md (six minutes; root; ARGS=demo or lab: only these)'
 	@echo 'make lint    format, style, types, import contracts'
 	@echo 'make bench   the numbers in benchmarks/RESULTS.md (about two hours)'
 	@echo 'make bench-thesis   only the evaluation of the policies on this machine (about 45 minutes)'
@@ -58,7 +58,7 @@ docs: $(VENV)/.runtime
 	@echo '== open docs/_site/index.html'
 
 picture: $(VENV)/.development
-	$(BIN)/python tests/demo_picture.py
+	$(BIN)/python tests/pictures.py $(ARGS)
 
 lint: $(VENV)/.development
 	$(BIN)/ruff format --check .

@@ -309,6 +309,13 @@ SECTIONS: dict[str, Sequence[Source]] = {
                   lambda told: f"{told['1000']['decision_us']['median']:.0f} us;"
                                f" {told['1000']['decision_us']['mean']:.0f} us"),
         ]),
+        Source("fleet_crowd", [
+            Claim("1,000 clients of 20 hosts, all processes: steps lost, trials repeated, processes left", "0",
+                  lambda told: f"{told['lost']}, {told['repeated']}, {told['left']}"
+                               f" ({told['trials']:,} trials, {told['steps_per_s']:.0f} steps/s)"),
+            Claim("The same: processor time of the daemon; its memory", "",
+                  lambda told: f"{100 * told['daemon_cpu']:.0f} % of a core; {told['daemon_mb']} MB"),
+        ], "make bench-crowd"),
         Source("host_faults", [
             Claim("Kills, partitions, freezes and steps of clocks over agents: lost, repeated, or two on one unit", "0",
                   lambda told: f"{len(told['hosts']['violations'])} after {told['hosts']['kills']} faults"),

@@ -127,7 +127,7 @@ def scale(host: str | None, count: int, file: Path, key: Path | None, prefix: st
 @click.option(
     "--key", type=click.Path(path_type=Path), required=True, metavar="FILE", help="The key of the agent, here."
 )
-@click.option("--name", metavar="NAME", help="What the machine is called. Default: HOST.")
+@click.option("--name", metavar="NAME", help="Name of the machine in the lab. Default: HOST, without its domain.")
 @click.option(
     "--install",
     metavar="REQUIREMENT",
@@ -144,7 +144,7 @@ def add(host: str | None, machine: str, key: Path, name: str | None, install: st
     from autosched.launch import ssh_agents
 
     address, there = _address(host), ssh_agents.machine(machine)
-    called = name or there.host.partition(".")[0]
+    called = name or there.name
     ssh_agents.add(there, ssh_agents.script(address, ssh_agents.key_of(key), called, install))
     say(f"the agent of {called} is started")
     for _ in range(JOIN_LOOKS):

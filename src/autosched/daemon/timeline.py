@@ -21,6 +21,8 @@ class Timeline:
         self.running: dict[StepId, Span] = {}
         self.ended: OrderedDict[StepId, tuple[JobId, str]] = OrderedDict()
         """Job and outcome of the steps that ended last."""
+        self.longest_s = 0.0
+        """Maximum length of a step, in seconds: of those of this life of the daemon, and the step time-out."""
         self._busy_s: dict[UnitName, float] = {}
 
     def open(self, step: Step, queued_at: float) -> None:
@@ -31,7 +33,7 @@ class Timeline:
 
     def resume(self, state: State) -> None:
         """After a replay: what runs is known from the state."""
-        self.began_at = state.now
+        self.began_at, self.longest_s = state.now, state.step_timeout_s
         for step in state.steps.values():
             self.open(step, state.jobs[step.job].tasks[step.task].ready_at)
 
@@ -81,8 +83,10 @@ class Timeline:
         """These have ended."""
         for span in spans:
             if self.running.pop(span.step, None) is not None and span.ended_at is not None:
+                held_s = span.ended_at - span.started_at
+                self.longest_s = max(self.longest_s, held_s)
                 for unit in span.units:
-                    self._busy_s[unit] = self._busy_s.get(unit, 0.0) + span.ended_at - span.started_at
+                    self._busy_s[unit] = self._busy_s.get(unit, 0.0) + held_s
 
     def busy_s(self, unit: UnitName, now: float) -> float:
         """Seconds for which the unit was leased in this life of the daemon."""

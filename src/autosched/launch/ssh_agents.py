@@ -55,6 +55,12 @@ class Machine(Struct, frozen=True):
     port: str = ""
 
     @property
+    def name(self) -> str:
+        """What the machine is called in the lab, unless its user names it: the first label, or the IP address."""
+        label = self.host.partition(".")[0]
+        return self.host if label.isdecimal() else label
+
+    @property
     def command(self) -> list[str]:
         """The command that runs a shell there."""
         where = f"{self.user}@{self.host}" if self.user else self.host

@@ -278,7 +278,7 @@ class ListSpans(Method, frozen=True, omit_defaults=True):
     least_role = Role.VIEWER
     after: StepId = 0
     last_s: Annotated[float, Meta(ge=0, le=1e9)] | None = None
-    """Only steps that ended within about this number of seconds: the point where a reader begins."""
+    """Only steps that run, or ended within this number of seconds."""
 
 
 class AuditEntry(Struct, frozen=True):

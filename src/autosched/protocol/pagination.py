@@ -58,7 +58,7 @@ def steps_since(last_s: float | None = None, until: float | None = None) -> Step
     page = yield ListSpans(last_s=last_s)
     spans = list(page.spans)
     while page.more and page.spans and (until is None or spans[-1].started_at <= until):
-        page = yield ListSpans(after=spans[-1].step)
+        page = yield ListSpans(after=spans[-1].step, last_s=last_s)
         spans += page.spans
     if last_s is not None:
         spans = [span for span in spans if span.ended_at is None or span.ended_at > page.now - last_s]

@@ -321,13 +321,11 @@ def host_facts(host: HostView) -> list[str]:
         f"clients of jobs {jobs}, {formatting.size(host.client_bytes)}" if jobs else "no job has its client there"
     )
     if host.helps:
-        lines.append(f"stages of jobs {', '.join(map(str, host.helps))} run there, whose clients are elsewhere")
+        lines.append(f"runs stages of jobs {', '.join(map(str, host.helps))}, whose clients are on other hosts")
     if host.heard_s is not None:
         free, offset = formatting.size(host.memory_free_bytes), f"{host.clock_offset_s:+.3f} s"
-        lines.append(
-            f"its agent at {host.address} reported {formatting.duration(host.heard_s)} ago: load {host.load:.2f},"
-            f" {free} of memory free, clock {offset} against the daemon's"
-        )
+        lines.append(f"its agent, at {host.address}, reported {formatting.duration(host.heard_s)} ago:")
+        lines.append(f"load {host.load:.2f}, {free} of memory free, clock {offset} against the daemon's")
     return [plain(line) for line in lines]
 
 

@@ -26,6 +26,13 @@ def test_an_address(address: str, expected: list[str]) -> None:
     assert machine(address).command == expected
 
 
+@pytest.mark.parametrize(
+    ("address", "name"), [("lab2", "lab2"), ("lab2.example.org", "lab2"), ("192.0.2.7:22", "192.0.2.7")]
+)
+def test_name_of_a_machine_is_its_label_or_its_address(address: str, name: str) -> None:
+    assert machine(f"ssh://{address}").name == name
+
+
 @pytest.mark.parametrize("address", ["lab2", "ssh://", "ssh://-oProxyCommand=x", "ssh://me@lab2;reboot", "ssh://a b"])
 def test_what_is_no_address(address: str) -> None:
     with pytest.raises(RequestError, match="is no address for ssh"):

@@ -341,7 +341,7 @@ class HostRegistry:
         if (left_s := self._trusted_until[host] - self._runtime.clock()) > 0:
             asyncio.get_running_loop().call_later(left_s, self._look_at, host)
         else:
-            self._lose(host, f"it was silent for {self._patience_s:g} s, and must have ended what ran there")
+            self._lose(host, f"it was silent for {self._patience_s:.0f} s, and must have ended what ran there")
 
     def _lose(self, host: HostName, reason: str) -> None:
         """Nothing runs there any more."""

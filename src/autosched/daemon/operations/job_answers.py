@@ -218,10 +218,13 @@ def _explain(session: UserSession, method: ExplainJob) -> Explanation:
 @ANSWERS.to(ListSpans)
 async def _spans(session: UserSession, method: ListSpans) -> SpanList:
     running = dict(session.runtime.timeline.running)  # before reading: what ends meanwhile is in one of the two
-    after = first = method.after
-    if method.last_s is not None:
-        first = max(after, await session.services.store.step_before(session.runtime.clock() - method.last_s))
-    spans, more = await session.services.store.spans(first)
+    after, store = method.after, session.services.store
+    if method.last_s is None:
+        spans, more = await store.spans(after)
+    else:
+        moment = session.runtime.clock() - method.last_s
+        first = await store.step_before(moment - session.runtime.timeline.longest_s)
+        spans, more = await store.spans_since(max(after, first), moment)
     by_step = {span.step: span for span in spans}
     last = spans[-1].step if more else None
     for step, span in running.items():

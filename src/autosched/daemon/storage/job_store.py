@@ -241,7 +241,7 @@ class JobStore:
         return next((_SPAN.decode(body) for (body,) in rows if isinstance(body, bytes)), None)
 
     async def step_before(self, moment: float) -> StepId:
-        """About the last step that had ended before this moment of the scheduler's clock; ids grow with time."""
+        """The last ended step that had started before this moment of the scheduler's clock; ids grow with time."""
         rows = await self._journal.read("SELECT coalesce(max(step), 0) FROM spans")
         low, high = 0, int(str(rows[0][0]))
         while low < high:
@@ -251,7 +251,7 @@ class JobStore:
             )
             assert isinstance(body, bytes)
             span = _SPAN.decode(body)
-            if (span.ended_at or span.started_at) < moment:
+            if span.started_at < moment:
                 low = span.step
             else:
                 high = middle
@@ -265,6 +265,15 @@ class JobStore:
         )
         bodies = [body for (body,) in rows if isinstance(body, bytes)]
         return [_SPAN.decode(body) for body in bodies[:PAGE_SPANS]], len(bodies) > PAGE_SPANS
+
+    async def spans_since(self, after: StepId, moment: float) -> tuple[list[Span], bool]:
+        """The same, for steps that ended after this moment of the scheduler's clock."""
+        while True:
+            spans, more = await self.spans(after)
+            found = [span for span in spans if span.ended_at is not None and span.ended_at > moment]
+            if found or not more:
+                return found, more
+            after = spans[-1].step
 
 
 def _listed(jobs: Iterable[JobId]) -> str:

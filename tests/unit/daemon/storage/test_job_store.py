@@ -127,7 +127,21 @@ def test_the_steps_of_a_time_are_found(tmp_path: Path) -> None:
     async def work(journal: Journal, store: JobStore) -> None:
         assert await store.step_before(5.0) == 0
         await journal.append(0.0, ClientLost(1, "x"), (), span_rows(spans))
-        assert [await store.step_before(moment) for moment in (0.0, 2.5, 100.5, 1e9)] == [0, 1, 99, 299]
+        assert [await store.step_before(moment) for moment in (0.0, 2.5, 100.5, 1e9)] == [0, 2, 100, 299]
+
+    with_store(tmp_path / "db", work)
+
+
+def test_long_steps_that_ended_in_a_time_are_found_among_those_that_ended_before(tmp_path: Path) -> None:
+    short = [Span(n, 1, 2, "build", ("host/0",), 0.0, float(n), n + 1.0, "done") for n in range(2, 3 * PAGE_SPANS)]
+    moment = 2.5 * PAGE_SPANS
+    long = Span(1, 1, 1, "profile", ("cpu0",), 0.0, 1.0, moment + 1.0, "done")
+
+    async def work(journal: Journal, store: JobStore) -> None:
+        await journal.append(0.0, ClientLost(1, "x"), (), span_rows([long, *short]))
+        assert await store.spans_since(0, moment) == ([long], True)
+        found, more = await store.spans_since(1, moment)
+        assert (found, more) == ([span for span in short if span.ended_at and span.ended_at > moment], False)
 
     with_store(tmp_path / "db", work)
 

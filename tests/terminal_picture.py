@@ -1,31 +1,29 @@
-"""Records `autosched demo` at a terminal and writes docs/demo.svg, the picture of the README.
+"""Pictures (SVG) of what commands show at a terminal.
 
-Run it with `make picture`. The SVG moves, SPEED times as fast as the demo did, and ends with its last screen, which is
-also what a viewer without animations shows. Each line of text stands in the file once for each time it changed.
+A picture of several screens moves, SPEED times as fast as the command did. It ends with its last screen, which a viewer
+without animations shows. Each line of text stands in the file once for each time it changed.
 """
 
 import os
-import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from itertools import groupby
-from pathlib import Path
 from typing import NamedTuple
 
 import pexpect
 import pyte
 
-OUTPUT = Path(__file__).parents[1] / "docs/demo.svg"
 COLUMNS, ROWS = 114, 44
 """Size of the terminal in characters."""
 SAMPLE_EVERY_S = 1.0
-"""Seconds of the demo between two pictures of its screen."""
+"""Seconds of a command between two pictures of its screen."""
 SPEED = 6.0
-"""Seconds of the demo in one second of the picture."""
+"""Seconds of a command in one second of its picture."""
 LAST_SCREEN_S = 12.0
 """Seconds for which the last screen stands still before the picture begins again."""
-DEMO_TIMEOUT_S = 600.0
+COMMAND_TIMEOUT_S = 600.0
+"""Maximum seconds for which a command shows nothing new."""
 CHARACTER = (8.4, 18.0)
 """Width and height of a character in pixels, at FONT_SIZE."""
 FONT_SIZE = 14
@@ -66,22 +64,29 @@ class Shown(NamedTuple):
     to_s: float
 
 
-def record(command: Sequence[str]) -> list[tuple[float, Screen]]:
-    """The screens of a command at a terminal, each with the second at which it was seen; the last is the final one."""
+class CommandFailed(Exception):
+    """A command that was recorded has failed."""
+
+
+def record(command: Sequence[str], environment: Mapping[str, str] = os.environ) -> list[tuple[float, Screen]]:
+    """The screens of a command at a terminal, each with the second at which it was seen; the last is the final one.
+
+    Raises CommandFailed.
+    """
     terminal = pyte.Screen(COLUMNS, ROWS)
     stream = pyte.Stream(terminal)
     child = pexpect.spawn(
         command[0],
         list(command[1:]),
         dimensions=(ROWS, COLUMNS),
-        env={**os.environ, "TERM": "xterm-256color"},
+        env={**environment, "TERM": "xterm-256color"},
         encoding="utf-8",
-        timeout=DEMO_TIMEOUT_S,
+        timeout=COMMAND_TIMEOUT_S,
     )
     started_s, screens = time.monotonic(), list[tuple[float, Screen]]()
     while True:
         try:
-            stream.feed(child.read_nonblocking(65536, DEMO_TIMEOUT_S))
+            stream.feed(child.read_nonblocking(65536, COMMAND_TIMEOUT_S))
         except pexpect.EOF:
             break
         now_s = time.monotonic() - started_s
@@ -90,7 +95,7 @@ def record(command: Sequence[str]) -> list[tuple[float, Screen]]:
     screens.append((time.monotonic() - started_s, screen(terminal)))
     child.close()
     if child.exitstatus != 0:
-        sys.exit(f"{' '.join(command)} exited with status {child.exitstatus}; the picture stays as it was")
+        raise CommandFailed(f"{' '.join(command)} exited with status {child.exitstatus}: {screens[-1][1]}")
     return screens
 
 
@@ -133,8 +138,13 @@ def shown(screens: Sequence[tuple[float, Screen]]) -> list[Shown]:
     return lines
 
 
-def svg(screens: Sequence[tuple[float, Screen]]) -> str:
-    """The picture. Its last screen is visible without animations, too."""
+def still(screens: Sequence[tuple[float, Screen]], title: str) -> str:
+    """A picture of the last screen alone."""
+    return svg([(0.0, screens[-1][1])], title)
+
+
+def svg(screens: Sequence[tuple[float, Screen]], title: str) -> str:
+    """A picture of all screens, one after the other. The last one is visible without animations, too."""
     lines = shown(screens)
     total_s = max(line.to_s for line in lines)
     rows = 1 + max(line.row for line in lines)
@@ -142,6 +152,9 @@ def svg(screens: Sequence[tuple[float, Screen]]) -> str:
     styles, texts = [], []
     for number, line in enumerate(lines):
         last = line.to_s == total_s
+        if len(screens) == 1:
+            texts.append(drawn(line))
+            continue
         begin, end = 100 * line.from_s / total_s, 100 * line.to_s / total_s
         keys = [f"0%{{visibility:{'visible' if begin == 0 else 'hidden'}}}", f"{begin:.2f}%{{visibility:visible}}"]
         keys += [] if last else [f"{end:.2f}%{{visibility:hidden}}"]
@@ -153,7 +166,7 @@ def svg(screens: Sequence[tuple[float, Screen]]) -> str:
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}"'
             f' font-family="ui-monospace,Menlo,Consolas,DejaVu Sans Mono,monospace" font-size="{FONT_SIZE}">',
-            "<title>A terminal in which `make demo` tunes two networks at the same time</title>",
+            f"<title>{escape(title)}</title>",
             "<style>text{white-space:pre}",
             f".l{{animation-duration:{total_s:.1f}s;animation-timing-function:step-end;"
             "animation-iteration-count:infinite}",
@@ -186,8 +199,3 @@ def drawn(line: Shown) -> str:
             place = f'x="{left:.1f}" y="{top + FONT_SIZE:.1f}" textLength="{length:.1f}"'
             drawn.append(f"<text {place}{style}>{escape(piece.text)}</text>")
     return "".join(drawn)
-
-
-if __name__ == "__main__":
-    OUTPUT.write_text(svg(record([str(Path(sys.executable).with_name("autosched")), "demo"])))
-    print(f"{OUTPUT.name}: {OUTPUT.stat().st_size / 1000:.0f} kB")
