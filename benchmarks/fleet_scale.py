@@ -1,7 +1,8 @@
 """A fleet in simulated time, with the shipped core: 100 hosts of 10 devices each, which come and go.
 
 ``python benchmarks/fleet_scale.py`` prints one JSON object. Stages take what the thesis measured (table 5.2), times a
-random factor. Each job has 4 tasks, and helpers on other hosts where that pays; 10,000 jobs have as much work as 1,000.
+random factor. Each job has 4 tasks, which take its rounds as they are idle, and helpers on other hosts where that pays.
+10,000 jobs have as much work as 1,000.
 Now and then a host is cut off for some minutes: what ran there is lost, and is done again elsewhere.
 
 `over_bound` is the makespan over the time that all devices which are there need for all measurements, with a build
@@ -117,11 +118,9 @@ def fleet(jobs: int, rounds: int, seed: int) -> Scenario:
         return stage("build", HOST, BUILD_S), stage("profile", DEVICE, PROFILE_S), stage("update", HOST, UPDATE_S)
 
     def job() -> ScenarioJob:
-        """Its tasks, which have as many rounds each."""
-        each = rounds // jobs // TASKS
-        tasks = tuple(tuple(one() for _ in range(each)) for _ in range(TASKS))
-        order = tuple(range(1, TASKS + 1)) * each
-        return ScenarioJob(tasks=tasks, order=order, under_way_max=TASKS, client_start_s=START_S)
+        """A job whose tasks take its rounds one after the other, as they are idle."""
+        pool = tuple(one() for _ in range(rounds // jobs))
+        return ScenarioJob(tasks=((),) * TASKS, pool=pool, client_start_s=START_S)
 
     plans = tuple(job() for _ in range(jobs))
     whole_s = rounds * PROFILE_S / (HOSTS * DEVICES)

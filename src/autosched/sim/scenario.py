@@ -47,6 +47,9 @@ class ScenarioJob(Struct, frozen=True, kw_only=True):
 
     tasks: tuple[tuple[Round, ...], ...]
     """Rounds of task 1, task 2 and so on."""
+    pool: tuple[Round, ...] = ()
+    """Rounds of no task yet, after those of `tasks`. An idle task takes the next one, as in a search that chooses by
+    gain."""
     before: Round = ()
     after: Round = ()
     order: tuple[TaskIndex, ...] | None = None
@@ -64,7 +67,7 @@ class ScenarioJob(Struct, frozen=True, kw_only=True):
     def works(self) -> Iterator[Work]:
         """All its steps."""
         yield from self.before
-        for rounds in self.tasks:
+        for rounds in (*self.tasks, self.pool):
             for steps in rounds:
                 yield from steps
         yield from self.after

@@ -18,17 +18,19 @@ class SimClient:
     """One job's progress through its plan. A phase is what may go on at the same time."""
 
     def __init__(self, plan: ScenarioJob, expectation: Expectation = _exact) -> None:
-        before, after = ({NETWORK_TASK: (steps,)} if steps else {} for steps in (plan.before, plan.after))
-        tasks = {index: rounds for index, rounds in enumerate(plan.tasks, start=NETWORK_TASK + 1) if rounds}
-        phases: tuple[dict[TaskIndex, tuple[Round, ...]], ...] = ({**before}, tasks, {**after})
+        before, after = ({NETWORK_TASK: [steps]} if steps else {} for steps in (plan.before, plan.after))
+        numbered = enumerate(plan.tasks, start=NETWORK_TASK + 1)
+        tasks = {index: list(rounds) for index, rounds in numbered if rounds or plan.pool}
+        phases: tuple[dict[TaskIndex, list[Round]], ...] = ({**before}, tasks, {**after})
         self._phases = [phase for phase in phases if phase]
         self._place: dict[TaskIndex, tuple[int, int]] = {}  # finished rounds, finished steps of this round
         self._under_way: dict[TaskIndex, None] = {}  # their round has begun
         self._order = None if plan.order is None else deque(plan.order)
         self._under_way_max = plan.under_way_max
+        self._pool = deque(plan.pool)
         self._avoided: dict[TaskIndex, UnitName] = {}  # where its measurement failed, which is made once more
         self._expectation = expectation
-        self.rounds_left = sum(len(rounds) for rounds in tasks.values())
+        self.rounds_left = sum(len(rounds) for rounds in tasks.values()) + len(plan.pool)
         self.rounds_done = 0
         self._begin_phase()
 
@@ -106,12 +108,16 @@ class SimClient:
     def _begin(self, task: TaskIndex) -> bool:
         if self._is_complete(task):
             return False
+        if self._place[task][0] == len(self._phases[0][task]):
+            self._phases[0][task].append(self._pool.popleft())
         self._under_way[task] = None
         self.rounds_left -= task != NETWORK_TASK
         return True
 
     def _is_complete(self, task: TaskIndex) -> bool:
-        return task not in self._place or self._place[task][0] == len(self._phases[0][task])
+        if task not in self._place or (self._pool and task != NETWORK_TASK):
+            return task not in self._place
+        return self._place[task][0] == len(self._phases[0][task])
 
     def _report(self, tasks: Iterable[TaskIndex]) -> JobLoad:
         loads = tuple(self._task_load(task) for task in tasks)

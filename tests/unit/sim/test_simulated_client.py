@@ -53,6 +53,22 @@ def test_an_order_says_whose_round_is_next_and_how_many_are_under_way() -> None:
     assert client.ended(1, ok=True).complete
 
 
+def test_idle_tasks_take_rounds_from_a_pool() -> None:
+    client = SimClient(ScenarioJob(tasks=((ROUND,), (), ()), pool=(ROUND,) * 3))
+    load = client.load()
+    assert (wanted(load), load.rounds_left) == ({1: "build", 2: "build", 3: "build"}, 1)
+    client.ended(2, ok=True)
+    load = client.ended(2, ok=True)
+    assert (wanted(load), load.rounds_left) == ({2: "build"}, 0)
+    client.ended(3, ok=True)
+    assert [task.task for task in client.ended(3, ok=True).tasks if task.complete] == [3]
+    for task in (1, 2):
+        client.ended(task, ok=True)
+        load = client.ended(task, ok=True)
+    assert load.complete
+    assert client.rounds_done == 4
+
+
 def test_every_order_comes_to_its_end() -> None:
     for seed in range(50):
         rng = Random(seed)
