@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import cache
 
 TUN, SETIFF, TUN_IP_WITHOUT_HEADER = "/dev/net/tun", 0x400454CA, 0x0001 | 0x1000
 PACKET_BYTES = 65_536
@@ -22,20 +23,22 @@ IDLE_S = 0.2
 """Seconds between two looks for the end of a wire on which nothing moves."""
 
 
+@cache
 def possible() -> str:
-    """Why this machine cannot have namespaces on wires; empty: it can."""
+    """Why this machine cannot have namespaces on wires; empty: it can. Processes may ask at the same time."""
     if os.geteuid() != 0:
         return "only root makes network namespaces"
     if shutil.which("ip") is None:
         return "no ip: apt-get install iproute2"
+    probe = f"asp{os.getpid()}"
     try:
-        os.close(_tun("asprobe"))
+        os.close(_tun(probe))
     except OSError as error:
         return f"no TUN devices: {error}"
-    made = subprocess.run(["ip", "netns", "add", "asprobe"], capture_output=True, text=True, check=False)
+    made = subprocess.run(["ip", "netns", "add", probe], capture_output=True, text=True, check=False)
     if made.returncode:
         return f"no network namespaces: {made.stderr.strip()}"
-    subprocess.run(["ip", "netns", "del", "asprobe"], check=False)
+    subprocess.run(["ip", "netns", "del", probe], check=False)
     return ""
 
 
