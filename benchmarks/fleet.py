@@ -22,7 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from importlib import import_module
 from itertools import pairwise
@@ -39,7 +39,7 @@ from autosched.daemon.access import keyring
 from autosched.daemon.state_folder import whereabouts
 from autosched.launch.job_folder import JOB_DIR
 from autosched.model import JobSpec
-from autosched.protocol import Done, HostList, ListHosts, Shutdown
+from autosched.protocol import Done, HostList, HostView, ListHosts, Shutdown
 from autosched.protocol.roles import Role
 
 TESTS = Path(__file__).parents[1] / "tests"
@@ -109,9 +109,9 @@ def machines(
         asyncio.run(until(folder, process, 0))
         if hosts > 1:
             wire = held.enter_context(wires.wire(1, DELAY_S))
-            port = next(a for a in whereabouts(folder / "state").addresses if a.startswith("tls:")).rpartition(":")[2]
-            agent = lent_host.LentHost(folder / "lab2", "lab2", f"tls://{wire.near}:{port}")
-            agent.within, agent.settings = wire.within, f"{lent_host.lane(last=True)}{lent_host.boards(1)}"
+            agent = lent_host.LentHost(folder / "lab2", "lab2", "")
+            agent.reach(wire, tls_port(folder))
+            agent.settings = f"{lent_host.lane(last=True)}{lent_host.boards(1)}"
             agent.start("--key", str(key), *options)
             held.callback(agent.gone)
             held.callback(agent.send, signal.SIGTERM)
@@ -122,10 +122,22 @@ def machines(
 async def until(folder: Path, process: subprocess.Popen[bytes], hosts: int) -> None:
     """Wait until the daemon answers, and a number of hosts have joined."""
     daemon = await answering(f"unix:{folder}/api.sock", psutil.Process(process.pid))
-    async with asyncio.timeout(DEADLINE_S):
-        while len((await daemon.link.call(ListHosts(), HostList)).hosts) < hosts:  # noqa: ASYNC110 - it is not told
-            await asyncio.sleep(0.05)
+    await until_hosts(daemon, lambda there: len(there) >= hosts)
     daemon.close()
+
+
+async def until_hosts(
+    daemon: Daemon, holds: Callable[[Sequence[HostView]], bool], within_s: float = DEADLINE_S
+) -> None:
+    """Wait until something holds of the hosts that the daemon lists."""
+    async with asyncio.timeout(within_s):
+        while not holds((await daemon.link.call(ListHosts(), HostList)).hosts):  # noqa: ASYNC110 - it sends no news of hosts
+            await asyncio.sleep(0.02)
+
+
+def tls_port(folder: Path) -> str:
+    """The port on which a private daemon listens with TLS."""
+    return next(one for one in whereabouts(folder / "state").addresses if one.startswith("tls:")).rpartition(":")[2]
 
 
 def ratio(jobs: int, trials: int, options: dict[str, Any]) -> dict[str, float]:
@@ -184,12 +196,7 @@ async def _killed(folder: Path, cluster: Any) -> float:
     daemon, clock = await Daemon.connect(f"unix:{folder}/api.sock"), asyncio.get_running_loop().time
 
     async def here(count: int) -> None:
-        async with asyncio.timeout(DEADLINE_S):
-            while True:
-                hosts = (await daemon.link.call(ListHosts(), HostList)).hosts
-                if sum(host.state == "here" for host in hosts) == count:
-                    return
-                await asyncio.sleep(0.02)
+        await until_hosts(daemon, lambda there: sum(host.state == "here" for host in there) == count)
 
     def pids() -> dict[str, int]:
         with distributed.Client(cluster) as client:
@@ -214,8 +221,7 @@ def idle() -> dict[str, float]:
         jobs, took_s = folder / "lab2/state/jobs", []
         asyncio.run(_endless_jobs(folder))
         for _ in range(RETURNS):
-            while len(lent := _processes(jobs)) < JOBS or not asyncio.run(_at_work(folder)):
-                time.sleep(0.1)  # nothing tells
+            lent = asyncio.run(_all_lent(folder, jobs))
             began_at = time.monotonic()
             owner = subprocess.Popen([sys.executable, "-S", "-c", "while True: pass"])
             psutil.wait_procs(lent)
@@ -270,12 +276,12 @@ async def _endless_jobs(folder: Path) -> None:
     daemon.close()
 
 
-async def _at_work(folder: Path) -> bool:
-    """Whether steps run on the borrowed host."""
+async def _all_lent(folder: Path, jobs: Path) -> list[psutil.Process]:
+    """Wait until all jobs have processes on the borrowed host, and steps run there; the processes."""
     daemon = await Daemon.connect(f"unix:{folder}/api.sock")
-    (host,) = (await daemon.link.call(ListHosts(), HostList)).hosts
+    await until_hosts(daemon, lambda there: there[0].busy > 0 and len(_processes(jobs)) >= JOBS)
     daemon.close()
-    return bool(host.busy)
+    return _processes(jobs)
 
 
 def hand_over(args: argparse.Namespace) -> dict[str, float]:

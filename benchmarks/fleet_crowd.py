@@ -20,12 +20,11 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from fleet import DELAY_S, lent_host, submit, until, wires
+from fleet import DELAY_S, lent_host, submit, tls_port, until, until_hosts, wires
 from private import private_daemon
 
 from autosched.api.connection import Daemon
 from autosched.daemon.access import keyring
-from autosched.daemon.state_folder import whereabouts
 from autosched.launch.job_folder import kill_strays
 from autosched.protocol import Done, HostList, JobList, ListHosts, ListJobs, Shutdown
 from autosched.protocol.roles import Role
@@ -66,12 +65,12 @@ def crowd(hosts: int, clients: int, seconds: float) -> dict[str, Any]:
         settings += "[scheduler]\nattach_timeout_s = 600\n[limits]\njobs_active_max = 5000\nconnections_max = 5000\n"
         process = held.enter_context(private_daemon(folder, settings))
         asyncio.run(until(folder, process, 0))
-        port = next(a for a in whereabouts(folder / "state").addresses if a.startswith("tls:")).rpartition(":")[2]
         agents = []
         for number in range(hosts):
             wire = held.enter_context(wires.wire(number, DELAY_S))
-            agent = lent_host.LentHost(folder / f"lab{number}", f"lab{number}", f"tls://{wire.near}:{port}")
-            agent.within, agent.settings = wire.within, f"{lent_host.lane()}{lent_host.boards(-(-clients // hosts))}"
+            agent = lent_host.LentHost(folder / f"lab{number}", f"lab{number}", "")
+            agent.reach(wire, tls_port(folder))
+            agent.settings = f"{lent_host.lane()}{lent_host.boards(-(-clients // hosts))}"
             agent.start("--key", str(key))
             held.callback(agent.end)
             agents.append(agent)
@@ -85,7 +84,7 @@ async def _work(folder: Path, process: psutil.Process, hosts: int, clients: int,
     daemon, began = await Daemon.connect(f"unix:{folder}/api.sock"), time.monotonic()
     jobs = [await submit(daemon, folder, number, ENDLESS, tasks=1, **STAGES_S) for number in range(clients)]
     async with asyncio.timeout(START_S):
-        while await _at_work(daemon) < clients:  # noqa: ASYNC110 - it is not told
+        while await _at_work(daemon) < clients:  # noqa: ASYNC110 - no event counts jobs; to follow each would load it
             await asyncio.sleep(2.0)
     start_s = time.monotonic() - began
     before, cpu_s = time.monotonic(), _cpu_s(process)
@@ -94,14 +93,12 @@ async def _work(folder: Path, process: psutil.Process, hosts: int, clients: int,
     took_s, cpu_s = time.monotonic() - before, _cpu_s(process) - cpu_s
     memory = process.memory_info().rss
     spans = [span for span in await daemon.spans() if span.ended_at is not None]
-    steps = [span for span in spans if span.ended_at is not None and span.ended_at >= now]
+    steps = [span for span in spans if (span.ended_at or 0.0) >= now]
     view = (await daemon.link.call(ListHosts(), HostList)).hosts
     for job in jobs:
         await daemon.cancel(job)
     trials = Counter([(job, record.trial) for job in jobs for record in await daemon.records(job)])
-    async with asyncio.timeout(START_S):
-        while any(host.jobs for host in (await daemon.link.call(ListHosts(), HostList)).hosts):  # noqa: ASYNC110 - not told
-            await asyncio.sleep(0.5)
+    await until_hosts(daemon, lambda there: not any(host.jobs for host in there), START_S)
     await daemon.link.call(Shutdown(), Done)
     daemon.close()
     return {

@@ -14,12 +14,13 @@ import argparse
 import gc
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from heapq import heappop, heappush
 from math import inf
 from random import Random
 from statistics import fmean
 from typing import Any, cast
+from unittest.mock import patch
 
 from autosched.core.actions import Action
 from autosched.core.events import Event
@@ -27,6 +28,7 @@ from autosched.core.policies.policy import POLICIES
 from autosched.core.scheduler import Scheduler
 from autosched.model import Goal, JobState, Pool, Unit, host_of, lent_by
 from autosched.sim.scenario import DEVICE, HOST, HostPlan, Scenario, ScenarioJob, Work, pools
+from autosched.sim.simulation_result import SimulationResult
 from autosched.sim.simulator import Entry, Simulator
 
 HOSTS, LANES, DEVICES = 100, 16, 10
@@ -50,9 +52,15 @@ class Timed:
     def __init__(self, scheduler: Scheduler) -> None:
         self.events_s: list[float] = []
         self.decisions_s: list[float] = []
-        self._handle, self._start = scheduler.handle, scheduler._start
-        scheduler.handle = self.handle  # type: ignore[assignment, method-assign]
-        scheduler._start = self.start  # type: ignore[method-assign]
+        self._scheduler, self._handle, self._start = scheduler, scheduler.handle, scheduler._start
+
+    def run(self, work: Callable[[], SimulationResult]) -> SimulationResult:
+        """Do some work in which the scheduler is timed."""
+        with (
+            patch.object(self._scheduler, "handle", self.handle),
+            patch.object(self._scheduler, "_start", self.start),
+        ):
+            return work()
 
     def handle(self, now: float, event: Event, **words: Any) -> list[Action]:
         """As `Scheduler.handle`."""
@@ -165,7 +173,7 @@ def row(scenario: Scenario, policy: str) -> dict[str, Any]:
     world.history = cast("list[Entry]", Count())
     timed = Timed(world.scheduler)
     gc.disable()
-    report = world.run()
+    report = timed.run(world.run)
     gc.enable()
     assert set(report.states.values()) == {JobState.DONE}, "some jobs have not ended well"
     least_s = bound_s(scenario)

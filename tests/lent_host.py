@@ -10,6 +10,7 @@ from pathlib import Path
 
 from autosched.launch.job_folder import kill_strays
 from deadlines import DEADLINE_S, until
+from wires import Wire
 
 TLS_FILES = Path(__file__).parent / "tls"
 
@@ -41,7 +42,12 @@ class LentHost:
         self.environment: Mapping[str, str] | None = None
         self.within: Callable[[Sequence[str]], list[str]] = list
         """Turns the command into one that runs in a network namespace."""
+        self.cable: Wire | None = None
         self._process: subprocess.Popen[bytes] | None = None
+
+    def reach(self, cable: Wire, port: int | str) -> None:
+        """Run in the cable's namespace, and reach the daemon's TLS port over the cable."""
+        self.cable, self.within, self.address = cable, cable.within, f"tls://{cable.near}:{port}"
 
     @property
     def jobs(self) -> Path:

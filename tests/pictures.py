@@ -23,7 +23,7 @@ from deadlines import until
 from integration.lab import Lab, lab
 from integration.lender import Lender, hosts, tls_address
 from lent_host import boards, lane, tls
-from terminal_picture import record, still, svg
+from terminal_picture import animation, record, still
 
 DOCS = Path(__file__).parents[1] / "docs"
 LAB = DOCS / "lab"
@@ -31,7 +31,7 @@ DELAY_S = 0.001
 STEPS_S = {"build_s": 1.0, "profile_s": 2.5, "update_s": 1.5}
 """Seconds of the stages of a job, each of 8 candidates."""
 NAMESPACE = re.compile(r"\b10(\.[0-9]+){3}")
-"""IP addresses of the namespaces, instead of which pictures show one that is kept for documents."""
+"""IP addresses of the namespaces. Pictures show an address that is reserved for documentation instead."""
 ENDLESS = 4_000
 """Trials of a job that does not end before its picture is taken."""
 
@@ -40,7 +40,7 @@ def demo() -> None:
     """Record the demo."""
     recorded = record([str(Path(sys.executable).with_name("autosched")), "demo"])
     title = "A terminal in which `make demo` tunes two networks at the same time"
-    (DOCS / "demo.svg").write_text(svg(recorded, title))
+    (DOCS / "demo.svg").write_text(animation(recorded, title))
 
 
 @contextmanager
@@ -54,7 +54,7 @@ def machines(folder: Path) -> Iterator[tuple[Lab, wires.Wire]]:
         for number in (2, 3):
             cable = held.enter_context(wires.wire(number, DELAY_S))
             host = Lender(there, f"lab{number}")
-            host.address, host.within = f"tls://{cable.near}:{tls_address(there).rpartition(':')[2]}", cable.within
+            host.reach(cable, tls_address(there).rpartition(":")[2])
             host.settings = f"{lane(last=number == 2)}{boards(number - 1)}"
             host.start("--key", str(key))
             held.callback(host.end)
@@ -69,7 +69,7 @@ def picture(there: Lab, name: str, title: str, *lines: str) -> None:
     environment = {
         **os.environ, "AUTOSCHED_HOST": there.address, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
     }  # fmt: skip
-    drawn = still(record(["sh", "-c", script], environment), title)
+    drawn = still(record(["sh", "-c", script], environment)[-1][1], title)
     (LAB / f"{name}.svg").write_text(NAMESPACE.sub("192.0.2.2", drawn))
 
 

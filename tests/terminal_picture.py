@@ -138,23 +138,24 @@ def shown(screens: Sequence[tuple[float, Screen]]) -> list[Shown]:
     return lines
 
 
-def still(screens: Sequence[tuple[float, Screen]], title: str) -> str:
-    """A picture of the last screen alone."""
-    return svg([(0.0, screens[-1][1])], title)
+def still(picture: Screen, title: str) -> str:
+    """A picture of one screen."""
+    lines = [Shown(row, line, 0.0, 0.0) for row, line in enumerate(picture) if line]
+    return _framed(lines, title, [], [drawn(line) for line in lines])
 
 
-def svg(screens: Sequence[tuple[float, Screen]], title: str) -> str:
+def animation(screens: Sequence[tuple[float, Screen]], title: str) -> str:
     """A picture of all screens, one after the other. The last one is visible without animations, too."""
     lines = shown(screens)
     total_s = max(line.to_s for line in lines)
-    rows = 1 + max(line.row for line in lines)
-    width, height = COLUMNS * CHARACTER[0] + 2 * MARGIN, rows * CHARACTER[1] + 2 * MARGIN
-    styles, texts = [], []
+    styles = [
+        f".l{{animation-duration:{total_s:.1f}s;animation-timing-function:step-end;"
+        "animation-iteration-count:infinite}",
+        "@media (prefers-reduced-motion:reduce){.l{animation:none}}",
+    ]
+    texts = []
     for number, line in enumerate(lines):
         last = line.to_s == total_s
-        if len(screens) == 1:
-            texts.append(drawn(line))
-            continue
         begin, end = 100 * line.from_s / total_s, 100 * line.to_s / total_s
         keys = [f"0%{{visibility:{'visible' if begin == 0 else 'hidden'}}}", f"{begin:.2f}%{{visibility:visible}}"]
         keys += [] if last else [f"{end:.2f}%{{visibility:hidden}}"]
@@ -162,15 +163,19 @@ def svg(screens: Sequence[tuple[float, Screen]], title: str) -> str:
         texts.append(
             f'<g class="l k{number}"{"" if last else " visibility=" + chr(34) + "hidden" + chr(34)}>{drawn(line)}</g>'
         )
+    return _framed(lines, title, styles, texts)
+
+
+def _framed(lines: Sequence[Shown], title: str, styles: Sequence[str], texts: Sequence[str]) -> str:
+    """The SVG of a terminal with these lines, drawn as `texts`."""
+    rows = 1 + max(line.row for line in lines)
+    width, height = COLUMNS * CHARACTER[0] + 2 * MARGIN, rows * CHARACTER[1] + 2 * MARGIN
     return "\n".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}"'
             f' font-family="ui-monospace,Menlo,Consolas,DejaVu Sans Mono,monospace" font-size="{FONT_SIZE}">',
             f"<title>{escape(title)}</title>",
             "<style>text{white-space:pre}",
-            f".l{{animation-duration:{total_s:.1f}s;animation-timing-function:step-end;"
-            "animation-iteration-count:infinite}",
-            "@media (prefers-reduced-motion:reduce){.l{animation:none}}",
             *styles,
             "</style>",
             f'<rect width="100%" height="100%" rx="8" fill="{BACKGROUND}"/>',

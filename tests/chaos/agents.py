@@ -9,7 +9,6 @@ from contextlib import suppress
 from pathlib import Path
 
 from lent_host import LentHost, boards, lane
-from wires import Wire
 
 
 def free_port() -> int:
@@ -21,15 +20,10 @@ def free_port() -> int:
 class ChaosAgent(LentHost):
     """One agent, on a machine of its own where there is a cable."""
 
-    def __init__(
-        self, folder: Path, name: str, devices: int, address: str, environment: Mapping[str, str],
-        cable: Wire | None = None,
-    ) -> None:  # fmt: skip
+    def __init__(self, folder: Path, name: str, devices: int, address: str, environment: Mapping[str, str]) -> None:
         """`address`: of the daemon."""
         super().__init__(folder / f"host-{name}", name, address)
-        self.cable, self.environment, self.settings = cable, dict(environment), lane() + boards(devices)
-        if cable is not None:
-            self.within = cable.within
+        self.environment, self.settings = dict(environment), lane() + boards(devices)
 
     def kill_client(self, rng: random.Random) -> bool:
         """Kill -9 of one of its clients; whether there was one."""

@@ -268,10 +268,11 @@ async def hosts(folder: Path, plan: Plan, rng: random.Random) -> Told:
     with ExitStack() as held:
         agents = []
         for number in range(HOSTS):
-            cable = held.enter_context(wires.wire(number, HOST_DELAY_S)) if cables else None
-            address = lab.address if cable is None else f"tls://{cable.near}:{port}"
-            agents.append(ChaosAgent(folder, f"lab{number}", 1 + number, address, environment, cable))
-            held.callback(agents[-1].end)
+            agent = ChaosAgent(folder, f"lab{number}", 1 + number, lab.address, environment)
+            if cables:
+                agent.reach(held.enter_context(wires.wire(number, HOST_DELAY_S)), port)
+            held.callback(agent.end)
+            agents.append(agent)
         kinds = HOST_FAULTS if cables else tuple(kind for kind in HOST_FAULTS if kind != "partition")
         faults_to_come = [kinds[number % len(kinds)] for number in range(min(plan.kills, HOST_FAULTS_MAX))]
         rng.shuffle(faults_to_come)

@@ -42,6 +42,6 @@ def test_agents_cables_and_clocks_fail_and_nothing_is_lost() -> None:
 @pytest.mark.timeout(DEADLINE_S + 10.0)
 @pytest.mark.skipif(postgres.programs() is None, reason="needs PostgreSQL; on Debian: apt-get install postgresql")
 def test_daemon_and_record_store_die_and_the_store_has_each_record_once() -> None:
-    told = chaos("records", 3)
-    assert told["daemon_kills"] == told["server_kills"] == 2
+    told = chaos("records", 6)
+    assert told["daemon_kills"] == told["server_kills"] == 4
     assert told["stored"] == told["records"] > 0

@@ -43,7 +43,7 @@ def cable() -> Iterator[Wire]:
 @pytest.fixture
 def lender(there: Lab, cable: Wire) -> Iterator[Lender]:
     made = Lender(there)
-    made.address, made.within = f"tls://{cable.near}:{tls_address(there).rpartition(':')[2]}", cable.within
+    made.reach(cable, tls_address(there).rpartition(":")[2])
     made.start("--key", str(there.folder / "keys" / "agent-lab2.key"))
     try:
         until(lambda: made.is_("here"), "the host joins")

@@ -1,7 +1,6 @@
 """A machine is added by ssh, typed at its console: a real sshd, a real systemd of a user, a real pip."""
 
 import shutil
-import socket
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +11,7 @@ import booted_machine
 from autosched.daemon.access import keyring
 from autosched.protocol.roles import Role
 from booted_machine import INSTALL_MAX_S, succeeds
+from chaos.agents import free_port
 from deadlines import until
 from integration.lab import Lab, lab
 from integration.lender import LONG, hosts, hosts_of, tls_address
@@ -25,11 +25,7 @@ pytestmark = [
     ),
 ]
 KEYS = ((Role.AGENT, "lab2"), (Role.OPERATOR, "me"))
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        return int(listening.getsockname()[1])
+"""Role and name of each key that the daemon knows."""
 
 
 @pytest.fixture
@@ -45,7 +41,7 @@ def there(tmp_path: Path) -> Iterator[Lab]:
 
 @pytest.fixture
 def machine(there: Lab, tmp_path: Path) -> Iterator[Terminal]:
-    """The console of a machine with a user `lab`, to whom root gets by ssh."""
+    """The console of a machine on which root can log in by ssh as the user `lab`."""
     with booted_machine.files(tmp_path) as root:
         for role, name in KEYS:
             shutil.copy(there.folder / f"keys/{role.value}-{name}.key", root / f"root/{name}.key")

@@ -56,7 +56,7 @@ class Machine(Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """What the machine is called in the lab, unless its user names it: the first label, or the IP address."""
+        """Default name of the machine in the lab: the first label of its domain name, or its IP address."""
         label = self.host.partition(".")[0]
         return self.host if label.isdecimal() else label
 

@@ -115,9 +115,10 @@ class SimClient:
         return True
 
     def _is_complete(self, task: TaskIndex) -> bool:
-        if task not in self._place or (self._pool and task != NETWORK_TASK):
-            return task not in self._place
-        return self._place[task][0] == len(self._phases[0][task])
+        if task not in self._place:
+            return True
+        may_take_more = bool(self._pool) and task != NETWORK_TASK
+        return not may_take_more and self._place[task][0] == len(self._phases[0][task])
 
     def _report(self, tasks: Iterable[TaskIndex]) -> JobLoad:
         loads = tuple(self._task_load(task) for task in tasks)

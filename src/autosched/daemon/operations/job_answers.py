@@ -222,9 +222,8 @@ async def _spans(session: UserSession, method: ListSpans) -> SpanList:
     if method.last_s is None:
         spans, more = await store.spans(after)
     else:
-        moment = session.runtime.clock() - method.last_s
-        first = await store.step_before(moment - session.runtime.timeline.longest_s)
-        spans, more = await store.spans_since(max(after, first), moment)
+        since = session.runtime.clock() - method.last_s
+        spans, more = await store.spans_since(after, since, session.runtime.timeline.longest_s)
     by_step = {span.step: span for span in spans}
     last = spans[-1].step if more else None
     for step, span in running.items():

@@ -266,8 +266,10 @@ class JobStore:
         bodies = [body for (body,) in rows if isinstance(body, bytes)]
         return [_SPAN.decode(body) for body in bodies[:PAGE_SPANS]], len(bodies) > PAGE_SPANS
 
-    async def spans_since(self, after: StepId, moment: float) -> tuple[list[Span], bool]:
-        """The same, for steps that ended after this moment of the scheduler's clock."""
+    async def spans_since(self, after: StepId, moment: float, longest_s: float) -> tuple[list[Span], bool]:
+        """The same, for steps that ended after this moment of the scheduler's clock. `longest_s`: maximum length of a
+        step, in seconds."""
+        after = max(after, await self.step_before(moment - longest_s))
         while True:
             spans, more = await self.spans(after)
             found = [span for span in spans if span.ended_at is not None and span.ended_at > moment]

@@ -76,11 +76,11 @@ class JobPages:
     async def _near(self, view: JobView) -> list[Span]:
         """The steps in the job's time, the running ones too."""
         timeline, store = self._services.runtime.timeline, self._services.store
-        after, more = await store.step_before(view.submitted_at - timeline.longest_s), True
+        after, more = 0, True
         found = list[Span]()
         while more:
-            spans, more = await store.spans(after)
-            found += [span for span in spans if span.ended_at is None or span.ended_at > view.submitted_at]
+            spans, more = await store.spans_since(after, view.submitted_at, timeline.longest_s)
+            found += spans
             if not spans or spans[-1].started_at > (view.ended_at or view.now):
                 break
             after = spans[-1].step

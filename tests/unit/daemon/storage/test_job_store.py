@@ -139,8 +139,8 @@ def test_long_steps_that_ended_in_a_time_are_found_among_those_that_ended_before
 
     async def work(journal: Journal, store: JobStore) -> None:
         await journal.append(0.0, ClientLost(1, "x"), (), span_rows([long, *short]))
-        assert await store.spans_since(0, moment) == ([long], True)
-        found, more = await store.spans_since(1, moment)
+        assert await store.spans_since(0, moment, moment) == ([long], True)
+        found, more = await store.spans_since(1, moment, moment)
         assert (found, more) == ([span for span in short if span.ended_at and span.ended_at > moment], False)
 
     with_store(tmp_path / "db", work)
