@@ -115,7 +115,7 @@ class Chaos:
         unused = cast(Any, None)
         store = JobStore(cast(Journal, self.marks))
         verdicts = AttributionHandler(self.runtime, self.ledger, unused, unused, unused, DeviceSuspicion(1.0))
-        self._parts = Parts(self.runtime, store, unused, unused, self.ledger, unused, verdicts, unused, None)
+        self._parts = Parts(self.runtime, store, unused, unused, self.ledger, unused, verdicts, unused, unused, None)
         self._session = session
         self._of: dict[JobId, Client] = {}
         self._sessions: dict[JobId, ClientSession] = {}

@@ -2,7 +2,7 @@
 
 from msgspec import Struct
 
-from autosched.backend import Skipped
+from autosched.backend import Board, Skipped
 from autosched.model import TaskInfo
 
 UNTUNED = b""
@@ -78,6 +78,16 @@ class MeasurementPlan(Struct, frozen=True):
     """The best latency known for the task."""
 
 
+class Remote(Struct, frozen=True):
+    """A board on which a worker's work runs."""
+
+    board: Board
+    threads: int
+    """Number of threads on which kernels run there."""
+    lasts_s: float
+    """Seconds that the work may take."""
+
+
 AS_IT_IS, FIXED, SIMPLIFIED = "as it is", "with fixed shapes", "simplified"
 
 
@@ -108,6 +118,8 @@ LOAD_MODULE = "autosched_tvm.evaluation.engines:load_module"
 LOAD_LITERT = "autosched_tvm.evaluation.engines:load_litert"
 LOAD_PYTORCH = "autosched_tvm.evaluation.engines:load_pytorch"
 LOAD_ONNXRUNTIME = "autosched_tvm.evaluation.engines:load_onnxruntime"
+CHOOSE = "autosched_tvm.evaluation.engines:choose"
+FORGET = "autosched_tvm.evaluation.engines:forget"
 BIND = "autosched_tvm.evaluation.engines:bind"
 RUN = "autosched_tvm.evaluation.engines:run"
 SAMPLE = "autosched_tvm.evaluation.engines:sample"

@@ -56,6 +56,15 @@ _UNNUMBERED = itertools.count(1)
 """Numbers for leases that are made without a step."""
 
 
+class Board(Struct, frozen=True):
+    """A machine with a TVM RPC server, where kernels run for this one; `tvm.rpc.connect` takes these. Since 1.7."""
+
+    host: str
+    port: int
+    key: str
+    """It changes with the step."""
+
+
 class Lease(Struct, frozen=True):
     """The right to use some cores for one step. Stay on them; stop by `timeout_s`."""
 
@@ -68,6 +77,9 @@ class Lease(Struct, frozen=True):
 
     A lease that is made without one, outside of a daemon's job, gets a negative number of its own.
     """
+    board: Board | None = None
+    """The device where it is a board: nothing of the step's measurements runs on this machine. None: it is this
+    machine. Since 1.7."""
 
     def __post_init__(self) -> None:
         if not self.step:

@@ -70,7 +70,9 @@ class DeviceConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """Number of a CUDA device."""
     rpc: Annotated[str, Meta(pattern=r"^$|^[^\s:]{1,253}:[0-9]{1,5}$")] = ""
     """HOST:PORT of a TVM RPC server."""
-    rpc_key: Annotated[str, Meta(max_length=200)] = ""
+    rpc_key: Annotated[str, Meta(pattern=r"^\S*$", max_length=200)] = ""
+    target: Annotated[str, Meta(max_length=2_000)] = ""
+    """Target of jobs for a TVM RPC server that name none."""
     reboot: Annotated[tuple[Annotated[str, Meta(min_length=1)], ...], Meta(max_length=100)] = ()
 
 
@@ -396,7 +398,13 @@ def _accelerator(device: DeviceConfig) -> CudaDevice | RpcServer | None:
         raise ConfigError(f"the device {device.name} has {names}: a device is one of these; keep one")
     if device.cuda is not None:
         return CudaDevice(device.cuda)
-    return RpcServer(device.rpc, device.rpc_key) if device.rpc else None
+    if device.rpc:
+        return RpcServer(device.rpc, device.rpc_key, device.target)
+    if device.target:
+        raise ConfigError(
+            f"the device {device.name} has a target, which is for TVM RPC servers (rpc = ...) alone: leave it out"
+        )
+    return None
 
 
 def _default_device(count: int | str, cores: list[int]) -> tuple[int, ...]:

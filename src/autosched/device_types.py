@@ -11,6 +11,8 @@ CPU_KINDS = ("llvm", "c")
 CUDA_KINDS = ("cuda", "nvptx")
 TARGET_KINDS = (*CPU_KINDS, *CUDA_KINDS, "opencl", "vulkan", "metal", "rocm", "hexagon", "webgpu")
 """Kinds of TVM targets."""
+BOARD_TARGET = "llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72 -num-cores=4"
+"""An example of a target."""
 CUDA_TAG = "nvidia/"
 """Beginning of the tags by which TVM knows NVIDIA's devices: "nvidia/geforce-rtx-4090"."""
 
@@ -57,9 +59,15 @@ def refusal(target: str, kind: str, kinds: dict[str, tuple[Unit, ...]]) -> str:
     `kinds`: the devices of all kinds.
     """
     first = kinds[kind][0].device
-    if not isinstance(first, CpuCores):
+    if isinstance(first, CudaDevice):
         usable = _listed(name for name, units in kinds.items() if isinstance(units[0].device, CpuCores))
         return f"devices of the kind {kind!r} get no jobs yet: {words(first)}. Kinds of CPU cores: {usable}"
+    if isinstance(first, RpcServer) and target_kind(target) is None:
+        return (
+            f"what the devices of the kind {kind!r} run is not known: {words(first)}. Name the target, as in --target"
+            f" '{BOARD_TARGET}', or let your operator write it beside the device in the daemon's settings (target ="
+            " ...)"
+        )
     if fits(target, first):
         return ""
     fitting = _listed(name for name, units in kinds.items() if fits(target, units[0].device))

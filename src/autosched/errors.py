@@ -15,6 +15,7 @@ AutoschedError
 ├── JobFailed          the job ended without a result; says why
 ├── JobCancelled       a user stopped the job
 └── StepFailed         raised inside a client by a backend: this step is over, the job goes on
+    └── DeviceLost     the device was lost in the middle of the step: what was not measured is measured again
 
 Every message says what happened, why, and what to do next. `exit_code` is what the command line returns.
 """
@@ -128,6 +129,15 @@ class StepFailed(AutoschedError):
     """This step cannot succeed; its task is told why and the job goes on."""
 
     code = "step_failed"
+
+
+class DeviceLost(StepFailed):
+    """The device was lost in the middle of a step, which is no fault of what ran there: it is measured again."""
+
+    def __init__(self, message: str, candidate: bytes | None = None) -> None:
+        """`candidate`: the one that ran when the device was lost; None: none did."""
+        super().__init__(message)
+        self.candidate = candidate
 
 
 def from_wire(code: str, message: str) -> AutoschedError:

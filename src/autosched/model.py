@@ -66,12 +66,20 @@ class CudaDevice(Struct, frozen=True, forbid_unknown_fields=True, tag="cuda"):
     ordinal: Annotated[int, Meta(ge=0, le=1_024)]
 
 
-class RpcServer(Struct, frozen=True, forbid_unknown_fields=True, tag="rpc"):
-    """A TVM RPC server: a board that runs kernels for others."""
+class RpcServer(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag="rpc"):
+    """A board: a machine with a TVM RPC server, which runs kernels for others."""
 
     address: Annotated[str, Meta(pattern=r"^[^\s:]{1,253}:[0-9]{1,5}$")]
     """HOST:PORT"""
-    key: Annotated[str, Meta(max_length=200)] = ""
+    key: Annotated[str, Meta(pattern=r"^\S*$", max_length=200)] = ""
+    target: Annotated[str, Meta(max_length=2_000)] = ""
+    """Target of jobs that name none. Since protocol 1.9."""
+
+    @property
+    def host_and_port(self) -> tuple[str, int]:
+        """The two parts of its address."""
+        host, _, port = self.address.rpartition(":")
+        return host, int(port)
 
 
 Device = CpuCores | CudaDevice | RpcServer

@@ -48,10 +48,16 @@ def test_a_refusal_names_what_fits() -> None:
     assert only_cpu.endswith("fit the target: none")
 
 
-@pytest.mark.parametrize(("kind", "words"), [("gpu", "CUDA device 0"), ("pi4", "RPC server board:9090")])
-def test_gpus_and_boards_get_no_jobs_yet(kind: str, words: str) -> None:
-    said = device_types.refusal("auto", kind, KINDS)
-    assert said == f"devices of the kind {kind!r} get no jobs yet: {words}. Kinds of CPU cores: cpu"
+def test_gpus_get_no_jobs_yet() -> None:
+    said = device_types.refusal("auto", "gpu", KINDS)
+    assert said == "devices of the kind 'gpu' get no jobs yet: CUDA device 0. Kinds of CPU cores: cpu"
+
+
+def test_a_board_gets_jobs_whose_target_is_named() -> None:
+    assert device_types.refusal(device_types.BOARD_TARGET, "pi4", KINDS) == ""
+    for target in ("auto", ""):
+        said = device_types.refusal(target, "pi4", KINDS)
+        assert "'pi4' run is not known: RPC server board:9090. Name the target, as in --target 'llvm -mtriple=" in said
 
 
 def test_a_unit_of_a_cpu_is_written_as_before() -> None:

@@ -19,6 +19,7 @@ PAGES = [
     "docs/users.md",
     "docs/operators.md",
     "docs/fleet.md",
+    "docs/boards.md",
     "docs/collecting.md",
     "docs/command-line.md",
     "docs/policies.md",

@@ -9,7 +9,7 @@ from typing import Any
 import tvm
 from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
 
-from autosched_tvm.compile import lowering, object_digest, rules, toolchain
+from autosched_tvm.compile import lowering, object_digest, rules, targets, toolchain
 from autosched_tvm.compile.winograd import kernel
 
 
@@ -58,6 +58,6 @@ def _link(module: Any, target: str, output: str) -> str:
     object_file = f"{output}.o"
     library.write_to_file(object_file)
     digest = object_digest.digest_of(Path(object_file))
-    toolchain.link(output, [object_file])
+    toolchain.link(output, [object_file], targets.triple_of(target))
     os.unlink(object_file)
     return digest

@@ -19,6 +19,7 @@ from autosched_tvm.compile import (
     model_sources,
     onnx_import,
     rules,
+    targets,
     task_extraction,
     toolchain,
 )
@@ -118,7 +119,8 @@ def write_build(
     with tvm_target, database, tvm.transform.PassContext(opt_level=3):
         pipeline = _pipeline(tvm_target if by_rule else None, schedules)
         executable = relax.build(fused, target=tvm_target, relax_pipeline=pipeline, tir_pipeline=lowering.install())
-    executable.export_library(f"{path}.so", fcompile=toolchain.link)
+    triple = targets.triple_of(target)
+    executable.export_library(f"{path}.so", fcompile=lambda output, objects: toolchain.link(output, objects, triple))
     side = SideFile(
         format=FORMAT, name=who.name, build=who.build, inputs=source.inputs,
         outputs=_outputs(fused, source.outputs), target=json.loads(target), versions=versions(), kernels=schedules,

@@ -38,6 +38,16 @@ def resolve(text: str, cores: int) -> str:
     return json.dumps(wanted, sort_keys=True)
 
 
+def cores_of(target: str) -> int:
+    """Number of cores of a resolved target."""
+    return max(1, int(json.loads(target).get("num-cores", 1)))
+
+
+def triple_of(target: str) -> str:
+    """LLVM's name of the machine of a resolved target; empty: that on which it is compiled."""
+    return str(json.loads(target).get("mtriple", ""))
+
+
 def _read(text: str) -> dict[str, Any]:
     if text in ("", AUTO):
         from tvm.target.codegen import llvm_get_system_cpu

@@ -1,6 +1,7 @@
 """Checks the installation: TVM packages that belong together, and a linker. Loads without TVM."""
 
 import os
+import platform
 import shutil
 import subprocess
 from collections.abc import Sequence
@@ -11,6 +12,8 @@ from autosched.errors import RequestError
 from autosched_tvm.source_fingerprint import fingerprint_of
 
 LINK_TIMEOUT_S = 300.0
+LLD = ("ld.lld", "ld.lld-19", "ld.lld-18", "ld.lld-17", "ld.lld-16", "ld.lld-15", "ld.lld-14")
+"""Names of LLVM's linker, which links for every processor."""
 PINS = {"apache-tvm": "0.27", "apache-tvm-ffi": "0.1.14"}
 LOWERING = ("candidate_build", "intrinsics", "lowering", "rules", "vector_math", "winograd")
 """Modules that decide which code a schedule becomes."""
@@ -55,8 +58,13 @@ def program_form() -> str:
 
 
 @cache
-def linker() -> tuple[str, ...]:
-    """The linker itself (a fifth of the compiler driver's time), else a compiler. Raises RequestError for neither."""
+def linker(triple: str = "") -> tuple[str, ...]:
+    """The linker itself (a fifth of the compiler driver's time), else a compiler. Raises RequestError for neither.
+
+    `triple`: LLVM's name of the machine for which it links; empty: this one.
+    """
+    if is_foreign(triple):
+        return _cross_linker(triple)
     if not os.environ.get("CXX") and (ld := shutil.which("ld")):
         return (ld, "--eh-frame-hdr")
     for name in (os.environ.get("CXX"), os.environ.get("CC"), "g++", "gcc", "clang++", "clang", "c++", "cc"):
@@ -68,9 +76,38 @@ def linker() -> tuple[str, ...]:
     )
 
 
-def link(output: str, objects: Sequence[str]) -> None:
-    """Make a shared library of object files."""
-    command = [*linker(), "-shared", "-o", output, *objects]
+def is_foreign(triple: str) -> bool:
+    """Whether code for a machine does not run on this one."""
+    return bool(triple) and _processor(triple) != _processor(platform.machine())
+
+
+def _processor(triple: str) -> str:
+    """The processor of a triple, by one name for each kind."""
+    name = triple.partition("-")[0].lower()
+    if name in ("amd64", "x64"):
+        return "x86_64"
+    return "aarch64" if name == "arm64" else "arm" if name.startswith("armv") else name
+
+
+def _cross_linker(triple: str) -> tuple[str, ...]:
+    """A linker for another machine. Raises RequestError where there is none."""
+    prefixes = dict.fromkeys((triple, f"{_processor(triple)}-linux-gnu", f"{_processor(triple)}-linux-gnueabihf"))
+    for name in (*(f"{prefix}-ld" for prefix in prefixes), *LLD):
+        if path := shutil.which(name):
+            return (path, "--eh-frame-hdr")
+    for name in (f"{prefix}-gcc" for prefix in prefixes):
+        if path := shutil.which(name):
+            return (path, "-nostdlib")
+    raise RequestError(
+        f"no linker for {triple} is on PATH, so nothing can be built for it: neither ld.lld, which links for every"
+        f" processor (Debian: apt-get install lld), nor {next(iter(prefixes))}-ld"
+        f" (apt-get install binutils-{_processor(triple).replace('_', '-')}-linux-gnu)"
+    )
+
+
+def link(output: str, objects: Sequence[str], triple: str = "") -> None:
+    """Make a shared library of object files. `triple`: LLVM's name of the machine that runs it; empty: this one."""
+    command = [*linker(triple), "-shared", "-o", output, *objects]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=LINK_TIMEOUT_S)
     if done.returncode != 0:
         raise RuntimeError(f"{' '.join(command[:1])} failed: {done.stderr.strip()[-2_000:]}")

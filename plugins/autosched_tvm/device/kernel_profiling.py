@@ -3,15 +3,14 @@
 import math
 import time
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
-import tvm
 from tvm.s_tir.meta_schedule.arg_info import ArgInfo
 
 from autosched_tvm.compile.candidate_build import load_task
-from autosched_tvm.worker_messages import MeasurementPlan
+from autosched_tvm.device.place import Place, place_of
+from autosched_tvm.worker_messages import MeasurementPlan, Remote
 
 HOPELESS_RATIO = 5.0
 """A run this many times slower than the best known makes further samples a waste. A first run, which meets cold caches,
@@ -27,6 +26,8 @@ HALF_TOLERANCE = 2e-2
 """For float16, whose sums depend on their order in the third digit."""
 
 
+BENCHES_MAX = 2
+"""Benches that a process keeps: their buffers are as large as the tasks' inputs."""
 LARGE = 1e4
 """Largest result of random inputs of both signs. Above it, or when a result is no number, the kernel divides or takes
 roots, and is run on positive inputs."""
@@ -45,12 +46,13 @@ def arguments(task: str) -> list[tuple[tuple[int, ...], str]]:
 class Bench:
     """One task's buffers, and what its kernel should leave in them."""
 
-    def __init__(self, task: str, reference: str) -> None:
-        right, wanted = kernel(reference), arguments(task)
+    def __init__(self, task: str, reference: str, place: Place) -> None:
+        self.place = place
+        right, wanted = place.load(reference)["main"], arguments(task)
         for fill in (_signed, _positive):
             generator = np.random.default_rng(0)
             self.inputs = [fill(generator, shape, dtype) for shape, dtype in wanted]
-            self.buffers = [tvm.runtime.tensor(array) for array in self.inputs]
+            self.buffers = [place.tensor(array) for array in self.inputs]
             right(*self.buffers)
             after = [buffer.numpy() for buffer in self.buffers]
             if _is_tame(after[-1]):
@@ -60,19 +62,19 @@ class Bench:
         changed = {i for i, array in enumerate(after) if not np.array_equal(array, self.inputs[i], equal_nan=True)}
         self.outputs = sorted(changed | {len(after) - 1})  # the last one may hold by chance what it held before
         self.expected = {i: after[i] for i in self.outputs}
-        self.poison = {i: tvm.runtime.tensor(_poison(after[i])) for i in self.outputs}
+        self.poison = {i: place.tensor(_poison(after[i])) for i in self.outputs}
 
     def clear(self) -> None:
         """Forget earlier results, so that a kernel cannot pass with another's."""
         for i, poison in self.poison.items():
-            self.buffers[i].copyfrom(poison)
+            poison.copyto(self.buffers[i])
 
     def sample(self, module: Any, number: int) -> float:
         """Mean latency of a number of calls, in seconds."""
         plan: dict[str, Any] = {"number": number}
         if self.cold:
             plan = {"number": 1, "repeat": number, "f_preproc": "cache_flush_cpu_non_first_arg"}
-        results = module.time_evaluator("main", tvm.cpu(), **plan)(*self.buffers).results
+        results = module.time_evaluator("main", self.place.device, **plan)(*self.buffers).results
         return max(float(sum(results)) / len(results), 1e-12)
 
     def check(self) -> None:
@@ -93,72 +95,82 @@ class Bench:
                 raise WrongResult(f"output {i} differs from the untuned kernel's by {wrong:.3g}, allowed {bound:.3g}")
 
 
-@lru_cache(maxsize=2)
-def bench(task: str, reference: str) -> Bench:
-    """A task's bench; the last two are kept."""
-    return Bench(task, reference)
+_benches: dict[tuple[str, str, Place], Bench] = {}
+"""Those of the last tasks."""
 
 
-def ready(task: str, reference: str) -> None:
+def bench(task: str, reference: str, place: Place) -> Bench:
+    """A task's bench; the last two are kept, while their session lasts."""
+    for key in [key for key in _benches if key[2] is not place]:
+        del _benches[key]
+    if (known := _benches.pop((task, reference, place), None)) is None:
+        known = Bench(task, reference, place)
+    _benches[task, reference, place] = known
+    while len(_benches) > BENCHES_MAX:
+        del _benches[next(iter(_benches))]
+    return known
+
+
+def ready(task: str, reference: str, remote: Remote | None = None) -> None:
     """Make the task's bench; on its own, since the reference may be slow and candidates have a short deadline."""
-    bench(task, reference)
+    with place_of(remote) as place:
+        bench(task, reference, place)
 
 
-def kernel(artifact: str) -> Any:
-    """The compiled function of a candidate."""
-    return tvm.runtime.load_module(artifact)["main"]
-
-
-def profile(task: str, reference: str, artifact: str, plan: MeasurementPlan) -> tuple[float, ...]:
-    """Latencies of one call, in seconds. Raises WrongResult."""
-    place = bench(task, reference)
-    module = tvm.runtime.load_module(artifact)
-    first_s = _checked(module, place)
-    if _hopeless(first_s, plan):
-        return (first_s,)
-    second_s = place.sample(module, 1)
-    if plan.best_s is not None and second_s > HOPELESS_RATIO * plan.best_s:
-        return (second_s,)
-    number = _number(second_s, plan)
-    return tuple(place.sample(module, number) for _ in range(plan.repeat))
+def profile(
+    task: str, reference: str, artifact: str, plan: MeasurementPlan, remote: Remote | None = None
+) -> tuple[float, ...]:
+    """Latencies of one call, in seconds. Raises WrongResult, and BoardLost where a board runs it."""
+    with place_of(remote) as place:
+        own = bench(task, reference, place)
+        module = place.load(artifact)
+        first_s = _checked(module, own)
+        if _hopeless(first_s, plan):
+            return (first_s,)
+        second_s = own.sample(module, 1)
+        if plan.best_s is not None and second_s > HOPELESS_RATIO * plan.best_s:
+            return (second_s,)
+        number = _number(second_s, plan)
+        return tuple(own.sample(module, number) for _ in range(plan.repeat))
 
 
 def compare(
-    task: str, reference: str, artifacts: Sequence[str], plan: MeasurementPlan
+    task: str, reference: str, artifacts: Sequence[str], plan: MeasurementPlan, remote: Remote | None = None
 ) -> list[tuple[float, ...] | str]:
     """Latencies of each, sample after sample in turn; what is wrong with one whose result is wrong.
 
-    One that is hopelessly slow, as the untuned kernel mostly is, is run once.
+    One that is hopelessly slow, as the untuned kernel mostly is, is run once. Raises BoardLost where a board runs them.
     """
-    place = bench(task, reference)
-    found: list[list[float] | str] = []
-    turns = []
-    for artifact in artifacts:
-        module = tvm.runtime.load_module(artifact)
-        try:
-            first_s = _checked(module, place)
-        except WrongResult as error:
-            found.append(str(error))
-            continue
-        found.append(samples := [])
-        if _hopeless(first_s, plan):
-            samples.append(first_s)
-        else:
-            turns.append((samples, module, _number(place.sample(module, 1), plan)))
-    for _ in range(plan.repeat):
-        for samples, module, number in turns:
-            samples.append(place.sample(module, number))
-    return [one if isinstance(one, str) else tuple(one) for one in found]
+    with place_of(remote) as place:
+        own = bench(task, reference, place)
+        found: list[list[float] | str] = []
+        turns = []
+        for artifact in artifacts:
+            module = place.load(artifact)
+            try:
+                first_s = _checked(module, own)
+            except WrongResult as error:
+                found.append(str(error))
+                continue
+            found.append(samples := [])
+            if _hopeless(first_s, plan):
+                samples.append(first_s)
+            else:
+                turns.append((samples, module, _number(own.sample(module, 1), plan)))
+        for _ in range(plan.repeat):
+            for samples, module, number in turns:
+                samples.append(own.sample(module, number))
+        return [one if isinstance(one, str) else tuple(one) for one in found]
 
 
-def _checked(module: Any, place: Bench) -> float:
+def _checked(module: Any, own: Bench) -> float:
     """Latency of the first call, in seconds. Raises WrongResult."""
     function = module["main"]
-    place.clear()
+    own.clear()
     started = time.perf_counter()
-    function(*place.buffers)
+    function(*own.buffers)
     first_s = time.perf_counter() - started
-    place.check()
+    own.check()
     return first_s
 
 

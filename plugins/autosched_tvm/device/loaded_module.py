@@ -4,7 +4,7 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,12 +17,16 @@ from autosched_tvm.device.thread_pool import use as use_threads
 from autosched_tvm.generated_inputs import random_inputs
 from autosched_tvm.tensors import Array, Tensor, describe
 
+if TYPE_CHECKING:
+    from autosched_tvm.device.place import Place
+
 
 class LoadedModule:
     """A loaded network. May be called from several threads; each of them gets a pool of `threads` threads."""
 
-    def __init__(self, path: Path, *, threads: int | None = None) -> None:
+    def __init__(self, path: Path, *, threads: int | None = None, place: "Place | None" = None) -> None:
         """`threads` is the number of threads; None: as many as the cores that it was tuned for, if there are so many.
+        `place`: where it runs; None: in this process.
 
         Raises NotFound or RequestError.
         """
@@ -31,13 +35,16 @@ class LoadedModule:
         if threads is not None and threads < 1:
             raise RequestError(f"threads is {threads}: at least 1 is needed, or None for what {library.name} asks for")
         self.threads = threads or default_threads(self.info.cores)
-        import tvm
         from tvm import relax
 
-        self._tvm = tvm
+        from autosched_tvm.device.place import HERE
+
+        self._place = place or HERE
+        self._is_here = place is None or place is HERE
         try:
-            self._library = tvm.runtime.load_module(str(library))
-            self._main = relax.VirtualMachine(self._library, tvm.cpu())["main"]
+            self._library = self._place.load(str(library))
+            self._machine = relax.VirtualMachine(self._library, self._place.device)
+            self._main = self._machine["main"]
         except Exception as error:  # the loader of a foreign file raises whatever it likes
             raise RequestError(
                 f"{library} cannot be loaded: {str(error).strip().splitlines()[-1][:300]}. It was compiled with"
@@ -64,7 +71,7 @@ class LoadedModule:
         """A virtual machine of its own for the network, which may be instrumented."""
         from tvm import relax
 
-        return relax.VirtualMachine(self._library, self._tvm.cpu())
+        return relax.VirtualMachine(self._library, self._place.device)
 
     def bind(self, inputs: Mapping[str, Array] | Sequence[Array]) -> list[Any]:
         """Inputs as `sample` wants them."""
@@ -72,6 +79,9 @@ class LoadedModule:
 
     def sample(self, tensors: list[Any], number: int) -> float:
         """Mean latency of `number` calls in a row, in seconds."""
+        if not self._is_here:
+            timer = self._machine.time_evaluator("main", self._place.device, number=number)
+            return float(timer(*tensors).mean)
         started = time.perf_counter()
         for _ in range(number):
             self.call(tensors)
@@ -79,14 +89,15 @@ class LoadedModule:
 
     def call(self, tensors: list[Any]) -> Any:
         """One inference, with the inputs as `bind` gives them."""
-        use_threads(self.threads)
+        if self._is_here:
+            use_threads(self.threads)
         return self._main(*tensors)
 
     def _arrays(self, result: Any) -> list[Array]:
         return [r.numpy() for r in result] if not hasattr(result, "numpy") else [result.numpy()]
 
     def _tensors(self, inputs: Mapping[str, Array] | Sequence[Array]) -> list[Any]:
-        return [self._tvm.runtime.tensor(array) for array in fit(self.info.inputs, inputs)]
+        return [self._place.tensor(array) for array in fit(self.info.inputs, inputs)]
 
 
 def fit(wanted: Sequence[Tensor], given: Mapping[str, Array] | Sequence[Array]) -> list[Array]:

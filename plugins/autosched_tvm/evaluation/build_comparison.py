@@ -41,7 +41,9 @@ def evaluate(
     rival = contest.rival(forms, inputs)
     for one in contestants:
         one.bind(inputs)
-    if not isinstance(rival, str):
+    if isinstance(rival, str):
+        notes.append(rival)
+    else:
         contestants.append(rival.contestant)
     budget_s = min(BUDGET_S, contest.left_s / 4)
     found = race(contestants, budget_s, few={"default": UNTUNED_ROUNDS_MAX}, until_clear=True)

@@ -8,6 +8,7 @@ always follows the same other one.
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -18,13 +19,14 @@ from typing import Any, Protocol
 from msgspec import Struct
 
 from autosched.backend import RIVALS, Lease, OperatorTimes, Timing
+from autosched.errors import StepFailed
 from autosched.process.forked_workers import Killed, Raised, TimedOut, Worker, WorkerError, Workers
 from autosched.records.statistics import summarize
 from autosched_tvm import worker_messages
 from autosched_tvm.compile.side_file import SideFile, side_of
 from autosched_tvm.tensors import Array
-from autosched_tvm.worker_failures import gist
-from autosched_tvm.worker_messages import Form
+from autosched_tvm.worker_failures import device_loss, gist
+from autosched_tvm.worker_messages import Form, Remote
 
 ROUNDS_MIN = 3
 ROUNDS_MAX = 60
@@ -44,6 +46,7 @@ FORMS_BUDGET_S = 2.0
 """Seconds for choosing among the forms of a model."""
 FORMS_ROUNDS_MAX = 9
 ORDER_SEED = 0
+ON_BOARD = "not compared with another engine: the network runs on a board, where none is known"
 
 
 _LOADERS = {
@@ -64,12 +67,13 @@ class Racer(Protocol):
 
 
 class EngineProcess:
-    """One engine in a process of its own, frozen between two calls."""
+    """One engine in a process of its own, frozen between two calls; or one of several that run on a board, for which a
+    process speaks to the board."""
 
-    def __init__(self, name: str, worker: Worker, left_s: Callable[[], float]) -> None:
-        """`left_s` gives the seconds until the deadline of all calls."""
+    def __init__(self, name: str, worker: Worker, left_s: Callable[[], float], number: int | None = None) -> None:
+        """`left_s` gives the seconds until the deadline of all calls. `number`: of an engine on a board."""
         self.name = name
-        self._worker, self._left_s = worker, left_s
+        self._worker, self._left_s, self._number = worker, left_s, number
 
     def run(self, inputs: Mapping[str, Array]) -> list[Array]:
         """The outputs in order. Raises WorkerError."""
@@ -91,12 +95,29 @@ class EngineProcess:
         return found
 
     def ask(self, function: str, *arguments: Any) -> Any:
-        """Call a function in the engine's process. Raises WorkerError."""
+        """Call a function in the engine's process. Raises WorkerError, and DeviceLost where the board is lost."""
+        if self._number is not None:
+            try:
+                self._call(worker_messages.CHOOSE, self._number)
+                return self._call(function, *arguments)
+            except WorkerError as error:
+                if lost := device_loss(error):
+                    raise lost from error
+                raise
         self._worker.thaw()
         try:
-            return self._worker.call(function, *arguments, timeout_s=max(0.0, self._left_s()))
+            return self._call(function, *arguments)
         finally:
             self._worker.freeze()
+
+    def _call(self, function: str, *arguments: Any) -> Any:
+        return self._worker.call(function, *arguments, timeout_s=max(0.0, self._left_s()))
+
+    def drop(self) -> None:
+        """Let the process forget an engine on a board."""
+        if self._number is not None and self._worker.usable:
+            with suppress(WorkerError):
+                self._call(worker_messages.FORGET, self._number)
 
 
 class Rival(Struct, frozen=True):
@@ -119,6 +140,7 @@ class EngineBenchmark:
         self.cores = lease.cores
         self._workers, self._lease = workers, lease
         self._running: dict[EngineProcess, Worker] = {}
+        self._entered = 0
         self._deadline = time.monotonic() + lease.timeout_s
 
     @property
@@ -137,13 +159,18 @@ class EngineBenchmark:
 
     def leave(self, contestant: EngineProcess) -> None:
         """End a contestant's process."""
-        if (worker := self._running.pop(contestant, None)) is not None:
+        if (worker := self._running.pop(contestant, None)) is None:
+            return
+        if worker in self._running.values():
+            contestant.drop()
+        else:
             self._workers.end(worker)
 
     def module(self, name: str, path: Path) -> tuple[EngineProcess, SideFile]:
         """A compiled module, and what its side file says. Raises WorkerError, RequestError, NotFound."""
         side = side_of(path)
-        return self.enter(name, worker_messages.LOAD_MODULE, str(path))[0], side
+        remote = self._lease.board and Remote(self._lease.board, side.cores, self.left_s)
+        return self.enter(name, worker_messages.LOAD_MODULE, str(path), remote)[0], side
 
     def onnxruntime(self, name: str, model: str, *, optimised: bool = True) -> tuple[EngineProcess, str]:
         """An ONNX file in ONNX Runtime, with one thread for each core, and the version of ONNX Runtime.
@@ -162,17 +189,23 @@ class EngineBenchmark:
 
         Raises WorkerError.
         """
-        worker = self._workers.start("engine", self._lease)
-        contestant = EngineProcess(name, worker, lambda: self.left_s)
+        number, on_board = None, self._lease.board is not None
+        if on_board:  # it serves one session at a time, which belongs to one process
+            number, self._entered = self._entered, self._entered + 1
+        shared = next(iter(self._running.values()), None) if on_board else None
+        worker = shared or self._workers.start("engine", self._lease)
+        contestant = EngineProcess(name, worker, lambda: self.left_s, number)
         self._running[contestant] = worker
         try:
             return contestant, contestant.ask(function, *arguments)
-        except WorkerError:
+        except (WorkerError, StepFailed):
             self.leave(contestant)
             raise
 
     def rival(self, forms: Sequence[Form], inputs: Mapping[str, Array]) -> Rival | str:
         """ONNX Runtime, or what else runs the model, with its fastest form, by a short race; or why there is none."""
+        if self._lease.board is not None:
+            return ON_BOARD
         running: dict[str, EngineProcess] = {}
         expected: list[Array] = []
         version = trouble = ""

@@ -14,8 +14,11 @@ from typing import Any, Protocol
 import numpy as np
 
 from autosched.backend import OperatorTimes
+from autosched.errors import RequestError
 from autosched_tvm.device.loaded_module import LoadedModule
+from autosched_tvm.device.place import Place, losses_told, place_of
 from autosched_tvm.tensors import Array
+from autosched_tvm.worker_messages import Remote
 
 
 class Engine(Protocol):
@@ -34,8 +37,10 @@ class Engine(Protocol):
 class ModuleEngine:
     """A module that TVM compiled."""
 
-    def __init__(self, path: Path) -> None:
-        self._module = LoadedModule(path)
+    def __init__(self, path: Path, place: Place | None = None) -> None:
+        """`place`: where it runs; None: in this process."""
+        self._module = LoadedModule(path, place=place)
+        self.is_remote = place is not None
         self._tensors: list[Any] = []
 
     def run(self, inputs: Mapping[str, Array]) -> list[Array]:
@@ -49,6 +54,10 @@ class ModuleEngine:
     def call(self) -> object:
         """One inference with the bound inputs."""
         return self._module.call(self._tensors)
+
+    def sample(self, number: int) -> float:
+        """Mean latency of a number of calls, in seconds, by the clock of the place where it runs."""
+        return self._module.sample(self._tensors, number)
 
     def operators(self, budget_s: float) -> OperatorTimes:
         """The time of each operator in an inference with the bound inputs."""
@@ -92,18 +101,37 @@ class OnnxRuntimeEngine:
         return self._session.run_with_iobinding(self._binding)
 
 
-_loaded: list[Engine] = []
-"""The engine of this process, once it is loaded."""
+_loaded: dict[int, Engine] = {}
+"""The engine of this process, once it is loaded. Those that run on a board share a session, and so a process."""
+_turn = [0]
+"""Number of the engine that the next calls are for."""
 
 
 def hold(engine: Engine) -> None:
-    """Make an engine the one of this process."""
-    _loaded[:] = [engine]
+    """Make an engine the one of this process, or of its number."""
+    _loaded[_turn[0]] = engine
 
 
-def load_module(path: str) -> None:
-    """Load a compiled module. Raises RequestError."""
-    hold(ModuleEngine(Path(path)))
+def choose(number: int) -> None:
+    """Make the next calls for the engine of a number."""
+    _turn[0] = number
+
+
+def forget(number: int) -> None:
+    """Drop the engine of a number."""
+    _loaded.pop(number, None)
+
+
+def _engine() -> Engine:
+    return _loaded[_turn[0]]
+
+
+def load_module(path: str, remote: Remote | None = None) -> None:
+    """Load a compiled module, here or on a board. Raises RequestError, and BoardLost."""
+    if remote is None:
+        return hold(ModuleEngine(Path(path)))
+    with place_of(remote) as place:
+        hold(ModuleEngine(Path(path), place))
 
 
 def load_onnxruntime(model: str, threads: int, optimised: bool) -> str:
@@ -118,7 +146,7 @@ def load_litert(model: str, threads: int, optimised: bool) -> str:
     from autosched_tvm.evaluation.non_onnx_engines import LiteRtEngine
 
     lite = LiteRtEngine(Path(model), threads, optimised=optimised)
-    _loaded[:] = [lite]
+    hold(lite)
     return lite.version
 
 
@@ -127,30 +155,40 @@ def load_pytorch(model: str, threads: int, optimised: bool) -> str:
     from autosched_tvm.evaluation.non_onnx_engines import TorchEngine
 
     torch = TorchEngine(Path(model), threads, optimised=optimised)
-    _loaded[:] = [torch]
+    hold(torch)
     return torch.version
 
 
 def bind(inputs: Mapping[str, Array]) -> None:
     """Use these inputs for the calls that are measured."""
-    _loaded[0].bind(inputs)
+    with losses_told():
+        _engine().bind(inputs)
 
 
 def run(inputs: Mapping[str, Array]) -> list[Array]:
     """The outputs in order."""
-    return _loaded[0].run(inputs)
+    with losses_told():
+        return _engine().run(inputs)
 
 
 def operators(budget_s: float) -> OperatorTimes:
     """The time of each operator of a compiled module, with the inputs for the calls that are measured."""
-    engine = _loaded[0]
+    engine = _engine()
     assert isinstance(engine, ModuleEngine), "only a compiled module can tell the times of its operators"
+    if engine.is_remote:
+        raise RequestError("a board does not tell the times of single operators")
     return engine.operators(budget_s)
 
 
 def sample(number: int, warm: int) -> float:
     """Mean latency of `number` calls in a row, in seconds, after `warm` calls that are not counted."""
-    call = _loaded[0].call
+    engine = _engine()
+    if isinstance(engine, ModuleEngine) and engine.is_remote:
+        with losses_told():
+            if warm:
+                engine.sample(warm)
+            return engine.sample(number)
+    call = engine.call
     for _ in range(warm):
         call()
     started = time.perf_counter()

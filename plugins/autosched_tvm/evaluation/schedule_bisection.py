@@ -21,7 +21,7 @@ from autosched_tvm.compile import model_sources, network_compiler
 from autosched_tvm.compile.layouts.layout_option import LayoutOption
 from autosched_tvm.device.loaded_module import LoadedModule
 from autosched_tvm.evaluation import input_samples
-from autosched_tvm.evaluation.verification import Judge
+from autosched_tvm.evaluation.verification import Judge, place_for
 from autosched_tvm.evaluation.verification_messages import Check, Request
 from autosched_tvm.worker_messages import Compilation, TaskSchedules
 
@@ -49,9 +49,14 @@ def find(
     would not suffice for it.
     """
     hunt = _Hunt(compilation, choices, timeout_s)
-    default = LoadedModule(Path(compilation.folder) / "default")
-    given = input_samples.of(default.info.inputs, request.samples)
-    hunt.judge = Judge(request, given[sample : sample + 1] or given, default)
+    with place_for(request) as place:
+        default = LoadedModule(Path(compilation.folder) / "default", place=place)
+        given = input_samples.of(default.info.inputs, request.samples)
+        hunt.judge = Judge(request, given[sample : sample + 1] or given, default, place)
+        return _found(hunt)
+
+
+def _found(hunt: "_Hunt") -> Found:
     wrong: list[WrongSchedule] = []
     try:
         if not hunt.check(()).equal:

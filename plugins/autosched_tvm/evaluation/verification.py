@@ -1,7 +1,8 @@
 """Judges builds of a network by their outputs, over several samples of inputs. Runs in a child process."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
@@ -11,6 +12,7 @@ from autosched.errors import RequestError
 from autosched_tvm.compile import model_sources
 from autosched_tvm.compile.frontend.model_file import kind_of_file
 from autosched_tvm.device.loaded_module import LoadedModule
+from autosched_tvm.device.place import Place, place_of
 from autosched_tvm.evaluation import input_samples, isolated_run
 from autosched_tvm.evaluation.non_onnx_reference import OTHER_NAMES, OtherReference
 from autosched_tvm.evaluation.onnx_reference import Reference, perturbed_inputs
@@ -30,9 +32,16 @@ UNTUNED = "the untuned build"
 class Judge:
     """Expected outputs of one network for several samples, and what they may differ by."""
 
-    def __init__(self, request: Request, inputs: Sequence[Mapping[str, Array]], default: LoadedModule | None) -> None:
-        """`default`: the untuned build. Raises RequestError where neither it nor ONNX Runtime can be compared with."""
-        self.inputs = list(inputs)
+    def __init__(
+        self,
+        request: Request,
+        inputs: Sequence[Mapping[str, Array]],
+        default: LoadedModule | None,
+        place: Place | None = None,
+    ) -> None:
+        """`default`: the untuned build. `place`: where builds run; None: here. Raises RequestError where neither the
+        untuned build nor ONNX Runtime can be compared with."""
+        self.inputs, self._place = list(inputs), place
         self._apart = request.apart
         self.notes: list[str] = []
         self.default: Check | None = None
@@ -80,8 +89,8 @@ class Judge:
 
     def check_file(self, build: Path) -> Check:
         """The same for the file of a build. In a process of its own, as the request may say, it may crash."""
-        if not self._apart:
-            return self.check(LoadedModule(build))
+        if not self._apart or self._place is not None:
+            return self.check(LoadedModule(build, place=self._place))
         try:
             return self.tolerances.check(isolated_run.outputs(build, self.inputs))
         except isolated_run.Crashed as error:
@@ -136,19 +145,31 @@ def _by_default(default: LoadedModule, inputs: Mapping[str, Array], seed: int) -
 
 def verify(builds: str, request: Request) -> VerificationResult:
     """Judge `builds`/default and `builds`/tuned."""
-    default = LoadedModule(Path(builds) / "default")
-    judge = Judge(request, input_samples.of(default.info.inputs, request.samples), default)
-    assert judge.default is not None
-    checks = {"default": judge.default, "tuned": judge.check_file(Path(builds) / "tuned")}
-    return VerificationResult(checks, judge.reference, tuple(judge.notes), len(judge.inputs))
+    with place_for(request) as place:
+        default = LoadedModule(Path(builds) / "default", place=place)
+        judge = Judge(request, input_samples.of(default.info.inputs, request.samples), default, place)
+        assert judge.default is not None
+        checks = {"default": judge.default, "tuned": judge.check_file(Path(builds) / "tuned")}
+        return VerificationResult(checks, judge.reference, tuple(judge.notes), len(judge.inputs))
+
+
+@contextmanager
+def place_for(request: Request) -> Iterator[Place | None]:
+    """Where the builds of a request run; None: here. Raises BoardLost."""
+    if request.remote is None:
+        yield None
+    else:
+        with place_of(request.remote) as place:
+            yield place
 
 
 def verify_module(module: str, request: Request, inputs: Sequence[Mapping[str, Array]]) -> VerificationResult:
     """Judge one module, as "tuned". Raises RequestError where ONNX Runtime cannot run the model."""
-    judge = Judge(request, inputs, None)
-    return VerificationResult(
-        {"tuned": judge.check_file(Path(module))}, judge.reference, tuple(judge.notes), len(inputs)
-    )
+    with place_for(request) as place:
+        judge = Judge(request, inputs, None, place)
+        return VerificationResult(
+            {"tuned": judge.check_file(Path(module))}, judge.reference, tuple(judge.notes), len(inputs)
+        )
 
 
 def check_samples(model: str, file: str) -> int:

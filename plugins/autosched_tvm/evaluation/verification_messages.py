@@ -3,6 +3,7 @@
 from msgspec import Struct
 
 from autosched.backend import Difference
+from autosched_tvm.worker_messages import Remote
 
 
 class Check(Struct, frozen=True):
@@ -32,6 +33,8 @@ class Request(Struct, frozen=True):
     """A .npz file with the user's samples; empty: samples are made up."""
     share: float | None = None
     """Tolerance as a share of each output's largest value; None: as measured."""
+    remote: Remote | None = None
+    """The board on which the builds run; None: this machine."""
     apart: bool = False
     """Run tuned builds in processes of their own, since one has crashed."""
 

@@ -10,7 +10,7 @@ from typing import Any
 from msgspec import Struct, structs
 
 from autosched.backend import Difference, WrongSchedule
-from autosched.errors import StepFailed
+from autosched.errors import DeviceLost, StepFailed
 from autosched.process.forked_workers import Died, Killed
 from autosched_tvm import worker_messages
 from autosched_tvm.evaluation.verification_messages import Request, VerificationResult
@@ -95,7 +95,7 @@ def mended(
             compiled = ask("compile", worker_messages.COMPILE_AGAIN, compilation, used, timeout_s=each_s)
             compile_notes = compiled.notes
             verdict = ask("verify", worker_messages.VERIFY, compilation.folder, request, timeout_s=each_s)
-        except Killed:
+        except (Killed, DeviceLost):
             raise
         except StepFailed as error:
             notes.append(f"the network was not mended: {error}")

@@ -12,9 +12,9 @@ from autosched.model import TaskIndex, TaskInfo
 from autosched.process.forked_workers import Killed, TimedOut, WorkerError, Workers
 from autosched_tvm import build_cache, worker_messages
 from autosched_tvm.build_cache import BuildCache
-from autosched_tvm.compile import toolchain
+from autosched_tvm.compile import targets, toolchain
 from autosched_tvm.tuning.options import Options
-from autosched_tvm.worker_failures import gist
+from autosched_tvm.worker_failures import device_loss, gist
 
 REFERENCE_TIMEOUT_S = 120.0
 """Running an operator without a schedule may take as long."""
@@ -22,6 +22,8 @@ LOADED_RATIO = 6.0
 """Factor of a build's time limit over its processor time limit: other load may share the core."""
 KERNEL = "kernel.so"
 """Name of a kernel in the build cache."""
+REMOTE_S = 10.0
+"""Seconds that a measurement may take longer on a board: a kernel is uploaded first, and each call is a message."""
 FINAL_REPEAT = 2
 """Factor of the number of samples when the best candidates are compared: their median decides."""
 
@@ -130,15 +132,29 @@ class KernelMeasurer:
     ) -> Any:
         self.reference(task, lease)  # what is measured here may have been built on another host
         arguments = (self.task_file(task), str(self.reference_file(task)))
+        role = f"profile {lease.units[0]}" if lease.board is not None else "profile"
         call = self._workers.call
         try:
-            call("profile", lease, worker_messages.READY, *arguments, timeout_s=REFERENCE_TIMEOUT_S)
+            there = self._remote(lease, REFERENCE_TIMEOUT_S)
+            call(role, lease, worker_messages.READY, *arguments, there, timeout_s=REFERENCE_TIMEOUT_S)
         except TimedOut as error:
             raise StepFailed(
                 f"{task.name} runs longer than {REFERENCE_TIMEOUT_S:g} s without a schedule, so no candidate can be"
                 " checked against it. Tune the model with a smaller batch or input"
             ) from error
-        return call("profile", lease, function, *arguments, what, plan, timeout_s=timeout_s)
+        except WorkerError as error:
+            if lost := device_loss(error):
+                raise lost from error
+            raise
+        timeout_s += REMOTE_S if lease.board is not None else 0.0
+        there = self._remote(lease, timeout_s)
+        return call(role, lease, function, *arguments, what, plan, there, timeout_s=timeout_s)
+
+    def _remote(self, lease: Lease, lasts_s: float) -> worker_messages.Remote | None:
+        """The board of a lease; None: the worker itself runs the kernels, on the lease's cores."""
+        if lease.board is None:
+            return None
+        return worker_messages.Remote(lease.board, targets.cores_of(self._target), lasts_s)
 
 
 def task_file(folder: Path, task: TaskIndex) -> Path:

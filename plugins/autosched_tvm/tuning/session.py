@@ -4,6 +4,7 @@ import hashlib
 import itertools
 import logging
 import math
+import os
 import re
 import shutil
 import threading
@@ -33,7 +34,7 @@ from autosched_tvm.tuning.kernel_measurer import KernelMeasurer, task_file
 from autosched_tvm.tuning.options import Options, options_of
 from autosched_tvm.tuning.search_method import ChecksNetwork, Search, SearchContext, SearchMethod, Unsupported
 from autosched_tvm.tuning.tuner import TvmTuner
-from autosched_tvm.worker_failures import gist
+from autosched_tvm.worker_failures import device_loss, gist
 
 log = logging.getLogger(__name__)
 
@@ -65,9 +66,9 @@ class TvmSession:
         """`method` makes the job's method for a number of threads. Raises RequestError."""
         self.options = options
         toolchain.check_packages()
-        toolchain.linker()
         prepare(worker_messages.PRELOAD)
         self.target = targets.resolve(job.target, max(1, device_cores))
+        toolchain.linker(targets.triple_of(self.target))
         self._job, self._model, self._workdir, self._outdir = job, model, workdir, outdir
         artifacts = workdir / "artifacts"
         self._tasks_dir = workdir / "tasks"
@@ -335,7 +336,11 @@ class TvmSession:
 
     def _request(self, lease: Lease) -> Request:
         models = tuple(form.path for form in self._forms)
-        return Request(models, max(1, len(lease.cores)), self._samples, self.options.tolerance)
+        remote, threads = None, max(1, len(lease.cores))
+        if lease.board is not None:  # the reference runs here
+            remote = worker_messages.Remote(lease.board, targets.cores_of(self.target), lease.timeout_s)
+            threads = len(os.sched_getaffinity(0))
+        return Request(models, threads, self._samples, self.options.tolerance, remote)
 
     def _left_s(self) -> float:
         """Seconds until the job's deadline, as far as this session knows."""
@@ -433,6 +438,8 @@ def _told(what: str, timeout_s: float, but: str = "") -> Iterator[None]:
     except Raised as error:
         if error.kind == but:
             raise
+        if lost := device_loss(error):
+            raise lost from error
         raise StepFailed(f"{what} failed: {gist(error)}") from error
     except Died as error:
         raise StepFailed(f"{what} crashed: {error}") from error

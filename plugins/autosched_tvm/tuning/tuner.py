@@ -10,7 +10,7 @@ from queue import Queue
 import msgspec
 
 from autosched.backend import Built, Lease, Measured
-from autosched.errors import StepFailed
+from autosched.errors import DeviceLost, StepFailed
 from autosched.model import Failure, Record, TaskInfo
 from autosched.process.forked_workers import Killed, WorkerError
 from autosched_tvm import worker_failures, worker_messages
@@ -98,9 +98,14 @@ class TvmTuner:
 
     def profile(self, built: Sequence[Built], lease: Lease) -> Iterator[Measured]:
         """Measure each in the warm worker of the device."""
+        over = list(built)
         try:
-            for one in built:
-                measured = self._profile_one(one, lease)
+            for number, one in enumerate(built):
+                try:
+                    measured = self._profile_one(one, lease)
+                except DeviceLost:
+                    over = over[:number]  # the rest is measured again
+                    raise
                 if measured.latency_s:
                     median_s = sorted(measured.latency_s)[len(measured.latency_s) // 2]
                     with self._best_lock:
@@ -110,7 +115,7 @@ class TvmTuner:
         finally:
             with self._best_lock:
                 outdone, self._outdone = self._outdone, []
-                self._discard([*built, *outdone])
+                self._discard([*over, *outdone])
 
     def default(self) -> bytes | None:
         """The workload under the schedule of the rules."""
@@ -120,16 +125,21 @@ class TvmTuner:
         """Measure all in turn, in one call of the device's warm worker."""
         whole = [(one.candidate, one.artifact) for one in built if one.artifact is not None]
         started = time.monotonic()
+        over = list(built)
         try:
             answers = self._kernels.compare(self._task, [artifact for _, artifact in whole], self._best_s, lease)
         except Killed:
             raise
         except WorkerError as error:
+            if lost := worker_failures.device_loss(error):
+                over.clear()  # all are compared again
+                raise lost from error
             raise StepFailed(f"the best candidates cannot be compared: {worker_failures.gist(error)}") from error
         finally:
-            kept = self._kept_builds()
-            self._kept.clear()
-            self._discard([*built, *kept])
+            if over:
+                kept = self._kept_builds()
+                self._kept.clear()
+                self._discard([*over, *kept])
         spent_s = (time.monotonic() - started) / max(1, len(whole))
         found = {candidate: answer for (candidate, _), answer in zip(whole, answers, strict=True)}
         for one in built:
@@ -222,5 +232,7 @@ class TvmTuner:
         try:
             latency_s = self._kernels.profile(self._task, built.artifact, self._best_s, lease)
         except WorkerError as error:
+            if lost := worker_failures.device_loss(error, built.candidate):
+                raise lost from error
             failure, detail = worker_failures.of_run(error, self._kernels.options.run_timeout_s)
         return Measured(built.candidate, latency_s, failure, detail, built.build_s, time.monotonic() - started)

@@ -9,6 +9,7 @@ INSTALL = "TVM is not installed here. Install it with:  pip install 'autosched[t
 MISSING = dict.fromkeys(("tvm", "onnx", "numpy"), INSTALL)
 """Package that a program cannot import -> advice."""
 INSTALLATION_CHECK = "autosched_tvm.commands.installation_check"
+BOARD_SERVER = "autosched_tvm.commands.board_server"
 MODEL_CHECK = "autosched_tvm.commands.model_check"
 MODULE_COMMAND = "autosched_tvm.commands.module_command"
 TASK_COLLECTION = "autosched_tvm.commands.task_collection"

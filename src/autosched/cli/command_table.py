@@ -44,6 +44,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
     "Daemon and data": {
         "daemon": ("nouns:daemon", "serve, status, stop, pause, resume, reload, info, install"),
         "agent": ("agent:agent", "lend this machine to a daemon on another one"),
+        "board": ("board:board", "run a TVM RPC server, on the board itself"),
         "key": ("key:key", "keys of users on other machines: new, list, revoke"),
         "records": ("nouns:records", "known schedules: list, best, show, export, import, upgrade"),
         "db": ("db:db", "the database: check, backup, restore, upgrade, prune"),
@@ -55,13 +56,12 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         "sim": ("sim:sim", "simulate the scheduler on known loads"),
         "plan": ("what_if:plan", "what recorded jobs would take with more devices"),
         "completion": ("manual:completion", "completion of commands for your shell"),
-        "man": ("manual:man", "write manual pages"),
     },
 }
 """Commands by subject: name -> place and what it is for, in at most ten words."""
 FLAT = {
     "cancel": "listings:cancel", "devices": "listings:devices", "drain": "operations:drain",
-    "explain": "listings:explain",
+    "explain": "listings:explain", "man": "manual:man",
     "free": "operations:free", "hold": "operations:hold", "info": "listings:info", "install-systemd": "systemd:install",
     "pause": "operations:pause", "poison": "blocked:poison", "release": "operations:release",
     "reload": "operations:reload",
@@ -69,7 +69,7 @@ FLAT = {
     "status": "listings:status", "stop": "listings:stop", "token": "key:token", "undrain": "operations:undrain",
     "wait": "wait:wait",
 }  # fmt: skip
-"""Names of verbs without their noun. They work as well, and are in no list."""
+"""Names of verbs without their noun, and what only packagers need. They work as well, and are in no list."""
 VISIBLE = {name: place for group in GROUPS.values() for name, (place, _) in group.items()}
 COMMANDS = VISIBLE | FLAT
 """All names that work."""

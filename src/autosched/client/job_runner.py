@@ -5,6 +5,7 @@ import contextlib
 import errno
 import logging
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -30,7 +31,7 @@ from autosched.client.plan.task_state import Round
 from autosched.client.round_work import Timed
 from autosched.client.stage_runner import StageRunner
 from autosched.client.watchdog_process import WatchdogProcess
-from autosched.errors import AutoschedError, NotFound, RequestError, WireError
+from autosched.errors import AutoschedError, DeviceLost, NotFound, RequestError, StepFailed, WireError
 from autosched.machine import cores_of, peak_flops
 from autosched.model import (
     NETWORK_TASK,
@@ -59,10 +60,12 @@ from autosched.protocol import (
     AddProgram,
     AddRecord,
     AskLoad,
+    BoardAccess,
     Done,
     EarlierJob,
     EndStep,
     ForgetMoved,
+    GetBoard,
     GetKnown,
     GetOrder,
     GetSimilarJobs,
@@ -110,6 +113,8 @@ WATCHDOG_S = 1.0
 before, that is sooner than the daemon takes the step for dead."""
 BACKSTOP_S = 1.0
 """Extra grace before the backstop kills a frozen client, in seconds."""
+DEVICE_LOSSES_MAX = 10
+"""Steps in a row in which a task loses its device, after which the task fails."""
 USELESS_HELPERS_MAX = 3
 """Helpers in a row that end before they have done anything, after which the client's stages stay on its own host."""
 UNITS_OF_DEVICE = 2
@@ -153,6 +158,10 @@ class JobRunner:
         """Circumstances of the job's own records."""
         self._host = OWN_HOST
         """Where this client runs."""
+        self._board = False
+        """Whether the job's devices are boards."""
+        self._device_losses: Counter[TaskIndex] = Counter()
+        """Steps in a row of a task that have lost their device before anything was measured."""
         self._builds = MovedBuilds(line, workdir / "moved")
         self._parts: dict[tuple[StepId, int], asyncio.Future[PartResult]] = {}
         """Parts of steps that helpers run."""
@@ -169,7 +178,7 @@ class JobRunner:
         """Fetch the job, its model and its records, and open the backend."""
         order = await self._line.ask(GetOrder(), JobOrder)
         keep_to(order.host_cores)
-        self._host = order.host
+        self._host, self._board = order.host, order.board
         self._outdir.mkdir(parents=True, exist_ok=True)
         model = await job_files.fetch_inputs(self._line, order.spec, self._workdir)
         plan = JobPlan(order.spec, lanes=order.lanes, devices=order.devices)
@@ -191,6 +200,7 @@ class JobRunner:
             plan.broken(JobFailure("job_failed", said[:4_000]))
         else:
             self._runner = StageRunner(session, order.spec, self._keep, plan.poison, self._timed, self._bring)
+            self._runner.on_board = order.spec.device if order.board else ""
             plan.elsewhere = order.units_elsewhere if self._runner.movable else 0
             if self._runner.divisible:
                 self._runner.devices = order.devices + plan.elsewhere // UNITS_OF_DEVICE
@@ -322,6 +332,8 @@ class JobRunner:
         watch = InterferenceMonitor(() if on_lane(lease) else lease.cores)
         away = self._away(order) if self._is_away(step.units) else None
         try:
+            if self._board and not on_lane(lease) and current is not None:
+                lease = self._leases[step.id] = await self._on_board(lease)
             if watch.cores and current is not None:
                 await self._in_thread(lease, lambda: watch.begin(self._pace if order.sentinel else None))
             if self._deadline_is_near(plan):
@@ -334,6 +346,10 @@ class JobRunner:
             outcome, error = Outcome.FAILED, str(lost)
             log.warning("step %d (%s) is lost: %s", step.id, step.stage, lost)
             load = await self._after_loss(plan, step.task, lost)
+        except DeviceLost as lost:
+            outcome, error = Outcome.FAILED, str(lost)
+            log.warning("step %d (%s) has lost its device: %s", step.id, step.stage, lost)
+            load = await self._after_device_loss(plan, step, current, lost, returns)
         except Exception as exc:  # the border to plugin code: whatever it raises is this step's failure
             outcome, error = Outcome.FAILED, f"{type(exc).__name__}: {exc}{_place(exc)}"
             log.warning("step %d (%s) failed", step.id, step.stage, exc_info=exc)
@@ -625,6 +641,31 @@ class JobRunner:
         """Have the artifacts of builds here. Called from worker threads."""
         loop = self._plan.get_loop()
         return asyncio.run_coroutine_threadsafe(self._builds.bring_all(builts), loop).result()
+
+    # Boards -----------------------------------------------------------------------------------------------------------
+
+    async def _on_board(self, lease: Lease) -> Lease:
+        """The lease with the way to the board that it is for."""
+        found = await self._line.ask(GetBoard(step=lease.step), BoardAccess)
+        return msgspec.structs.replace(lease, board=backend.Board(found.host, found.port, found.key))
+
+    async def _after_device_loss(
+        self, plan: JobPlan, step: Step, current: Round | None, lost: DeviceLost, returns: int
+    ) -> JobLoad:
+        """What was not measured is measured again. A candidate during which that happens again is to blame; a daemon
+        that was lost meanwhile has cut the session itself."""
+        try:
+            why = (await self._line.ask(GetBoard(step=step.id), BoardAccess)).trouble or str(lost)
+        except RequestError as error:  # the step was revoked, or did not outlive the daemon
+            why, returns = str(error), -1
+        if self._runner is not None and current is not None and self._line.returns == returns:
+            measured = current.results
+            if lost.candidate is not None:
+                self._runner.blame(step.task, current, lost.candidate, step.units[0], why)
+            self._device_losses[step.task] = 0 if current.results > measured else self._device_losses[step.task] + 1
+            if self._device_losses[step.task] >= DEVICE_LOSSES_MAX:
+                return self._after_failure(plan, step.task, step.stage, StepFailed(f"{lost}: {why}"))
+        return plan.lost(step.task)
 
     async def _after_loss(self, plan: JobPlan, task: TaskIndex, lost: HelperLost) -> JobLoad:
         """A helper is lost, which is no fault of the task: its stage is made again. Stages stay here when helpers end

@@ -2,6 +2,7 @@
 
 import logging
 import threading
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 from typing import cast
@@ -37,6 +38,10 @@ from autosched.records.identity import complete
 log = logging.getLogger(__name__)
 
 Measurer = Tuner | AwayTuner
+BOARD_MODEL = "board of the kind {}"
+"""`Identity.device` of a board: what processor it has only its operator knows."""
+LOSSES_MAX = 2
+"""Losses of the device while a candidate ran, from which on the candidate is taken to have caused them."""
 
 
 class StageRunner:
@@ -72,6 +77,10 @@ class StageRunner:
         self._work: dict[TaskIndex, tuple[Sequence[Built], RoundWork]] = {}
         """The round that each task measures, by its builds."""
         self._sharing = threading.Lock()
+        self.on_board = ""
+        """Kind of the job's devices where they are boards; empty: they are this machine, or a part of it."""
+        self._losses: Counter[tuple[TaskIndex, bytes]] = Counter()
+        """How often the device was lost while a candidate ran."""
 
     def import_network(
         self, lease: Lease, records: Sequence[Record], borrowed: int = 0, earlier: Sequence[Earlier] = ()
@@ -85,7 +94,8 @@ class StageRunner:
     def take_in(self, lease: Lease) -> Network:
         """Import the model."""
         network = backend_boundary.network(self._session.import_network(lease))
-        known = complete(network.identity, self._spec, device=cpu_model(), version=backend.version(self._spec.backend))
+        device = BOARD_MODEL.format(self.on_board) if self.on_board else cpu_model()
+        known = complete(network.identity, self._spec, device=device, version=backend.version(self._spec.backend))
         return structs.replace(network, identity=known)
 
     def make_tuners(
@@ -215,6 +225,19 @@ class StageRunner:
             return
         work = self._work_of(task, current, keep)
         self._measure(lambda some: tuner.profile(bring(some), lease), work, lease.step, keep)
+
+    def blame(self, task: TaskIndex, current: Round, candidate: bytes, device: str, why: str) -> None:
+        """The device was lost while a candidate of the round ran. The second time the candidate is taken to have done
+        it, and becomes a failed record."""
+        if candidate not in current.candidates:
+            return
+        self._losses[task, candidate] += 1
+        if self._losses[task, candidate] >= LOSSES_MAX and current.steps == 1:  # else another step measures it
+            detail = f"the device was lost {LOSSES_MAX} times while it ran: {why}"[: backend_boundary.DETAIL_CHARS_MAX]
+            crashed = Measured(candidate, (), Failure.RUN_CRASH, detail)
+            current.measured.append(crashed)
+            code = next((one.code for one in current.built if one.candidate == candidate), "")
+            self._record(task, crashed, device, current.purpose, code)
 
     def _bar(self, task: TaskIndex, current: Round, left: list[bytes], keep: Keep) -> dict[bytes, str]:
         """Candidates may have been poisoned since they were built."""

@@ -16,6 +16,7 @@ Files: compose.py (builds and connects all parts), runtime.py (the loop around t
 ran), state_folder.py (the folder and its lock), environment.py (the process: collector, limits, cores), engine.py
 (starts agents on a cluster), service_manager.py (systemd), settings_reload.py, policy_time_limit.py. Folders:
 event_stream/ (what happens), storage/ (what outlives the daemon), recovery/ (after a crash), access/ (who may connect),
-jobs/, clients/ (one process for each job), devices/ (whether they can be trusted), hosts/ (other machines), observe/
-(what people see), operations/ (what users ask for), console/ and web/ (where people look).
+jobs/, boards/ (sessions with TVM RPC servers), clients/ (one process for each job), devices/ (whether they can be
+trusted), hosts/ (other machines), observe/ (what people see), operations/ (what users ask for), console/ and web/
+(where people look).
 """

@@ -25,6 +25,7 @@ from autosched.daemon.access.audit import Audit
 from autosched.daemon.access.authenticator import Authenticator
 from autosched.daemon.access.endpoints import Endpoint
 from autosched.daemon.access.peer_identity import Principal
+from autosched.daemon.boards.board_sessions import BoardSessions
 from autosched.daemon.clients.adoption import clear, find
 from autosched.daemon.clients.client_session import Parts
 from autosched.daemon.clients.supervisor import ClientSupervisor
@@ -249,13 +250,14 @@ class Daemon:
         hooks = self._settings.reboot_hooks
         self._hosts = HostRegistry(runtime, self._settings.scheduler.host_lease_s)
         self._hosts.disturbed = guard.disturbed
+        self._boards = BoardSessions(runtime, lambda unit, why: self._quarantine.enter(unit, why))
         reboot_s = self._settings.guard.reboot_timeout_s
-        self._quarantine = Quarantine(runtime, guard, ward, hooks, reboot_s, self._hosts.probe)
+        self._quarantine = Quarantine(runtime, guard, ward, hooks, reboot_s, self._hosts.probe, self._boards.probe)
         verdicts = AttributionHandler(
             runtime, ledger, guard, lambda job, told: self._clients.notify(job, told), self._quarantine.enter, ward
         )
         moved = MovedFiles(self._folder / "moved", self._settings.limits.blob_bytes_max)
-        parts = Parts(runtime, records, past, blobs, ledger, guard, verdicts, moved, self._lookup)
+        parts = Parts(runtime, records, past, blobs, ledger, guard, verdicts, moved, self._boards, self._lookup)
         self._clients = ClientSupervisor(parts, self._hosts, jobs)
         self._clients.address = addresses[0]  # the next daemon has it too, so that they come back
         self._limit_clients(self._settings.limits)
@@ -398,6 +400,7 @@ class Daemon:
         """Clients end with a daemon that is stopped for good; their jobs go on from their records when it starts again.
         Those of one that comes back go on with their steps, and find it."""
         self._authenticator.shut()
+        await self._boards.close()
         self._engine.stop(ends=not self._comes_back)
         if self._page is not None:
             await self._page.close()

@@ -63,6 +63,8 @@ class JobOrder(Struct, frozen=True):
     1.9."""
     identities: tuple[IdentityFrom, ...] = ()
     """Circumstances in which the records were measured, by growing trials. Since 1.9."""
+    board: bool = False
+    """Whether the job's devices are boards: each step on one asks for it with GetBoard. Since 1.9."""
     earlier: tuple[EarlierJob, ...] = ()
     """Jobs to learn from: those of `learn_from` in the spec, or those that an earlier client was told are similar.
     Their records are to be fetched with GetRecords."""
@@ -198,6 +200,27 @@ class GetTimings(Method, frozen=True):
     """Digests, as `Record.code` has them."""
     identity: Identity
     """Circumstances in which the job measures."""
+
+
+class BoardAccess(Struct, frozen=True):
+    """How a client reaches the board that a step of its job holds. Since 1.9."""
+
+    host: str
+    """An address of the daemon's own machine."""
+    port: int
+    key: str
+    """Key of the TVM RPC server there. It holds until the step is over."""
+    trouble: Text = ""
+    """Why the last session with the board did not begin, or ended; empty: nothing was wrong."""
+
+
+class GetBoard(Method, frozen=True):
+    """A client asks how to reach the board that a step holds: a machine with a TVM RPC server."""
+
+    result = BoardAccess
+    askers = (Asker.CLIENT,)
+    bytes_max = FRAME_BYTES
+    step: StepId
 
 
 class UnknownPrograms(Struct, frozen=True):

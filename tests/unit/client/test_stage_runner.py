@@ -449,3 +449,30 @@ def test_a_schedule_that_was_wrong_in_the_network_becomes_a_failed_record() -> N
     assert [(r.task, r.candidate, r.failure, r.purpose) for r in kept] == [
         (2, b"bad", Failure.WRONG_RESULT, Purpose.NETWORK)
     ]
+
+
+def test_who_ran_twice_when_the_device_was_lost_is_a_failed_trial() -> None:
+    runner, _, records = twins()
+    current = searching(3)
+    runner.select(1, current, LEASE)
+    runner.build(1, current, LEASE)
+    current.steps = 1
+    runner.blame(1, current, b"b1", "board0", "it ended the session")
+    runner.blame(1, current, b"a1", "board0", "it ended the session")
+    runner.blame(1, current, b"unknown", "board0", "it ended the session")
+    assert not records, "once it may have been the device"
+    runner.blame(1, current, b"b1", "board0", "it ended the session")
+    (record,) = records
+    assert (record.candidate, record.failure, record.device) == (b"b1", Failure.RUN_CRASH, "board0")
+    assert record.detail == "the device was lost 2 times while it ran: it ended the session"
+    assert [one.candidate for one in current.measured] == [b"b1"]
+
+
+def test_in_a_shared_round_another_step_measures_who_ran_when_the_device_was_lost() -> None:
+    runner, _, records = twins()
+    current = searching(3)
+    runner.select(1, current, LEASE)
+    current.steps = 2
+    for _ in range(3):
+        runner.blame(1, current, b"b1", "board0", "it ended the session")
+    assert not records

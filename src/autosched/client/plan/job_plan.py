@@ -263,7 +263,8 @@ class JobPlan:
         return self._round_over(task)
 
     def lost(self, task: TaskIndex) -> JobLoad:
-        """The helper of the task's step is lost: the stage is made again, without the candidates measured before."""
+        """The helper or the device of the task's step is lost: the stage is made again, without the candidates measured
+        before."""
         if (load := self._left(task)) is not None:
             return load
         current = self.current(task)
@@ -272,7 +273,7 @@ class JobPlan:
             current.candidates = [one for one in current.candidates if one not in done]
             current.built = [one for one in current.built if one.candidate not in done]
         current.steps, current.shared = 0, False
-        if self.finishing:
+        if self.finishing and task != NETWORK_TASK:
             return self._round_over(task)
         return self._report([task])
 

@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from autosched.core import placement
 from autosched.core.events import Event, StagesFreed, StepEnded
+from autosched.daemon.boards.board_sessions import BoardSessions
 from autosched.daemon.devices.attribution_handler import AttributionHandler
 from autosched.daemon.devices.device_monitor import DeviceMonitor
 from autosched.daemon.event_stream.daemon_events import recorded
@@ -28,6 +29,7 @@ from autosched.model import (
     JobId,
     Outcome,
     Purpose,
+    RpcServer,
     StepId,
     TaskInfo,
     at_host,
@@ -38,9 +40,11 @@ from autosched.protocol import (
     AddProgram,
     AddRecord,
     Artifact,
+    BoardAccess,
     EarlierJob,
     EndStep,
     GetBlob,
+    GetBoard,
     GetKnown,
     GetOrder,
     GetRecords,
@@ -72,6 +76,7 @@ class Parts(Struct, frozen=True):
     guard: DeviceMonitor
     verdicts: AttributionHandler
     moved: MovedFiles
+    boards: BoardSessions
     lookup: RecordLookup | None
     """None: there is no record store."""
 
@@ -89,6 +94,7 @@ class ClientSession:
         self._runtime, self._store, self._past = parts.runtime, parts.store, parts.past
         self._blobs, self._ledger, self._guard = parts.blobs, parts.ledger, parts.guard
         self._verdicts, self._lookup, self._moved = parts.verdicts, parts.lookup, parts.moved
+        self._boards = parts.boards
         self._told = False
         """Whether this client has told its network before: what is new then is how it compares with its baseline."""
 
@@ -112,6 +118,8 @@ class ClientSession:
                 return self._similar(tasks)
             case GetTimings():
                 return self._timings(method)
+            case GetBoard(step=step):
+                return self._board(step)
             case GetUnknownPrograms(workloads=workloads):
                 return self._unknown_programs(workloads)
             case AddProgram():
@@ -167,6 +175,7 @@ class ClientSession:
             units_elsewhere=placement.units_elsewhere(state, state.jobs[self._job]),
             host_cores=self._cores_of_lanes(host if helper is None else helper),
             host=host if helper is None else helper,
+            board=devices is not None and isinstance(devices.pool.units[0].accelerator, RpcServer),
             age_s=max(0.0, self._runtime.clock() - state.jobs[self._job].submitted_at),
             identities=tuple(progress.identities),
             earlier=tuple(self._earlier(job) for job in dict.fromkeys(teachers) if job in state.jobs),
@@ -201,6 +210,12 @@ class ClientSession:
         if self._lookup is None:
             return KnownTimings({})
         return await self._lookup.timings(method, self._job, self._runtime.state.jobs[self._job].spec.backend)
+
+    async def _board(self, step: StepId) -> BoardAccess:
+        running = self._runtime.state.steps.get(step)
+        if running is None or running.job != self._job:
+            raise self._stale(step)
+        return await self._boards.access(step)
 
     async def _unknown_programs(self, workloads: tuple[str, ...]) -> UnknownPrograms:
         unknown = await self._lookup.unknown_programs(workloads) if self._lookup is not None else ()

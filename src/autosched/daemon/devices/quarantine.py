@@ -16,10 +16,13 @@ from autosched.core.state import State
 from autosched.daemon.devices.device_monitor import DeviceMonitor
 from autosched.daemon.runtime import BY, Runtime, spawn
 from autosched.device_probe import Pace, Unwell, treat
-from autosched.model import OWN_HOST, DeviceNote, Unit, UnitName
+from autosched.model import OWN_HOST, DeviceNote, RpcServer, Unit, UnitName
 from autosched.records.failure_attribution import DeviceSuspicion
 
 log = logging.getLogger(__name__)
+
+BOOT_S = 120.0
+"""Seconds within which a board answers after its reboot hook has ended."""
 
 
 def is_quarantined(state: State, unit: UnitName) -> bool:
@@ -44,11 +47,13 @@ class Quarantine:
         hooks: Mapping[UnitName, Sequence[str]],
         hook_s: float,
         elsewhere: Callable[[Unit], Awaitable[Pace | None]],
+        reach: Callable[[Unit, float], Awaitable[None]],
     ) -> None:
         """`hooks`: commands that reboot a device, by its name, and how long one may take, in seconds. `elsewhere`:
-        treats a device of another host; it raises Unwell."""
+        treats a device of another host. `reach`: sees whether a board answers, for so many seconds. Both raise
+        Unwell."""
         self._runtime, self._guard, self._ward = runtime, guard, ward
-        self._hooks, self._hook_s, self._elsewhere = hooks, hook_s, elsewhere
+        self._hooks, self._hook_s, self._elsewhere, self._reach = hooks, hook_s, elsewhere, reach
         self._watched: dict[UnitName, asyncio.Task[None]] = {}
 
     def enter(self, unit: UnitName, reason: str) -> None:
@@ -112,6 +117,8 @@ class Quarantine:
         place = self._runtime.state.slots[unit].unit
         if place.host == OWN_HOST:
             pace = await treat(unit, place.cores, self._hooks.get(unit, ()), self._hook_s)
+            if isinstance(place.accelerator, RpcServer):
+                await self._reach(place, BOOT_S if unit in self._hooks else 0.0)
         else:
             pace = await self._elsewhere(place)
         if pace is None:

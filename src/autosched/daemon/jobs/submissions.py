@@ -1,6 +1,7 @@
 """How a model becomes a job: what cannot work is refused with what would, and what is taken is stored."""
 
 import asyncio
+from collections.abc import Mapping
 
 import msgspec
 
@@ -13,7 +14,7 @@ from autosched.daemon.runtime import Runtime
 from autosched.daemon.settings_reload import LiveSettings
 from autosched.daemon.storage.blob_store import Blobs
 from autosched.errors import Busy, NotFound, Refused, RequestError, StorageFull
-from autosched.model import JobId, JobSpec, Unit, device_kind
+from autosched.model import JobId, JobSpec, RpcServer, Unit, device_kind
 from autosched.text.job_selectors import labels
 
 SUBMIT_S = 15.0
@@ -29,6 +30,7 @@ class Submissions:
 
     async def take(self, spec: JobSpec, owner: str, jobs_max: int | None = None) -> JobId:
         """Make it a job. Raises RequestError, NotFound, Refused, Busy, or StorageFull when it cannot be stored."""
+        spec = for_board(spec, _kinds(self._runtime.state))
         self._check(spec)
         given_up, job = False, 0
 
@@ -89,6 +91,11 @@ class Submissions:
         if why_not := device_types.refusal(spec.target, spec.device, kinds):
             raise RequestError(why_not)
         # Here, and not as a pattern of their type: that would be tried for a key as often as a message repeats it.
+        if spec.external and isinstance(kinds[spec.device][0].accelerator, RpcServer):
+            raise RequestError(
+                f"devices of the kind {spec.device!r} are boards, which clients of the daemon alone can reach: submit"
+                " the job without a client of your own"
+            )
         labels(f"{key}={value}" for key, value in spec.labels.items())
         self._look_for_model(spec)
         self._look_for_earlier(spec)
@@ -116,6 +123,20 @@ class Submissions:
                     f"job {number} measured on {job.spec.device!r}, this one is for {spec.device!r}: what is fast there"
                     " says little here. Learn from a job on the same kind of device, or leave it out"
                 )
+
+
+def for_board(spec: JobSpec, kinds: Mapping[str, tuple[Unit, ...]]) -> JobSpec:
+    """The submission with the target that the operator has named for the kind of boards that it is for.
+
+    A kind of boards may be named instead of a target.
+    """
+    named = kinds.get(spec.target, ())
+    if named and isinstance(named[0].accelerator, RpcServer):
+        spec = msgspec.structs.replace(spec, device=spec.target, target="auto")
+    first = next(iter(kinds.get(spec.device, ())), None)
+    if first is None or not isinstance(first.accelerator, RpcServer) or device_types.target_kind(spec.target):
+        return spec
+    return msgspec.structs.replace(spec, target=first.accelerator.target or spec.target)
 
 
 def _kinds(state: State) -> dict[str, tuple[Unit, ...]]:

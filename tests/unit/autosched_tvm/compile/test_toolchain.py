@@ -30,6 +30,43 @@ def test_the_users_compiler_comes_first(monkeypatch: pytest.MonkeyPatch, tmp_pat
     assert toolchain.linker()[0] == str(tmp_path / "mycxx")
 
 
+def a_program(folder: Path, name: str) -> Path:
+    path = folder / name
+    path.write_text("#!/bin/sh\n")
+    path.chmod(0o755)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("there", "chosen"),
+    [
+        (["ld", "gcc", "ld.lld"], "ld.lld"),
+        (["ld", "ld.lld-14"], "ld.lld-14"),
+        (["ld.lld", "aarch64-linux-gnu-ld"], "aarch64-linux-gnu-ld"),
+        (["aarch64-linux-gnu-gcc"], "aarch64-linux-gnu-gcc"),
+    ],
+)
+def test_another_processor_needs_a_linker_for_it(
+    there: list[str], chosen: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(toolchain.platform, "machine", lambda: "x86_64")
+    for name in there:
+        a_program(tmp_path, name)
+    for triple in ("aarch64-linux-gnu", "aarch64-unknown-linux-gnu", "arm64-linux-gnu"):
+        assert toolchain.linker(triple)[0] == str(tmp_path / chosen)
+
+
+def test_without_one_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(toolchain.platform, "machine", lambda: "x86_64")
+    a_program(tmp_path, "ld")
+    with pytest.raises(RequestError, match=r"no linker for aarch64-linux-gnu .*apt-get install lld"):
+        toolchain.linker("aarch64-linux-gnu")
+    for triple in ("", "x86_64-linux-gnu", "x86_64-conda-linux-gnu"):
+        assert toolchain.linker(triple)[0] == str(tmp_path / "ld")
+
+
 def test_a_linker_that_fails_is_quoted(tmp_path: Path) -> None:
     (tmp_path / "bad.o").write_text("no object")
     with pytest.raises(RuntimeError, match="failed:"):

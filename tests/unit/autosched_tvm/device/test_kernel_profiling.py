@@ -10,8 +10,11 @@ import pytest
 pytest.importorskip("tvm")
 pytestmark = pytest.mark.tvm
 
+import tvm  # noqa: E402
+
 from autosched_tvm.device import kernel_profiling  # noqa: E402
 from autosched_tvm.device.kernel_profiling import Bench, WrongResult  # noqa: E402
+from autosched_tvm.device.place import ThisProcess  # noqa: E402
 
 FLAT = [((4,), "int32"), ((4,), "int32")]
 
@@ -19,12 +22,12 @@ FLAT = [((4,), "int32"), ((4,), "int32")]
 def made(monkeypatch: pytest.MonkeyPatch, buffers: list[tuple[tuple[int, ...], str]], value: float) -> Bench:
     """A bench whose reference fills the last buffer with `value`."""
 
-    def kernel(_: str) -> Any:
-        return lambda *tensors: tensors[-1].copyfrom(np.full(buffers[-1][0], value, buffers[-1][1]))
+    class Reference(ThisProcess):
+        def load(self, path: str) -> Any:
+            return {"main": lambda *tensors: tensors[-1].copyfrom(np.full(buffers[-1][0], value, buffers[-1][1]))}
 
     monkeypatch.setattr(kernel_profiling, "arguments", lambda _: buffers)
-    monkeypatch.setattr(kernel_profiling, "kernel", kernel)
-    return Bench("task", str(Path("reference")))
+    return Bench("task", str(Path("reference")), Reference())
 
 
 def test_an_output_of_zeros_is_checked_too(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,7 +67,7 @@ def test_what_is_hopelessly_slow_is_not_measured_on(
     monkeypatch.setattr(kernel_profiling, "bench", lambda *_: made(monkeypatch, FLAT, 0))
     monkeypatch.setattr(kernel_profiling, "_checked", lambda *_: first_s)
     monkeypatch.setattr(Bench, "sample", lambda *_: warm_s)
-    monkeypatch.setattr(kernel_profiling.tvm.runtime, "load_module", lambda _: module)
+    monkeypatch.setattr(ThisProcess, "load", lambda _self, _path: module)
     found = kernel_profiling.profile("task", "reference", "artifact", kernel_profiling.MeasurementPlan(best_s=best_s))
     assert len(found) == samples
     assert found[0] == (first_s if first_s > 0.02 else warm_s)
@@ -91,4 +94,4 @@ def test_what_has_large_weights_or_results_is_timed_with_cold_ones(
     assert ("f_preproc" in kernel.plan) is cold
     if cold:
         assert (kernel.plan["number"], kernel.plan["repeat"]) == (1, 3), "before each call"
-        assert kernel_profiling.tvm.get_global_func(kernel.plan["f_preproc"], allow_missing=True) is not None
+        assert tvm.get_global_func(kernel.plan["f_preproc"], allow_missing=True) is not None

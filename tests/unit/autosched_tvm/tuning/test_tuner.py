@@ -11,7 +11,7 @@ from typing import cast
 import pytest
 
 from autosched.backend import Built, Lease, Measured
-from autosched.errors import StepFailed
+from autosched.errors import DeviceLost, StepFailed
 from autosched.model import Failure, Record, TaskInfo
 from autosched.process.forked_workers import Killed, Raised, TimedOut
 from autosched_tvm.tuning.job_measurements import JobMeasurements
@@ -97,6 +97,30 @@ def test_a_measurement_that_breaks_off_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(StepFailed):
         list(made(tmp_path).profile([Built(file.name.encode(), file) for file in files], LEASE))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_was_not_measured_when_the_board_was_lost_is_there_for_the_next_step(tmp_path: Path) -> None:
+    class Loses(FakeKernels):
+        def profile(self, task: TaskInfo, artifact: Path, best_s: float | None, lease: Lease) -> tuple[float, ...]:
+            if artifact.name == "b.so":
+                raise Raised("BoardLost", "the session with the board was lost")
+            return ()
+
+        def compare(self, task: TaskInfo, artifacts: Sequence[Path], best_s: float | None, lease: Lease) -> object:
+            raise Raised("BoardLost", "the session with the board was lost")
+
+    files = [tmp_path / name for name in ("a.so", "b.so", "c.so")]
+    for file in files:
+        file.touch()
+    builds, tuner = [Built(file.name.encode(), file) for file in files], tuner_of(Loses(tmp_path))
+    with pytest.raises(DeviceLost, match="was lost") as lost:
+        list(tuner.profile(builds, LEASE))
+    assert lost.value.candidate == b"b.so"
+    assert sorted(tmp_path.iterdir()) == files[1:]
+    with pytest.raises(DeviceLost) as lost:
+        list(tuner.compare(builds[1:], LEASE))
+    assert lost.value.candidate is None
+    assert sorted(tmp_path.iterdir()) == files[1:]
 
 
 def test_what_is_no_longer_among_the_best_is_still_there_until_it_was_measured_again(tmp_path: Path) -> None:

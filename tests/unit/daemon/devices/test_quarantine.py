@@ -20,13 +20,14 @@ from autosched.daemon.runtime import Runtime, spawn
 from autosched.daemon.storage.job_store import TABLES
 from autosched.daemon.storage.journal import Journal
 from autosched.device_probe import Pace, Unwell, run
-from autosched.model import DeviceNote, Pool, Unit
+from autosched.model import DeviceNote, Pool, RpcServer, Unit
 from autosched.records.failure_attribution import DeviceSuspicion
 from deadlines import DEADLINE_S
 
 POOLS = (
     Pool("host", (Unit("host/0"),)),
     Pool("device:cpu", (Unit("dev0"), Unit("dev1", (0,)), Unit("dev@lab2", (0,), host="lab2"))),
+    Pool("device:pi4", (Unit("board", accelerator=RpcServer("board.lab:9090", "pi4")),)),
 )
 PAUSE_S = 0.01
 LONG_S = 1e6
@@ -42,7 +43,9 @@ class Bench:
         self.ward = DeviceSuspicion(pause_s)
         hooks = {"dev0": hook} if hook else {}
         self.elsewhere: list[Unit] = []
-        self.quarantine = Quarantine(self.runtime, self.guard, self.ward, hooks, 10.0, self._treat_elsewhere)
+        self.reached: list[tuple[str, float]] = []
+        parts = self.runtime, self.guard, self.ward
+        self.quarantine = Quarantine(*parts, hooks, 10.0, self._treat_elsewhere, self._reach)
         self.runtime.replay()
         self.changed = asyncio.Event()
         self.runtime.stream.attach(lambda happening: self.changed.set())
@@ -52,6 +55,11 @@ class Bench:
         if len(self.elsewhere) == 1:
             raise Unwell("host lab2 cannot be reached")
         return Pace(1e-3, 2e-3)
+
+    async def _reach(self, unit: Unit, patience_s: float) -> None:
+        self.reached.append((unit.name, patience_s))
+        if len(self.reached) == 1:
+            raise Unwell("it cannot be reached: no route to host")
 
     async def until(self, holds: Callable[[str], bool], unit: str = "dev0") -> str:
         """Wait until this is so of why the unit is drained."""
@@ -96,6 +104,16 @@ def test_a_device_without_cores_returns_after_its_pause(tmp_path: Path) -> None:
         assert is_quarantined(bench.runtime.state, "dev0")
         await bench.until(lambda why: not why)
         assert bench.ward.enters("dev0", bench.runtime.clock()) == 2 * PAUSE_S, "it is on probation"
+
+    live(tmp_path, work)
+
+
+def test_a_board_returns_when_it_answers(tmp_path: Path) -> None:
+    async def work(bench: Bench) -> None:
+        bench.quarantine.enter("board", "it failed")
+        await bench.until(lambda why: "at last it cannot be reached: no route to host" in why, "board")
+        await bench.until(lambda why: not why, "board")
+        assert bench.reached == [("board", 0.0)] * 2, "without a hook it is either there or not"
 
     live(tmp_path, work)
 

@@ -1,0 +1,139 @@
+"""A TVM RPC server that outlives its sessions, for boards.
+
+TVM's own server stops to wait for sessions, though its process lives on, when a session's process ends badly (a kernel
+that crashes does that), when its tracker was away for a minute, and for ever when somebody connects and says nothing.
+This one is TVM's, which is begun again each time, and which only listens to the machines that it is told of.
+"""
+
+import argparse
+import ipaddress
+import logging
+import select
+import socket
+import struct
+import sys
+import time
+from collections.abc import Sequence
+
+from tvm.rpc import server as tvm_server
+
+log = logging.getLogger("autosched.board")
+
+PAUSE_S = 1.0
+"""Seconds before it begins again."""
+HELLO_S = 5.0
+"""Seconds within which a peer says something."""
+LOOK_AGAIN_S = 0.01
+HEAD = struct.Struct("<ii")
+"""Magic number and length of the key."""
+KEY_BYTES_MAX = 4_096
+PORTS = 100
+"""Ports that are tried."""
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+class ChoosySocket(socket.socket):
+    """A listening socket that takes connections of some networks only, of peers that have said hello."""
+
+    networks: Sequence[Network] = ()
+
+    def accept(self) -> tuple[socket.socket, object]:
+        """The next connection. For one that may not come in another one stands, of a peer that TVM turns away: then it
+        goes on to tell its tracker that it is there."""
+        connection, address = super().accept()
+        peer = ipaddress.ip_address(address[0])
+        if not peer.is_loopback and not any(peer in network for network in self.networks):
+            log.warning(
+                "%s is refused: this server listens to %s", peer, ", ".join(map(str, self.networks)) or "itself"
+            )
+        elif has_said_hello(connection):
+            return connection, address
+        connection.close()
+        theirs, own = socket.socketpair()
+        with own:
+            own.sendall(bytes(HEAD.size))
+        return theirs, address
+
+
+def has_said_hello(connection: socket.socket) -> bool:
+    """Whether a peer says the whole of its hello in time. It is not taken from the connection."""
+    until = time.monotonic() + HELLO_S
+    while (left_s := until - time.monotonic()) > 0 and select.select([connection], [], [], left_s)[0]:
+        head = connection.recv(HEAD.size, socket.MSG_PEEK)
+        if len(head) == HEAD.size:
+            length = HEAD.unpack(head)[1]
+            if not 0 <= length <= KEY_BYTES_MAX:
+                return False
+            if len(connection.recv(HEAD.size + length, socket.MSG_PEEK)) == HEAD.size + length:
+                return True
+        if not head:
+            return False
+        time.sleep(LOOK_AGAIN_S)
+    return False
+
+
+def listen(host: str, port: int, networks: Sequence[Network]) -> ChoosySocket:
+    """A socket at the first free port from this one on. Raises OSError where there is none."""
+    made = ChoosySocket(socket.AF_INET, socket.SOCK_STREAM)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    made.networks = networks
+    for one in range(port, port + PORTS):
+        try:
+            made.bind((host, one))
+        except OSError:
+            if one == port + PORTS - 1:
+                raise
+        else:
+            break
+    made.listen(1)
+    return made
+
+
+def serve(own: ChoosySocket, key: str, tracker: tuple[str, int] | None, custom_address: str | None) -> None:
+    """Serve for ever."""
+    port = own.getsockname()[1]
+    log.info("bind to %s:%d", *own.getsockname())
+    while True:
+        try:
+            tvm_server._listen_loop(own, port, key, tracker, "", custom_address)
+        except Exception as error:  # whatever ends TVM's loop is no reason to end the server
+            log.warning("a session ended badly, and the next one is waited for: %s", error)
+            time.sleep(PAUSE_S)
+
+
+def address_of(text: str) -> tuple[str, int]:
+    """HOST:PORT as two. Raises ArgumentTypeError."""
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is not HOST:PORT")
+    return host, int(port)
+
+
+def networks_of(words: Sequence[str], tracker: tuple[str, int] | None) -> list[Network]:
+    """The networks that may connect: those that are named, else the tracker's own address."""
+    if words:
+        return [ipaddress.ip_network(word, strict=False) for word in words]
+    if tracker is None:
+        return []
+    found = socket.getaddrinfo(*tracker, family=socket.AF_INET, type=socket.SOCK_STREAM)
+    return [ipaddress.ip_network(one[4][0]) for one in found]
+
+
+def main(words: Sequence[str]) -> None:
+    """Parse the command line and serve."""
+    parser = argparse.ArgumentParser(prog="python -m autosched_tvm.commands.board_server", description=__doc__)
+    parser.add_argument("--key", required=True)
+    parser.add_argument("--tracker", type=address_of)
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--port", type=int, default=9091)
+    parser.add_argument("--custom-addr")
+    parser.add_argument("--allow", action="append", default=[])
+    args = parser.parse_args(words)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
+    networks = networks_of(args.allow, args.tracker)
+    serve(listen(args.host, args.port, networks), args.key, args.tracker, args.custom_addr)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

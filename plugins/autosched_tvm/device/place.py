@@ -1,0 +1,146 @@
+"""Where kernels and networks run: in this process, or on a board through a session with its TVM RPC server.
+
+Loads without TVM.
+"""
+
+import itertools
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Protocol
+
+from autosched_tvm.tensors import Array
+from autosched_tvm.worker_messages import Remote
+
+SESSION_S = 60.0
+"""Minimum seconds after which a board's server ends a session: so long can a kernel that hangs hold the board."""
+ALL_CORES = 1
+"""TVM's mode of a pool of threads that begins with the fastest cores."""
+
+
+class BoardLost(Exception):
+    """The session with the board is over; in words."""
+
+
+class Place(Protocol):
+    """Where kernels run."""
+
+    @property
+    def device(self) -> Any:
+        """The device on which their tensors lie, as TVM names it."""
+
+    def load(self, path: str) -> Any:
+        """The compiled module of a file on this machine, ready to be called there."""
+
+    def tensor(self, array: Array) -> Any:
+        """A copy of an array there."""
+
+
+class ThisProcess:
+    """The cores of this process."""
+
+    @cached_property
+    def device(self) -> Any:
+        """The device on which tensors lie, as TVM names it."""
+        import tvm
+
+        return tvm.cpu()
+
+    def load(self, path: str) -> Any:
+        """The compiled module of a file."""
+        import tvm
+
+        return tvm.runtime.load_module(path)
+
+    def tensor(self, array: Array) -> Any:
+        """A copy of an array."""
+        import tvm
+
+        return tvm.runtime.tensor(array)
+
+
+class BoardSession:
+    """A session with a board."""
+
+    _numbers = itertools.count()
+    """Numbers of uploaded files: a library that is loaded must not be overwritten."""
+
+    def __init__(self, remote: Remote) -> None:
+        """Raises BoardLost."""
+        from tvm import rpc
+
+        board, seconds = remote.board, max(SESSION_S, 2 * remote.lasts_s)
+        self.board, self._until = board, time.monotonic() + seconds
+        try:
+            self._session = rpc.connect(board.host, board.port, board.key, session_timeout=seconds)
+            self._session.get_function("runtime.config_threadpool")(ALL_CORES, remote.threads)
+        except Exception as error:  # TVM raises what it likes
+            raise BoardLost(f"there is no session with the board: {_first_line(error)}") from error
+        self.device = self._session.cpu(0)
+
+    def load(self, path: str) -> Any:
+        """The compiled module of a file on this machine, which is uploaded."""
+        name = f"{next(self._numbers)}{Path(path).suffix}"
+        self._session.upload(path, name)
+        module = self._session.load_module(name)
+        self._session.remove(name)
+        return module
+
+    def tensor(self, array: Array) -> Any:
+        """A copy of an array on the board."""
+        import tvm
+
+        return tvm.runtime.tensor(array, self.device)
+
+    def suits(self, remote: Remote) -> bool:
+        """Whether it is one with this board, and lasts as long as the work on it may take."""
+        return self.board == remote.board and self._until - time.monotonic() > remote.lasts_s
+
+    @property
+    def lives(self) -> bool:
+        """Whether the session goes on."""
+        try:
+            self._session.get_function("runtime.NumThreads")()
+        except Exception:  # TVM raises what it likes
+            return False
+        return True
+
+
+HERE = ThisProcess()
+_sessions: list[BoardSession] = []
+"""The session of this process, where it has one."""
+
+
+@contextmanager
+def place_of(remote: Remote | None) -> Iterator[Place]:
+    """Where to run: on a board, through the session that this process has with it for the step, or here.
+
+    Raises BoardLost, also for whatever is raised inside because the session is over.
+    """
+    if remote is None:
+        yield HERE
+        return
+    if not _sessions or not _sessions[0].suits(remote):
+        _sessions.clear()
+        _sessions.append(BoardSession(remote))
+    with losses_told():
+        yield _sessions[0]
+
+
+@contextmanager
+def losses_told() -> Iterator[None]:
+    """Raise BoardLost for whatever is raised because this process's session with a board is over."""
+    try:
+        yield
+    except Exception as error:
+        if not _sessions or _sessions[0].lives:
+            raise
+        _sessions.clear()
+        raise BoardLost(f"the session with the board was lost: {_first_line(error)}") from error
+
+
+def _first_line(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1][:300] if lines else type(error).__name__

@@ -1,0 +1,36 @@
+"""`autosched board`: run a TVM RPC server on a board."""
+
+import importlib.util
+import os
+import sys
+from collections.abc import Sequence
+
+import click
+
+from autosched.api import tvm_programs
+from autosched.errors import RequestError
+
+
+@click.command()
+@click.option("--key", default="", metavar="KIND", help="Kind of this board; with --tracker it is listed by it.")
+@click.option("--tracker", metavar="HOST:PORT", help="The daemon's port for boards, at which it registers itself.")
+@click.option("--host", default="127.0.0.1", show_default=True, metavar="ADDRESS", help="The address to listen at.")
+@click.option("--port", type=click.IntRange(1, 65_535), default=9091, show_default=True, help="The first to be tried.")
+@click.option("--custom-addr", metavar="ADDRESS", help="The address by which the daemon reaches it.")
+@click.option(
+    "--allow", multiple=True, metavar="NETWORK", help="Who may connect: 192.168.7.0/24. Default: --tracker's machine."
+)
+def board(key: str, tracker: str | None, host: str, port: int, custom_addr: str | None, allow: Sequence[str]) -> int:
+    """Run a TVM RPC server on the board itself, until it is stopped.
+
+    Whoever may connect runs any program here. This is TVM's own server, but it goes on after a session that ended
+    badly, waits for its daemon as long as that is away, and refuses all machines but those of --allow.
+    """
+    if importlib.util.find_spec("tvm") is None:
+        raise RequestError(tvm_programs.INSTALL)
+    words = ["--key", key or "board", "--host", host, "--port", str(port)]
+    words += ["--tracker", tracker] if tracker else []
+    words += ["--custom-addr", custom_addr] if custom_addr else []
+    words += [word for network in allow for word in ("--allow", network)]
+    sys.stdout.flush()
+    os.execv(sys.executable, [sys.executable, "-m", tvm_programs.BOARD_SERVER, *words])

@@ -1,0 +1,110 @@
+"""One session between a program and a board: bytes are passed on in both directions until either hangs up or its time
+is over."""
+
+import asyncio
+import socket
+from contextlib import suppress
+
+PIECE_BYTES = 64 * 1024
+FLUSH_S = 1.0
+"""Seconds within which the other side takes what is left when one side has hung up."""
+OVERTIME_S = 0.8
+"""Seconds after the end of its time within which a server ends a session by itself, before it is cut."""
+
+
+class Line:
+    """One of the two connections of a session."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader, self.writer = reader, writer
+        self._socket: socket.socket = writer.get_extra_info("socket")
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def acknowledge_at_once(self) -> None:
+        """Acknowledge what comes next without a delay: both ends of TVM send a length and a body in two writes, and
+        wait with the second one for that. The kernel forgets this with each read."""
+        with suppress(OSError):
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
+
+    async def read(self) -> bytes:
+        """The next bytes; none: the peer has hung up."""
+        self.acknowledge_at_once()
+        return await self.reader.read(PIECE_BYTES)
+
+    async def close(self) -> None:
+        """Hang up once what was written is on its way."""
+        self.writer.close()
+        with suppress(TimeoutError, OSError):
+            async with asyncio.timeout(FLUSH_S):
+                await self.writer.wait_closed()
+        self.abort()
+
+    async def finish(self, seconds: float) -> None:
+        """Say that nothing more is to come, and listen until the peer hangs up, for at most so many seconds."""
+        with suppress(TimeoutError, OSError):
+            async with asyncio.timeout(max(0.0, seconds)):
+                if self.writer.can_write_eof():
+                    self.writer.write_eof()
+                while await self.read():
+                    pass
+
+    def abort(self) -> None:
+        """Hang up at once."""
+        self.writer.transport.abort()
+
+
+class Session:
+    """A session under way.
+
+    TVM's own server does not survive a session whose connection is cut while it has something to say: the thread that
+    waits for sessions ends, and its process lives on. So a board hears that nothing more is to come, and is listened to
+    until it hangs up itself.
+    """
+
+    def __init__(self, program: Line, board: Line) -> None:
+        self._program, self._board = program, board
+        self._unwanted = asyncio.Event()
+        self.ended_by_board = False
+        """Whether the board hung up first."""
+        self.why = ""
+        """Why it was ended from here; empty: it was not."""
+
+    def end(self, why: str) -> None:
+        """End it."""
+        self.why = self.why or why
+        self._program.abort()
+        self._unwanted.set()
+
+    async def run(self, seconds: float) -> None:
+        """Pass bytes on until either side hangs up, for at most so many seconds. Returns when the board is free."""
+        clock = asyncio.get_running_loop().time
+        until = clock() + seconds
+        to_board = asyncio.ensure_future(self._pass_on(self._program, self._board))
+        to_program = asyncio.ensure_future(self._pass_on(self._board, self._program))
+        unwanted = asyncio.ensure_future(self._unwanted.wait())
+        try:
+            ways = {to_board, to_program, unwanted}
+            done, _ = await asyncio.wait(ways, timeout=max(0.0, seconds), return_when=asyncio.FIRST_COMPLETED)
+            if not done:
+                self.end("its time was over")
+            self.ended_by_board = to_program in done and to_board not in done and not self.why
+            to_board.cancel()
+            if to_program in done:
+                await self._program.close()
+            else:
+                to_program.cancel()
+                self._program.abort()
+                await asyncio.wait({to_program})
+                await self._board.finish(until + OVERTIME_S - clock())
+        finally:
+            for way in (to_board, to_program, unwanted):
+                way.cancel()
+            self._program.abort()
+            self._board.abort()
+
+    @staticmethod
+    async def _pass_on(source: Line, sink: Line) -> None:
+        with suppress(OSError):
+            while piece := await source.read():
+                sink.writer.write(piece)
+                await sink.writer.drain()

@@ -1,0 +1,129 @@
+"""Networks for boards, with TVM's own RPC server on this machine as the board, and what befalls boards."""
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("tvm")
+pytest.importorskip("onnx")
+
+import onnx
+
+from autosched.errors import AutoschedError
+from autosched.model import JobState, Purpose
+from deadlines import until
+from integration.lab import Lab, Said, command_line, lab
+from nets import small_net
+from rpc_server import RpcServer, settings
+
+pytestmark = pytest.mark.tvm
+KEY = "pi4"
+QUICK = ("--trials", 16, "--seed", 1, "--option", "batch=4", "--option", "min_repeat_ms=1.0")
+GUARD = "[guard]\nquarantine_s = 0.2\n"
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[RpcServer]:
+    with RpcServer(tmp_path, KEY) as running:
+        yield running
+
+
+def command(there: Lab, tmp_path: Path, request: pytest.FixtureRequest) -> Callable[..., Said]:
+    return command_line(there, tmp_path, request.getfixturevalue("monkeypatch"), request.getfixturevalue("capsys"))
+
+
+def test_a_network_is_tuned_for_a_board_and_right_there(
+    server: RpcServer, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    onnx.save(small_net(), tmp_path / "net.onnx")
+    with lab(tmp_path, settings(server, KEY)) as there:
+        cli = command(there, tmp_path, request)
+        code, out, err = cli("tune", "net.onnx", "-t", "pi4", *QUICK, "--output", "out")
+        assert code == 0, err
+        assert "outputs equal to ONNX Runtime" in out
+        assert "the network runs on a board" in out
+        evaluation = json.loads((tmp_path / "out/report.json").read_text())
+        records = there.records(1)
+        devices = {record.device for record in records if record.purpose in (Purpose.TRIAL, Purpose.FINAL)}
+        code, out, _ = cli("devices")
+    assert evaluation
+    assert devices == {"board0"}
+    assert all(record.latency_s for record in records), "all ran"
+    assert "board0" in out
+    assert server.sessions < len(records), "a step has one session for all of its candidates"
+
+
+def test_a_board_that_dies_in_a_session_is_rebooted_and_nothing_is_lost_or_measured_twice(
+    server: RpcServer, tmp_path: Path
+) -> None:
+    """Its reboot hook leaves a file, and the test starts the server anew."""
+    onnx.save(small_net(), tmp_path / "net.onnx")
+    hook = f"reboot = [\"{sys.executable}\", \"-c\", \"open('{tmp_path}/rebooted', 'a').write('x')\"]\n"
+    with lab(tmp_path, settings(server, KEY, more=hook) + GUARD) as there:
+        job = submitted(there, tmp_path / "net.onnx")
+        there.wait(job, "trials", 3)
+        server.kill()
+        until(lambda: (tmp_path / "rebooted").exists(), "the reboot hook is called")
+        server.start()
+        view = there.wait(job)
+        records = there.records(job)
+    assert view.state == JobState.DONE, view.failure
+    tried = [(record.task, record.candidate) for record in records if record.purpose is Purpose.TRIAL]
+    assert len(tried) == len(set(tried)) == 16
+    assert all(record.failure is None for record in records), "no candidate is to blame"
+
+
+def test_clients_and_daemons_that_are_killed_cost_no_record(tmp_path: Path) -> None:
+    onnx.save(small_net(), tmp_path / "net.onnx")
+    with RpcServer(tmp_path, KEY, ours=True) as server, lab(tmp_path, words := settings(server, KEY) + GUARD) as there:
+        job = submitted(there, tmp_path / "net.onnx")
+        there.wait(job, "trials", 3)
+        there.kill_client(job)
+        there.wait(job, "trials", 7)
+        there.end(9)
+        there.start(words)
+        view = there.wait(job)
+        records = there.records(job)
+    assert view.state == JobState.DONE, view.failure
+    tried = [(record.task, record.candidate) for record in records if record.purpose is Purpose.TRIAL]
+    assert len(tried) == len(set(tried)) == 16
+    assert all(record.failure is None for record in records)
+
+
+def submitted(there: Lab, model: Path) -> int:
+    """The number of a job for the board."""
+    import asyncio
+
+    from autosched.api.connection import Daemon
+    from autosched.model import JobSpec
+
+    async def ask() -> int:
+        daemon = await Daemon.connect(there.address)
+        try:
+            sha256 = await daemon.upload(model)
+            spec = JobSpec(
+                name="net", model=sha256, target="pi4", trials=16, seed=1, backend="ansor",
+                options={"batch": 4, "min_repeat_ms": 1.0},
+            )  # fmt: skip
+            return (await daemon.submit(spec)).job
+        finally:
+            daemon.close()
+
+    return asyncio.run(ask())
+
+
+def test_what_cannot_be_for_a_board_is_refused_in_words(
+    server: RpcServer, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    onnx.save(small_net(), tmp_path / "net.onnx")
+    bare = "".join(line for line in settings(server, KEY).splitlines(keepends=True) if "target" not in line)
+    with lab(tmp_path, bare) as there:
+        cli = command(there, tmp_path, request)
+        code, _, err = cli("tune", "net.onnx", "-t", "pi4", *QUICK)
+        assert code == 2
+        assert "what the devices of the kind 'pi4' run is not known" in err
+        with pytest.raises(AutoschedError, match="clients of the daemon alone can reach"):
+            there.submit(device="pi4", target="llvm", external=True)

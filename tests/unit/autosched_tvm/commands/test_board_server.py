@@ -1,0 +1,71 @@
+"""Who may connect to a board's server, and what a peer must say first."""
+
+import argparse
+import ipaddress
+import socket
+import struct
+from collections.abc import Iterator
+
+import pytest
+
+pytest.importorskip("tvm")
+pytestmark = pytest.mark.tvm
+
+from autosched_tvm.commands import board_server  # noqa: E402
+
+HELLO = struct.pack("<ii", 0xFF271, 9) + b"client:ab"
+
+
+@pytest.fixture
+def listening() -> Iterator[board_server.ChoosySocket]:
+    with board_server.listen("127.0.0.1", 30_000, ()) as made:
+        yield made
+
+
+def accepted(listening: board_server.ChoosySocket, said: bytes, *, hangs_up: bool = False) -> bytes:
+    """The first bytes of the connection that TVM gets for a peer that says this."""
+    with socket.create_connection(listening.getsockname()) as peer:
+        peer.sendall(said)
+        if hangs_up:
+            peer.shutdown(socket.SHUT_WR)
+        given, _ = listening.accept()
+        with given:
+            return given.recv(8)
+
+
+def test_who_says_hello_comes_in_and_nothing_of_it_is_taken_away(listening: board_server.ChoosySocket) -> None:
+    assert accepted(listening, HELLO) == HELLO[:8]
+
+
+@pytest.mark.parametrize("said", [b"", HELLO[:5], HELLO[:-1], struct.pack("<ii", 0xFF271, -1), bytes(7)])
+def test_who_does_not_gets_no_turn_and_holds_nobody_up(
+    said: bytes, listening: board_server.ChoosySocket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(board_server, "HELLO_S", 0.05)
+    assert accepted(listening, said) == bytes(8), "a magic number that TVM turns away"
+    assert accepted(listening, said, hangs_up=True) == bytes(8)
+
+
+def test_other_networks_are_refused(listening: board_server.ChoosySocket, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = socket.socket.accept
+    monkeypatch.setattr(socket.socket, "accept", lambda own: (plain(own)[0], ("192.0.2.7", 1)))
+    assert accepted(listening, HELLO) == bytes(8)
+    listening.networks = [ipaddress.ip_network("192.0.2.0/24")]
+    assert accepted(listening, HELLO) == HELLO[:8]
+
+
+def test_the_next_free_port_is_taken(listening: board_server.ChoosySocket) -> None:
+    with board_server.listen("127.0.0.1", port := listening.getsockname()[1], ()) as second:
+        assert second.getsockname()[1] > port
+
+
+def test_networks_are_those_that_are_named_or_the_tracker() -> None:
+    assert board_server.networks_of(["192.168.7.5/24"], None) == [ipaddress.ip_network("192.168.7.0/24")]
+    assert board_server.networks_of([], ("127.0.0.1", 9190)) == [ipaddress.ip_network("127.0.0.1/32")]
+    assert board_server.networks_of([], None) == []
+
+
+@pytest.mark.parametrize("text", ["lab", "lab:", ":9190", "lab:x"])
+def test_a_tracker_has_a_host_and_a_port(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError):
+        board_server.address_of(text)
