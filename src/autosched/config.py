@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Iterator
 from enum import EnumType
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 import msgspec
 from msgspec import Meta, Struct
@@ -16,6 +16,9 @@ from msgspec import Meta, Struct
 from autosched.errors import ConfigError, RequestError, in_words
 from autosched.model import DEVICE_POOL, HOST_POOL, CudaDevice, Goal, Name, Pool, RpcServer, Unit, UnitName
 from autosched.toml_lines import line_of
+
+if TYPE_CHECKING:
+    from ipaddress import IPv4Network, IPv6Network
 
 STATE_VARIABLE = "AUTOSCHED_STATE_DIR"
 """Environment variable that names the state folder."""
@@ -147,6 +150,24 @@ class HttpConfig(Struct, frozen=True, forbid_unknown_fields=True):
     listen: str = "127.0.0.1:0"
 
 
+class BoardConfig(Struct, frozen=True, forbid_unknown_fields=True):
+    """Boards of one kind that register themselves."""
+
+    kind: Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9_.\-]{0,99}$")]
+    target: Annotated[str, Meta(max_length=2_000)] = ""
+    """Target of jobs that name none."""
+    reboot: Annotated[tuple[Annotated[str, Meta(min_length=1)], ...], Meta(max_length=100)] = ()
+
+
+class BoardsConfig(Struct, frozen=True, forbid_unknown_fields=True):
+    """Where boards register themselves, and programs of TVM ask for them."""
+
+    listen: str = ""
+    """Empty: nowhere."""
+    networks: Annotated[tuple[Annotated[str, Meta(max_length=100)], ...], Meta(max_length=1_000)] = ()
+    """Networks that may connect, beside this machine."""
+
+
 class LogConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """Level and format of the log on stderr."""
 
@@ -178,6 +199,8 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
     retention: RetentionConfig = RetentionConfig()
     records: RecordsConfig = RecordsConfig()
     http: HttpConfig = HttpConfig()
+    boards: BoardsConfig = BoardsConfig()
+    board: Annotated[tuple[BoardConfig, ...], Meta(max_length=1_000)] = ()
     log: LogConfig = LogConfig()
     limits: LimitsConfig = LimitsConfig()
 
@@ -225,15 +248,45 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
         """Host and port of the page; None when there is to be none. Raises ConfigError as `listen` does."""
         return self._address("http.listen", self.http.listen) if self.http.listen else None
 
+    def boards_listen(self) -> tuple[str, int] | None:
+        """Host and port at which boards register themselves; None: there is none.
+
+        Raises ConfigError for an address that others can reach without a list of who may come.
+        """
+        if not self.boards.listen:
+            return None
+        host, port = _host_and_port("boards.listen", self.boards.listen)
+        if not loopback(host) and not self.board_networks():
+            raise ConfigError(
+                f"boards.listen is {self.boards.listen!r}, which other machines can reach, and whoever reaches it runs"
+                ' any program on the boards: list who may, as in networks = ["192.168.7.0/24"], or listen on 127.0.0.1'
+            )
+        return host, port
+
+    def board_networks(self) -> "list[IPv4Network | IPv6Network]":
+        """Networks whose machines may register boards and ask for them. Raises ConfigError."""
+        import ipaddress  # here, because commands that only want the default paths must start fast
+
+        try:
+            return [ipaddress.ip_network(one, strict=False) for one in self.boards.networks]
+        except ValueError as error:
+            raise ConfigError(f"boards.networks: {error}; write for example 192.168.7.0/24") from None
+
     def _address(self, setting: str, value: str) -> tuple[str, int]:
-        host, _, port = value.rpartition(":")
-        host = host.removeprefix("[").removesuffix("]")
-        if not host or not port.isdecimal() or int(port) > 65_535:
-            raise ConfigError(f"{setting} is {value!r}; write host:port, for example 127.0.0.1:0")
+        host, port = _host_and_port(setting, value)
         if bool(self.daemon.tls_certificate) != bool(self.daemon.tls_key):
             raise ConfigError("daemon.tls_certificate and daemon.tls_key belong together; set both, or none")
         check_protected(self.daemon, host, f"{setting} is {value!r}")
-        return host, int(port)
+        return host, port
+
+
+def _host_and_port(setting: str, value: str) -> tuple[str, int]:
+    """The two parts of a setting. Raises ConfigError."""
+    host, _, port = value.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not host or not port.isdecimal() or int(port) > 65_535:
+        raise ConfigError(f"{setting} is {value!r}; write host:port, for example 127.0.0.1:0")
+    return host, int(port)
 
 
 def check_protected(daemon: DaemonConfig, host: str, what: str) -> None:
@@ -292,6 +345,7 @@ def parse(text: str, where: str) -> Config:
         ("daemon", config.listen),
         ("http", config.http_listen),
         ("console", config.console_listen),
+        ("boards", config.boards_listen),
     ):
         try:
             check()

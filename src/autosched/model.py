@@ -69,7 +69,7 @@ class CudaDevice(Struct, frozen=True, forbid_unknown_fields=True, tag="cuda"):
 class RpcServer(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag="rpc"):
     """A board: a machine with a TVM RPC server, which runs kernels for others."""
 
-    address: Annotated[str, Meta(pattern=r"^[^\s:]{1,253}:[0-9]{1,5}$")]
+    address: Annotated[str, Meta(pattern=r"^\S{1,255}:[0-9]{1,5}$")]
     """HOST:PORT"""
     key: Annotated[str, Meta(pattern=r"^\S*$", max_length=200)] = ""
     target: Annotated[str, Meta(max_length=2_000)] = ""

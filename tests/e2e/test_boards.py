@@ -14,6 +14,7 @@ import onnx
 
 from autosched.errors import AutoschedError
 from autosched.model import JobState, Purpose
+from chaos.agents import free_port
 from deadlines import until
 from integration.lab import Lab, Said, command_line, lab
 from nets import small_net
@@ -127,3 +128,26 @@ def test_what_cannot_be_for_a_board_is_refused_in_words(
         assert "what the devices of the kind 'pi4' run is not known" in err
         with pytest.raises(AutoschedError, match="clients of the daemon alone can reach"):
             there.submit(device="pi4", target="llvm", external=True)
+
+
+def test_a_board_registers_itself_goes_in_the_middle_of_a_job_and_is_back(tmp_path: Path) -> None:
+    onnx.save(small_net(), tmp_path / "net.onnx")
+    port = free_port()
+    words = f'[boards]\nlisten = "127.0.0.1:{port}"\n[[board]]\nkind = "pi4"\ntarget = "llvm -num-cores=1"\n' + GUARD
+    tracker = ("--tracker", f"127.0.0.1:{port}")
+    with lab(tmp_path, words) as there, RpcServer(tmp_path, KEY, tracker) as server:
+        until(lambda: there.boards() == ["pi4-127.0.0.1"], "the board has registered itself")
+        job = submitted(there, tmp_path / "net.onnx")
+        there.wait(job, "trials", 3)
+        server.kill()
+        until(lambda: not there.boards(), "the board is gone")
+        server.start()
+        view = there.wait(job)
+        records = there.records(job)
+        there.end(9)
+        there.start(words)
+        until(lambda: there.boards() == ["pi4-127.0.0.1"], "the board has come to the next daemon")
+    assert view.state == JobState.DONE, view.failure
+    tried = [(record.task, record.candidate) for record in records if record.purpose is Purpose.TRIAL]
+    assert len(tried) == len(set(tried)) == 16
+    assert {record.device for record in records} == {"pi4-127.0.0.1"}

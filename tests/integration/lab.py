@@ -149,6 +149,18 @@ class Lab:
 
         return asyncio.run(ask())
 
+    def boards(self) -> list[str]:
+        """Names of the boards that there are."""
+
+        async def ask() -> list[str]:
+            daemon = await Daemon.connect(self.address)
+            try:
+                return [unit.unit for unit in await daemon.units() if unit.accelerator is not None]
+            finally:
+                daemon.close()
+
+        return asyncio.run(ask())
+
     def clients(self, job: JobId) -> list[int]:
         """Process ids of the job's living clients."""
         wanted = f"--job\0{job}\0".encode()

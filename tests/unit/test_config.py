@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from autosched import config
-from autosched.config import Config, DeviceConfig, ResourcesConfig
+from autosched.config import BoardConfig, Config, DeviceConfig, ResourcesConfig
 from autosched.errors import ConfigError
 from autosched.model import CpuCores, CudaDevice, Goal, RpcServer, Unit
 
@@ -31,7 +31,7 @@ def test_the_reference_file_names_every_setting_with_a_comment() -> None:
     text = REFERENCE.read_text()
     raw = tomllib.loads(text)
     for section in msgspec.structs.fields(Config):
-        if section.name != "device":
+        if section.name not in ("device", "board"):
             assert list(raw[section.name]) == fields(section.type)
     example = text[text.index("# [[device]]") :].split("\n\n")[0]
     assert re.findall(r"^# (\w+) = ", example, re.MULTILINE) == fields(DeviceConfig)
@@ -45,6 +45,36 @@ def test_the_example_of_a_device_can_be_used() -> None:
     text = REFERENCE.read_text()
     example = "\n".join(line.removeprefix("# ") for line in text[text.index("# [[device]]") :].splitlines()[:4])
     assert config.parse(example, "x").device == (DeviceConfig("cpu0", "cpu", (1,)),)
+
+
+def test_the_example_of_a_kind_of_boards_can_be_used() -> None:
+    text = REFERENCE.read_text()
+    example = text[text.index("# [[board]]") :].split("\n\n")[0].replace("# ", "")
+    (board,) = config.parse(example, "x").board
+    assert fields(BoardConfig) == re.findall(r"^(\w+) = ", example, re.MULTILINE)
+    assert board.kind == "pi4"
+
+
+def test_boards_come_from_this_machine_unless_networks_are_listed() -> None:
+    assert Config().boards_listen() is None
+    local = config.parse('[boards]\nlisten = "127.0.0.1:9190"', "x")
+    assert (local.boards_listen(), local.board_networks()) == (("127.0.0.1", 9190), [])
+    lab = config.parse('[boards]\nlisten = "0.0.0.0:9190"\nnetworks = ["192.168.7.1/24"]', "x")
+    assert [str(one) for one in lab.board_networks()] == ["192.168.7.0/24"]
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        ('listen = "0.0.0.0:9190"', "list who may"),
+        ('listen = "lab:9190"', "list who may"),
+        ('listen = "0.0.0.0:9190"\nnetworks = ["lab"]', "boards.networks: 'lab'"),
+        ('listen = "9190"', "write host:port"),
+    ],
+)
+def test_a_port_for_boards_that_all_can_reach_is_refused(lines: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=f"f.toml:2: .*{re.escape(said)}"):
+        config.parse(f"[boards]\n{lines}", "f.toml")
 
 
 # Mistakes ----------------------------------------------------------------------------------------------------------

@@ -147,7 +147,11 @@ class Daemon:
 
     async def units(self) -> tuple[UnitView, ...]:
         """All lanes and devices."""
-        return (await self.link.call(ListDevices(), UnitList)).units
+        return (await self.lab()).units
+
+    async def lab(self) -> UnitList:
+        """All lanes and devices, and boards that are to come back."""
+        return await self.link.call(ListDevices(), UnitList)
 
     async def artifacts(self, job: JobId) -> tuple[Artifact, ...]:
         """Result files of a job."""

@@ -204,12 +204,17 @@ def explain(host: str | None, which: str, style: str) -> None:
 def devices(host: str | None, style: str) -> None:
     """List host lanes and devices: who holds them, until when, and why they do nothing."""
     with caller(host) as daemon:
-        found = daemon.call(ListDevices(), UnitList).units
+        listed = daemon.call(ListDevices(), UnitList)
+    found = listed.units
     show(style, "devices", tables.DEVICES, found, id=lambda unit: unit.unit)
     if style == "table":
         for unit, line in zip(found, tables.table(tables.DEVICES, found, room=room())[1:], strict=True):
             if "…" in line:
                 data(f" {unit.unit}: {tables.plain(tables.unit_reason(unit))}")
+    if style in ("table", "wide"):
+        for board in listed.gone:
+            since = formatting.duration(board.gone_s)
+            data(f" gone: {board.unit}, of the kind {board.kind}, for {since}: {board.reason}")
 
 
 @click.command()

@@ -109,7 +109,7 @@ def _replaced(daemon: BlockingLink, view: JobView, target: str, device: str | No
 
     if JobState(view.state).ended or view.spec is None:
         raise Refused(f"job {view.job} has ended. Tune it again:  autosched submit MODEL -t {target}")
-    wanted, kind = placed(target, device or DEVICE, daemon.call(ListDevices(), UnitList).units)
+    wanted, kind = placed(target, device or DEVICE, daemon.call(ListDevices(), UnitList))
     made = daemon.call(Submit(spec=replace(view.spec, target=wanted, device=kind)), Submitted)
     daemon.call(CancelJob(job=view.job), Done)
     token = f", with the token {made.token}" if made.token else ""

@@ -20,7 +20,7 @@ from autosched.config import Config
 from autosched.device_types import TARGET_KINDS
 from autosched.errors import Refused, RequestError
 from autosched.model import DEFAULT_BACKEND, TRIALS_MAX, Goal, JobId, JobSpec, JobState, device_kind
-from autosched.protocol import Forecast, JobList, JobView, ListJobs, Submitted, UnitView
+from autosched.protocol import Forecast, JobList, JobView, ListJobs, Submitted, UnitList
 from autosched.protocol.pagination import answered_async
 from autosched.text.job_selectors import labels, select, select_one
 
@@ -67,12 +67,13 @@ def labels_of(_ctx: click.Context, _option: click.Parameter, values: tuple[str, 
     return labels(values)
 
 
-def placed(target: str, device: str, lab: Sequence[UnitView]) -> tuple[str, str]:
+def placed(target: str, device: str, lab: UnitList) -> tuple[str, str]:
     """Target and device of a job: a target that is a kind of device means that device, and what it is itself.
 
     Raises RequestError for a single word that is neither that nor surely a target: most likely a device is meant.
     """
-    kinds = {kind for unit in lab for pool in unit.pools if (kind := device_kind(pool))}
+    kinds = {kind for unit in lab.units for pool in unit.pools if (kind := device_kind(pool))}
+    kinds |= {board.kind for board in lab.gone}
     if target in kinds and device in (target, DEVICE):
         return "auto", target
     if re.fullmatch(r"[\w.+-]+", target) and not re.fullmatch("|".join(TARGETS), target):
@@ -257,9 +258,9 @@ def tune(
     async def begin() -> JobId:
         async with connected(host, told=say, serve=serve_words(policy, goal), cores=cores) as daemon:
             await _check_policy(daemon, policy, goal)
-            lab = await daemon.units()
+            lab = await daemon.lab()
             wanted, kind = placed(target, device, lab)
-            kind = kind_of_cores(lab, kind, cores)
+            kind = kind_of_cores(lab.units, kind, cores)
             words["learn_from"] = await _jobs(daemon, words["learn_from"])
             settings = Settings(options=options, output=folder, target=wanted, device=kind, **words)
             return await api.submit(daemon, net, settings, _uploading(), expected=lambda one: say(_forecast(one)))
@@ -322,7 +323,7 @@ def submit(
 
     async def hand_over() -> list[Submitted]:
         async with connected(host, start=False) as daemon:
-            accepted, lab = [], await daemon.units()
+            accepted, lab = [], await daemon.lab()
             words["learn_from"] = await _jobs(daemon, words["learn_from"])
             for net in loaded:
                 sha256 = await daemon.upload(net.path, _uploading())
@@ -330,7 +331,7 @@ def submit(
                 for target in targets:
                     folder = f"{net.name}-tuned" if len(targets) == 1 else f"{net.name}-{_as_file(target)}-tuned"
                     wanted, kind = placed(target, device, lab)
-                    kind = kind_of_cores(lab, kind, words["cores"])
+                    kind = kind_of_cores(lab.units, kind, words["cores"])
                     settings = Settings(options=options, output=parent / folder, target=wanted, device=kind, **words)
                     spec = net.spec(settings, sha256, inputs)
                     accepted.append(await daemon.submit(msgspec.structs.replace(spec, external=external)))

@@ -2,7 +2,20 @@
 
 from msgspec import Struct
 
-from autosched.model import Goal, HostName, JobId, JobLoad, JobSpec, Outcome, Pool, StageHistory, StepId, UnitName
+from autosched.model import (
+    Goal,
+    HostName,
+    JobId,
+    JobLoad,
+    JobSpec,
+    Outcome,
+    Pool,
+    PoolName,
+    StageHistory,
+    StepId,
+    Unit,
+    UnitName,
+)
 
 
 class ResourcesDeclared(Struct, frozen=True, tag=True):
@@ -174,6 +187,22 @@ class HostForgotten(Struct, frozen=True, tag=True):
     host: HostName
 
 
+class BoardJoined(Struct, frozen=True, tag=True):
+    """A board that registers itself is there, for the first time or again: a device of the daemon's own host, which
+    gets steps."""
+
+    unit: Unit
+    pool: PoolName
+
+
+class BoardGone(Struct, frozen=True, tag=True):
+    """Such a board is not there: it gets no steps until it joins again. A step that holds it ends by its client's
+    word, or in its time."""
+
+    unit: UnitName
+    reason: str
+
+
 class ClientPlaced(Struct, frozen=True, tag=True):
     """The job's client is started on this host, whose pools its job's stages get."""
 
@@ -212,6 +241,6 @@ class DeadlineReached(Struct, frozen=True, tag=True):
 Event = (
     ResourcesDeclared | JobSubmitted | HistoryRecalled | JobPruned | ClientAttached | ClientLost | StepEnded
     | JobCancelRequested | JobAltered | Paused | PolicyChosen | RuleChosen | UnitDrained | UnitReturned
-    | ClientCutOff | HostJoined | HostCutOff | HostLeft | HostForgotten | ClientPlaced | StagesFreed
-    | DeadlineReached
+    | ClientCutOff | HostJoined | HostCutOff | HostLeft | HostForgotten | BoardJoined | BoardGone | ClientPlaced
+    | StagesFreed | DeadlineReached
 )  # fmt: skip

@@ -46,6 +46,8 @@ class WhyPool(Struct, frozen=True, kw_only=True):
     """Units that get no steps, and why."""
     away: bool
     """Whether none gets steps, since the host cannot be reached."""
+    gone: tuple[tuple[UnitName, str], ...]
+    """Boards that are not there, and why."""
     holders: tuple[WhyStep, ...]
     """Steps that hold a unit of this pool, in the order of the pool's units."""
     ahead: int
@@ -140,7 +142,8 @@ def _blocked(state: State, queue: Queue, task: Task, now: float) -> WhyPool:
         units=len(held_by),
         free=tuple(name for name, step in held_by.items() if step is None and _may_have(state, task, name)),
         drained=tuple((name, state.drained[name].reason) for name in held_by if name in state.drained),
-        away=all(state.slots[name].away for name in held_by),
+        away=all(state.slots[name].away and name not in state.boards for name in held_by),
+        gone=tuple((name, why) for name in held_by if name in state.boards and (why := state.boards[name].gone)),
         holders=tuple(_running(state, state.steps[step], now) for step in holders),
         ahead=next((place for place, entry in enumerate(line) if entry[1] == task.ticket), len(line)),
         first=(line[0][2], line[0][3]) if line else (task.job, task.index),
@@ -207,6 +210,8 @@ def _waits(first: WhyTask, group: Sequence[Task], now: float, policy_name: str) 
         yield f"  {pool.pool}: {_place(first, pool)}; {_free(pool)}"
         for name, reason in pool.drained:
             yield f"    {name} is drained and gets no steps: {reason}"
+        for name, reason in pool.gone:
+            yield f"    {name} is gone, and gets no steps until it is back: {reason}"
         for holder in pool.holders:
             yield f"    {', '.join(holder.units)} held by job {holder.job}, task {holder.task}: {_spoken(holder)}"
     if policy_name and all(pool.free and pool.ahead == 0 for pool in first.pools):
@@ -226,6 +231,8 @@ def _free(pool: WhyPool) -> str:
         return "its host is away"
     if pool.free:
         return f"free: {', '.join(pool.free)}"
+    if len(pool.gone) == pool.units:
+        return "its board is gone" if pool.units == 1 else f"all {pool.units} boards are gone"
     if len(pool.drained) == pool.units:
         return "its unit is drained" if pool.units == 1 else f"all {pool.units} units are drained"
     if pool.drained:

@@ -173,14 +173,8 @@ class Scheduler:
             case events.Paused(reason=reason, until_restart=until_restart):
                 self.state.paused, self.state.paused_until_restart = reason, until_restart
                 self._ranking.dirty.update(dict.fromkeys(self.state.queues))
-            case events.UnitDrained(unit=unit, deadline_s=left_s):
-                self.state.drained[unit] = event
-                if left_s is not None and unit in self.state.slots and (step := self.state.slots[unit].holder):
-                    heapq.heappush(self.state.alarms, (self.state.now + left_s, step, self.state.steps[step].job))
-                leases.offer(self.state, self._ranking, unit)  # who waits for another one may now have none
-            case events.UnitReturned(unit=unit):
-                self.state.drained.pop(unit, None)
-                leases.offer(self.state, self._ranking, unit)
+            case events.UnitDrained() | events.UnitReturned() | events.BoardJoined() | events.BoardGone():
+                self._take_unit(event)
             case events.HostJoined() | events.HostCutOff() | events.HostLeft() | events.HostForgotten():
                 return self._take_host(event)
             case events.ClientPlaced(job=job_id, host=host):
@@ -251,6 +245,22 @@ class Scheduler:
                 yield from self._await_client(job)
             else:
                 self._await_return(job, "the daemon was started again")
+
+    def _take_unit(
+        self, event: events.UnitDrained | events.UnitReturned | events.BoardJoined | events.BoardGone
+    ) -> None:
+        """A unit gets steps from now on, or none."""
+        state = self.state
+        match event:
+            case events.UnitDrained(unit=unit, deadline_s=left_s):
+                state.drained[unit] = event
+                if left_s is not None and unit in state.slots and (step := state.slots[unit].holder):
+                    heapq.heappush(state.alarms, (state.now + left_s, step, state.steps[step].job))
+            case events.UnitReturned(unit=unit):
+                state.drained.pop(unit, None)
+            case events.BoardJoined() | events.BoardGone():
+                unit = state.take_board(event)
+        leases.offer(state, self._ranking, unit)  # who waits for it may start, or who waits for another have none
 
     def _take_host(
         self, event: events.HostJoined | events.HostCutOff | events.HostLeft | events.HostForgotten

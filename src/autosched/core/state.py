@@ -8,7 +8,7 @@ from functools import lru_cache
 from itertools import product
 
 from autosched.core.estimates import Estimates
-from autosched.core.events import UnitDrained
+from autosched.core.events import BoardGone, BoardJoined, UnitDrained
 from autosched.core.remaining_work import PoolWork, RemainingWork
 from autosched.model import (
     OWN_HOST,
@@ -29,6 +29,8 @@ from autosched.model import (
     at_host,
 )
 
+BOARDS_KEPT_S = 7 * 86_400.0
+"""Seconds for which a board that is gone is kept over starts of the daemon."""
 NAMES_MAX = 10_000
 """Maximum names of pools of hosts that are remembered."""
 Key = tuple[float | int | str, ...]
@@ -202,6 +204,17 @@ class Host:
 
 
 @dataclass(slots=True)
+class Board:
+    """A board that registers itself with the daemon."""
+
+    unit: Unit
+    pool: PoolName
+    gone: str = ""
+    """Why it is not there; empty while it is."""
+    gone_at: float = 0.0
+
+
+@dataclass(slots=True)
 class State:
     """Everything. Built by events alone."""
 
@@ -215,6 +228,8 @@ class State:
     """Jobs that wait for a client which the daemon starts."""
     hosts: dict[HostName, Host] = field(default_factory=dict)
     """Those that have joined and are not forgotten, in that order."""
+    boards: dict[UnitName, Board] = field(default_factory=dict)
+    """Boards that have registered themselves, also those that are gone, in that order."""
     without_host: dict[JobId, None] = field(default_factory=dict)
     """Jobs whose client can be started when a host is back."""
     steps: dict[StepId, Step] = field(default_factory=dict)
@@ -259,6 +274,7 @@ class State:
         for host in (host for host in self.hosts.values() if not host.left):
             host.away = host.away or "the daemon was started again"
             self._add(host.pools, away=True)
+        self._keep_boards()
         self._count_units()
         for step in self.steps.values():
             for name in step.units:
@@ -274,6 +290,52 @@ class State:
         assert self.hosts[name].pools == pools, f"{name} lends other units now, and has not left before"
         self.hosts[name].software = software
         self.set_away(name, "", None)
+
+    def _keep_boards(self) -> None:
+        """Keep the boards of an earlier life, which are to register themselves again, unless they have been away for
+        long, or the resources name them now."""
+        held = {unit for step in self.steps.values() for unit in step.units}
+        for name, board in list(self.boards.items()):
+            forgotten = board.gone and self.now - board.gone_at > BOARDS_KEPT_S and name not in held
+            if forgotten or name in self.slots:
+                del self.boards[name]
+                continue
+            if not board.gone:
+                board.gone, board.gone_at = "the daemon was started again", self.now
+            self._grow(board.pool, board.unit, away=True)
+
+    def take_board(self, event: BoardJoined | BoardGone) -> UnitName:
+        """A board that registers itself is there, or gone. Returns its name: who waits for it may have it now, or may
+        have no other one."""
+        if isinstance(event, BoardJoined):
+            self._join_board(event.unit, event.pool)
+            return event.unit.name
+        board = self.boards[event.unit]
+        board.gone, board.gone_at, self.slots[event.unit].away = event.reason, self.now, True
+        return event.unit
+
+    def _join_board(self, unit: Unit, pool: PoolName) -> None:
+        """The board is there, and gets steps."""
+        if (known := self.boards.get(unit.name)) is None:
+            assert unit.name not in self.slots, f"there is another unit {unit.name}"
+            self._grow(pool, unit, away=False)
+            self._count_units()
+        else:
+            assert known.pool == pool, f"{unit.name} was in {known.pool}, and is now in {pool}"
+            queue, slot = self.queues[pool], self.slots[unit.name]
+            units = tuple(unit if one.name == unit.name else one for one in queue.pool.units)
+            queue.pool, slot.unit, slot.away = Pool(pool, units), unit, False
+        self.boards[unit.name] = Board(unit, pool)
+
+    def _grow(self, pool: PoolName, unit: Unit, *, away: bool) -> None:
+        """Add a unit to a pool, which is made where it was not there."""
+        if (queue := self.queues.get(pool)) is None:
+            return self._add((Pool(pool, (unit,)),), away=away)
+        index = len(queue.pool.units)
+        queue.pool = Pool(pool, (*queue.pool.units, unit))
+        queue.listed.append(False)
+        queue.offer(index)
+        self.slots[unit.name] = Slot(unit, [(pool, index)], away=away)
 
     def set_away(self, name: HostName, reason: str, lost_at: float | None) -> None:
         """The host cannot be reached; without a reason: it can."""
@@ -462,6 +524,9 @@ class State:
             for pool in known.pools if not known.left else ():
                 assert self.queues[pool.name].pool == pool, f"{pool.name} is not what {host} lends"
                 assert all(self.slots[unit.name].away == bool(known.away) for unit in pool.units), f"{host} is away?"
+        for name, board in self.boards.items():
+            assert self.slots[name].away == bool(board.gone), f"{name} is gone?"
+            assert self.slots[name].unit in self.queues[board.pool].pool.units, f"{name} is in no pool"
         for job in self.jobs.values():
             gone = self.has_left(job.host) and not job.steps  # else its helpers are ended
             assert job.state.ended or not gone, f"job {job.id} is nowhere"

@@ -25,7 +25,9 @@ from autosched.daemon.access.audit import Audit
 from autosched.daemon.access.authenticator import Authenticator
 from autosched.daemon.access.endpoints import Endpoint
 from autosched.daemon.access.peer_identity import Principal
+from autosched.daemon.boards.board_registry import BoardRegistry
 from autosched.daemon.boards.board_sessions import BoardSessions
+from autosched.daemon.boards.tracker_port import TrackerPort
 from autosched.daemon.clients.adoption import clear, find
 from autosched.daemon.clients.client_session import Parts
 from autosched.daemon.clients.supervisor import ClientSupervisor
@@ -66,7 +68,7 @@ from autosched.daemon.web.listener import Listener
 from autosched.daemon.web.web_services import WebServices
 from autosched.errors import AutoschedError, ConfigError, Refused, RequestError
 from autosched.launch.job_folder import kill_strays
-from autosched.model import JobId, Pool
+from autosched.model import JobId, Pool, UnitName
 from autosched.protocol import Reload
 from autosched.protocol.roles import Role
 from autosched.records.failure_attribution import DeviceSuspicion
@@ -162,10 +164,7 @@ class Daemon:
             journal.start()
             loop = spawn(self._loop(), "the scheduler's loop")
             await self._runtime.post(lambda: self._declaration(resources, policy))
-            await self._hosts.resume()
-            self._engine.start()
-            self._quarantine.resume()
-            await welcome_back(self._runtime)
+            await self._resume()
             for job in self._clients.hosted:  # their steps go on
                 await self._past.look_up(job)
             if trouble:
@@ -197,6 +196,16 @@ class Daemon:
             await console.close()
             await self._end()
         return self._exit_code
+
+    async def _resume(self) -> None:
+        """Go on with what the daemon before has left: hosts, boards, agents, quarantined devices."""
+        await self._hosts.resume()
+        self._registry.resume()
+        if (address := self._settings.boards_listen()) is not None:
+            await self._tracker.open(*address)
+        self._engine.start()
+        self._quarantine.resume()
+        await welcome_back(self._runtime)
 
     def _open_store(self, journal: Journal) -> None:
         """Repeat records in the record store, unless the settings say that there is none. Raises ConfigError."""
@@ -247,10 +256,16 @@ class Daemon:
         )
 
         ward = DeviceSuspicion(self._settings.guard.quarantine_s)
-        hooks = self._settings.reboot_hooks
+        hooks: dict[UnitName, Sequence[str]] = {**self._settings.reboot_hooks}
         self._hosts = HostRegistry(runtime, self._settings.scheduler.host_lease_s)
         self._hosts.disturbed = guard.disturbed
-        self._boards = BoardSessions(runtime, lambda unit, why: self._quarantine.enter(unit, why))
+
+        def sick(unit: UnitName, why: str) -> None:
+            self._quarantine.enter(unit, why)
+
+        self._registry = BoardRegistry(runtime, self._settings.board, hooks, sick)
+        self._boards = BoardSessions(runtime, self._registry, sick)
+        self._tracker = TrackerPort(self._registry, self._boards, self._settings.board_networks())
         reboot_s = self._settings.guard.reboot_timeout_s
         self._quarantine = Quarantine(runtime, guard, ward, hooks, reboot_s, self._hosts.probe, self._boards.probe)
         verdicts = AttributionHandler(
@@ -400,6 +415,7 @@ class Daemon:
         """Clients end with a daemon that is stopped for good; their jobs go on from their records when it starts again.
         Those of one that comes back go on with their steps, and find it."""
         self._authenticator.shut()
+        await self._tracker.close()
         await self._boards.close()
         self._engine.stop(ends=not self._comes_back)
         if self._page is not None:

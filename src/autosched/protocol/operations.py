@@ -5,7 +5,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from autosched.model import CudaDevice, Goal, JobId, Name, RpcServer, StepId
+from autosched.model import CudaDevice, Goal, JobId, Name, RpcServer, Seconds, StepId, Text, UnitName
 from autosched.protocol.method import Done, Method, Role
 
 
@@ -124,10 +124,21 @@ class UnitView(Struct, frozen=True):
     """Name of the machine that it belongs to; empty: the daemon's own."""
 
 
+class GoneBoard(Struct, frozen=True):
+    """A board that had registered itself, and is not there now. Since 1.9."""
+
+    unit: UnitName
+    kind: str
+    reason: Text
+    gone_s: Seconds
+
+
 class UnitList(Struct, frozen=True):
     """All lanes and devices."""
 
     units: tuple[UnitView, ...]
+    gone: tuple[GoneBoard, ...] = ()
+    """Boards that are to come back. Since 1.9."""
 
 
 class ListDevices(Method, frozen=True):

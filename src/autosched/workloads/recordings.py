@@ -28,6 +28,7 @@ from autosched.model import (
     PoolName,
     StepId,
     TaskIndex,
+    Unit,
     UnitName,
     at_host,
 )
@@ -111,6 +112,11 @@ class _Lent(Struct, frozen=True):
     pools: tuple[Pool, ...]
 
 
+class _Joined(Struct, frozen=True):
+    unit: Unit
+    pool: PoolName
+
+
 class _Placed(Struct, frozen=True):
     job: JobId
     host: HostName
@@ -171,6 +177,11 @@ class _Notes:
                 self.policy, self.goal = resources.policy, resources.goal
             case "HostJoined":
                 self.pools |= {pool.name: pool for pool in _decode(event, _Lent).pools}
+            case "BoardJoined":
+                joined = _decode(event, _Joined)
+                known = self.pools.get(joined.pool)
+                others = tuple(unit for unit in known.units if unit.name != joined.unit.name) if known else ()
+                self.pools[joined.pool] = Pool(joined.pool, (*others, joined.unit))
             case "ClientPlaced":
                 placed = _decode(event, _Placed)
                 self._host_of[placed.job] = placed.host

@@ -2,13 +2,16 @@ import pytest
 
 from autosched.cli.tune import LAYOUTS, placed, selected, with_layout
 from autosched.errors import RequestError
-from autosched.protocol import UnitView
+from autosched.protocol import GoneBoard, UnitList, UnitView
 from autosched_tvm.compile.layouts.layout_option import LayoutOption
 
-LAB = (
-    UnitView("host/0", ("host",), (0,), "free"),
-    UnitView("cpu0", ("device:cpu", "host"), (1,), "free"),
-    UnitView("pi4-1", ("device:pi4",), (), "free"),
+LAB = UnitList(
+    (
+        UnitView("host/0", ("host",), (0,), "free"),
+        UnitView("cpu0", ("device:cpu", "host"), (1,), "free"),
+        UnitView("pi4-1", ("device:pi4",), (), "free"),
+    ),
+    (GoneBoard("rk-1", "rk3399", "its server has hung up", 3.0),),
 )
 
 
@@ -27,6 +30,7 @@ def test_a_layout_is_an_option_of_the_backend() -> None:
     [
         ("pi4", "cpu", ("auto", "pi4")),
         ("auto", "pi4", ("auto", "pi4")),
+        ("rk3399", "cpu", ("auto", "rk3399")),
         ("x86-64-v3", "cpu", ("x86-64-v3", "cpu")),
         ("llvm -mcpu=pi5", "cpu", ("llvm -mcpu=pi5", "cpu")),
         ('{"mcpu":"znver4"}', "cpu", ('{"mcpu":"znver4"}', "cpu")),
@@ -38,7 +42,7 @@ def test_a_target_may_be_a_kind_of_device(target: str, device: str, job: tuple[s
 
 @pytest.mark.parametrize("word", ["pi5", "gpu", "x86-64-v9"])
 def test_a_word_that_is_neither_is_refused_with_those_that_there_are(word: str) -> None:
-    with pytest.raises(RequestError, match=rf'there are: cpu, pi4\..*-t "llvm -mcpu={word}"') as refused:
+    with pytest.raises(RequestError, match=rf'there are: cpu, pi4, rk3399\..*-t "llvm -mcpu={word}"') as refused:
         placed(word, "cpu", LAB)
     assert ("Did you mean pi4?" in str(refused.value)) == (word == "pi5")
 

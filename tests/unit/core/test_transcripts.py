@@ -5,6 +5,8 @@ import pytest
 
 from autosched.core.actions import Action, EndJob, ReplacePolicy, RevokeStep, StartClient, StartStep, StopClient
 from autosched.core.events import (
+    BoardGone,
+    BoardJoined,
     ClientAttached,
     ClientCutOff,
     ClientLost,
@@ -37,6 +39,7 @@ from autosched.model import (
     JobState,
     Outcome,
     Pool,
+    RpcServer,
     StageHistory,
     Step,
     TaskLoad,
@@ -74,6 +77,8 @@ EVENTS = [
     HostCutOff("lab2", "it is silent", 12.5),
     HostLeft("lab2", "it did not come back"),
     HostForgotten("lab2"),
+    BoardJoined(Unit("pi4-a", accelerator=RpcServer("a.lab:9090", "pi4")), "device:pi4"),
+    BoardGone("pi4-a", "its server has hung up"),
     ClientPlaced(3, "lab2"),
     StagesFreed(1, ("build", "profile")),
     DeadlineReached(),

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from autosched.core.state import Slot
+from autosched.daemon.boards.board_registry import BoardRegistry
 from autosched.daemon.boards.rpc_handshake import BadHandshake, Hello, read_answer, read_hello, refusal
 from autosched.daemon.boards.session_relay import Line, Session
 from autosched.daemon.event_stream.daemon_events import DaemonEvent, StepEnded
@@ -49,9 +50,9 @@ class BoardState:
 class BoardSessions:
     """The sessions of all boards."""
 
-    def __init__(self, runtime: Runtime, sick: Callable[[UnitName, str], None]) -> None:
+    def __init__(self, runtime: Runtime, registry: BoardRegistry, sick: Callable[[UnitName, str], None]) -> None:
         """`sick`: what to do with a board that cannot be reached, and why."""
-        self._runtime, self._sick = runtime, sick
+        self._runtime, self._registry, self._sick = runtime, registry, sick
         self._boards: dict[UnitName, BoardState] = {}
         self._keys: dict[StepId, str] = {}
         """The key of each step that has asked for one."""
@@ -76,13 +77,11 @@ class BoardSessions:
 
     async def probe(self, unit: Unit, patience_s: float) -> None:
         """See whether a board answers, for so many seconds. Raises Unwell."""
-        server = unit.accelerator
-        assert isinstance(server, RpcServer)
         until = self._clock() + patience_s
         while True:
             try:
                 async with self._state(unit.name).turn:
-                    line, _ = await self._reach(server, REACH_S)
+                    line, _ = await self._reach(unit.name, REACH_S)
                     await line.finish(REACH_S)
                 line.abort()
                 self._state(unit.name).trouble = ""
@@ -135,16 +134,19 @@ class BoardSessions:
         try:
             async with asyncio.timeout(HELLO_S):
                 hello = await read_hello(reader)
-            step = self._steps.get(hello.key)
-            if step is None:
-                writer.write(refusal())
-                await program.close()
-            else:
-                await self._begin(step, hello, program)
-        except (BadHandshake, OSError, EOFError) as error:
+            await self.serve(hello, program)
+        except (BadHandshake, OSError, EOFError, TimeoutError) as error:
             log.info("a program gets no session with a board: %s", error or type(error).__name__)
         finally:
             program.abort()
+
+    async def serve(self, hello: Hello, program: Line) -> None:
+        """Let a program that has said hello have the board of the step whose key it shows, if that runs."""
+        if (step := self._steps.get(hello.key)) is not None:
+            await self._begin(step, hello, program)
+        else:
+            program.writer.write(refusal())
+            await program.close()
 
     async def _begin(self, step_id: StepId, hello: Hello, program: Line) -> None:
         """Let a program have the board of a step."""
@@ -152,8 +154,7 @@ class BoardSessions:
         if step is None:
             return
         unit = step.units[0]
-        server, board = board_of(self._runtime.state.slots[unit]), self._state(unit)
-        assert server is not None
+        board = self._state(unit)
         if board.session is not None:
             board.session.end("its program began another one")
         async with board.turn:
@@ -162,10 +163,11 @@ class BoardSessions:
             if session_s <= 0 or step_id not in self._runtime.state.steps:
                 return
             try:
-                line, answer = await self._reach(server, session_s)
+                line, answer = await self._reach(unit, session_s)
             except Unwell as unwell:
                 board.trouble = str(unwell)
-                self._sick(unit, f"{board.trouble} ({server.address})")
+                if not self._is_gone(unit):
+                    self._sick(unit, board.trouble)
                 return
             board.session = session = Session(program, line)
             program.writer.write(answer)
@@ -175,13 +177,25 @@ class BoardSessions:
                 await session.run(session_s)
             finally:
                 board.session = None
+                self._registry.released(unit)
             board.trouble = "it ended the session" if session.ended_by_board else session.why
 
-    async def _reach(self, server: RpcServer, session_s: float) -> tuple[Line, bytes]:
+    def _is_gone(self, unit: UnitName) -> bool:
+        """Whether a board that registers itself is known not to be there: that is no reason to treat it."""
+        board = self._runtime.state.boards.get(unit)
+        return board is not None and bool(board.gone)
+
+    async def _reach(self, unit: UnitName, session_s: float) -> tuple[Line, bytes]:
         """Connect to a board's server, and ask for a session of so many seconds; the answer as it came.
 
         Raises Unwell.
         """
+        if self._registry.knows(unit):
+            server = await self._registry.claim(unit, REACH_S)
+        else:
+            listed = self._runtime.state.slots[unit].unit.accelerator
+            assert isinstance(listed, RpcServer)
+            server = listed
         host, port = server.host_and_port
         answered = False
         try:
@@ -198,13 +212,13 @@ class BoardSessions:
                 if not answered:
                     line.abort()
         except TimeoutError:
-            raise Unwell("it cannot be reached: it does not answer") from None
+            raise Unwell(f"it cannot be reached: {server.address} does not answer") from None
         except asyncio.IncompleteReadError:
-            raise Unwell("its server hung up instead of an answer") from None
+            raise Unwell(f"its server at {server.address} hung up instead of an answer") from None
         except BadHandshake as error:
-            raise Unwell(f"its server does not take the session: {error}") from None
+            raise Unwell(f"its server at {server.address} does not take the session: {error}") from None
         except OSError as error:
-            raise Unwell(f"it cannot be reached: {error.strerror or error}") from None
+            raise Unwell(f"it cannot be reached: {server.address}: {error.strerror or error}") from None
         return line, answer
 
 

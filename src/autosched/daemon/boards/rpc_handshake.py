@@ -39,11 +39,21 @@ class Hello(Struct, frozen=True):
         return _TWO.pack(MAGIC, len(key)) + key
 
 
+async def read_magic(reader: asyncio.StreamReader) -> int:
+    """The number with which a peer begins. Raises IncompleteReadError when it hangs up."""
+    magic: int = _INT.unpack(await reader.readexactly(_INT.size))[0]
+    return magic
+
+
 async def read_hello(reader: asyncio.StreamReader) -> Hello:
     """The hello of a program. Raises BadHandshake, and IncompleteReadError when it hangs up."""
-    (magic,) = _INT.unpack(await reader.readexactly(_INT.size))
-    if magic != MAGIC:
+    if (magic := await read_magic(reader)) != MAGIC:
         raise BadHandshake(f"it does not begin with the magic number of TVM RPC: {magic:#x}")
+    return await read_hello_key(reader)
+
+
+async def read_hello_key(reader: asyncio.StreamReader) -> Hello:
+    """The rest of the hello of a program, after MAGIC. Raises as `read_hello`."""
     words = (await _read_key(reader)).split()
     if not words or not words[0].startswith(CLIENT):
         raise BadHandshake(f"its key does not begin with {CLIENT!r}")

@@ -51,6 +51,7 @@ def find(state: State, folder: Path, pools: Iterable[Pool]) -> list[Survivor]:
     have not left, have."""
     lent = (pool for host in state.hosts.values() if not host.left for pool in host.pools)
     units = {unit.name: unit for pool in (*pools, *lent) for unit in pool.units}
+    units |= {name: board.unit for name, board in state.boards.items()}
     found = []
     for job in state.jobs.values():
         if not _has_spoken(job) or any(

@@ -209,6 +209,7 @@ class DaemonEvent(Struct, frozen=True):
         """The units that it concerns."""
         inner = _inner(self.what)
         unit = getattr(inner, "unit", "")
+        unit = getattr(unit, "name", unit)
         return (unit,) if unit else getattr(inner, "units", ())
 
     @property

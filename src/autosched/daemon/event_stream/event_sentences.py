@@ -49,6 +49,10 @@ def sentence(happening: DaemonEvent) -> str:
             return f"{unit} drained{_by(by)}: {reason}"
         case events.UnitReturned(unit=unit, by=by):
             return f"{unit} gets steps again{_by(by)}"
+        case events.BoardJoined(unit=unit):
+            return f"board {unit.name} is there"
+        case events.BoardGone(unit=name, reason=reason):
+            return f"board {name} is gone: {reason}"
         case events.HostJoined(host=host):
             return f"host {host} is there"
         case events.HostCutOff(host=host, reason=reason):

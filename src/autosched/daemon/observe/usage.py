@@ -10,7 +10,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from autosched.core.events import HostJoined, ResourcesDeclared
+from autosched.core.events import BoardJoined, HostJoined, ResourcesDeclared
 from autosched.core.state import State
 from autosched.daemon.event_stream.daemon_events import DaemonEvent, StepEnded, StepStarted
 from autosched.model import JobState, UnitName
@@ -32,7 +32,7 @@ class Cause(StrEnum):
     HELD = "held"  # who wants it, or would, is held
     PAUSED = "paused"
     DRAINED = "drained"
-    AWAY = "host away"  # its host cannot be reached
+    AWAY = "host away"  # its host cannot be reached, or it is a board that is gone
     HAND_OVER = "hand-over"  # leased, and its client was not at work yet, or not any more
 
 
@@ -48,7 +48,7 @@ class Spell(Struct, frozen=True, array_like=True):
 class Usage:
     """Fed by the stream; `look` from time to time."""
 
-    KINDS = (StepStarted, StepEnded, ResourcesDeclared, HostJoined)
+    KINDS = (StepStarted, StepEnded, ResourcesDeclared, HostJoined, BoardJoined)
 
     def __init__(self, state: Callable[[], State]) -> None:
         self._state = state
@@ -70,7 +70,7 @@ class Usage:
                 self._count(ended)
                 for unit in ended.units:
                     self._begin(unit, happening.at)
-            case ResourcesDeclared() | HostJoined():
+            case ResourcesDeclared() | HostJoined() | BoardJoined():
                 for unit in self._state().slots:
                     self._begin(unit, happening.at)
 

@@ -13,8 +13,8 @@ from autosched.daemon.devices.quarantine import is_quarantined
 from autosched.daemon.jobs.progress import JobProgress
 from autosched.daemon.timeline import Timeline
 from autosched.errors import RequestError
-from autosched.model import NETWORK_TASK, JobState, Step, UnitName
-from autosched.protocol import Calibration, JobView, ListJobs, LoadView, TaskLoadView, TaskView, UnitView
+from autosched.model import NETWORK_TASK, JobState, Step, UnitName, device_kind
+from autosched.protocol import Calibration, GoneBoard, JobView, ListJobs, LoadView, TaskLoadView, TaskView, UnitView
 
 DOING = {
     "import": "importing",
@@ -217,7 +217,8 @@ def _waits(state: State, task: Task) -> str:
             why = why if is_quarantined(state, names[0]) else f"drained: {why}" if why else "drained"
             return f"{pool}: {names[0]} is {why}" + (f" and {len(names) - 1} more" if len(names) > 1 else "")
         if all(state.slots[name].away for name in names):
-            return f"{pool}: its host is away"
+            boards = [state.boards[name].gone for name in names if name in state.boards]
+            return f"{pool}: {names[0]} is gone: {boards[0]}" if boards else f"{pool}: its host is away"
         holders = [state.slots[name].holder for name in names]
         jobs = dict.fromkeys(state.steps[holder].job for holder in holders if holder is not None)
         if len([holder for holder in holders if holder is not None]) == len(holders):
@@ -240,10 +241,12 @@ def calibration(state: State) -> Calibration | None:
 def unit_views(
     state: State, timeline: Timeline, now: float, health: Callable[[Slot, float], Health] = lambda slot, now: Health()
 ) -> tuple[UnitView, ...]:
-    """All lanes and devices, in the order of their pools."""
+    """All lanes and devices, in the order of their pools, without boards that are gone."""
     views = []
     for name, slot in state.slots.items():
         step = state.steps.get(slot.holder) if slot.holder is not None else None
+        if step is None and name in state.boards and state.boards[name].gone:
+            continue
         pools = tuple(pool for pool, _ in slot.places)
         found = health(slot, now)
         views.append(
@@ -269,6 +272,15 @@ def unit_views(
             )
         )
     return tuple(views)
+
+
+def gone_boards(state: State, now: float) -> tuple[GoneBoard, ...]:
+    """Boards that have registered themselves, and are not there."""
+    return tuple(
+        GoneBoard(name, device_kind(board.pool), board.gone, now - board.gone_at)
+        for name, board in state.boards.items()
+        if board.gone
+    )
 
 
 def _eta_s(state: State, step: Step, now: float) -> float | None:

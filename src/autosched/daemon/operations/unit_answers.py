@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from autosched.core.events import Event, Paused, UnitDrained, UnitReturned
 from autosched.core.state import Slot
-from autosched.daemon.observe.views import unit_views
+from autosched.daemon.observe.views import gone_boards, unit_views
 from autosched.daemon.operations.user_session import Answers, UserSession
 from autosched.daemon.runtime import Runtime
 from autosched.errors import NotFound, Refused
@@ -33,7 +33,8 @@ ANSWERS = Answers()
 @ANSWERS.to(ListDevices)
 def _devices(session: UserSession, _method: ListDevices) -> UnitList:
     runtime, health = session.runtime, session.services.guard.health
-    return UnitList(unit_views(runtime.state, runtime.timeline, runtime.clock(), health))
+    now = runtime.clock()
+    return UnitList(unit_views(runtime.state, runtime.timeline, now, health), gone_boards(runtime.state, now))
 
 
 @ANSWERS.to(ListNews)

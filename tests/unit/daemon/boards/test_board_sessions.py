@@ -10,6 +10,7 @@ import pytest
 
 from autosched.core.state import Slot
 from autosched.daemon.boards import board_sessions
+from autosched.daemon.boards.board_registry import BoardRegistry
 from autosched.daemon.boards.board_sessions import BoardSessions
 from autosched.daemon.boards.rpc_handshake import BadHandshake, Hello, read_answer
 from autosched.daemon.event_stream.daemon_events import StepEnded
@@ -36,13 +37,17 @@ class World:
             1: SimpleNamespace(units=("b",), deadline_at=until),
             2: SimpleNamespace(units=("host/0",), deadline_at=until),
         }
-        state = SimpleNamespace(steps=self.steps, slots=slots)
+        state = SimpleNamespace(steps=self.steps, slots=slots, boards={})
         stream = SimpleNamespace(attach=self._attach)
         self.sick: list[tuple[str, str]] = []
         runtime = SimpleNamespace(state=state, clock=self.loop.time, stream=stream)
         self.unit = units["b"]
         worlds.append(self)
-        self.sessions = BoardSessions(cast(Any, runtime), lambda unit, why: self.sick.append((unit, why)))
+        registry = BoardRegistry(cast(Any, runtime), (), {}, self._note)
+        self.sessions = BoardSessions(cast(Any, runtime), registry, self._note)
+
+    def _note(self, unit: str, why: str) -> None:
+        self.sick.append((unit, why))
 
     def _attach(self, take: Callable[[Any], None], *kinds: type) -> None:
         assert kinds == (StepEnded,)

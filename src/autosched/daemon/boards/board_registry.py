@@ -1,0 +1,218 @@
+"""Boards that register themselves, as with TVM's tracker: which there are, and the keys of their next sessions.
+
+A server that waits for a session tells a key for it (PUT), and asks every two seconds whether the key is still wanted.
+While it serves a session it says nothing at all; then it tells another key. It is gone when its connection closes, when
+it says nothing although it waits, or when the machine at the other end does not answer.
+"""
+
+import asyncio
+import logging
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from autosched.config import BoardConfig
+from autosched.core.events import BoardGone, BoardJoined, Event
+from autosched.daemon.boards.tracker_messages import BadMessage, Put
+from autosched.daemon.runtime import Runtime
+from autosched.device_probe import Unwell
+from autosched.model import DEVICE_POOL, PoolName, RpcServer, Unit, UnitName, device_kind
+
+log = logging.getLogger(__name__)
+
+SILENT_S = 7.0
+"""Seconds after which a server that waits for a session, and says nothing, is gone: it asks every two seconds."""
+LOOK_S = 1.0
+"""Seconds between two looks at who is silent."""
+NAME_CHARS = 180
+"""Maximum length of a board's name, without its number."""
+BOARDS_MAX = 1_000
+"""Maximum boards that are known."""
+
+
+@dataclass(eq=False)
+class Server:
+    """A server that has registered itself, as long as its connection lasts."""
+
+    unit: UnitName
+    key: str
+    host: str
+    port: int
+    heard_at: float
+    matchkey: str = ""
+    """The key of its next session; empty: it serves one, or has begun to."""
+    serves: bool = False
+    """Whether it serves a session, and so says nothing."""
+    lost: str = ""
+    """Why it is gone; empty while it is there."""
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when it waits for a session, and when it is gone."""
+
+    def says(self, now: float) -> None:
+        """It has said something, so that it serves nobody."""
+        self.heard_at, self.serves = now, False
+
+
+class BoardRegistry:
+    """All boards that have registered themselves."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        kinds: Iterable[BoardConfig],
+        hooks: dict[UnitName, Sequence[str]],
+        sick: Callable[[UnitName, str], None],
+    ) -> None:
+        """`hooks` is told the command that reboots a board, where its kind has one. `sick`: what to do with such a
+        board that is gone, and why."""
+        self._runtime, self._hooks, self._sick = runtime, hooks, sick
+        self.closed = False
+        """Whether the daemon ends: that is no fault of the boards."""
+        self._kinds = {one.kind: one for one in kinds}
+        self._servers: dict[UnitName, Server] = {}
+
+    def resume(self) -> None:
+        """Boards of the daemon before are rebooted as ever."""
+        for name, board in self._runtime.state.boards.items():
+            self._note_hook(name, device_kind(board.pool))
+
+    # Servers ----------------------------------------------------------------------------------------------------------
+
+    @property
+    def servers(self) -> tuple[Server, ...]:
+        """Those that are there."""
+        return tuple(self._servers.values())
+
+    def put(self, said: Put, peer: str, before: Server | None) -> Server:
+        """A server waits for a session. `peer`: the address from which it comes; `before`: what it was on the same
+        connection. Raises BadMessage."""
+        host = said.host or peer
+        if before is not None and (before.key, before.host, before.port) != (said.key, host, said.port):
+            raise BadMessage("a server that becomes another one")
+        server = before or self._registered(said.key, host, said.port)
+        server.says(self._clock())
+        server.matchkey = said.matchkey
+        server.changed.set()
+        return server
+
+    def lose(self, server: Server, why: str) -> None:
+        """A server is gone."""
+        if server.lost:
+            return
+        server.lost, server.matchkey = why, ""
+        server.changed.set()
+        if self._servers.get(server.unit) is server:
+            del self._servers[server.unit]
+            if not self.closed:
+                self._runtime.tell(lambda: self._gone(server))
+
+    def silent(self) -> Iterator[Server]:
+        """Those that should have said something."""
+        now = self._clock()
+        return (one for one in self.servers if not one.serves and now - one.heard_at > SILENT_S)
+
+    def _clock(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    def _registered(self, key: str, host: str, port: int) -> Server:
+        kind = self._kind(key)
+        name = self._name(kind, host, port)
+        if (older := self._servers.get(name)) is not None:
+            self.lose(older, "it has another connection")
+        server = self._servers[name] = Server(name, key, host, port, self._clock())
+        target = self._kinds[kind].target if kind in self._kinds else ""
+        unit = Unit(name, accelerator=RpcServer(f"{host}:{port}", key, target))
+        self._note_hook(name, kind)
+        self._runtime.tell(lambda: self._joined(server, unit, DEVICE_POOL + kind))
+        return server
+
+    def _kind(self, key: str) -> str:
+        """The kind of the boards with a key. Devices that are no boards keep theirs for themselves."""
+        kind = re.sub(r"[^a-z0-9_.\-]", "-", key.lower()).lstrip("_.-") or "board"
+        queue = self._runtime.state.queues.get(DEVICE_POOL + kind)
+        if queue is not None and not isinstance(queue.pool.units[0].accelerator, RpcServer):
+            return f"{kind}.board"
+        return kind
+
+    def _name(self, kind: str, host: str, port: int) -> UnitName:
+        """The name of a board: that which it had before, or a new one. Raises BadMessage when there are too many."""
+        slots, boards = self._runtime.state.slots, self._runtime.state.boards
+        address = f"{host}:{port}"
+        for name, slot in slots.items():  # also one that the settings list
+            device = slot.unit.accelerator
+            if isinstance(device, RpcServer) and device.address == address and _is_in(slot.places, kind):
+                return name
+        first = f"{kind}-{host}"[:NAME_CHARS]
+        names = (first, *(f"{first}-{number}" for number in range(2, BOARDS_MAX)))
+        for name in names:
+            if name in self._servers:
+                continue
+            if (board := boards.get(name)) is not None and board.pool == DEVICE_POOL + kind:
+                return name
+            if name not in slots:
+                break
+        if len(boards) >= BOARDS_MAX:
+            raise BadMessage(f"there are {BOARDS_MAX} boards already")
+        return name
+
+    def _note_hook(self, name: UnitName, kind: str) -> None:
+        if kind in self._kinds and self._kinds[kind].reboot:
+            self._hooks.setdefault(name, self._kinds[kind].reboot)
+
+    def _joined(self, server: Server, unit: Unit, pool: PoolName) -> Event | None:
+        state = self._runtime.state
+        known = state.boards.get(unit.name)
+        if server.lost or (known is not None and not known.gone and known.unit == unit):
+            return None
+        if known is None and unit.name in state.slots:
+            return None  # the settings list it
+        log.info("board %s is there, at %s:%d", unit.name, server.host, server.port)
+        return BoardJoined(unit, pool)
+
+    def _gone(self, server: Server) -> Event | None:
+        known = self._runtime.state.boards.get(server.unit)
+        if known is None or known.gone or server.unit in self._servers:
+            return None
+        if server.unit in self._hooks:
+            self._sick(server.unit, f"it is gone: {server.lost}")
+        return BoardGone(server.unit, server.lost)
+
+    # Sessions ---------------------------------------------------------------------------------------------------------
+
+    def knows(self, unit: UnitName) -> bool:
+        """Whether the board registers itself: only it knows the key of its next session."""
+        return unit in self._servers or unit in self._runtime.state.boards
+
+    async def claim(self, unit: UnitName, patience_s: float) -> RpcServer:
+        """Where a board's server waits for a session, with its key, which is nobody else's then; it is waited for as
+        long as that. Raises Unwell."""
+        until = self._clock() + patience_s
+        while (server := self._servers.get(unit)) is None or not server.matchkey:
+            left_s = until - self._clock()
+            if server is None or left_s <= 0:
+                raise Unwell("its server is gone" if server is None else "its server does not wait for a session")
+            server.changed.clear()
+            try:
+                async with asyncio.timeout(left_s):
+                    await server.changed.wait()
+            except TimeoutError:
+                continue
+        key, server.matchkey, server.serves = server.matchkey, "", True
+        return RpcServer(f"{server.host}:{server.port}", key)
+
+    async def wait_there(self, unit: UnitName, patience_s: float) -> None:
+        """Wait until a board has registered itself. Raises Unwell."""
+        until = self._clock() + patience_s
+        while unit not in self._servers:
+            if self._clock() > until:
+                raise Unwell("its server is gone")
+            await asyncio.sleep(LOOK_S)
+
+    def released(self, unit: UnitName) -> None:
+        """A session with the board is over: its server is expected to wait for the next one."""
+        if (server := self._servers.get(unit)) is not None:
+            server.says(self._clock())
+
+
+def _is_in(places: Sequence[tuple[PoolName, int]], kind: str) -> bool:
+    return any(pool == DEVICE_POOL + kind for pool, _ in places)

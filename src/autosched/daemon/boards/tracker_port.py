@@ -1,0 +1,231 @@
+"""The port at which boards register themselves, and programs of TVM ask for them: TVM's tracker, and the way to boards.
+
+TVM's RPC knows no keys: whoever reaches a board runs any program there. So a peer outside of this machine and the
+networks that the operator lists is refused before a byte of it is read.
+"""
+
+import asyncio
+import ipaddress
+import logging
+import socket
+from collections.abc import Sequence
+from typing import cast
+
+from autosched.daemon.access.sockets import bind_tcp
+from autosched.daemon.boards import rpc_handshake, tracker_messages
+from autosched.daemon.boards.board_registry import LOOK_S, BoardRegistry, Server
+from autosched.daemon.boards.board_sessions import BoardSessions
+from autosched.daemon.boards.rpc_handshake import BadHandshake
+from autosched.daemon.boards.session_relay import Line
+from autosched.daemon.boards.tracker_messages import BadMessage, Plain, Put, Request, Update
+from autosched.daemon.runtime import spawn
+
+log = logging.getLogger(__name__)
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+CONNECTIONS_MAX = 4_000
+"""Maximum connections at the same time."""
+CONNECTIONS_OF_PEER_MAX = 1_000
+"""The same of one address."""
+HELLO_S = 5.0
+"""Seconds within which a peer says what it wants."""
+IDLE_S = 600.0
+"""Seconds after which a connection on which nothing is said is closed; a program of TVM's makes another one."""
+ALIVE_AFTER_S, ALIVE_EVERY_S, ALIVE_TRIES = 5, 3, 3
+"""After so much silence the system asks the machine at the other end so often whether it is there, in seconds."""
+COMPLAIN_S = 60.0
+"""Seconds between two complaints about refused peers."""
+
+
+class _Guarded(asyncio.StreamReaderProtocol):
+    """Hangs up on whom it may not hear, before anything of it is read."""
+
+    def __init__(self, port: "TrackerPort") -> None:
+        reader = asyncio.StreamReader(limit=tracker_messages.MESSAGE_BYTES_MAX)
+        super().__init__(reader, port.accepted)
+        self._port = port
+        self._peer = ""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """A peer has connected."""
+        both_ways = cast(asyncio.Transport, transport)
+        peer = str((both_ways.get_extra_info("peername") or ("",))[0])
+        if not self._port.admits(peer):
+            both_ways.abort()
+            return
+        self._peer = peer
+        super().connection_made(both_ways)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """It has gone."""
+        if self._peer:
+            self._port.left(self._peer)
+            super().connection_lost(exc)
+
+
+class TrackerPort:
+    """The port, and who is connected to it."""
+
+    def __init__(self, registry: BoardRegistry, sessions: BoardSessions, networks: Sequence[Network]) -> None:
+        self._registry, self._sessions, self._networks = registry, sessions, networks
+        self._peers: dict[str, int] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._server: asyncio.Server | None = None
+        self._watch: asyncio.Task[None] | None = None
+        self._refused, self._complained_at = 0, -COMPLAIN_S
+        self.address = ""
+        """HOST:PORT, once it listens."""
+
+    # Who may come in --------------------------------------------------------------------------------------------------
+
+    def admits(self, peer: str) -> bool:
+        """Whether a peer may come in; then it is counted."""
+        try:
+            address = ipaddress.ip_address(peer.partition("%")[0])
+        except ValueError:
+            return False
+        address = getattr(address, "ipv4_mapped", None) or address
+        known = address.is_loopback or any(address in network for network in self._networks)
+        full = len(self._peers) and sum(self._peers.values()) >= CONNECTIONS_MAX
+        if not known or full or self._peers.get(peer, 0) >= CONNECTIONS_OF_PEER_MAX:
+            self._complain(peer, "it is in none of boards.networks" if not known else "there are too many connections")
+            return False
+        self._peers[peer] = self._peers.get(peer, 0) + 1
+        return True
+
+    def left(self, peer: str) -> None:
+        """A connection that was admitted is over."""
+        self._peers[peer] -= 1
+        if not self._peers[peer]:
+            del self._peers[peer]
+
+    def _complain(self, peer: str, why: str) -> None:
+        self._refused += 1
+        now = asyncio.get_running_loop().time()
+        if now - self._complained_at >= COMPLAIN_S:
+            log.warning("%s was refused at the port for boards: %s (%d in all)", peer, why, self._refused)
+            self._complained_at = now
+
+    # Its life ---------------------------------------------------------------------------------------------------------
+
+    async def open(self, host: str, port: int) -> None:
+        """Listen. Raises ConfigError when the port is taken."""
+        listening = bind_tcp("boards.listen", host, port)
+        self._server = await asyncio.get_running_loop().create_server(lambda: _Guarded(self), sock=listening)
+        name, number = listening.getsockname()[:2]
+        self.address = f"[{name}]:{number}" if ":" in name else f"{name}:{number}"
+        self._watch = spawn(self._look(), "silent boards")
+        where = (
+            "this machine alone" if not self._networks else f"this machine and {', '.join(map(str, self._networks))}"
+        )
+        log.warning(
+            "boards register themselves at %s. It has no keys: %s may run any program on them", self.address, where
+        )
+
+    async def close(self) -> None:
+        """Hang up on all."""
+        self._registry.closed = True
+        if self._watch is not None:
+            self._watch.cancel()
+        if self._server is not None:
+            self._server.close()
+        for task in (tasks := tuple(self._tasks)):
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _look(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_S)
+            for server in list(self._registry.silent()):
+                self._registry.lose(server, "its server has said nothing for a while, although it should")
+
+    def accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """A peer has come in."""
+        task = spawn(self._serve(reader, writer), "a peer at the port for boards")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        line = Line(reader, writer)
+        _ask_whether_alive(writer)
+        try:
+            async with asyncio.timeout(HELLO_S):
+                magic = await rpc_handshake.read_magic(reader)
+                hello = await rpc_handshake.read_hello_key(reader) if magic == rpc_handshake.MAGIC else None
+            if hello is not None:
+                await self._sessions.serve(hello, line)
+            elif magic == tracker_messages.MAGIC:
+                writer.write(tracker_messages.greeting())
+                await self._track(line, str(writer.get_extra_info("peername")[0]))
+            else:
+                raise BadMessage(f"it begins with no magic number of TVM: {magic:#x}")
+        except (BadHandshake, BadMessage) as error:
+            log.info("a peer at the port for boards is not understood: %s", error)
+        except (OSError, EOFError, TimeoutError):
+            pass  # it has hung up, or says nothing
+        finally:
+            line.abort()
+
+    # Messages ---------------------------------------------------------------------------------------------------------
+
+    async def _track(self, line: Line, peer: str) -> None:
+        """Answer the messages of a peer, one after the other."""
+        server: Server | None = None
+        why = "its server has hung up"
+        try:
+            while server is None or not server.lost:
+                line.acknowledge_at_once()
+                patience_s = None if server is not None else IDLE_S  # who is silent is seen to
+                async with asyncio.timeout(patience_s):
+                    message = await tracker_messages.read_message(line.reader)
+                if isinstance(message, Put):
+                    server = self._registry.put(message, peer, server)
+                if server is not None:
+                    server.says(asyncio.get_running_loop().time())
+                line.writer.write(await self._answer(message, server, line))
+                async with asyncio.timeout(HELLO_S):
+                    await line.writer.drain()
+        except BadMessage as error:
+            why = f"its server said what is not understood: {error}"
+            raise
+        except OSError as error:
+            why = f"its machine does not answer: {error.strerror or error}"
+            raise
+        finally:
+            if server is not None:
+                self._registry.lose(server, why)
+
+    async def _answer(self, message: tracker_messages.Message, server: Server | None, line: Line) -> bytes:
+        match message:
+            case Put() | Update():
+                return tracker_messages.encoded(tracker_messages.SUCCESS)
+            case Request(key=key):
+                return tracker_messages.refused(f"no program may ask for {key} here yet")
+            case Plain(code=tracker_messages.PING):
+                return tracker_messages.encoded(tracker_messages.SUCCESS)
+            case Plain(code=tracker_messages.GET_PENDING_MATCHKEYS):
+                pending = [server.matchkey] if server is not None and server.matchkey else []
+                return tracker_messages.encoded(pending)
+            case Plain(code=tracker_messages.STOP):
+                return tracker_messages.encoded(tracker_messages.FAIL)
+            case Plain(code=tracker_messages.SUMMARY):
+                return self._summary()
+        raise BadMessage(f"a message with the code {message.code}")
+
+    def _summary(self) -> bytes:
+        servers = self._registry.servers
+        queues = {
+            key: (sum(1 for one in servers if one.key == key and one.matchkey), 0)
+            for key in sorted({one.key for one in servers})
+        }
+        return tracker_messages.summary(queues, [(one.key, one.host, one.port) for one in servers])
+
+
+def _ask_whether_alive(writer: asyncio.StreamWriter) -> None:
+    """Let the system find out when the machine at the other end has gone without a word."""
+    own: socket.socket = writer.get_extra_info("socket")
+    own.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    own.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, ALIVE_AFTER_S)
+    own.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, ALIVE_EVERY_S)
+    own.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, ALIVE_TRIES)

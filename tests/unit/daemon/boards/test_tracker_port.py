@@ -1,0 +1,405 @@
+"""The port at which boards register themselves: what the daemon makes of a server's words, and of anybody's bytes."""
+
+import asyncio
+import json
+import struct
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from ipaddress import ip_network
+from random import Random
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from autosched.config import BoardConfig
+from autosched.core.events import BoardGone, BoardJoined, Event, ResourcesDeclared
+from autosched.core.scheduler import Scheduler
+from autosched.daemon.boards import board_registry, tracker_port
+from autosched.daemon.boards.board_registry import BoardRegistry
+from autosched.daemon.boards.board_sessions import BoardSessions
+from autosched.daemon.boards.tracker_port import TrackerPort
+from autosched.device_probe import Unwell
+from autosched.model import Pool, RpcServer, Unit
+from deadlines import DEADLINE_S
+
+PEER = "127.0.0.1"
+MAGIC = struct.pack("<i", 0x2F271)
+OWN = (
+    Pool("host", (Unit("host/0", (0,)),)),
+    Pool("device:cpu", (Unit("cpu0", (1,)),)),
+    Pool("device:listed", (Unit("board9", accelerator=RpcServer(f"{PEER}:9999", "listed")),)),
+)
+KINDS = (BoardConfig("pi4", "llvm -mcpu=cortex-a72", ("reboot-it",)),)
+
+
+class World:
+    """A daemon with a port for boards, whose events happen at once."""
+
+    def __init__(self, *networks: str) -> None:
+        self.core = Scheduler()
+        self.core.handle(0.0, ResourcesDeclared(OWN, 600.0, 60.0))
+        self.state = self.core.state
+        self.events: list[Event] = []
+        self.happened = asyncio.Event()
+        self.sick: list[str] = []
+        self.hooks: dict[str, Any] = {}
+        loop = asyncio.get_running_loop()
+        stream = SimpleNamespace(attach=lambda take, *kinds: None)
+        runtime = SimpleNamespace(state=self.state, clock=loop.time, tell=self._tell, stream=stream)
+        note = cast(Any, lambda unit, why: self.sick.append(unit))
+        self.registry = BoardRegistry(cast(Any, runtime), KINDS, self.hooks, note)
+        sessions = BoardSessions(cast(Any, runtime), self.registry, note)
+        self.port = TrackerPort(self.registry, sessions, [ip_network(one) for one in networks])
+
+    def _tell(self, prepare: Callable[[], Event | None]) -> None:
+        if (event := prepare()) is not None:
+            self.core.handle(self.state.now, event)
+            self.state.check_all()
+            self.events.append(event)
+            self.happened.set()
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        """Wait until this is so, which it may become with each event."""
+        while not holds():
+            self.happened.clear()
+            await self.happened.wait()
+
+    async def left(self) -> None:
+        """Wait until nobody is connected any more."""
+        while world_tasks := tuple(self.port._tasks):
+            await asyncio.wait(world_tasks)
+        assert not self.port._peers
+
+    @property
+    def there(self) -> list[str]:
+        return [name for name, board in self.state.boards.items() if not board.gone]
+
+
+class Peer:
+    """A connection to the port."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader, self.writer = reader, writer
+
+    async def ask(self, *message: object) -> Any:
+        """The answer to a message, written in two pieces as TVM does."""
+        text = json.dumps(message).encode()
+        self.writer.write(struct.pack("<i", len(text)))
+        self.writer.write(text)
+        (length,) = struct.unpack("<i", await self.reader.readexactly(4))
+        return json.loads(await self.reader.readexactly(length))
+
+    async def register(
+        self, key: str = "pi4", port: int = 9090, matchkey: str = "pi4:0.5", host: str | None = None
+    ) -> None:
+        """Say what TVM's server says."""
+        assert await self.ask(5, {"key": f"server:{key}", "addr": [host, port]}) == 0
+        assert await self.ask(3, key, [port, matchkey], host) == 0
+
+    def die(self) -> None:
+        self.writer.transport.abort()
+
+
+@asynccontextmanager
+async def connected(world: World) -> AsyncIterator[Peer]:
+    host, _, port = world.port.address.rpartition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write(MAGIC)
+    try:
+        assert await reader.readexactly(4) == MAGIC
+        yield Peer(reader, writer)
+    finally:
+        writer.close()
+
+
+def played(story: Callable[[World], Awaitable[None]], *networks: str) -> None:
+    async def play() -> None:
+        async with asyncio.timeout(DEADLINE_S):
+            world = World(*networks)
+            await world.port.open(PEER, 0)
+            try:
+                await story(world)
+            finally:
+                await world.port.close()
+
+    asyncio.run(play())
+
+
+# Boards ---------------------------------------------------------------------------------------------------------------
+
+
+def test_a_server_that_registers_itself_is_a_device_while_it_is_connected() -> None:
+    async def story(world: World) -> None:
+        async with connected(world) as server:
+            await server.register()
+            assert world.events == [
+                BoardJoined(
+                    Unit(f"pi4-{PEER}", accelerator=RpcServer(f"{PEER}:9090", "pi4", "llvm -mcpu=cortex-a72")),
+                    "device:pi4",
+                )
+            ]
+            assert world.hooks == {f"pi4-{PEER}": ("reboot-it",)}
+            assert await server.ask(7) == ["pi4:0.5"]
+        await world.until(lambda: not world.there)
+        assert world.events[1:] == [BoardGone(f"pi4-{PEER}", "its server has hung up")]
+        assert world.sick == [f"pi4-{PEER}"], "it has a reboot hook"
+        async with connected(world) as server:
+            await server.register(port=9093)
+            assert world.there == [f"pi4-{PEER}"], "it is the same device, at another port"
+
+    played(story)
+
+
+def test_two_servers_of_one_machine_keep_their_names_when_they_come_back_in_another_order() -> None:
+    async def story(world: World) -> None:
+        async with connected(world) as one, connected(world) as other:
+            await one.register(port=9090)
+            await other.register(port=9091)
+            assert world.there == [f"pi4-{PEER}", f"pi4-{PEER}-2"]
+        await world.until(lambda: not world.there)
+        async with connected(world) as other:
+            await other.register(port=9091)
+            assert world.there == [f"pi4-{PEER}-2"]
+
+    played(story)
+
+
+def test_an_address_that_a_server_names_is_where_it_is() -> None:
+    async def story(world: World) -> None:
+        async with connected(world) as server:
+            await server.register(host="board7.lab")
+            assert world.there == ["pi4-board7.lab"]
+            assert await world.registry.claim("pi4-board7.lab", 0.0) == RpcServer("board7.lab:9090", "pi4:0.5")
+
+    played(story)
+
+
+def test_a_server_that_comes_again_on_another_connection_is_not_there_twice() -> None:
+    async def story(world: World) -> None:
+        async with connected(world) as first, connected(world) as second:
+            await first.register()
+            await second.register(matchkey="pi4:0.7")
+            assert world.there == [f"pi4-{PEER}"]
+            assert (await world.registry.claim(f"pi4-{PEER}", 0.0)).key == "pi4:0.7"
+            assert len(world.registry.servers) == 1
+
+    played(story)
+
+
+def test_a_board_that_the_settings_list_is_that_one_and_has_its_key_from_its_server() -> None:
+    async def story(world: World) -> None:
+        async with connected(world) as server:
+            await server.register("listed", 9999, "listed:0.3")
+            assert not world.events
+            assert (await world.registry.claim("board9", 0.0)).key == "listed:0.3"
+
+    played(story)
+
+
+@pytest.mark.parametrize(("key", "kind"), [("cpu", "cpu.board"), ("RK3399", "rk3399"), ("a/b", "a-b"), ("__", "board")])
+def test_a_key_becomes_a_kind_that_is_no_other_devices(key: str, kind: str) -> None:
+    async def story(world: World) -> None:
+        async with connected(world) as server:
+            await server.register(key)
+            assert world.there == [f"{kind}-{PEER}"]
+            assert f"device:{kind}" in world.state.queues
+
+    played(story)
+
+
+def test_a_key_is_given_to_one_session_and_the_next_one_waits_for_the_next_key() -> None:
+    async def story(world: World) -> None:
+        async with connected(world) as server:
+            await server.register()
+            unit = world.there[0]
+            assert (await world.registry.claim(unit, 0.0)).key == "pi4:0.5"
+            assert await server.ask(7) == [], "it is taken"
+            with pytest.raises(Unwell, match="does not wait for a session"):
+                await world.registry.claim(unit, 0.01)
+            waiting = asyncio.ensure_future(world.registry.claim(unit, DEADLINE_S))
+            await asyncio.sleep(0)
+            await server.ask(3, "pi4", [9090, "pi4:0.6"], None)
+            assert (await waiting).key == "pi4:0.6"
+            waiting = asyncio.ensure_future(world.registry.claim(unit, DEADLINE_S))
+            await asyncio.sleep(0)
+            server.die()
+            with pytest.raises(Unwell, match="is gone"):
+                await waiting
+
+    played(story)
+
+
+def test_a_server_that_waits_and_says_nothing_is_gone_and_one_that_serves_is_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(board_registry, "SILENT_S", 0.05)
+    monkeypatch.setattr(tracker_port, "LOOK_S", 0.01)
+
+    async def story(world: World) -> None:
+        async with connected(world) as server, connected(world) as busy:
+            await busy.register(port=9091)
+            await world.registry.claim(world.there[0], 0.0)
+            await server.register()
+            await world.until(lambda: len(world.events) == 3)
+            assert world.events[2] == BoardGone(
+                f"pi4-{PEER}-2", "its server has said nothing for a while, although it should"
+            )
+            assert world.there == [f"pi4-{PEER}"]
+            world.registry.released(f"pi4-{PEER}")
+            await world.until(lambda: not world.there)
+
+    played(story)
+
+
+def test_what_trackers_tell_of_themselves() -> None:
+    async def story(world: World) -> None:
+        async with connected(world) as server, connected(world) as asker:
+            await server.register()
+            assert await asker.ask(1) == 0
+            assert await asker.ask(2, "tracker:0.5") == -1, "nobody stops it"
+            assert await asker.ask(6) == [
+                0,
+                {
+                    "queue_info": {"pi4": {"free": 1, "pending": 0}},
+                    "server_info": [{"key": "server:pi4", "addr": [PEER, 9090]}],
+                },
+            ]
+
+    played(story)
+
+
+# Who may come, and what may be said -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("networks", "peer", "admitted"),
+    [
+        ((), "127.0.0.1", True), ((), "::1", True), ((), "::ffff:127.0.0.1", True), ((), "192.168.7.9", False),
+        (("192.168.7.0/24",), "192.168.7.9", True), (("192.168.7.0/24",), "::ffff:192.168.7.9", True),
+        (("192.168.7.0/24",), "192.168.8.9", False), (("192.168.7.0/24",), "fe80::1%eth0", False),
+        (("fd00::/8",), "fd00::7", True), (("0.0.0.0/0",), "nonsense", False), (("0.0.0.0/0",), "", False),
+    ],
+)  # fmt: skip
+def test_peers_of_other_networks_are_refused(networks: tuple[str, ...], peer: str, admitted: bool) -> None:
+    async def story(world: World) -> None:
+        assert world.port.admits(peer) is admitted
+
+    played(story, *networks)
+
+
+def test_who_is_refused_hears_nothing_and_is_not_heard(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story(world: World) -> None:
+        monkeypatch.setattr(TrackerPort, "admits", lambda port, peer: False)
+        monkeypatch.setattr(TrackerPort, "_serve", None)  # would raise when it is called
+        host, _, port = world.port.address.rpartition(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(MAGIC)
+        with suppress(ConnectionError):
+            assert await reader.read() == b""
+        writer.close()
+
+    played(story)
+
+
+def test_one_address_has_no_more_connections_than_its_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tracker_port, "CONNECTIONS_OF_PEER_MAX", 2)
+
+    async def story(world: World) -> None:
+        async with connected(world), connected(world):
+            with pytest.raises((ConnectionError, EOFError)):
+                async with connected(world):
+                    pass
+        await world.left()
+        async with connected(world) as peer:
+            assert await peer.ask(1) == 0
+
+    played(story)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00\x01", b"\x00" * 64, MAGIC + b"\xff\xff\xff\x7f",
+        MAGIC + b"\xff\xff\xff\xff", MAGIC + struct.pack("<i", 3) + b"[9]",
+        MAGIC + struct.pack("<i", 4) + b"\xff\xfe\xfd\xfc",
+        struct.pack("<ii", 0xFF271, -5), struct.pack("<ii", 0xFF271, 12) + b"client:nobod",
+    ],
+)  # fmt: skip
+def test_bytes_that_are_not_understood_end_their_connection_alone(said: bytes) -> None:
+    async def story(world: World) -> None:
+        async with connected(world) as server:
+            await server.register()
+            host, _, port = world.port.address.rpartition(":")
+            reader, writer = await asyncio.open_connection(host, int(port))
+            writer.write(said)
+            with suppress(ConnectionError):
+                await reader.read()
+            writer.close()
+            assert world.there == [f"pi4-{PEER}"]
+            assert await server.ask(1) == 0
+
+    played(story)
+
+
+def test_who_says_nothing_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tracker_port, "HELLO_S", 0.02)
+    monkeypatch.setattr(tracker_port, "IDLE_S", 0.02)
+
+    async def story(world: World) -> None:
+        host, _, port = world.port.address.rpartition(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        with suppress(ConnectionError):
+            assert await reader.read() == b""
+        writer.close()
+        async with connected(world) as idle:
+            with suppress(ConnectionError):
+                assert await idle.reader.read() == b""
+
+    played(story)
+
+
+def test_a_server_that_changes_who_it_is_is_no_server() -> None:
+    async def story(world: World) -> None:
+        async with connected(world) as server:
+            await server.register()
+            with pytest.raises((ConnectionError, EOFError)):
+                await server.ask(3, "other", [9090, "other:0.1"], None)
+        await world.until(lambda: not world.there)
+
+    played(story)
+
+
+def test_ten_thousand_hostile_frames_leave_nothing_behind() -> None:
+    """`make fuzz` sends a million."""
+
+    async def story(world: World) -> None:
+        draw = Random(7)
+        async with connected(world) as good:
+            await good.register("good", 9_999)
+            for _ in range(100):
+                with suppress(ConnectionError, EOFError, AssertionError):
+                    async with connected(world) as peer:
+                        for _ in range(100):
+                            peer.writer.write(hostile(draw))
+                        await peer.writer.drain()
+            assert await good.ask(1) == 0
+        await world.left()
+        assert not world.there
+        assert not world.registry.servers
+        assert len(world.state.boards) <= board_registry.BOARDS_MAX
+
+    played(story)
+
+
+def hostile(draw: Random) -> bytes:
+    """A frame that is almost right, or not at all."""
+    words: list[Any] = [
+        draw.choice([-1, 0, 1, 2, 3, 4, 5, 6, 7, 8, 2**40, "3", None]),
+        *draw.sample(
+            ["pi4", "", [9090, "k"], [0, "k"], ["9090", 1], None, {}, 3, -1, "x" * 500, {"key": "server:x"}], 3
+        ),
+    ]
+    text = json.dumps(words).encode()
+    length = draw.choice([len(text)] * 8 + [len(text) - 1, 2**30, 0, -7])
+    return struct.pack("<i", length) + text
