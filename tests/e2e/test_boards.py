@@ -1,8 +1,11 @@
 """Networks for boards, with TVM's own RPC server on this machine as the board, and what befalls boards."""
 
+import asyncio
 import json
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -12,10 +15,11 @@ pytest.importorskip("onnx")
 
 import onnx
 
+from autosched.api.connection import Daemon
 from autosched.errors import AutoschedError
-from autosched.model import JobState, Purpose
+from autosched.model import JobSpec, JobState, Purpose
 from chaos.agents import free_port
-from deadlines import until
+from deadlines import DEADLINE_S, until
 from integration.lab import Lab, Said, command_line, lab
 from nets import small_net
 from rpc_server import RpcServer, settings
@@ -96,10 +100,6 @@ def test_clients_and_daemons_that_are_killed_cost_no_record(tmp_path: Path) -> N
 
 def submitted(there: Lab, model: Path) -> int:
     """The number of a job for the board."""
-    import asyncio
-
-    from autosched.api.connection import Daemon
-    from autosched.model import JobSpec
 
     async def ask() -> int:
         daemon = await Daemon.connect(there.address)
@@ -151,3 +151,45 @@ def test_a_board_registers_itself_goes_in_the_middle_of_a_job_and_is_back(tmp_pa
     tried = [(record.task, record.candidate) for record in records if record.purpose is Purpose.TRIAL]
     assert len(tried) == len(set(tried)) == 16
     assert {record.device for record in records} == {"pi4-127.0.0.1"}
+
+
+def test_programs_that_know_only_tvm_share_a_board_with_jobs(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    onnx.save(small_net(), tmp_path / "net.onnx")
+    port = free_port()
+    words = f'[boards]\nlisten = "127.0.0.1:{port}"\n[[board]]\nkind = "pi4"\ntarget = "llvm -num-cores=1"\n' + GUARD
+    with lab(tmp_path, words) as there, RpcServer(tmp_path, KEY, ("--tracker", f"127.0.0.1:{port}")) as server:
+        cli = command(there, tmp_path, request)
+        until(lambda: there.boards() == ["pi4-127.0.0.1"], "the board has registered itself")
+        command_words = [sys.executable, str(Path(__file__).parents[1] / "stock_program.py"), str(port), KEY, "5", "3"]
+        job = submitted(there, tmp_path / "net.onnx")
+        with subprocess.Popen(command_words, stdout=subprocess.PIPE, text=True) as program:
+            view = there.wait(job)
+            said, _ = program.communicate(timeout=DEADLINE_S)
+        own = there.wait(2)
+        _, queue, _ = cli("queue")
+        _, gantt, _ = cli("gantt", "--last", "1h")
+        _, listed, _ = cli("jobs")
+        spans = sorted(asyncio.run(spans_on(there, "pi4-127.0.0.1")))
+    rounds = [json.loads(line) for line in said.splitlines()]
+    assert [one["good"] for one in rounds] == [8, 8, 8], rounds
+    assert all(one["error"] < 1e-3 for one in rounds)
+    assert (view.state, own.state) == (JobState.DONE, JobState.DONE), own.failure
+    assert all(end <= begin for (_, end, _), (begin, _, _) in pairwise(spans)), "one step at a time"
+    assert sum(1 for *_, of in spans if of == 2) == 27, "each session was a step"
+    assert {of for *_, of in spans} == {1, 2}
+    assert "session" in gantt
+    assert "tvm-pi4" in listed
+    assert "device:pi4" in queue
+    lines = [line for line in server.log.splitlines() if "start serving" in line or "finish serving" in line]
+    turns = ["start" in line for line in lines]
+    assert all(one is not other for one, other in pairwise(turns)), "one session at a time"
+
+
+async def spans_on(there: Lab, unit: str) -> list[tuple[float, float, int]]:
+    """Begin, end and job of each step that held a unit."""
+    daemon = await Daemon.connect(there.address)
+    try:
+        spans = await daemon.spans()
+        return [(span.started_at, span.ended_at or 0.0, span.job) for span in spans if unit in span.units]
+    finally:
+        daemon.close()

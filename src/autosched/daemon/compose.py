@@ -27,6 +27,7 @@ from autosched.daemon.access.endpoints import Endpoint
 from autosched.daemon.access.peer_identity import Principal
 from autosched.daemon.boards.board_registry import BoardRegistry
 from autosched.daemon.boards.board_sessions import BoardSessions
+from autosched.daemon.boards.program_jobs import ProgramJobs
 from autosched.daemon.boards.tracker_port import TrackerPort
 from autosched.daemon.clients.adoption import clear, find
 from autosched.daemon.clients.client_session import Parts
@@ -201,6 +202,7 @@ class Daemon:
         """Go on with what the daemon before has left: hosts, boards, agents, quarantined devices."""
         await self._hosts.resume()
         self._registry.resume()
+        self._programs.resume()
         if (address := self._settings.boards_listen()) is not None:
             await self._tracker.open(*address)
         self._engine.start()
@@ -265,7 +267,9 @@ class Daemon:
 
         self._registry = BoardRegistry(runtime, self._settings.board, hooks, sick)
         self._boards = BoardSessions(runtime, self._registry, sick)
-        self._tracker = TrackerPort(self._registry, self._boards, self._settings.board_networks())
+        self._programs = ProgramJobs(runtime, self._registry, self._boards, self._limits_of_programs)
+        networks = self._settings.board_networks()
+        self._tracker = TrackerPort(self._registry, self._boards, self._programs, networks)
         reboot_s = self._settings.guard.reboot_timeout_s
         self._quarantine = Quarantine(runtime, guard, ward, hooks, reboot_s, self._hosts.probe, self._boards.probe)
         verdicts = AttributionHandler(
@@ -332,6 +336,9 @@ class Daemon:
         self._limit_clients(new.limits)
         self._hosts.lease_s = new.scheduler.host_lease_s
         self._services.guard.look_every(new.guard.sentinel_interval_s)
+
+    def _limits_of_programs(self) -> tuple[int, float]:
+        return self._settings.limits.jobs_active_max, self._settings.scheduler.step_timeout_s
 
     def _limit_clients(self, limits: config.LimitsConfig) -> None:
         self._clients.bytes_max, self._clients.cache_bytes_max = limits.client_bytes_max, limits.cache_bytes_max
@@ -448,16 +455,20 @@ class Daemon:
         """Begin to do what the core asks for."""
         match action:
             case StartStep(step=step):  # most actions are of this kind
-                self._clients.start_step(step)
+                self._host_of(step.job).start_step(step)
             case StartClient(job=job):
                 self._clients.start(job)
             case StopClient(job=job, reason=reason):
-                self._clients.stop(job, reason)
-            case RevokeStep():
-                self._clients.revoke_step(action)
+                self._host_of(job).stop(job, reason)
+            case RevokeStep(job=job):
+                self._host_of(job).revoke_step(action)
             case EndJob(job=job):
                 self._ledger.of(job).close()
                 self._look_busy()
+
+    def _host_of(self, job: JobId) -> ClientSupervisor | ProgramJobs:
+        """What speaks for the job's client."""
+        return self._programs if self._programs.has(job) else self._clients
 
     def changed(self, job: JobId) -> None:
         """Tell who waits for news."""

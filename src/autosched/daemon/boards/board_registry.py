@@ -115,7 +115,7 @@ class BoardRegistry:
         return asyncio.get_running_loop().time()
 
     def _registered(self, key: str, host: str, port: int) -> Server:
-        kind = self._kind(key)
+        kind = self.kind(key)
         name = self._name(kind, host, port)
         if (older := self._servers.get(name)) is not None:
             self.lose(older, "it has another connection")
@@ -126,7 +126,7 @@ class BoardRegistry:
         self._runtime.tell(lambda: self._joined(server, unit, DEVICE_POOL + kind))
         return server
 
-    def _kind(self, key: str) -> str:
+    def kind(self, key: str) -> str:
         """The kind of the boards with a key. Devices that are no boards keep theirs for themselves."""
         kind = re.sub(r"[^a-z0-9_.\-]", "-", key.lower()).lstrip("_.-") or "board"
         queue = self._runtime.state.queues.get(DEVICE_POOL + kind)

@@ -35,12 +35,18 @@ PROBE_EVERY_S = 2.0
 """Seconds between two attempts to reach a board that is starting."""
 
 
+def _nothing() -> None:
+    pass
+
+
 @dataclass
 class BoardState:
     """What is known of a board in this life of the daemon."""
 
     session: Session | None = None
     """Its session under way."""
+    step: StepId = 0
+    """The step that has it."""
     trouble: str = ""
     """Why the last session did not begin, or ended; empty: nothing was wrong."""
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -58,18 +64,27 @@ class BoardSessions:
         """The key of each step that has asked for one."""
         self._steps: dict[str, StepId] = {}
         """The same the other way round."""
+        self._told: dict[StepId, tuple[Callable[[], None], Callable[[str], None] | None]] = {}
+        """Whom to tell of the sessions of each step."""
         self._server: asyncio.Server | None = None
         self._serving: set[asyncio.Task[None]] = set()
         runtime.stream.attach(self._take, StepEnded)
 
-    async def access(self, step_id: StepId) -> BoardAccess:
-        """How the holder of a step reaches the board that the step holds. Raises Refused."""
+    async def access(
+        self, step_id: StepId, *, began: Callable[[], None] = _nothing, over: Callable[[str], None] | None = None
+    ) -> BoardAccess:
+        """How the holder of a step reaches the board that the step holds.
+
+        `began` is called when a program shows the key, `over` when its session is over, with what was wrong. Raises
+        Refused.
+        """
         step = self._runtime.state.steps.get(step_id)
         if step is None or len(step.units) != 1 or board_of(self._runtime.state.slots[step.units[0]]) is None:
             raise Refused(f"step {step_id} holds no board")
         if (key := self._keys.get(step_id)) is None:
             key = self._keys[step_id] = f"step-{step_id}-{secrets.token_hex(16)}"
             self._steps[key] = step_id
+            self._told[step_id] = began, over
         if self._server is None:
             self._server = await asyncio.start_server(self._accept, LOOPBACK, 0)
         port: int = self._server.sockets[0].getsockname()[1]
@@ -90,6 +105,17 @@ class BoardSessions:
                 if self._clock() + PROBE_EVERY_S > until:
                     raise
             await asyncio.sleep(PROBE_EVERY_S)
+
+    def end(self, step_id: StepId, why: str) -> bool:
+        """End the session of a step; whether there is one. Its key is worth nothing any more."""
+        step = self._runtime.state.steps.get(step_id)
+        if (key := self._keys.get(step_id)) is not None:
+            self._steps.pop(key, None)
+        board = self._boards.get(step.units[0]) if step is not None else None
+        if board is None or board.session is None or board.step != step_id:
+            return False
+        board.session.end(why)
+        return True
 
     async def close(self) -> None:
         """End all sessions; boards have a moment for their last words."""
@@ -118,7 +144,8 @@ class BoardSessions:
         assert isinstance(ended, StepEnded)
         if (key := self._keys.pop(ended.step, None)) is None:
             return
-        del self._steps[key]
+        self._steps.pop(key, None)
+        del self._told[ended.step]
         for unit in ended.units:
             if (session := self._state(unit).session) is not None:
                 session.end("its step has ended")
@@ -154,7 +181,8 @@ class BoardSessions:
         if step is None:
             return
         unit = step.units[0]
-        board = self._state(unit)
+        board, (began, over) = self._state(unit), self._told[step_id]
+        began()
         if board.session is not None:
             board.session.end("its program began another one")
         async with board.turn:
@@ -168,8 +196,10 @@ class BoardSessions:
                 board.trouble = str(unwell)
                 if not self._is_gone(unit):
                     self._sick(unit, board.trouble)
+                if over is not None:
+                    over(board.trouble)
                 return
-            board.session = session = Session(program, line)
+            board.session, board.step = (session := Session(program, line)), step_id
             program.writer.write(answer)
             if step_id not in self._runtime.state.steps:  # it ended while the board was reached
                 session.end("its step has ended")
@@ -179,6 +209,8 @@ class BoardSessions:
                 board.session = None
                 self._registry.released(unit)
             board.trouble = "it ended the session" if session.ended_by_board else session.why
+            if over is not None:
+                over(session.why)
 
     def _is_gone(self, unit: UnitName) -> bool:
         """Whether a board that registers itself is known not to be there: that is no reason to treat it."""

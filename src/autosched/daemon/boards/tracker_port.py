@@ -9,16 +9,18 @@ import ipaddress
 import logging
 import socket
 from collections.abc import Sequence
-from typing import cast
+from typing import Any, cast
 
 from autosched.daemon.access.sockets import bind_tcp
 from autosched.daemon.boards import rpc_handshake, tracker_messages
 from autosched.daemon.boards.board_registry import LOOK_S, BoardRegistry, Server
 from autosched.daemon.boards.board_sessions import BoardSessions
+from autosched.daemon.boards.program_jobs import ProgramJobs
 from autosched.daemon.boards.rpc_handshake import BadHandshake
 from autosched.daemon.boards.session_relay import Line
 from autosched.daemon.boards.tracker_messages import BadMessage, Plain, Put, Request, Update
 from autosched.daemon.runtime import spawn
+from autosched.errors import Refused
 
 log = logging.getLogger(__name__)
 
@@ -67,8 +69,10 @@ class _Guarded(asyncio.StreamReaderProtocol):
 class TrackerPort:
     """The port, and who is connected to it."""
 
-    def __init__(self, registry: BoardRegistry, sessions: BoardSessions, networks: Sequence[Network]) -> None:
-        self._registry, self._sessions, self._networks = registry, sessions, networks
+    def __init__(
+        self, registry: BoardRegistry, sessions: BoardSessions, programs: ProgramJobs, networks: Sequence[Network]
+    ) -> None:
+        self._registry, self._sessions, self._programs, self._networks = registry, sessions, programs, networks
         self._peers: dict[str, int] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
@@ -200,8 +204,8 @@ class TrackerPort:
         match message:
             case Put() | Update():
                 return tracker_messages.encoded(tracker_messages.SUCCESS)
-            case Request(key=key):
-                return tracker_messages.refused(f"no program may ask for {key} here yet")
+            case Request():
+                return await self._grant(message, line)
             case Plain(code=tracker_messages.PING):
                 return tracker_messages.encoded(tracker_messages.SUCCESS)
             case Plain(code=tracker_messages.GET_PENDING_MATCHKEYS):
@@ -213,13 +217,44 @@ class TrackerPort:
                 return self._summary()
         raise BadMessage(f"a message with the code {message.code}")
 
+    async def _grant(self, wanted: Request, line: Line) -> bytes:
+        """Wait until a program has a board, as long as it waits itself."""
+        peer = str(line.writer.get_extra_info("peername")[0])
+        here = line.writer.get_extra_info("sockname")
+        hung_up = asyncio.ensure_future(line.reader.read(1))
+        try:
+            kind = asyncio.ensure_future(self._programs.kind_of(wanted.key))
+            await _first(kind, hung_up)
+            asked = self._programs.ask(kind.result(), wanted.priority, peer)
+            try:
+                await _first(asked.granted, hung_up)
+                return tracker_messages.granted(str(here[0]), int(here[1]), asked.granted.result())
+            except BaseException:
+                self._programs.withdraw(asked)
+                raise
+        except Refused as error:
+            return tracker_messages.refused(str(error))
+        finally:
+            kind.cancel()
+            hung_up.cancel()
+            await asyncio.wait({hung_up})
+
     def _summary(self) -> bytes:
         servers = self._registry.servers
-        queues = {
-            key: (sum(1 for one in servers if one.key == key and one.matchkey), 0)
-            for key in sorted({one.key for one in servers})
-        }
+        queues = {}
+        for key in sorted({one.key for one in servers}):
+            free = sum(1 for one in servers if one.key == key and one.matchkey)
+            queues[key] = free, self._programs.waiting(self._registry.kind(key))
         return tracker_messages.summary(queues, [(one.key, one.host, one.port) for one in servers])
+
+
+async def _first(wanted: asyncio.Future[Any], hung_up: asyncio.Future[bytes]) -> None:
+    """Wait for what is wanted. Raises EOFError when the peer hangs up before, BadMessage when it goes on to speak."""
+    await asyncio.wait({wanted, hung_up}, return_when=asyncio.FIRST_COMPLETED)
+    if not wanted.done():
+        if hung_up.result():
+            raise BadMessage("a request before the last one was answered")
+        raise EOFError("it has hung up")
 
 
 def _ask_whether_alive(writer: asyncio.StreamWriter) -> None:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from autosched.core.leases import current_resources
 from autosched.core.state import Job, Slot, State, Task
+from autosched.daemon.boards.program_jobs import BACKEND as PROGRAM_BACKEND
 from autosched.daemon.devices.device_monitor import Health
 from autosched.daemon.devices.quarantine import is_quarantined
 from autosched.daemon.jobs.progress import JobProgress
@@ -192,7 +193,8 @@ def reason(state: State, job: Job, progress: JobProgress) -> Reason:
         return Reason(parts[0].stated, "; ".join([parts[0].rest, *words[1:], *more]))
     waiting = [task for task in job.tasks.values() if task.ticket]
     if not waiting:
-        return Reason("", cut_off or "its client has nothing to run")
+        of_program = job.spec.backend == PROGRAM_BACKEND
+        return Reason("", cut_off or ("asks for no board" if of_program else "its client has nothing to run"))
     return Reason("waits for ", _waits(state, min(waiting, key=lambda task: task.ticket)))
 
 
