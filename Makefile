@@ -12,7 +12,7 @@ export PIP_CONSTRAINT := $(CURDIR)/etc/constraints.txt
 # More words for `make chaos`, `make fuzz` and `make bench-search`; ARGS='--help' lists them.
 ARGS ?=
 
-.PHONY: experiments demo test test-fast service seeds fuzz chaos docs lint bench bench-thesis bench-search bench-networks bench-records bench-fleet bench-crowd picture clean help
+.PHONY: experiments demo test test-fast arm-root service seeds fuzz chaos docs lint bench bench-thesis bench-search bench-networks bench-records bench-fleet bench-crowd picture clean help
 
 help:
 	@echo 'make demo    tune two real networks at the same time on this machine (about 3 minutes, first run installs)'
@@ -44,6 +44,9 @@ test: $(VENV)/.development
 
 test-fast: $(VENV)/.development
 	$(BIN)/python -m pytest -q -n $(PROCESSES) --fast tests/unit tests/scenarios
+
+arm-root: $(VENV)/.development
+	$(BIN)/python tests/arm_root.py
 
 service: $(VENV)/.development
 	$(BIN)/python -m pytest -q tests/system

@@ -86,6 +86,8 @@ class Remote(Struct, frozen=True):
     """Number of threads on which kernels run there."""
     lasts_s: float
     """Seconds that the work may take."""
+    triple: str = ""
+    """LLVM's name of the board's processor; empty: it is that of this machine."""
 
 
 AS_IT_IS, FIXED, SIMPLIFIED = "as it is", "with fixed shapes", "simplified"
@@ -120,6 +122,7 @@ LOAD_PYTORCH = "autosched_tvm.evaluation.engines:load_pytorch"
 LOAD_ONNXRUNTIME = "autosched_tvm.evaluation.engines:load_onnxruntime"
 CHOOSE = "autosched_tvm.evaluation.engines:choose"
 FORGET = "autosched_tvm.evaluation.engines:forget"
+LOAD_ONNXRUNTIME_THERE = "autosched_tvm.evaluation.engines:load_onnxruntime_there"
 BIND = "autosched_tvm.evaluation.engines:bind"
 RUN = "autosched_tvm.evaluation.engines:run"
 SAMPLE = "autosched_tvm.evaluation.engines:sample"

@@ -393,6 +393,8 @@ class Evaluation(Struct, frozen=True):
     """Schedules that were taken out because of their results in the network; since 1.5."""
     note_groups: tuple[NoteGroup, ...] = ()
     """Notes that hold for several operators each; since 1.6."""
+    board: str = ""
+    """The device that it was measured on, where that is a board: nothing of it runs on this machine. Since 1.7."""
 
 
 class Tuner(Protocol):

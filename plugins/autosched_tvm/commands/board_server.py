@@ -8,6 +8,7 @@ This one is TVM's, which is begun again each time, and which only listens to the
 import argparse
 import ipaddress
 import logging
+import os
 import select
 import socket
 import struct
@@ -94,7 +95,9 @@ def serve(own: ChoosySocket, key: str, tracker: tuple[str, int] | None, custom_a
     """Serve for ever."""
     port = own.getsockname()[1]
     log.info("bind to %s:%d", *own.getsockname())
+    home = os.getcwd()
     while True:
+        os.chdir(home)  # TVM leaves a folder that is gone
         try:
             tvm_server._listen_loop(own, port, key, tracker, "", custom_address)
         except Exception as error:  # whatever ends TVM's loop is no reason to end the server

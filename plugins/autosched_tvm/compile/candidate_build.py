@@ -9,7 +9,7 @@ from typing import Any
 import tvm
 from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
 
-from autosched_tvm.compile import lowering, object_digest, rules, targets, toolchain
+from autosched_tvm.compile import intrinsics, lowering, object_digest, rules, targets, toolchain
 from autosched_tvm.compile.winograd import kernel
 
 
@@ -21,7 +21,8 @@ def load_task(path: str) -> Any:
 
 @lru_cache(maxsize=8)
 def load_target(text: str) -> Any:
-    """A target from its JSON form."""
+    """A target from its JSON form, whose intrinsics are known from then on."""
+    intrinsics.install_for(targets.triple_of(text))
     return tvm.target.Target(json.loads(text))
 
 

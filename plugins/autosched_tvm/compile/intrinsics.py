@@ -15,6 +15,13 @@ PACKAGE = "tvm.s_tir.tensor_intrin"
 _BY_MACHINE = {"x86_64": "x86", "AMD64": "x86", "aarch64": "arm_cpu", "arm64": "arm_cpu", "riscv64": "riscv_cpu"}
 
 
+def install_for(triple: str) -> None:
+    """Register the intrinsics of the machine with this name of LLVM's, and of this machine."""
+    install()
+    if triple:
+        install(_BY_MACHINE.get(triple.partition("-")[0]))
+
+
 def install(architecture: str | None = None) -> None:
     """Register one architecture's intrinsics (default: this machine's); cheap when it was done before."""
     import tvm.s_tir

@@ -4,6 +4,7 @@ Loads without TVM.
 """
 
 import itertools
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
+from autosched_tvm.compile import python_call
 from autosched_tvm.tensors import Array
 from autosched_tvm.worker_messages import Remote
 
@@ -18,6 +20,10 @@ SESSION_S = 60.0
 """Minimum seconds after which a board's server ends a session: so long can a kernel that hangs hold the board."""
 ALL_CORES = 1
 """TVM's mode of a pool of threads that begins with the fastest cores."""
+
+
+PROGRAM = "autosched_board.py"
+"""The name on a board of a program that is run there."""
 
 
 class BoardLost(Exception):
@@ -73,6 +79,9 @@ class BoardSession:
 
         board, seconds = remote.board, max(SESSION_S, 2 * remote.lasts_s)
         self.board, self._until = board, time.monotonic() + seconds
+        self._triple = remote.triple
+        self._python: Any = None
+        """Runs the Python program that was sent there; None: not made yet."""
         try:
             self._session = rpc.connect(board.host, board.port, board.key, session_timeout=seconds)
             self._session.get_function("runtime.config_threadpool")(ALL_CORES, remote.threads)
@@ -93,6 +102,23 @@ class BoardSession:
         import tvm
 
         return tvm.runtime.tensor(array, self.device)
+
+    def write(self, name: str, content: bytes) -> None:
+        """Leave a file in the session's folder on the board."""
+        self._session.upload(bytearray(content), name)
+
+    def read(self, name: str) -> bytes:
+        """The content of a file in the session's folder on the board."""
+        return bytes(self._session.download(name))
+
+    def run_python(self, program: str) -> None:
+        """Run a program in the process of the board's server, by a kernel that calls Python's own C interface: that is
+        what runs TVM's server."""
+        if self._python is None:
+            with tempfile.TemporaryDirectory(prefix="autosched-board-") as folder:
+                self._python = self.load(python_call.build(f"{folder}/python.so", PROGRAM, self._triple))["main"]
+        self.write(PROGRAM, program.encode())
+        self._python()
 
     def suits(self, remote: Remote) -> bool:
         """Whether it is one with this board, and lasts as long as the work on it may take."""

@@ -57,7 +57,7 @@ def measured(
     return Evaluation(
         timings=tuple(found.timings), reference=f"{name} {rival.version}", outputs_equal=False,
         max_abs_error=0.0, tolerance=0.0, cores=contest.cores, published="tuned" if wanted else "", form=rival.form,
-        operators=_operators(ours),
+        operators=_operators(ours), board=contest.board,
         notes=() if wanted else (f"the build is not clearly faster than {name}; its outputs were not compared",),
     )  # fmt: skip
 

@@ -47,6 +47,8 @@ def evaluate(
         contestants.append(rival.contestant)
     budget_s = min(BUDGET_S, contest.left_s / 4)
     found = race(contestants, budget_s, few={"default": UNTUNED_ROUNDS_MAX}, until_clear=True)
+    if contest.board:
+        notes.append(f"the clock of {contest.board} and other programs there were not watched")
     for name, why in found.lost.items():
         if name not in RIVALS:
             raise StepFailed(f"the {name} build crashed while it was measured: {why}")
@@ -59,7 +61,7 @@ def evaluate(
         max_abs_error=check.max_abs_error, tolerance=check.tolerance, cores=contest.cores, published=choice,
         notes=tuple(notes), form="" if isinstance(rival, str) else rival.form,
         forms=() if isinstance(rival, str) else rival.forms, operators=operators, difference=check.difference,
-        samples=verdict.samples,
+        samples=verdict.samples, board=contest.board,
     )  # fmt: skip
 
 

@@ -16,7 +16,7 @@ from random import Random
 from types import TracebackType
 from typing import Any, Protocol
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from autosched.backend import RIVALS, Lease, OperatorTimes, Timing
 from autosched.errors import StepFailed
@@ -46,7 +46,7 @@ FORMS_BUDGET_S = 2.0
 """Seconds for choosing among the forms of a model."""
 FORMS_ROUNDS_MAX = 9
 ORDER_SEED = 0
-ON_BOARD = "not compared with another engine: the network runs on a board, where none is known"
+ON_BOARD = "not compared with another engine: on a board ONNX Runtime alone is measured, which runs no such file"
 
 
 _LOADERS = {
@@ -135,8 +135,11 @@ class Rival(Struct, frozen=True):
 class EngineBenchmark:
     """Processes of engines on the cores of one device. A context manager, which ends all of them."""
 
-    def __init__(self, workers: Workers, lease: Lease) -> None:
-        """The lease's time is for everything together."""
+    def __init__(self, workers: Workers, lease: Lease, remote: Remote | None = None) -> None:
+        """The lease's time is for everything together. `remote`: the board of the lease."""
+        self._remote = remote
+        self.board = lease.units[0] if remote is not None else ""
+        """Name of the board on which the networks run; empty: this machine."""
         self.cores = lease.cores
         self._workers, self._lease = workers, lease
         self._running: dict[EngineProcess, Worker] = {}
@@ -169,7 +172,7 @@ class EngineBenchmark:
     def module(self, name: str, path: Path) -> tuple[EngineProcess, SideFile]:
         """A compiled module, and what its side file says. Raises WorkerError, RequestError, NotFound."""
         side = side_of(path)
-        remote = self._lease.board and Remote(self._lease.board, side.cores, self.left_s)
+        remote = self._remote and structs.replace(self._remote, lasts_s=self.left_s)
         return self.enter(name, worker_messages.LOAD_MODULE, str(path), remote)[0], side
 
     def onnxruntime(self, name: str, model: str, *, optimised: bool = True) -> tuple[EngineProcess, str]:
@@ -181,6 +184,12 @@ class EngineBenchmark:
 
     def _rival_in(self, engine: str, name: str, model: str, *, optimised: bool = True) -> tuple[EngineProcess, str]:
         threads = max(1, len(self.cores))
+        if self._remote is not None:
+            remote = structs.replace(self._remote, lasts_s=self.left_s)
+            contestant, version = self.enter(
+                name, worker_messages.LOAD_ONNXRUNTIME_THERE, model, remote.threads, remote
+            )
+            return contestant, str(version)
         contestant, version = self.enter(name, _LOADERS[engine], model, threads, optimised)
         return contestant, str(version)
 
@@ -205,7 +214,9 @@ class EngineBenchmark:
     def rival(self, forms: Sequence[Form], inputs: Mapping[str, Array]) -> Rival | str:
         """ONNX Runtime, or what else runs the model, with its fastest form, by a short race; or why there is none."""
         if self._lease.board is not None:
-            return ON_BOARD
+            forms = [form for form in forms if form.engine == "onnxruntime"]
+            if not forms:
+                return ON_BOARD
         running: dict[str, EngineProcess] = {}
         expected: list[Array] = []
         version = trouble = ""

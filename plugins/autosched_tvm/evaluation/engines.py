@@ -16,7 +16,8 @@ import numpy as np
 from autosched.backend import OperatorTimes
 from autosched.errors import RequestError
 from autosched_tvm.device.loaded_module import LoadedModule
-from autosched_tvm.device.place import Place, losses_told, place_of
+from autosched_tvm.device.place import BoardSession, Place, losses_told, place_of
+from autosched_tvm.evaluation.board_rival import BoardOnnxRuntime
 from autosched_tvm.tensors import Array
 from autosched_tvm.worker_messages import Remote
 
@@ -119,7 +120,10 @@ def choose(number: int) -> None:
 
 def forget(number: int) -> None:
     """Drop the engine of a number."""
-    _loaded.pop(number, None)
+    engine = _loaded.pop(number, None)
+    if isinstance(engine, BoardOnnxRuntime):
+        with losses_told():
+            engine.end()
 
 
 def _engine() -> Engine:
@@ -137,6 +141,16 @@ def load_module(path: str, remote: Remote | None = None) -> None:
 def load_onnxruntime(model: str, threads: int, optimised: bool) -> str:
     """Load an ONNX file; returns the version of ONNX Runtime. Raises what ONNX Runtime raises, and ImportError."""
     engine = OnnxRuntimeEngine(Path(model), threads, optimised=optimised)
+    hold(engine)
+    return engine.version
+
+
+def load_onnxruntime_there(model: str, threads: int, remote: Remote) -> str:
+    """Load an ONNX file in ONNX Runtime on a board; returns its version. Raises ImportError, BoardEngineError, and
+    BoardLost."""
+    with place_of(remote) as place:
+        assert isinstance(place, BoardSession)
+        engine = BoardOnnxRuntime(place, Path(model), threads)
     hold(engine)
     return engine.version
 
@@ -183,6 +197,9 @@ def operators(budget_s: float) -> OperatorTimes:
 def sample(number: int, warm: int) -> float:
     """Mean latency of `number` calls in a row, in seconds, after `warm` calls that are not counted."""
     engine = _engine()
+    if isinstance(engine, BoardOnnxRuntime):
+        with losses_told():
+            return engine.sample(number, warm)
     if isinstance(engine, ModuleEngine) and engine.is_remote:
         with losses_told():
             if warm:

@@ -25,7 +25,7 @@ from autosched.process.forked_workers import Died, Killed, Raised, TimedOut, Wor
 from autosched.records import record_selection, winner
 from autosched_tvm import worker_messages
 from autosched_tvm.build_cache import digest_of
-from autosched_tvm.compile import intrinsics, targets, toolchain
+from autosched_tvm.compile import targets, toolchain
 from autosched_tvm.evaluation.verification_messages import Request, VerificationResult
 from autosched_tvm.evaluation.wrong_schedules import REJECTED, Wrong, mended
 from autosched_tvm.source_fingerprint import fingerprint_of
@@ -265,7 +265,7 @@ class TvmSession:
         if found.compile_notes is not None:
             self._notes = found.compile_notes
         inputs = input_samples.of(side_of(self._builds / "default").inputs, self._samples)[0]
-        with _told("evaluate", lease.timeout_s), EngineBenchmark(self._workers, lease) as contest:
+        with _told("evaluate", lease.timeout_s), EngineBenchmark(self._workers, lease, self._remote(lease)) as contest:
             evaluation = evaluate(contest, self._builds, self._forms, inputs, found.verdict)
         methods = self._method.notes if self._method is not None else ()
         said = [note for note in methods if isinstance(note, str)]
@@ -295,7 +295,7 @@ class TvmSession:
         limit_s = lease.timeout_s
         arguments = (str(_prepared(self._tasks_dir)), self._samples)
         inputs = self._child("baseline", lease, worker_messages.FIRST_SAMPLE, *arguments, timeout_s=limit_s)
-        with _told("baseline", limit_s), EngineBenchmark(self._workers, lease) as contest:
+        with _told("baseline", limit_s), EngineBenchmark(self._workers, lease, self._remote(lease)) as contest:
             found = baseline(contest, self._forms, inputs)
         if isinstance(found, str):
             log.info("there is nothing to compare with: %s", found)
@@ -312,7 +312,7 @@ class TvmSession:
 
         build, limit_s = self._builds / "tuned", lease.timeout_s
         inputs = input_samples.of(side_of(build).inputs, self._samples)
-        with _told("evaluate", limit_s), EngineBenchmark(self._workers, lease) as contest:
+        with _told("evaluate", limit_s), EngineBenchmark(self._workers, lease, self._remote(lease)) as contest:
             forms = self._best_form or self._forms
             evaluation = measured(contest, build, forms, inputs[0], also_slower=self._job.names_latency)
         if not evaluation.published:
@@ -336,11 +336,17 @@ class TvmSession:
 
     def _request(self, lease: Lease) -> Request:
         models = tuple(form.path for form in self._forms)
-        remote, threads = None, max(1, len(lease.cores))
+        threads = max(1, len(lease.cores))
         if lease.board is not None:  # the reference runs here
-            remote = worker_messages.Remote(lease.board, targets.cores_of(self.target), lease.timeout_s)
             threads = len(os.sched_getaffinity(0))
-        return Request(models, threads, self._samples, self.options.tolerance, remote)
+        return Request(models, threads, self._samples, self.options.tolerance, self._remote(lease))
+
+    def _remote(self, lease: Lease) -> worker_messages.Remote | None:
+        """The board of a lease; None: it is for this machine."""
+        if lease.board is None:
+            return None
+        cores, triple = targets.cores_of(self.target), targets.triple_of(self.target)
+        return worker_messages.Remote(lease.board, cores, lease.timeout_s, triple)
 
     def _left_s(self) -> float:
         """Seconds until the job's deadline, as far as this session knows."""
@@ -389,7 +395,6 @@ class TvmSession:
         """Raises Unsupported."""
         from autosched_tvm.compile import candidate_build
 
-        intrinsics.install()
         threads = max(1, len(lease.cores))
         method = self._the_method(threads)
         workload, target = candidate_build.load_task(file), candidate_build.load_target(self.target)

@@ -8,6 +8,7 @@ from autosched import formatting
 from autosched.api.result_folder import PAGE, REJECTED, Result
 from autosched.backend import Evaluation, OperatorTimes
 from autosched.cli import output
+from autosched.model import JobId
 from autosched.report import verdict
 from autosched.report.evaluation_summary import advice, interval, label
 from autosched.text.latency_gain import goal, goal_advice
@@ -51,12 +52,22 @@ def outcome(result: Result) -> Iterator[str]:
         yield f" ! in place of those of job {other}; to have them too:  autosched attach {other} -o DIR"
     if rejected := [path for path in result.files if path.name.endswith(REJECTED)]:
         yield f" rejected build, to look into: {shown(rejected[0])}"
+    yield from _next(result, job.job)
+
+
+def _next(result: Result, job: JobId) -> Iterator[str]:
+    """What to type next."""
     yield " Next:"
-    if result.module is not None:
+    if result.module is not None and result.report.evaluation is not None and result.report.evaluation.board:
+        name = result.module.name
+        both = f"{name} and {result.module.with_suffix('.json').name}"
+        yield f"   copy {both} to the board, and run it there, with autosched and TVM:"
+        yield f"   autosched run {name}"
+    elif result.module is not None:
         yield f"   autosched run {shown(result.module)}"
         yield f"   autosched evaluate {shown(result.module)}"
     else:
-        yield f"   autosched job {job.job}"
+        yield f"   autosched job {job}"
         yield "   autosched devices"
     if (page := result.folder / PAGE) in result.files:
         yield f"   xdg-open {shown(page)}"

@@ -36,6 +36,8 @@ class Engine:
 class Arena:
     """Stands for a contest: a build of 2 ms, and a rival."""
 
+    board = ""
+
     left_s, cores = 100.0, (1,)
 
     def __init__(self, rival: Rival | str) -> None:

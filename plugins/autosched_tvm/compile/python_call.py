@@ -1,0 +1,38 @@
+"""Compiles a kernel that runs a Python program in the process that calls it: a board's RPC server is such a process."""
+
+from pathlib import Path
+from typing import Any
+
+from autosched_tvm.compile import toolchain
+
+TEXT = "exec(compile(open({file!r}).read(), {file!r}, 'exec'), {{'__name__': 'autosched_board'}})"
+"""What the kernel says to Python."""
+
+
+def build(output: str, file: str, triple: str) -> str:
+    """Leave a library at `output` whose function `main` runs the Python program of this name in the working folder.
+
+    `triple`: LLVM's name of the machine that runs it; empty: this one. Returns `output`.
+    """
+    import tvm
+    from tvm import tirx
+
+    def call(name: str, *arguments: Any) -> Any:
+        return tirx.call_extern("int32", name, *arguments)
+
+    before = tirx.Var("before", "int32")  # whether the thread had Python's lock
+    body = tirx.SeqStmt(
+        [
+            tirx.Bind(before, call("PyGILState_Ensure")),
+            tirx.Evaluate(call("PyRun_SimpleString", tvm.ir.StringImm(TEXT.format(file=file)))),
+            tirx.Evaluate(call("PyGILState_Release", before)),
+        ]
+    )
+    function = tirx.PrimFunc([], body).with_attr("global_symbol", "main")
+    target = tvm.target.Target({"kind": "llvm", **({"mtriple": triple} if triple else {})})
+    library = tvm.tirx.build(tvm.IRModule({"main": function}), target=target)
+    object_file = f"{output}.o"
+    library.write_to_file(object_file)
+    toolchain.link(output, [object_file], triple)
+    Path(object_file).unlink()
+    return output
