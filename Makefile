@@ -12,7 +12,7 @@ export PIP_CONSTRAINT := $(CURDIR)/etc/constraints.txt
 # More words for `make chaos`, `make fuzz` and `make bench-search`; ARGS='--help' lists them.
 ARGS ?=
 
-.PHONY: experiments demo test test-fast arm-root service seeds fuzz chaos docs lint bench bench-thesis bench-search bench-networks bench-records bench-fleet bench-crowd picture clean help
+.PHONY: experiments demo test test-fast arm-root service seeds fuzz fuzz-boards chaos docs lint bench bench-thesis bench-search bench-networks bench-records bench-fleet bench-crowd picture clean help
 
 help:
 	@echo 'make demo    tune two real networks at the same time on this machine (about 3 minutes, first run installs)'
@@ -72,6 +72,9 @@ lint: $(VENV)/.development
 
 fuzz: $(VENV)/.development
 	$(BIN)/python tests/fuzz.py $(ARGS)
+
+fuzz-boards: $(VENV)/.development
+	PYTHONPATH=tests $(BIN)/python tests/fuzz_boards.py $(ARGS)
 
 chaos: $(VENV)/.development
 	PYTHONPATH=tests $(BIN)/python -m chaos $(ARGS)

@@ -6,6 +6,7 @@ import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from ipaddress import ip_network
+from random import Random
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -154,3 +155,16 @@ def played(story: Callable[[World], Awaitable[None]], *networks: str) -> None:
                 await world.sessions.close()
 
     asyncio.run(play())
+
+
+def hostile(draw: Random) -> bytes:
+    """A frame that is almost right, or not at all."""
+    words: list[Any] = [
+        draw.choice([-1, 0, 1, 2, 3, 4, 5, 6, 7, 8, 2**40, "3", None]),
+        *draw.sample(
+            ["pi4", "", [9090, "k"], [0, "k"], ["9090", 1], None, {}, 3, -1, "x" * 500, {"key": "server:x"}], 3
+        ),
+    ]
+    text = json.dumps(words).encode()
+    length = draw.choice([len(text)] * 8 + [len(text) - 1, 2**30, 0, -7])
+    return struct.pack("<i", length) + text

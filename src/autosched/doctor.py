@@ -9,12 +9,12 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from autosched import backend, config, formatting
+from autosched import backend, config, device_types, formatting
 from autosched.api import daemon_address
 from autosched.api.connection import Daemon
 from autosched.api.tvm_programs import INSTALLATION_CHECK, MISSING
 from autosched.errors import AutoschedError, DaemonUnreachable
-from autosched.model import DEFAULT_BACKEND
+from autosched.model import DEFAULT_BACKEND, DEVICE_POOL, RpcServer
 from autosched.process import json_command
 from autosched.text import tables
 
@@ -37,8 +37,15 @@ class Finding(Struct, frozen=True):
     fix: str = ""
 
 
-async def examine(host: str | None) -> AsyncIterator[Finding]:
-    """Everything, quick checks first."""
+async def examine(host: str | None, target: str = "") -> AsyncIterator[Finding]:
+    """Everything, quick checks first; or what a target or a kind of boards needs."""
+    if target:
+        found, target = await _boards(host, target)
+        for finding in found:
+            yield finding
+        for finding in await _tvm(target) if target else ():
+            yield finding
+        return
     for check in (_compiler, _state_dir, _resources, _governor, _foreign_load, _backends):
         for finding in check():
             yield finding
@@ -157,10 +164,36 @@ async def _daemon(host: str | None) -> list[Finding]:
     ]
 
 
-async def _tvm() -> list[Finding]:
-    """Prove in a child process that TVM imports, compiles, links, runs and searches, in versions that fit together."""
+async def _boards(host: str | None, target: str) -> tuple[list[Finding], str]:
+    """What is known of the boards of a kind, and their target; anything else is the target itself."""
     try:
-        ended = await json_command.run(INSTALLATION_CHECK, [], timeout_s=PROBE_S)
+        daemon = await Daemon.connect(daemon_address.named(host) or daemon_address.default())
+    except DaemonUnreachable:
+        return [], target
+    try:
+        lab = await daemon.lab()
+    finally:
+        daemon.close()
+    pool = DEVICE_POOL + target
+    boards = {unit.unit: unit.accelerator for unit in lab.units if pool in unit.pools}
+    servers = {name: server for name, server in boards.items() if isinstance(server, RpcServer)}
+    gone = [board for board in lab.gone if board.kind == target]
+    found = [Finding("ok", f"{name} is there, at {server.address}") for name, server in servers.items()]
+    found += [Finding("warning", f"{board.unit} is gone: {board.reason}", "start its server") for board in gone]
+    if not found:
+        return [], target
+    named = next((server.target for server in servers.values()), "")
+    if not named:
+        fix = f"write it into the daemon's settings, as in: target = '{device_types.BOARD_TARGET}'"
+        found.append(Finding("warning", f"what the boards of the kind {target} run is not known", fix))
+    return found, named
+
+
+async def _tvm(target: str = "") -> list[Finding]:
+    """Prove in a child process that TVM imports, compiles, links, runs and searches, in versions that fit together; or
+    that it can build for a target."""
+    try:
+        ended = await json_command.run(INSTALLATION_CHECK, [target] if target else [], timeout_s=PROBE_S)
     except AutoschedError as error:
         return [Finding("broken", str(error), REINSTALL)]
     answers = json_command.objects(ended.out)

@@ -1,12 +1,15 @@
 import asyncio
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from autosched import doctor
+from autosched.model import RpcServer
 from autosched.process import json_command
 from autosched.process.program_runner import Ended
+from autosched.protocol import GoneBoard, UnitList, UnitView
 from autosched_tvm.compile import toolchain
 
 
@@ -110,3 +113,45 @@ def test_a_probe_that_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_daemon_that_was_named_must_answer() -> None:
     assert finding("no daemon answers", examined("tcp://127.0.0.1:1")).state == "broken"
+
+
+async def _lab(*_: Any, **__: Any) -> Any:
+    board = UnitView(
+        "pi4-1", ("device:pi4",), (), "free", accelerator=RpcServer("pi4-1.lab:9090", "pi4", "llvm -mcpu=cortex-a72")
+    )
+    bare = UnitView("rk-1", ("device:rk3399",), (), "free", accelerator=RpcServer("rk-1.lab:9090"))
+    lab = UnitList((board, bare), (GoneBoard("pi4-2", "pi4", "its server has hung up", 3.0),))
+
+    async def units() -> UnitList:
+        return lab
+
+    return SimpleNamespace(lab=units, close=lambda: None)
+
+
+@pytest.mark.parametrize(
+    ("target", "built", "said"),
+    [
+        ("pi4", ["llvm -mcpu=cortex-a72"], ["pi4-1 is there, at pi4-1.lab:9090", "pi4-2 is gone"]),
+        ("rk3399", [], ["rk-1 is there", "what the boards of the kind rk3399 run is not known"]),
+        ("llvm -mcpu=znver4", ["llvm -mcpu=znver4"], []),
+    ],
+)
+def test_a_target_is_built_for_and_a_kind_of_boards_looked_at(
+    target: str, built: list[str], said: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[list[str]] = []
+
+    async def run(module: str, words: list[str], **_: Any) -> Ended:
+        asked.append(words)
+        return Ended(0, WELL, "")
+
+    monkeypatch.setattr(json_command, "run", run)
+    monkeypatch.setattr(doctor.Daemon, "connect", _lab)
+
+    async def examine() -> list[doctor.Finding]:
+        return [finding async for finding in doctor.examine(None, target)]
+
+    found = asyncio.run(examine())
+    assert asked == [[one] for one in built]
+    for words in said:
+        assert finding(words, found)

@@ -1,4 +1,5 @@
-"""``python -m autosched_tvm.commands.installation_check``: proves that TVM can tune here. Prints facts as JSON.
+"""``python -m autosched_tvm.commands.installation_check [TARGET]``: proves that TVM can tune here, or that it can build
+for a target. Prints facts as JSON.
 
 TVM may crash this process. Each attempt is written to the standard error before it begins, so that the last line says
 where the process died.
@@ -7,7 +8,8 @@ where the process died.
 import json
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -25,10 +27,13 @@ class Problem(Exception):
         self.fix = fix
 
 
-def main() -> int:
-    """Check one thing after another; returns 0 when all are fine."""
+def main(words: Sequence[str] = ()) -> int:
+    """Check one thing after another, or what a target needs; returns 0 when all are fine."""
     findings: list[dict[str, str]] = []
-    for name, probe in PROBES.items():
+    probes: dict[str, Callable[[], str]] = dict(PROBES)
+    if words:
+        probes = {**COMMON, **{name: partial(probe, words[0]) for name, probe in FOR.items()}}
+    for name, probe in probes.items():
         print(f"trying: {name}", file=sys.stderr, flush=True)
         try:
             findings.append({"state": "ok", "what": f"TVM, {name}: {probe()}"})
@@ -92,19 +97,25 @@ def onnx_tools() -> str:
     return f"onnx {onnx.__version__}, onnxsim {version('onnxsim')}"
 
 
-def target() -> str:
-    """This CPU has a name that LLVM knows."""
+def target(text: str = "auto") -> str:
+    """A target is one that LLVM knows: this CPU by its name, where no other is asked for."""
     from autosched_tvm.compile import targets
 
-    return targets.resolve("auto", 1)
-
-
-def linker() -> str:
-    """Kernels and networks are linked into shared libraries."""
     try:
-        return " ".join(toolchain.linker())
+        return targets.resolve(text, 1)
     except RequestError as error:
-        raise Problem(str(error), "on Debian: apt-get install gcc libc6-dev") from None
+        raise Problem(str(error), "name the processor and its machine, as in etc/autosched.toml") from None
+
+
+def linker(text: str = "auto") -> str:
+    """Kernels and networks are linked into shared libraries."""
+    from autosched_tvm.compile import targets
+
+    try:
+        return " ".join(toolchain.linker(targets.triple_of(targets.resolve(text, 1))))
+    except RequestError as error:
+        fix = "on Debian: apt-get install gcc libc6-dev" if text == "auto" else "on Debian: apt-get install lld"
+        raise Problem(str(error), fix) from None
 
 
 def search() -> str:
@@ -129,19 +140,22 @@ def search() -> str:
     return f"{len(candidates)} candidates proposed"
 
 
-def kernel() -> str:
-    """A kernel is compiled, linked, loaded, run, and right."""
+def kernel(text: str = "auto") -> str:
+    """A kernel is compiled and linked; for this machine it is also run, and right."""
     import numpy as np
     import tvm
 
     from autosched_tvm import worker_messages
     from autosched_tvm.compile import candidate_build, task_extraction
-    from autosched_tvm.compile.targets import resolve
+    from autosched_tvm.compile.targets import resolve, triple_of
 
+    wanted = resolve(text, 1)
     with tempfile.TemporaryDirectory() as folder:
         task, library = Path(folder) / "task.json", Path(folder) / "kernel.so"
         task_extraction.save(_workload(), task)
-        candidate_build.build(str(task), resolve("auto", 1), worker_messages.UNTUNED, str(library))
+        candidate_build.build(str(task), wanted, worker_messages.UNTUNED, str(library))
+        if text != "auto":
+            return f"compiled and linked for {triple_of(wanted) or 'this processor'}, not run"
         left, right = (np.arange(64, dtype="float32").reshape(8, 8) + i for i in range(2))
         product = tvm.runtime.tensor(np.zeros((8, 8), "float32"))
         tvm.runtime.load_module(str(library))["main"](tvm.runtime.tensor(left), tvm.runtime.tensor(right), product)
@@ -167,9 +181,11 @@ def _last_line(error: Exception) -> str:
     return lines[-1] if lines else ""
 
 
+COMMON: dict[str, Callable[[], str]] = {"packages": packages, "import": importing}
+FOR: dict[str, Callable[[str], str]] = {"target": target, "linker": linker, "kernel": kernel}
+"""Checks of a target."""
 PROBES: dict[str, Callable[[], str]] = {
-    "packages": packages,
-    "import": importing,
+    **COMMON,
     "xgboost": boosters,
     "onnx": onnx_tools,
     "target": target,
@@ -181,4 +197,4 @@ NEEDED = frozenset({"packages", "import", "target", "linker"})
 """Without these the rest means nothing."""
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -12,11 +12,12 @@ COLOURS = {"ok": 32, "warning": 33, "broken": 31}
 
 
 @click.command()
+@click.option("--target", default="", metavar="TARGET", help="Check what building for it, or a kind of boards, needs.")
 @document_option
 @click.pass_obj
-def doctor(host: str | None, style: str) -> int:
+def doctor(host: str | None, target: str, style: str) -> int:
     """Check this machine: TVM, its versions, compiler, cores, disk, load, daemon. Exit code 1: something is broken."""
-    findings = asyncio.run(_examine(host, told=style == "table"))
+    findings = asyncio.run(_examine(host, target, told=style == "table"))
     if style == "json":
         document("findings", findings)
     broken = [finding for finding in findings if finding.state == "broken"]
@@ -26,9 +27,9 @@ def doctor(host: str | None, style: str) -> int:
     return 1 if broken else 0
 
 
-async def _examine(host: str | None, *, told: bool) -> list[Finding]:
+async def _examine(host: str | None, target: str, *, told: bool) -> list[Finding]:
     findings = []
-    async for finding in examine(host):
+    async for finding in examine(host, target):
         findings.append(finding)
         if told:
             data(line(finding))

@@ -106,6 +106,17 @@ def source_job(jobs: Mapping[JobId, Job], number: JobId) -> tuple[SourceJob, str
     return SourceJob(number, spec.name, spec.file or f"{spec.name}.onnx", spec.model, job.owner), spec.backend
 
 
+def warnings_of(settings: Config) -> tuple[str, ...]:
+    """What an operator has to know of the settings, although they are as he wants them."""
+    if not settings.boards.listen:
+        return ()
+    who = " and ".join(("this machine", *settings.boards.networks))
+    return (
+        f"boards.listen is {settings.boards.listen}, which asks for no key: whoever is in {who} may run any program on"
+        " the boards",
+    )
+
+
 def choose_policy(scheduler: config.SchedulerConfig) -> tuple[Policy, str]:
     """The policy to begin with, and why it is not the configured one. Raises ConfigError.
 
@@ -145,7 +156,7 @@ class Daemon:
         resources = config.resources(self._settings)
         policy, trouble = choose_policy(self._settings.scheduler)
         self._engine = Engine(order_of(self._settings.launcher), self._folder)
-        for warning in resources.warnings:
+        for warning in (*resources.warnings, *warnings_of(self._settings)):
             log.warning("%s", warning)
         resources.stay_off_devices()
         environment.allow_connections(self._settings.limits.connections_max)
@@ -299,7 +310,7 @@ class Daemon:
             usage=Usage(lambda: runtime.state),
             on_demand=self._on_demand,
             addresses=addresses,
-            warnings=resources.warnings,
+            warnings=(*resources.warnings, *warnings_of(self._settings)),
             page=self._page.url if self._page is not None else "",
             answers=ANSWERS,
         )

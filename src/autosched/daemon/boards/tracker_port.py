@@ -120,12 +120,7 @@ class TrackerPort:
         name, number = listening.getsockname()[:2]
         self.address = f"[{name}]:{number}" if ":" in name else f"{name}:{number}"
         self._watch = spawn(self._look(), "silent boards")
-        where = (
-            "this machine alone" if not self._networks else f"this machine and {', '.join(map(str, self._networks))}"
-        )
-        log.warning(
-            "boards register themselves at %s. It has no keys: %s may run any program on them", self.address, where
-        )
+        log.info("boards register themselves at %s", self.address)
 
     async def close(self) -> None:
         """Hang up on all."""

@@ -1,11 +1,9 @@
 """The port at which boards register themselves: what the daemon makes of a server's words, and of anybody's bytes."""
 
 import asyncio
-import json
 import struct
 from contextlib import suppress
 from random import Random
-from typing import Any
 
 import pytest
 
@@ -15,7 +13,7 @@ from autosched.daemon.boards.tracker_port import TrackerPort
 from autosched.device_probe import Unwell
 from autosched.model import RpcServer, Unit
 from deadlines import DEADLINE_S
-from tracked_boards import MAGIC, PEER, World, connected, played
+from tracked_boards import MAGIC, PEER, World, connected, hostile, played
 
 # Boards ---------------------------------------------------------------------------------------------------------------
 
@@ -262,7 +260,7 @@ def test_a_server_that_changes_who_it_is_is_no_server() -> None:
 
 
 def test_ten_thousand_hostile_frames_leave_nothing_behind() -> None:
-    """`make fuzz` sends a million."""
+    """`make fuzz-boards` sends a million."""
 
     async def story(world: World) -> None:
         draw = Random(7)
@@ -281,16 +279,3 @@ def test_ten_thousand_hostile_frames_leave_nothing_behind() -> None:
         assert len(world.state.boards) <= board_registry.BOARDS_MAX
 
     played(story)
-
-
-def hostile(draw: Random) -> bytes:
-    """A frame that is almost right, or not at all."""
-    words: list[Any] = [
-        draw.choice([-1, 0, 1, 2, 3, 4, 5, 6, 7, 8, 2**40, "3", None]),
-        *draw.sample(
-            ["pi4", "", [9090, "k"], [0, "k"], ["9090", 1], None, {}, 3, -1, "x" * 500, {"key": "server:x"}], 3
-        ),
-    ]
-    text = json.dumps(words).encode()
-    length = draw.choice([len(text)] * 8 + [len(text) - 1, 2**30, 0, -7])
-    return struct.pack("<i", length) + text
