@@ -12,7 +12,7 @@ export PIP_CONSTRAINT := $(CURDIR)/etc/constraints.txt
 # More words for `make chaos`, `make fuzz` and `make bench-search`; ARGS='--help' lists them.
 ARGS ?=
 
-.PHONY: experiments demo test test-fast arm-root service seeds fuzz fuzz-boards chaos docs lint bench bench-thesis bench-search bench-networks bench-records bench-fleet bench-crowd picture clean help
+.PHONY: experiments demo test test-fast arm-root service seeds fuzz fuzz-boards chaos docs lint bench bench-thesis bench-search bench-networks bench-records bench-fleet bench-rpc bench-crowd picture clean help
 
 help:
 	@echo 'make demo    tune two real networks at the same time on this machine (about 3 minutes, first run installs)'
@@ -30,6 +30,7 @@ help:
 	@echo 'make experiments     the experiments that come with it, with their jobs and hours'
 	@echo 'make bench-records   what the record store costs and spares, and how fast it answers (two hours; PostgreSQL too, where installed)'
 	@echo 'make bench-fleet   what a second machine brings, and a fleet in simulated time (half an hour; root)'
+	@echo 'make bench-rpc     boards: TVM programs, a network, faults (20 minutes)'
 	@echo 'make bench-crowd   1,000 clients on 20 hosts (20 minutes; root, 24 GB of memory)'
 	@echo 'make bench-search   only how search methods compare on single tasks (hours; ARGS=--quick: two minutes)'
 	@echo 'make clean   remove the virtual environment and caches'
@@ -93,6 +94,9 @@ experiments: $(VENV)/.development
 
 bench-fleet: $(VENV)/.development
 	$(BIN)/python benchmarks/run.py fleet fleet_scale
+
+bench-rpc: $(VENV)/.development
+	$(BIN)/python benchmarks/boards.py $(ARGS)
 
 bench-crowd: $(VENV)/.development
 	$(BIN)/python benchmarks/fleet_crowd.py

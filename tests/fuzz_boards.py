@@ -18,13 +18,14 @@ from random import Random
 
 from autosched.daemon.boards.board_registry import BOARDS_MAX
 from autosched.process.detached_process import resident_bytes
-from tracked_boards import World, connected, hostile
+from tracked_boards import Peer, World, connected, hostile
 
 FRAMES = 1_000_000
 OF_A_CONNECTION = 200
 """Maximum frames of a connection. All but the last are understood, so that all of them are read."""
 WARM = 20_000
 """Frames before memory is first looked at."""
+ASK_EVERY_S = 0.5
 GROWTH_BYTES = 32 * 1024**2
 """Growth of memory that is no leak: a thousand boards are kept for a week."""
 
@@ -57,6 +58,13 @@ def understood(draw: Random, key: str, port: int) -> bytes:
     return struct.pack("<i", len(text)) + text
 
 
+async def ask_on(board: Peer) -> None:
+    """What a server that waits for a session says, for ever."""
+    while True:
+        assert await board.ask(7) == ["pi4:0.5"], "the board that was there is not known any more"
+        await asyncio.sleep(ASK_EVERY_S)
+
+
 async def fuzz(frames: int, seed: int) -> list[str]:
     """What is wrong afterwards."""
     world, draw, faults = World(), Random(seed), list[str]()
@@ -64,6 +72,7 @@ async def fuzz(frames: int, seed: int) -> list[str]:
     asyncio.get_running_loop().set_exception_handler(lambda _, said: faults.append(str(said)))
     async with connected(world) as board:
         await board.register("good", 9_999)
+        asking = asyncio.ensure_future(ask_on(board))
         await throw(world, WARM, draw)
         gc.collect()
         before, started = resident_bytes(os.getpid()), time.perf_counter()
@@ -72,8 +81,9 @@ async def fuzz(frames: int, seed: int) -> list[str]:
         await asyncio.sleep(0)
         gc.collect()
         grown = resident_bytes(os.getpid()) - before
-        if await board.ask(7) != ["pi4:0.5"]:
-            faults.append("the board that was there is not known any more")
+        if asking.done():
+            faults.append(f"the board that was there is lost: {asking.exception()}")
+        asking.cancel()
         if len(world.registry.servers) != 1:
             faults.append(f"{len(world.registry.servers)} servers are taken for present, and one is")
     await world.left()
