@@ -77,7 +77,7 @@ def target() -> str:
 
 @contextmanager
 def on_cores(cores: Sequence[int]) -> Iterator[None]:
-    """What is started meanwhile runs on these cores."""
+    """Keep processes that are started in the block on these cores."""
     home = os.sched_getaffinity(0)
     os.sched_setaffinity(0, set(cores))
     try:
@@ -233,16 +233,14 @@ def shared(folder: Path, cores: Sequence[int], seconds: float) -> dict[str, Any]
         until = time.monotonic() + seconds
         programs = [program(port, priority, 100_000) for priority in (1, 20)]
         counts: Counter[str] = Counter()
-        jobs: list[int] = []
-        running = dict.fromkeys(("first", "second"), 0)
+        jobs: dict[str, list[int]] = {"first": [], "second": []}
         priorities = {"first": 1, "second": 20}
         try:
             while time.monotonic() < until:
-                for name, job in running.items():
-                    if not job or there.wait(job, "trials", 0).state == JobState.DONE:
-                        words = {"target": KEY, "priority": priorities[name], "seed": len(jobs)}
-                        running[name] = asyncio.run(submit(there, model, 64, **words))
-                        jobs.append(running[name])
+                for name, own in jobs.items():
+                    if not own or there.wait(own[-1], "trials", 0).state == JobState.DONE:
+                        words = {"target": KEY, "priority": priorities[name], "seed": len(own)}
+                        own.append(asyncio.run(submit(there, model, 64, **words)))
                 time.sleep(1.0)
         finally:
             for one in programs:
@@ -251,8 +249,8 @@ def shared(folder: Path, cores: Sequence[int], seconds: float) -> dict[str, Any]
             said, _ = one.communicate()
             rounds = [json.loads(line) for line in said.splitlines() if line.endswith("}")]
             counts[f"program {number}"] = sum(each["good"] + 1 for each in rounds)
-        for name, job in running.items():
-            counts[name] = sum(len(there.records(one)) for one in jobs if one == job or name == "first")
+        for name, own in jobs.items():
+            counts[name] = sum(len(there.records(job)) for job in own)
         found = asyncio.run(spans(there))
         listed = asyncio.run(priorities_of(there))
     return {"seconds": seconds, "progress": dict(counts), **judged(found, listed)}
@@ -349,7 +347,7 @@ def sessions_of(server: Any) -> list[psutil.Process]:
 
 
 def watch(there: Any, server: Any, seconds: float) -> float:
-    """Look for so many seconds; returns for how long at most there was a session although no step held the board."""
+    """Watch the board for `seconds`. Returns the longest time for which it had a session and no step held it."""
     until, since, longest_s = time.monotonic() + seconds, None, 0.0
     while (now := time.monotonic()) < until:
         free = bool(sessions_of(server)) and is_free(there)

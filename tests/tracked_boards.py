@@ -97,7 +97,7 @@ class World:
 
     async def left(self) -> None:
         """Wait until nobody is connected any more."""
-        while world_tasks := tuple(self.port._tasks):
+        while world_tasks := tuple(self.port._serving.tasks):
             await asyncio.wait(world_tasks)
         assert not self.port._peers
 

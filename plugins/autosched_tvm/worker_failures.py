@@ -1,6 +1,6 @@
 """Classifies errors of workers as failures of candidates."""
 
-from autosched.errors import DeviceLost, StepFailed
+from autosched.errors import StepFailed
 from autosched.model import Failure
 from autosched.process.forked_workers import Died, Killed, Raised, TimedOut, WorkerError
 
@@ -35,13 +35,6 @@ def of_run(error: WorkerError, timeout_s: float) -> tuple[Failure, str]:
         case Raised(kind="WrongResult"):
             return Failure.WRONG_RESULT, gist(error)
     return Failure.RUN_ERROR, gist(error)
-
-
-def device_loss(error: WorkerError, candidate: bytes | None = None) -> DeviceLost | None:
-    """The error that tells the client of the loss of a board; None: it was not lost. `candidate`: the one that ran."""
-    if isinstance(error, Raised) and error.kind == "BoardLost":
-        return DeviceLost(gist(error), candidate)
-    return None
 
 
 def _disk_full(error: Raised) -> bool:

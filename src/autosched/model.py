@@ -104,6 +104,11 @@ class Unit(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
         """Its hardware."""
         return self.accelerator if self.accelerator is not None else CpuCores(self.cores)
 
+    @property
+    def is_board(self) -> bool:
+        """Whether it is a machine with a TVM RPC server."""
+        return isinstance(self.accelerator, RpcServer)
+
 
 class Pool(Struct, frozen=True, forbid_unknown_fields=True):
     """Interchangeable units with one queue. A unit may stand in several pools; it is leased once at most."""

@@ -120,7 +120,7 @@ def ready(task: str, reference: str, remote: Remote | None = None) -> None:
 def profile(
     task: str, reference: str, artifact: str, plan: MeasurementPlan, remote: Remote | None = None
 ) -> tuple[float, ...]:
-    """Latencies of one call, in seconds. Raises WrongResult, and BoardLost where a board runs it."""
+    """Latencies of one call, in seconds. Raises WrongResult, and DeviceLost where a board runs it."""
     with place_of(remote) as place:
         own = bench(task, reference, place)
         module = place.load(artifact)
@@ -139,7 +139,7 @@ def compare(
 ) -> list[tuple[float, ...] | str]:
     """Latencies of each, sample after sample in turn; what is wrong with one whose result is wrong.
 
-    One that is hopelessly slow, as the untuned kernel mostly is, is run once. Raises BoardLost where a board runs them.
+    One that is hopelessly slow, as the untuned kernel mostly is, is run once. Raises DeviceLost, on a board.
     """
     with place_of(remote) as place:
         own = bench(task, reference, place)

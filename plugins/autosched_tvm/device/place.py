@@ -12,22 +12,18 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
+from autosched.errors import DeviceLost
 from autosched_tvm.compile import python_call
 from autosched_tvm.tensors import Array
+from autosched_tvm.worker_failures import gist
 from autosched_tvm.worker_messages import Remote
 
 SESSION_S = 60.0
-"""Minimum seconds after which a board's server ends a session: so long can a kernel that hangs hold the board."""
+"""Minimum time limit of a session, in seconds. A kernel that hangs holds the board until the session's time is over."""
 ALL_CORES = 1
 """TVM's mode of a pool of threads that begins with the fastest cores."""
-
-
 PROGRAM = "autosched_board.py"
 """The name on a board of a program that is run there."""
-
-
-class BoardLost(Exception):
-    """The session with the board is over; in words."""
 
 
 class Place(Protocol):
@@ -74,7 +70,7 @@ class BoardSession:
     """Numbers of uploaded files: a library that is loaded must not be overwritten."""
 
     def __init__(self, remote: Remote) -> None:
-        """Raises BoardLost."""
+        """Raises DeviceLost."""
         from tvm import rpc
 
         board, seconds = remote.board, max(SESSION_S, 2 * remote.lasts_s)
@@ -86,7 +82,7 @@ class BoardSession:
             self._session = rpc.connect(board.host, board.port, board.key, session_timeout=seconds)
             self._session.get_function("runtime.config_threadpool")(ALL_CORES, remote.threads)
         except Exception as error:  # TVM raises what it likes
-            raise BoardLost(f"there is no session with the board: {_first_line(error)}") from error
+            raise DeviceLost(f"there is no session with the board: {gist(error)}") from error
         self.device = self._session.cpu(0)
 
     def load(self, path: str) -> Any:
@@ -143,7 +139,7 @@ _sessions: list[BoardSession] = []
 def place_of(remote: Remote | None) -> Iterator[Place]:
     """Where to run: on a board, through the session that this process has with it for the step, or here.
 
-    Raises BoardLost, also for whatever is raised inside because the session is over.
+    Raises DeviceLost, also for whatever is raised inside because the session is over.
     """
     if remote is None:
         yield HERE
@@ -157,16 +153,11 @@ def place_of(remote: Remote | None) -> Iterator[Place]:
 
 @contextmanager
 def losses_told() -> Iterator[None]:
-    """Raise BoardLost for whatever is raised because this process's session with a board is over."""
+    """Raise DeviceLost for whatever is raised because this process's session with a board is over."""
     try:
         yield
     except Exception as error:
         if not _sessions or _sessions[0].lives:
             raise
         _sessions.clear()
-        raise BoardLost(f"the session with the board was lost: {_first_line(error)}") from error
-
-
-def _first_line(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[-1][:300] if lines else type(error).__name__
+        raise DeviceLost(f"the session with the board was lost: {gist(error)}") from error

@@ -19,13 +19,13 @@ from typing import Any, Protocol
 from msgspec import Struct, structs
 
 from autosched.backend import RIVALS, Lease, OperatorTimes, Timing
-from autosched.errors import StepFailed
+from autosched.errors import DeviceLost, StepFailed
 from autosched.process.forked_workers import Killed, Raised, TimedOut, Worker, WorkerError, Workers
 from autosched.records.statistics import summarize
 from autosched_tvm import worker_messages
 from autosched_tvm.compile.side_file import SideFile, side_of
 from autosched_tvm.tensors import Array
-from autosched_tvm.worker_failures import device_loss, gist
+from autosched_tvm.worker_failures import gist
 from autosched_tvm.worker_messages import Form, Remote
 
 ROUNDS_MIN = 3
@@ -97,13 +97,8 @@ class EngineProcess:
     def ask(self, function: str, *arguments: Any) -> Any:
         """Call a function in the engine's process. Raises WorkerError, and DeviceLost where the board is lost."""
         if self._number is not None:
-            try:
-                self._call(worker_messages.CHOOSE, self._number)
-                return self._call(function, *arguments)
-            except WorkerError as error:
-                if lost := device_loss(error):
-                    raise lost from error
-                raise
+            self._call(worker_messages.CHOOSE, self._number)
+            return self._call(function, *arguments)
         self._worker.thaw()
         try:
             return self._call(function, *arguments)
@@ -116,7 +111,7 @@ class EngineProcess:
     def drop(self) -> None:
         """Let the process forget an engine on a board."""
         if self._number is not None and self._worker.usable:
-            with suppress(WorkerError):
+            with suppress(WorkerError, DeviceLost):
                 self._call(worker_messages.FORGET, self._number)
 
 

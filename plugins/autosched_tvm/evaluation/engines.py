@@ -131,7 +131,7 @@ def _engine() -> Engine:
 
 
 def load_module(path: str, remote: Remote | None = None) -> None:
-    """Load a compiled module, here or on a board. Raises RequestError, and BoardLost."""
+    """Load a compiled module, here or on a board. Raises RequestError, and DeviceLost."""
     if remote is None:
         return hold(ModuleEngine(Path(path)))
     with place_of(remote) as place:
@@ -147,7 +147,7 @@ def load_onnxruntime(model: str, threads: int, optimised: bool) -> str:
 
 def load_onnxruntime_there(model: str, threads: int, remote: Remote) -> str:
     """Load an ONNX file in ONNX Runtime on a board; returns its version. Raises ImportError, BoardEngineError, and
-    BoardLost."""
+    DeviceLost."""
     with place_of(remote) as place:
         assert isinstance(place, BoardSession)
         engine = BoardOnnxRuntime(place, Path(model), threads)

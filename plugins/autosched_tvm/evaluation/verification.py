@@ -155,7 +155,7 @@ def verify(builds: str, request: Request) -> VerificationResult:
 
 @contextmanager
 def place_for(request: Request) -> Iterator[Place | None]:
-    """Where the builds of a request run; None: here. Raises BoardLost."""
+    """Where the builds of a request run; None: here. Raises DeviceLost."""
     if request.remote is None:
         yield None
     else:

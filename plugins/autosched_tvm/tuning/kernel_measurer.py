@@ -14,7 +14,7 @@ from autosched_tvm import build_cache, worker_messages
 from autosched_tvm.build_cache import BuildCache
 from autosched_tvm.compile import targets, toolchain
 from autosched_tvm.tuning.options import Options
-from autosched_tvm.worker_failures import device_loss, gist
+from autosched_tvm.worker_failures import gist
 
 REFERENCE_TIMEOUT_S = 120.0
 """Running an operator without a schedule may take as long."""
@@ -135,26 +135,24 @@ class KernelMeasurer:
         role = f"profile {lease.units[0]}" if lease.board is not None else "profile"
         call = self._workers.call
         try:
-            there = self._remote(lease, REFERENCE_TIMEOUT_S)
+            there = self.remote(lease, REFERENCE_TIMEOUT_S)
             call(role, lease, worker_messages.READY, *arguments, there, timeout_s=REFERENCE_TIMEOUT_S)
         except TimedOut as error:
             raise StepFailed(
                 f"{task.name} runs longer than {REFERENCE_TIMEOUT_S:g} s without a schedule, so no candidate can be"
                 " checked against it. Tune the model with a smaller batch or input"
             ) from error
-        except WorkerError as error:
-            if lost := device_loss(error):
-                raise lost from error
-            raise
         timeout_s += REMOTE_S if lease.board is not None else 0.0
-        there = self._remote(lease, timeout_s)
+        there = self.remote(lease, timeout_s)
         return call(role, lease, function, *arguments, what, plan, there, timeout_s=timeout_s)
 
-    def _remote(self, lease: Lease, lasts_s: float) -> worker_messages.Remote | None:
-        """The board of a lease; None: the worker itself runs the kernels, on the lease's cores."""
+    def remote(self, lease: Lease, lasts_s: float) -> worker_messages.Remote | None:
+        """The board of a lease, for work that may take so long; None: the worker runs it itself, on the lease's
+        cores."""
         if lease.board is None:
             return None
-        return worker_messages.Remote(lease.board, targets.cores_of(self._target), lasts_s)
+        cores, triple = targets.cores_of(self._target), targets.triple_of(self._target)
+        return worker_messages.Remote(lease.board, cores, lasts_s, triple)
 
 
 def task_file(folder: Path, task: TaskIndex) -> Path:

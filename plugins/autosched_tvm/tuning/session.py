@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -34,7 +34,10 @@ from autosched_tvm.tuning.kernel_measurer import KernelMeasurer, task_file
 from autosched_tvm.tuning.options import Options, options_of
 from autosched_tvm.tuning.search_method import ChecksNetwork, Search, SearchContext, SearchMethod, Unsupported
 from autosched_tvm.tuning.tuner import TvmTuner
-from autosched_tvm.worker_failures import device_loss, gist
+from autosched_tvm.worker_failures import gist
+
+if TYPE_CHECKING:
+    from autosched_tvm.evaluation.engine_benchmark import EngineBenchmark
 
 log = logging.getLogger(__name__)
 
@@ -257,7 +260,6 @@ class TvmSession:
         from autosched_tvm.compile.side_file import side_of
         from autosched_tvm.evaluation import input_samples  # these load NumPy, which the search may not need
         from autosched_tvm.evaluation.build_comparison import evaluate
-        from autosched_tvm.evaluation.engine_benchmark import EngineBenchmark
 
         request = self._request(lease)
         limits = lease.timeout_s, min(MEND_TIMEOUT_S, lease.timeout_s / 2, self._left_s())
@@ -265,7 +267,7 @@ class TvmSession:
         if found.compile_notes is not None:
             self._notes = found.compile_notes
         inputs = input_samples.of(side_of(self._builds / "default").inputs, self._samples)[0]
-        with _told("evaluate", lease.timeout_s), EngineBenchmark(self._workers, lease, self._remote(lease)) as contest:
+        with _told("evaluate", lease.timeout_s), self._benchmark(lease) as contest:
             evaluation = evaluate(contest, self._builds, self._forms, inputs, found.verdict)
         methods = self._method.notes if self._method is not None else ()
         said = [note for note in methods if isinstance(note, str)]
@@ -290,12 +292,11 @@ class TvmSession:
     def baseline(self, lease: Lease) -> Baseline | None:
         """Measure the engine that runs the model's file, with its fastest form; None where that engine cannot."""
         from autosched_tvm.evaluation.baseline_comparison import baseline
-        from autosched_tvm.evaluation.engine_benchmark import EngineBenchmark
 
         limit_s = lease.timeout_s
         arguments = (str(_prepared(self._tasks_dir)), self._samples)
         inputs = self._child("baseline", lease, worker_messages.FIRST_SAMPLE, *arguments, timeout_s=limit_s)
-        with _told("baseline", limit_s), EngineBenchmark(self._workers, lease, self._remote(lease)) as contest:
+        with _told("baseline", limit_s), self._benchmark(lease) as contest:
             found = baseline(contest, self._forms, inputs)
         if isinstance(found, str):
             log.info("there is nothing to compare with: %s", found)
@@ -308,11 +309,10 @@ class TvmSession:
         from autosched_tvm.compile.side_file import side_of
         from autosched_tvm.evaluation import input_samples
         from autosched_tvm.evaluation.baseline_comparison import measured
-        from autosched_tvm.evaluation.engine_benchmark import EngineBenchmark
 
         build, limit_s = self._builds / "tuned", lease.timeout_s
         inputs = input_samples.of(side_of(build).inputs, self._samples)
-        with _told("evaluate", limit_s), EngineBenchmark(self._workers, lease, self._remote(lease)) as contest:
+        with _told("evaluate", limit_s), self._benchmark(lease) as contest:
             forms = self._best_form or self._forms
             evaluation = measured(contest, build, forms, inputs[0], also_slower=self._job.names_latency)
         if not evaluation.published:
@@ -334,19 +334,20 @@ class TvmSession:
             difference=check.difference, notes=verdict.notes,
         )  # fmt: skip
 
+    def _benchmark(self, lease: Lease) -> "EngineBenchmark":
+        """A benchmark of networks on the device of a lease."""
+        from autosched_tvm.evaluation.engine_benchmark import EngineBenchmark  # it loads NumPy
+
+        return EngineBenchmark(self._workers, lease, self.kernels.remote(lease, lease.timeout_s))
+
     def _request(self, lease: Lease) -> Request:
         models = tuple(form.path for form in self._forms)
         threads = max(1, len(lease.cores))
         if lease.board is not None:  # the reference runs here
             threads = len(os.sched_getaffinity(0))
-        return Request(models, threads, self._samples, self.options.tolerance, self._remote(lease))
-
-    def _remote(self, lease: Lease) -> worker_messages.Remote | None:
-        """The board of a lease; None: it is for this machine."""
-        if lease.board is None:
-            return None
-        cores, triple = targets.cores_of(self.target), targets.triple_of(self.target)
-        return worker_messages.Remote(lease.board, cores, lease.timeout_s, triple)
+        return Request(
+            models, threads, self._samples, self.options.tolerance, self.kernels.remote(lease, lease.timeout_s)
+        )
 
     def _left_s(self) -> float:
         """Seconds until the job's deadline, as far as this session knows."""
@@ -443,8 +444,6 @@ def _told(what: str, timeout_s: float, but: str = "") -> Iterator[None]:
     except Raised as error:
         if error.kind == but:
             raise
-        if lost := device_loss(error):
-            raise lost from error
         raise StepFailed(f"{what} failed: {gist(error)}") from error
     except Died as error:
         raise StepFailed(f"{what} crashed: {error}") from error

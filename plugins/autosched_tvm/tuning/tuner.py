@@ -130,10 +130,10 @@ class TvmTuner:
             answers = self._kernels.compare(self._task, [artifact for _, artifact in whole], self._best_s, lease)
         except Killed:
             raise
+        except DeviceLost:
+            over.clear()  # all are compared again
+            raise
         except WorkerError as error:
-            if lost := worker_failures.device_loss(error):
-                over.clear()  # all are compared again
-                raise lost from error
             raise StepFailed(f"the best candidates cannot be compared: {worker_failures.gist(error)}") from error
         finally:
             if over:
@@ -231,8 +231,8 @@ class TvmTuner:
         failure, detail = None, ""
         try:
             latency_s = self._kernels.profile(self._task, built.artifact, self._best_s, lease)
+        except DeviceLost as lost:
+            raise DeviceLost(str(lost), built.candidate) from lost
         except WorkerError as error:
-            if lost := worker_failures.device_loss(error, built.candidate):
-                raise lost from error
             failure, detail = worker_failures.of_run(error, self._kernels.options.run_timeout_s)
         return Measured(built.candidate, latency_s, failure, detail, built.build_s, time.monotonic() - started)

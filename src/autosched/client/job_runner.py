@@ -161,7 +161,7 @@ class JobRunner:
         self._board = False
         """Whether the job's devices are boards."""
         self._device_losses: Counter[TaskIndex] = Counter()
-        """Steps in a row of a task that have lost their device before anything was measured."""
+        """Steps in a row of a task that have lost their device and measured nothing."""
         self._builds = MovedBuilds(line, workdir / "moved")
         self._parts: dict[tuple[StepId, int], asyncio.Future[PartResult]] = {}
         """Parts of steps that helpers run."""
@@ -342,6 +342,7 @@ class JobRunner:
                 load = plan.task_load(step.task)
             else:
                 load = await self._stage(plan, step, current, lease, watch, away)
+                self._device_losses.pop(step.task, None)
         except HelperLost as lost:
             outcome, error = Outcome.FAILED, str(lost)
             log.warning("step %d (%s) is lost: %s", step.id, step.stage, lost)
@@ -652,17 +653,16 @@ class JobRunner:
     async def _after_device_loss(
         self, plan: JobPlan, step: Step, current: Round | None, lost: DeviceLost, returns: int
     ) -> JobLoad:
-        """What was not measured is measured again. A candidate during which that happens again is to blame; a daemon
-        that was lost meanwhile has cut the session itself."""
+        """Make the stage again, without the candidates that were measured. A candidate that ran at two losses is to
+        blame; where the daemon was lost too, the daemon has cut the session."""
         try:
             why = (await self._line.ask(GetBoard(step=step.id), BoardAccess)).trouble or str(lost)
         except RequestError as error:  # the step was revoked, or did not outlive the daemon
             why, returns = str(error), -1
         if self._runner is not None and current is not None and self._line.returns == returns:
-            measured = current.results
+            self._device_losses[step.task] += 1
             if lost.candidate is not None:
                 self._runner.blame(step.task, current, lost.candidate, step.units[0], why)
-            self._device_losses[step.task] = 0 if current.results > measured else self._device_losses[step.task] + 1
             if self._device_losses[step.task] >= DEVICE_LOSSES_MAX:
                 return self._after_failure(plan, step.task, step.stage, StepFailed(f"{lost}: {why}"))
         return plan.lost(step.task)
@@ -698,6 +698,7 @@ class JobRunner:
         self._plan.get_loop().call_soon_threadsafe(self._note, record)
 
     def _note(self, record: Record) -> None:
+        self._device_losses.pop(record.task, None)
         self._plan.result().recorded(record)
         self._tell_record(record)
 

@@ -18,7 +18,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Protocol
 
-from autosched.errors import StepFailed
+from autosched.errors import DeviceLost, StepFailed
 from autosched.process.parent_death_signal import end_with_parent
 
 JOIN_S = 5.0
@@ -97,7 +97,8 @@ class Worker:
         return not self._killed and not self._line.poll() and self._process.is_alive()
 
     def call(self, function: str, *args: Any, timeout_s: float, processor_s: float | None = None) -> Any:
-        """The result of the function "module:name"; its arguments must be small. Raises a WorkerError.
+        """The result of the function "module:name"; its arguments must be small. Raises a WorkerError; DeviceLost where
+        the function raises that.
 
         `processor_s` limits the processor time it may use, which other load on the machine does not shorten.
         """
@@ -119,7 +120,8 @@ class Worker:
                 raise TimedOut(f"more than {processor_s:g} s of processor time") from error
             raise Died(self._last_words()) from error
         if not fine:
-            raise Raised(*answer)
+            kind, message = answer
+            raise DeviceLost(message) if kind == DeviceLost.__name__ else Raised(kind, message)
         return answer
 
     def freeze(self) -> None:

@@ -16,11 +16,13 @@ from msgspec.structs import replace
 from autosched.backend import Earlier, Lease, Network, Recalled
 from autosched.client import daemon_session, job_runner
 from autosched.client.daemon_session import DaemonSession
-from autosched.client.job_runner import JobRunner
-from autosched.errors import ModelRejected, NotFound, StepFailed
-from autosched.model import NETWORK_TASK, JobSpec, Outcome, Record, Step, TaskInfo
+from autosched.client.job_runner import DEVICE_LOSSES_MAX, JobRunner
+from autosched.client.plan.task_state import Round
+from autosched.errors import DeviceLost, ModelRejected, NotFound, StepFailed
+from autosched.model import NETWORK_TASK, JobSpec, Outcome, Purpose, Record, Step, TaskInfo
 from autosched.protocol import (
     AskLoad,
+    BoardAccess,
     Done,
     EarlierJob,
     EndStep,
@@ -370,3 +372,33 @@ def test_a_network_that_cannot_be_made_is_explained(error: Exception, message: s
         return failure.message
 
     assert asyncio.run(said()) == message
+
+
+def test_a_task_fails_after_losses_of_its_device_in_a_row_and_not_after_others(tmp_path: Path) -> None:
+    """A record of the task in between shows that it goes on."""
+
+    async def work() -> None:
+        made = await begun(tmp_path, {OTHER: [], OWN: []}, FakeDaemon({OTHER: [], OWN: []}))
+        plan, line = made._plan.result(), made._line
+        lost, step = DeviceLost("the session was lost"), order(timeout_s=20.0).step
+        outcomes: list[str] = []
+
+        async def gives_board(*_: object) -> BoardAccess:
+            return BoardAccess("127.0.0.1", 1, "key", "it ended the session")
+
+        line.ask = gives_board  # type: ignore[method-assign, assignment]
+        line.tell = lambda method: True  # type: ignore[method-assign]
+        plan.lost = lambda task: outcomes.append("again")  # type: ignore[method-assign, assignment, return-value]
+        made._after_failure = lambda *_: outcomes.append("failed")  # type: ignore[method-assign, assignment]
+        plan.recorded = lambda record: None  # type: ignore[method-assign]
+        current = Round(Purpose.TRIAL, "profile")
+        for _ in range(2):
+            for _ in range(DEVICE_LOSSES_MAX - 1):
+                await made._after_device_loss(plan, step, current, lost, line.returns)
+            made._note(Record(task=step.task, trial=0, candidate=b"a", latency_s=(1.0,)))
+        assert set(outcomes) == {"again"}
+        for _ in range(DEVICE_LOSSES_MAX):
+            await made._after_device_loss(plan, step, current, lost, line.returns)
+        assert outcomes[-2:] == ["again", "failed"]
+
+    asyncio.run(work())

@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from autosched.backend import Lease
-from autosched.errors import StepFailed
+from autosched.errors import DeviceLost, StepFailed
 from autosched.process.forked_workers import Died, Killed, Raised, TimedOut, Worker, Workers, prepare
 from autosched_tvm import worker_messages
 from deadlines import DEADLINE_S
@@ -67,6 +67,14 @@ def test_a_crash_is_named(worker: Worker, number: int, name: str) -> None:
     with pytest.raises(Died, match=name):
         worker.call("signal:raise_signal", number, timeout_s=LONG_S)
     assert not worker.usable
+
+
+def test_the_loss_of_a_device_is_told_as_what_it_is(worker: Worker) -> None:
+    said = "from autosched.errors import DeviceLost; raise DeviceLost('the session with the board was lost')"
+    with pytest.raises(DeviceLost, match="the session with the board was lost") as lost:
+        worker.call("builtins:exec", said, timeout_s=DEADLINE_S)
+    assert lost.value.candidate is None
+    assert worker.usable
 
 
 def test_an_exit_is_noticed(worker: Worker) -> None:

@@ -10,6 +10,7 @@ import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain, count
 
 from autosched.config import BoardConfig
 from autosched.core.events import BoardGone, BoardJoined, Event
@@ -49,7 +50,7 @@ class Server:
     """Set when it waits for a session, and when it is gone."""
 
     def says(self, now: float) -> None:
-        """It has said something, so that it serves nobody."""
+        """Note a message of the server: a server that serves a session sends none."""
         self.heard_at, self.serves = now, False
 
 
@@ -130,7 +131,7 @@ class BoardRegistry:
         """The kind of the boards with a key. Devices that are no boards keep theirs for themselves."""
         kind = re.sub(r"[^a-z0-9_.\-]", "-", key.lower()).lstrip("_.-") or "board"
         queue = self._runtime.state.queues.get(DEVICE_POOL + kind)
-        if queue is not None and not isinstance(queue.pool.units[0].accelerator, RpcServer):
+        if queue is not None and not queue.pool.units[0].is_board:
             return f"{kind}.board"
         return kind
 
@@ -143,8 +144,7 @@ class BoardRegistry:
             if isinstance(device, RpcServer) and device.address == address and _is_in(slot.places, kind):
                 return name
         first = f"{kind}-{host}"[:NAME_CHARS]
-        names = (first, *(f"{first}-{number}" for number in range(2, BOARDS_MAX)))
-        for name in names:
+        for name in chain([first], (f"{first}-{number}" for number in count(2))):
             if name in self._servers:
                 continue
             if (board := boards.get(name)) is not None and board.pool == DEVICE_POOL + kind:
@@ -184,8 +184,8 @@ class BoardRegistry:
         return unit in self._servers or unit in self._runtime.state.boards
 
     async def claim(self, unit: UnitName, patience_s: float) -> RpcServer:
-        """Where a board's server waits for a session, with its key, which is nobody else's then; it is waited for as
-        long as that. Raises Unwell."""
+        """Take the key of a board's next session: returns the server's address with that key. Waits for the key, for at
+        most `patience_s`. Raises Unwell."""
         until = self._clock() + patience_s
         while (server := self._servers.get(unit)) is None or not server.matchkey:
             left_s = until - self._clock()
@@ -199,14 +199,6 @@ class BoardRegistry:
                 continue
         key, server.matchkey, server.serves = server.matchkey, "", True
         return RpcServer(f"{server.host}:{server.port}", key)
-
-    async def wait_there(self, unit: UnitName, patience_s: float) -> None:
-        """Wait until a board has registered itself. Raises Unwell."""
-        until = self._clock() + patience_s
-        while unit not in self._servers:
-            if self._clock() > until:
-                raise Unwell("its server is gone")
-            await asyncio.sleep(LOOK_S)
 
     def released(self, unit: UnitName) -> None:
         """A session with the board is over: its server is expected to wait for the next one."""

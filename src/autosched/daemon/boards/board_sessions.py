@@ -1,8 +1,8 @@
 """Which steps may have a session with a board, and the connections of those that have one.
 
-Nobody but the daemon connects to a board. A step that holds one is given a key; whoever shows it at the daemon's port
-on this machine gets a session with the board, until the step is over or its time is. A board serves one session at a
-time.
+The daemon alone connects to boards. It gives a key to a step that holds a board. A program that shows the key at the
+daemon's port on this machine gets a session with the board, which ends with the step, at the latest at the step's
+deadline. A board serves one session at a time.
 """
 
 import asyncio
@@ -11,12 +11,11 @@ import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from autosched.core.state import Slot
 from autosched.daemon.boards.board_registry import BoardRegistry
 from autosched.daemon.boards.rpc_handshake import BadHandshake, Hello, read_answer, read_hello, refusal
-from autosched.daemon.boards.session_relay import Line, Session
+from autosched.daemon.boards.session_relay import Connections, Line, Session
 from autosched.daemon.event_stream.daemon_events import DaemonEvent, StepEnded
-from autosched.daemon.runtime import Runtime, spawn
+from autosched.daemon.runtime import Runtime
 from autosched.device_probe import Unwell
 from autosched.errors import Refused
 from autosched.model import RpcServer, StepId, Unit, UnitName
@@ -67,7 +66,7 @@ class BoardSessions:
         self._told: dict[StepId, tuple[Callable[[], None], Callable[[str], None] | None]] = {}
         """Whom to tell of the sessions of each step."""
         self._server: asyncio.Server | None = None
-        self._serving: set[asyncio.Task[None]] = set()
+        self._serving = Connections("a session with a board")
         runtime.stream.attach(self._take, StepEnded)
 
     async def access(
@@ -79,7 +78,7 @@ class BoardSessions:
         Refused.
         """
         step = self._runtime.state.steps.get(step_id)
-        if step is None or len(step.units) != 1 or board_of(self._runtime.state.slots[step.units[0]]) is None:
+        if step is None or len(step.units) != 1 or not self._runtime.state.slots[step.units[0]].unit.is_board:
             raise Refused(f"step {step_id} holds no board")
         if (key := self._keys.get(step_id)) is None:
             key = self._keys[step_id] = f"step-{step_id}-{secrets.token_hex(16)}"
@@ -91,7 +90,7 @@ class BoardSessions:
         return BoardAccess(LOOPBACK, port, key, self._state(step.units[0]).trouble)
 
     async def probe(self, unit: Unit, patience_s: float) -> None:
-        """See whether a board answers, for so many seconds. Raises Unwell."""
+        """Try for `patience_s` to begin a session with a board. Raises Unwell when none begins."""
         until = self._clock() + patience_s
         while True:
             try:
@@ -124,11 +123,7 @@ class BoardSessions:
         for board in self._boards.values():
             if board.session is not None:
                 board.session.end("the daemon ends")
-        if serving := tuple(self._serving):
-            await asyncio.wait(serving, timeout=CLOSE_S)
-        for task in serving:
-            task.cancel()
-        await asyncio.gather(*serving, return_exceptions=True)
+        await self._serving.close(CLOSE_S)
 
     # Sessions ---------------------------------------------------------------------------------------------------------
 
@@ -151,9 +146,7 @@ class BoardSessions:
                 session.end("its step has ended")
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = spawn(self._serve(reader, writer), "a session with a board")
-        self._serving.add(task)
-        task.add_done_callback(self._serving.discard)
+        self._serving.add(self._serve(reader, writer))
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """A program has connected."""
@@ -218,10 +211,8 @@ class BoardSessions:
         return board is not None and bool(board.gone)
 
     async def _reach(self, unit: UnitName, session_s: float) -> tuple[Line, bytes]:
-        """Connect to a board's server, and ask for a session of so many seconds; the answer as it came.
-
-        Raises Unwell.
-        """
+        """Connect to a board's server and ask for a session of `session_s`. Returns the connection, and the server's
+        answer as it came. Raises Unwell."""
         if self._registry.knows(unit):
             server = await self._registry.claim(unit, REACH_S)
         else:
@@ -229,7 +220,6 @@ class BoardSessions:
             assert isinstance(listed, RpcServer)
             server = listed
         host, port = server.host_and_port
-        answered = False
         try:
             async with asyncio.timeout(REACH_S):
                 reader, writer = await asyncio.open_connection(host, port)
@@ -239,10 +229,9 @@ class BoardSessions:
                 line.acknowledge_at_once()
                 async with asyncio.timeout(REACH_S):
                     answer = await read_answer(reader)
-                answered = True
-            finally:
-                if not answered:
-                    line.abort()
+            except BaseException:
+                line.abort()
+                raise
         except TimeoutError:
             raise Unwell(f"it cannot be reached: {server.address} does not answer") from None
         except asyncio.IncompleteReadError:
@@ -252,8 +241,3 @@ class BoardSessions:
         except OSError as error:
             raise Unwell(f"it cannot be reached: {server.address}: {error.strerror or error}") from None
         return line, answer
-
-
-def board_of(slot: Slot) -> RpcServer | None:
-    """The server of a unit that is a board."""
-    return slot.unit.accelerator if isinstance(slot.unit.accelerator, RpcServer) else None

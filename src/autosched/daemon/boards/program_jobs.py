@@ -9,7 +9,6 @@ There is no process behind such a job: what a client would say is said here.
 """
 
 import asyncio
-import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -27,14 +26,11 @@ from autosched.model import (
     JobLoad,
     JobSpec,
     Outcome,
-    RpcServer,
     Step,
     StepId,
     TaskIndex,
     TaskLoad,
 )
-
-log = logging.getLogger(__name__)
 
 BACKEND = "tvm-rpc"
 """Backend of the jobs of such programs: there is none of this name."""
@@ -68,7 +64,7 @@ class Asked:
 
 @dataclass(eq=False)
 class _Program:
-    """What asks from one machine for one kind of boards, with one priority."""
+    """The requests of one machine for one kind of boards, with one priority."""
 
     peer: str
     kind: str
@@ -79,7 +75,6 @@ class _Program:
     """Whether its job has ended."""
     waiting: dict[TaskIndex, Asked] = field(default_factory=dict)
     running: dict[StepId, Asked] = field(default_factory=dict)
-    last_task: TaskIndex = 0
     idle_since: float = 0.0
 
     @property
@@ -120,7 +115,7 @@ class ProgramJobs:
         while True:
             kind = self._registry.kind(key)
             queue = self._runtime.state.queues.get(DEVICE_POOL + kind)
-            if queue is not None and isinstance(queue.pool.units[0].accelerator, RpcServer):
+            if queue is not None and queue.pool.units[0].is_board:
                 return kind
             if asyncio.get_running_loop().time() > until:
                 raise Refused(f"no board is of the kind {key!r}, and none has registered itself within {KIND_S:g} s")
@@ -138,8 +133,8 @@ class ProgramJobs:
         taken = {*program.waiting, *(asked.task for asked in program.running.values())}
         if len(taken) >= TASKS_MAX:
             raise Refused(f"{TASKS_MAX} requests of this machine wait already")
-        program.last_task = next(task for task in range(1, TASKS_MAX + 1) if task not in taken)
-        asked = Asked(program, program.last_task, asyncio.get_running_loop().create_future())
+        task = next(task for task in range(1, TASKS_MAX + 1) if task not in taken)
+        asked = Asked(program, task, asyncio.get_running_loop().create_future())
         program.waiting[asked.task] = asked
         self._runtime.tell(partial(self._load, program))
         return asked
@@ -263,18 +258,13 @@ class ProgramJobs:
         return JobSubmitted(program.job, spec, f"tvm@{program.peer}")
 
     def _load(self, program: _Program) -> Event | None:
-        """What its client would say of the requests that wait."""
+        """The load of its waiting requests, as a client would report it."""
         job = self._runtime.state.jobs.get(program.job)
         if job is None or job.state.ended:
             return None
         pools = (DEVICE_POOL + program.kind,)
-        busy = {index for index, task in job.tasks.items() if task.steps}
-        waiting = {
-            index: TaskLoad(task=index, resources_next=pools, stage_next=STAGE)
-            for index in program.waiting
-            if index not in busy
-        }
-        return ClientAttached(program.job, JobLoad(tasks=tuple(waiting.values())), tuple(job.steps))
+        waiting = tuple(TaskLoad(task=index, resources_next=pools, stage_next=STAGE) for index in program.waiting)
+        return ClientAttached(program.job, JobLoad(tasks=waiting), tuple(job.steps))
 
     def _ended(self, step: StepId, task: TaskIndex, outcome: Outcome, error: str) -> Event | None:
         if (running := self._runtime.state.steps.get(step)) is None:

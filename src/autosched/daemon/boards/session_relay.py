@@ -3,13 +3,41 @@ is over."""
 
 import asyncio
 import socket
+from collections.abc import Coroutine
 from contextlib import suppress
+from typing import Any
+
+from autosched.daemon.runtime import spawn
 
 PIECE_BYTES = 64 * 1024
 FLUSH_S = 1.0
 """Seconds within which the other side takes what is left when one side has hung up."""
 OVERTIME_S = 0.8
 """Seconds after the end of its time within which a server ends a session by itself, before it is cut."""
+
+
+class Connections:
+    """The connections of a port, each served by a task of its own."""
+
+    def __init__(self, name: str) -> None:
+        """`name`: of the tasks, for the log."""
+        self._name = name
+        self.tasks: set[asyncio.Task[None]] = set()
+
+    def add(self, serving: Coroutine[Any, Any, None]) -> None:
+        """Serve one more."""
+        task = spawn(serving, self._name)
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+
+    async def close(self, grace_s: float = 0.0) -> None:
+        """End all tasks, after they had `grace_s` to end by themselves."""
+        tasks = tuple(self.tasks)
+        if tasks and grace_s:
+            await asyncio.wait(tasks, timeout=grace_s)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 class Line:
@@ -40,7 +68,7 @@ class Line:
         self.abort()
 
     async def finish(self, seconds: float) -> None:
-        """Say that nothing more is to come, and listen until the peer hangs up, for at most so many seconds."""
+        """Close the way to the peer, and read until the peer hangs up, for at most `seconds`."""
         with suppress(TimeoutError, OSError):
             async with asyncio.timeout(max(0.0, seconds)):
                 if self.writer.can_write_eof():
@@ -76,7 +104,7 @@ class Session:
         self._unwanted.set()
 
     async def run(self, seconds: float) -> None:
-        """Pass bytes on until either side hangs up, for at most so many seconds. Returns when the board is free."""
+        """Pass bytes on until either side hangs up, for at most `seconds`. Returns when the board is free."""
         clock = asyncio.get_running_loop().time
         until = clock() + seconds
         to_board = asyncio.ensure_future(self._pass_on(self._program, self._board))

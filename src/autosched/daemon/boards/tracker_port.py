@@ -17,7 +17,7 @@ from autosched.daemon.boards.board_registry import LOOK_S, BoardRegistry, Server
 from autosched.daemon.boards.board_sessions import BoardSessions
 from autosched.daemon.boards.program_jobs import ProgramJobs
 from autosched.daemon.boards.rpc_handshake import BadHandshake
-from autosched.daemon.boards.session_relay import Line
+from autosched.daemon.boards.session_relay import Connections, Line
 from autosched.daemon.boards.tracker_messages import BadMessage, Plain, Put, Request, Update
 from autosched.daemon.runtime import spawn
 from autosched.errors import Refused
@@ -35,7 +35,7 @@ HELLO_S = 5.0
 IDLE_S = 600.0
 """Seconds after which a connection on which nothing is said is closed; a program of TVM's makes another one."""
 ALIVE_AFTER_S, ALIVE_EVERY_S, ALIVE_TRIES = 5, 3, 3
-"""After so much silence the system asks the machine at the other end so often whether it is there, in seconds."""
+"""TCP keep-alive: seconds of silence before the first probe, seconds between two probes, and number of probes."""
 COMPLAIN_S = 60.0
 """Seconds between two complaints about refused peers."""
 
@@ -74,7 +74,7 @@ class TrackerPort:
     ) -> None:
         self._registry, self._sessions, self._programs, self._networks = registry, sessions, programs, networks
         self._peers: dict[str, int] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._serving = Connections("a peer at the port for boards")
         self._server: asyncio.Server | None = None
         self._watch: asyncio.Task[None] | None = None
         self._refused, self._complained_at = 0, -COMPLAIN_S
@@ -91,7 +91,7 @@ class TrackerPort:
             return False
         address = getattr(address, "ipv4_mapped", None) or address
         known = address.is_loopback or any(address in network for network in self._networks)
-        full = len(self._peers) and sum(self._peers.values()) >= CONNECTIONS_MAX
+        full = sum(self._peers.values()) >= CONNECTIONS_MAX
         if not known or full or self._peers.get(peer, 0) >= CONNECTIONS_OF_PEER_MAX:
             self._complain(peer, "it is in none of boards.networks" if not known else "there are too many connections")
             return False
@@ -129,9 +129,7 @@ class TrackerPort:
             self._watch.cancel()
         if self._server is not None:
             self._server.close()
-        for task in (tasks := tuple(self._tasks)):
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._serving.close()
 
     async def _look(self) -> None:
         while True:
@@ -141,9 +139,7 @@ class TrackerPort:
 
     def accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """A peer has come in."""
-        task = spawn(self._serve(reader, writer), "a peer at the port for boards")
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._serving.add(self._serve(reader, writer))
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         line = Line(reader, writer)

@@ -16,7 +16,7 @@ from autosched.core.state import State
 from autosched.daemon.devices.device_monitor import DeviceMonitor
 from autosched.daemon.runtime import BY, Runtime, spawn
 from autosched.device_probe import Pace, Unwell, treat
-from autosched.model import OWN_HOST, DeviceNote, RpcServer, Unit, UnitName
+from autosched.model import OWN_HOST, DeviceNote, Unit, UnitName
 from autosched.records.failure_attribution import DeviceSuspicion
 
 log = logging.getLogger(__name__)
@@ -117,7 +117,7 @@ class Quarantine:
         place = self._runtime.state.slots[unit].unit
         if place.host == OWN_HOST:
             pace = await treat(unit, place.cores, self._hooks.get(unit, ()), self._hook_s)
-            if isinstance(place.accelerator, RpcServer):
+            if place.is_board:
                 await self._reach(place, BOOT_S if unit in self._hooks else 0.0)
         else:
             pace = await self._elsewhere(place)

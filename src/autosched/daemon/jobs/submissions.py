@@ -91,7 +91,7 @@ class Submissions:
         if why_not := device_types.refusal(spec.target, spec.device, kinds):
             raise RequestError(why_not)
         # Here, and not as a pattern of their type: that would be tried for a key as often as a message repeats it.
-        if spec.external and isinstance(kinds[spec.device][0].accelerator, RpcServer):
+        if spec.external and kinds[spec.device][0].is_board:
             raise RequestError(
                 f"devices of the kind {spec.device!r} are boards, which clients of the daemon alone can reach: submit"
                 " the job without a client of your own"
@@ -131,7 +131,7 @@ def for_board(spec: JobSpec, kinds: Mapping[str, tuple[Unit, ...]]) -> JobSpec:
     A kind of boards may be named instead of a target.
     """
     named = kinds.get(spec.target, ())
-    if named and isinstance(named[0].accelerator, RpcServer):
+    if named and named[0].is_board:
         spec = msgspec.structs.replace(spec, device=spec.target, target="auto")
     first = next(iter(kinds.get(spec.device, ())), None)
     if first is None or not isinstance(first.accelerator, RpcServer) or device_types.target_kind(spec.target):

@@ -103,11 +103,11 @@ def test_what_was_not_measured_when_the_board_was_lost_is_there_for_the_next_ste
     class Loses(FakeKernels):
         def profile(self, task: TaskInfo, artifact: Path, best_s: float | None, lease: Lease) -> tuple[float, ...]:
             if artifact.name == "b.so":
-                raise Raised("BoardLost", "the session with the board was lost")
+                raise DeviceLost("the session with the board was lost")
             return ()
 
         def compare(self, task: TaskInfo, artifacts: Sequence[Path], best_s: float | None, lease: Lease) -> object:
-            raise Raised("BoardLost", "the session with the board was lost")
+            raise DeviceLost("the session with the board was lost")
 
     files = [tmp_path / name for name in ("a.so", "b.so", "c.so")]
     for file in files:
