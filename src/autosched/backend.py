@@ -32,6 +32,7 @@ from autosched.model import (
     Text,
 )
 from autosched.plugin_registry import installed_plugins
+from autosched.sentinel import SentinelTimes
 
 if TYPE_CHECKING:  # its import costs more than the rest of this module, and most readers of it need types only
     from importlib.metadata import EntryPoint
@@ -506,6 +507,18 @@ class MovableSession(Session, Protocol):
     def import_tasks(self, lease: Lease) -> Network:
         """Import the model as far as `tuner`, `build`, `profile` and `compare` need it. The tasks are the same as those
         of `import_network` on the other machine."""
+
+
+class BoardSession(Session, Protocol):
+    """One job inside a backend that can tell how fast a board is at present. Since 1.7.
+
+    Programs cannot read the clock of a board, nor see what else runs there. What is measured there is watched all the
+    same where the backend runs fixed work at the start of some steps, whose times the daemon compares.
+    """
+
+    def sentinel(self, lease: Lease) -> SentinelTimes:
+        """Run fixed work on the board of the lease, and tell how long its two halves took; called before the stage of a
+        step. Work of 20 ms, of which the fastest of some repeats counts, is enough. Raises DeviceLost."""
 
 
 class ParallelSession(Session, Protocol):

@@ -1,7 +1,6 @@
 """Builds one candidate: its trace is replayed on the workload, lowered, compiled and linked. Runs in a worker."""
 
 import json
-import os
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -9,7 +8,7 @@ from typing import Any
 import tvm
 from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
 
-from autosched_tvm.compile import intrinsics, lowering, object_digest, rules, targets, toolchain
+from autosched_tvm.compile import intrinsics, lowering, rules, shared_library, targets
 from autosched_tvm.compile.winograd import kernel
 
 
@@ -56,9 +55,4 @@ def build_by_rule(task: str, target: str, output: str) -> str:
 
 def _link(module: Any, target: str, output: str) -> str:
     library = tvm.tirx.build(module, target=load_target(target), pipeline=lowering.install())
-    object_file = f"{output}.o"
-    library.write_to_file(object_file)
-    digest = object_digest.digest_of(Path(object_file))
-    toolchain.link(output, [object_file], targets.triple_of(target))
-    os.unlink(object_file)
-    return digest
+    return shared_library.write(library, output, targets.triple_of(target))

@@ -1,9 +1,8 @@
 """Compiles a kernel that runs a Python program in the process that calls it: a board's RPC server is such a process."""
 
-from pathlib import Path
 from typing import Any
 
-from autosched_tvm.compile import toolchain
+from autosched_tvm.compile import shared_library
 
 TEXT = "exec(compile(open({file!r}).read(), {file!r}, 'exec'), {{'__name__': 'autosched_board'}})"
 """What the kernel says to Python."""
@@ -29,10 +28,6 @@ def build(output: str, file: str, triple: str) -> str:
         ]
     )
     function = tirx.PrimFunc([], body).with_attr("global_symbol", "main")
-    target = tvm.target.Target({"kind": "llvm", **({"mtriple": triple} if triple else {})})
-    library = tvm.tirx.build(tvm.IRModule({"main": function}), target=target)
-    object_file = f"{output}.o"
-    library.write_to_file(object_file)
-    toolchain.link(output, [object_file], triple)
-    Path(object_file).unlink()
+    code = tvm.tirx.build(tvm.IRModule({"main": function}), target=shared_library.target_of(triple))
+    shared_library.write(code, output, triple)
     return output

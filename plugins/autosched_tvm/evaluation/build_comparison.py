@@ -48,7 +48,10 @@ def evaluate(
     budget_s = min(BUDGET_S, contest.left_s / 4)
     found = race(contestants, budget_s, few={"default": UNTUNED_ROUNDS_MAX}, until_clear=True)
     if contest.board:
-        notes.append(f"the clock of {contest.board} and other programs there were not watched")
+        notes.append(
+            f"the clock of {contest.board} and other programs there cannot be read: only fixed work at the start of"
+            " steps shows whether something slowed it down"
+        )
     for name, why in found.lost.items():
         if name not in RIVALS:
             raise StepFailed(f"the {name} build crashed while it was measured: {why}")

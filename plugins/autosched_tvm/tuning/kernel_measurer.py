@@ -10,6 +10,7 @@ from autosched.backend import Lease
 from autosched.errors import StepFailed
 from autosched.model import TaskIndex, TaskInfo
 from autosched.process.forked_workers import Killed, TimedOut, WorkerError, Workers
+from autosched.sentinel import SentinelTimes
 from autosched_tvm import build_cache, worker_messages
 from autosched_tvm.build_cache import BuildCache
 from autosched_tvm.compile import targets, toolchain
@@ -132,7 +133,7 @@ class KernelMeasurer:
     ) -> Any:
         self.reference(task, lease)  # what is measured here may have been built on another host
         arguments = (self.task_file(task), str(self.reference_file(task)))
-        role = f"profile {lease.units[0]}" if lease.board is not None else "profile"
+        role = board_role(lease) if lease.board is not None else "profile"
         call = self._workers.call
         try:
             there = self.remote(lease, REFERENCE_TIMEOUT_S)
@@ -146,6 +147,16 @@ class KernelMeasurer:
         there = self.remote(lease, timeout_s)
         return call(role, lease, function, *arguments, what, plan, there, timeout_s=timeout_s)
 
+    def sentinel(self, lease: Lease) -> SentinelTimes:
+        """How fast the board of a lease is at present. Raises a WorkerError, and DeviceLost."""
+        arguments = str(self._tasks / "sentinel.so"), self.remote(lease, REFERENCE_TIMEOUT_S)
+        function, limit_s = worker_messages.BOARD_SENTINEL, self.options.run_timeout_s + REMOTE_S
+        if lease.stage == "profile":  # the session goes on
+            core_s, memory_s = self._workers.call(board_role(lease), lease, function, *arguments, timeout_s=limit_s)
+        else:
+            core_s, memory_s = self._workers.once(lease, function, *arguments, timeout_s=limit_s)
+        return SentinelTimes(core_s, memory_s)
+
     def remote(self, lease: Lease, lasts_s: float) -> worker_messages.Remote | None:
         """The board of a lease, for work that may take so long; None: the worker runs it itself, on the lease's
         cores."""
@@ -153,6 +164,11 @@ class KernelMeasurer:
             return None
         cores, triple = targets.cores_of(self._target), targets.triple_of(self._target)
         return worker_messages.Remote(lease.board, cores, lasts_s, triple)
+
+
+def board_role(lease: Lease) -> str:
+    """Name of the worker that has the session with the board of a lease."""
+    return f"profile {lease.units[0]}"
 
 
 def task_file(folder: Path, task: TaskIndex) -> Path:

@@ -23,6 +23,7 @@ from autosched.errors import ModelRejected, RequestError, StepFailed
 from autosched.model import Identity, JobId, JobSpec, Program, Record, TaskInfo
 from autosched.process.forked_workers import Died, Killed, Raised, TimedOut, WorkerError, Workers, prepare
 from autosched.records import record_selection, winner
+from autosched.sentinel import SentinelTimes
 from autosched_tvm import worker_messages
 from autosched_tvm.build_cache import digest_of
 from autosched_tvm.compile import targets, toolchain
@@ -282,6 +283,11 @@ class TvmSession:
         if found.difference is not None:
             self._publish(self._builds / REJECTED, f"{self._stem}.{REJECTED}")
         return evaluation
+
+    def sentinel(self, lease: Lease) -> SentinelTimes:
+        """Run fixed work on the board of a lease, and tell how long it took."""
+        with _told(lease.stage, lease.timeout_s):
+            return self.kernels.sentinel(lease)
 
     def compile_early(self, records: Sequence[Record], lease: Lease) -> None:
         """Compile the network with the best schedules so far."""

@@ -17,6 +17,7 @@ from msgspec import Struct
 from autosched.backend import Baseline, Built, Evaluation, Measured, Network
 from autosched.errors import RequestError, StepFailed
 from autosched.model import CODE_DIGEST_PATTERN, Failure, Program
+from autosched.sentinel import SentinelTimes
 
 CANDIDATE_BYTES_MAX = 200_000
 LATENCY_S_MAX = 1e6
@@ -145,6 +146,17 @@ def baseline(found: object) -> Baseline | None:
         return None if found is None else _checked(found, Baseline)
     except ValueError as error:
         raise StepFailed(f"the backend's baseline cannot be used: {error}") from None
+
+
+def sentinel(found: object) -> SentinelTimes:
+    """Times of a board's sentinel, in seconds. Raises StepFailed."""
+    try:
+        checked = _checked(found, SentinelTimes)
+    except ValueError as error:
+        raise StepFailed(f"the backend's times of the sentinel cannot be used: {error}") from None
+    if not all(isfinite(seconds) and seconds > 0 for seconds in (checked.core_s, checked.memory_s)):
+        raise StepFailed(f"the backend's sentinel took {checked.core_s} and {checked.memory_s} s")
+    return checked
 
 
 def program(found: object) -> Program | None:

@@ -12,6 +12,7 @@ from msgspec import structs
 from autosched import backend
 from autosched.backend import (
     Baseline,
+    BoardSession,
     Built,
     ComparingSession,
     DescribingSession,
@@ -30,10 +31,12 @@ from autosched.client.plan.known_schedules import first_hints
 from autosched.client.plan.rounds import pasts
 from autosched.client.plan.task_state import Round
 from autosched.client.round_work import SAME_CODE, Keep, RoundWork, Timed
+from autosched.errors import DeviceLost
 from autosched.machine import cpu_model
 from autosched.model import Failure, JobSpec, Program, Purpose, Record, StepId, TaskIndex, TaskInfo
 from autosched.records import record_selection, winner
 from autosched.records.identity import complete
+from autosched.sentinel import SentinelTimes
 
 log = logging.getLogger(__name__)
 
@@ -372,6 +375,18 @@ class StageRunner:
                 wrong = Measured(one.candidate, (), Failure.WRONG_RESULT, detail)
                 self._record(one.task, wrong, lease.units[0], Purpose.NETWORK)
         return evaluation
+
+    def sentinel(self, lease: Lease) -> SentinelTimes | None:
+        """How fast the board of a lease is at present; None where the backend cannot tell. Raises DeviceLost."""
+        if not hasattr(self._session, "sentinel"):
+            return None
+        try:
+            return backend_boundary.sentinel(cast(BoardSession, self._session).sentinel(lease))
+        except DeviceLost:
+            raise
+        except Exception:  # the border to plugin code: the step's own work says more
+            log.warning("the sentinel failed on %s", lease.units[0], exc_info=True)
+            return None
 
     @property
     def compares(self) -> bool:

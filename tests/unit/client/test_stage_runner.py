@@ -10,8 +10,9 @@ from autosched.backend import Built, Evaluation, Lease, Measured, Network, Sessi
 from autosched.client.plan.task_state import Round
 from autosched.client.round_work import Timed
 from autosched.client.stage_runner import StageRunner
-from autosched.errors import StepFailed
+from autosched.errors import DeviceLost, StepFailed
 from autosched.model import Failure, JobSpec, Purpose, Record, TaskInfo
+from autosched.sentinel import SentinelTimes
 from deadlines import DEADLINE_S, until
 
 LEASE = Lease("any", ("cpu0",), (), 60.0)
@@ -55,6 +56,18 @@ class FakeSession:
 
     def tuner(self, task: TaskInfo, seed: int) -> FakeTuner:
         return FakeTuner()
+
+
+class WatchfulSession(FakeSession):
+    """Session whose sentinel answers with what it is given, or raises it."""
+
+    def __init__(self, answer: object) -> None:
+        self.answer = answer
+
+    def sentinel(self, lease: Lease) -> object:
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
 
 
 def searching(trials: int) -> Round:
@@ -476,3 +489,23 @@ def test_in_a_shared_round_another_step_measures_who_ran_when_the_device_was_los
     for _ in range(3):
         runner.blame(1, current, b"b1", "board0", "it ended the session")
     assert not records
+
+
+@pytest.mark.parametrize(
+    ("session", "found"),
+    [
+        (FakeSession(), None),
+        (WatchfulSession(SentinelTimes(1.0, 2.0)), SentinelTimes(1.0, 2.0)),
+        (WatchfulSession(SentinelTimes(0.0, 2.0)), None),
+        (WatchfulSession((1.0, 2.0)), None),
+        (WatchfulSession(ValueError("no luck")), None),
+    ],
+)
+def test_a_sentinel_that_fails_costs_no_step(session: FakeSession, found: SentinelTimes | None) -> None:
+    runner = StageRunner(cast(Session, session), JobSpec(name="net", model="0" * 64), lambda record: None)
+    assert runner.sentinel(LEASE) == found
+
+
+def test_a_sentinel_that_loses_the_board_ends_the_step() -> None:
+    with pytest.raises(DeviceLost, match="gone"):
+        test_a_sentinel_that_fails_costs_no_step(WatchfulSession(DeviceLost("gone")), None)

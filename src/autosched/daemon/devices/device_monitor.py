@@ -20,7 +20,7 @@ from autosched.daemon.event_stream.daemon_events import DeviceDisturbed, DeviceD
 from autosched.daemon.event_stream.stream import Stream
 from autosched.daemon.jobs.progress import ProgressRegistry
 from autosched.daemon.storage.job_store import JobStore
-from autosched.model import DEVICE_POOL, DeviceNote, JobId, UnitName
+from autosched.model import DEVICE_POOL, DeviceNote, JobId, Unit, UnitName
 from autosched.protocol import DeviceCondition, TagRecords
 
 LEARNED_FROM = 5
@@ -40,6 +40,7 @@ FOREIGN_SHOWN_S = 300.0
 """Seconds for which other load is shown as part of the health."""
 RECORDS_MAX = 10_000
 """Records per device that can still be tagged."""
+UNSEEN_ON_BOARDS = "its clock and other programs there cannot be read"
 TIMED_MAX = 1_000
 """Latest records per device of which it is known when they were reported."""
 
@@ -240,6 +241,11 @@ def is_device(slot: Slot) -> bool:
     return any(pool.startswith(DEVICE_POOL) for pool, _ in slot.places)
 
 
+def is_watched(unit: Unit) -> bool:
+    """Whether a sentinel can run on it: on cores of a host, and on a board."""
+    return bool(unit.cores) or unit.is_board
+
+
 class DeviceMonitor:
     """The watches of all devices, and what follows when one of them finds something."""
 
@@ -275,8 +281,8 @@ class DeviceMonitor:
         return self._watches.get(unit)
 
     def begin(self, slot: Slot, now: float) -> bool:
-        """A step begins: whether it is to run the sentinel first. Host lanes and what has no cores are not watched."""
-        return bool(slot.unit.cores) and is_device(slot) and self.of(slot.unit.name).begin(now)
+        """A step begins: whether it is to run the sentinel first. Host lanes and accelerators are not watched."""
+        return is_watched(slot.unit) and is_device(slot) and self.of(slot.unit.name).begin(now)
 
     def doubt(self, unit: UnitName) -> None:
         """Something failed on a device: its next step begins with a sentinel."""
@@ -286,10 +292,11 @@ class DeviceMonitor:
         """Health of a device; of a host lane there is none."""
         if not is_device(slot):
             return Health()
-        if not slot.unit.cores:
+        if not is_watched(slot.unit):
             return Health("not watched: no cores", DeviceCondition.NOT_WATCHED)
         watch = self.of(slot.unit.name)
-        return Health(watch.health(now), watch.condition)
+        words = watch.health(now)
+        return Health(f"{words}; {UNSEEN_ON_BOARDS}" if slot.unit.is_board else words, watch.condition)
 
     def disturbed(self, unit: UnitName, since: float, reason: str) -> None:
         """Other programs used a device's machine since then: tag what was reported from then on."""

@@ -10,6 +10,7 @@ from autosched.core.state import Slot
 from autosched.daemon.devices.device_monitor import (
     LEARNED_FROM,
     SETTLES_AFTER,
+    UNSEEN_ON_BOARDS,
     DeviceMonitor,
     DeviceWatch,
     Health,
@@ -18,7 +19,7 @@ from autosched.daemon.devices.device_monitor import (
 from autosched.daemon.event_stream.stream import Stream
 from autosched.daemon.jobs.progress import ProgressRegistry
 from autosched.daemon.storage.job_store import JobStore
-from autosched.model import DeviceNote, JobId, Unit
+from autosched.model import DeviceNote, JobId, RpcServer, Unit
 from autosched.protocol import DeviceCondition, TagRecords
 
 INTERVAL_S = 30.0
@@ -182,12 +183,20 @@ def test_what_was_reported_while_other_programs_used_the_machine_is_tagged() -> 
     assert len(kept.tags) == 2
 
 
-def test_only_devices_with_cores_are_watched() -> None:
+def test_boards_and_devices_with_cores_are_watched() -> None:
     guard = DeviceMonitor(
         cast(JobStore, Kept()), ProgressRegistry(), Stream(lambda: 0.0), lambda job, tags: None, INTERVAL_S
     )
-    lane, remote = Slot(Unit("host/0", (0,)), [("host", 0)]), Slot(Unit("gpu0"), [("device:gpu", 0)])
+    lane, gpu = Slot(Unit("host/0", (0,)), [("host", 0)]), Slot(Unit("gpu0"), [("device:gpu", 0)])
+    board = Slot(Unit("pi4-0", accelerator=RpcServer("127.0.0.1", 9090, "pi4")), [("device:pi4", 0)])
     assert not guard.begin(lane, 0.0)
-    assert not guard.begin(remote, 0.0)
+    assert not guard.begin(gpu, 0.0)
+    assert guard.begin(board, 0.0)
+    for i in range(LEARNED_FROM):
+        guard.noted("pi4-0", DeviceNote(1.0, 1.0), float(i))
+    assert not guard.begin(board, float(LEARNED_FROM))
+    assert guard.health(board, 0.0) == Health(
+        f"steady, noise 3 % core, 3 % memory; {UNSEEN_ON_BOARDS}", DeviceCondition.STEADY
+    )
     assert guard.health(lane, 0.0) == Health()
-    assert guard.health(remote, 0.0) == Health("not watched: no cores", DeviceCondition.NOT_WATCHED)
+    assert guard.health(gpu, 0.0) == Health("not watched: no cores", DeviceCondition.NOT_WATCHED)
