@@ -18,6 +18,7 @@ from autosched.errors import NotFound, RequestError
 from autosched.model import (
     EARLIER_MAX,
     TASKS_MAX,
+    DeviceNote,
     Failure,
     Identity,
     JobId,
@@ -32,7 +33,6 @@ from autosched.model import (
     Text,
 )
 from autosched.plugin_registry import installed_plugins
-from autosched.sentinel import SentinelTimes
 
 if TYPE_CHECKING:  # its import costs more than the rest of this module, and most readers of it need types only
     from importlib.metadata import EntryPoint
@@ -512,13 +512,14 @@ class MovableSession(Session, Protocol):
 class BoardSession(Session, Protocol):
     """One job inside a backend that can tell how fast a board is at present. Since 1.7.
 
-    Programs cannot read the clock of a board, nor see what else runs there. What is measured there is watched all the
-    same where the backend runs fixed work at the start of some steps, whose times the daemon compares.
+    Nobody can read a board's clock, or what else runs there. What is measured there is watched all the same where the
+    backend runs fixed work at the start of some steps, whose times the daemon compares.
     """
 
-    def sentinel(self, lease: Lease) -> SentinelTimes:
-        """Run fixed work on the board of the lease, and tell how long its two halves took; called before the stage of a
-        step. Work of 20 ms, of which the fastest of some repeats counts, is enough. Raises DeviceLost."""
+    def sentinel(self, lease: Lease) -> DeviceNote:
+        """Run fixed work on the board of the lease, and tell how long the fastest of some runs took; called before the
+        stage of a step. Some 200 ms are enough. `foreign_s`: the time that other programs took away meanwhile; None
+        where that is not known. Raises DeviceLost."""
 
 
 class ParallelSession(Session, Protocol):

@@ -51,15 +51,15 @@ def test_a_network_is_tuned_for_a_board_and_right_there(
         assert "outputs equal to ONNX Runtime" in out
         assert "than ONNX Runtime" in out or "as fast as ONNX Runtime" in out, "it is installed there, too"
         assert "copy net.so and net.json to the board" in out
-        assert "the clock of board0 and other programs there cannot be read" in out
+        assert "the clock of board0 cannot be read" in out
         evaluation = json.loads((tmp_path / "out/report.json").read_text())
         records = there.records(1)
-        devices = {record.device for record in records if record.purpose in (Purpose.TRIAL, Purpose.FINAL)}
+        devices = {record.device for record in records if record.device}
         code, out, _ = cli("devices")
     assert evaluation
     assert devices == {"board0"}
     assert all(record.latency_s for record in records), "all ran"
-    assert "its clock and other programs there cannot be read" in out
+    assert "its clock cannot be read" in out
     assert "not measured yet" not in out, "the sentinel ran on the board"
     assert server.sessions < len(records), "a step has one session for all of its candidates"
 
@@ -153,7 +153,7 @@ def test_a_board_registers_itself_goes_in_the_middle_of_a_job_and_is_back(tmp_pa
     assert view.state == JobState.DONE, view.failure
     tried = [(record.task, record.candidate) for record in records if record.purpose is Purpose.TRIAL]
     assert len(tried) == len(set(tried)) == 16
-    assert {record.device for record in records} == {"pi4-127.0.0.1"}
+    assert {record.device for record in records if record.device} == {"pi4-127.0.0.1"}, "twins were not measured"
 
 
 def test_programs_that_know_only_tvm_share_a_board_with_jobs(tmp_path: Path, request: pytest.FixtureRequest) -> None:

@@ -1,24 +1,27 @@
-"""Runs the sentinel on a board: fixed work that tells how fast the board is at present. Runs in a worker."""
+"""Runs the sentinel on a board: fixed work that tells how fast the board is at present, and whether other programs run
+there. Runs in a worker.
+
+RPC gives wall-clock times alone. The fastest run is one during which nothing else ran; how much longer the others take
+all together is what other programs took away.
+"""
 
 import os
 from pathlib import Path
 
 import tvm
 
+from autosched.model import DeviceNote
 from autosched_tvm.compile import sentinel_kernels
 from autosched_tvm.device.place import place_of
 from autosched_tvm.worker_messages import Remote
 
-REPEATS = 7
-"""Runs of each half: the fastest counts, which shows how fast the board can be at present."""
+MEMORY_RUNS = 7
+CORE_RUNS = 100
+"""Some 200 ms, in which another program that uses a quarter of the core is seen."""
 
 
-def run(library: str, remote: Remote) -> tuple[float, float]:
-    """How long the halves `core` and `memory` took, in seconds. `library`: file of the kernels, which is made when it
-    is not there.
-
-    Raises DeviceLost.
-    """
+def run(library: str, remote: Remote) -> DeviceNote:
+    """Run the sentinel. `library`: file of its kernels, which is made when it is not there. Raises DeviceLost."""
     if not Path(library).exists():
         part = f"{library}.{os.getpid()}"  # one that is half written must not be found
         sentinel_kernels.build(part, remote.triple)
@@ -29,8 +32,11 @@ def run(library: str, remote: Remote) -> tuple[float, float]:
         state = tvm.runtime.empty((1,), "int32", place.device)
         kernels["memory"](copy, source)  # a page that nothing was written to would be read from the cache
 
-        def best_s(name: str, *buffers: object) -> float:
-            timed = kernels.time_evaluator(name, place.device, number=1, repeat=REPEATS)
-            return float(min(timed(*buffers).results))
+        def times_s(name: str, runs: int, *buffers: object) -> list[float]:
+            timed = kernels.time_evaluator(name, place.device, number=1, repeat=runs)
+            return [max(float(seconds), 1e-9) for seconds in timed(*buffers).results]
 
-        return best_s("core", state), best_s("memory", source, copy)
+        memory_s = min(times_s("memory", MEMORY_RUNS, source, copy))
+        core = times_s("core", CORE_RUNS, state)
+        watched_s, core_s = sum(core), min(core)
+        return DeviceNote(core_s, memory_s, watched_s - CORE_RUNS * core_s, watched_s)

@@ -49,8 +49,8 @@ def evaluate(
     found = race(contestants, budget_s, few={"default": UNTUNED_ROUNDS_MAX}, until_clear=True)
     if contest.board:
         notes.append(
-            f"the clock of {contest.board} and other programs there cannot be read: only fixed work at the start of"
-            " steps shows whether something slowed it down"
+            f"the clock of {contest.board} cannot be read, and other programs there were looked for at the start of"
+            " steps alone"
         )
     for name, why in found.lost.items():
         if name not in RIVALS:

@@ -8,9 +8,8 @@ from typing import Any
 
 from autosched.backend import Lease
 from autosched.errors import StepFailed
-from autosched.model import TaskIndex, TaskInfo
+from autosched.model import DeviceNote, TaskIndex, TaskInfo
 from autosched.process.forked_workers import Killed, TimedOut, WorkerError, Workers
-from autosched.sentinel import SentinelTimes
 from autosched_tvm import build_cache, worker_messages
 from autosched_tvm.build_cache import BuildCache
 from autosched_tvm.compile import targets, toolchain
@@ -147,15 +146,19 @@ class KernelMeasurer:
         there = self.remote(lease, timeout_s)
         return call(role, lease, function, *arguments, what, plan, there, timeout_s=timeout_s)
 
-    def sentinel(self, lease: Lease) -> SentinelTimes:
-        """How fast the board of a lease is at present. Raises a WorkerError, and DeviceLost."""
+    def sentinel(self, lease: Lease) -> DeviceNote:
+        """How fast the board of a lease is at present, and whether other programs run there.
+
+        Raises a WorkerError, and DeviceLost.
+        """
         arguments = str(self._tasks / "sentinel.so"), self.remote(lease, REFERENCE_TIMEOUT_S)
         function, limit_s = worker_messages.BOARD_SENTINEL, self.options.run_timeout_s + REMOTE_S
+        found: DeviceNote
         if lease.stage == "profile":  # the session goes on
-            core_s, memory_s = self._workers.call(board_role(lease), lease, function, *arguments, timeout_s=limit_s)
+            found = self._workers.call(board_role(lease), lease, function, *arguments, timeout_s=limit_s)
         else:
-            core_s, memory_s = self._workers.once(lease, function, *arguments, timeout_s=limit_s)
-        return SentinelTimes(core_s, memory_s)
+            found = self._workers.once(lease, function, *arguments, timeout_s=limit_s)
+        return found
 
     def remote(self, lease: Lease, lasts_s: float) -> worker_messages.Remote | None:
         """The board of a lease, for work that may take so long; None: the worker runs it itself, on the lease's

@@ -20,10 +20,9 @@ import msgspec
 
 from autosched.backend import INPUTS, Baseline, Earlier, Evaluation, Lease, Network, NoteGroup
 from autosched.errors import ModelRejected, RequestError, StepFailed
-from autosched.model import Identity, JobId, JobSpec, Program, Record, TaskInfo
+from autosched.model import DeviceNote, Identity, JobId, JobSpec, Program, Record, TaskInfo
 from autosched.process.forked_workers import Died, Killed, Raised, TimedOut, WorkerError, Workers, prepare
 from autosched.records import record_selection, winner
-from autosched.sentinel import SentinelTimes
 from autosched_tvm import worker_messages
 from autosched_tvm.build_cache import digest_of
 from autosched_tvm.compile import targets, toolchain
@@ -284,7 +283,7 @@ class TvmSession:
             self._publish(self._builds / REJECTED, f"{self._stem}.{REJECTED}")
         return evaluation
 
-    def sentinel(self, lease: Lease) -> SentinelTimes:
+    def sentinel(self, lease: Lease) -> DeviceNote:
         """Run fixed work on the board of a lease, and tell how long it took."""
         with _told(lease.stage, lease.timeout_s):
             return self.kernels.sentinel(lease)

@@ -16,8 +16,7 @@ from msgspec import Struct
 
 from autosched.backend import Baseline, Built, Evaluation, Measured, Network
 from autosched.errors import RequestError, StepFailed
-from autosched.model import CODE_DIGEST_PATTERN, Failure, Program
-from autosched.sentinel import SentinelTimes
+from autosched.model import CODE_DIGEST_PATTERN, DeviceNote, Failure, Program
 
 CANDIDATE_BYTES_MAX = 200_000
 LATENCY_S_MAX = 1e6
@@ -148,14 +147,14 @@ def baseline(found: object) -> Baseline | None:
         raise StepFailed(f"the backend's baseline cannot be used: {error}") from None
 
 
-def sentinel(found: object) -> SentinelTimes:
-    """Times of a board's sentinel, in seconds. Raises StepFailed."""
+def sentinel(found: object) -> DeviceNote:
+    """What a board's sentinel found. Raises StepFailed."""
     try:
-        checked = _checked(found, SentinelTimes)
+        checked = _checked(found, DeviceNote)
     except ValueError as error:
-        raise StepFailed(f"the backend's times of the sentinel cannot be used: {error}") from None
-    if not all(isfinite(seconds) and seconds > 0 for seconds in (checked.core_s, checked.memory_s)):
-        raise StepFailed(f"the backend's sentinel took {checked.core_s} and {checked.memory_s} s")
+        raise StepFailed(f"what the backend's sentinel found cannot be used: {error}") from None
+    if checked.foreign_s is not None and checked.watched_s <= 0:
+        raise StepFailed("the backend's sentinel saw other programs, but watched for no time (watched_s is 0)")
     return checked
 
 

@@ -76,19 +76,20 @@ def _has_children() -> bool:
 
 
 class InterferenceMonitor:
-    """Observes a step's device: its pace, and other load on its cores. Without cores, other load is not observed."""
+    """Observes other load on a step's device; a device that has no cores and is no board is not observed."""
 
     def __init__(self, cores: tuple[int, ...]) -> None:
         self.cores = cores
-        self.pace: SentinelTimes | None = None
-        """Times of the sentinel, where it ran: `begin` runs it on cores; on a board the backend does."""
+        self.board: DeviceNote | None = None
+        """What the backend's sentinel found where the device is a board; None: it is none, or it did not run."""
+        self._pace: SentinelTimes | None = None
         self._load: ForeignLoad | None = None
         self._seen: tuple[float | None, float] = (None, 0.0)
 
     def begin(self, sentinel: Callable[[tuple[int, ...]], SentinelTimes] | None) -> None:
         """Run the sentinel when there is one, then watch the cores."""
         if self.cores:
-            self.pace = sentinel(self.cores) if sentinel is not None else None
+            self._pace = sentinel(self.cores) if sentinel is not None else None
             self._load = ForeignLoad(self.cores)
 
     def end(self) -> None:
@@ -107,8 +108,8 @@ class InterferenceMonitor:
     @property
     def note(self) -> DeviceNote | None:
         """For the daemon."""
-        if not self.cores and self.pace is None:
-            return None
-        core_s, memory_s = (self.pace.core_s, self.pace.memory_s) if self.pace is not None else (None, None)
+        if not self.cores:
+            return self.board
+        core_s, memory_s = (self._pace.core_s, self._pace.memory_s) if self._pace is not None else (None, None)
         foreign_s, watched_s = self._seen
         return DeviceNote(core_s, memory_s, foreign_s, watched_s)

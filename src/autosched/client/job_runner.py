@@ -335,7 +335,7 @@ class JobRunner:
             if self._board and not on_lane(lease) and current is not None:
                 lease = self._leases[step.id] = await self._on_board(lease)
                 if order.sentinel and self._runner is not None:
-                    watch.pace = await self._in_thread(lease, partial(self._runner.sentinel, lease))
+                    watch.board = await self._in_thread(lease, partial(self._runner.sentinel, lease))
             if watch.cores and current is not None:
                 await self._in_thread(lease, lambda: watch.begin(self._pace if order.sentinel else None))
             if self._deadline_is_near(plan):

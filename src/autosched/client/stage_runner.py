@@ -33,10 +33,9 @@ from autosched.client.plan.task_state import Round
 from autosched.client.round_work import SAME_CODE, Keep, RoundWork, Timed
 from autosched.errors import DeviceLost
 from autosched.machine import cpu_model
-from autosched.model import Failure, JobSpec, Program, Purpose, Record, StepId, TaskIndex, TaskInfo
+from autosched.model import DeviceNote, Failure, JobSpec, Program, Purpose, Record, StepId, TaskIndex, TaskInfo
 from autosched.records import record_selection, winner
 from autosched.records.identity import complete
-from autosched.sentinel import SentinelTimes
 
 log = logging.getLogger(__name__)
 
@@ -376,7 +375,7 @@ class StageRunner:
                 self._record(one.task, wrong, lease.units[0], Purpose.NETWORK)
         return evaluation
 
-    def sentinel(self, lease: Lease) -> SentinelTimes | None:
+    def sentinel(self, lease: Lease) -> DeviceNote | None:
         """How fast the board of a lease is at present; None where the backend cannot tell. Raises DeviceLost."""
         if not hasattr(self._session, "sentinel"):
             return None

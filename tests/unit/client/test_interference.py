@@ -104,12 +104,12 @@ def test_a_watch_tells_what_the_daemon_needs(monkeypatch: pytest.MonkeyPatch) ->
     assert watch.disturbed == "other programs used 25 % of a core of the device"
 
 
-def test_of_a_board_its_pace_alone_is_told() -> None:
+def test_of_a_board_what_the_backend_saw_is_told() -> None:
     watch = InterferenceMonitor(())
-    watch.pace = SentinelTimes(1.0, 2.0)
+    watch.board = DeviceNote(1.0, 2.0, 0.1, 0.4)
     watch.end()
-    assert watch.note == DeviceNote(1.0, 2.0)
-    assert watch.disturbed == ""
+    assert watch.note == DeviceNote(1.0, 2.0, 0.1, 0.4)
+    assert watch.disturbed == "other programs used 25 % of a core of the device"
 
 
 def test_nothing_is_told_of_a_host_lane() -> None:

@@ -11,8 +11,7 @@ from autosched.client.plan.task_state import Round
 from autosched.client.round_work import Timed
 from autosched.client.stage_runner import StageRunner
 from autosched.errors import DeviceLost, StepFailed
-from autosched.model import Failure, JobSpec, Purpose, Record, TaskInfo
-from autosched.sentinel import SentinelTimes
+from autosched.model import DeviceNote, Failure, JobSpec, Purpose, Record, TaskInfo
 from deadlines import DEADLINE_S, until
 
 LEASE = Lease("any", ("cpu0",), (), 60.0)
@@ -495,13 +494,14 @@ def test_in_a_shared_round_another_step_measures_who_ran_when_the_device_was_los
     ("session", "found"),
     [
         (FakeSession(), None),
-        (WatchfulSession(SentinelTimes(1.0, 2.0)), SentinelTimes(1.0, 2.0)),
-        (WatchfulSession(SentinelTimes(0.0, 2.0)), None),
+        (WatchfulSession(DeviceNote(1.0, 2.0)), DeviceNote(1.0, 2.0)),
+        (WatchfulSession(DeviceNote(0.0, 2.0)), None),
+        (WatchfulSession(DeviceNote(1.0, 2.0, 0.1)), None),
         (WatchfulSession((1.0, 2.0)), None),
         (WatchfulSession(ValueError("no luck")), None),
     ],
 )
-def test_a_sentinel_that_fails_costs_no_step(session: FakeSession, found: SentinelTimes | None) -> None:
+def test_a_sentinel_that_fails_costs_no_step(session: FakeSession, found: DeviceNote | None) -> None:
     runner = StageRunner(cast(Session, session), JobSpec(name="net", model="0" * 64), lambda record: None)
     assert runner.sentinel(LEASE) == found
 

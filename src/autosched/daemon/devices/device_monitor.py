@@ -40,7 +40,7 @@ FOREIGN_SHOWN_S = 300.0
 """Seconds for which other load is shown as part of the health."""
 RECORDS_MAX = 10_000
 """Records per device that can still be tagged."""
-UNSEEN_ON_BOARDS = "its clock and other programs there cannot be read"
+UNSEEN_ON_BOARDS = "its clock cannot be read, and other programs there are seen at the start of steps alone"
 TIMED_MAX = 1_000
 """Latest records per device of which it is known when they were reported."""
 

@@ -1,5 +1,6 @@
 """Outputs of a kernel, and their allowed errors."""
 
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,9 +13,11 @@ pytestmark = pytest.mark.tvm
 
 import tvm  # noqa: E402
 
+from autosched.backend import Board  # noqa: E402
 from autosched_tvm.device import kernel_profiling  # noqa: E402
 from autosched_tvm.device.kernel_profiling import Bench, WrongResult  # noqa: E402
 from autosched_tvm.device.place import ThisProcess  # noqa: E402
+from autosched_tvm.worker_messages import Remote  # noqa: E402
 
 FLAT = [((4,), "int32"), ((4,), "int32")]
 
@@ -71,6 +74,17 @@ def test_what_is_hopelessly_slow_is_not_measured_on(
     found = kernel_profiling.profile("task", "reference", "artifact", kernel_profiling.MeasurementPlan(best_s=best_s))
     assert len(found) == samples
     assert found[0] == (first_s if first_s > 0.02 else warm_s)
+
+
+def test_on_a_board_the_first_call_tells_nothing_for_it_contains_a_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernel_profiling, "place_of", lambda _: nullcontext(ThisProcess()))
+    monkeypatch.setattr(kernel_profiling, "bench", lambda *_: made(monkeypatch, FLAT, 0))
+    monkeypatch.setattr(kernel_profiling, "_checked", lambda *_: 0.050)
+    monkeypatch.setattr(Bench, "sample", lambda *_: 0.001)
+    monkeypatch.setattr(ThisProcess, "load", lambda _self, path: path)
+    plan, there = kernel_profiling.MeasurementPlan(best_s=0.001), Remote(Board("192.0.2.1", 9090, ""), 1, 60.0)
+    assert kernel_profiling.profile("task", "reference", "artifact", plan, there) == (0.001,) * 3
+    assert kernel_profiling.compare("task", "reference", ["artifact"], plan, there) == [(0.001,) * 3]
 
 
 class Timed:
