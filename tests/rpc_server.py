@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from deadlines import DEADLINE_S, until
+from wires import Wire
 
 HOST = "127.0.0.1"
 
@@ -18,18 +19,27 @@ class RpcServer:
     """An RPC server on this machine. A context manager."""
 
     def __init__(
-        self, folder: Path, key: str, words: Sequence[str] = (), name: str = "rpc", *, ours: bool = False
+        self,
+        folder: Path,
+        key: str,
+        words: Sequence[str] = (),
+        name: str = "rpc",
+        *,
+        ours: bool = False,
+        cable: Wire | None = None,
     ) -> None:
-        """`words`: further options. `ours`: `autosched board` instead of TVM's own."""
+        """`words`: further options. `ours`: `autosched board` instead of TVM's own. `cable`: it is at the far end."""
         self._program = ["autosched", "board"] if ours else ["tvm.exec.rpc_server"]
         self._folder, self._log, self._key, self._words = folder, folder / f"{name}.log", key, tuple(words)
+        self._cable = cable
+        self._host = cable.far if cable is not None else HOST
         self.port = 0
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def address(self) -> str:
         """HOST:PORT"""
-        return f"{HOST}:{self.port}"
+        return f"{self._host}:{self.port}"
 
     @property
     def log(self) -> str:
@@ -44,10 +54,13 @@ class RpcServer:
     def start(self) -> None:
         """Start it, at the port of its earlier life if it had one."""
         first = self.port or 20_000 + os.getpid() % 20_000
-        command = [sys.executable, "-m", *self._program, "--host", HOST, "--port", str(first), "--key", self._key]
+        command = [sys.executable, "-m", *self._program, "--host", self._host, "--port", str(first), "--key", self._key]
         if self._program[0] != "autosched":
             command += ["--port-end", str(self.port + 1 if self.port else 65_000)]
         command += self._words
+        if self._cable is not None:
+            allowed = ["--allow", self._cable.near] if self._program[0] == "autosched" else []
+            command = self._cable.within([*command, *allowed])
         before = self._log.stat().st_size if self._log.exists() else 0
         environment = {**os.environ, "TVM_NUM_THREADS": "1", "TVM_BIND_THREADS": "0"}
         with self._log.open("ab") as log:

@@ -2,7 +2,8 @@
 
 TVM's own server stops to wait for sessions, though its process lives on, when a session's process ends badly (a kernel
 that crashes does that), when its tracker was away for a minute, and for ever when somebody connects and says nothing.
-This one is TVM's, which is begun again each time, and which only listens to the machines that it is told of.
+It does not notice that a cable was pulled. This one is TVM's, which is begun again each time, and which only listens to
+the machines that it is told of.
 """
 
 import argparse
@@ -18,12 +19,17 @@ from collections.abc import Sequence
 
 from tvm.rpc import server as tvm_server
 
+from autosched.wire.address import notice_silence
+
 log = logging.getLogger("autosched.board")
 
 PAUSE_S = 1.0
 """Seconds before it begins again."""
 HELLO_S = 5.0
 """Seconds within which a peer says something."""
+SILENT_S = 5
+"""Seconds within which a session ends when the other machine has gone without a word: TVM's own waits on, for as long
+as the session may last."""
 LOOK_AGAIN_S = 0.01
 HEAD = struct.Struct("<ii")
 """Magic number and length of the key."""
@@ -49,6 +55,7 @@ class ChoosySocket(socket.socket):
                 "%s is refused: this server listens to %s", peer, ", ".join(map(str, self.networks)) or "itself"
             )
         elif has_said_hello(connection):
+            notice_silence(connection, SILENT_S)
             return connection, address
         connection.close()
         theirs, own = socket.socketpair()

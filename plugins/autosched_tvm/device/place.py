@@ -86,12 +86,10 @@ class BoardSession:
         self.device = self._session.cpu(0)
 
     def load(self, path: str) -> Any:
-        """The compiled module of a file on this machine, which is uploaded."""
+        """The compiled module of a file on this machine, which is uploaded. The server removes it after the session."""
         name = f"{next(self._numbers)}{Path(path).suffix}"
         self._session.upload(path, name)
-        module = self._session.load_module(name)
-        self._session.remove(name)
-        return module
+        return self._session.load_module(name)
 
     def tensor(self, array: Array) -> Any:
         """A copy of an array on the board."""

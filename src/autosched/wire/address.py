@@ -9,6 +9,8 @@ if TYPE_CHECKING:
     from ssl import SSLContext
 
 UNIX, TCP, TLS = "unix:", "tcp://", "tls://"
+PROBES = 3
+"""Number of TCP keep-alive probes without an answer after which a peer is given up."""
 SERVICE = "/run/autosched/api.sock"
 """The socket of the daemon that serves this machine's users (systemd/autosched.socket)."""
 
@@ -45,11 +47,15 @@ def _no_address(text: str) -> str:
     return f"{text!r} is no address of a daemon. Write tcp://HOST:PORT, tls://HOST:PORT or unix:/path/to/socket"
 
 
-def notice_silence(sock: socket.socket | None) -> None:
-    """Let the kernel report a peer that vanished without a word, within 20 s rather than 15 minutes."""
+def notice_silence(sock: socket.socket | None, within_s: int = 20) -> None:
+    """Let the system report a peer that vanished without a word, within `within_s` rather than 15 minutes."""
     if sock is None or sock.family not in (socket.AF_INET, socket.AF_INET6):
         return
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for option, value in (("TCP_KEEPIDLE", 10), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3), ("TCP_USER_TIMEOUT", 20_000)):
+    every_s = max(1, within_s // 5)
+    for option, value in (
+        ("TCP_KEEPIDLE", max(1, within_s - PROBES * every_s)), ("TCP_KEEPINTVL", every_s), ("TCP_KEEPCNT", PROBES),
+        ("TCP_USER_TIMEOUT", 1_000 * within_s),
+    ):  # fmt: skip
         if hasattr(socket, option):
             sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)

@@ -8,10 +8,14 @@ from contextlib import suppress
 from typing import Any
 
 from autosched.daemon.runtime import spawn
+from autosched.wire.address import notice_silence
 
 PIECE_BYTES = 64 * 1024
 FLUSH_S = 1.0
 """Seconds within which the other side takes what is left when one side has hung up."""
+SILENT_S = 5
+"""Seconds within which it is noticed that a peer's machine has gone without a word: less than a measurement may take,
+so that no candidate is blamed for it."""
 OVERTIME_S = 0.8
 """Seconds after the end of its time within which a server ends a session by itself, before it is cut."""
 
@@ -43,10 +47,11 @@ class Connections:
 class Line:
     """One of the two connections of a session."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, silent_s: int = SILENT_S) -> None:
         self.reader, self.writer = reader, writer
         self._socket: socket.socket = writer.get_extra_info("socket")
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        notice_silence(self._socket, silent_s)
 
     def acknowledge_at_once(self) -> None:
         """Acknowledge what comes next without a delay: both ends of TVM send a length and a body in two writes, and

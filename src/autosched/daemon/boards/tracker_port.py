@@ -7,7 +7,6 @@ networks that the operator lists is refused before a byte of it is read.
 import asyncio
 import ipaddress
 import logging
-import socket
 from collections.abc import Sequence
 from typing import Any, cast
 
@@ -34,8 +33,8 @@ HELLO_S = 5.0
 """Seconds within which a peer says what it wants."""
 IDLE_S = 600.0
 """Seconds after which a connection on which nothing is said is closed; a program of TVM's makes another one."""
-ALIVE_AFTER_S, ALIVE_EVERY_S, ALIVE_TRIES = 5, 3, 3
-"""TCP keep-alive: seconds of silence before the first probe, seconds between two probes, and number of probes."""
+SILENT_S = 14
+"""Seconds within which it is noticed that a peer's machine has gone without a word."""
 COMPLAIN_S = 60.0
 """Seconds between two complaints about refused peers."""
 
@@ -142,8 +141,7 @@ class TrackerPort:
         self._serving.add(self._serve(reader, writer))
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        line = Line(reader, writer)
-        _ask_whether_alive(writer)
+        line = Line(reader, writer, SILENT_S)
         try:
             async with asyncio.timeout(HELLO_S):
                 magic = await rpc_handshake.read_magic(reader)
@@ -246,12 +244,3 @@ async def _first(wanted: asyncio.Future[Any], hung_up: asyncio.Future[bytes]) ->
         if hung_up.result():
             raise BadMessage("a request before the last one was answered")
         raise EOFError("it has hung up")
-
-
-def _ask_whether_alive(writer: asyncio.StreamWriter) -> None:
-    """Let the system find out when the machine at the other end has gone without a word."""
-    own: socket.socket = writer.get_extra_info("socket")
-    own.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    own.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, ALIVE_AFTER_S)
-    own.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, ALIVE_EVERY_S)
-    own.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, ALIVE_TRIES)
