@@ -19,17 +19,15 @@ from collections.abc import Sequence
 
 from tvm.rpc import server as tvm_server
 
-from autosched.wire.address import notice_silence
-
 log = logging.getLogger("autosched.board")
 
 PAUSE_S = 1.0
 """Seconds before it begins again."""
 HELLO_S = 5.0
 """Seconds within which a peer says something."""
-SILENT_S = 5
-"""Seconds within which a session ends when the other machine has gone without a word: TVM's own waits on, for as long
-as the session may last."""
+KEEP_ALIVE = {socket.TCP_KEEPIDLE: 2, socket.TCP_KEEPINTVL: 1, socket.TCP_KEEPCNT: 3, socket.TCP_USER_TIMEOUT: 5_000}
+"""Options by which a session ends within 5 s when the other machine has gone without a word: TVM's own server waits on
+for as long as the session may last."""
 LOOK_AGAIN_S = 0.01
 HEAD = struct.Struct("<ii")
 """Magic number and length of the key."""
@@ -55,7 +53,9 @@ class ChoosySocket(socket.socket):
                 "%s is refused: this server listens to %s", peer, ", ".join(map(str, self.networks)) or "itself"
             )
         elif has_said_hello(connection):
-            notice_silence(connection, SILENT_S)
+            for option, value in KEEP_ALIVE.items():
+                connection.setsockopt(socket.IPPROTO_TCP, option, value)
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             return connection, address
         connection.close()
         theirs, own = socket.socketpair()
