@@ -31,6 +31,8 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+from run import RESULTS as KEPT
+from run import machine
 
 from autosched import zoo
 from autosched.api.connection import Daemon
@@ -45,6 +47,7 @@ lab: Any = import_module("integration.lab")
 nets: Any = import_module("nets")
 agents: Any = import_module("chaos.agents")
 
+RESULTS = KEPT / "boards.json"
 KEY = "pi4"
 TURNS, ROUNDS = 5, 3
 """Programs in turn at each tracker, and rounds of each; the first round is not counted."""
@@ -405,6 +408,7 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=KILLS)
     parser.add_argument("--seconds", type=float, default=SHARED_S)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--keep", action="store_true", help="write what was measured to benchmarks/results, as it goes")
     args = parser.parse_args()
     cores = sorted(os.sched_getaffinity(0))
     parts: dict[str, Callable[[Path], dict[str, Any]]] = {
@@ -413,13 +417,16 @@ def main() -> None:
         "shared": lambda folder: shared(folder, cores, args.seconds),
         "kills": lambda folder: kills(folder, cores, args.kills, args.seed),
     }
-    told = {}
+    told: dict[str, Any] = {}
+    kept = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     for name, part in parts.items():
         if args.parts and name not in args.parts:
             continue
         with tempfile.TemporaryDirectory(prefix="autosched-boards-") as folder:
             told[name] = part(Path(folder))
         print(json.dumps({name: told[name]}), file=sys.stderr, flush=True)
+        if args.keep:
+            RESULTS.write_text(json.dumps({**kept, "machine": machine(), **told}, indent=1) + "\n")
     print(json.dumps(told))
 
 

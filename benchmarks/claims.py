@@ -316,6 +316,21 @@ SECTIONS: dict[str, Sequence[Source]] = {
             Claim("The same: processor time of the daemon; its memory", "",
                   lambda told: f"{100 * told['daemon_cpu']:.0f} % of a core; {told['daemon_mb']} MB"),
         ], "make bench-crowd"),
+        Source("boards", [
+            Claim("TVM's own RPC runner measures 8 candidates through the daemon: time over that through TVM's tracker",
+                  "1.0", lambda told: f"{told['runner']['ratio']:.2f}"),
+            Claim("SqueezeNet on a board beside the same core as a device: latency; trials per minute",
+                  "1.02; 0.8", lambda told: f"{told['network']['latency_ratio']:.3f};"
+                                            f" {told['network']['trials_ratio']:.2f}"),
+            Claim("Server, board, daemon, client or session killed in a session: trials lost, repeated; longest that a"
+                  " session outlives its step", "0, 0; 1 s",
+                  lambda told: f"{told['kills']['lost']}, {told['kills']['repeated']};"
+                               f" {told['kills']['outlived_s']:.1f} s ({sum(told['kills']['kills'].values())} kills)"),
+            Claim("Two programs of TVM's and two jobs on two boards for 10 minutes: overlaps, steps that passed over"
+                  " one of a higher priority", "0, 0",
+                  lambda told: f"{told['shared']['overlaps']}, {told['shared']['passed_over']}"
+                               f" ({told['shared']['steps']} steps)"),
+        ], "make bench-rpc ARGS=--keep"),
         Source("host_faults", [
             Claim("Kills, partitions, freezes and steps of clocks over agents: lost, repeated, or two on one unit", "0",
                   lambda told: f"{len(told['hosts']['violations'])} after {told['hosts']['kills']} faults"),
