@@ -6,7 +6,7 @@ two share), `onnx_converters` and `opset_converters` (additions to TVM's convert
 `concats` (concatenations without copies), `layouts/` (order of values in memory), `task_extraction` (the tasks).
 Compilation: `targets`, `toolchain` (versions, linker), `candidate_build` (one candidate), `object_digest` (name of
 object code), `shared_library` (a file of kernels), `network_compiler` (a network), `side_file` (facts about a compiled
-network), `lowering` (TVM's passes, and ours), `rules/` (schedules without a search), `winograd/`, `vector_math/`,
-`intrinsics` (instructions of the CPU), `python_call` (runs Python on a board), `sentinel_kernels` (fixed work for a
-board).
+network), `lowering` (TVM's passes, and ours), `rules/` (schedules without a search), `winograd/`, `integers/`,
+`vector_math/`, `intrinsics` (instructions of the CPU), `python_call` (runs Python on a board), `sentinel_kernels`
+(fixed work for a board).
 """

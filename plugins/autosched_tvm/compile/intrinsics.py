@@ -1,4 +1,4 @@
-"""Registers the tensor intrinsics of one architecture, without those of all others.
+"""Registers TVM's tensor intrinsics of one architecture, without those of all others, and ours.
 
 Importing TVM's own ``tvm.s_tir.tensor_intrin`` parses the intrinsics of every GPU and CPU it knows, more than ten
 seconds of processor time; a search on a CPU needs those of that CPU, a third of a second. A package of that name which
@@ -10,6 +10,8 @@ import platform
 import sys
 import types
 from pathlib import Path
+
+from autosched_tvm.compile.integers import dot_instructions
 
 PACKAGE = "tvm.s_tir.tensor_intrin"
 _BY_MACHINE = {"x86_64": "x86", "AMD64": "x86", "aarch64": "arm_cpu", "arm64": "arm_cpu", "riscv64": "riscv_cpu"}
@@ -36,3 +38,5 @@ def install(architecture: str | None = None) -> None:
     name = architecture or _BY_MACHINE.get(platform.machine())
     if name is not None and not hasattr(package, name):
         setattr(package, name, importlib.import_module(f"{PACKAGE}.{name}"))
+    for instruction in dot_instructions.ALL:
+        dot_instructions.register(instruction)

@@ -15,7 +15,7 @@ LINK_TIMEOUT_S = 300.0
 LLD = ("ld.lld", "ld.lld-19", "ld.lld-18", "ld.lld-17", "ld.lld-16", "ld.lld-15", "ld.lld-14")
 """Names of LLVM's linker, which links for every processor."""
 PINS = {"apache-tvm": "0.27", "apache-tvm-ffi": "0.1.14"}
-LOWERING = ("candidate_build", "intrinsics", "lowering", "rules", "vector_math", "winograd")
+LOWERING = ("candidate_build", "integers", "intrinsics", "lowering", "rules", "vector_math", "winograd")
 """Modules that decide which code a schedule becomes."""
 INSTALL = "pip install 'autosched[tvm]'"
 

@@ -7,6 +7,7 @@ import tvm
 from tvm import s_tir, tirx
 
 from autosched_tvm.compile import targets
+from autosched_tvm.compile.integers import tiled_product
 from autosched_tvm.compile.rules import elementwise, inlining, loop_nests, parallelisation, reduction, row_fusion
 from autosched_tvm.compile.rules.kernel_ir import Computation, Program, nodes, read, shape_of, substitute
 from autosched_tvm.compile.winograd import kernel as winograd
@@ -14,9 +15,11 @@ from autosched_tvm.compile.winograd import kernel as winograd
 
 def scheduled(function: Any, target: Any) -> Any:
     """A function without a schedule, under that of the rules. Raises NoRule."""
-    if (
-        made := winograd.by_rule(function, targets.vector_registers(target), parallelisation.cores_of(target))
-    ) is not None:
+    registers = targets.vector_registers(target)
+    made = winograd.by_rule(function, registers, parallelisation.cores_of(target))
+    if made is None:
+        made = tiled_product.by_rule(function, registers)
+    if made is not None:
         return made
     program = inlining.joined(read(function))
     for stage in program.stages:

@@ -1,0 +1,62 @@
+"""The product of a matrix of 8-bit numbers and a matrix of 8-bit weights, in 32-bit sums.
+
+The weights are packed as [blocks of columns, groups of rows, lanes, 4], so that one vector of them is what a dot
+instruction takes. Columns and rows of the weights that are missing from a block are zeros.
+"""
+
+import math
+from typing import Any
+
+import numpy as np
+from tvm import te, tirx
+
+from autosched_tvm.compile.integers.dot_instructions import GROUP
+
+Array = np.ndarray[Any, Any]
+
+DOT, RESULT = "int8_dot", "int8_product"
+"""Names of the blocks of sums, and of what is read of them."""
+TILES = (8, 7, 6, 5, 4)
+"""Numbers of rows of which sums are kept in registers: a number of rows that is no multiple of one is filled up."""
+FEW_ROWS = 12
+"""Up to so many rows are one tile."""
+
+
+def pack(weights: Array, lanes: int) -> Array:
+    """[rows, columns] as [blocks, groups, lanes, 4]."""
+    rows, columns = weights.shape
+    filled = np.pad(weights, ((0, -rows % GROUP), (0, -columns % lanes)))
+    return np.ascontiguousarray(
+        filled.reshape(filled.shape[0] // GROUP, GROUP, filled.shape[1] // lanes, lanes).transpose(2, 0, 3, 1)
+    )
+
+
+def filled_rows(rows: int) -> int:
+    """The number of rows of sums: the least that is a multiple of a tile."""
+    return rows if rows <= FEW_ROWS else min(-(-rows // tile) * tile for tile in TILES)
+
+
+def product(data: Any, weights: Any) -> Any:
+    """The product of `data` [..., rows, ..., depth] and packed weights, as int32 [..., rows, ..., columns].
+
+    All other axes have the size 1, the depth is a multiple of 4, and the columns include those that fill the last
+    block.
+    """
+    *outer, depth = (int(size) for size in data.shape)
+    blocks, _, lanes, _ = (int(size) for size in weights.shape)
+    rows = math.prod(outer)
+    axis = outer.index(rows)
+    step = te.reduce_axis((0, depth), name="k")
+
+    def sums(i: Any, block: Any, lane: Any) -> Any:
+        row = i if filled_rows(rows) == rows else tirx.min(i, rows - 1)
+        place = [row if one == axis else 0 for one in range(len(outer))]
+        factor = weights[block, step // GROUP, lane, step % GROUP].astype("int32")
+        return te.sum(data[(*place, step)].astype("int32") * factor, axis=step)
+
+    dot = te.compute((filled_rows(rows), blocks, lanes), sums, name=DOT)
+
+    def result(*index: Any) -> Any:
+        return dot[index[axis], index[-1] // lanes, index[-1] % lanes]
+
+    return te.compute((*outer, blocks * lanes), result, name=RESULT)

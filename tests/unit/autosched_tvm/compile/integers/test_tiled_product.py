@@ -1,0 +1,133 @@
+"""Products of 8-bit numbers: sums equal to the bit, under every tile, and the instruction in the object code."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+tvm = pytest.importorskip("tvm")
+pytestmark = pytest.mark.tvm
+
+from tvm import te  # noqa: E402
+from tvm.target import codegen  # noqa: E402
+
+from autosched.model import TaskInfo  # noqa: E402
+from autosched_tvm.compile import candidate_build, intrinsics, lowering  # noqa: E402
+from autosched_tvm.compile.integers import dot_instructions, product, tiled_product  # noqa: E402
+from autosched_tvm.compile.integers.dot_instructions import SDOT, VNNI_256, VNNI_512, DotInstruction  # noqa: E402
+from autosched_tvm.compile.integers.tiled_product import Tile, usual  # noqa: E402
+from autosched_tvm.tuning.search_method import SearchContext  # noqa: E402
+from autosched_tvm.tuning.sketch_space import SketchSpace  # noqa: E402
+
+HERE = {"kind": "llvm", "mcpu": str(codegen.llvm_get_system_cpu())}
+MNEMONICS = [
+    (VNNI_512, {"kind": "llvm", "mcpu": "cascadelake"}, "vpdpbusd", "zmm"),
+    (VNNI_256, {"kind": "llvm", "mcpu": "alderlake"}, "vpdpbusd", "ymm"),
+    (SDOT, {"kind": "llvm", "mtriple": "aarch64-linux-gnu", "mcpu": "cortex-a76"}, "sdot", "v"),
+]
+SHAPES = [((8,), 64, 48), ((1, 197), 64, 40), ((1, 30, 1), 20, 16), ((1,), 32, 256), ((13,), 4, 16)]
+"""Rows, depth, columns: a whole number of tiles, and what has to be filled up."""
+
+
+def workload(rows: tuple[int, ...], depth: int, columns: int, one: DotInstruction) -> Any:
+    """A product whose sums are scaled, and a bound."""
+    data = te.placeholder((*rows, depth), one.data)
+    weights = te.placeholder((-(-columns // one.lanes), depth // 4, one.lanes, 4), "int8")
+    sums = product.product(data, weights)
+    scaled = te.compute(sums.shape, lambda *i: sums(*i).astype("float32") * tvm.tirx.const(0.5, "float32"))
+    bounded = te.compute(sums.shape, lambda *i: tvm.te.max(scaled(*i), tvm.tirx.const(0.0, "float32")))
+    return tvm.IRModule({"main": te.create_prim_func([data, weights, bounded]).with_attr("global_symbol", "main")})
+
+
+def ran(module: Any, rows: tuple[int, ...], depth: int, columns: int, one: DotInstruction) -> tuple[Any, Any]:
+    """What a kernel computes, and what it should."""
+    drawn = np.random.default_rng(0)
+    low, high = (0, 256) if one.data == "uint8" else (-128, 128)
+    data = drawn.integers(low, high, (*rows, depth)).astype(one.data)
+    weights = drawn.integers(-128, 128, (depth, columns)).astype("int8")
+    filled = -(-columns // one.lanes) * one.lanes
+    out = tvm.runtime.tensor(np.empty((*rows, filled), "float32"))
+    built = tvm.tirx.build(module, target=tvm.target.Target(HERE), pipeline=lowering.install())
+    built["main"](tvm.runtime.tensor(data), tvm.runtime.tensor(product.pack(weights, one.lanes)), out)
+    right = np.maximum(data.astype("int32") @ weights.astype("int32") * np.float32(0.5), 0)
+    return out.numpy()[..., :columns], right
+
+
+@pytest.mark.parametrize(("rows", "depth", "columns"), SHAPES)
+def test_sums_are_equal_to_the_bit(rows: tuple[int, ...], depth: int, columns: int) -> None:
+    if (one := dot_instructions.of_target(tvm.target.Target(HERE))) is None:
+        pytest.skip("this machine has no dot instruction")
+    module = workload(rows, depth, columns, one)
+    schedules = [tiled_product.sampled(module, seed).mod for seed in range(1, 5)]
+    by_rule = tvm.IRModule({"main": tiled_product.by_rule(module["main"], 32)})
+    for scheduled in (*schedules, by_rule):
+        found, right = ran(scheduled, rows, depth, columns, one)
+        assert np.array_equal(found, right)
+
+
+@pytest.mark.parametrize(("rows", "depth", "columns"), SHAPES)
+def test_without_a_schedule_they_are_the_same_everywhere(rows: tuple[int, ...], depth: int, columns: int) -> None:
+    for one in dot_instructions.ALL:
+        found, right = ran(workload(rows, depth, columns, one), rows, depth, columns, one)
+        assert np.array_equal(found, right)
+
+
+@pytest.mark.parametrize(("one", "target", "mnemonic", "register"), MNEMONICS, ids=[one[0].name for one in MNEMONICS])
+def test_the_instruction_is_in_the_object_code(
+    one: DotInstruction, target: dict[str, str], mnemonic: str, register: str
+) -> None:
+    aim = tvm.target.Target(target)
+    assert dot_instructions.of_target(aim) == one
+    scheduled = tiled_product.by_rule(workload((16,), 64, 64, one)["main"], 32)
+    built = tvm.tirx.build(tvm.IRModule({"main": scheduled}), target=aim, pipeline=lowering.install())
+    lines = [line for line in built.inspect_source("asm").splitlines() if mnemonic in line]
+    tile = usual(16, 64 // one.lanes, 32)
+    assert len(lines) % (tile.rows * tile.vectors) == 0, "LLVM may unroll the steps"
+    assert all(register in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    "target",
+    [{"kind": "llvm", "mcpu": "haswell"}, {"kind": "llvm", "mtriple": "aarch64-linux-gnu", "mcpu": "cortex-a72"}],
+)
+def test_older_processors_have_none(target: dict[str, str]) -> None:
+    assert dot_instructions.of_target(tvm.target.Target(target)) is None
+
+
+def test_a_search_finds_tiles_that_a_builder_makes_again() -> None:
+    intrinsics.install()
+    module = workload((24,), 64, 96, VNNI_512)
+    info = TaskInfo(task=1, name="product", workload="00", weight=1, flops=1.0, shape="")
+    space = SketchSpace(SearchContext(info, module, tvm.target.Target({**MNEMONICS[0][1], "num-cores": 1}), 1, 1))
+    assert len(space.sketches) == 1, "those of MetaSchedule know no dot instruction"
+    grown = [space.grow(0, [None] * len(space.sketches[0].places), seed) for seed in range(1_000, 9_000, 1_000)]
+    assert len({one.key for one in grown if one is not None}) > 2
+    for one in grown:
+        assert one is not None
+        again = candidate_build.replay(module, one.candidate()).mod
+        assert "vpdpbusd" in str(again)
+
+
+@pytest.mark.parametrize(
+    ("rows", "blocks", "registers", "tile"),
+    [
+        (400, 24, 32, Tile(4, 6)),
+        (1, 64, 32, Tile(1, 8)),
+        (198, 3, 32, Tile(9, 3)),
+        (16, 8, 16, Tile(2, 4)),
+        (7, 1, 16, Tile(7, 1)),
+    ],
+)
+def test_the_tile_without_a_search_fits_into_the_registers(rows: int, blocks: int, registers: int, tile: Tile) -> None:
+    assert usual(rows, blocks, registers) == tile
+
+
+@pytest.mark.parametrize(("rows", "filled"), [(1, 1), (12, 12), (13, 14), (197, 198), (400, 400)])
+def test_rows_are_filled_up_to_tiles(rows: int, filled: int) -> None:
+    assert product.filled_rows(rows) == filled
+
+
+def test_other_kernels_are_none_of_these() -> None:
+    x = te.placeholder((8, 8), "float32")
+    function = te.create_prim_func([x, te.compute((8, 8), lambda i, j: x[i, j] + 1)])
+    assert tiled_product.sampled(tvm.IRModule({"main": function}), 1) is None
