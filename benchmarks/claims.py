@@ -319,8 +319,8 @@ SECTIONS: dict[str, Sequence[Source]] = {
                   " as a device, latency, trials per minute", "1.0; 1.02, 0.8",
                   lambda told: f"{told['runner']['ratio']:.2f}; {told['network']['latency_ratio']:.3f},"
                                f" {told['network']['trials_ratio']:.2f}"),
-            Claim("Kills in its sessions: lost, repeated, longest that one outlives its step; TVM's programs and jobs on"
-                  " two boards: overlaps, passed over by a lower priority", "0, 0, 1 s; 0, 0",
+            Claim("Kills in its sessions: lost, repeated, longest that one outlives its step; TVM's programs and jobs"
+                  " on two boards: overlaps, passed over by a lower priority", "0, 0, 1 s; 0, 0",
                   lambda told: f"{told['kills']['lost']}, {told['kills']['repeated']},"
                                f" {told['kills']['outlived_s']:.1f} s ({sum(told['kills']['kills'].values())} kills);"
                                f" {told['shared']['overlaps']}, {told['shared']['passed_over']}"
