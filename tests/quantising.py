@@ -41,12 +41,14 @@ def run(model: Any, inputs: dict[str, Any]) -> list[Any]:
     return list(session.run(None, inputs))
 
 
-def rewritten(model: Any, *, rounded: bool = False) -> Any:
-    """A copy in standard float operators; fails where an operator is left that is none."""
+def rewritten(model: Any, *, rounded: bool = False, integers: bool = False) -> Any:
+    """A copy in standard float operators, and with `integers` their products of 8-bit numbers; fails where an operator
+    is left that is none."""
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
-    assert standard_operators.rewrite(copy, rounded=rounded)
-    assert not standard_operators.is_quantised(copy), [node.op_type for node in copy.graph.node]
+    assert standard_operators.rewrite(copy, rounded=rounded, integers=integers)
+    left = standard_operators.is_quantised(copy, integers=integers)
+    assert not left, [node.op_type for node in copy.graph.node]
     assert {node.domain for node in copy.graph.node} <= {"", "ai.onnx"}
     return copy
 
@@ -56,17 +58,19 @@ def operators(model: Any) -> list[str]:
 
 
 def prove(model: Any, inputs: dict[str, Any], step: float, ties: float = 0.01) -> None:
-    """The rounded form gives ONNX Runtime's result, save for a share of ties; the other form stays within a step."""
+    """The rounded form gives ONNX Runtime's result, save for a share of ties; the others stay within a step."""
     expected = run(model, inputs)
     exact, real = (run(rewritten(model, rounded=rounded), inputs) for rounded in (True, False))
-    for want, tie, near in zip(expected, exact, real, strict=True):
-        assert want.dtype == tie.dtype == near.dtype
-        assert want.shape == tie.shape == near.shape
+    whole = run(rewritten(model, integers=True), inputs)
+    for want, tie, near, number in zip(expected, exact, real, whole, strict=True):
+        assert want.dtype == tie.dtype == near.dtype == number.dtype
+        assert want.shape == tie.shape == near.shape == number.shape
         size = 1.0 if want.dtype.kind in "iu" else step
         off = np.abs(want.astype("float64") - tie.astype("float64"))
         assert off.max(initial=0) <= size * 1.001
         assert (off > size / 100).mean() <= ties
-        assert np.abs(want.astype("float64") - near.astype("float64")).max(initial=0) <= size * 1.001
+        for other in (near, number):
+            assert np.abs(want.astype("float64") - other.astype("float64")).max(initial=0) <= size * 1.001
         assert want.size <= 4 or want.std() > 0  # else the comparison proves nothing
 
 

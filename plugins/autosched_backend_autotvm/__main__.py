@@ -9,7 +9,7 @@ from pathlib import Path
 from autosched.errors import AutoschedError
 from autosched_backend_autotvm import options
 from autosched_backend_autotvm.options import Options
-from autosched_tvm.api import LayoutOption, Unsupported, quiet, read_shapes
+from autosched_tvm.api import LayoutOption, Unsupported, Ways, quiet, read_shapes
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -43,7 +43,7 @@ def spaces(model: Path, shapes: dict[str, tuple[int, ...]], target: str, given: 
     method = AutoTvmMethod(given)
     with tempfile.TemporaryDirectory(prefix="autosched-spaces-") as folder:
         found = network_import.take_in(
-            str(model), shapes, aim, f"{folder}/prepared.onnx", folder, given.layout, given.winograd
+            str(model), shapes, aim, f"{folder}/prepared.onnx", folder, Ways(given.layout, given.winograd)
         )
         for task in found.tasks:
             workload = candidate_build.load_task(f"{folder}/{task.task}.json")

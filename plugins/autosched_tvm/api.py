@@ -25,10 +25,11 @@ if TYPE_CHECKING:
     from autosched_tvm.tuning.search_method import Search, SearchContext, SearchMethod, Unsupported
     from autosched_tvm.tuning.sketch_space import Grown, SketchSpace
     from autosched_tvm.tuning.tvm_backend import TvmBackend, method_of
+    from autosched_tvm.worker_messages import Ways
 
 __all__ = [
     "EarlyStopping", "Grown", "LayoutOption", "LoadedModule", "Search", "SearchContext", "SearchMethod", "SketchSpace",
-    "TvmBackend", "Unsupported", "candidate_build", "fingerprint_of", "hash_of", "intrinsics", "metaschedule",
+    "TvmBackend", "Unsupported", "Ways", "candidate_build", "fingerprint_of", "hash_of", "intrinsics", "metaschedule",
     "method_of", "network_import", "options", "quiet", "read_shapes", "schedule_traces", "targets", "toolchain",
     "tuning_logs", "winograd_algebra", "winograd_kernel", "winograd_workload", "zoo_models",
 ]  # fmt: skip
@@ -43,6 +44,7 @@ _HOMES = {
     "tuning.search_method": ("Search", "SearchContext", "SearchMethod", "Unsupported"),
     "tuning.sketch_space": ("Grown", "SketchSpace"),
     "tuning.tvm_backend": ("TvmBackend", "method_of"),
+    "worker_messages": ("Ways",),
 }
 """Module -> the names that it defines."""
 _MODULES = {

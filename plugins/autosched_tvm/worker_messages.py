@@ -17,6 +17,17 @@ MEASUREMENT = "tvm 1"
 """Method by which kernels are timed (`Identity.measurement`). The number grows with a change that alters latencies."""
 
 
+class Ways(Struct, frozen=True):
+    """Ways to compute a network."""
+
+    layout: str = "keep"
+    """Memory layout of convolutions."""
+    winograd: bool = False
+    """Whether convolutions are also tuned with Winograd's algorithm."""
+    integers: bool = False
+    """Whether products of 8-bit numbers stay such, where the target has an instruction for them."""
+
+
 class Extracted(Struct, frozen=True):
     """The tasks of a network."""
 

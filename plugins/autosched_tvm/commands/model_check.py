@@ -36,7 +36,7 @@ def check(path: Path, shapes: dict[str, tuple[int, ...]], target: str) -> dict[s
     intrinsics.install()
     aim = load_target(targets.resolve(target, 1))
     ready = model_sources.prepare(path, shapes)
-    extracted, _ = task_extraction.extract([onnx_import.fused(ready.source.cleaned(), aim)], aim)
+    extracted, _ = task_extraction.extract([onnx_import.fused(ready.source.cleaned(aim), aim)], aim)
     network_import.check(extracted)
     return {
         "model": str(path),

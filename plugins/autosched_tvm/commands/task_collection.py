@@ -69,7 +69,7 @@ def collect(
     defaults = _defaults(backend)
     intrinsics.install()
     aim = load_target(targets.resolve(target, 1))
-    module = model_sources.prepare(path, shapes).source.cleaned()
+    module = model_sources.prepare(path, shapes).source.cleaned(aim)
     found = []
     for change in changes:
         try:

@@ -16,8 +16,10 @@ from msgspec import Struct
 from autosched.errors import ModelRejected
 from autosched_tvm.compile import onnx_import
 from autosched_tvm.compile.frontend import input_ranges
+from autosched_tvm.compile.frontend.integer_products import is_plain
 from autosched_tvm.compile.frontend.model_file import FileKind, kind_of_file
 from autosched_tvm.compile.frontend.preparation import Shapes
+from autosched_tvm.compile.integers import packed_products
 from autosched_tvm.compile.relax_import import Imported
 from autosched_tvm.tensors import Tensor
 
@@ -33,7 +35,11 @@ class Source(Protocol):
     def outputs(self) -> tuple[str, ...]:
         """The names of the outputs, in order."""
 
-    def cleaned(self) -> Any:
+    @property
+    def integers(self) -> bool:
+        """Whether products of 8-bit numbers have stayed such."""
+
+    def cleaned(self, target: Any) -> Any:
         """The Relax module before layouts are chosen. Raises ModelRejected."""
 
     def save(self, path: Path) -> None:
@@ -72,9 +78,15 @@ class OnnxSource:
         """The names of the outputs, in order."""
         return tuple(value.name for value in self.model.graph.output)
 
-    def cleaned(self) -> Any:
+    @property
+    def integers(self) -> bool:
+        """Whether products of 8-bit numbers have stayed such."""
+        return any(map(is_plain, self.model.graph.node))
+
+    def cleaned(self, target: Any) -> Any:
         """The Relax module before layouts are chosen. Raises ModelRejected."""
-        return onnx_import.cleaned(self.model)
+        module = onnx_import.cleaned(self.model)
+        return packed_products.packed(module, target) if self.integers else module
 
     def save(self, path: Path) -> None:
         """Leave it in an ONNX file."""
@@ -106,7 +118,9 @@ class RelaxSource:
         """The names of the outputs, in order."""
         return self._outputs
 
-    def cleaned(self) -> Any:
+    integers = False
+
+    def cleaned(self, target: Any) -> Any:
         """The Relax module before layouts are chosen. Raises ModelRejected."""
         return onnx_import.clean(self._module)
 
@@ -116,8 +130,9 @@ class RelaxSource:
         path.write_bytes(msgspec.json.encode(saved))
 
 
-def prepare(path: Path, shapes: Shapes) -> Ready:
-    """Read a model's file and bring it into a form that can be tuned. Raises ModelRejected and RequestError."""
+def prepare(path: Path, shapes: Shapes, *, integers: bool = False) -> Ready:
+    """Read a model's file and bring it into a form that can be tuned. `integers`: products of 8-bit numbers in an ONNX
+    file stay such. Raises ModelRejected and RequestError."""
     kind = kind_of_file(path)
     if kind is FileKind.TFLITE:
         from autosched_tvm.compile import tflite_import
@@ -136,7 +151,7 @@ def prepare(path: Path, shapes: Shapes) -> Ready:
             f"{path.name} holds weights, a pickled module or TorchScript, but no exported program. Export the module:"
             " torch.export.save(torch.export.export(module.eval(), (example,)), 'NAME.pt2')"
         )
-    found = onnx_import.prepare(path, shapes)
+    found = onnx_import.prepare(path, shapes, integers=integers)
     return Ready(
         OnnxSource(found.model), f"ONNX opset {found.opset}", found.nodes_before, found.nodes_after, found.opset,
         found.fixes, found.notes,

@@ -47,7 +47,7 @@ def compile_network(compilation: Compilation, choices: Sequence[TaskSchedules]) 
     measured schedule has one by rule.
     """
     source = model_sources.load(Path(compilation.model))
-    cleaned = source.cleaned()
+    cleaned = source.cleaned(tvm.target.Target(json.loads(compilation.target)))
     fused, compiled = _compile_tuned(compilation, choices, source, cleaned)
     if LayoutOption(compilation.layout) not in UNTOUCHED:
         fused = onnx_import.fused(cleaned, tvm.target.Target(json.loads(compilation.target)))
@@ -59,7 +59,8 @@ def compile_network(compilation: Compilation, choices: Sequence[TaskSchedules]) 
 def compile_again(compilation: Compilation, choices: Sequence[TaskSchedules]) -> Compiled:
     """Compile the tuned build anew, with other schedules; the untuned one stays as it is."""
     source = model_sources.load(Path(compilation.model))
-    return _compile_tuned(compilation, choices, source, source.cleaned())[1]
+    cleaned = source.cleaned(tvm.target.Target(json.loads(compilation.target)))
+    return _compile_tuned(compilation, choices, source, cleaned)[1]
 
 
 def _compile_tuned(
@@ -124,6 +125,7 @@ def write_build(
     side = SideFile(
         format=FORMAT, name=who.name, build=who.build, inputs=source.inputs,
         outputs=_outputs(fused, source.outputs), target=json.loads(target), versions=versions(), kernels=schedules,
+        integers=source.integers,
     )  # fmt: skip
     text = msgspec.json.format(msgspec.json.encode(side), indent=2)
     path.with_name(f"{path.name}.json").write_bytes(text + b"\n")

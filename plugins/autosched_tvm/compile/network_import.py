@@ -10,19 +10,14 @@ from autosched.model import TASKS_MAX, TaskInfo
 from autosched_tvm.compile import intrinsics, model_sources, task_extraction, toolchain, workload_program
 from autosched_tvm.compile.candidate_build import load_target
 from autosched_tvm.compile.frontend.model_file import FileKind, kind_of_file
+from autosched_tvm.compile.integers import dot_instructions
 from autosched_tvm.compile.layouts.layout_option import LayoutOption
 from autosched_tvm.compile.layouts.layout_variants import grouped, offered
-from autosched_tvm.worker_messages import TEMPLATE, Extracted
+from autosched_tvm.worker_messages import TEMPLATE, Extracted, Ways
 
 
 def take_in(
-    model: str,
-    shapes: dict[str, tuple[int, ...]],
-    target: str,
-    prepared: str,
-    folder: str,
-    layout: str = LayoutOption.KEEP,
-    winograd: bool = False,
+    model: str, shapes: dict[str, tuple[int, ...]], target: str, prepared: str, folder: str, ways: Ways
 ) -> Extracted:
     """Write the prepared model and TASK.json for each workload. Raises ModelRejected.
 
@@ -31,10 +26,11 @@ def take_in(
     if kind_of_file(Path(model)) is FileKind.TASKS:
         return _take_in_tasks(task_bundle.read(Path(model)), Path(folder))
     intrinsics.install()
-    ready = model_sources.prepare(Path(model), shapes)
-    ready.source.save(Path(prepared))
     aim = load_target(target)
-    variants = offered(ready.source.cleaned(), aim, LayoutOption(layout), winograd=winograd)
+    integers = ways.integers and dot_instructions.of_target(aim) is not None
+    ready = model_sources.prepare(Path(model), shapes, integers=integers)
+    ready.source.save(Path(prepared))
+    variants = offered(ready.source.cleaned(aim), aim, LayoutOption(ways.layout), winograd=ways.winograd)
     extracted, workloads = task_extraction.extract([variant.fused for variant in variants], aim)
     check(extracted)
     for info, workload in zip(extracted.tasks, workloads, strict=True):

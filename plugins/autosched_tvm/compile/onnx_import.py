@@ -41,9 +41,10 @@ def _is_ignored_part(node: Any) -> bool:
     return node.op_type == "Resize" and any(a.name == "antialias" and a.i for a in node.attribute)
 
 
-def prepare(path: Path, shapes: Shapes) -> Prepared:
-    """The checked, simplified and rewritten ONNX model. Raises ModelRejected."""
-    return preparation.prepare(path, shapes, unsupported)
+def prepare(path: Path, shapes: Shapes, *, integers: bool = False) -> Prepared:
+    """The checked, simplified and rewritten ONNX model. `integers`: products of 8-bit numbers stay such. Raises
+    ModelRejected."""
+    return preparation.prepare(path, shapes, unsupported, integers=integers)
 
 
 def network(model: Any, target: Any) -> Any:

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import tvm
+from onnx import TensorProto
 from tvm import relax
 from tvm.relax.frontend.onnx import onnx_frontend
 
@@ -66,10 +67,28 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, tvm.ir.GenericConst) and all(int(extent) == 1 for extent in value.value.shape)
 
 
+def _cast(convert: Convert, builder: Any, inputs: Any, attributes: dict[str, Any], params: Any) -> Any:
+    """TVM checks whether a number fits into the type, and finds none where it was bounded before."""
+    made = builder.lookup_binding(inputs[0]) if isinstance(inputs[0], relax.Var) else None
+    bounded = getattr(getattr(made, "op", None), "name", "") in ("relax.minimum", "relax.maximum", "relax.clip")
+    if bounded and attributes["to"] in _BYTES:
+        return relax.op.astype(inputs[0], _BYTES[attributes["to"]])
+    return convert(builder, inputs, attributes, params)
+
+
+def _integer_product(convert: Convert, builder: Any, inputs: Any, attributes: dict[str, Any], params: Any) -> Any:
+    """TVM widens both to 32 bits, which hides that they have 8."""
+    if len(inputs) > 2:
+        return convert(builder, inputs, attributes, params)
+    return relax.op.matmul(inputs[0], inputs[1], out_dtype="int32")
+
+
+_BYTES = {int(TensorProto.UINT8): "uint8", int(TensorProto.INT8): "int8"}
 _OLD_SAMPLING = {"coordinate_transformation_mode": b"asymmetric", "nearest_mode": b"floor"}
 _RULES = {
     "Clip": ("Clip", _clip), "Gather": ("Gather", _gather), "Slice": ("Slice", _slice), "Resize": ("Resize", _resize),
-    "Upsample": ("Resize", _upsample),
+    "Upsample": ("Resize", _upsample), "Cast": ("Cast", _cast),
+    "MatMulInteger": ("MatMulInteger", _integer_product),
 }  # fmt: skip
 """The converter that does the work, and what prepares its arguments."""
 

@@ -32,6 +32,8 @@ class SideFile(Struct, frozen=True, kw_only=True):
     """The name of that file."""
     kernels: dict[str, str] = {}
     """Where the schedule of each kernel comes from: "tuned", "by rule" or "default". Empty before 1.5."""
+    integers: bool = False
+    """Whether products of a quantised network are made of 8-bit numbers, and not of float32."""
 
     @property
     def cores(self) -> int:

@@ -6,6 +6,7 @@ is the exact one of such weights. So the outputs of correct builds may differ as
 """
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,8 +38,9 @@ _CHOOSING = {"ArgMax": 0, "ArgMin": 0, "TopK": 1}
 class Reference:
     """One model in ONNX Runtime, in several correct forms. Raises what ONNX Runtime raises for a model it refuses."""
 
-    def __init__(self, path: Path, threads: int, outputs: int | None = None) -> None:
-        """`outputs`: how many of the model's outputs to compute; None: all."""
+    def __init__(self, path: Path, threads: int, outputs: int | None = None, *, integers: bool = False) -> None:
+        """`outputs`: how many of the model's outputs to compute; None: all. `integers`: builds multiply 8-bit numbers
+        of a quantised model."""
         import onnxruntime
 
         self.version = str(onnxruntime.__version__)
@@ -52,7 +54,8 @@ class Reference:
         """Numbers of the outputs that are levels of a quantised tensor."""
         model = onnx.load(path) if path.stat().st_size <= MODEL_BYTES_MAX else None
         self._path = path
-        self._form = float_form(model) if model is not None else None
+        self._integers = integers
+        self._form = float_form(model, integers=integers) if model is not None else None
         self._quantised = model if self._form is not None else None
         """The quantised model, until its float form is found to be right or wrong."""
         self._open(path, self._form or model, rewritten=self._form is not None, outputs=outputs)
@@ -105,7 +108,8 @@ class Reference:
 
     def _judge_form(self, inputs: Mapping[str, Array]) -> None:
         """Go back to the quantised model if rounding does not explain how far its float form is from it."""
-        found = fidelity(self._quantised, self._form, lambda model: self._run_once(model, inputs))
+        run = partial(self._run_once, inputs=inputs)
+        found = fidelity(self._quantised, self._form, run, integers=self._integers)
         self.notes.append(found.note)
         if not found.explained:
             self._open(self._path, self._quantised, rewritten=False, outputs=len(self.names))

@@ -20,6 +20,10 @@ PLAUSIBLE_SHARE = 0.3
 """Largest distance that is explained in any case, as a share of an output's standard deviation: kernels for 8-bit
 numbers saturate on some CPUs, and inputs that are made up may be no inputs that the model was quantised for."""
 
+FLOATS = "compute in float32 and do not round activations"
+INTEGERS = "multiply 8-bit numbers, and round activations there alone"
+"""What builds do, for people."""
+
 Run = Callable[[Any], Sequence[Array]]
 """The outputs of an ONNX model for one sample of inputs."""
 
@@ -32,16 +36,20 @@ class Fidelity(Struct, frozen=True):
     note: str
 
 
-def float_form(model: Any) -> Any | None:
-    """The float form of a quantised model; None for a float model, and where not all of it can be rewritten."""
+def float_form(model: Any, *, integers: bool = False) -> Any | None:
+    """The float form of a quantised model; None for a float model, and where not all of it can be rewritten.
+
+    `integers`: products of 8-bit numbers stay such.
+    """
     if not standard_operators.is_quantised(model):
         return None
-    form = _rewritten(model, rounded=False)
-    return None if standard_operators.is_quantised(form) else form
+    form = _rewritten(model, integers=integers)
+    return None if standard_operators.is_quantised(form, integers=integers) else form
 
 
-def fidelity(model: Any, form: Any, run: Run) -> Fidelity:
-    """Compare the float form with the quantised model, and with the form that rounds. Raises what `run` raises."""
+def fidelity(model: Any, form: Any, run: Run, *, integers: bool = False) -> Fidelity:
+    """Compare the form of a quantised model that builds have with the model, and with the form that rounds. Raises what
+    `run` raises."""
     quantised, real, rounded = run(model), run(form), run(_rewritten(model, rounded=True))
     explained, largest, share = True, 0.0, 0.0
     for q, f, r in zip(quantised, real, rounded, strict=True):
@@ -57,7 +65,7 @@ def fidelity(model: Any, form: Any, run: Run) -> Fidelity:
     if explained:
         return Fidelity(
             True,
-            "the model is quantised; builds compute in float32 and do not round activations, so that their outputs"
+            f"the model is quantised; builds {INTEGERS if integers else FLOATS}, so that their outputs"
             f" differ from those of ONNX Runtime on the quantised model: {said}",
         )
     return Fidelity(
@@ -67,10 +75,10 @@ def fidelity(model: Any, form: Any, run: Run) -> Fidelity:
     )
 
 
-def _rewritten(model: Any, *, rounded: bool) -> Any:
+def _rewritten(model: Any, *, rounded: bool = False, integers: bool = False) -> Any:
     form = onnx.ModelProto()
     form.CopyFrom(model)
-    standard_operators.rewrite(form, rounded=rounded)
+    standard_operators.rewrite(form, rounded=rounded, integers=integers)
     return form
 
 

@@ -84,7 +84,7 @@ class _Hunt:
         tvm_target, layout = tvm.target.Target(json.loads(self._target)), LayoutOption(compilation.layout)
         self._schedules, _ = network_compiler.applied(choices)
         self._fused, _ = network_compiler.laid_out(
-            self._source.cleaned(), tvm_target, choices, layout, winograd=compilation.winograd
+            self._source.cleaned(tvm_target), tvm_target, choices, layout, winograd=compilation.winograd
         )
         everything = {key: one.function for key, one in self._schedules.items()}
         self.keys = [

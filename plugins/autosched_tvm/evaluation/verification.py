@@ -11,6 +11,7 @@ import numpy as np
 from autosched.errors import RequestError
 from autosched_tvm.compile import model_sources
 from autosched_tvm.compile.frontend.model_file import kind_of_file
+from autosched_tvm.compile.side_file import side_of
 from autosched_tvm.device.loaded_module import LoadedModule
 from autosched_tvm.device.place import Place, place_of
 from autosched_tvm.evaluation import input_samples, isolated_run
@@ -38,15 +39,18 @@ class Judge:
         inputs: Sequence[Mapping[str, Array]],
         default: LoadedModule | None,
         place: Place | None = None,
+        *,
+        integers: bool = False,
     ) -> None:
-        """`default`: the untuned build. `place`: where builds run; None: here. Raises RequestError where neither the
+        """`default`: the untuned build. `place`: where builds run; None: here. `integers`: the builds multiply 8-bit
+        numbers of a quantised model; for one with an untuned build that tells. Raises RequestError where neither the
         untuned build nor ONNX Runtime can be compared with."""
         self.inputs, self._place = list(inputs), place
         self._apart = request.apart
         self.notes: list[str] = []
         self.default: Check | None = None
         """How far the untuned build is off; None without one."""
-        reference = _reference(request)
+        reference = _reference(request, integers=integers if default is None else default.info.integers)
         if isinstance(reference, OtherReference) and not reference.exact:
             reference = self._inexact(reference, default)
         self.reference = UNTUNED if isinstance(reference, str) else reference.name
@@ -117,7 +121,7 @@ class Judge:
             self.tolerances = Tolerances([*widened, *expected[len(outputs) :]], names)
 
 
-def _reference(request: Request) -> Reference | OtherReference | str:
+def _reference(request: Request, *, integers: bool) -> Reference | OtherReference | str:
     """The results of ONNX Runtime, or of what runs files of another kind; or why there are none."""
     trouble = ""
     if (kind := kind_of_file(Path(request.models[0]))) in OTHER_NAMES:
@@ -129,7 +133,7 @@ def _reference(request: Request) -> Reference | OtherReference | str:
             return f"{OTHER_NAMES[kind]} cannot run the model: {gist(error)[:200]}"
     for model in request.models:
         try:
-            return Reference(Path(model), request.threads)
+            return Reference(Path(model), request.threads, integers=integers)
         except ImportError:
             return "ONNX Runtime is not installed"
         except Exception as error:  # it refuses models that TVM runs; that is no reason to fail
@@ -166,7 +170,7 @@ def place_for(request: Request) -> Iterator[Place | None]:
 def verify_module(module: str, request: Request, inputs: Sequence[Mapping[str, Array]]) -> VerificationResult:
     """Judge one module, as "tuned". Raises RequestError where ONNX Runtime cannot run the model."""
     with place_for(request) as place:
-        judge = Judge(request, inputs, None, place)
+        judge = Judge(request, inputs, None, place, integers=side_of(Path(module)).integers)
         return VerificationResult(
             {"tuned": judge.check_file(Path(module))}, judge.reference, tuple(judge.notes), len(inputs)
         )

@@ -141,8 +141,8 @@ class TvmSession:
     ) -> worker_messages.Extracted:
         """Leave the tasks of a job's model in a folder. Raises ModelRejected."""
         shapes = {name: tuple(dims) for name, dims in job.shapes.items()}
-        ways = (options.layout.value, options.winograd)
-        arguments = (str(model), shapes, self.target, str(_prepared(folder)), str(folder), *ways)
+        ways = worker_messages.Ways(options.layout.value, options.winograd, options.integers)
+        arguments = (str(model), shapes, self.target, str(_prepared(folder)), str(folder), ways)
         cache = self.kernels.cache
         key = self._key("import", model, job.file, shapes, self.target, ways) if cache.keeps else ""
         if (note := cache.take(key, folder)) is not None:

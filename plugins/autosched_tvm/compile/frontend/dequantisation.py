@@ -66,12 +66,35 @@ class Accumulated:
     """Biases that were added to the integers."""
 
 
+@dataclass(frozen=True)
+class Weights:
+    """Constant 8-bit numbers that stand for real ones: each times its scale."""
+
+    numbers: Array
+    """int8; the zero point is 0."""
+    scales: Array
+    axis: int
+    """Axis of scales that are a vector."""
+
+
+@dataclass(frozen=True)
+class Form:
+    """What becomes of quantised numbers."""
+
+    rounded: bool = False
+    """Whether activations are rounded wherever the quantised network rounds."""
+    integers: bool = False
+    """Whether products of 8-bit numbers stay such."""
+
+
 class Dequantiser:
     """Knowledge about the tensors of one graph while its nodes are rewritten in order."""
 
-    def __init__(self, emitter: NodeBuilder, *, rounded: bool) -> None:
-        self.emit, self.rounded = emitter, rounded
+    def __init__(self, emitter: NodeBuilder, form: Form) -> None:
+        self.emit, self.rounded, self.integers = emitter, form.rounded, form.integers
         self.quantised: dict[str, Quantised] = {}
+        self.weights: dict[str, Weights] = {}
+        """The weights that float constants were made of."""
         self.accumulated: dict[str, Accumulated] = {}
         self.factors: dict[str, tuple[str, ...]] = {}
         self.divided: dict[str, Divided] = {}
@@ -87,11 +110,19 @@ class Dequantiser:
         array, scales = emit.array(name), emit.array(scale)
         zeros = emit.array(zero) if zero else np.zeros((), "int32")
         if array is not None and scales is not None and zeros is not None:
-            return emit.constant(dequantised(array, scales, zeros, axis))
+            made = emit.constant(dequantised(array, scales, zeros, axis))
+            if self.integers and (found := without_zero_point(array, scales, zeros, axis)) is not None:
+                self.weights[made] = found
+            return made
         value = emit.to_float(name)
         if zero and (zeros is None or np.any(zeros)):
             value = emit.make("Sub", [value, self._along(emit.to_float(zero), axis, name)])
         return emit.make("Mul", [value, self._along(emit.to_float(scale), axis, name)])
+
+    def source_of(self, real: str) -> tuple[str, Quantised] | None:
+        """A quantised tensor that stands for these real numbers: its name, and how it was quantised."""
+        first = self.emit.resolve(real)
+        return next(((name, known) for name, known in self.quantised.items() if known.real == first), None)
 
     def quantise(self, real: str, scale: str, zero: str, output: str, kind: int = 0, axis: int = 1) -> None:
         """Quantise a float tensor into `output`: what it stands for from now on, and the integers, if wanted."""
@@ -244,6 +275,20 @@ def dequantised(array: Array, scale: Array, zero: Array, axis: int, block: int =
     return (level * spread(scale)).astype("float32")
 
 
+def without_zero_point(array: Array, scale: Array, zero: Array, axis: int) -> Weights | None:
+    """Constant numbers less their zero point, where they then fit into int8."""
+    if array.dtype not in ("int8", "uint8"):
+        return None
+    zeros = zero.astype("int16")
+    spread = (
+        zeros.reshape(()) if zeros.size == 1 else zeros.reshape((-1,) + (1,) * (array.ndim - axis % array.ndim - 1))
+    )
+    numbers = array.astype("int16") - spread
+    if numbers.min(initial=0) < -128 or numbers.max(initial=0) > 127:
+        return None
+    return Weights(numbers.astype("int8"), np.asarray(scale, "float32"), axis)
+
+
 def _per_output(operator: str, weight: Array, factor: Array) -> Array | None:
     """A factor of a product's results as one of its weights; None where it is not one for each output channel."""
     if factor.size == 1:
@@ -310,6 +355,8 @@ def _dequantize_linear(state: Dequantiser, node: Node) -> None:
         emit.make("Cast", [real], node.output[0], to=emit.element_type(scale))
     else:
         emit.alias(real, node.output[0])
+        if real in state.weights:
+            state.weights[node.output[0]] = state.weights[real]
 
 
 def _dynamic_quantize_linear(state: Dequantiser, node: Node) -> None:

@@ -41,8 +41,11 @@ class Prepared:
     """Those of the fixes that change what the network accepts or computes, and that its user must know."""
 
 
-def prepare(path: Path, shapes: Shapes, unsupported: Callable[[Iterable[Any]], list[Any]]) -> Prepared:
-    """Read, check, simplify and rewrite; `unsupported` picks nodes that cannot be imported. Raises ModelRejected."""
+def prepare(
+    path: Path, shapes: Shapes, unsupported: Callable[[Iterable[Any]], list[Any]], *, integers: bool = False
+) -> Prepared:
+    """Read, check, simplify and rewrite; `unsupported` picks nodes that cannot be imported. `integers`: products of
+    8-bit numbers stay such. Raises ModelRejected."""
     model = read(path)
     before = len(model.graph.node)
     opset = opset_of(model)
@@ -51,7 +54,7 @@ def prepare(path: Path, shapes: Shapes, unsupported: Callable[[Iterable[Any]], l
     prepared.notes += (decided := fixed_shapes.fix(model, shapes))
     prepared.fixes += decided
     _modernise(prepared)
-    rewritten = standard_operators.rewrite(prepared.model)
+    rewritten = standard_operators.rewrite(prepared.model, integers=integers)
     prepared.fixes += rewritten
     prepared.notes += rewritten
     prepared.model, expanded = decomposition.expand_functions(prepared.model, unsupported)

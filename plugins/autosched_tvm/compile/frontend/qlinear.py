@@ -7,6 +7,7 @@ import numpy as np
 from onnx import TensorProto
 
 from autosched_tvm.compile.frontend.dequantisation import Dequantiser, Rule, dequantised, dynamically
+from autosched_tvm.compile.frontend.integer_products import dynamic, multiplied, product
 from autosched_tvm.compile.frontend.node_builder import Array, Node, Unknown, attributes, optional
 
 
@@ -44,7 +45,7 @@ def _bias(state: Dequantiser, bias: str, *scales: str) -> str:
 def _qlinear_mat_mul(state: Dequantiser, node: Node) -> None:
     a, a_scale, a_zero, b, b_scale, b_zero, scale, zero = node.input[:8]
     operands = [state.real(a, a_scale, a_zero, -2), state.real(b, b_scale, b_zero, -1)]
-    state.quantise(state.emit.make("MatMul", operands), scale, zero, node.output[0])
+    state.quantise(multiplied(state, *operands), scale, zero, node.output[0])
 
 
 def _qgemm(state: Dequantiser, node: Node) -> None:
@@ -57,7 +58,11 @@ def _qgemm(state: Dequantiser, node: Node) -> None:
         operands.append(_bias(state, bias, a_scale, b_scale))
     scale, zero = optional(node, 7), optional(node, 8)
     alpha = given.get("alpha", 1.0)  # the scale of the bias has this factor, too
-    real = state.emit.make("Gemm", operands, beta=alpha, **given)
+    plain = alpha == 1.0 and not given.get("transA")
+    real = (product(state, *operands[:2], transposed=bool(transposed)) if plain else None) or ""
+    if real and bias:
+        real = state.emit.make("Add", [real, operands[2]])
+    real = real or state.emit.make("Gemm", operands, beta=alpha, **given)
     if scale:
         state.quantise(real, scale, zero, node.output[0])
     else:
@@ -145,11 +150,14 @@ def _where(state: Dequantiser, node: Node) -> None:
 def _mat_mul_integer_to_float(state: Dequantiser, node: Node) -> None:
     a, b, a_scale, b_scale = node.input[:4]
     operands = [state.real(a, a_scale, optional(node, 4), -2), state.real(b, b_scale, optional(node, 5), -1)]
-    _with_bias(state, state.emit.make("MatMul", operands), optional(node, 6), node.output[0])
+    _with_bias(state, multiplied(state, *operands), optional(node, 6), node.output[0])
 
 
 def _dynamic_quantize_mat_mul(state: Dequantiser, node: Node) -> None:
     a, b, b_scale = node.input[:3]
+    if (real := dynamic(state, a, b, b_scale, optional(node, 3))) is not None:
+        _with_bias(state, real, optional(node, 4), node.output[0])
+        return
     operands = [dynamically(state, a), state.real(b, b_scale, optional(node, 3), -1)]
     _with_bias(state, state.emit.make("MatMul", operands), optional(node, 4), node.output[0])
 

@@ -6,8 +6,9 @@ from typing import Any
 
 import onnx
 
-from autosched_tvm.compile.frontend import dequantisation, fused_operators, qattention, qlinear
-from autosched_tvm.compile.frontend.dequantisation import MICROSOFT, STANDARD, Dequantiser
+from autosched_tvm.compile.frontend import dequantisation, fused_operators, integer_products, qattention, qlinear
+from autosched_tvm.compile.frontend.dequantisation import MICROSOFT, STANDARD, Dequantiser, Form
+from autosched_tvm.compile.frontend.integer_products import is_plain
 from autosched_tvm.compile.frontend.node_builder import Node, NodeBuilder, Unknown
 
 PASSES_MAX = 100
@@ -23,30 +24,38 @@ _QUANTISED_IN = {
     MICROSOFT: qlinear.MICROSOFT_RULES
     | qattention.MICROSOFT_RULES
     | {name: dequantisation.RULES[name] for name in ("QuantizeLinear", "DequantizeLinear")}
-} | dict.fromkeys(STANDARD, dequantisation.RULES | qlinear.STANDARD_RULES)
+} | dict.fromkeys(STANDARD, dequantisation.RULES | qlinear.STANDARD_RULES | integer_products.RULES)
 
 
-def is_quantised(model: Any) -> bool:
-    """Whether operators of the model compute with quantised numbers, at any depth."""
-    return any(node.op_type in _QUANTISED for node in _nodes(model.graph))
+def is_quantised(model: Any, *, integers: bool = False) -> bool:
+    """Whether operators of the model compute with quantised numbers, at any depth. `integers`: apart from products that
+    stay such."""
+    return any(node.op_type in _QUANTISED and not (integers and is_plain(node)) for node in _nodes(model.graph))
 
 
-def rewrite(model: Any, *, rounded: bool = False) -> list[str]:
-    """Rewrite in place; returns what was done, in words. `rounded`: activations are rounded as when quantised."""
+def rewrite(model: Any, *, rounded: bool = False, integers: bool = False) -> list[str]:
+    """Rewrite in place; returns what was done, in words. `rounded`: activations are rounded as when quantised.
+    `integers`: products of 8-bit numbers stay such.
+    """
     done: Counter[str] = Counter()
     opset = max((int(o.version) for o in model.opset_import if o.domain in STANDARD), default=1)
     for _ in range(PASSES_MAX):
-        wanted = [node for node in _nodes(model.graph) if _wanted(node, opset)]
-        if not wanted:
+        before = _left(model, opset, integers=integers)
+        if not before:
             break
-        before = len(wanted)
         _learn_shapes(model)
         found: Counter[str] = Counter()
-        _rewrite_graph(model.graph, NodeBuilder(model.graph, opset), rounded, found)
+        _rewrite_graph(model.graph, NodeBuilder(model.graph, opset), Form(rounded, integers), found)
         done += found
-        if sum(1 for node in _nodes(model.graph) if _wanted(node, opset)) >= before:
+        if _left(model, opset, integers=integers) >= before:
             break
-    return _told(done)
+    kept = sum(map(is_plain, _nodes(model.graph))) if integers else 0
+    return _told(done) + ([f"products of 8-bit numbers kept ({kept})"] if kept else [])
+
+
+def _left(model: Any, opset: int, *, integers: bool) -> int:
+    """Number of nodes that are to be rewritten."""
+    return sum(_wanted(node, opset) and not (integers and is_plain(node)) for node in _nodes(model.graph))
 
 
 def _told(done: Counter[str]) -> list[str]:
@@ -91,13 +100,13 @@ def _learn_shapes(model: Any) -> None:
     model.graph.value_info.extend(inferred.graph.value_info)
 
 
-def _rewrite_graph(graph: Any, emit: NodeBuilder, rounded: bool, done: Counter[str]) -> None:
-    state = Dequantiser(emit, rounded=rounded)
+def _rewrite_graph(graph: Any, emit: NodeBuilder, form: Form, done: Counter[str]) -> None:
+    state = Dequantiser(emit, form)
     for node in list(graph.node):
         emit.about(node)
         for attribute in node.attribute:
             for inner in [*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs]:
-                _rewrite_graph(inner, NodeBuilder(inner, emit.opset, emit), rounded, done)
+                _rewrite_graph(inner, NodeBuilder(inner, emit.opset, emit), form, done)
         rule = _rule(state, node)
         written = len(emit.nodes)
         try:
@@ -108,7 +117,7 @@ def _rewrite_graph(graph: Any, emit: NodeBuilder, rounded: bool, done: Counter[s
             state.forget(node)
             emit.keep(node)
         else:
-            done[node.op_type] += _wanted(node, emit.opset)
+            done[node.op_type] += _wanted(node, emit.opset) and not (form.integers and is_plain(node))
     emit.finish()
 
 

@@ -152,7 +152,8 @@ def upsampling(size: int) -> Any:
 def cleaned(net: Any, folder: Path, shapes: dict[str, Shape] | None = None) -> Any:
     intrinsics.install()
     onnx.save(net, folder / "net.onnx")
-    return model_sources.prepare(folder / "net.onnx", shapes or {}).source.cleaned()
+    source = model_sources.prepare(folder / "net.onnx", shapes or {}).source
+    return source.cleaned(load_target(targets.resolve("x86-64-v3", 1)))
 
 
 def tasks(module: Any) -> dict[str, int]:

@@ -135,7 +135,7 @@ def results(path: Path, x: Any) -> tuple[list[Any], list[Any]]:
     expected = [interpreter.get_tensor(one["index"]) for one in interpreter.get_output_details()]
     target = tvm.target.Target("llvm")
     with target:
-        executable = tvm.compile(model_sources.prepare(path, {}).source.cleaned(), target)
+        executable = tvm.compile(model_sources.prepare(path, {}).source.cleaned(target), target)
     found = relax.VirtualMachine(executable, tvm.cpu())["main"](tvm.runtime.tensor(x))
     return expected, [found.numpy()] if hasattr(found, "numpy") else [one.numpy() for one in found]
 

@@ -51,7 +51,7 @@ def test_a_program_gives_what_pytorch_gives(tmp_path: Path) -> None:
     assert [(one.name, one.shape) for one in ready.source.inputs] == [("picture", (1, 3, 8, 8))]
     target = tvm.target.Target("llvm")
     with target:
-        executable = tvm.compile(ready.source.cleaned(), target)
+        executable = tvm.compile(ready.source.cleaned(target), target)
     x = np.random.default_rng(0).standard_normal((1, 3, 8, 8)).astype("float32")
     found = relax.VirtualMachine(executable, tvm.cpu())["main"](tvm.runtime.tensor(x))
     expected = net(torch.from_numpy(x))

@@ -59,6 +59,19 @@ def test_the_float_form_is_the_reference_of_a_quantised_model(tmp_path: Any) -> 
     assert limits.absolute < 1e-4 * np.abs(expected.outputs[0]).max(), "as of a float network"
 
 
+def test_the_reference_of_builds_with_integers_rounds_what_they_round(tmp_path: Any) -> None:
+    net = layered()
+    onnx.save(net, tmp_path / "net.onnx")
+    reference = Reference(tmp_path / "net.onnx", 1, integers=True)
+    expected = reference.expected(sample())
+    step = 0.02 * 64 * 0.006  # one level of the last product's data, times the largest weight; ties may differ
+    np.testing.assert_allclose(expected.outputs[0], run(net, sample())[0], atol=step)
+    assert "multiply 8-bit numbers" in reference.notes[0]
+    tolerances = Tolerances([expected])
+    assert tolerances.check([run(rewritten(net, integers=True), sample())]).equal
+    assert not tolerances.check([run(rewritten(net), sample())]).equal, "the float form is another network"
+
+
 def test_a_wrong_rewrite_is_found_and_not_the_reference(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def wrong(array: Any, scale: Any, zero: Any, axis: int, block: int = 0) -> Any:
         return np.roll(right(array, scale, zero, axis, block), 1)

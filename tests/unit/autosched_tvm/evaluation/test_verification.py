@@ -29,7 +29,8 @@ class FakeBuild:
 
     def __init__(self, model: Path, share: float) -> None:
         self._reference, self._share = Reference(model, 1), share
-        self.info = type("Info", (), {"outputs": (Tensor("y", (1, 16, 16, 16), "float32"),), "inputs": (TENSOR,)})
+        outputs = (Tensor("y", (1, 16, 16, 16), "float32"),)
+        self.info = type("Info", (), {"outputs": outputs, "inputs": (TENSOR,), "integers": False})
 
     def run(self, inputs: dict[str, Any]) -> list[Any]:
         (output,) = self._reference.expected(inputs).outputs
@@ -78,7 +79,7 @@ def test_without_onnx_runtime_the_untuned_build_is_the_reference(net: Path, monk
     good = FakeBuild(net, 0.0)
     bad = FakeBuild(net, 1e-2)
 
-    def refuse(*_: object) -> None:
+    def refuse(*_: object, **__: object) -> None:
         raise ValueError("no such operator")
 
     monkeypatch.setattr(verification, "Reference", refuse)

@@ -45,8 +45,9 @@ def chain(channels: int = 16, size: int = 40) -> Any:
 def taken_in(net: Any, folder: Path, layout: LayoutOption, *, winograd: bool = False) -> worker_messages.Extracted:
     onnx.save(net, folder / "net.onnx")
     return network_import.take_in(
-        str(folder / "net.onnx"), {}, TARGET_TEXT, str(folder / "prepared.onnx"), str(folder), layout.value, winograd
-    )
+        str(folder / "net.onnx"), {}, TARGET_TEXT, str(folder / "prepared.onnx"), str(folder),
+        worker_messages.Ways(layout.value, winograd),
+    )  # fmt: skip
 
 
 def test_every_layout_gives_tasks_whose_names_say_it(tmp_path: Path) -> None:

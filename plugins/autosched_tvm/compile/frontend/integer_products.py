@@ -1,0 +1,153 @@
+"""Products that stay products of 8-bit numbers, where a quantised network has such: the activations are rounded to the
+levels that the network names, the weights are its own.
+
+    y = (x_q w_q - zero_x sum(w_q)) scale_x scale_w
+
+with the sum over each column of w_q, which is constant. Everything around these products is made float as elsewhere.
+Source: Jacob et al., "Quantization and Training of Neural Networks for Efficient Integer-Arithmetic-Only Inference"
+(CVPR 2018), section 2.3.
+"""
+
+from typing import Any
+
+import numpy as np
+from onnx import TensorProto, helper
+
+from autosched_tvm.compile.frontend import dequantisation
+from autosched_tvm.compile.frontend.dequantisation import Dequantiser, Quantised, Weights, without_zero_point
+from autosched_tvm.compile.frontend.node_builder import Array, Node, attributes, optional
+
+GROUP = 4
+"""The depth of a product is a multiple of this number: dot instructions take four numbers at a time."""
+
+
+def product(state: Dequantiser, data: str, weights: str, *, transposed: bool = False, output: str = "") -> str | None:
+    """A product of real numbers, made of the integers that they stand for; None where they stand for none that can be
+    multiplied. `transposed`: the weights are [columns, depth]."""
+    found = state.source_of(data)
+    factors = _columns(state.weights.get(state.emit.resolve(weights)), transposed=transposed)
+    if not state.integers or found is None or factors is None:
+        return None
+    name, known = found
+    scale, zero = state.emit.array(known.scale), state.emit.array(known.zero) if known.zero else np.zeros(1, "uint8")
+    if scale is None or zero is None or scale.size != 1 or known.kind not in (TensorProto.UINT8, TensorProto.INT8):
+        return None
+    numbers, scales = factors
+    start = int(zero.ravel()[0])
+    if known.kind == TensorProto.INT8:
+        name, start = _unsigned(state, known), start + 128
+    sums = _sums(state, name, numbers, start)
+    step = np.asarray(scale, "float64").ravel()[0] * scales.astype("float64")
+    real = state.emit.make("Cast", [sums], to=TensorProto.FLOAT)
+    return state.emit.make("Mul", [real, state.emit.constant(step.astype("float32"))], output)
+
+
+def is_plain(node: Node) -> bool:
+    """Whether it is a product of integers without zero points, as this module leaves them."""
+    return node.op_type == "MatMulInteger" and len(node.input) == 2
+
+
+def multiplied(state: Dequantiser, data: str, weights: str) -> str:
+    """The product of real numbers, made of integers where it can be."""
+    return product(state, data, weights) or state.emit.make("MatMul", [data, weights])
+
+
+def mat_mul(state: Dequantiser, node: Node) -> None:
+    """A float product of what was quantised."""
+    if product(state, *node.input, output=node.output[0]) is None:
+        state.emit.keep(node)
+
+
+def gemm(state: Dequantiser, node: Node) -> None:
+    """The same with a bias."""
+    given = attributes(node)
+    plain = not given.get("transA") and given.get("alpha", 1.0) == given.get("beta", 1.0) == 1.0
+    bias = optional(node, 2)
+    output = "" if bias else node.output[0]
+    found = plain and product(
+        state, node.input[0], node.input[1], transposed=bool(given.get("transB")), output=output
+    )  # fmt: skip
+    if not found:
+        state.emit.keep(node)
+    elif bias:
+        state.emit.make("Add", [found, bias], node.output[0])
+
+
+def mat_mul_integer(state: Dequantiser, node: Node) -> None:
+    """A product of integers, which stays one where its weights are constant."""
+    if state.integers and is_plain(node) and state.emit.element_type(node.input[1]) == TensorProto.INT8:
+        state.emit.keep(node)
+    elif not _integers_multiplied(
+        state, node.input[0], node.input[1], optional(node, 2), optional(node, 3), node.output[0]
+    ):
+        dequantisation.RULES["MatMulInteger"](state, node)
+
+
+def dynamic(state: Dequantiser, value: str, weights: str, scale: str, zero: str) -> str | None:
+    """The product of real numbers that are quantised by their own range, and of quantised weights; None where it
+    cannot be made of integers."""
+    factor = state.emit.array(scale)
+    if not state.integers or factor is None:
+        return None
+    levels, step, start = (state.emit.fresh(word) for word in ("levels", "scale", "zero"))
+    dequantisation.RULES["DynamicQuantizeLinear"](
+        state, helper.make_node("DynamicQuantizeLinear", [value], [levels, step, start])
+    )
+    if not _integers_multiplied(state, levels, weights, start, zero, output := state.emit.fresh("sums")):
+        return None
+    real = state.emit.make("Mul", [state.emit.make("Cast", [output], to=TensorProto.FLOAT), step])
+    return state.emit.make("Mul", [real, state.emit.constant(np.asarray(factor, "float32"))])
+
+
+def _integers_multiplied(
+    state: Dequantiser, data: str, weights: str, start: str, zero: str, output: str
+) -> bool:  # fmt: skip
+    """Emit an int32 product of levels less the zero point `start`, and constant weights less theirs; whether it can be
+    made with integers."""
+    array, zeros = state.emit.array(weights), state.emit.array(zero) if zero else np.zeros((), "int8")
+    unsigned = state.emit.element_type(data) == TensorProto.UINT8
+    if not state.integers or array is None or zeros is None or not unsigned:
+        return False
+    factors = _columns(without_zero_point(array, np.ones((), "float32"), zeros, -1), transposed=False)
+    known = state.emit.array(start) if start else np.zeros((), "uint8")
+    if factors is None or (known is not None and known.size != 1):
+        return False
+    numbers, _ = factors
+    if known is not None:
+        state.emit.alias(_sums(state, data, numbers, int(known.ravel()[0])), output)
+        return True
+    sums = _sums(state, data, numbers, 0)
+    columns = state.emit.constant(numbers.sum(0, dtype="int32"))
+    excess = state.emit.make("Mul", [state.emit.make("Cast", [start], to=TensorProto.INT32), columns])
+    state.emit.make("Sub", [sums, excess], output)
+    return True
+
+
+def _columns(weights: Weights | None, *, transposed: bool) -> tuple[Array, Array] | None:
+    """Weights as [depth, columns] and their scale, one for all or one for each column; None for others."""
+    if weights is None or weights.numbers.ndim != 2:
+        return None
+    numbers, scales = (weights.numbers.T if transposed else weights.numbers), weights.scales
+    along = 0 if transposed else 1
+    if numbers.shape[0] % GROUP or (scales.size > 1 and weights.axis % 2 != along):
+        return None
+    return np.ascontiguousarray(numbers), scales.reshape(-1) if scales.size > 1 else scales.reshape(())
+
+
+def _sums(state: Dequantiser, name: str, numbers: Array, start: int) -> str:
+    """The int32 product of unsigned numbers, less their zero point, and weights."""
+    sums = state.emit.make("MatMulInteger", [name, state.emit.constant(numbers)])
+    if start:
+        excess = start * numbers.astype("int64").sum(0)
+        sums = state.emit.make("Sub", [sums, state.emit.constant(excess.astype("int32"))])
+    return sums
+
+
+def _unsigned(state: Dequantiser, known: Quantised) -> str:
+    """The levels of a signed tensor as unsigned numbers."""
+    levels = state._levels(known.real, known.scale, known.zero, known.kind, known.axis)
+    return state.emit.make("Cast", [state.emit.make("Add", [levels, state.emit.floats(128.0)])], to=TensorProto.UINT8)
+
+
+RULES: dict[str, Any] = {"MatMul": mat_mul, "Gemm": gemm, "MatMulInteger": mat_mul_integer}
+"""Rules for standard operators."""
