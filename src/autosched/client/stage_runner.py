@@ -157,13 +157,15 @@ class StageRunner:
 
     def select(self, task: TaskIndex, current: Round, lease: Lease) -> int:
         """Choose the round's candidates; returns how many are to be measured. An earlier client's round is finished."""
-        half, tuner = self._halves.pop(task, []), self._tuners[task]
+        half, tuner = self._halves.get(task, []), self._tuners[task]  # kept until a choice was made
         known, wanted = {one.candidate for one in half}, current.trials + len(half)
         chosen = self._choose(task, wanted, lease)
         if not known.issubset(chosen):  # the round was another one, or the backend does not repeat itself
             tuner.update(half, lease)
+            self._halves.pop(task, None)
             self._hints[task] = [hint for hint in self._hints.get(task, ()) if hint not in known]
             half, chosen = [], self._choose(task, current.trials, lease)
+        self._halves.pop(task, None)
         self._hints[task] = [hint for hint in self._hints.get(task, ()) if hint not in chosen]
         current.candidates = [candidate for candidate in chosen if candidate not in known]
         current.measured, current.earlier = half, len(half)

@@ -9,7 +9,9 @@ import pytest
 from autosched.backend import Built, Lease, Measured, Network, Session
 from autosched.client.plan.job_plan import JobPlan
 from autosched.client.plan.rounds import PastRounds, past
+from autosched.client.plan.task_state import Round
 from autosched.client.stage_runner import StageRunner
+from autosched.errors import StepFailed
 from autosched.model import Failure, JobLoad, JobSpec, Purpose, Record, TaskInfo
 
 LEASE = Lease("any", ("cpu0",), (), 60.0)
@@ -58,6 +60,18 @@ class Forgetful(Learner):
         super().__init__(task)
         Forgetful.lives += 1
         self._known.update(b"%d" % Forgetful.lives)
+
+
+class Clumsy(Learner):
+    """Its first selection fails."""
+
+    fails = True
+
+    def select(self, count: int, lease: Lease) -> Sequence[bytes]:
+        if self.fails:
+            self.fails = False
+            raise StepFailed("no luck")
+        return super().select(count, lease)
 
 
 class Networks:
@@ -159,6 +173,20 @@ def test_a_backend_that_does_not_repeat_itself_loses_no_trial() -> None:
     records = lives(22, 1, (6, 7, 15), Forgetful)
     assert len(found(records)) == 22
     assert len({record.candidate for record in records}) == 22
+
+
+def test_a_selection_that_fails_after_a_death_forgets_nothing() -> None:
+    records: list[Record] = []
+    with pytest.raises(Died):
+        life(records, 22, 1, BATCH + 2)
+    spec = JobSpec(name="net", model="0" * 64, trials=22)
+    worker = StageRunner(cast(Session, Networks(Clumsy, 1, None)), spec, records.append)
+    worker.import_network(LEASE, list(records))
+    current = Round(Purpose.TRIAL, "select", trials=2)
+    with pytest.raises(StepFailed):
+        worker.select(1, current, LEASE)
+    assert worker.select(1, current, LEASE) == 2
+    assert not {record.candidate for record in records} & set(current.candidates)
 
 
 def record(trial: int, purpose: Purpose = Purpose.TRIAL) -> Record:

@@ -4,6 +4,7 @@ TVM's own (``tvm.s_tir.tensor_intrin``) cannot be compiled: LLVM 22 takes the op
 words. Sources: Intel's Intrinsics Guide (VPDPBUSD), Arm's Architecture Reference Manual (SDOT, USDOT).
 """
 
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,7 @@ GROUP = 4
 """Number of products that one instruction adds to each sum."""
 
 Expr = Any
+_registering = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -63,8 +65,9 @@ def register(one: DotInstruction) -> str:
     """Make the intrinsic known to TVM; cheap when it was done before. Returns its name."""
     from tvm.s_tir import TensorIntrin
 
-    if TensorIntrin.get(one.intrinsic, allow_missing=True) is None:
-        TensorIntrin.register(one.intrinsic, _function(one, _meaning), _function(one, _instruction))
+    with _registering:  # steps of a job run in threads
+        if TensorIntrin.get(one.intrinsic, allow_missing=True) is None:
+            TensorIntrin.register(one.intrinsic, _function(one, _meaning), _function(one, _instruction))
     return one.intrinsic
 
 
