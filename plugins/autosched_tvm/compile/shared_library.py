@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from autosched_tvm.compile import object_digest, toolchain
+from autosched_tvm.compile import toolchain
 
 
 def write(code: Any, output: str, triple: str = "") -> str:
@@ -11,6 +11,8 @@ def write(code: Any, output: str, triple: str = "") -> str:
 
     `triple`: LLVM's name of the machine that runs it; empty: this one.
     """
+    from autosched_tvm.compile import object_digest  # a machine that runs modules alone lacks what it needs
+
     object_file = Path(f"{output}.o")
     code.write_to_file(str(object_file))
     digest = object_digest.digest_of(object_file)
