@@ -47,10 +47,11 @@ def compile_network(compilation: Compilation, choices: Sequence[TaskSchedules]) 
     measured schedule has one by rule.
     """
     source = model_sources.load(Path(compilation.model))
-    cleaned = source.cleaned(tvm.target.Target(json.loads(compilation.target)))
+    target = tvm.target.Target(json.loads(compilation.target))
+    cleaned = source.cleaned(target)
     fused, compiled = _compile_tuned(compilation, choices, source, cleaned)
     if LayoutOption(compilation.layout) not in UNTOUCHED:
-        fused = onnx_import.fused(cleaned, tvm.target.Target(json.loads(compilation.target)))
+        fused = onnx_import.fused(cleaned, target)
     path, who = Path(compilation.folder) / "default", SideName(compilation.name, "default")
     write_build(path, fused, source, compilation.target, ms.database.MemoryDatabase(), who)
     return compiled

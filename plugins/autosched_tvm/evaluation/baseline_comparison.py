@@ -8,7 +8,7 @@ from autosched.backend import RIVALS, Baseline, Evaluation, OperatorTimes
 from autosched.errors import StepFailed
 from autosched.process.forked_workers import Killed, WorkerError
 from autosched.records.statistics import clearly_faster
-from autosched_tvm.evaluation.engine_benchmark import EngineBenchmark, EngineProcess, race
+from autosched_tvm.evaluation.engine_benchmark import EngineBenchmark, EngineProcess, race, unwatched
 from autosched_tvm.tensors import Array
 from autosched_tvm.worker_messages import Form
 
@@ -54,11 +54,12 @@ def measured(
     timings = {timing.name: timing for timing in found.timings}
     name = RIVALS[rival.contestant.name]
     wanted = also_slower or clearly_faster(timings["tuned"], timings[rival.contestant.name])
+    slower = () if wanted else (f"the build is not clearly faster than {name}; its outputs were not compared",)
     return Evaluation(
         timings=tuple(found.timings), reference=f"{name} {rival.version}", outputs_equal=False,
         max_abs_error=0.0, tolerance=0.0, cores=contest.cores, published="tuned" if wanted else "", form=rival.form,
         operators=_operators(ours), board=contest.board,
-        notes=() if wanted else (f"the build is not clearly faster than {name}; its outputs were not compared",),
+        notes=(*unwatched(contest.board), *slower),
     )  # fmt: skip
 
 

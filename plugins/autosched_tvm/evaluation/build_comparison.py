@@ -11,7 +11,7 @@ from autosched.backend import RIVALS, Evaluation, OperatorTimes, Timing
 from autosched.errors import RequestError, StepFailed
 from autosched.process.forked_workers import Killed, WorkerError
 from autosched.records.statistics import clearly_faster
-from autosched_tvm.evaluation.engine_benchmark import EngineBenchmark, EngineProcess, race
+from autosched_tvm.evaluation.engine_benchmark import EngineBenchmark, EngineProcess, race, unwatched
 from autosched_tvm.evaluation.verification_messages import VerificationResult
 from autosched_tvm.tensors import Array
 from autosched_tvm.worker_messages import Form
@@ -47,11 +47,7 @@ def evaluate(
         contestants.append(rival.contestant)
     budget_s = min(BUDGET_S, contest.left_s / 4)
     found = race(contestants, budget_s, few={"default": UNTUNED_ROUNDS_MAX}, until_clear=True)
-    if contest.board:
-        notes.append(
-            f"the clock of {contest.board} cannot be read, and other programs there were looked for at the start of"
-            " steps alone"
-        )
+    notes += unwatched(contest.board)
     for name, why in found.lost.items():
         if name not in RIVALS:
             raise StepFailed(f"the {name} build crashed while it was measured: {why}")

@@ -127,6 +127,15 @@ class Rival(Struct, frozen=True):
     """Latencies of all forms that it runs, by their names."""
 
 
+def unwatched(board: str) -> tuple[str, ...]:
+    """What a result must say that could not be watched on the device. `board`: as `EngineBenchmark.board`."""
+    if not board:
+        return ()
+    return (
+        f"the clock of {board} cannot be read, and other programs there were looked for at the start of steps alone",
+    )
+
+
 class EngineBenchmark:
     """Processes of engines on the cores of one device. A context manager, which ends all of them."""
 

@@ -22,7 +22,7 @@ numbers saturate on some CPUs, and inputs that are made up may be no inputs that
 
 FLOATS = "compute in float32 and do not round activations"
 INTEGERS = "multiply 8-bit numbers, and round activations there alone"
-"""What builds do, for people."""
+"""How builds compute, in words for the report."""
 
 Run = Callable[[Any], Sequence[Array]]
 """The outputs of an ONNX model for one sample of inputs."""

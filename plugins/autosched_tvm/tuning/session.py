@@ -336,7 +336,7 @@ class TvmSession:
         return msgspec.structs.replace(
             evaluation, reference=verdict.reference, outputs_equal=check.equal, max_abs_error=check.max_abs_error,
             tolerance=check.tolerance, published="tuned" if check.equal else "", samples=verdict.samples,
-            difference=check.difference, notes=verdict.notes,
+            difference=check.difference, notes=(*evaluation.notes, *verdict.notes),
         )  # fmt: skip
 
     def _benchmark(self, lease: Lease) -> "EngineBenchmark":

@@ -148,7 +148,7 @@ def baseline(found: object) -> Baseline | None:
 
 
 def sentinel(found: object) -> DeviceNote:
-    """What a board's sentinel found. Raises StepFailed."""
+    """The result of a board's sentinel. Raises StepFailed."""
     try:
         checked = _checked(found, DeviceNote)
     except ValueError as error:

@@ -81,7 +81,7 @@ class InterferenceMonitor:
     def __init__(self, cores: tuple[int, ...]) -> None:
         self.cores = cores
         self.board: DeviceNote | None = None
-        """What the backend's sentinel found where the device is a board; None: it is none, or it did not run."""
+        """The result of the backend's sentinel on a board; None where the device is no board, or it did not run."""
         self._pace: SentinelTimes | None = None
         self._load: ForeignLoad | None = None
         self._seen: tuple[float | None, float] = (None, 0.0)

@@ -79,12 +79,12 @@ class Weights:
 
 @dataclass(frozen=True)
 class Form:
-    """What becomes of quantised numbers."""
+    """How a quantised network is rewritten."""
 
     rounded: bool = False
     """Whether activations are rounded wherever the quantised network rounds."""
     integers: bool = False
-    """Whether products of 8-bit numbers stay such."""
+    """Whether products of 8-bit numbers stay products of 8-bit numbers."""
 
 
 class Dequantiser:
@@ -263,10 +263,7 @@ def dequantised(array: Array, scale: Array, zero: Array, axis: int, block: int =
             return values.reshape(())
         if block:
             return np.take(np.repeat(values, block, axis), np.arange(array.shape[axis]), axis)
-        if values.ndim > 1:
-            return values
-        at = axis % array.ndim if array.ndim else 0
-        return values.reshape((-1,) + (1,) * (array.ndim - at - 1))
+        return values if values.ndim > 1 else _spread(values, axis, array.ndim)
 
     if array.dtype.kind in "iu" and array.dtype.itemsize >= 4:  # a float32 has no room for all int32
         level = array.astype("float64") - spread(zero.astype("float64"))
@@ -275,15 +272,17 @@ def dequantised(array: Array, scale: Array, zero: Array, axis: int, block: int =
     return (level * spread(scale)).astype("float32")
 
 
+def _spread(values: Array, axis: int, rank: int) -> Array:
+    """One value, or one for each index of an axis, shaped so that it is broadcast to a tensor of this rank."""
+    at = axis % rank if rank else 0
+    return values.reshape(()) if values.size == 1 else values.reshape((-1,) + (1,) * (rank - at - 1))
+
+
 def without_zero_point(array: Array, scale: Array, zero: Array, axis: int) -> Weights | None:
     """Constant numbers less their zero point, where they then fit into int8."""
     if array.dtype not in ("int8", "uint8"):
         return None
-    zeros = zero.astype("int16")
-    spread = (
-        zeros.reshape(()) if zeros.size == 1 else zeros.reshape((-1,) + (1,) * (array.ndim - axis % array.ndim - 1))
-    )
-    numbers = array.astype("int16") - spread
+    numbers = array.astype("int16") - _spread(zero.astype("int16"), axis, array.ndim)
     if numbers.min(initial=0) < -128 or numbers.max(initial=0) > 127:
         return None
     return Weights(numbers.astype("int8"), np.asarray(scale, "float32"), axis)
@@ -327,9 +326,7 @@ def _quantize_linear(state: Dequantiser, node: Node) -> None:
 
 def _levels_of(array: Array, scale: Array, zero: Array, kind: int, axis: int) -> Array:
     def spread(values: Array) -> Array:
-        values = np.asarray(values, "float32")
-        at = axis % array.ndim if array.ndim else 0
-        return values.reshape(()) if values.size == 1 else values.reshape((-1,) + (1,) * (array.ndim - at - 1))
+        return _spread(np.asarray(values, "float32"), axis, array.ndim)
 
     levels = np.clip(np.rint(array.astype("float32") / spread(scale)) + spread(zero), *RANGES[kind])
     return levels.astype(helper.tensor_dtype_to_np_dtype(kind))

@@ -1,7 +1,7 @@
 """Instructions that multiply groups of four 8-bit numbers and add them to 32-bit sums, as tensor intrinsics of TVM.
 
 TVM's own (``tvm.s_tir.tensor_intrin``) cannot be compiled: LLVM 22 takes the operands as bytes, they are passed as
-words. Sources: Intel's Intrinsics Guide (VPDPBUSD), Arm's Architecture Reference Manual (SDOT, USDOT).
+words. Sources: Intel's Intrinsics Guide (VPDPBUSD), Arm's Architecture Reference Manual (SDOT).
 """
 
 import threading
@@ -12,7 +12,6 @@ from typing import Any
 GROUP = 4
 """Number of products that one instruction adds to each sum."""
 
-Expr = Any
 _registering = threading.Lock()
 
 
@@ -56,9 +55,8 @@ def of_target(target: Any) -> DotInstruction | None:
 def of_block(block: Any) -> DotInstruction | None:
     """The one for which the weights of a block of sums are packed: by the types and lanes of what the block reads."""
     data, weights = (region.source for region in block.reads[-2:])
-    return next(
-        (one for one in ALL if one.data == str(data.dtype) and one.lanes == int(weights.shape[-2])), None
-    )  # fmt: skip
+    packed_for = str(data.dtype), int(weights.shape[-2])
+    return next((one for one in ALL if (one.data, one.lanes) == packed_for), None)
 
 
 def register(one: DotInstruction) -> str:
@@ -88,7 +86,7 @@ def _function(one: DotInstruction, body: Callable[[DotInstruction, Any, Any, Any
 
 
 def _meaning(one: DotInstruction, data: Any, weights: Any, sums: Any) -> None:
-    """What the instruction computes."""
+    """Emit the sums of products, lane by lane, that the instruction stands for."""
     from tvm.script.ir_builder import tirx as T
 
     with T.serial(0, one.lanes) as i, T.serial(0, GROUP) as k, T.sblock("update"):
@@ -98,7 +96,7 @@ def _meaning(one: DotInstruction, data: Any, weights: Any, sums: Any) -> None:
 
 
 def _instruction(one: DotInstruction, data: Any, weights: Any, sums: Any) -> None:
-    """The instruction. The sums and the weights are vectors, the data four bytes that all lanes share."""
+    """Emit the instruction. The sums and the weights are vectors, the data four bytes that all lanes share."""
     from tvm import tirx
     from tvm.script.ir_builder import tirx as T
 

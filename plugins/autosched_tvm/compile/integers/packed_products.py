@@ -13,7 +13,7 @@ from autosched_tvm.compile.integers.dot_instructions import GROUP, DotInstructio
 FUSES_ELEMENTWISE = 4
 """TVM's OpPatternKind of a kernel that elementwise operators after it become part of."""
 SIGN = 128
-"""What unsigned numbers are less, as signed ones."""
+"""An unsigned 8-bit number minus this is a signed one."""
 
 
 def packed(module: Any, target: Any) -> Any:

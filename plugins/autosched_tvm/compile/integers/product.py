@@ -19,7 +19,7 @@ DOT, RESULT = "int8_dot", "int8_product"
 TILES = (8, 7, 6, 5, 4)
 """Numbers of rows of which sums are kept in registers: a number of rows that is no multiple of one is filled up."""
 FEW_ROWS = 12
-"""Up to so many rows are one tile."""
+"""Maximum number of rows that are one tile, whatever their number."""
 
 
 def pack(weights: Array, lanes: int) -> Array:

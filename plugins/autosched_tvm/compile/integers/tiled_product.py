@@ -101,7 +101,7 @@ def _apply(schedule: Any, anchor: Any, intrinsic: str, registers: int | None) ->
 
 
 def _tile(schedule: Any, anchor: Any, registers: int | None) -> tuple[Any, Any]:
-    """Rows and vectors of a tile: drawn, or for so many registers."""
+    """The rows and vectors of a tile: sampled where `registers` is None, else those of `usual`."""
     rows, blocks, *_ = schedule.get_loops(anchor)
     if registers is not None:
         return usual(int(schedule.get(rows).extent), int(schedule.get(blocks).extent), registers)

@@ -76,3 +76,10 @@ def test_a_build_is_measured_against_the_engine_of_its_file(engine: str, rival_s
     assert {timing.name for timing in found.timings} == {"tuned", engine}
     assert found.reference == f"{RIVALS[engine]} 9.9"
     assert all(RIVALS[engine] in note for note in found.notes)
+
+
+@pytest.mark.parametrize("rival_s", [1e-3, 3e-3])
+def test_of_a_board_it_is_said_what_could_not_be_watched(rival_s: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Arena, "board", "board0")
+    found = baseline_comparison.measured(against("onnxruntime", rival_s), Path("tuned"), FORM, {})
+    assert found.notes[0].startswith("the clock of board0 cannot be read")
