@@ -16,10 +16,10 @@ from msgspec import Struct
 from autosched.errors import ModelRejected
 from autosched_tvm.compile import onnx_import
 from autosched_tvm.compile.frontend import input_ranges
-from autosched_tvm.compile.frontend.integer_products import is_plain
+from autosched_tvm.compile.frontend.integer_products import stays
 from autosched_tvm.compile.frontend.model_file import FileKind, kind_of_file
 from autosched_tvm.compile.frontend.preparation import Shapes
-from autosched_tvm.compile.integers import packed_products
+from autosched_tvm.compile.integers import dot_instructions, packed_products
 from autosched_tvm.compile.relax_import import Imported
 from autosched_tvm.tensors import Tensor
 
@@ -81,12 +81,13 @@ class OnnxSource:
     @property
     def integers(self) -> bool:
         """Whether products of 8-bit numbers have stayed such."""
-        return any(map(is_plain, self.model.graph.node))
+        return any(map(stays, self.model.graph.node))
 
     def cleaned(self, target: Any) -> Any:
         """The Relax module before layouts are chosen. Raises ModelRejected."""
-        module = onnx_import.cleaned(self.model)
-        return packed_products.packed(module, target) if self.integers else module
+        instruction = dot_instructions.of_target(target) if self.integers else None
+        module = onnx_import.cleaned(self.model, instruction)
+        return module if instruction is None else packed_products.packed(module, instruction)
 
     def save(self, path: Path) -> None:
         """Leave it in an ONNX file."""

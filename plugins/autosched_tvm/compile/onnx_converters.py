@@ -8,22 +8,24 @@ from typing import Any
 from tvm import relax, topi
 from tvm.relax.frontend.onnx import onnx_frontend
 
-from autosched_tvm.compile import opset_converters, recurrent
+from autosched_tvm.compile import opset_converters
+from autosched_tvm.compile.integers.dot_instructions import DotInstruction
+from autosched_tvm.compile.recurrent import converters as recurrent
 
 KERNELS = ("Clip", "Pad")
 """The operators concerned."""
 
 
 @contextlib.contextmanager
-def recognisable() -> Iterator[None]:
-    """While it lasts, the importer has these converters."""
+def recognisable(instruction: DotInstruction | None = None) -> Iterator[None]:
+    """While it lasts, the importer has these converters. `instruction`: the CPU's for products of 8-bit numbers."""
     original = onnx_frontend._get_convert_map
 
     def changed() -> dict[str, Any]:
         known = dict(original())
         made = {name: _told(known[name]) for name in KERNELS if known.get(name) is not None}
         known |= made
-        return known | opset_converters.converters(known) | recurrent.CONVERTERS
+        return known | opset_converters.converters(known) | recurrent.converters(instruction)
 
     onnx_frontend._get_convert_map = changed
     try:

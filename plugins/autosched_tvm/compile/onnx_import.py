@@ -14,6 +14,7 @@ from autosched.errors import ModelRejected
 from autosched_tvm.compile import onnx_converters
 from autosched_tvm.compile.frontend import preparation
 from autosched_tvm.compile.frontend.preparation import Prepared, Shapes
+from autosched_tvm.compile.integers.dot_instructions import DotInstruction
 from autosched_tvm.worker_failures import gist
 
 _IN_TVM_ONLY_BY_NAME = {"If", "Constant"}
@@ -52,9 +53,10 @@ def network(model: Any, target: Any) -> Any:
     return fused(cleaned(model), target)
 
 
-def cleaned(model: Any) -> Any:
-    """The module of an ONNX model before layouts are chosen. Raises ModelRejected."""
-    return clean(_from_onnx(model))
+def cleaned(model: Any, instruction: DotInstruction | None = None) -> Any:
+    """The module of an ONNX model before layouts are chosen. `instruction`: the CPU's for products of 8-bit numbers.
+    Raises ModelRejected."""
+    return clean(_from_onnx(model, instruction))
 
 
 def clean(module: Any) -> Any:
@@ -96,14 +98,14 @@ def _passed(module: Any, steps: Sequence[Any]) -> Any:
         ) from error
 
 
-def _from_onnx(model: Any) -> Any:
+def _from_onnx(model: Any, instruction: DotInstruction | None) -> Any:
     from tvm.relax.frontend.onnx import from_onnx
 
     said = io.StringIO()
     try:
         with contextlib.redirect_stdout(said), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            with onnx_converters.recognisable():
+            with onnx_converters.recognisable(instruction):
                 return from_onnx(model, keep_params_in_input=False)
     except Exception as error:  # the converters raise whatever they like
         told = next((line for line in said.getvalue().splitlines() if line.startswith(_TOLD)), "")

@@ -18,6 +18,7 @@ import onnx
 from onnx import defs, helper, numpy_helper, shape_inference
 from onnx.reference import ReferenceEvaluator
 
+from autosched_tvm.compile.frontend.shape_inference import schema_of
 from autosched_tvm.compile.frontend.unused_names import unused
 
 Array = Any
@@ -168,13 +169,13 @@ class _Folder:
 
     def _infer(self, node: Node) -> None:
         """Note the types of a node's outputs. Raises shape_inference.InferenceError for a node that cannot work."""
-        if node.domain not in _STANDARD:
+        schema = schema_of(node, self.opset)
+        if schema is None:
             if node.op_type in _TYPE_OF_FIRST_INPUT and node.input[0] in self.types:
                 self.types[node.output[0]] = self.types[node.input[0]]
             return
         if not all(name in self.types for name in node.input if name):
             return
-        schema = defs.get_schema(node.op_type, self.opset, "")
         data = {
             name: numpy_helper.from_array(array, name)
             for name in node.input

@@ -9,9 +9,8 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import onnx
-
 from autosched_tvm.compile.frontend import preparation
+from autosched_tvm.compile.frontend.shape_inference import inferred
 from autosched_tvm.tensors import Kind, Tensor
 
 PLAIN_HIGH = 128
@@ -176,13 +175,8 @@ def highs(model: Any) -> dict[str, int]:
 
 def _computed_dims(model: Any) -> dict[str, list[int]]:
     """Shapes of what the network computes, as far as they are fixed."""
-    try:
-        inferred = onnx.shape_inference.infer_shapes(model).graph
-    except (onnx.shape_inference.InferenceError, ValueError):  # too large: the shapes of constants must do
-        inferred = model.graph
-    shapes = {
-        value.name: preparation.dims_of(value) for value in (*inferred.value_info, *inferred.input, *inferred.output)
-    }
+    graph = inferred(model).graph
+    shapes = {value.name: preparation.dims_of(value) for value in (*graph.value_info, *graph.input, *graph.output)}
     return {name: [size or 1 for size in dims] for name, dims in shapes.items() if dims is not None and all(dims)}
 
 

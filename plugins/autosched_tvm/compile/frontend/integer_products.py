@@ -17,9 +17,6 @@ from autosched_tvm.compile.frontend import dequantisation
 from autosched_tvm.compile.frontend.dequantisation import Dequantiser, Quantised, Weights, without_zero_point
 from autosched_tvm.compile.frontend.node_builder import Array, Node, attributes, optional
 
-GROUP = 4
-"""The depth of a product is a multiple of this number: dot instructions take four numbers at a time."""
-
 
 def product(state: Dequantiser, data: str, weights: str, *, transposed: bool = False, output: str = "") -> str | None:
     """A product of real numbers, made of the integers that they stand for; None where they stand for none that can be
@@ -42,9 +39,10 @@ def product(state: Dequantiser, data: str, weights: str, *, transposed: bool = F
     return state.emit.make("Mul", [real, state.emit.constant(step.astype("float32"))], output)
 
 
-def is_plain(node: Node) -> bool:
-    """Whether it is a product of integers without zero points, as this module leaves them."""
-    return node.op_type == "MatMulInteger" and len(node.input) == 2
+def stays(node: Node) -> bool:
+    """Whether it computes with 8-bit numbers in a form that is compiled as it is: a product without zero points, as
+    this module leaves them, or a recurrent layer."""
+    return (node.op_type == "MatMulInteger" and len(node.input) == 2) or node.op_type == "DynamicQuantizeLSTM"
 
 
 def multiplied(state: Dequantiser, data: str, weights: str) -> str:
@@ -75,7 +73,7 @@ def gemm(state: Dequantiser, node: Node) -> None:
 
 def mat_mul_integer(state: Dequantiser, node: Node) -> None:
     """A product of integers, which stays one where its weights are constant."""
-    if state.integers and is_plain(node) and state.emit.element_type(node.input[1]) == TensorProto.INT8:
+    if state.integers and stays(node) and state.emit.element_type(node.input[1]) == TensorProto.INT8:
         state.emit.keep(node)
     elif not _integers_multiplied(
         state, node.input[0], node.input[1], optional(node, 2), optional(node, 3), node.output[0]
@@ -129,7 +127,7 @@ def _columns(weights: Weights | None, *, transposed: bool) -> tuple[Array, Array
         return None
     numbers, scales = (weights.numbers.T if transposed else weights.numbers), weights.scales
     along = 0 if transposed else 1
-    if numbers.shape[0] % GROUP or (scales.size > 1 and weights.axis % 2 != along):
+    if scales.size > 1 and weights.axis % 2 != along:
         return None
     return np.ascontiguousarray(numbers), scales.reshape(-1) if scales.size > 1 else scales.reshape(())
 

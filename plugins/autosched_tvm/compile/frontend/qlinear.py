@@ -172,6 +172,9 @@ def _with_bias(state: Dequantiser, value: str, bias: str, output: str) -> None:
 def _dynamic_quantize_lstm(state: Dequantiser, node: Node) -> None:
     """Its weights are transposed against those of LSTM, and its hidden state is rounded in each step."""
     emit = state.emit
+    if state.integers:
+        emit.keep(node)
+        return
     names = [optional(node, i) for i in range(12)]
     weights = [
         _lstm_weight(state, names[1], names[8], names[9]),

@@ -7,10 +7,10 @@ seconds. Batch normalisations that no convolution has taken in become one multip
 from typing import Any
 
 import numpy as np
-import onnx
 from onnx import helper, numpy_helper
 
 from autosched_tvm.compile.frontend import conv1d_to_conv2d, normalisation_patterns
+from autosched_tvm.compile.frontend.shape_inference import inferred
 from autosched_tvm.compile.frontend.unused_names import unused
 
 Node = Any
@@ -186,9 +186,6 @@ def _batch_norm(state: Graph, node: Node) -> list[Node] | None:
 
 def _ranks(model: Any) -> dict[str, int]:
     """Number of dimensions of each value whose shape is known."""
-    try:
-        inferred = onnx.shape_inference.infer_shapes(model)
-    except (onnx.shape_inference.InferenceError, ValueError):
-        inferred = model
-    values = (*inferred.graph.value_info, *inferred.graph.input, *inferred.graph.output)
+    graph = inferred(model).graph
+    values = (*graph.value_info, *graph.input, *graph.output)
     return {v.name: len(v.type.tensor_type.shape.dim) for v in values if v.type.tensor_type.HasField("shape")}

@@ -8,8 +8,9 @@ import onnx
 
 from autosched_tvm.compile.frontend import dequantisation, fused_operators, integer_products, qattention, qlinear
 from autosched_tvm.compile.frontend.dequantisation import MICROSOFT, STANDARD, Dequantiser, Form
-from autosched_tvm.compile.frontend.integer_products import is_plain
+from autosched_tvm.compile.frontend.integer_products import stays
 from autosched_tvm.compile.frontend.node_builder import Node, NodeBuilder, Unknown
+from autosched_tvm.compile.frontend.shape_inference import inferred
 
 PASSES_MAX = 100
 """Maximum number of passes over the graph. Each tells the next the shapes of what it has rewritten."""
@@ -28,9 +29,9 @@ _QUANTISED_IN = {
 
 
 def is_quantised(model: Any, *, integers: bool = False) -> bool:
-    """Whether operators of the model compute with quantised numbers, at any depth. `integers`: apart from products that
-    stay such."""
-    return any(node.op_type in _QUANTISED and not (integers and is_plain(node)) for node in _nodes(model.graph))
+    """Whether operators of the model compute with quantised numbers, at any depth. `integers`: apart from those that
+    stay as they are."""
+    return any(node.op_type in _QUANTISED and not (integers and stays(node)) for node in _nodes(model.graph))
 
 
 def rewrite(model: Any, *, rounded: bool = False, integers: bool = False) -> list[str]:
@@ -49,13 +50,13 @@ def rewrite(model: Any, *, rounded: bool = False, integers: bool = False) -> lis
         done += found
         if _left(model, opset, integers=integers) >= before:
             break
-    kept = sum(map(is_plain, _nodes(model.graph))) if integers else 0
-    return _told(done) + ([f"products of 8-bit numbers kept ({kept})"] if kept else [])
+    kept = sum(map(stays, _nodes(model.graph))) if integers else 0
+    return _told(done) + ([f"operators on 8-bit numbers kept ({kept})"] if kept else [])
 
 
 def _left(model: Any, opset: int, *, integers: bool) -> int:
     """Number of nodes that are to be rewritten."""
-    return sum(_wanted(node, opset) and not (integers and is_plain(node)) for node in _nodes(model.graph))
+    return sum(_wanted(node, opset) and not (integers and stays(node)) for node in _nodes(model.graph))
 
 
 def _told(done: Counter[str]) -> list[str]:
@@ -92,12 +93,9 @@ def _nodes(graph: Any) -> list[Node]:
 
 def _learn_shapes(model: Any) -> None:
     """Write the inferred types and shapes into the model, as far as its operators are known."""
-    try:
-        inferred = onnx.shape_inference.infer_shapes(model)
-    except (onnx.shape_inference.InferenceError, ValueError):  # too large, or not whole: rewritten as far as it goes
-        return
+    found = list(inferred(model).graph.value_info)
     del model.graph.value_info[:]
-    model.graph.value_info.extend(inferred.graph.value_info)
+    model.graph.value_info.extend(found)
 
 
 def _rewrite_graph(graph: Any, emit: NodeBuilder, form: Form, done: Counter[str]) -> None:
@@ -117,7 +115,7 @@ def _rewrite_graph(graph: Any, emit: NodeBuilder, form: Form, done: Counter[str]
             state.forget(node)
             emit.keep(node)
         else:
-            done[node.op_type] += _wanted(node, emit.opset) and not (form.integers and is_plain(node))
+            done[node.op_type] += _wanted(node, emit.opset) and not (form.integers and stays(node))
     emit.finish()
 
 

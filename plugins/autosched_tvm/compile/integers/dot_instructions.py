@@ -34,6 +34,14 @@ class DotInstruction:
         """Name under which TVM knows it, once it is registered."""
         return f"autosched.{self.name}"
 
+    def added(self, sums: Any, data: Any, weights: Any) -> Any:
+        """The vector of sums after the instruction. `data`: four numbers; `weights`: four of each lane."""
+        from tvm import tirx
+
+        group = tirx.reinterpret("int32", data)
+        shared = tirx.reinterpret(f"int8x{self.lanes * GROUP}", tirx.Broadcast(group, self.lanes))
+        return tirx.call_llvm_pure_intrin(f"int32x{self.lanes}", self.llvm, sums, shared, weights)
+
 
 VNNI_512 = DotInstruction("vnni_512", 16, ("avx512vnni",), "uint8", "llvm.x86.avx512.vpdpbusd.512")
 VNNI_256 = DotInstruction("vnni_256", 8, ("avxvnni",), "uint8", "llvm.x86.avx512.vpdpbusd.256")
@@ -100,11 +108,7 @@ def _instruction(one: DotInstruction, data: Any, weights: Any, sums: Any) -> Non
     from tvm import tirx
     from tvm.script.ir_builder import tirx as T
 
-    size = one.lanes * GROUP
-    group = tirx.reinterpret("int32", tirx.BufferLoad(data, [tirx.Ramp(0, 1, GROUP)]))
-    shared = tirx.reinterpret(f"int8x{size}", tirx.Broadcast(group, one.lanes))
-    own = tirx.BufferLoad(weights, [0, tirx.Ramp(0, 1, size)])
+    group = tirx.BufferLoad(data, [tirx.Ramp(0, 1, GROUP)])
+    own = tirx.BufferLoad(weights, [0, tirx.Ramp(0, 1, one.lanes * GROUP)])
     here = [tirx.Ramp(0, 1, one.lanes)]
-    before = tirx.BufferLoad(sums, here)
-    found = tirx.call_llvm_pure_intrin(f"int32x{one.lanes}", one.llvm, before, shared, own)
-    T.buffer_store(sums, found, here)
+    T.buffer_store(sums, one.added(tirx.BufferLoad(sums, here), group, own), here)

@@ -7,7 +7,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from autosched_tvm.compile.integers import dot_instructions, product
+from autosched_tvm.compile.integers import product
 from autosched_tvm.compile.integers.dot_instructions import GROUP, DotInstruction
 
 FUSES_ELEMENTWISE = 4
@@ -16,11 +16,8 @@ SIGN = 128
 """An unsigned 8-bit number minus this is a signed one."""
 
 
-def packed(module: Any, target: Any) -> Any:
-    """The module with such products for the target's dot instruction; as it is for a target without one."""
-    if (found := dot_instructions.of_target(target)) is None:
-        return module
-    instruction: DotInstruction = found
+def packed(module: Any, instruction: DotInstruction) -> Any:
+    """The module with such products, for a dot instruction."""
 
     @relax.expr_functor.mutator
     class Packed(relax.PyExprMutator):  # type: ignore[misc] # the base class is not typed
@@ -46,7 +43,7 @@ def _fits(call: Any) -> bool:
         return False
     known = all(isinstance(size, tvm.tirx.IntImm) for size in data.ty.shape)
     dtypes = str(data.ty.dtype), str(weights.ty.dtype)
-    return known and dtypes == ("uint8", "int8") and int(weights.ty.shape[0]) % GROUP == 0
+    return known and dtypes == ("uint8", "int8")
 
 
 def _product(builder: Any, data: Any, weights: Any, instruction: DotInstruction) -> Any:
@@ -56,6 +53,8 @@ def _product(builder: Any, data: Any, weights: Any, instruction: DotInstruction)
     several = sum(size > 1 for size in shape[:-1]) > 1
     if several or len(shape) == 1:
         data = builder.emit(relax.op.reshape(data, (math.prod(shape[:-1]), shape[-1])))
+    if missing := -shape[-1] % GROUP:
+        data = builder.emit(relax.op.nn.pad(data, [0, 0] * (len(data.ty.shape) - 1) + [0, missing], "constant", 0))
     if instruction.data == "int8":
         moved = relax.op.subtract(relax.op.astype(data, "int16"), relax.const(np.int16(SIGN)))
         data = builder.emit(relax.op.astype(moved, "int8"))

@@ -15,7 +15,8 @@ from tvm import relax  # noqa: E402
 from tvm.s_tir import meta_schedule as ms  # noqa: E402
 
 from autosched.errors import ModelRejected  # noqa: E402
-from autosched_tvm.compile import lowering, network_compiler, onnx_import, recurrent, task_extraction  # noqa: E402
+from autosched_tvm.compile import lowering, network_compiler, onnx_import, task_extraction  # noqa: E402
+from autosched_tvm.compile.recurrent import layer as layers  # noqa: E402
 
 TARGET = {
     "kind": "llvm",
@@ -126,10 +127,10 @@ def test_batch_first_layout_only_permutes_dimensions() -> None:
         np.testing.assert_allclose(one, expected, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", sorted({*recurrent._ALPHAS, *recurrent._PLAIN}))
+@pytest.mark.parametrize("name", sorted({*layers._ALPHAS, *layers._PLAIN}))
 def test_each_activation_function(name: str) -> None:
-    parameters = {"activation_alpha": [0.4]} if name in recurrent._ALPHAS else {}
-    parameters |= {"activation_beta": [0.7]} if name in recurrent._BETAS else {}
+    parameters = {"activation_alpha": [0.4]} if name in layers._ALPHAS else {}
+    parameters |= {"activation_beta": [0.7]} if name in layers._BETAS else {}
     assert_same(*layer("RNN", steps=2, activations=[name], **parameters))
 
 
@@ -154,4 +155,4 @@ def test_weights_that_the_network_computes_are_refused() -> None:
 
 def test_an_unknown_activation_is_refused() -> None:
     with pytest.raises(ModelRejected, match="'Swish'"):
-        recurrent.layer_of("RNN", {"activations": [b"Swish"]}, (1, 1, 8), "float32")
+        layers.layer_of("RNN", {"activations": [b"Swish"]}, (1, 1, 8), "float32")

@@ -1,0 +1,118 @@
+"""The 8-bit weights of ONNX Runtime's DynamicQuantizeLSTM, and the products of its inputs."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from tvm import relax
+
+from autosched_tvm.compile.integers.dot_instructions import GROUP, DotInstruction
+from autosched_tvm.compile.recurrent.integer_kernel import LEVELS, IntegerKernel
+from autosched_tvm.compile.recurrent.kernel import Kernel
+from autosched_tvm.compile.recurrent.layer import Layer
+from autosched_tvm.compile.recurrent.weights import FloatWeights, Weights, packed_inputs, packed_recurrent
+
+Array = Any
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """Numbers less their zero point, D x gates*hidden x columns, and the scale of each row, D x gates*hidden."""
+
+    levels: Array
+    scales: Array
+
+    @property
+    def fits(self) -> bool:
+        """Whether they are 8-bit numbers."""
+        return bool(self.levels.min(initial=0) >= -128 and self.levels.max(initial=0) <= 127)
+
+    @property
+    def real(self) -> Array:
+        """The real numbers that they stand for, as float32."""
+        return self.levels.astype("float32") * self.scales[..., None]
+
+
+@dataclass(frozen=True)
+class IntegerWeights:
+    """Both matrices as 8-bit numbers."""
+
+    of_inputs: Numbers
+    of_states: Numbers
+    instruction: DotInstruction
+
+    @property
+    def lanes(self) -> int:
+        """Number of sums of a vector."""
+        return self.instruction.lanes
+
+    @property
+    def hidden(self) -> int:
+        """Number of hidden units."""
+        return int(self.of_states.levels.shape[-1])
+
+    def inputs(self, builder: Any, layer: Layer, x: Any) -> Any:
+        """The product of the inputs of all steps, a matrix, with the columns D, block, gate, unit of the block."""
+        levels, scale, zero = _rounded(builder, x)
+        weights = packed_inputs(layer, self.of_inputs.levels.astype("int8"))
+        scales = packed_inputs(layer, self.of_inputs.scales[..., None]).reshape(-1)
+        sums = relax.op.matmul(levels, relax.const(weights), out_dtype="int32")
+        excess = relax.op.multiply(zero, relax.const(weights.sum(0, dtype="int32")))
+        real = relax.op.astype(relax.op.subtract(sums, excess), layer.dtype)
+        return relax.op.multiply(real, relax.op.multiply(scale, relax.const(scales)))
+
+    def recurrent(self, layer: Layer) -> dict[str, Array]:
+        """Constants that the kernel reads, by name."""
+        (gates,) = layer.phases
+        levels = packed_recurrent(layer, self.of_states.levels.astype("int8"), gates)
+        levels = np.pad(levels, ((0, 0), (0, 0), (0, -layer.hidden % GROUP), (0, 0), (0, 0)))
+        directions, blocks, hidden, count, units = levels.shape
+        groups = levels.reshape(directions, blocks, hidden // GROUP, GROUP, count, units).transpose(0, 1, 2, 4, 5, 3)
+        scales = packed_inputs(layer, self.of_states.scales[..., None])
+        per_unit = (directions, blocks, count, units)
+        return {
+            "r0": np.ascontiguousarray(groups.reshape(*groups.shape[:4], -1)),
+            "rc": levels.sum(2, dtype="int32"),
+            "rs": np.ascontiguousarray(scales.reshape(per_unit)),
+        }
+
+    def kernel(self, layer: Layer, buffers: dict[str, Any]) -> Kernel:
+        """Writes the recurrence."""
+        return IntegerKernel(layer, buffers, self.instruction)
+
+
+def quantised_weights(arrays: Sequence[Array], instruction: DotInstruction | None) -> Weights:
+    """The operator's weights; of floats where there is no instruction for 8-bit numbers, or the numbers do not fit.
+
+    `arrays`: the weights of the inputs and of the hidden states, D x columns x gates*hidden; scale and zero point of
+    each, of D or D x gates*hidden numbers.
+    """
+    inputs, states = _numbers(arrays[0], *arrays[2:4]), _numbers(arrays[1], *arrays[4:6])
+    if instruction is None or not (inputs.fits and states.fits):
+        return FloatWeights(inputs.real, states.real)
+    return IntegerWeights(inputs, states, instruction)
+
+
+def _numbers(weights: Array, scales: Array, zeros: Array) -> Numbers:
+    directions, _, columns = weights.shape
+    scales, zeros = (values.reshape(directions, -1) for values in (scales, zeros))
+    levels = weights.astype("int16") - zeros.astype("int16")[:, None]
+    return Numbers(levels.swapaxes(1, 2), np.ascontiguousarray(np.broadcast_to(scales, (directions, columns))))
+
+
+def _rounded(builder: Any, x: Any) -> tuple[Any, Any, Any]:
+    """Real numbers as levels between their minimum and maximum, 0 included: the levels as uint8, their scale, and the
+    level of 0 as int32."""
+    zero, one, most = (relax.const(np.float32(value)) for value in (0.0, 1.0, LEVELS))
+    low = builder.emit(relax.op.minimum(relax.op.min(x), zero))
+    high = builder.emit(relax.op.maximum(relax.op.max(x), zero))
+    width = builder.emit(relax.op.subtract(high, low))
+    scale = builder.emit(relax.op.where(relax.op.equal(width, zero), one, relax.op.divide(width, most)))
+
+    def bounded(value: Any) -> Any:
+        return relax.op.minimum(relax.op.maximum(value, zero), most)
+
+    start = builder.emit(relax.op.round(bounded(relax.op.divide(relax.op.negative(low), scale))))
+    levels = relax.op.add(relax.op.round(relax.op.divide(x, scale)), start)
+    return builder.emit(relax.op.astype(bounded(levels), "uint8")), scale, builder.emit(relax.op.astype(start, "int32"))
