@@ -26,6 +26,10 @@ from autosched_tvm.compile.task_extraction import SCHEDULED
 Array = Any
 
 
+_FLOPS = "estimated_flops"
+"""TVM's attribute of a kernel whose arithmetic is known; it cannot count that of an instruction."""
+
+
 class Recurrent(onnx_frontend.OnnxOpConverter):  # type: ignore[misc]  # TVM has no types
     """Converts one of the operators; a subclass says which."""
 
@@ -78,7 +82,7 @@ class Recurrent(onnx_frontend.OnnxOpConverter):  # type: ignore[misc]  # TVM has
             return recurrence(layer, dict(zip(names, arguments, strict=True)), weights.kernel)
 
         steps_of.__name__ = f"{layer.kind.lower()}_steps"
-        made = builder.emit_te(steps_of, *tensors.values(), primfunc_attrs={SCHEDULED: True})
+        made = builder.emit_te(steps_of, *tensors.values(), primfunc_attrs={SCHEDULED: True, _FLOPS: layer.flops})
         return relax.Tuple([builder.normalize(one) for one in _results(layer, made, by_batch)])
 
 

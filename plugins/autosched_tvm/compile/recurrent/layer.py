@@ -110,6 +110,11 @@ class Layer:
         return -(-self.hidden // self.block)
 
     @property
+    def flops(self) -> int:
+        """Operations of the recurrent products of all steps."""
+        return 2 * self.steps * self.batch * self.directions * self.gates * self.hidden**2
+
+    @property
     def phases(self) -> tuple[tuple[int, ...], ...]:
         """The gates whose recurrent products are computed together."""
         gates = tuple(range(self.gates))

@@ -143,6 +143,7 @@ def test_the_recurrence_uses_the_instruction(
     built = tvm.tirx.build(named, target=tvm.target.Target(target), pipeline=lowering.install())
     lines = [line for line in built.inspect_source("asm").splitlines() if mnemonic in line]
     assert lines
+    assert tvm.s_tir.analysis.estimate_tir_flops(named) == 2 * 7 * 4 * 32 * 32
     assert all(register in line for line in lines)
 
 
