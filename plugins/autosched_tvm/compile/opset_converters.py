@@ -69,22 +69,11 @@ def _is_number(value: Any) -> bool:
 
 def _cast(convert: Convert, builder: Any, inputs: Any, attributes: dict[str, Any], params: Any) -> Any:
     """TVM checks whether a number fits into the type, and finds none where it was bounded before."""
-    made = _maker(builder, inputs[0])
-    if _name(made) == "relax.round":
-        made = _maker(builder, made.args[0])
-    bounded = _name(made) in ("relax.minimum", "relax.maximum", "relax.clip")
+    made = builder.lookup_binding(inputs[0]) if isinstance(inputs[0], relax.Var) else None
+    bounded = getattr(getattr(made, "op", None), "name", "") in ("relax.minimum", "relax.maximum", "relax.clip")
     if bounded and attributes["to"] in _BYTES:
         return relax.op.astype(inputs[0], _BYTES[attributes["to"]])
     return convert(builder, inputs, attributes, params)
-
-
-def _maker(builder: Any, value: Any) -> Any:
-    """The call that makes a value; None where that is not known."""
-    return builder.lookup_binding(value) if isinstance(value, relax.Var) else None
-
-
-def _name(call: Any) -> str:
-    return getattr(getattr(call, "op", None), "name", "")
 
 
 def _integer_product(convert: Convert, builder: Any, inputs: Any, attributes: dict[str, Any], params: Any) -> Any:

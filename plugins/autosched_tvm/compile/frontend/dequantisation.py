@@ -365,7 +365,7 @@ def _dynamic_quantize_linear(state: Dequantiser, node: Node) -> None:
     width = emit.make("Sub", [high, low])
     empty = emit.make("Equal", [width, emit.floats(0.0)])  # all are 0, and any scale will do
     emit.make("Where", [empty, emit.floats(1.0), emit.make("Div", [width, emit.floats(255.0)])], scale)
-    start = emit.round(emit.clip(emit.make("Div", [emit.make("Neg", [low]), scale]), 0.0, 255.0))
+    start = emit.clip(emit.round(emit.make("Div", [emit.make("Neg", [low]), scale])), 0.0, 255.0)
     emit.make("Cast", [start], zero, to=TensorProto.UINT8)
     emit.types |= {zero: TensorProto.UINT8, output: TensorProto.UINT8, scale: TensorProto.FLOAT}
     levels = emit.clip(emit.make("Add", [emit.round(emit.make("Div", [value, scale])), start]), 0.0, 255.0)

@@ -5,6 +5,7 @@ after the product happens to the tile while it is there. MetaSchedule's own rule
 levels and writes the sums to memory.
 """
 
+import math
 from typing import Any, NamedTuple
 
 import tvm
@@ -13,6 +14,8 @@ from autosched_tvm.compile.integers import dot_instructions, product
 
 ROWS_MAX, VECTORS_MAX = 16, 8
 """The largest tile has some more vectors than there are registers."""
+VECTOR = 16
+"""Number of values of a vector where nothing is tiled."""
 STEPS_MAX = 4
 """Maximum number of steps over the depth that are unrolled."""
 
@@ -71,9 +74,12 @@ def _apply(schedule: Any, anchor: Any, intrinsic: str, registers: int | None) ->
     chain = [anchor]
     while after := schedule.get_consumers(chain[-1]):
         chain.append(after[0])
-    for block in chain[1:-1]:
+    at = max(number for number, block in enumerate(chain) if _size(schedule, block) <= _size(schedule, chain[1]))
+    for block in (*chain[1:at], *chain[at + 1 : -1]):
         schedule.compute_inline(block)
-    *rows, columns = schedule.get_loops(chain[-1])
+    if chain[at + 1 :]:  # the results are used several times each
+        _spread(schedule, chain[-1])
+    *rows, columns = schedule.get_loops(chain[at])
     row = schedule.fuse(*rows) if len(rows) > 1 else rows[0]
     high, wide = _tile(schedule, anchor, registers)
     lanes = int(schedule.get(schedule.get_loops(anchor)[2]).extent)
@@ -98,6 +104,18 @@ def _apply(schedule: Any, anchor: Any, intrinsic: str, registers: int | None) ->
     start = schedule.decompose_reduction(anchor, step)
     schedule.vectorize(schedule.get_loops(start)[-1])
     schedule.tensorize(lane, intrinsic)
+
+
+def _size(schedule: Any, block: Any) -> int:
+    """Number of values that a block computes, each as often as it is computed."""
+    return math.prod(int(schedule.get(loop).extent) for loop in schedule.get_loops(block))
+
+
+def _spread(schedule: Any, block: Any) -> None:
+    """Compute a block of more values than there are results, in vectors."""
+    *outer, columns = schedule.get_loops(block)
+    schedule.parallel(schedule.fuse(*outer) if len(outer) > 1 else outer[0])
+    schedule.vectorize(schedule.split(columns, [None, VECTOR])[1])
 
 
 def _tile(schedule: Any, anchor: Any, registers: int | None) -> tuple[Any, Any]:

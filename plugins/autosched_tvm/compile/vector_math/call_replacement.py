@@ -26,7 +26,7 @@ IF_THEN_ELSE = "prim.if_then_else"
 ON_STACK = "disable_lower_builtin"
 """TVM's annotation of a buffer that is not to be taken from the pool."""
 FUNCTIONS = frozenset({*UNARY, POWER})
-VECTORIZABLE = ("tirx.erf", "tirx.log1p", "tirx.rsqrt")
+VECTORIZABLE = ("tirx.erf", "tirx.log1p", "tirx.nearbyint", "tirx.rsqrt")
 """Elementwise operators that TVM does not know as such: it vectorises nothing in a loop that has one of them."""
 EVALUATED_AS = {"float32": "float32", "float16": "float32"}
 """Element type of the arithmetic, by the element type of a call. Other calls stay as they are."""
@@ -36,7 +36,7 @@ def mark_vectorizable() -> None:
     """Tell TVM that loops with the remaining elementwise operators may be vectorised."""
     for name in VECTORIZABLE:
         operator = tvm.ir.Op.get(name)
-        if not operator.has_attr("TVectorizable"):
+        if not operator.get_attr("TVectorizable"):
             operator.set_attr("TVectorizable", True)
 
 

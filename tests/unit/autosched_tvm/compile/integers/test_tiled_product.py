@@ -1,5 +1,6 @@
 """Products of 8-bit numbers: sums equal to the bit, under every tile, and the instruction in the object code."""
 
+import math
 from typing import Any
 
 import numpy as np
@@ -63,6 +64,27 @@ def test_sums_are_equal_to_the_bit(rows: tuple[int, ...], depth: int, columns: i
     for scheduled in (*schedules, by_rule):
         found, right = ran(scheduled, rows, depth, columns, one)
         assert np.array_equal(found, right)
+
+
+def test_what_uses_each_result_several_times_computes_it_once() -> None:
+    if (one := dot_instructions.of_target(tvm.target.Target(HERE))) is None:
+        pytest.skip("this machine has no dot instruction")
+    data, weights = te.placeholder((16, 32), one.data), te.placeholder((2, 8, one.lanes, 4), "int8")
+    sums = product.product(data, weights)
+    scaled = te.compute(sums.shape, lambda i, j: sums(i, j).astype("float32") * tvm.tirx.const(0.5, "float32"))
+    pairs = te.compute((16, *sums.shape), lambda i, j, k: scaled(i, k) + scaled(j, k))
+    function = te.create_prim_func([data, weights, pairs]).with_attr("global_symbol", "main")
+    module = tvm.IRModule({"main": function})
+    for scheduled in (
+        tiled_product.sampled(module, 1).mod,
+        tvm.IRModule({"main": tiled_product.by_rule(function, 32)}),
+    ):
+        outer = tvm.s_tir.Schedule(scheduled)
+        dots = [
+            block for block in outer.get_child_blocks(outer.get_sblock("root")) if "update" in str(outer.get(block))
+        ]
+        done = math.prod(int(outer.get(loop).extent) for block in dots for loop in outer.get_loops(block))
+        assert done == 16 * 2 * 8, "one instruction for each group of a vector of results"
 
 
 @pytest.mark.parametrize(("rows", "depth", "columns"), SHAPES)

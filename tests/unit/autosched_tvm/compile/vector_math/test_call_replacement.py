@@ -109,6 +109,14 @@ def test_vector_code_calls_no_library(cpu, dtype):
         assert called(kernel(getattr(tirx, name), 1024, target, inputs=inputs, dtype=dtype)) == set(), name
 
 
+@pytest.mark.parametrize("operator", call_replacement.VECTORIZABLE)
+def test_a_vectorised_loop_stays_one(operator):
+    """Read from TVM's own code for the loop, before LLVM makes vectors of what loops it can."""
+    compiled = kernel(lambda x: tirx.call_intrin("float32", operator, x) * 3.0, 1024, PLAIN, lanes=8)
+    stores = re.findall(r"store (\S+ x float|float)", compiled.inspect_source("ll"))
+    assert set(stores) == {"<8 x float"}
+
+
 @pytest.mark.parametrize("cpu", CPUS)
 def test_only_large_angles_are_left_to_the_library(cpu):
     body = assembly(kernel(tirx.sin, 1024, tvm.target.Target(CPUS[cpu])))
