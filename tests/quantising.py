@@ -8,7 +8,6 @@ import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
 from autosched_tvm.compile.frontend import standard_operators
-from autosched_tvm.compile.frontend.integer_products import stays
 
 STEP = 0.05
 """Scale of every quantised result in these tests."""
@@ -50,7 +49,10 @@ def rewritten(model: Any, *, rounded: bool = False, integers: bool = False) -> A
     assert standard_operators.rewrite(copy, rounded=rounded, integers=integers)
     left = standard_operators.is_quantised(copy, integers=integers)
     assert not left, [node.op_type for node in copy.graph.node]
-    assert {node.domain for node in copy.graph.node if not (integers and stays(node))} <= {"", "ai.onnx"}
+    assert {node.domain for node in copy.graph.node if not (integers and standard_operators.stays(node))} <= {
+        "",
+        "ai.onnx",
+    }
     return copy
 
 

@@ -16,9 +16,9 @@ from msgspec import Struct
 from autosched.errors import ModelRejected
 from autosched_tvm.compile import onnx_import
 from autosched_tvm.compile.frontend import input_ranges
-from autosched_tvm.compile.frontend.integer_products import stays
 from autosched_tvm.compile.frontend.model_file import FileKind, kind_of_file
 from autosched_tvm.compile.frontend.preparation import Shapes
+from autosched_tvm.compile.frontend.standard_operators import stays
 from autosched_tvm.compile.integers import dot_instructions, packed_products
 from autosched_tvm.compile.relax_import import Imported
 from autosched_tvm.tensors import Tensor

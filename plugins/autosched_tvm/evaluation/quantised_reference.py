@@ -21,7 +21,7 @@ PLAUSIBLE_SHARE = 0.3
 numbers saturate on some CPUs, and inputs that are made up may be no inputs that the model was quantised for."""
 
 FLOATS = "compute in float32 and do not round activations"
-INTEGERS = "multiply 8-bit numbers, and round activations there alone"
+INTEGERS = "multiply 8-bit numbers, and round activations as it does"
 """How builds compute, in words for the report."""
 
 Run = Callable[[Any], Sequence[Array]]

@@ -29,6 +29,10 @@ RANGES = {
     TensorProto.UINT4: (0, 15),
 }
 """Smallest and largest number of each type that QuantizeLinear makes. Types of 8-bit floats are not rewritten."""
+UNSIGNED_MAXIMA = 12
+"""The first opset in which operators that choose a number compare those of 8 bits."""
+SIGNS = {TensorProto.UINT8: 0, TensorProto.INT8: 128}
+"""What numbers of 8 bits are moved by, so that they are unsigned."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +46,16 @@ class Quantised:
     """Element type, as ONNX numbers it."""
     axis: int = 1
     """Axis of a scale that is a vector."""
+
+
+@dataclass(frozen=True)
+class Levels:
+    """The whole numbers of a quantised tensor, as uint8."""
+
+    name: str
+    zero: int
+    """The number that stands for 0."""
+    scale: float
 
 
 @dataclass(frozen=True)
@@ -95,6 +109,8 @@ class Dequantiser:
         self.quantised: dict[str, Quantised] = {}
         self.weights: dict[str, Weights] = {}
         """The weights that float constants were made of."""
+        self.levels: dict[str, Levels] = {}
+        """The whole numbers that float tensors stand for."""
         self.accumulated: dict[str, Accumulated] = {}
         self.factors: dict[str, tuple[str, ...]] = {}
         self.divided: dict[str, Divided] = {}
@@ -114,15 +130,52 @@ class Dequantiser:
             if self.integers and (found := without_zero_point(array, scales, zeros, axis)) is not None:
                 self.weights[made] = found
             return made
+        kind = emit.element_type(name)
         value = emit.to_float(name)
+        if self.integers and kind in SIGNS and scales is not None and zeros is not None and scales.size == 1:
+            moved = emit.make("Add", [value, emit.floats(SIGNS[kind])])
+            levels = emit.make("Cast", [moved], to=TensorProto.UINT8) if SIGNS[kind] else name
+            real = self.of_levels(Levels(levels, int(zeros.ravel()[0]) + SIGNS[kind], float(scales.ravel()[0])))
+            self.quantised[name] = Quantised(real, scale, zero, kind)
+            return real
         if zero and (zeros is None or np.any(zeros)):
             value = emit.make("Sub", [value, self._along(emit.to_float(zero), axis, name)])
         return emit.make("Mul", [value, self._along(emit.to_float(scale), axis, name)])
 
-    def source_of(self, real: str) -> tuple[str, Quantised] | None:
-        """A quantised tensor that stands for these real numbers: its name, and how it was quantised."""
+    def levels_of(self, real: str) -> Levels | None:
+        """The whole numbers that stand for these real numbers, to be multiplied; None where there are none of 8 bits
+        with one scale."""
         first = self.emit.resolve(real)
-        return next(((name, known) for name, known in self.quantised.items() if known.real == first), None)
+        known = next((one for one in self.quantised.values() if one.real == first), None)
+        if not self.integers or known is None:
+            return None
+        if first not in self.levels and (made := self._stored(known)) is not None:
+            self.levels[first] = made
+        return self.levels.get(first)
+
+    def _stored(self, known: Quantised) -> Levels | None:
+        """Make the whole numbers of a tensor; signed ones are moved by 128."""
+        emit = self.emit
+        scale, zeros = emit.array(known.scale), emit.array(known.zero) if known.zero else np.zeros(1, "uint8")
+        if known.kind not in SIGNS or scale is None or zeros is None or scale.size != 1:
+            return None
+        zero = int(zeros.ravel()[0]) + SIGNS[known.kind]
+        step = float(np.float32(scale.ravel()[0]))
+        levels = emit.round(emit.make("Mul", [known.real, emit.floats(1 / step)]))  # a division takes ten times as long
+        bounded = emit.clip(emit.make("Add", [levels, emit.floats(zero)]), *RANGES[TensorProto.UINT8])
+        name = emit.make("Cast", [bounded], to=TensorProto.UINT8)
+        emit.types[name] = TensorProto.UINT8
+        return Levels(name, zero, step)
+
+    def of_levels(self, levels: Levels, output: str = "") -> str:
+        """The real numbers that whole numbers stand for."""
+        emit = self.emit
+        whole = emit.make("Cast", [levels.name], to=TensorProto.FLOAT)
+        if levels.zero:
+            whole = emit.make("Sub", [whole, emit.floats(levels.zero)])
+        real = emit.make("Mul", [whole, emit.floats(levels.scale)], output)
+        self.levels[real] = levels
+        return real
 
     def quantise(self, real: str, scale: str, zero: str, output: str, kind: int = 0, axis: int = 1) -> None:
         """Quantise a float tensor into `output`: what it stands for from now on, and the integers, if wanted."""
@@ -130,11 +183,17 @@ class Dequantiser:
         kind = kind or (emit.element_type(zero) if zero else TensorProto.UINT8)
         real = emit.resolve(real)
         bounded = self._bounded(real, scale, zero, kind, axis)
+        levels = None
+        if self.integers and bounded != real and (levels := self._stored(Quantised(real, scale, zero, kind))):
+            bounded = self.of_levels(levels)  # in memory whole numbers take a quarter of the place
         if real in emit.ranks:
             emit.ranks[bounded] = emit.ranks[real]
         self.quantised[output] = Quantised(bounded, scale, zero, kind, axis)
         emit.types[output] = kind
-        self._round(bounded, scale, zero, kind, axis, output)
+        if levels and kind == TensorProto.UINT8:
+            emit.make("Identity", [levels.name], output)
+        else:
+            self._round(bounded, scale, zero, kind, axis, output)
 
     def _bounded(self, real: str, scale: str, zero: str, kind: int, axis: int) -> str:
         """The float tensor within the range of a quantised type."""
@@ -468,14 +527,40 @@ _MOVES = frozenset({
 """Operators that only move or choose elements of their first input: they do the same to the real numbers."""
 
 
+_LARGEST = frozenset({"MaxPool", "ReduceMax", "ReduceMin"})
+
+
 def _moved(state: Dequantiser, node: Node) -> None:
     known = state.quantised.get(node.input[0])
+    if _moved_levels(state, node):
+        return
     if known is None or not _is_one(state, known.scale) or len(node.output) != 1:
         state.emit.keep(node)
         return
     emit = state.emit
     moved = emit.make(node.op_type, [known.real, *node.input[1:]], **attributes(node))
     _as(state, node.output[0], moved, known)
+
+
+def _moved_levels(state: Dequantiser, node: Node) -> bool:
+    """Whether an operator that moves numbers, or takes the largest, could be applied to the whole numbers that are in
+    memory."""
+    emit, name = state.emit, node.input[0]
+    known = state.quantised.get(name)
+    real = known.real if known else emit.resolve(name)
+    levels = state.levels.get(real)
+    like = known or next((one for one in state.quantised.values() if one.real == real), None)
+    too_old = node.op_type in _LARGEST and emit.opset < UNSIGNED_MAXIMA
+    if levels is None or like is None or len(node.output) > 1 or too_old:
+        return False
+    moved = emit.make(node.op_type, [levels.name, *node.input[1:]], **attributes(node))
+    emit.types[moved] = TensorProto.UINT8
+    found = state.of_levels(replace(levels, name=moved), "" if known else node.output[0])
+    if known:
+        _as(state, node.output[0], found, known)
+    else:
+        state.quantised[moved] = replace(like, real=found)
+    return True
 
 
 def _max_pool(state: Dequantiser, node: Node) -> None:

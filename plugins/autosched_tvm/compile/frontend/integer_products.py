@@ -14,35 +14,26 @@ import numpy as np
 from onnx import TensorProto, helper
 
 from autosched_tvm.compile.frontend import dequantisation
-from autosched_tvm.compile.frontend.dequantisation import Dequantiser, Quantised, Weights, without_zero_point
+from autosched_tvm.compile.frontend.dequantisation import Dequantiser, Weights, without_zero_point
 from autosched_tvm.compile.frontend.node_builder import Array, Node, attributes, optional
 
 
 def product(state: Dequantiser, data: str, weights: str, *, transposed: bool = False, output: str = "") -> str | None:
     """A product of real numbers, made of the integers that they stand for; None where they stand for none that can be
     multiplied. `transposed`: the weights are [columns, depth]."""
-    found = state.source_of(data)
     factors = _columns(state.weights.get(state.emit.resolve(weights)), transposed=transposed)
-    if not state.integers or found is None or factors is None:
-        return None
-    name, known = found
-    scale, zero = state.emit.array(known.scale), state.emit.array(known.zero) if known.zero else np.zeros(1, "uint8")
-    if scale is None or zero is None or scale.size != 1 or known.kind not in (TensorProto.UINT8, TensorProto.INT8):
+    if factors is None or (levels := state.levels_of(data)) is None:
         return None
     numbers, scales = factors
-    start = int(zero.ravel()[0])
-    if known.kind == TensorProto.INT8:
-        name, start = _unsigned(state, known), start + 128
-    sums = _sums(state, name, numbers, start)
-    step = np.asarray(scale, "float64").ravel()[0] * scales.astype("float64")
+    sums = _sums(state, levels.name, numbers, levels.zero)
+    step = levels.scale * scales.astype("float64")
     real = state.emit.make("Cast", [sums], to=TensorProto.FLOAT)
     return state.emit.make("Mul", [real, state.emit.constant(step.astype("float32"))], output)
 
 
 def stays(node: Node) -> bool:
-    """Whether it computes with 8-bit numbers in a form that is compiled as it is: a product without zero points, as
-    this module leaves them, or a recurrent layer."""
-    return (node.op_type == "MatMulInteger" and len(node.input) == 2) or node.op_type == "DynamicQuantizeLSTM"
+    """Whether it is a product of integers without zero points, as this module leaves them."""
+    return node.op_type == "MatMulInteger" and len(node.input) == 2
 
 
 def multiplied(state: Dequantiser, data: str, weights: str) -> str:
@@ -139,12 +130,6 @@ def _sums(state: Dequantiser, name: str, numbers: Array, start: int) -> str:
         excess = start * numbers.astype("int64").sum(0)
         sums = state.emit.make("Sub", [sums, state.emit.constant(excess.astype("int32"))])
     return sums
-
-
-def _unsigned(state: Dequantiser, known: Quantised) -> str:
-    """The levels of a signed tensor as unsigned numbers."""
-    levels = state._levels(known.real, known.scale, known.zero, known.kind, known.axis)
-    return state.emit.make("Cast", [state.emit.make("Add", [levels, state.emit.floats(128.0)])], to=TensorProto.UINT8)
 
 
 RULES: dict[str, Any] = {"MatMul": mat_mul, "Gemm": gemm, "MatMulInteger": mat_mul_integer}

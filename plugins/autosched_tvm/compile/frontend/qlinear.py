@@ -7,6 +7,7 @@ import numpy as np
 from onnx import TensorProto
 
 from autosched_tvm.compile.frontend.dequantisation import Dequantiser, Rule, dequantised, dynamically
+from autosched_tvm.compile.frontend.integer_convolutions import convolution
 from autosched_tvm.compile.frontend.integer_products import dynamic, multiplied, product
 from autosched_tvm.compile.frontend.node_builder import Array, Node, Unknown, attributes, optional
 
@@ -21,7 +22,8 @@ def _qlinear_conv(state: Dequantiser, node: Node) -> None:
         inputs[0] = state.emit.make("Transpose", [inputs[0]], perm=_channels_first(rank))
     if bias := optional(node, 8):
         inputs.append(_bias(state, bias, scale, weight_scale))
-    real = state.emit.make("Conv", inputs, **given)
+    found = convolution(state, inputs[0], inputs[1], inputs[2] if inputs[2:] else "", given)
+    real = found or state.emit.make("Conv", inputs, **given)
     if last:
         real = state.emit.make("Transpose", [real], perm=_channels_last(rank))
     state.quantise(real, out_scale, out_zero, node.output[0])

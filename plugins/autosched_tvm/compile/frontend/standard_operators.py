@@ -6,9 +6,15 @@ from typing import Any
 
 import onnx
 
-from autosched_tvm.compile.frontend import dequantisation, fused_operators, integer_products, qattention, qlinear
+from autosched_tvm.compile.frontend import (
+    dequantisation,
+    fused_operators,
+    integer_convolutions,
+    integer_products,
+    qattention,
+    qlinear,
+)
 from autosched_tvm.compile.frontend.dequantisation import MICROSOFT, STANDARD, Dequantiser, Form
-from autosched_tvm.compile.frontend.integer_products import stays
 from autosched_tvm.compile.frontend.node_builder import Node, NodeBuilder, Unknown
 from autosched_tvm.compile.frontend.shape_inference import inferred
 
@@ -25,13 +31,22 @@ _QUANTISED_IN = {
     MICROSOFT: qlinear.MICROSOFT_RULES
     | qattention.MICROSOFT_RULES
     | {name: dequantisation.RULES[name] for name in ("QuantizeLinear", "DequantizeLinear")}
-} | dict.fromkeys(STANDARD, dequantisation.RULES | qlinear.STANDARD_RULES | integer_products.RULES)
+} | dict.fromkeys(
+    STANDARD, dequantisation.RULES | qlinear.STANDARD_RULES | integer_products.RULES | integer_convolutions.RULES
+)
 
 
 def is_quantised(model: Any, *, integers: bool = False) -> bool:
     """Whether operators of the model compute with quantised numbers, at any depth. `integers`: apart from those that
     stay as they are."""
     return any(node.op_type in _QUANTISED and not (integers and stays(node)) for node in _nodes(model.graph))
+
+
+def stays(node: Node) -> bool:
+    """Whether it computes with 8-bit numbers, and is compiled as it is."""
+    if node.op_type == "DynamicQuantizeLSTM":
+        return True
+    return integer_products.stays(node) or integer_convolutions.stays(node)
 
 
 def rewrite(model: Any, *, rounded: bool = False, integers: bool = False) -> list[str]:
@@ -51,7 +66,8 @@ def rewrite(model: Any, *, rounded: bool = False, integers: bool = False) -> lis
         if _left(model, opset, integers=integers) >= before:
             break
     kept = sum(map(stays, _nodes(model.graph))) if integers else 0
-    return _told(done) + ([f"operators on 8-bit numbers kept ({kept})"] if kept else [])
+    words = "rounded" if integers else "bounded but not rounded"
+    return _told(done, words) + ([f"operators on 8-bit numbers kept ({kept})"] if kept else [])
 
 
 def _left(model: Any, opset: int, *, integers: bool) -> int:
@@ -59,12 +75,10 @@ def _left(model: Any, opset: int, *, integers: bool) -> int:
     return sum(_wanted(node, opset) and not (integers and stays(node)) for node in _nodes(model.graph))
 
 
-def _told(done: Counter[str]) -> list[str]:
+def _told(done: Counter[str], activations: str) -> list[str]:
     told = []
     if count := sum(count for name, count in done.items() if name in _QUANTISED):
-        told.append(
-            f"quantised operators made float ({count}): weights dequantised, activations bounded but not rounded"
-        )
+        told.append(f"quantised operators made float ({count}): weights dequantised, activations {activations}")
     fused = {name: count for name, count in sorted(done.items()) if name not in _QUANTISED}
     if fused:
         words = ", ".join(f"{name} ({count})" for name, count in fused.items())

@@ -1,5 +1,6 @@
 """Kernels that compute with 8-bit numbers.
 
-Files: `dot_instructions` (the CPU's instructions for them), `product` (the computation of a product, packed weights),
-`tiled_product` (its schedule), `packed_products` (puts them into a network).
+Files: `dot_instructions` (the CPU's instructions for them), `product` and `convolution` (the computations, packed
+weights), `dot_sketch` (their schedule), `onnx_convolution` (from ONNX), `packed_products` (puts products into a
+network).
 """

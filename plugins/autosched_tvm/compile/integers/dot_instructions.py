@@ -12,6 +12,9 @@ from typing import Any
 GROUP = 4
 """Number of products that one instruction adds to each sum."""
 
+SIGN = 128
+"""An unsigned 8-bit number minus this is a signed one."""
+
 _registering = threading.Lock()
 
 

@@ -8,12 +8,7 @@ import tvm
 from tvm import relax
 
 from autosched_tvm.compile.integers import product
-from autosched_tvm.compile.integers.dot_instructions import GROUP, DotInstruction
-
-FUSES_ELEMENTWISE = 4
-"""TVM's OpPatternKind of a kernel that elementwise operators after it become part of."""
-SIGN = 128
-"""An unsigned 8-bit number minus this is a signed one."""
+from autosched_tvm.compile.integers.dot_instructions import GROUP, SIGN, DotInstruction
 
 
 def packed(module: Any, instruction: DotInstruction) -> Any:
@@ -62,7 +57,7 @@ def _product(builder: Any, data: Any, weights: Any, instruction: DotInstruction)
     found = builder.emit(
         builder.call_te(
             product.product, data, constant, primfunc_name_hint="int8_product",
-            primfunc_attrs={"op_pattern": FUSES_ELEMENTWISE},
+            primfunc_attrs={"op_pattern": product.FUSES_ELEMENTWISE},
         )
     )  # fmt: skip
     if columns % instruction.lanes:

@@ -14,8 +14,10 @@ from autosched_tvm.compile.integers.dot_instructions import GROUP
 
 Array = np.ndarray[Any, Any]
 
-DOT, RESULT = "int8_dot", "int8_product"
-"""Names of the blocks of sums, and of what is read of them."""
+DOT, RESULT, BORDER = "int8_dot", "int8_product", "int8_border"
+"""Names of the blocks of sums, of what is read of them, and of an image with its border."""
+FUSES_ELEMENTWISE = 4
+"""TVM's OpPatternKind of a kernel that elementwise operators after it become part of."""
 TILES = (8, 7, 6, 5, 4)
 """Numbers of rows of which sums are kept in registers: a number of rows that is no multiple of one is filled up."""
 FEW_ROWS = 12

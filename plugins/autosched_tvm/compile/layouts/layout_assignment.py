@@ -9,6 +9,7 @@ import numpy as np
 from tvm import relax
 
 from autosched_tvm.compile import targets
+from autosched_tvm.compile.integers.dot_instructions import DotInstruction
 from autosched_tvm.compile.layouts import layout_kernels, operator_layouts, pbqp
 from autosched_tvm.compile.layouts.layout import NCHW, Layout, Shape, lanes_of
 from autosched_tvm.compile.layouts.layout_option import LayoutOption
@@ -81,8 +82,9 @@ def lanes(target: Any) -> int:
     return lanes_of(targets.vector_bits(target))
 
 
-def survey(module: Any, width: int) -> Survey | None:
-    """A cleaned Relax module's operators; None for one that is more than a single block of them. `width`: lanes."""
+def survey(module: Any, width: int, instruction: DotInstruction | None = None) -> Survey | None:
+    """A cleaned Relax module's operators; None for one that is more than a single block of them. `width`: lanes;
+    `instruction`: the CPU's for products of 8-bit numbers."""
     function = module["main"]
     blocks: Sequence[Any] = getattr(function.body, "blocks", ())
     if len(blocks) != 1 or not isinstance(blocks[0], relax.DataflowBlock):
@@ -90,7 +92,8 @@ def survey(module: Any, width: int) -> Survey | None:
     nodes = [Node(value, operator_layouts.shape_of(value), (), _plain(()), False) for value in function.params]
     numbers = {value: index for index, value in enumerate(function.params)}
     coming: dict[Any, list[Layout]] = {}
-    around = operator_layouts.Around(width, coming)
+    calls: dict[Any, Any] = {}
+    around = operator_layouts.Around(width, coming, calls, instruction)
     for binding in blocks[0].bindings:
         if not isinstance(binding, relax.VarBinding) or not _simple(binding.value):
             return None
@@ -100,6 +103,7 @@ def survey(module: Any, width: int) -> Survey | None:
         sources = tuple(numbers[value] for value in operator.inputs)
         fuses = operator_layouts.fuses(binding.value)
         numbers[binding.var] = len(nodes)
+        calls[binding.var] = binding.value
         coming[binding.var] = [way.output for way in operator.ways]
         nodes.append(Node(binding, operator_layouts.shape_of(binding.var), sources, operator, fuses))
     outputs = tuple(numbers[value] for value in _variables(function.body.body))

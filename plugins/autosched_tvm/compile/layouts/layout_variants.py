@@ -13,6 +13,7 @@ from tvm import relax
 
 from autosched.model import TaskInfo
 from autosched_tvm.compile import onnx_import, task_extraction
+from autosched_tvm.compile.integers import dot_instructions
 from autosched_tvm.compile.layouts import layout_assignment, transform_cost
 from autosched_tvm.compile.layouts.layout import Layout, Shape, busy
 from autosched_tvm.compile.layouts.layout_assignment import Converted, Survey
@@ -100,7 +101,7 @@ class Best:
 
 def single(module: Any, target: Any, wanted: LayoutOption) -> Variant:
     """A cleaned module with all convolutions in one layout, as far as they can be."""
-    found = None if wanted in UNTOUCHED else layout_assignment.survey(module, layout_assignment.lanes(target))
+    found = None if wanted in UNTOUCHED else _surveyed(module, target)
     if found is None:
         return Variant(wanted.value, onnx_import.fused(module, target))
     ways = layout_assignment.plan(found, layout_assignment.uniform(wanted))
@@ -115,11 +116,11 @@ def offered(module: Any, target: Any, wanted: LayoutOption, *, winograd: bool = 
         return [single(module, target, wanted)]
     winograd = winograd and str(target.kind.name) == "llvm"
     width = layout_assignment.lanes(target)
-    found = layout_assignment.survey(module, width)
+    found = _surveyed(module, target)
     if found is None or not found.convolutions:
         return [single(module, target, LayoutOption.KEEP if wanted is LayoutOption.AUTO else wanted)]
     made = (
-        [_kept(found, module, target), *_converted(found, width, target)]
+        [*([] if _integers(found) else [_kept(found, module, target)]), *_converted(found, width, target)]
         if wanted is LayoutOption.AUTO
         else [_variant(wanted.value, found, layout_assignment.plan(found, layout_assignment.uniform(wanted)), target)]
     )
@@ -176,8 +177,7 @@ def best(
     variants = offered(module, target, wanted, winograd=winograd)
     if len(variants) == 1:
         return Best(variants[0], "no layout can be chosen in this network" if wanted is LayoutOption.AUTO else "")
-    width = layout_assignment.lanes(target)
-    found = layout_assignment.survey(module, width)
+    found = _surveyed(module, target)
     assert found is not None
     move_cost = transform_cost.seconds_per_byte(target)
     variants.append(_mixed(found, variants, latencies_s, move_cost, target))
@@ -192,6 +192,11 @@ def expected_s(variant: Variant, latencies_s: Mapping[str, float], move_cost: fl
         latencies_s.get(call.kernel.hash) or call.kernel.flops / UNTUNED_FLOPS + call.kernel.bytes * move_cost
         for call in variant.calls
     )
+
+
+def _surveyed(module: Any, target: Any) -> Survey | None:
+    width = layout_assignment.lanes(target)
+    return layout_assignment.survey(module, width, dot_instructions.of_target(target))
 
 
 def _variant(name: str, found: Survey, ways: Sequence[Way], target: Any) -> Variant:
@@ -240,6 +245,11 @@ def _winograd(found: Survey, target: Any) -> list[Variant]:
 
         made.append(_variant(f"nchwc, winograd {rank + 1}", found, layout_assignment.plan(found, price), target))
     return made
+
+
+def _integers(found: Survey) -> bool:
+    """Whether there are convolutions of 8-bit numbers, which are hopeless without blocks."""
+    return any(str(found.nodes[index].value.var.ty.dtype) == "int32" for index in found.convolutions)
 
 
 def _loose(node: layout_assignment.Node, width: int) -> bool:

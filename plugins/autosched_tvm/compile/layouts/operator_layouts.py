@@ -2,13 +2,15 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import tvm
 from tvm import relax
 
+from autosched_tvm.compile.integers import convolution
+from autosched_tvm.compile.integers.dot_instructions import GROUP, DotInstruction
 from autosched_tvm.compile.layouts import layout_kernels, packing, transposed_convolution
 from autosched_tvm.compile.layouts.layout import (
     BLOCK_MIN,
@@ -31,6 +33,10 @@ PLAIN_SHARE = 0.5
 """Speed of a convolution in NCHW and NHWC, as a share of its speed with blocks."""
 WINOGRAD_SHARE = 0.4
 """Estimated time of Winograd's algorithm as a share of the direct way's, where nothing is measured."""
+INTEGER_SPEED = 4.0
+"""Speed of a convolution of 8-bit numbers, in multiples of that of single-precision numbers."""
+SCALAR_FACTOR = 100.0
+"""Estimated time of a convolution of 8-bit numbers without blocks, in multiples of that with them."""
 PRODUCT_VECTORS = 2
 """Vectors in a block of columns: with six rows they fill 16 registers with sums, with twelve rows 32."""
 
@@ -88,6 +94,10 @@ class Around:
     """Single-precision numbers in a vector register."""
     outputs: Mapping[Any, Sequence[Layout]]
     """The layouts that the values computed before may have."""
+    calls: Mapping[Any, Any] = field(default_factory=dict)
+    """The calls that compute them."""
+    instruction: DotInstruction | None = None
+    """The CPU's for products of 8-bit numbers."""
 
     def blocks(self, channels: int, *values: Any) -> list[int]:
         """The blocks worth a try for a number of channels, and those in which these values may come."""
@@ -100,7 +110,7 @@ def describe(call: Any, around: Around) -> Operator | None:
     name = getattr(getattr(call, "op", None), "name", "")
     shape = shape_of(call)
     if name == "relax.nn.conv2d":
-        return _conv2d(call, around)
+        return _conv2d_of_integers(call, around) if str(call.ty.dtype) == "int32" else _conv2d(call, around)
     if name == "relax.nn.conv2d_transpose":
         return _conv2d_transpose(call, around)
     if name == "relax.matmul":
@@ -179,6 +189,56 @@ def _conv2d(call: Any, around: Around) -> Operator | None:
         return layout_kernels.conv2d_blocked(builder, source, kernel, how, (block, way.output.block))
 
     return Operator((data,), tuple(ways), emit)
+
+
+def _conv2d_of_integers(call: Any, around: Around) -> Operator | None:
+    """A convolution of 8-bit numbers, which takes in the operator that fills the border of its image."""
+    data, kernel, attrs = call.args[0], constant(call.args[1]), call.attrs
+    how = layout_kernels.Convolution.of(attrs)
+    if around.instruction is None or kernel is None or how.groups != 1 or any(how.padding):
+        return None
+    if (str(data.ty.dtype), str(kernel.dtype)) != ("uint8", "int8"):
+        return None
+    instruction, border, value = around.instruction, (0, 0, 0, 0), 0
+    if (found := _border(around.calls.get(data))) is not None:
+        data, border, value = found
+    shape, out = shape_of(data), shape_of(call)
+    if shape is None or out is None or constant(data) is not None:
+        return None
+    window = convolution.Window(how.strides, how.dilation, border, value)
+    work = 2 * math.prod(out) * math.prod(kernel.shape[1:]) / FLOPS_PER_BYTE / INTEGER_SPEED
+    coming = [block for block in around.blocks(shape[1], data) if block % GROUP == 0]
+    sources = [GROUP] if shape[1] <= GROUP else coming
+    ways = [
+        Way((NCHW,), NCHW, LayoutOption.NCHW, work * SCALAR_FACTOR),
+        *(
+            Way((blocked(one),), blocked(instruction.lanes), LayoutOption.NCHWC, work / busy(shape[1], one, one))
+            for one in sources
+        ),
+    ]
+
+    def emit(builder: Any, inputs: list[Any], way: Way) -> Any:
+        if way.output == NCHW:
+            image = inputs[0]
+            if any(border):
+                top, left, bottom, right = border
+                widths = [0, 0, 0, 0, top, bottom, left, right]
+                image = builder.emit(relax.op.nn.pad(image, widths, "constant", float(value)))
+            return relax.Call(call.op, [image, call.args[1]], call.attrs, call.ty_args)
+        return convolution.packed(builder, inputs[0], kernel, window, instruction)
+
+    return Operator((data,), tuple(ways), emit)
+
+
+def _border(call: Any) -> tuple[Any, tuple[int, int, int, int], int] | None:
+    """The image inside a constant border: the image, rows and columns around it, and the number that they hold."""
+    if getattr(getattr(call, "op", None), "name", "") != "relax.nn.pad" or call.attrs.pad_mode != "constant":
+        return None
+    widths = [int(width) for width in call.attrs.pad_width]
+    if any(widths[:4]) or len(widths) != 8:
+        return None
+    top, bottom, left, right = widths[4:]
+    return call.args[0], (top, left, bottom, right), int(call.attrs.pad_value)
 
 
 def _blocked_ways(data: Any, sizes: tuple[int, int, int], work: float, around: Around) -> list[Way]:

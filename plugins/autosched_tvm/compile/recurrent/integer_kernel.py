@@ -14,14 +14,12 @@ from typing import Any
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
-from autosched_tvm.compile.integers.dot_instructions import GROUP, DotInstruction
+from autosched_tvm.compile.integers.dot_instructions import GROUP, SIGN, DotInstruction
 from autosched_tvm.compile.recurrent.kernel import Kernel
 from autosched_tvm.compile.recurrent.layer import Layer
 
 LEVELS = 255
 """The largest level; the smallest is 0."""
-SIGN = 128
-"""A level minus this is a signed 8-bit number."""
 
 
 class IntegerKernel(Kernel):

@@ -1,0 +1,97 @@
+"""The convolution of an image of 8-bit numbers and 8-bit weights, in 32-bit sums. Images are in NCHW[c]c.
+
+The weights are packed as [blocks of filters, blocks of channels, rows, columns, groups of channels, lanes, 4], so that
+one vector of them is what a dot instruction takes. Filters and channels that are missing from a block are zeros.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from tvm import relax, te, tirx, topi
+
+from autosched_tvm.compile.integers.dot_instructions import GROUP, SIGN, DotInstruction
+from autosched_tvm.compile.integers.product import BORDER, DOT, FUSES_ELEMENTWISE, RESULT, filled_rows
+
+Array = np.ndarray[Any, Any]
+
+FEW_BLOCKS, FEW_COLUMNS = 10, 16
+"""Maximum number of blocks of filters, and of columns of an image, that are never filled up."""
+
+
+@dataclass(frozen=True)
+class Window:
+    """How a kernel moves over an image."""
+
+    strides: tuple[int, int] = (1, 1)
+    dilation: tuple[int, int] = (1, 1)
+    border: tuple[int, int, int, int] = (0, 0, 0, 0)
+    """Rows and columns around the image: at the top, left, bottom and right."""
+    border_value: int = 0
+    """The number that they are filled with."""
+
+
+def pack(weights: Array, block: int, lanes: int) -> Array:
+    """OIHW as [O / lanes, I / block, H, W, block / 4, lanes, 4]."""
+    filters, channels, rows, columns = weights.shape
+    filled = np.pad(weights, ((0, -filters % lanes), (0, -channels % block), (0, 0), (0, 0)))
+    parts = filled.reshape(-1, lanes, filled.shape[1] // block, block // GROUP, GROUP, rows, columns)
+    return np.ascontiguousarray(parts.transpose(0, 2, 5, 6, 3, 1, 4))
+
+
+def filled_blocks(blocks: int) -> int:
+    """The number of blocks of filters of which sums are computed: many are made a multiple of a tile."""
+    if blocks <= FEW_BLOCKS:
+        return blocks
+    whole = -(-blocks // 4) * 4
+    return whole if (whole - blocks) * FEW_BLOCKS <= blocks else -(-blocks // 2) * 2
+
+
+def convolution(data: Any, weights: Any, excess: Any, how: Window) -> Any:
+    """The sums of `data` [n, blocks, rows, columns, block] and packed weights, and what is added to those of a filter.
+
+    `excess` is [filters], as many as the result has: int32 [n, filters / lanes, rows, columns, lanes].
+    """
+    n, chunks, height, width, block = (int(size) for size in data.shape)
+    filters, _, tall, wide, _, lanes, _ = (int(size) for size in weights.shape)
+    top, left, bottom, right = how.border
+    strides, dilation = how.strides, how.dilation
+    image = data
+    if any(how.border):
+        before, after = (0, 0, top, left, 0), (0, 0, bottom, right, 0)
+        image = topi.nn.pad(data, before, after, tirx.const(how.border_value, data.dtype), name=BORDER)
+    out_height = (height + top + bottom - (tall - 1) * dilation[0] - 1) // strides[0] + 1
+    out_width = (width + left + right - (wide - 1) * dilation[1] - 1) // strides[1] + 1
+    filled = out_width if out_width <= FEW_COLUMNS else filled_rows(out_width)
+    chunk, inner = te.reduce_axis((0, chunks), name="kc"), te.reduce_axis((0, block), name="ki")
+    row, column = te.reduce_axis((0, tall), name="kh"), te.reduce_axis((0, wide), name="kw")
+
+    def sums(b: Any, o: Any, y: Any, x: Any, lane: Any) -> Any:
+        across = x if filled == out_width else tirx.min(x, out_width - 1)
+        place = (b, chunk, y * strides[0] + row * dilation[0], across * strides[1] + column * dilation[1], inner)
+        factor = weights[o, chunk, row, column, inner // GROUP, lane, inner % GROUP]
+        return te.sum(image[place].astype("int32") * factor.astype("int32"), axis=[chunk, row, column, inner])
+
+    dot = te.compute((n, filters, out_height, filled, lanes), sums, name=DOT)
+
+    def result(b: Any, o: Any, y: Any, x: Any, i: Any) -> Any:
+        return dot[b, o, y, x, i] + excess[o * lanes + i]
+
+    return te.compute((n, int(excess.shape[0]) // lanes, out_height, out_width, lanes), result, name=RESULT)
+
+
+def packed(builder: Any, data: Any, weights: Array, how: Window, instruction: DotInstruction) -> Any:
+    """A call that gives the sums of unsigned numbers in NCHW[i]c and of weights OIHW, in NCHW[lanes]c."""
+    lanes = instruction.lanes
+    blocks = -(-len(weights) // lanes)
+    excess = np.zeros(blocks * lanes, "int32")
+    if instruction.data == "int8":
+        moved = relax.op.subtract(relax.op.astype(data, "int16"), relax.const(np.int16(SIGN)))
+        data, how = builder.emit(relax.op.astype(moved, "int8")), replace(how, border_value=how.border_value - SIGN)
+        excess[: len(weights)] = SIGN * weights.astype("int32").sum((1, 2, 3))
+    missing = filled_blocks(blocks) * lanes - len(weights)
+    factors = pack(np.pad(weights, ((0, missing), (0, 0), (0, 0), (0, 0))), int(data.ty.shape[4]), lanes)
+    return builder.call_te(
+        lambda x, w, e: convolution(x, w, e, how), data, relax.const(factors), relax.const(excess),
+        primfunc_name_hint="int8_conv2d_NCHWc", primfunc_attrs={"op_pattern": FUSES_ELEMENTWISE},
+    )  # fmt: skip

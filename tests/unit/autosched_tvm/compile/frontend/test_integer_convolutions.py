@@ -1,0 +1,98 @@
+"""Quantised convolutions that stay convolutions of 8-bit numbers, beside ONNX Runtime on the quantised model."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import helper
+
+from quantising import FLOAT, STEP, UINT8, network, operators, prove, rewritten, run
+
+RANDOM = np.random.default_rng(0)
+
+
+def quantised(name: str, output: str) -> list[Any]:
+    """A float tensor, quantised and made float again."""
+    return [
+        helper.make_node("QuantizeLinear", [name, "s", "z"], [f"{name}_q"]),
+        helper.make_node("DequantizeLinear", [f"{name}_q", "s", "z"], [output]),
+    ]
+
+
+def constants(kind: str, *, groups: int = 1) -> dict[str, Any]:
+    """Scale and zero point of activations, and weights of eight filters with a scale each."""
+    zero = 100 if kind == "uint8" else -20
+    return {
+        "s": np.asarray(STEP, "float32"), "z": np.asarray(zero, kind),
+        "w": RANDOM.integers(-128, 128, (8, 8 // groups, 3, 3)).astype("int8"),
+        "ws": np.linspace(0.001, 0.002, 8, dtype="float32"), "wz": np.zeros(8, "int8"),
+        "b": np.linspace(-1, 1, 8, dtype="float32"),
+    }  # fmt: skip
+
+
+WEIGHTS = helper.make_node("DequantizeLinear", ["w", "ws", "wz"], ["wf"], axis=0)
+
+
+def example(rows: int = 9) -> dict[str, Any]:
+    return {"x": RANDOM.standard_normal((1, 8, rows, 7)).astype("float32")}
+
+
+@pytest.mark.parametrize("kind", ["uint8", "int8"])
+@pytest.mark.parametrize("bias", [False, True])
+def test_between_quantise_and_dequantise(kind: str, bias: bool) -> None:
+    """The branch around the convolution reads the whole numbers, too; they are made once."""
+    nodes = [
+        *quantised("x", "xd"), WEIGHTS,
+        helper.make_node("Conv", ["xd", "wf", *(["b"] if bias else [])], ["c"], pads=[1, 1, 1, 1]),
+        *quantised("c", "cd"),
+        helper.make_node("Add", ["cd", "xd"], ["sum"]), helper.make_node("Relu", ["sum"], ["r"]), *quantised("r", "y"),
+    ]  # fmt: skip
+    used = {name: value for name, value in constants(kind).items() if name != "b" or bias}
+    net = network(nodes, example(), {"y": FLOAT}, used)
+    prove(net, example(), 3 * STEP)
+    given = example()
+    (wanted,), (found,) = run(net, given), run(rewritten(net, integers=True), given)
+    assert np.mean(np.abs(wanted - found) > STEP / 100) < 0.01, "it rounds where the network rounds"
+    whole = operators(rewritten(net, integers=True))
+    assert whole.count("ConvInteger") == 1
+    assert "Conv" not in whole
+    assert whole.count("Round") == 3, "the quantised tensors"
+
+
+def test_what_moves_numbers_moves_whole_ones() -> None:
+    nodes = [
+        *quantised("x", "xd"), helper.make_node("MaxPool", ["xd"], ["m"], kernel_shape=[2, 2], strides=[1, 1]),
+        *quantised("m", "md"), WEIGHTS, helper.make_node("Conv", ["md", "wf"], ["y"], strides=[2, 2]),
+    ]  # fmt: skip
+    net = network(nodes, example(), {"y": FLOAT}, {k: v for k, v in constants("uint8").items() if k != "b"})
+    prove(net, example(), STEP)
+    whole = rewritten(net, integers=True)
+    assert operators(whole).count("Round") == 1, "the same scale: nothing is rounded again"
+    pool = next(node for node in whole.graph.node if node.op_type == "MaxPool")
+    assert next(node.op_type for node in whole.graph.node if pool.input[0] in node.output) == "Cast"
+
+
+def test_operator_of_onnx_runtime() -> None:
+    used = constants("uint8") | {"b": np.arange(8, dtype="int32") * 100, "ys": np.asarray(STEP, "float32")}
+    node = helper.make_node(
+        "QLinearConv", ["x", "s", "z", "w", "ws", "wz", "ys", "z", "b"], ["y"], pads=[0, 1, 2, 1]
+    )  # fmt: skip
+    given = {"x": RANDOM.integers(0, 256, (1, 8, 6, 6)).astype("uint8")}
+    net = network([node], given, {"y": UINT8}, used)
+    prove(net, given, STEP)
+    assert "ConvInteger" in operators(rewritten(net, integers=True))
+
+
+@pytest.mark.parametrize("reason", ["groups", "weights of 9 bits", "a scale for each channel of the data"])
+def test_others_stay_float(reason: str) -> None:
+    groups = 8 if reason == "groups" else 1
+    used = constants("uint8", groups=groups)
+    del used["b"]
+    if reason == "weights of 9 bits":
+        used |= {"w": RANDOM.integers(0, 256, (8, 8, 3, 3)).astype("uint8"), "wz": np.full(8, 90, "uint8")}
+    if reason.startswith("a scale"):
+        used |= {"s": np.linspace(0.02, 0.05, 8, dtype="float32"), "z": np.full(8, 100, "uint8")}
+    conv = helper.make_node("Conv", ["xd", "wf"], ["y"], group=groups)
+    net = network([*quantised("x", "xd"), WEIGHTS, conv], example(), {"y": FLOAT}, used)
+    prove(net, example(), STEP)
+    assert "ConvInteger" not in operators(rewritten(net, integers=True))

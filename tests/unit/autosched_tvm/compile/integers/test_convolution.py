@@ -1,0 +1,164 @@
+"""Convolutions of 8-bit numbers: sums equal to the bit, under every tile and through the import of an ONNX model."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper
+
+tvm = pytest.importorskip("tvm")
+pytestmark = pytest.mark.tvm
+
+from tvm import relax, te  # noqa: E402
+from tvm.s_tir import meta_schedule as ms  # noqa: E402
+from tvm.target import codegen  # noqa: E402
+
+from autosched.errors import ModelRejected  # noqa: E402
+from autosched_tvm.compile import lowering, network_compiler, onnx_import  # noqa: E402
+from autosched_tvm.compile.integers import convolution, dot_instructions, dot_sketch  # noqa: E402
+from autosched_tvm.compile.integers.convolution import Window, filled_blocks  # noqa: E402
+from autosched_tvm.compile.integers.dot_instructions import SDOT, VNNI_256, VNNI_512, DotInstruction  # noqa: E402
+from autosched_tvm.compile.layouts import layout_variants  # noqa: E402
+from autosched_tvm.compile.layouts.layout_option import LayoutOption  # noqa: E402
+from quantising import network, run  # noqa: E402
+
+HERE = tvm.target.Target({"kind": "llvm", "mcpu": str(codegen.llvm_get_system_cpu()), "num-cores": 1})
+CASES: dict[str, tuple[tuple[int, ...], tuple[int, int], int, Window]] = {
+    "1x1": ((1, 2, 6, 7, 16), (1, 1), 40, Window()),
+    "3x3 with a border": ((2, 1, 9, 8, 8), (3, 3), 16, Window(border=(1, 1, 1, 1), border_value=7)),
+    "strides": ((1, 1, 23, 21, 4), (7, 5), 24, Window((2, 2), border=(3, 2, 3, 2), border_value=100)),
+    "dilation": ((1, 2, 12, 40, 8), (3, 2), 8, Window(dilation=(2, 3), border=(0, 1, 2, 0), border_value=1)),
+    "many filters": ((1, 1, 3, 4, 16), (2, 2), 190, Window()),
+}
+
+
+def workload(name: str, one: DotInstruction) -> Any:
+    """The sums, scaled, and bounded at 0."""
+    shape, taps, filters, how = CASES[name]
+    blocks = -(-filters // one.lanes)
+    data = te.placeholder(shape, one.data)
+    weights = te.placeholder(
+        (filled_blocks(blocks), shape[1], *taps, shape[4] // 4, one.lanes, 4), "int8"
+    )  # fmt: skip
+    excess = te.placeholder((blocks * one.lanes,), "int32")
+    sums = convolution.convolution(data, weights, excess, how)
+    half = tvm.tirx.const(0.5, "float32")
+    scaled = te.compute(sums.shape, lambda *i: te.max(sums(*i).astype("float32") * half, tvm.tirx.const(0.0)))
+    return tvm.IRModule(
+        {"main": te.create_prim_func([data, weights, excess, scaled]).with_attr("global_symbol", "main")}
+    )
+
+
+def right(data: Any, weights: Any, how: Window) -> Any:
+    """NCHW sums of NCHW numbers and OIHW weights."""
+    top, left, bottom, right_ = how.border
+    image = np.pad(
+        data.astype("int64"), ((0, 0), (0, 0), (top, bottom), (left, right_)), constant_values=how.border_value
+    )
+    (down, across), (tall, wide) = how.strides, how.dilation
+    rows = (image.shape[2] - (weights.shape[2] - 1) * tall - 1) // down + 1
+    columns = (image.shape[3] - (weights.shape[3] - 1) * wide - 1) // across + 1
+    sums = np.zeros((len(data), len(weights), rows, columns), "int64")
+    for y, x in np.ndindex(*weights.shape[2:]):
+        part = image[:, :, y * tall :: down, x * wide :: across][:, :, :rows, :columns]
+        sums += np.einsum("oc,nchw->nohw", weights[:, :, y, x].astype("int64"), part)
+    return sums
+
+
+def ran(module: Any, name: str, one: DotInstruction) -> tuple[Any, Any]:
+    """What a kernel computes, and what it should."""
+    shape, taps, filters, how = CASES[name]
+    drawn = np.random.default_rng(0)
+    low, high = (0, 256) if one.data == "uint8" else (-128, 128)
+    data = drawn.integers(low, high, shape).astype(one.data)
+    weights = drawn.integers(-128, 128, (filters, shape[1] * shape[4], *taps)).astype("int8")
+    blocks = -(-filters // one.lanes)
+    more = filled_blocks(blocks) * one.lanes - filters
+    packed = convolution.pack(np.pad(weights, ((0, more), (0, 0), (0, 0), (0, 0))), shape[4], one.lanes)
+    excess = drawn.integers(-99, 99, blocks * one.lanes).astype("int32")
+    flat = data.transpose(0, 1, 4, 2, 3).reshape(shape[0], -1, *shape[2:4])
+    wanted = right(flat, weights, how) + excess[:filters].reshape(1, -1, 1, 1)
+    built = tvm.tirx.build(module, target=HERE, pipeline=lowering.install())
+    out = np.empty((shape[0], blocks, *wanted.shape[2:], one.lanes), "float32")
+    tensors = [tvm.runtime.tensor(array) for array in (data, packed, excess, out)]
+    built["main"](*tensors)
+    found = tensors[-1].numpy().transpose(0, 1, 4, 2, 3).reshape(shape[0], -1, *wanted.shape[2:])
+    return found[:, :filters], np.maximum(wanted.astype("float32") * np.float32(0.5), 0)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_sums_are_equal_to_the_bit(name: str) -> None:
+    if (one := dot_instructions.of_target(HERE)) is None:
+        pytest.skip("this machine has no dot instruction")
+    module = workload(name, one)
+    by_rule = tvm.IRModule({"main": dot_sketch.by_rule(module["main"], 32)})
+    for scheduled in (*(dot_sketch.sampled(module, seed).mod for seed in range(1, 5)), by_rule):
+        found, wanted = ran(scheduled, name, one)
+        assert np.array_equal(found, wanted)
+
+
+@pytest.mark.parametrize("one", [VNNI_256, SDOT], ids=lambda one: one.name)
+def test_without_a_schedule_they_are_the_same_everywhere(one: DotInstruction) -> None:
+    found, wanted = ran(workload("strides", one), "strides", one)
+    assert np.array_equal(found, wanted)
+
+
+@pytest.mark.parametrize(
+    ("one", "target", "mnemonic"),
+    [
+        (VNNI_512, {"kind": "llvm", "mcpu": "cascadelake"}, "vpdpbusd"),
+        (VNNI_256, {"kind": "llvm", "mcpu": "alderlake"}, "vpdpbusd"),
+        (SDOT, {"kind": "llvm", "mtriple": "aarch64-linux-gnu", "mcpu": "cortex-a76"}, "sdot"),
+    ],
+    ids=lambda value: getattr(value, "name", ""),
+)
+def test_the_instruction_is_in_the_object_code(one: DotInstruction, target: dict[str, str], mnemonic: str) -> None:
+    scheduled = tvm.IRModule({"main": dot_sketch.by_rule(workload("3x3 with a border", one)["main"], 32)})
+    built = tvm.tirx.build(scheduled, target=tvm.target.Target(target), pipeline=lowering.install())
+    assert mnemonic in built.inspect_source("asm")
+
+
+def model(*, channels: int = 3, filters: int = 20, zero: int = 37, **attributes: Any) -> Any:
+    """A convolution of integers in ONNX."""
+    weights = np.random.default_rng(1).integers(-128, 128, (filters, channels, 3, 3)).astype("int8")
+    node = helper.make_node("ConvInteger", ["x", "w", "z"], ["y"], **attributes)
+    constants = {"w": weights, "z": np.asarray(zero, "uint8")}
+    return network([node], {"x": np.zeros((1, channels, 11, 14), "uint8")}, {"y": TensorProto.INT32}, constants)
+
+
+@pytest.mark.parametrize("layout", [LayoutOption.KEEP, LayoutOption.NCHWC])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"pads": [1, 2, 0, 1], "strides": [2, 1]},
+        {"auto_pad": "SAME_UPPER", "strides": [2, 2]},
+        {"auto_pad": "SAME_LOWER", "strides": [1, 2], "channels": 32, "filters": 32},
+        {"pads": [2, 1, 0, 1], "dilations": [2, 3]},
+        {"auto_pad": "VALID", "zero": 0},
+    ],
+    ids=str,
+)
+def test_a_model_has_the_sums_of_onnx_runtime(options: dict[str, Any], layout: LayoutOption) -> None:
+    if (one := dot_instructions.of_target(HERE)) is None:
+        pytest.skip("this machine has no dot instruction")
+    net = model(**options)
+    variant = layout_variants.single(onnx_import.cleaned(net, one), HERE, layout)
+    names = [variable.name_hint for variable in variant.fused.get_global_vars()]
+    assert any("int8_conv2d_NCHWc" in name for name in names) == (layout is LayoutOption.NCHWC)
+    assert not any("pad" in name for name in names) or layout is LayoutOption.KEEP, "it has become part of the kernel"
+    with HERE, ms.database.MemoryDatabase(), tvm.transform.PassContext(opt_level=3):
+        built = relax.build(
+            variant.fused, target=HERE, relax_pipeline=network_compiler._pipeline(), tir_pipeline=lowering.install()
+        )
+    data = np.random.default_rng(2).integers(0, 256, (1, options.get("channels", 3), 11, 14)).astype("uint8")
+    found = relax.VirtualMachine(built, tvm.cpu())["main"](tvm.runtime.tensor(data)).numpy()
+    assert np.array_equal(found, run(net, {"x": data})[0])
+
+
+def test_weights_that_the_network_computes_are_refused() -> None:
+    net = model()
+    net.graph.input.append(helper.make_tensor_value_info("more", TensorProto.INT8, [20, 3, 3, 3]))
+    net.graph.node[0].input[1] = "more"
+    with pytest.raises(ModelRejected, match="weights or zero points that the network computes"):
+        onnx_import.cleaned(net)
