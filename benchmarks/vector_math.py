@@ -32,6 +32,7 @@ SPEED_TURNS = 60
 PAIRS = 1 << 26
 """Random pairs of bit patterns on which pow is checked."""
 LARGEST = float(np.finfo(np.float32).max)
+SMALLEST_NORMAL = 2.0**-126
 OVERFLOW = LARGEST + 2.0**103
 """Least magnitude that rounds to infinity in float32."""
 
@@ -40,9 +41,19 @@ def _sigmoid(x: Array) -> Any:
     return np.where(x < 0, np.exp(np.minimum(x, 0)), 1.0) / (1 + np.exp(-np.abs(x)))
 
 
+def _flushed(function: Function) -> Function:
+    """A function of which results that are no normal float32 numbers are 0."""
+
+    def computed(x: Array) -> Any:
+        result = function(x)
+        return np.where(np.abs(result) < SMALLEST_NORMAL, 0.0, result)
+
+    return computed
+
+
 REFERENCES: dict[str, Function] = {
-    "exp": np.exp, "exp2": np.exp2, "exp10": lambda x: np.power(10.0, x), "log": np.log, "log2": np.log2,
-    "log10": np.log10, "log1p": np.log1p, "tanh": np.tanh, "sigmoid": _sigmoid, "sin": np.sin, "cos": np.cos,
+    "exp": _flushed(np.exp), "exp2": _flushed(np.exp2), "exp10": _flushed(lambda x: np.power(10.0, x)),
+    "log": np.log, "log2": np.log2, "log10": np.log10, "log1p": np.log1p, "tanh": np.tanh, "sigmoid": _flushed(_sigmoid), "sin": np.sin, "cos": np.cos,
     "tan": np.tan, "rsqrt": lambda x: 1 / np.sqrt(x), "erf": lambda x: _erf()(x), "pow": np.power,
 }  # fmt: skip
 """The functions in float64, by the name of their operator in TVM."""

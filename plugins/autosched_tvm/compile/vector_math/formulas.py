@@ -1,10 +1,10 @@
 """The functions as arithmetic on float32 vectors, each within 4 units in the last place on the whole range.
 
 Only additions, multiplications, divisions, comparisons and bit operations are used, which every vector unit has. The
-constants are split such that results hold with and without fused multiply-add. Infinities, NaN and denormal results are
-those of IEEE 754 and of C's Annex F; only the sign of a zero result of sin and tan is always plus. Argument reductions
-are those of Cody and Waite ("Software Manual for the Elementary Functions", 1980); polynomials are minimax fits of this
-project (`python benchmarks/vector_math.py fit`).
+constants are split such that results hold with and without fused multiply-add. Infinities and NaN are those of IEEE 754
+and of C's Annex F; exponentials and sigmoid are 0 where they are no normal number, and the sign of a zero result of sin
+and tan is always plus. Argument reductions are those of Cody and Waite ("Software Manual for the Elementary Functions",
+1980); polynomials are minimax fits of this project (`python benchmarks/vector_math.py fit`).
 """
 
 import math
@@ -45,13 +45,11 @@ EXP_SERIES = (
     0.001382073387503624,
 )
 """(e**r - 1) / r on the same interval, weighted by its influence on e**r."""
-EXP_LOWEST = -104.0
-"""Greatest argument of which the exponential is 0."""
+EXP_LOWEST, EXP2_LOWEST, EXP10_LOWEST = -87.33654, -126.0, -37.929779
+"""Least arguments of which e**x, 2**x and 10**x are normal numbers. Of smaller ones they are 0 here: a number that is
+not normal takes a CPU a hundred times as long, and masks and quantised networks are full of such arguments."""
 EXP_HIGHEST = 89.0
 """An argument of which the exponential is infinite, but whose power of two is 2**128."""
-SMALL_SHIFT = 25
-"""Powers of two by which an exponential below 1 is computed too large, so that its exponent is normal."""
-
 EXP2_TAIL = (
     0.6931471824645996, 0.24022647738456726, 0.05550359562039375, 0.009618503041565418, 0.0013390997191891074,
     0.00015327802975662053,
@@ -103,33 +101,34 @@ WHOLE_FLOAT32 = 2.0**24
 
 def exp(v: ExpressionBuilder, x: Any) -> Any:
     """e**x."""
-    x = v.at_most(v.at_least(x, EXP_LOWEST), EXP_HIGHEST)
-    return _exp(v, x, _scaling(v, x))
+    bounded = v.at_most(v.at_least(x, EXP_LOWEST), EXP_HIGHEST)
+    return _normal(v, x, EXP_LOWEST, _exp(v, bounded, _scaling(v, bounded)))
 
 
 def exp_of_negative(v: ExpressionBuilder, x: Any) -> Any:
     """e**x of an argument that is not positive, with fewer steps."""
-    return _exp(v, v.at_least(x, EXP_LOWEST), _small_scaling(v))
+    return _normal(v, x, EXP_LOWEST, _exp(v, v.at_least(x, EXP_LOWEST), _small_scaling(v)))
 
 
 def exp2(v: ExpressionBuilder, x: Any) -> Any:
     """2**x."""
-    x = v.at_most(v.at_least(x, -150.25), 128.0)
-    scaling = _scaling(v, x)
-    shifted = v.keep(x + scaling.rounding)
-    rest = v.keep(x - (shifted - scaling.rounding))
-    return scaling.applied(v, v.polynomial(rest, EXP2_TAIL) * rest + v.constant(1.0), shifted)
+    bounded = v.at_most(v.at_least(x, EXP2_LOWEST), 128.0)
+    scaling = _scaling(v, bounded)
+    shifted = v.keep(bounded + scaling.rounding)
+    rest = v.keep(bounded - (shifted - scaling.rounding))
+    result = scaling.applied(v, v.polynomial(rest, EXP2_TAIL) * rest + v.constant(1.0), shifted)
+    return _normal(v, x, EXP2_LOWEST, result)
 
 
 def exp10(v: ExpressionBuilder, x: Any) -> Any:
     """10**x."""
-    x = v.at_most(v.at_least(x, -45.2), 38.6)
-    scaling = _scaling(v, x)
-    shifted = v.keep(x * v.constant(math.log2(10)) + scaling.rounding)
+    bounded = v.at_most(v.at_least(x, EXP10_LOWEST), 38.6)
+    scaling = _scaling(v, bounded)
+    shifted = v.keep(bounded * v.constant(math.log2(10)) + scaling.rounding)
     whole = v.keep(shifted - scaling.rounding)
-    rest = v.keep((x - whole * v.constant(LOG10_2_HIGH)) - whole * v.constant(LOG10_2_LOW))
+    rest = v.keep((bounded - whole * v.constant(LOG10_2_HIGH)) - whole * v.constant(LOG10_2_LOW))
     fraction = _small_expm1(v, v.keep(rest * v.constant(math.log(10)))) + v.constant(1.0)
-    return scaling.applied(v, fraction, shifted)
+    return _normal(v, x, EXP10_LOWEST, scaling.applied(v, fraction, shifted))
 
 
 def sigmoid(v: ExpressionBuilder, x: Any) -> Any:
@@ -265,10 +264,8 @@ _PRODUCTS: dict[float, Formula] = {
 
 @dataclass(frozen=True)
 class _Scaling:
-    """How a number is multiplied by 2**n for n in [-150, 128]: by 2**(n + k), which is normal, and by 2**-k.
-
-    Then the result overflows to infinity, and underflows through the denormals with one rounding.
-    """
+    """How a number is multiplied by 2**n for n in [-126, 128]: by 2**(n + k), which is normal, and by 2**-k, so that
+    the result overflows to infinity."""
 
     rounding: Any
     """ROUNDING + k and the bias of an exponent. A number plus this one ends with the bits of 2**(n + k)."""
@@ -287,7 +284,7 @@ def _exponent_of(v: ExpressionBuilder, shifted: Any) -> Any:
 
 def _small_scaling(v: ExpressionBuilder) -> _Scaling:
     """For exponents that are not positive."""
-    return _Scaling(v.constant(ROUNDING + FLOAT32_EXPONENT_BIAS + SMALL_SHIFT), v.constant(2.0**-SMALL_SHIFT))
+    return _Scaling(v.constant(ROUNDING + FLOAT32_EXPONENT_BIAS), v.constant(1.0))
 
 
 def _scaling(v: ExpressionBuilder, x: Any) -> _Scaling:
@@ -295,6 +292,11 @@ def _scaling(v: ExpressionBuilder, x: Any) -> _Scaling:
     small = _small_scaling(v)
     rounding = v.where(x < v.constant(0.0), small.rounding, v.constant(ROUNDING + FLOAT32_EXPONENT_BIAS - 1))
     return _Scaling(v.keep(rounding), v.keep(v.where(x < v.constant(0.0), small.rest, v.constant(2.0))))
+
+
+def _normal(v: ExpressionBuilder, x: Any, lowest: float, result: Any) -> Any:
+    """A result, but 0 of arguments whose result is no normal number."""
+    return v.where(x < v.constant(lowest), v.constant(0.0), result)
 
 
 def _exp(v: ExpressionBuilder, x: Any, scaling: _Scaling) -> Any:
