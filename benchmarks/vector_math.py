@@ -53,7 +53,8 @@ def _flushed(function: Function) -> Function:
 
 REFERENCES: dict[str, Function] = {
     "exp": _flushed(np.exp), "exp2": _flushed(np.exp2), "exp10": _flushed(lambda x: np.power(10.0, x)),
-    "log": np.log, "log2": np.log2, "log10": np.log10, "log1p": np.log1p, "tanh": np.tanh, "sigmoid": _flushed(_sigmoid), "sin": np.sin, "cos": np.cos,
+    "log": np.log, "log2": np.log2, "log10": np.log10, "log1p": np.log1p, "tanh": np.tanh,
+    "sigmoid": _flushed(_sigmoid), "sin": np.sin, "cos": np.cos,
     "tan": np.tan, "rsqrt": lambda x: 1 / np.sqrt(x), "erf": lambda x: _erf()(x), "pow": np.power,
 }  # fmt: skip
 """The functions in float64, by the name of their operator in TVM."""
