@@ -65,11 +65,13 @@ def collect(
     gives a reason. Raises ModelRejected for a network that cannot be taken in at all, and RequestError."""
     from autosched_tvm.compile import intrinsics, model_sources, targets
     from autosched_tvm.compile.candidate_build import load_target
+    from autosched_tvm.compile.integers import dot_instructions
 
     defaults = _defaults(backend)
     intrinsics.install()
     aim = load_target(targets.resolve(target, 1))
-    module = model_sources.prepare(path, shapes).source.cleaned(aim)
+    integers = defaults.integers and dot_instructions.of_target(aim) is not None
+    module = model_sources.prepare(path, shapes, integers=integers).source.cleaned(aim)
     found = []
     for change in changes:
         try:

@@ -28,9 +28,9 @@ class Options(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     winograd: bool = False
     """Whether convolutions of 3x3, and those along one axis, in blocked layouts are also tuned with Winograd's
     algorithm, which multiplies less and rounds more. The faster way is taken."""
-    integers: bool = False
-    """Whether products of 8-bit numbers in a quantised ONNX file stay such, where the CPU has an instruction for them.
-    Without it all numbers are float32."""
+    integers: bool = True
+    """Whether a quantised ONNX network computes with 8-bit numbers, where the CPU has an instruction for them, and not
+    in float32 throughout."""
     fallback: str = ""
     """Another backend, for the tasks that this one cannot do. None: those stay as they are."""
     tolerance: Annotated[float, Meta(gt=0, le=1)] | None = None
