@@ -23,11 +23,14 @@ def convolution(
     state: Dequantiser, data: str, weights: str, bias: str, given: Mapping[str, Any], output: str = ""
 ) -> str | None:  # fmt: skip
     """A convolution of real numbers, made of the integers that they stand for; None where they stand for none that can
-    be multiplied, and for groups. `given`: attributes of Conv."""
+    be multiplied, and for groups of several channels. `given`: attributes of Conv."""
     emit = state.emit
     known = state.weights.get(emit.resolve(weights))
-    one_scale = known is not None and (known.scales.size == 1 or known.axis == 0)
-    if known is None or known.numbers.ndim != RANK or not one_scale or given.get("group", 1) != 1:
+    if known is None or known.numbers.ndim != RANK or (known.scales.size > 1 and known.axis != 0):
+        return None
+    groups = given.get("group", 1)
+    depthwise = known.numbers.shape[:2] == (groups, 1)
+    if groups > 1 and not depthwise:
         return None
     if (levels := state.levels_of(data)) is None:
         return None

@@ -11,7 +11,7 @@ import numpy as np
 from tvm import relax, te, tirx, topi
 
 from autosched_tvm.compile.integers.dot_instructions import GROUP, SIGN, DotInstruction
-from autosched_tvm.compile.integers.product import BORDER, DOT, FUSES_ELEMENTWISE, RESULT, filled_rows
+from autosched_tvm.compile.integers.product import BORDER, DEPTHWISE, DOT, FUSES_ELEMENTWISE, IMAGE, RESULT, filled_rows
 
 Array = np.ndarray[Any, Any]
 
@@ -78,6 +78,47 @@ def convolution(data: Any, weights: Any, excess: Any, how: Window) -> Any:
         return dot[b, o, y, x, i] + excess[o * lanes + i]
 
     return te.compute((n, int(excess.shape[0]) // lanes, out_height, out_width, lanes), result, name=RESULT)
+
+
+def depthwise(builder: Any, data: Any, weights: Array, how: Window) -> Any:
+    """A call that gives the sums of unsigned numbers in NCHW[c]c and of a filter for each channel, in NCHW[c]c.
+
+    It multiplies float32 numbers, which is exact: the sums have less than 24 bits. What it reads are bytes.
+    """
+    block = int(data.ty.shape[4])
+    filters, _, tall, wide = weights.shape
+    filled = np.pad(weights[:, 0], ((0, -filters % block), (0, 0), (0, 0))).astype("float32")
+    factors = np.ascontiguousarray(filled.reshape(-1, block, tall, wide).transpose(0, 2, 3, 1))
+    return builder.call_te(
+        lambda x, w: _depthwise(x, w, how), data, relax.const(factors), primfunc_name_hint="int8_depthwise_NCHWc",
+    )  # fmt: skip
+
+
+def _depthwise(data: Any, weights: Any, how: Window) -> Any:
+    n, chunks, height, width, block = (int(size) for size in data.shape)
+    _, tall, wide, _ = (int(size) for size in weights.shape)
+    top, left, bottom, right = how.border
+    rows, columns = height + top + bottom, width + left + right
+
+    def inside(b: Any, c: Any, y: Any, x: Any, i: Any) -> Any:
+        value = data[b, c, y - top, x - left, i].astype("float32")
+        if not any(how.border):
+            return value
+        here = tirx.all(y >= top, y < height + top, x >= left, x < width + left)
+        return tirx.if_then_else(here, value, tirx.const(float(how.border_value), "float32"))
+
+    image = te.compute((n, chunks, rows, columns, block), inside, name=IMAGE)
+    row, column = te.reduce_axis((0, tall), name="kh"), te.reduce_axis((0, wide), name="kw")
+    out_height = (rows - (tall - 1) * how.dilation[0] - 1) // how.strides[0] + 1
+    out_width = (columns - (wide - 1) * how.dilation[1] - 1) // how.strides[1] + 1
+
+    def sums(b: Any, c: Any, y: Any, x: Any, i: Any) -> Any:
+        place = y * how.strides[0] + row * how.dilation[0], x * how.strides[1] + column * how.dilation[1]
+        return te.sum(image[(b, c, *place, i)] * weights[c, row, column, i], axis=[row, column])
+
+    shape = (n, chunks, out_height, out_width, block)
+    found = te.compute(shape, sums, name=DEPTHWISE)
+    return te.compute(shape, lambda *index: found(*index).astype("int32"), name=RESULT)
 
 
 def packed(builder: Any, data: Any, weights: Array, how: Window, instruction: DotInstruction) -> Any:

@@ -16,6 +16,8 @@ Array = np.ndarray[Any, Any]
 
 DOT, RESULT, BORDER = "int8_dot", "int8_product", "int8_border"
 """Names of the blocks of sums, of what is read of them, and of an image with its border."""
+DEPTHWISE, IMAGE = "int8_depthwise", "int8_image"
+"""Names of the blocks of sums, and of the image as float32, where each channel has its own filter."""
 FUSES_ELEMENTWISE = 4
 """TVM's OpPatternKind of a kernel that elementwise operators after it become part of."""
 TILES = (8, 7, 6, 5, 4)

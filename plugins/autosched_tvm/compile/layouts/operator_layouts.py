@@ -195,7 +195,7 @@ def _conv2d_of_integers(call: Any, around: Around) -> Operator | None:
     """A convolution of 8-bit numbers, which takes in the operator that fills the border of its image."""
     data, kernel, attrs = call.args[0], constant(call.args[1]), call.attrs
     how = layout_kernels.Convolution.of(attrs)
-    if around.instruction is None or kernel is None or how.groups != 1 or any(how.padding):
+    if around.instruction is None or kernel is None or any(how.padding) or how.groups not in (1, len(kernel)):
         return None
     if (str(data.ty.dtype), str(kernel.dtype)) != ("uint8", "int8"):
         return None
@@ -208,12 +208,14 @@ def _conv2d_of_integers(call: Any, around: Around) -> Operator | None:
     window = convolution.Window(how.strides, how.dilation, border, value)
     work = 2 * math.prod(out) * math.prod(kernel.shape[1:]) / FLOPS_PER_BYTE / INTEGER_SPEED
     coming = [block for block in around.blocks(shape[1], data) if block % GROUP == 0]
-    sources = [GROUP] if shape[1] <= GROUP else coming
+    pairs = [(block, instruction.lanes) for block in ([GROUP] if shape[1] <= GROUP else coming)]
+    if how.groups > 1:
+        pairs = [(block, block) for block in around.blocks(shape[1], data)]
     ways = [
         Way((NCHW,), NCHW, LayoutOption.NCHW, work * SCALAR_FACTOR),
         *(
-            Way((blocked(one),), blocked(instruction.lanes), LayoutOption.NCHWC, work / busy(shape[1], one, one))
-            for one in sources
+            Way((blocked(one),), blocked(other), LayoutOption.NCHWC, work / busy(shape[1], one, one))
+            for one, other in pairs
         ),
     ]
 
@@ -225,6 +227,8 @@ def _conv2d_of_integers(call: Any, around: Around) -> Operator | None:
                 widths = [0, 0, 0, 0, top, bottom, left, right]
                 image = builder.emit(relax.op.nn.pad(image, widths, "constant", float(value)))
             return relax.Call(call.op, [image, call.args[1]], call.attrs, call.ty_args)
+        if how.groups > 1:
+            return convolution.depthwise(builder, inputs[0], kernel, window)
         return convolution.packed(builder, inputs[0], kernel, window, instruction)
 
     return Operator((data,), tuple(ways), emit)

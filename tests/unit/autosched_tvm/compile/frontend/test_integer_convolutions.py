@@ -85,7 +85,7 @@ def test_operator_of_onnx_runtime() -> None:
 
 @pytest.mark.parametrize("reason", ["groups", "weights of 9 bits", "a scale for each channel of the data"])
 def test_others_stay_float(reason: str) -> None:
-    groups = 8 if reason == "groups" else 1
+    groups = 2 if reason == "groups" else 1
     used = constants("uint8", groups=groups)
     del used["b"]
     if reason == "weights of 9 bits":

@@ -15,7 +15,7 @@ from tvm.target import codegen  # noqa: E402
 
 from autosched.errors import ModelRejected  # noqa: E402
 from autosched_tvm.compile import lowering, network_compiler, onnx_import  # noqa: E402
-from autosched_tvm.compile.integers import convolution, dot_instructions, dot_sketch  # noqa: E402
+from autosched_tvm.compile.integers import convolution, dot_instructions, sketch  # noqa: E402
 from autosched_tvm.compile.integers.convolution import Window, filled_blocks  # noqa: E402
 from autosched_tvm.compile.integers.dot_instructions import SDOT, VNNI_256, VNNI_512, DotInstruction  # noqa: E402
 from autosched_tvm.compile.layouts import layout_variants  # noqa: E402
@@ -91,9 +91,33 @@ def test_sums_are_equal_to_the_bit(name: str) -> None:
     if (one := dot_instructions.of_target(HERE)) is None:
         pytest.skip("this machine has no dot instruction")
     module = workload(name, one)
-    by_rule = tvm.IRModule({"main": dot_sketch.by_rule(module["main"], 32)})
-    for scheduled in (*(dot_sketch.sampled(module, seed).mod for seed in range(1, 5)), by_rule):
+    by_rule = tvm.IRModule({"main": sketch.by_rule(module["main"], 32)})
+    for scheduled in (*(sketch.sampled(module, seed).mod for seed in range(1, 5)), by_rule):
         found, wanted = ran(scheduled, name, one)
+        assert np.array_equal(found, wanted)
+
+
+@pytest.mark.parametrize("name", ["3x3 with a border", "strides", "dilation"])
+def test_filters_of_single_channels_give_the_same_under_every_tile(name: str) -> None:
+    shape, taps, _, how = CASES[name]
+    drawn = np.random.default_rng(0)
+    channels = shape[1] * shape[4]
+    weights = drawn.integers(-128, 128, (channels, 1, *taps)).astype("int8")
+    data = drawn.integers(0, 256, shape).astype("uint8")
+    builder, x = relax.BlockBuilder(), relax.Var("x", relax.TensorType(shape, "uint8"))
+    with builder.function("main", [x]):
+        builder.emit_func_output(builder.emit(convolution.depthwise(builder, x, weights, how)))
+    kernel = next(one for variable, one in builder.get().functions_items() if variable.name_hint != "main")
+    module = tvm.IRModule({"main": kernel.with_attr("global_symbol", "main")})
+    flat = data.transpose(0, 1, 4, 2, 3).reshape(shape[0], -1, *shape[2:4])
+    wanted = np.concatenate([right(flat[:, [i]], weights[[i]], how) for i in range(channels)], axis=1)
+    factors = weights[:, 0].reshape(-1, shape[4], *taps).transpose(0, 2, 3, 1).astype("float32")
+    by_rule = tvm.IRModule({"main": sketch.by_rule(module["main"], 32)})
+    for scheduled in (*(sketch.sampled(module, seed).mod for seed in range(1, 5)), by_rule):
+        out = tvm.runtime.tensor(np.empty((shape[0], shape[1], *wanted.shape[2:], shape[4]), "int32"))
+        built = tvm.tirx.build(scheduled, target=HERE, pipeline=lowering.install())
+        built["main"](tvm.runtime.tensor(data), tvm.runtime.tensor(np.ascontiguousarray(factors)), out)
+        found = out.numpy().transpose(0, 1, 4, 2, 3).reshape(wanted.shape)
         assert np.array_equal(found, wanted)
 
 
@@ -113,14 +137,15 @@ def test_without_a_schedule_they_are_the_same_everywhere(one: DotInstruction) ->
     ids=lambda value: getattr(value, "name", ""),
 )
 def test_the_instruction_is_in_the_object_code(one: DotInstruction, target: dict[str, str], mnemonic: str) -> None:
-    scheduled = tvm.IRModule({"main": dot_sketch.by_rule(workload("3x3 with a border", one)["main"], 32)})
+    scheduled = tvm.IRModule({"main": sketch.by_rule(workload("3x3 with a border", one)["main"], 32)})
     built = tvm.tirx.build(scheduled, target=tvm.target.Target(target), pipeline=lowering.install())
     assert mnemonic in built.inspect_source("asm")
 
 
 def model(*, channels: int = 3, filters: int = 20, zero: int = 37, **attributes: Any) -> Any:
     """A convolution of integers in ONNX."""
-    weights = np.random.default_rng(1).integers(-128, 128, (filters, channels, 3, 3)).astype("int8")
+    depth = channels // attributes.get("group", 1)
+    weights = np.random.default_rng(1).integers(-128, 128, (filters, depth, 3, 3)).astype("int8")
     node = helper.make_node("ConvInteger", ["x", "w", "z"], ["y"], **attributes)
     constants = {"w": weights, "z": np.asarray(zero, "uint8")}
     return network([node], {"x": np.zeros((1, channels, 11, 14), "uint8")}, {"y": TensorProto.INT32}, constants)
@@ -136,6 +161,8 @@ def model(*, channels: int = 3, filters: int = 20, zero: int = 37, **attributes:
         {"auto_pad": "SAME_LOWER", "strides": [1, 2], "channels": 32, "filters": 32},
         {"pads": [2, 1, 0, 1], "dilations": [2, 3]},
         {"auto_pad": "VALID", "zero": 0},
+        {"group": 24, "channels": 24, "filters": 24, "pads": [1, 1, 1, 1]},
+        {"group": 32, "channels": 32, "filters": 32, "strides": [2, 2], "pads": [0, 1, 1, 0]},
     ],
     ids=str,
 )
@@ -145,7 +172,8 @@ def test_a_model_has_the_sums_of_onnx_runtime(options: dict[str, Any], layout: L
     net = model(**options)
     variant = layout_variants.single(onnx_import.cleaned(net, one), HERE, layout)
     names = [variable.name_hint for variable in variant.fused.get_global_vars()]
-    assert any("int8_conv2d_NCHWc" in name for name in names) == (layout is LayoutOption.NCHWC)
+    kernel = "int8_depthwise_NCHWc" if "group" in options else "int8_conv2d_NCHWc"
+    assert any(kernel in name for name in names) == (layout is LayoutOption.NCHWC)
     assert not any("pad" in name for name in names) or layout is LayoutOption.KEEP, "it has become part of the kernel"
     with HERE, ms.database.MemoryDatabase(), tvm.transform.PassContext(opt_level=3):
         built = relax.build(

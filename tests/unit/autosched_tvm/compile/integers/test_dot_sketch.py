@@ -14,7 +14,7 @@ from tvm.target import codegen  # noqa: E402
 
 from autosched.model import TaskInfo  # noqa: E402
 from autosched_tvm.compile import candidate_build, intrinsics, lowering  # noqa: E402
-from autosched_tvm.compile.integers import dot_instructions, dot_sketch, product  # noqa: E402
+from autosched_tvm.compile.integers import dot_instructions, product, sketch  # noqa: E402
 from autosched_tvm.compile.integers.dot_instructions import SDOT, VNNI_256, VNNI_512, DotInstruction  # noqa: E402
 from autosched_tvm.compile.integers.dot_sketch import Tile, usual  # noqa: E402
 from autosched_tvm.tuning.search_method import SearchContext  # noqa: E402
@@ -59,8 +59,8 @@ def test_sums_are_equal_to_the_bit(rows: tuple[int, ...], depth: int, columns: i
     if (one := dot_instructions.of_target(tvm.target.Target(HERE))) is None:
         pytest.skip("this machine has no dot instruction")
     module = workload(rows, depth, columns, one)
-    schedules = [dot_sketch.sampled(module, seed).mod for seed in range(1, 5)]
-    by_rule = tvm.IRModule({"main": dot_sketch.by_rule(module["main"], 32)})
+    schedules = [sketch.sampled(module, seed).mod for seed in range(1, 5)]
+    by_rule = tvm.IRModule({"main": sketch.by_rule(module["main"], 32)})
     for scheduled in (*schedules, by_rule):
         found, right = ran(scheduled, rows, depth, columns, one)
         assert np.array_equal(found, right)
@@ -76,8 +76,8 @@ def test_what_uses_each_result_several_times_computes_it_once() -> None:
     function = te.create_prim_func([data, weights, pairs]).with_attr("global_symbol", "main")
     module = tvm.IRModule({"main": function})
     for scheduled in (
-        dot_sketch.sampled(module, 1).mod,
-        tvm.IRModule({"main": dot_sketch.by_rule(function, 32)}),
+        sketch.sampled(module, 1).mod,
+        tvm.IRModule({"main": sketch.by_rule(function, 32)}),
     ):
         outer = tvm.s_tir.Schedule(scheduled)
         dots = [
@@ -100,7 +100,7 @@ def test_the_instruction_is_in_the_object_code(
 ) -> None:
     aim = tvm.target.Target(target)
     assert dot_instructions.of_target(aim) == one
-    scheduled = dot_sketch.by_rule(workload((16,), 64, 64, one)["main"], 32)
+    scheduled = sketch.by_rule(workload((16,), 64, 64, one)["main"], 32)
     built = tvm.tirx.build(tvm.IRModule({"main": scheduled}), target=aim, pipeline=lowering.install())
     lines = [line for line in built.inspect_source("asm").splitlines() if mnemonic in line]
     tile = usual(16, 64 // one.lanes, 32)
@@ -152,4 +152,4 @@ def test_rows_are_filled_up_to_tiles(rows: int, filled: int) -> None:
 def test_other_kernels_are_none_of_these() -> None:
     x = te.placeholder((8, 8), "float32")
     function = te.create_prim_func([x, te.compute((8, 8), lambda i, j: x[i, j] + 1)])
-    assert dot_sketch.sampled(tvm.IRModule({"main": function}), 1) is None
+    assert sketch.sampled(tvm.IRModule({"main": function}), 1) is None

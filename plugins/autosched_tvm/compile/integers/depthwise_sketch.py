@@ -1,0 +1,58 @@
+"""The schedule of convolutions of bytes with a filter for each channel.
+
+Some rows of the image are made float32 at a time, and stay in the nearest cache while all windows over them are summed
+up. A tile of sums, some places of the image by one vector of channels, stays in registers.
+"""
+
+from typing import Any
+
+from autosched_tvm.compile.integers import product
+from autosched_tvm.compile.integers.schedule_steps import drawn, extent, factors, joined
+
+ROWS_MAX, COLUMNS_MAX = 4, 16
+"""Maximum size of a tile."""
+TILES_MAX = 16
+"""Maximum number of tiles, one below the other, over one part of the image."""
+TILES_USUAL = 4
+
+
+def apply(schedule: Any, anchor: Any, registers: int | None) -> None:
+    """Schedule the block of sums. `registers`: vector registers of the CPU; None: tiles are drawn."""
+    last = joined(schedule, anchor)
+    images, channels, rows, columns, lane = schedule.get_loops(last)
+    if registers is None:
+        high, wide = drawn(schedule, rows, ROWS_MAX), drawn(schedule, columns, COLUMNS_MAX)
+    else:
+        high, wide = usual(extent(schedule, rows), extent(schedule, columns), registers)
+    parts, tile_row = schedule.split(rows, [None, high])
+    tiles = TILES_USUAL if registers is not None else drawn(schedule, parts, TILES_MAX)
+    part, tile = schedule.split(parts, [None, tiles])
+    column, tile_column = schedule.split(columns, [None, wide])
+    schedule.reorder(images, channels, part, tile, column, tile_row, tile_column, lane)
+    outer = schedule.fuse(images, channels, part)
+    schedule.parallel(outer)
+    image = schedule.get_sblock(product.IMAGE)
+    schedule.compute_at(anchor, column, preserve_unit_loops=True)
+    schedule.compute_at(image, outer, preserve_unit_loops=True)
+    for loop in (tile_row, tile_column):
+        schedule.unroll(loop)
+    schedule.vectorize(lane)
+    schedule.vectorize(schedule.get_loops(image)[-1])
+    *_, y, x, own_lane, kernel_row, kernel_column = schedule.get_loops(anchor)
+    schedule.reorder(kernel_row, kernel_column, y, x, own_lane)
+    for loop in (y, x, kernel_column):
+        schedule.unroll(loop)
+    schedule.vectorize(own_lane)
+    start = schedule.decompose_reduction(anchor, kernel_row)
+    schedule.vectorize(schedule.get_loops(start)[-1])
+
+
+def usual(rows: int, columns: int, registers: int) -> tuple[int, int]:
+    """Rows and columns of a tile that leaves some registers free."""
+    tiles = [
+        (high, wide)
+        for high in factors(rows, ROWS_MAX)
+        for wide in factors(columns, COLUMNS_MAX)
+        if high * wide <= registers // 2
+    ]
+    return max(tiles, key=lambda tile: (tile[0] * tile[1], tile[1]))

@@ -1,0 +1,39 @@
+"""Schedules of integer kernels: one for all searches of decisions to draw from, and one without a search."""
+
+from collections.abc import Callable
+from typing import Any
+
+import tvm
+
+from autosched_tvm.compile.integers import depthwise_sketch, dot_sketch, product
+
+_SKETCHES: dict[str, Callable[[Any, Any, int | None], None]] = {
+    product.DOT: dot_sketch.apply, product.DEPTHWISE: depthwise_sketch.apply,
+}  # fmt: skip
+"""By the name of the block of sums."""
+
+
+def sampled(workload: Any, seed: int) -> Any | None:
+    """A schedule of a task's workload, tile drawn, so that every search of decisions works on it; None for tasks that
+    have no such sums."""
+    return _scheduled(workload, seed, None)
+
+
+def by_rule(function: Any, registers: int) -> Any | None:
+    """A function with a tile that is good for most; None for one that has no such sums. `registers`: vector registers
+    of the CPU."""
+    schedule = _scheduled(tvm.IRModule({"main": function}), 1, registers)
+    return None if schedule is None else schedule.mod["main"]
+
+
+def _scheduled(workload: Any, seed: int, registers: int | None) -> Any | None:
+    schedule = tvm.s_tir.Schedule(workload, seed=seed, debug_mask=0, enable_check=False)
+    blocks = schedule.get_child_blocks(schedule.get_sblock("root"))
+    names = {str(schedule.get(block).name_hint) for block in blocks}
+    for name in _SKETCHES.keys() & names:
+        try:
+            _SKETCHES[name](schedule, schedule.get_sblock(name), registers)
+        except Exception:  # foreign code, with errors of its own; an epilogue that does not follow the sums' loops
+            return None
+        return schedule
+    return None
