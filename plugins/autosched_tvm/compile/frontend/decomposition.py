@@ -116,8 +116,8 @@ def _basis(rows: int, length: int, bins: int, *, inverse: bool) -> tuple[Array, 
 
 def _stft(emit: NodeBuilder, node: Node, sizes: Sizes) -> None:
     """One convolution whose filters are the windowed Fourier basis."""
-    batch, samples, parts = _shape(emit, node.input[0], sizes)
-    if parts != 1:
+    batch, samples, *parts = _shape(emit, node.input[0], sizes)
+    if parts not in ([], [1]):  # ONNX Runtime takes a signal without the last dimension, too
         raise Unknown("the signal is complex")
     window = emit.array(optional(node, 2)) if optional(node, 2) else None
     if optional(node, 2) and window is None:

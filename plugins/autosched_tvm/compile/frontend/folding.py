@@ -182,9 +182,21 @@ class _Folder:
             if (array := self.constants.get(name)) is not None and array.size <= DATA_ELEMENTS_MAX
         }
         given = {name: self.types[name] for name in node.input if name}
+        if node.op_type == "STFT":
+            self._correct(node, given)
         found = shape_inference.infer_node_outputs(schema, node, given, data, None, list(self.model.opset_import))
         self.types.update({name: kind for name, kind in found.items() if name})
         self._check(node)
+
+    def _correct(self, node: Node, given: dict[str, Type]) -> None:
+        """Let ONNX infer what ONNX Runtime computes: a signal may lack its last dimension, and the default is one side
+        of the spectrum."""
+        signal = self._shape(node.input[0]) or ()
+        if len(signal) == 2:
+            kind = self.types[node.input[0]].tensor_type.elem_type
+            given[node.input[0]] = helper.make_tensor_type_proto(kind, (*signal, 1))
+        if "onesided" not in _attributes(node):
+            node.attribute.append(helper.make_attribute("onesided", 1))
 
     def _check(self, node: Node) -> None:
         """Raise InferenceError for sizes that ONNX's own inference accepts, and that no runtime can compute."""

@@ -207,6 +207,11 @@ def _unsupported_message(nodes: list[Any]) -> str:
 def _advice(node: Any) -> str:
     if any(word in node.op_type for word in _QUANTIZED):
         return "export the float model, without quantization"
+    if node.domain == "ai.onnx.ml":
+        return (
+            "it is of classical machine learning (tree ensembles, support vectors, scalers), and no neural network."
+            " ONNX Runtime runs it; cut the network before or after it"
+        )
     if node.domain not in ("", "ai.onnx"):
         return f"it is no standard ONNX operator; export without the extension {node.domain!r}"
     return _ADVICE.get(node.op_type, "replace that layer, or cut the model before it")

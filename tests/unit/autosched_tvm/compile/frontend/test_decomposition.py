@@ -69,6 +69,20 @@ def test_short_time_fourier_transform(onesided: int, window: bool) -> None:
     rewritten(model([node], {"x": [2, 50, 1]}, ["y"], weights, 17), "STFT", x=x)
 
 
+def test_a_signal_without_the_last_dimension_and_the_default_of_one_side() -> None:
+    """As preprocessors of speech recognition have it: ONNX Runtime runs them, ONNX's own inference refuses them."""
+    x = normal(2, 50)
+    nodes = [
+        helper.make_node("STFT", ["x", "step", "window"], ["s"]), helper.make_node("Shape", ["s"], ["shape"]),
+        helper.make_node("Gather", ["shape", "axis"], ["bins"]), helper.make_node("Cast", ["bins"], ["b"], to=1),
+        helper.make_node("Mul", ["s", "b"], ["y"]),
+    ]  # fmt: skip
+    weights = {"step": np.array(7), "window": np.hanning(16).astype("float32"), "axis": np.array(2)}
+    folded, _ = folding.fold(model(nodes, {"x": [2, 50]}, ["y"], weights, 17))
+    assert [node.op_type for node in folded.graph.node] == ["STFT", "Mul"]
+    rewritten(folded, "STFT", x=x)
+
+
 @pytest.mark.parametrize("opset", [17, 20])
 @pytest.mark.parametrize(("parts", "inverse", "onesided"), [(1, 0, 0), (1, 0, 1), (2, 0, 0), (2, 1, 0)])
 @pytest.mark.parametrize("axis", [0, 1])

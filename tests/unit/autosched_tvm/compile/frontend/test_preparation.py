@@ -124,3 +124,11 @@ def test_an_old_model_that_cannot_be_converted_is_taken_as_it_is(
     monkeypatch.setattr(version_converter, "convert_version", refuse)
     net = model([helper.make_node("Relu", ["x"], ["y"])], {"x": [2, 2]}, ["y"], {}, opset=6)
     assert preparation.prepare(write(net, tmp_path), {}, nothing).opset == 6
+
+
+def test_a_tree_ensemble_is_refused_with_what_runs_it(tmp_path: Path) -> None:
+    node = helper.make_node("TreeEnsembleRegressor", ["x"], ["y"], domain="ai.onnx.ml")
+    net = model([node], {"x": [1, 4]}, ["y"], {}, 13)
+    net.opset_import.append(helper.make_opsetid("ai.onnx.ml", 3))
+    with pytest.raises(ModelRejected, match=r"TreeEnsembleRegressor .* no neural network\. ONNX Runtime runs it"):
+        preparation.prepare(write(net, tmp_path), {}, list)
