@@ -229,6 +229,16 @@ def expected_s(
     return tasks_s if tasks_s is None or comparison is None else comparison.whole_s(tasks_s)
 
 
+def standing_s(
+    tasks_s: float | None, comparison: Comparison | None = None, result_s: float | None = None
+) -> float | None:
+    """Latency that a network has got so far: measured at the end, else the least of what is expected and of the module
+    that its user can have; None: not known."""
+    whole_s = expected_s(tasks_s, comparison, result_s)
+    module_s = None if comparison is None or result_s is not None else comparison.module_s
+    return min((known for known in (whole_s, module_s) if known is not None), default=None)
+
+
 class Recalled(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """Known schedules that a job took over from the record store after the import. Since protocol 1.9."""
 

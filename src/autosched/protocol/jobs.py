@@ -5,7 +5,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct, field
 
-from autosched.backend import Comparison, LatencyGoal, MeasuredBuild, expected_s
+from autosched.backend import Comparison, LatencyGoal, MeasuredBuild, standing_s
 from autosched.model import IdentityFrom, JobFailure, JobId, JobSpec, Labels
 from autosched.protocol.method import WAIT_MAX_S, Done, Method, Role
 
@@ -144,7 +144,7 @@ class JobView(Struct, frozen=True, kw_only=True):
     @property
     def whole_s(self) -> float | None:
         """Latency of the whole network: the measured one of a job that has ended, else the expected one."""
-        return expected_s(self.estimate_s, self.comparison, self.result_s)
+        return standing_s(self.estimate_s, self.comparison, self.result_s)
 
 
 class JobList(Struct, frozen=True):

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from autosched.backend import Network, expected_s
+from autosched.backend import Network, standing_s
 from autosched.daemon.storage.job_store import Found, JobStore
 from autosched.model import Identity, IdentityFrom, JobId, Purpose, TaskIndex, TaskInfo
 from autosched.records.network_estimate import network_s
@@ -150,7 +150,7 @@ class JobProgress:
         """Latency of the whole network: measured at the job's end, else expected; None while that is not known."""
         if (network := self.network) is None:
             return None
-        return expected_s(self.estimate_s, network.comparison, network.measured.result_s)
+        return standing_s(self.estimate_s, network.comparison, network.measured.result_s)
 
     def _whole(self, latencies_s: dict[TaskIndex, float | None]) -> float | None:
         known = {number: latency_s for number, latency_s in latencies_s.items() if latency_s is not None}
