@@ -230,12 +230,16 @@ def _mask_index(emit: NodeBuilder, words: str, mask: str, output: str) -> None:
 
 def _attention(emit: NodeBuilder, node: Node) -> None:
     """One product makes query, key and value; heads attend apart."""
+    attended(emit, node, emit.make("MatMul", node.input[:2]))
+
+
+def attended(emit: NodeBuilder, node: Node, value: str) -> None:
+    """Write Attention after its product, `value`. Raises Unknown."""
     given = attributes(node)
-    source, weight, bias = node.input[:3]
+    weight, bias = node.input[1:3]
     mask, past, added = optional(node, 3), optional(node, 4), optional(node, 5)
     if given.get("do_rotary") or optional(node, 6):
         raise Unknown("rotary positions and shared caches are not rewritten")
-    value = emit.make("MatMul", [source, weight])
     if bias:
         value = emit.make("Add", [value, bias])
     sizes = given.get("qkv_hidden_sizes")

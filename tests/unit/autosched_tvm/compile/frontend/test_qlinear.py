@@ -207,4 +207,6 @@ def test_attention(mask: bool) -> None:
     node = helper.make_node(
         "QAttention", ["x", "w", "b", "xs", "ws", "m" if mask else "", "xz", "wz"], ["y"], domain=MICROSOFT, num_heads=4
     )
-    prove(network([node], examples, {"y": FLOAT}, constants), examples, 1e-4)
+    net = network([node], examples, {"y": FLOAT}, constants)
+    prove(net, examples, 1e-4)
+    assert "MatMulInteger" in operators(rewritten(net, integers=True))
