@@ -14,8 +14,7 @@ RESULTS = Path(__file__).parent / "results"
 HEAD = """# Numbers
 
 What autosched claims of itself, with the command behind each figure. Written by `python benchmarks/run.py`. Ratios
-within one run count; absolute times depend on the machine, which is shared. The command is
-`python benchmarks/run.py NAME`,
+within one run count; absolute times depend on the machine, which is shared. The command is `benchmarks/run.py NAME`,
 with the NAME of the raw results in the last column, but where another one stands. Raw results name their machine;
 `python benchmarks/run.py --show NAME` prints them as tables. Comparisons of policies, layouts, numbers of trials, early
 stopping and devices are [experiments](../docs/experiments.md#experiments-that-come-with-autosched), with their results.
@@ -84,15 +83,19 @@ def ratios(rows: Iterable[Told], engines: Sequence[str]) -> list[float]:
     return found
 
 
-def _measured(told: Told, cores: int) -> list[Told]:
-    """Rows of the measured networks that nothing was developed on."""
-    rows = (row for row in told["networks"].values() if row["half"] == "test" and row["cores"] == cores)
-    return [row for row in rows if "autosched" in row.get("median_s", {})]
+def _measured(told: Told, cores: int, *, quantised: bool = False) -> list[Told]:
+    """Rows of the float networks that nothing was developed on, or of all quantised ones."""
+    return [
+        row
+        for row in told["networks"].values()
+        if row["cores"] == cores and row.get("quantised", False) == quantised
+        if (quantised or row["half"] == "test") and "autosched" in row.get("median_s", {})
+    ]
 
 
-def _networks(told: Told, cores: int) -> str:
+def _networks(told: Told, cores: int, *, quantised: bool = False) -> str:
     """Latency of these networks against other engines."""
-    rows = _measured(told, cores)
+    rows = _measured(told, cores, quantised=quantised)
     over, over_best = (ratios(rows, engines) for engines in (("onnxruntime",), ENGINES))
     slower = sum(ratio > 1 for ratio in over)
     return (
@@ -189,9 +192,10 @@ def _instances(told: Told, part: str) -> str:
 SECTIONS: dict[str, Sequence[Source]] = {
     "Networks": [
         Source("trained_networks", [
-            Claim("Networks that nothing was developed on, one core: geometric mean of the latency", "1.00 and 1.00",
-                  lambda told: _networks(told, 1)),
-            Claim("The same on two cores", "1.00 and 1.00", lambda told: _networks(told, 2)),
+            Claim("Float networks that nothing was developed on, one core: geometric mean of the latency",
+                  "1.00 and 1.00", lambda told: _networks(told, 1)),
+            Claim("Quantised networks, one core", "0.85 and 1.00", lambda told: _networks(told, 1, quantised=True)),
+            Claim("Float networks on two cores", "1.00 and 1.00", lambda told: _networks(told, 2)),
             Claim("A module faster than ONNX Runtime's is ready during the search, one core", "",
                   lambda told: _first_faster(told, 1)),
         ], "make bench-networks"),

@@ -37,6 +37,7 @@ class Network(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     values: dict[str, int] = {}
     archive: str = "wheel"
     any_size: bool = False
+    quantised: bool = False
     of: str = ""
     """The float network that this one is made of."""
     how: Literal["", "qdq", "dynamic"] = ""
@@ -62,7 +63,7 @@ def networks(*names: str, half: str | None = None) -> list[Network]:
     listed = msgspec.convert(told["network"], list[Network])
     known = {network.name: network for network in listed}
     for of, how in ((of, how) for how, names_ in told["quantised"].items() for of in names_):
-        made = msgspec.structs.replace(known[of], name=f"{of}-{how}", of=of, how=how)
+        made = msgspec.structs.replace(known[of], name=f"{of}-{how}", quantised=True, of=of, how=how)
         known[made.name] = made
         listed.append(made)
     for name in names:

@@ -80,7 +80,10 @@ def measure(network: Network, cores: int, trials: int | None) -> dict[str, Any]:
     """Tune a network on a device with this number of cores, then race it. The row names failures."""
     usable = sorted(os.sched_getaffinity(0))
     device = tuple(usable[-cores:])
-    row: dict[str, Any] = {"name": network.name, "kind": network.kind, "half": network.half, "cores": cores}
+    row: dict[str, Any] = {
+        "name": network.name, "kind": network.kind, "half": network.half, "quantised": network.quantised,
+        "cores": cores,
+    }  # fmt: skip
     with tempfile.TemporaryDirectory(prefix="autosched-bench-") as temporary:
         folder = Path(temporary)
         model = network.fetch(folder)
