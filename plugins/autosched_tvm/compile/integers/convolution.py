@@ -1,7 +1,7 @@
 """The convolution of an image of 8-bit numbers and 8-bit weights, in 32-bit sums. Images are in NCHW[c]c.
 
-The weights are packed as [blocks of filters, blocks of channels, rows, columns, groups of channels, lanes, 4], so that
-one vector of them is what a dot instruction takes. Filters and channels that are missing from a block are zeros.
+The weights are packed as [blocks of filters, blocks of channels, rows, columns, groups of channels, lanes, group], so
+that one vector of them is what a dot instruction takes. Filters and channels that are missing from a block are zeros.
 """
 
 from dataclasses import dataclass, replace
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from tvm import relax, te, tirx, topi
 
-from autosched_tvm.compile.integers.dot_instructions import GROUP, SIGN, DotInstruction
+from autosched_tvm.compile.integers.dot_instructions import DotInstruction
 from autosched_tvm.compile.integers.product import BORDER, DEPTHWISE, DOT, FUSES_ELEMENTWISE, IMAGE, RESULT, filled_rows
 
 Array = np.ndarray[Any, Any]
@@ -31,12 +31,13 @@ class Window:
     """The number that they are filled with."""
 
 
-def pack(weights: Array, block: int, lanes: int) -> Array:
-    """OIHW as [O / lanes, I / block, H, W, block / 4, lanes, 4]."""
+def pack(weights: Array, block: int, one: DotInstruction) -> Array:
+    """OIHW as [O / lanes, I / block, H, W, block / group, lanes, group]."""
+    group, lanes = one.group, one.lanes
     filters, channels, rows, columns = weights.shape
     filled = np.pad(weights, ((0, -filters % lanes), (0, -channels % block), (0, 0), (0, 0)))
-    parts = filled.reshape(-1, lanes, filled.shape[1] // block, block // GROUP, GROUP, rows, columns)
-    return np.ascontiguousarray(parts.transpose(0, 2, 5, 6, 3, 1, 4))
+    parts = filled.reshape(-1, lanes, filled.shape[1] // block, block // group, group, rows, columns)
+    return np.ascontiguousarray(parts.transpose(0, 2, 5, 6, 3, 1, 4), one.weights)
 
 
 def filled_blocks(blocks: int) -> int:
@@ -53,7 +54,7 @@ def convolution(data: Any, weights: Any, excess: Any, how: Window) -> Any:
     `excess` is [filters], as many as the result has: int32 [n, filters / lanes, rows, columns, lanes].
     """
     n, chunks, height, width, block = (int(size) for size in data.shape)
-    filters, _, tall, wide, _, lanes, _ = (int(size) for size in weights.shape)
+    filters, _, tall, wide, _, lanes, group = (int(size) for size in weights.shape)
     top, left, bottom, right = how.border
     strides, dilation = how.strides, how.dilation
     image = data
@@ -69,7 +70,7 @@ def convolution(data: Any, weights: Any, excess: Any, how: Window) -> Any:
     def sums(b: Any, o: Any, y: Any, x: Any, lane: Any) -> Any:
         across = x if filled == out_width else tirx.min(x, out_width - 1)
         place = (b, chunk, y * strides[0] + row * dilation[0], across * strides[1] + column * dilation[1], inner)
-        factor = weights[o, chunk, row, column, inner // GROUP, lane, inner % GROUP]
+        factor = weights[o, chunk, row, column, inner // group, lane, inner % group]
         return te.sum(image[place].astype("int32") * factor.astype("int32"), axis=[chunk, row, column, inner])
 
     dot = te.compute((n, filters, out_height, filled, lanes), sums, name=DOT)
@@ -126,12 +127,10 @@ def packed(builder: Any, data: Any, weights: Array, how: Window, instruction: Do
     lanes = instruction.lanes
     blocks = -(-len(weights) // lanes)
     excess = np.zeros(blocks * lanes, "int32")
-    if instruction.data == "int8":
-        moved = relax.op.subtract(relax.op.astype(data, "int16"), relax.const(np.int16(SIGN)))
-        data, how = builder.emit(relax.op.astype(moved, "int8")), replace(how, border_value=how.border_value - SIGN)
-        excess[: len(weights)] = SIGN * weights.astype("int32").sum((1, 2, 3))
+    excess[: len(weights)] = instruction.offset * weights.astype("int32").sum((1, 2, 3))
+    data, how = instruction.taken(builder, data), replace(how, border_value=how.border_value - instruction.offset)
     missing = filled_blocks(blocks) * lanes - len(weights)
-    factors = pack(np.pad(weights, ((0, missing), (0, 0), (0, 0), (0, 0))), int(data.ty.shape[4]), lanes)
+    factors = pack(np.pad(weights, ((0, missing), (0, 0), (0, 0), (0, 0))), int(data.ty.shape[4]), instruction)
     return builder.call_te(
         lambda x, w, e: convolution(x, w, e, how), data, relax.const(factors), relax.const(excess),
         primfunc_name_hint="int8_conv2d_NCHWc", primfunc_attrs={"op_pattern": FUSES_ELEMENTWISE},

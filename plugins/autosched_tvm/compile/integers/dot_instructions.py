@@ -1,7 +1,10 @@
-"""Instructions that multiply groups of four 8-bit numbers and add them to 32-bit sums, as tensor intrinsics of TVM.
+"""Instructions that multiply groups of small numbers and add them up as 32-bit sums, as tensor intrinsics of TVM.
+
+A dot instruction takes groups of four 8-bit numbers. CPUs without one multiply pairs of 16-bit numbers: products of
+bytes in pairs (VPMADDUBSW) would be faster, but saturate.
 
 TVM's own (``tvm.s_tir.tensor_intrin``) cannot be compiled: LLVM 22 takes the operands as bytes, they are passed as
-words. Sources: Intel's Intrinsics Guide (VPDPBUSD), Arm's Architecture Reference Manual (SDOT).
+words. Sources: Intel's Intrinsics Guide (VPDPBUSD, VPMADDWD), Arm's Architecture Reference Manual (SDOT).
 """
 
 import threading
@@ -9,8 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-GROUP = 4
-"""Number of products that one instruction adds to each sum."""
+import numpy as np
 
 SIGN = 128
 """An unsigned 8-bit number minus this is a signed one."""
@@ -25,42 +27,76 @@ class DotInstruction:
     name: str
     lanes: int
     """Number of 32-bit sums in a vector."""
+    group: int
+    """Number of products that it adds to each sum."""
     features: Sequence[str]
     """LLVM's names of what a CPU has that has it; each alone is enough."""
     data: str
-    """Type of the numbers that all lanes share: "uint8" or "int8". Those of each lane, the weights, are int8."""
+    """Type of the numbers that all lanes share: "uint8", "int8" or "int16"."""
+    weights: str
+    """Type of those of each lane: "int8" or "int16"."""
     llvm: str
     """LLVM's name of it."""
+    takes_sums: bool = True
+    """Whether it adds to sums, and not only its products to each other."""
 
     @property
     def intrinsic(self) -> str:
         """Name under which TVM knows it, once it is registered."""
         return f"autosched.{self.name}"
 
+    @property
+    def offset(self) -> int:
+        """What unsigned 8-bit numbers are less where it takes them."""
+        return SIGN if self.data == "int8" else 0
+
+    def taken(self, builder: Any, data: Any) -> Any:
+        """Relax tensor of unsigned 8-bit numbers, of the type that it takes."""
+        from tvm import relax
+
+        if self.data == "uint8":
+            return data
+        wide = relax.op.astype(data, "int16")
+        if not self.offset:
+            return builder.emit(wide)
+        moved = relax.op.subtract(wide, relax.const(np.int16(self.offset)))
+        return builder.emit(relax.op.astype(moved, self.data))
+
     def added(self, sums: Any, data: Any, weights: Any) -> Any:
-        """The vector of sums after the instruction. `data`: four numbers; `weights`: four of each lane."""
+        """The vector of sums after the instruction. `data`: a group of numbers; `weights`: a group of each lane."""
         from tvm import tirx
 
         group = tirx.reinterpret("int32", data)
-        shared = tirx.reinterpret(f"int8x{self.lanes * GROUP}", tirx.Broadcast(group, self.lanes))
-        return tirx.call_llvm_pure_intrin(f"int32x{self.lanes}", self.llvm, sums, shared, weights)
+        shared = tirx.reinterpret(f"{self.weights}x{self.lanes * self.group}", tirx.Broadcast(group, self.lanes))
+        given = (sums, shared, weights) if self.takes_sums else (shared, weights)
+        found = tirx.call_llvm_pure_intrin(f"int32x{self.lanes}", self.llvm, *given)
+        return found if self.takes_sums else sums + found
 
 
-VNNI_512 = DotInstruction("vnni_512", 16, ("avx512vnni",), "uint8", "llvm.x86.avx512.vpdpbusd.512")
-VNNI_256 = DotInstruction("vnni_256", 8, ("avxvnni",), "uint8", "llvm.x86.avx512.vpdpbusd.256")
-SDOT = DotInstruction("sdot", 4, ("dotprod",), "int8", "llvm.aarch64.neon.sdot")
-ALL = (VNNI_512, VNNI_256, SDOT)
+VNNI_512 = DotInstruction("vnni_512", 16, 4, ("avx512vnni",), "uint8", "int8", "llvm.x86.avx512.vpdpbusd.512")
+VNNI_256 = DotInstruction("vnni_256", 8, 4, ("avxvnni",), "uint8", "int8", "llvm.x86.avx512.vpdpbusd.256")
+SDOT = DotInstruction("sdot", 4, 4, ("dotprod",), "int8", "int8", "llvm.aarch64.neon.sdot")
+PAIRS_512 = DotInstruction(
+    "pairs_512", 16, 2, ("avx512bw",), "int16", "int16", "llvm.x86.avx512.pmaddw.d.512", takes_sums=False
+)
+PAIRS_256 = DotInstruction("pairs_256", 8, 2, ("avx2",), "int16", "int16", "llvm.x86.avx2.pmadd.wd", takes_sums=False)
+ALL = (VNNI_512, VNNI_256, SDOT, PAIRS_512, PAIRS_256)
 """The best first."""
+
+
+def available(target: Any) -> list[DotInstruction]:
+    """Those of a target's CPU, the best first."""
+    from tvm.target import codegen
+
+    if target.kind.name != "llvm":
+        return []
+    has = codegen.llvm_cpu_has_features
+    return [one for one in ALL if any(has(feature, target) for feature in one.features)]
 
 
 def of_target(target: Any) -> DotInstruction | None:
     """The best one of a target's CPU; None where it has none."""
-    from tvm.target import codegen
-
-    if target.kind.name != "llvm":
-        return None
-    has = codegen.llvm_cpu_has_features
-    return next((one for one in ALL if any(has(feature, target) for feature in one.features)), None)
+    return next(iter(available(target)), None)
 
 
 def of_block(block: Any) -> DotInstruction | None:
@@ -81,16 +117,16 @@ def register(one: DotInstruction) -> str:
 
 
 def _function(one: DotInstruction, body: Callable[[DotInstruction, Any, Any, Any], None]) -> Any:
-    """A function of four numbers A, of four weights B for each lane, and of the sums C."""
+    """A function of a group of numbers A, of weights B for each lane, and of the sums C."""
     from tvm.script.ir_builder import IRBuilder
     from tvm.script.ir_builder import tirx as T
 
     with IRBuilder() as builder, T.prim_func(s_tir=True):
-        data = T.arg("A", T.buffer((GROUP,), one.data, offset_factor=1))
-        weights = T.arg("B", T.buffer((one.lanes, GROUP), "int8", offset_factor=1))
+        data = T.arg("A", T.buffer((one.group,), one.data, offset_factor=1))
+        weights = T.arg("B", T.buffer((one.lanes, one.group), one.weights, offset_factor=1))
         sums = T.arg("C", T.buffer((one.lanes,), "int32", offset_factor=1))
         with T.sblock("root"):
-            T.reads([sums[0 : one.lanes], data[0:GROUP], weights[0 : one.lanes, 0:GROUP]])
+            T.reads([sums[0 : one.lanes], data[0 : one.group], weights[0 : one.lanes, 0 : one.group]])
             T.writes([sums[0 : one.lanes]])
             body(one, data, weights, sums)
     return builder.get()
@@ -100,18 +136,18 @@ def _meaning(one: DotInstruction, data: Any, weights: Any, sums: Any) -> None:
     """Emit the sums of products, lane by lane, that the instruction stands for."""
     from tvm.script.ir_builder import tirx as T
 
-    with T.serial(0, one.lanes) as i, T.serial(0, GROUP) as k, T.sblock("update"):
-        lane, step = T.axis.spatial(one.lanes, i), T.axis.reduce(GROUP, k)
+    with T.serial(0, one.lanes) as i, T.serial(0, one.group) as k, T.sblock("update"):
+        lane, step = T.axis.spatial(one.lanes, i), T.axis.reduce(one.group, k)
         product = T.cast(data[step], "int32") * T.cast(weights[lane, step], "int32")
         T.buffer_store(sums, sums[lane] + product, [lane])
 
 
 def _instruction(one: DotInstruction, data: Any, weights: Any, sums: Any) -> None:
-    """Emit the instruction. The sums and the weights are vectors, the data four bytes that all lanes share."""
+    """Emit the instruction. The sums and the weights are vectors, the data a group that all lanes share."""
     from tvm import tirx
     from tvm.script.ir_builder import tirx as T
 
-    group = tirx.BufferLoad(data, [tirx.Ramp(0, 1, GROUP)])
-    own = tirx.BufferLoad(weights, [0, tirx.Ramp(0, 1, one.lanes * GROUP)])
+    group = tirx.BufferLoad(data, [tirx.Ramp(0, 1, one.group)])
+    own = tirx.BufferLoad(weights, [0, tirx.Ramp(0, 1, one.lanes * one.group)])
     here = [tirx.Ramp(0, 1, one.lanes)]
     T.buffer_store(sums, one.added(tirx.BufferLoad(sums, here), group, own), here)

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from autosched_tvm.compile.integers import dot_instructions
-from autosched_tvm.compile.integers.dot_instructions import GROUP
 from autosched_tvm.compile.integers.schedule_steps import drawn, extent, factors, joined
 
 ROWS_MAX, VECTORS_MAX = 16, 8
@@ -81,7 +80,7 @@ def apply(schedule: Any, anchor: Any, registers: int | None) -> None:
     *outer, depth = own[len(own) - reductions :]
     first, *others, lane = own[len(own) - reductions - (4 if image else 3) : len(own) - reductions]
     tile = [*others, first] if image else [first, *others]  # places, then filters: only the weights stay in registers
-    steps, group = schedule.split(depth, [None, GROUP])
+    steps, group = schedule.split(depth, [None, instruction.group])
     unrolled = 1
     if registers is None:
         unrolled = schedule.sample_perfect_tile(steps, n=2, max_innermost_factor=STEPS_MAX)[1]

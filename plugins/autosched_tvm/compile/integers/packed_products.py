@@ -3,12 +3,11 @@
 import math
 from typing import Any
 
-import numpy as np
 import tvm
 from tvm import relax
 
 from autosched_tvm.compile.integers import product
-from autosched_tvm.compile.integers.dot_instructions import GROUP, SIGN, DotInstruction
+from autosched_tvm.compile.integers.dot_instructions import DotInstruction
 
 
 def packed(module: Any, instruction: DotInstruction) -> Any:
@@ -48,12 +47,10 @@ def _product(builder: Any, data: Any, weights: Any, instruction: DotInstruction)
     several = sum(size > 1 for size in shape[:-1]) > 1
     if several or len(shape) == 1:
         data = builder.emit(relax.op.reshape(data, (math.prod(shape[:-1]), shape[-1])))
-    if missing := -shape[-1] % GROUP:
+    if missing := -shape[-1] % instruction.group:
         data = builder.emit(relax.op.nn.pad(data, [0, 0] * (len(data.ty.shape) - 1) + [0, missing], "constant", 0))
-    if instruction.data == "int8":
-        moved = relax.op.subtract(relax.op.astype(data, "int16"), relax.const(np.int16(SIGN)))
-        data = builder.emit(relax.op.astype(moved, "int8"))
-    constant = relax.const(product.pack(weights, instruction.lanes))
+    data = instruction.taken(builder, data)
+    constant = relax.const(product.pack(weights, instruction))
     found = builder.emit(
         builder.call_te(
             product.product, data, constant, primfunc_name_hint="int8_product",
@@ -63,8 +60,8 @@ def _product(builder: Any, data: Any, weights: Any, instruction: DotInstruction)
     if columns % instruction.lanes:
         axis = len(found.ty.shape) - 1
         found = builder.emit(relax.op.strided_slice(found, [axis], [0], [columns]))
-    if instruction.data == "int8":
-        sums = SIGN * weights.astype("int32").sum(0, dtype="int32")
+    if instruction.offset:
+        sums = instruction.offset * weights.astype("int32").sum(0, dtype="int32")
         found = builder.emit(relax.op.add(found, relax.const(sums)))
     if several or len(shape) == 1:
         found = builder.emit(relax.op.reshape(found, (*shape[:-1], columns)))

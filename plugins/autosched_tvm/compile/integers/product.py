@@ -1,6 +1,6 @@
 """The product of a matrix of 8-bit numbers and a matrix of 8-bit weights, in 32-bit sums.
 
-The weights are packed as [blocks of columns, groups of rows, lanes, 4], so that one vector of them is what a dot
+The weights are packed as [blocks of columns, groups of rows, lanes, group], so that one vector of them is what a dot
 instruction takes. Columns and rows of the weights that are missing from a block are zeros.
 """
 
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from tvm import te, tirx
 
-from autosched_tvm.compile.integers.dot_instructions import GROUP
+from autosched_tvm.compile.integers.dot_instructions import DotInstruction
 
 Array = np.ndarray[Any, Any]
 
@@ -26,12 +26,14 @@ FEW_ROWS = 12
 """Maximum number of rows that are one tile, whatever their number."""
 
 
-def pack(weights: Array, lanes: int) -> Array:
-    """[rows, columns] as [blocks, groups, lanes, 4]."""
+def pack(weights: Array, one: DotInstruction) -> Array:
+    """[rows, columns] as [blocks, groups, lanes, group]."""
+    group, lanes = one.group, one.lanes
     rows, columns = weights.shape
-    filled = np.pad(weights, ((0, -rows % GROUP), (0, -columns % lanes)))
+    filled = np.pad(weights, ((0, -rows % group), (0, -columns % lanes)))
     return np.ascontiguousarray(
-        filled.reshape(filled.shape[0] // GROUP, GROUP, filled.shape[1] // lanes, lanes).transpose(2, 0, 3, 1)
+        filled.reshape(filled.shape[0] // group, group, filled.shape[1] // lanes, lanes).transpose(2, 0, 3, 1),
+        one.weights,
     )
 
 
@@ -43,11 +45,11 @@ def filled_rows(rows: int) -> int:
 def product(data: Any, weights: Any) -> Any:
     """The product of `data` [..., rows, ..., depth] and packed weights, as int32 [..., rows, ..., columns].
 
-    All other axes have the size 1, the depth is a multiple of 4, and the columns include those that fill the last
+    All other axes have the size 1, the depth is a multiple of a group, and the columns include those that fill the last
     block.
     """
     *outer, depth = (int(size) for size in data.shape)
-    blocks, _, lanes, _ = (int(size) for size in weights.shape)
+    blocks, _, lanes, group = (int(size) for size in weights.shape)
     rows = math.prod(outer)
     axis = outer.index(rows)
     step = te.reduce_axis((0, depth), name="k")
@@ -55,7 +57,7 @@ def product(data: Any, weights: Any) -> Any:
     def sums(i: Any, block: Any, lane: Any) -> Any:
         row = i if filled_rows(rows) == rows else tirx.min(i, rows - 1)
         place = [row if one == axis else 0 for one in range(len(outer))]
-        factor = weights[block, step // GROUP, lane, step % GROUP].astype("int32")
+        factor = weights[block, step // group, lane, step % group].astype("int32")
         return te.sum(data[(*place, step)].astype("int32") * factor, axis=step)
 
     dot = te.compute((filled_rows(rows), blocks, lanes), sums, name=DOT)

@@ -10,7 +10,7 @@ import tvm
 from tvm import relax
 
 from autosched_tvm.compile.integers import convolution
-from autosched_tvm.compile.integers.dot_instructions import GROUP, DotInstruction
+from autosched_tvm.compile.integers.dot_instructions import DotInstruction
 from autosched_tvm.compile.layouts import layout_kernels, packing, transposed_convolution
 from autosched_tvm.compile.layouts.layout import (
     BLOCK_MIN,
@@ -207,8 +207,8 @@ def _conv2d_of_integers(call: Any, around: Around) -> Operator | None:
         return None
     window = convolution.Window(how.strides, how.dilation, border, value)
     work = 2 * math.prod(out) * math.prod(kernel.shape[1:]) / FLOPS_PER_BYTE / INTEGER_SPEED
-    coming = [block for block in around.blocks(shape[1], data) if block % GROUP == 0]
-    pairs = [(block, instruction.lanes) for block in ([GROUP] if shape[1] <= GROUP else coming)]
+    coming = [block for block in around.blocks(shape[1], data) if block % instruction.group == 0]
+    pairs = [(block, instruction.lanes) for block in ([BLOCK_MIN] if shape[1] <= BLOCK_MIN else coming)]
     if how.groups > 1:
         pairs = [(block, block) for block in around.blocks(shape[1], data)]
     ways = [

@@ -5,8 +5,8 @@ In each step the hidden states of all batch rows are rounded to 256 levels from 
     scale = (max - min) / 255, zero = round(-min / scale), level = round(h / scale) + zero
     h r = (sum(level r_q) - zero sum(r_q)) scale scale_r
 
-The sums of integers are exact. A dot instruction multiplies four levels by four weights of each unit, so that the
-weights, which have to be read in each step, take a quarter of the memory.
+The sums of integers are exact. A dot instruction multiplies a group of levels by a group of weights of each unit,
+so that the weights, which have to be read in each step, take a quarter of the memory, or half of it.
 """
 
 from typing import Any
@@ -14,7 +14,7 @@ from typing import Any
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
-from autosched_tvm.compile.integers.dot_instructions import GROUP, SIGN, DotInstruction
+from autosched_tvm.compile.integers.dot_instructions import DotInstruction
 from autosched_tvm.compile.recurrent.kernel import Kernel
 from autosched_tvm.compile.recurrent.layer import Layer
 
@@ -51,7 +51,7 @@ class IntegerKernel(Kernel):
         one, most = tirx.const(1.0, layer.dtype), tirx.const(float(LEVELS), layer.dtype)
         T.buffer_store(self.scale, tirx.Select(high == low, one, (high - low) / most), [0])
         start = tirx.round(tirx.max(tirx.min((self.zero - low) / self.scale[0], most), self.zero))
-        offset = SIGN if self.instruction.data == "int8" else 0
+        offset = self.instruction.offset
         T.buffer_store(self.level_of_zero, tirx.Cast("int32", start) - offset, [0])
         with self.units() as (row, j):
             level = tirx.round(self.b["hn"][d, row, j] / self.scale[0]) + tirx.Cast(layer.dtype, self.level_of_zero[0])
@@ -90,19 +90,19 @@ class IntegerKernel(Kernel):
     def sums(self, d: int, time: Any, phase: int, rows: list[Any], block: Any) -> Any:
         """The recurrent products of some rows for a block, and what they are added to: row x gate x unit."""
         layer, gates, width = self.layer, self.layer.phases[phase], self.layer.block
-        lanes = self.instruction.lanes
+        lanes, size = self.instruction.lanes, self.instruction.group
         counts = T.alloc_buffer((len(rows), len(gates), width), "int32", scope="local")
         for r in range(len(rows)):
             for g in range(len(gates)):
                 with T.vectorized(0, width) as lane:
                     T.buffer_store(counts, tirx.const(0, "int32"), [r, g, lane])
-        with T.serial(0, -(-layer.hidden // GROUP)) as k:
+        with T.serial(0, -(-layer.hidden // size)) as k:
             for g in range(len(gates)):
                 for first in range(0, width, lanes):
                     for r, row in enumerate(rows):
                         here = [r, g, tirx.Ramp(first, 1, self.instruction.lanes)]
-                        group = tirx.BufferLoad(self.levels, [row, tirx.Ramp(k * GROUP, 1, GROUP)])
-                        bytes_ = tirx.Ramp(first * GROUP, 1, self.instruction.lanes * GROUP)
+                        group = tirx.BufferLoad(self.levels, [row, tirx.Ramp(k * size, 1, size)])
+                        bytes_ = tirx.Ramp(first * size, 1, lanes * size)
                         weights = tirx.BufferLoad(self.r0, [d, block, k, g, bytes_])
                         T.buffer_store(
                             counts, self.instruction.added(tirx.BufferLoad(counts, here), group, weights), here

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from autosched_tvm.compile.integers.dot_instructions import GROUP, DotInstruction
+from autosched_tvm.compile.integers.dot_instructions import DotInstruction
 from autosched_tvm.compile.recurrent.integer_kernel import LEVELS, IntegerKernel
 from autosched_tvm.compile.recurrent.kernel import Kernel
 from autosched_tvm.compile.recurrent.layer import Layer
@@ -65,10 +65,11 @@ class IntegerWeights:
     def recurrent(self, layer: Layer) -> dict[str, Array]:
         """Constants that the kernel reads, by name."""
         (gates,) = layer.phases
-        levels = packed_recurrent(layer, self.of_states.levels.astype("int8"), gates)
-        levels = np.pad(levels, ((0, 0), (0, 0), (0, -layer.hidden % GROUP), (0, 0), (0, 0)))
+        group = self.instruction.group
+        levels = packed_recurrent(layer, self.of_states.levels.astype(self.instruction.weights), gates)
+        levels = np.pad(levels, ((0, 0), (0, 0), (0, -layer.hidden % group), (0, 0), (0, 0)))
         directions, blocks, hidden, count, units = levels.shape
-        groups = levels.reshape(directions, blocks, hidden // GROUP, GROUP, count, units).transpose(0, 1, 2, 4, 5, 3)
+        groups = levels.reshape(directions, blocks, hidden // group, group, count, units).transpose(0, 1, 2, 4, 5, 3)
         scales = packed_inputs(layer, self.of_states.scales[..., None])
         per_unit = (directions, blocks, count, units)
         return {

@@ -17,7 +17,14 @@ from autosched.errors import ModelRejected  # noqa: E402
 from autosched_tvm.compile import lowering, network_compiler, onnx_import  # noqa: E402
 from autosched_tvm.compile.integers import convolution, dot_instructions, sketch  # noqa: E402
 from autosched_tvm.compile.integers.convolution import Window, filled_blocks  # noqa: E402
-from autosched_tvm.compile.integers.dot_instructions import SDOT, VNNI_256, VNNI_512, DotInstruction  # noqa: E402
+from autosched_tvm.compile.integers.dot_instructions import (  # noqa: E402
+    PAIRS_256,
+    PAIRS_512,
+    SDOT,
+    VNNI_256,
+    VNNI_512,
+    DotInstruction,
+)
 from autosched_tvm.compile.layouts import layout_variants  # noqa: E402
 from autosched_tvm.compile.layouts.layout_option import LayoutOption  # noqa: E402
 from quantising import network, run  # noqa: E402
@@ -38,7 +45,7 @@ def workload(name: str, one: DotInstruction) -> Any:
     blocks = -(-filters // one.lanes)
     data = te.placeholder(shape, one.data)
     weights = te.placeholder(
-        (filled_blocks(blocks), shape[1], *taps, shape[4] // 4, one.lanes, 4), "int8"
+        (filled_blocks(blocks), shape[1], *taps, shape[4] // one.group, one.lanes, one.group), one.weights
     )  # fmt: skip
     excess = te.placeholder((blocks * one.lanes,), "int32")
     sums = convolution.convolution(data, weights, excess, how)
@@ -69,12 +76,12 @@ def ran(module: Any, name: str, one: DotInstruction) -> tuple[Any, Any]:
     """What a kernel computes, and what it should."""
     shape, taps, filters, how = CASES[name]
     drawn = np.random.default_rng(0)
-    low, high = (0, 256) if one.data == "uint8" else (-128, 128)
+    low, high = (-128, 128) if one.data == "int8" else (0, 256)
     data = drawn.integers(low, high, shape).astype(one.data)
     weights = drawn.integers(-128, 128, (filters, shape[1] * shape[4], *taps)).astype("int8")
     blocks = -(-filters // one.lanes)
     more = filled_blocks(blocks) * one.lanes - filters
-    packed = convolution.pack(np.pad(weights, ((0, more), (0, 0), (0, 0), (0, 0))), shape[4], one.lanes)
+    packed = convolution.pack(np.pad(weights, ((0, more), (0, 0), (0, 0), (0, 0))), shape[4], one)
     excess = drawn.integers(-99, 99, blocks * one.lanes).astype("int32")
     flat = data.transpose(0, 1, 4, 2, 3).reshape(shape[0], -1, *shape[2:4])
     wanted = right(flat, weights, how) + excess[:filters].reshape(1, -1, 1, 1)
@@ -88,13 +95,12 @@ def ran(module: Any, name: str, one: DotInstruction) -> tuple[Any, Any]:
 
 @pytest.mark.parametrize("name", CASES)
 def test_sums_are_equal_to_the_bit(name: str) -> None:
-    if (one := dot_instructions.of_target(HERE)) is None:
-        pytest.skip("this machine has no dot instruction")
-    module = workload(name, one)
-    by_rule = tvm.IRModule({"main": sketch.by_rule(module["main"], 32)})
-    for scheduled in (*(sketch.sampled(module, seed).mod for seed in range(1, 5)), by_rule):
-        found, wanted = ran(scheduled, name, one)
-        assert np.array_equal(found, wanted)
+    for one in dot_instructions.available(HERE):
+        module = workload(name, one)
+        by_rule = tvm.IRModule({"main": sketch.by_rule(module["main"], 32)})
+        for scheduled in (*(sketch.sampled(module, seed).mod for seed in range(1, 3)), by_rule):
+            found, wanted = ran(scheduled, name, one)
+            assert np.array_equal(found, wanted)
 
 
 @pytest.mark.parametrize("name", ["3x3 with a border", "strides", "dilation"])
@@ -121,7 +127,7 @@ def test_filters_of_single_channels_give_the_same_under_every_tile(name: str) ->
         assert np.array_equal(found, wanted)
 
 
-@pytest.mark.parametrize("one", [VNNI_256, SDOT], ids=lambda one: one.name)
+@pytest.mark.parametrize("one", [VNNI_256, SDOT, PAIRS_256], ids=lambda one: one.name)
 def test_without_a_schedule_they_are_the_same_everywhere(one: DotInstruction) -> None:
     found, wanted = ran(workload("strides", one), "strides", one)
     assert np.array_equal(found, wanted)
@@ -133,6 +139,8 @@ def test_without_a_schedule_they_are_the_same_everywhere(one: DotInstruction) ->
         (VNNI_512, {"kind": "llvm", "mcpu": "cascadelake"}, "vpdpbusd"),
         (VNNI_256, {"kind": "llvm", "mcpu": "alderlake"}, "vpdpbusd"),
         (SDOT, {"kind": "llvm", "mtriple": "aarch64-linux-gnu", "mcpu": "cortex-a76"}, "sdot"),
+        (PAIRS_512, {"kind": "llvm", "mcpu": "skylake-avx512"}, "vpmaddwd"),
+        (PAIRS_256, {"kind": "llvm", "mcpu": "haswell"}, "vpmaddwd"),
     ],
     ids=lambda value: getattr(value, "name", ""),
 )

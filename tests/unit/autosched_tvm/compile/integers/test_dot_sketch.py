@@ -15,7 +15,14 @@ from tvm.target import codegen  # noqa: E402
 from autosched.model import TaskInfo  # noqa: E402
 from autosched_tvm.compile import candidate_build, intrinsics, lowering  # noqa: E402
 from autosched_tvm.compile.integers import dot_instructions, product, sketch  # noqa: E402
-from autosched_tvm.compile.integers.dot_instructions import SDOT, VNNI_256, VNNI_512, DotInstruction  # noqa: E402
+from autosched_tvm.compile.integers.dot_instructions import (  # noqa: E402
+    PAIRS_256,
+    PAIRS_512,
+    SDOT,
+    VNNI_256,
+    VNNI_512,
+    DotInstruction,
+)
 from autosched_tvm.compile.integers.dot_sketch import Tile, usual  # noqa: E402
 from autosched_tvm.tuning.search_method import SearchContext  # noqa: E402
 from autosched_tvm.tuning.sketch_space import SketchSpace  # noqa: E402
@@ -25,6 +32,8 @@ MNEMONICS = [
     (VNNI_512, {"kind": "llvm", "mcpu": "cascadelake"}, "vpdpbusd", "zmm"),
     (VNNI_256, {"kind": "llvm", "mcpu": "alderlake"}, "vpdpbusd", "ymm"),
     (SDOT, {"kind": "llvm", "mtriple": "aarch64-linux-gnu", "mcpu": "cortex-a76"}, "sdot", "v"),
+    (PAIRS_512, {"kind": "llvm", "mcpu": "skylake-avx512"}, "vpmaddwd", "zmm"),
+    (PAIRS_256, {"kind": "llvm", "mcpu": "haswell"}, "vpmaddwd", "ymm"),
 ]
 SHAPES = [((8,), 64, 48), ((1, 197), 64, 40), ((1, 30, 1), 20, 16), ((1,), 32, 256), ((13,), 4, 16)]
 """Rows, depth, columns: a whole number of tiles, and what has to be filled up."""
@@ -33,7 +42,7 @@ SHAPES = [((8,), 64, 48), ((1, 197), 64, 40), ((1, 30, 1), 20, 16), ((1,), 32, 2
 def workload(rows: tuple[int, ...], depth: int, columns: int, one: DotInstruction) -> Any:
     """A product whose sums are scaled, and a bound."""
     data = te.placeholder((*rows, depth), one.data)
-    weights = te.placeholder((-(-columns // one.lanes), depth // 4, one.lanes, 4), "int8")
+    weights = te.placeholder((-(-columns // one.lanes), depth // one.group, one.lanes, one.group), one.weights)
     sums = product.product(data, weights)
     scaled = te.compute(sums.shape, lambda *i: sums(*i).astype("float32") * tvm.tirx.const(0.5, "float32"))
     bounded = te.compute(sums.shape, lambda *i: tvm.te.max(scaled(*i), tvm.tirx.const(0.0, "float32")))
@@ -43,33 +52,34 @@ def workload(rows: tuple[int, ...], depth: int, columns: int, one: DotInstructio
 def ran(module: Any, rows: tuple[int, ...], depth: int, columns: int, one: DotInstruction) -> tuple[Any, Any]:
     """What a kernel computes, and what it should."""
     drawn = np.random.default_rng(0)
-    low, high = (0, 256) if one.data == "uint8" else (-128, 128)
+    low, high = (-128, 128) if one.data == "int8" else (0, 256)
     data = drawn.integers(low, high, (*rows, depth)).astype(one.data)
     weights = drawn.integers(-128, 128, (depth, columns)).astype("int8")
     filled = -(-columns // one.lanes) * one.lanes
     out = tvm.runtime.tensor(np.empty((*rows, filled), "float32"))
     built = tvm.tirx.build(module, target=tvm.target.Target(HERE), pipeline=lowering.install())
-    built["main"](tvm.runtime.tensor(data), tvm.runtime.tensor(product.pack(weights, one.lanes)), out)
+    built["main"](tvm.runtime.tensor(data), tvm.runtime.tensor(product.pack(weights, one)), out)
     right = np.maximum(data.astype("int32") @ weights.astype("int32") * np.float32(0.5), 0)
     return out.numpy()[..., :columns], right
 
 
 @pytest.mark.parametrize(("rows", "depth", "columns"), SHAPES)
 def test_sums_are_equal_to_the_bit(rows: tuple[int, ...], depth: int, columns: int) -> None:
-    if (one := dot_instructions.of_target(tvm.target.Target(HERE))) is None:
-        pytest.skip("this machine has no dot instruction")
-    module = workload(rows, depth, columns, one)
-    schedules = [sketch.sampled(module, seed).mod for seed in range(1, 5)]
-    by_rule = tvm.IRModule({"main": sketch.by_rule(module["main"], 32)})
-    for scheduled in (*schedules, by_rule):
-        found, right = ran(scheduled, rows, depth, columns, one)
-        assert np.array_equal(found, right)
+    for one in dot_instructions.available(tvm.target.Target(HERE)):
+        module = workload(rows, depth, columns, one)
+        by_rule = tvm.IRModule({"main": sketch.by_rule(module["main"], 32)})
+        for scheduled in (*(sketch.sampled(module, seed).mod for seed in range(1, 4)), by_rule):
+            found, right = ran(scheduled, rows, depth, columns, one)
+            assert np.array_equal(found, right)
 
 
 def test_what_uses_each_result_several_times_computes_it_once() -> None:
     if (one := dot_instructions.of_target(tvm.target.Target(HERE))) is None:
         pytest.skip("this machine has no dot instruction")
-    data, weights = te.placeholder((16, 32), one.data), te.placeholder((2, 8, one.lanes, 4), "int8")
+    data, weights = (
+        te.placeholder((16, 32), one.data),
+        te.placeholder((2, 32 // one.group, one.lanes, one.group), one.weights),
+    )
     sums = product.product(data, weights)
     scaled = te.compute(sums.shape, lambda i, j: sums(i, j).astype("float32") * tvm.tirx.const(0.5, "float32"))
     pairs = te.compute((16, *sums.shape), lambda i, j, k: scaled(i, k) + scaled(j, k))
@@ -84,7 +94,7 @@ def test_what_uses_each_result_several_times_computes_it_once() -> None:
             block for block in outer.get_child_blocks(outer.get_sblock("root")) if "update" in str(outer.get(block))
         ]
         done = math.prod(int(outer.get(loop).extent) for block in dots for loop in outer.get_loops(block))
-        assert done == 16 * 2 * 8, "one instruction for each group of a vector of results"
+        assert done == 16 * 2 * 32 // one.group, "one instruction for each group of a vector of results"
 
 
 @pytest.mark.parametrize(("rows", "depth", "columns"), SHAPES)
@@ -110,7 +120,7 @@ def test_the_instruction_is_in_the_object_code(
 
 @pytest.mark.parametrize(
     "target",
-    [{"kind": "llvm", "mcpu": "haswell"}, {"kind": "llvm", "mtriple": "aarch64-linux-gnu", "mcpu": "cortex-a72"}],
+    [{"kind": "llvm", "mcpu": "x86-64-v2"}, {"kind": "llvm", "mtriple": "aarch64-linux-gnu", "mcpu": "cortex-a72"}],
 )
 def test_older_processors_have_none(target: dict[str, str]) -> None:
     assert dot_instructions.of_target(tvm.target.Target(target)) is None

@@ -23,7 +23,8 @@ from autosched_tvm.worker_messages import Ways  # noqa: E402
 from quantising import network, run  # noqa: E402
 
 HERE = json.dumps({"kind": "llvm", "mcpu": str(tvm.target.codegen.llvm_get_system_cpu()), "num-cores": 1})
-OLD = json.dumps({"kind": "llvm", "mcpu": "haswell", "num-cores": 1})
+OLD = json.dumps({"kind": "llvm", "mcpu": "x86-64-v2", "num-cores": 1})
+WIDE = json.dumps({"kind": "llvm", "mcpu": "haswell", "num-cores": 1})
 NEW = json.dumps({"kind": "llvm", "mcpu": "cascadelake", "num-cores": 1})
 ARM = json.dumps({"kind": "llvm", "mtriple": "aarch64-linux-gnu", "mcpu": "cortex-a76", "num-cores": 1})
 RANDOM = np.random.default_rng(0)
@@ -89,6 +90,8 @@ def test_a_compiled_network_is_within_a_step_of_onnx_runtime(signed: bool, tmp_p
     assert np.mean(np.abs(found - expected) > 1e-4) <= 0.02, "but for levels between which a number lies in the middle"
 
 
-@pytest.mark.parametrize(("target", "count"), [(OLD, 0), (NEW, 2), (ARM, 2)], ids=["haswell", "cascadelake", "a76"])
+@pytest.mark.parametrize(
+    ("target", "count"), [(OLD, 0), (WIDE, 2), (NEW, 2), (ARM, 2)], ids=["v2", "haswell", "cascadelake", "a76"]
+)
 def test_products_stay_such_where_the_processor_has_an_instruction(target: str, count: int, tmp_path: Path) -> None:
     assert products(quantised(signed=False), target, tmp_path) == count

@@ -16,7 +16,14 @@ from tvm.target import codegen  # noqa: E402
 
 from autosched_tvm.compile import lowering, network_compiler, onnx_import  # noqa: E402
 from autosched_tvm.compile.integers import dot_instructions, packed_products  # noqa: E402
-from autosched_tvm.compile.integers.dot_instructions import SDOT, VNNI_256, VNNI_512, DotInstruction  # noqa: E402
+from autosched_tvm.compile.integers.dot_instructions import (  # noqa: E402
+    PAIRS_256,
+    PAIRS_512,
+    SDOT,
+    VNNI_256,
+    VNNI_512,
+    DotInstruction,
+)
 from quantising import network  # noqa: E402
 
 SAME = 2e-6
@@ -26,6 +33,8 @@ WITH_CODE = [
     (VNNI_512, {"kind": "llvm", "mcpu": "cascadelake", "num-cores": 1}, "vpdpbusd", "zmm"),
     (VNNI_256, {"kind": "llvm", "mcpu": "alderlake", "num-cores": 1}, "vpdpbusd", "ymm"),
     (SDOT, {"kind": "llvm", "mtriple": "aarch64-linux-gnu", "mcpu": "cortex-a76", "num-cores": 1}, "sdot", "v"),
+    (PAIRS_512, {"kind": "llvm", "mcpu": "skylake-avx512", "num-cores": 1}, "vpmaddwd", "zmm"),
+    (PAIRS_256, {"kind": "llvm", "mcpu": "haswell", "num-cores": 1}, "vpmaddwd", "ymm"),
 ]
 
 
@@ -116,10 +125,9 @@ def off(model: Any, given: dict[str, Any], instruction: DotInstruction | None) -
     ids=str,
 )
 def test_outputs_are_those_of_onnx_runtime(options: dict[str, Any]) -> None:
-    if (instruction := dot_instructions.of_target(HERE)) is None:
-        pytest.skip("this machine has no dot instruction")
     model, given = layer(**options)
-    assert off(model, given, instruction) < SAME
+    for instruction in dot_instructions.available(HERE):
+        assert off(model, given, instruction) < SAME, instruction.name
     assert off(model, given, None) > 100 * SAME, "float products do not round"
 
 
@@ -127,7 +135,7 @@ def test_levels_of_signed_instructions_are_signed() -> None:
     if (known := dot_instructions.of_target(HERE)) is None or known.data != "uint8":
         pytest.skip("this machine has no dot instruction for unsigned data")
     model, given = layer(hidden=40, columns=True)
-    one = Signed("signed", known.lanes, known.features, "int8", known.llvm)
+    one = Signed("signed", known.lanes, known.group, known.features, "int8", "int8", known.llvm)
     assert off(model, given, one) < SAME
 
 
