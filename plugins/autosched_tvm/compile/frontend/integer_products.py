@@ -1,9 +1,8 @@
-"""Products that stay products of 8-bit numbers, where a quantised network has such: the activations are rounded to the
-levels that the network names, the weights are its own.
+"""Products that stay products of 8-bit numbers, where a quantised network has such.
 
     y = (x_q w_q - zero_x sum(w_q)) scale_x scale_w
 
-with the sum over each column of w_q, which is constant. Everything around these products is made float as elsewhere.
+with the sum over each column of w_q, which is constant. What is around these products is made float as elsewhere.
 Source: Jacob et al., "Quantization and Training of Neural Networks for Efficient Integer-Arithmetic-Only Inference"
 (CVPR 2018), section 2.3.
 """

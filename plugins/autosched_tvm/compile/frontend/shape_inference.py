@@ -8,7 +8,6 @@ from onnx import defs, helper, shape_inference
 MICROSOFT = "com.microsoft"
 LAYER = "DynamicQuantizeLSTM"
 """The operator."""
-_INPUTS = 12
 _NUMBERS = {"F": ["tensor(float)"], "Q": ["tensor(int8)", "tensor(uint8)"], "L": ["tensor(int32)"]}
 _OF_INPUTS = "FQQFLFFFFQFQ"
 """Type of each input, as a letter of `_NUMBERS`."""

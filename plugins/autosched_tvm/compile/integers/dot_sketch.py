@@ -17,6 +17,8 @@ HEIGHT_MAX = 4
 """Maximum number of rows of an image in a tile."""
 STEPS_MAX = 4
 """Maximum number of steps over the depth that are unrolled."""
+_IMAGE_AXES = 5
+"""Number of axes of an image whose channels are in blocks."""
 
 
 class Tile(NamedTuple):
@@ -46,20 +48,17 @@ def usual(rows: int, blocks: int, registers: int) -> Tile:
         for wide in factors(blocks, VECTORS_MAX)
         if high * wide + wide < registers
     ]
-    return max(tiles, key=lambda tile: (tile.rows * tile.vectors / (tile.rows + tile.vectors), tile.vectors))
+    return max(tiles, key=lambda tile: (_reuse(*tile), tile.vectors))
 
 
 def usual_window(height: int, width: int, blocks: int, registers: int) -> tuple[int, Tile]:
     """The same for an image: rows of it, and the tile of each."""
-    found = [
-        (high, Tile(tile.rows, tile.vectors))
-        for high in factors(height, HEIGHT_MAX)
-        for tile in [usual(width, blocks, registers // high)]
-    ]
+    found = [(high, usual(width, blocks, registers // high)) for high in factors(height, HEIGHT_MAX)]
     return max(found, key=lambda one: (_reuse(one[0] * one[1].rows, one[1].vectors), -one[0]))
 
 
 def _reuse(rows: int, vectors: int) -> float:
+    """Products for each number that is read."""
     return rows * vectors / (rows + vectors)
 
 
@@ -91,10 +90,6 @@ def apply(schedule: Any, anchor: Any, registers: int | None) -> None:
     start = schedule.decompose_reduction(anchor, [*outer, step][0])
     schedule.vectorize(schedule.get_loops(start)[-1])
     schedule.tensorize(lane, dot_instructions.register(instruction))
-
-
-_IMAGE_AXES = 5
-"""Axes of an image whose channels are in blocks."""
 
 
 def _rows(schedule: Any, anchor: Any, last: Any, registers: int | None) -> _Nest:

@@ -1,6 +1,7 @@
 """Answers to methods about jobs: submit, list, alter, cancel, explain; their records and files."""
 
 import asyncio
+import contextlib
 from collections import deque
 from collections.abc import Callable
 
@@ -46,6 +47,8 @@ from autosched.protocol import (
 
 ANSWERS = Answers()
 ANSWER_BYTES_MAX = FRAME_BYTES - 32 * 1024
+WRITTEN_WITHIN_S = 2.0
+"""Seconds that a reader waits for records that are counted and not written yet; a full disk holds them up longer."""
 TASKS_SHOWN = 64
 LOOKS_PER_TURN = 250
 """Maximum number of jobs that a query reads in one turn of the loop."""
@@ -236,7 +239,11 @@ async def _spans(session: UserSession, method: ListSpans) -> SpanList:
 @ANSWERS.to(GetRecords)
 async def _records(session: UserSession, method: GetRecords) -> RecordPage:
     job = method.job if session.was_pruned(method.job) else session.job(method.job).id
-    return await session.services.store.records(job, method.after)
+    store = session.services.store
+    with contextlib.suppress(TimeoutError):  # who was told of a trial finds its record
+        async with asyncio.timeout(WRITTEN_WITHIN_S):
+            await store.flush()
+    return await store.records(job, method.after)
 
 
 @ANSWERS.to(ListArtifacts)
