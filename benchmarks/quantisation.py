@@ -32,16 +32,15 @@ def quantise(model: Path, out: Path, how: str, shapes: dict[str, tuple[int, ...]
 
 def _fixed(model: Path, shapes: dict[str, tuple[int, ...]]) -> Any:
     """The network with the shapes that it is measured with, and operators that know quantised tensors."""
+    from autosched_tvm.compile.frontend import preparation
     from autosched_tvm.evaluation import model_forms
 
     made = model_forms.with_shapes(onnx.load(model), shapes)
-    constants = {tensor.name for tensor in made.graph.initializer}
-    inputs = [value for value in made.graph.input if value.name not in constants]
+    inputs = preparation.inputs_of(made)
     del made.graph.input[:]
     made.graph.input.extend(inputs)
     made.ir_version = max(made.ir_version, 8)
-    opset = max(int(one.version) for one in made.opset_import if one.domain in ("", "ai.onnx"))
-    return made if opset >= OPSET else onnx.version_converter.convert_version(made, OPSET)
+    return made if preparation.opset_of(made) >= OPSET else onnx.version_converter.convert_version(made, OPSET)
 
 
 def _samples(model: Path, shapes: dict[str, tuple[int, ...]]) -> Any:

@@ -32,7 +32,7 @@ RANGES = {
 UNSIGNED_MAXIMA = 12
 """The first opset in which operators that choose a number compare those of 8 bits."""
 SIGNS = {TensorProto.UINT8: 0, TensorProto.INT8: 128}
-"""What numbers of 8 bits are moved by, so that they are unsigned."""
+"""What is added to an 8-bit number of a type to make it unsigned."""
 
 
 @dataclass(frozen=True)
@@ -142,11 +142,15 @@ class Dequantiser:
             value = emit.make("Sub", [value, self._along(emit.to_float(zero), axis, name)])
         return emit.make("Mul", [value, self._along(emit.to_float(scale), axis, name)])
 
+    def quantised_as(self, real: str) -> Quantised | None:
+        """How the tensor was quantised that stands for these real numbers, which have this first name."""
+        return next((one for one in self.quantised.values() if one.real == real), None)
+
     def levels_of(self, real: str) -> Levels | None:
         """The whole numbers that stand for these real numbers, to be multiplied; None where there are none of 8 bits
         with one scale."""
         first = self.emit.resolve(real)
-        known = next((one for one in self.quantised.values() if one.real == first), None)
+        known = self.quantised_as(first)
         if not self.integers or known is None:
             return None
         if first not in self.levels and (made := self._stored(known)) is not None:
@@ -549,7 +553,7 @@ def _moved_levels(state: Dequantiser, node: Node) -> bool:
     known = state.quantised.get(name)
     real = known.real if known else emit.resolve(name)
     levels = state.levels.get(real)
-    like = known or next((one for one in state.quantised.values() if one.real == real), None)
+    like = known or state.quantised_as(real)
     too_old = node.op_type in _LARGEST and emit.opset < UNSIGNED_MAXIMA
     if levels is None or like is None or len(node.output) > 1 or too_old:
         return False

@@ -30,6 +30,16 @@ class Window:
     border_value: int = 0
     """The number that they are filled with."""
 
+    def results(self, image: tuple[int, int], taps: tuple[int, int]) -> tuple[int, int]:
+        """Rows and columns of the result. `image` and `taps`: rows and columns, the border not included."""
+        top, left, bottom, right = self.border
+        around = (top + bottom, left + right)
+        height, width = (
+            (size + more - (count - 1) * apart - 1) // step + 1
+            for size, more, count, apart, step in zip(image, around, taps, self.dilation, self.strides, strict=True)
+        )
+        return height, width
+
 
 def pack(weights: Array, block: int, one: DotInstruction) -> Array:
     """OIHW as [O / lanes, I / block, H, W, block / group, lanes, group]."""
@@ -61,8 +71,7 @@ def convolution(data: Any, weights: Any, excess: Any, how: Window) -> Any:
     if any(how.border):
         before, after = (0, 0, top, left, 0), (0, 0, bottom, right, 0)
         image = topi.nn.pad(data, before, after, tirx.const(how.border_value, data.dtype), name=BORDER)
-    out_height = (height + top + bottom - (tall - 1) * dilation[0] - 1) // strides[0] + 1
-    out_width = (width + left + right - (wide - 1) * dilation[1] - 1) // strides[1] + 1
+    out_height, out_width = how.results((height, width), (tall, wide))
     filled = out_width if out_width <= FEW_COLUMNS else filled_rows(out_width)
     chunk, inner = te.reduce_axis((0, chunks), name="kc"), te.reduce_axis((0, block), name="ki")
     row, column = te.reduce_axis((0, tall), name="kh"), te.reduce_axis((0, wide), name="kw")
@@ -110,14 +119,12 @@ def _depthwise(data: Any, weights: Any, how: Window) -> Any:
 
     image = te.compute((n, chunks, rows, columns, block), inside, name=IMAGE)
     row, column = te.reduce_axis((0, tall), name="kh"), te.reduce_axis((0, wide), name="kw")
-    out_height = (rows - (tall - 1) * how.dilation[0] - 1) // how.strides[0] + 1
-    out_width = (columns - (wide - 1) * how.dilation[1] - 1) // how.strides[1] + 1
 
     def sums(b: Any, c: Any, y: Any, x: Any, i: Any) -> Any:
         place = y * how.strides[0] + row * how.dilation[0], x * how.strides[1] + column * how.dilation[1]
         return te.sum(image[(b, c, *place, i)] * weights[c, row, column, i], axis=[row, column])
 
-    shape = (n, chunks, out_height, out_width, block)
+    shape = (n, chunks, *how.results((height, width), (tall, wide)), block)
     found = te.compute(shape, sums, name=DEPTHWISE)
     return te.compute(shape, lambda *index: found(*index).astype("int32"), name=RESULT)
 

@@ -93,7 +93,7 @@ class Kernel:
                 self._cell(d, time, phase, row, block, lambda g, lane, r=r: sums[r, g, lane])  # type: ignore[misc]
 
     def begin_step(self, d: int, time: Any) -> None:
-        """What a step does once, before its products."""
+        """Emit the statements of a step that stand before its products."""
 
     def sums(self, d: int, time: Any, phase: int, rows: list[Any], block: Any) -> Any:
         """The recurrent products of some rows for a block, and what they are added to: row x gate x unit."""

@@ -73,7 +73,7 @@ def right(data: Any, weights: Any, how: Window) -> Any:
 
 
 def ran(module: Any, name: str, one: DotInstruction) -> tuple[Any, Any]:
-    """What a kernel computes, and what it should."""
+    """The results of a kernel, and the right ones."""
     shape, taps, filters, how = CASES[name]
     drawn = np.random.default_rng(0)
     low, high = (-128, 128) if one.data == "int8" else (0, 256)
