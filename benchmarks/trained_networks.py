@@ -18,7 +18,7 @@ import math
 import os
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -88,22 +88,22 @@ def measure(network: Network, cores: int, trials: int | None) -> dict[str, Any]:
         folder = Path(temporary)
         model = network.fetch(folder)
         try:
-            module, tuned = asyncio.run(_tune(network, model, device, trials, folder))
+            module, tuned = asyncio.run(tune(network.shapes, model, device, trials, folder))
         except AutoschedError as error:
             return {**row, "failed": str(error)}
         row |= tuned | _race(network, model, module, device, folder)
     return row
 
 
-async def _tune(
-    network: Network, model: Path, device: tuple[int, ...], trials: int | None, folder: Path
+async def tune(
+    shapes: Mapping[str, Sequence[int]], model: Path, device: tuple[int, ...], trials: int | None, folder: Path
 ) -> tuple[Path, dict[str, Any]]:
-    """The tuned module, and what tuning cost. Raises AutoschedError."""
+    """The tuned module of a network with these shapes of inputs, and what tuning cost. Raises AutoschedError."""
     settings = f'[[device]]\nname = "cpu0"\nkind = "cpu"\ncores = {list(device)}\n'
     with private_daemon(folder, settings) as process:
         daemon = await answering(f"unix:{folder}/api.sock", psutil.Process(process.pid))
         try:
-            loaded = api.load_model(model, network.shapes)
+            loaded = api.load_model(model, shapes)
             job = await api.submit(daemon, loaded, api.Settings(fresh=True, trials=trials))
             done = await finish(daemon, job, folder / "out")
             artifact = next(a for a in await daemon.artifacts(job) if a.name == EVALUATION)

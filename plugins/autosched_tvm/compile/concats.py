@@ -13,8 +13,7 @@ import tvm
 import tvm_ffi
 from tvm import relax, s_tir, tirx
 
-from autosched_tvm.compile.layouts import operator_layouts
-from autosched_tvm.compile.layouts.layout import Shape
+from autosched_tvm.compile.relax_operators import Shape, shape_of
 
 NAME = "T_concat"
 """TVM's name of the block of a concatenation."""
@@ -93,8 +92,8 @@ class _Work:
         if kernel is None or not _concatenates(kernel):
             return
         *given, result = binding.value.args
-        shape, place = operator_layouts.shape_of(result), self._places.get(result)
-        sizes = [size for part in given if (size := operator_layouts.shape_of(part)) is not None]
+        shape, place = shape_of(result), self._places.get(result)
+        sizes = [size for part in given if (size := shape_of(part)) is not None]
         if shape is None or place is None or not self._fresh(result) or len(set(given)) < len(given):
             return
         axis = _axis(sizes, shape)

@@ -12,6 +12,7 @@ from tvm import relax
 
 from autosched.errors import ModelRejected
 from autosched_tvm.compile import onnx_converters
+from autosched_tvm.compile.attention import fusion
 from autosched_tvm.compile.frontend import preparation
 from autosched_tvm.compile.frontend.preparation import Prepared, Shapes
 from autosched_tvm.compile.integers.dot_instructions import DotInstruction
@@ -84,7 +85,7 @@ def fused(module: Any, target: Any) -> Any:
         passes.FuseTIR(),
     )
     with target:
-        return _passed(module, steps)
+        return _passed(fusion.fused(module, target), steps)
 
 
 def _passed(module: Any, steps: Sequence[Any]) -> Any:

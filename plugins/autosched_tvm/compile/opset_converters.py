@@ -76,6 +76,14 @@ def _cast(convert: Convert, builder: Any, inputs: Any, attributes: dict[str, Any
     return convert(builder, inputs, attributes, params)
 
 
+def _softmax(convert: Convert, builder: Any, inputs: Any, attributes: dict[str, Any], params: Any) -> Any:
+    """Before version 13 the operator flattens its input to a matrix; along the last axis that changes nothing."""
+    rank = inputs[0].ty.ndim
+    if "axis" not in attributes or rank < 1 or attributes["axis"] % rank != rank - 1:
+        return convert(builder, inputs, attributes, params)
+    return relax.op.nn.softmax(inputs[0], axis=-1)
+
+
 def _integer_product(convert: Convert, builder: Any, inputs: Any, attributes: dict[str, Any], params: Any) -> Any:
     """TVM widens both to 32 bits, which hides that they have 8."""
     if len(inputs) > 2:
@@ -88,6 +96,7 @@ _OLD_SAMPLING = {"coordinate_transformation_mode": b"asymmetric", "nearest_mode"
 _RULES = {
     "Clip": ("Clip", _clip), "Gather": ("Gather", _gather), "Slice": ("Slice", _slice), "Resize": ("Resize", _resize),
     "Upsample": ("Resize", _upsample), "Cast": ("Cast", _cast),
+    "Softmax": ("Softmax", _softmax),
     "MatMulInteger": ("MatMulInteger", _integer_product),
 }  # fmt: skip
 """The converter that does the work, and what prepares its arguments."""

@@ -8,8 +8,7 @@ from typing import Any
 import tvm
 from tvm.s_tir import meta_schedule as ms
 
-from autosched_tvm.compile import intrinsics
-from autosched_tvm.compile.integers import sketch
+from autosched_tvm.compile import intrinsics, kernel_sketches
 from autosched_tvm.compile.task_extraction import hash_of
 from autosched_tvm.tuning import schedule_traces
 from autosched_tvm.tuning.blocked_sketch import blocked_sketch
@@ -47,7 +46,7 @@ class SketchSpace:
             mod=site.workload, target=site.target, space_generator="post-order-apply", task_name="space", logger=LOG,
             rand_state=site.seed, num_threads=1,
         )  # fmt: skip
-        tiled = sketch.sampled(site.workload, site.seed)
+        tiled = kernel_sketches.sampled(site.workload, site.seed)
         rules = list(self._generator.generate_design_space()) if tiled is None else []  # those know no dot instruction
         found = blocked_sketch(site.workload, site.seed) if tiled is None else tiled
         own = [] if found is None else [found]

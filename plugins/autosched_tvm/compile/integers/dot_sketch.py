@@ -48,16 +48,16 @@ def usual(rows: int, blocks: int, registers: int) -> Tile:
         for wide in factors(blocks, VECTORS_MAX)
         if high * wide + wide < registers
     ]
-    return max(tiles, key=lambda tile: (_reuse(*tile), tile.vectors))
+    return max(tiles, key=lambda tile: (reuse(*tile), tile.vectors))
 
 
 def usual_window(height: int, width: int, blocks: int, registers: int) -> tuple[int, Tile]:
     """The same for an image: rows of it, and the tile of each."""
     found = [(high, usual(width, blocks, registers // high)) for high in factors(height, HEIGHT_MAX)]
-    return max(found, key=lambda one: (_reuse(one[0] * one[1].rows, one[1].vectors), -one[0]))
+    return max(found, key=lambda one: (reuse(one[0] * one[1].rows, one[1].vectors), -one[0]))
 
 
-def _reuse(rows: int, vectors: int) -> float:
+def reuse(rows: int, vectors: int) -> float:
     """Products for each number that is read."""
     return rows * vectors / (rows + vectors)
 

@@ -7,7 +7,7 @@ channels are no multiple of x, the last block is filled up with zeros.
 import math
 from dataclasses import dataclass
 
-Shape = tuple[int, ...]
+from autosched_tvm.compile.relax_operators import Shape
 
 FEW_CHANNELS = 4
 """A first convolution reads an image as it is: of so few channels no block can be made."""

@@ -11,9 +11,10 @@ from tvm import relax
 from autosched_tvm.compile import targets
 from autosched_tvm.compile.integers.dot_instructions import DotInstruction
 from autosched_tvm.compile.layouts import layout_kernels, operator_layouts, pbqp
-from autosched_tvm.compile.layouts.layout import NCHW, Layout, Shape, lanes_of
+from autosched_tvm.compile.layouts.layout import NCHW, Layout, lanes_of
 from autosched_tvm.compile.layouts.layout_option import LayoutOption
 from autosched_tvm.compile.layouts.operator_layouts import Operator, Way
+from autosched_tvm.compile.relax_operators import Shape, shape_of
 
 SPLITS = 1.25
 """Factor of the price of a move before an operator that would be fused: it keeps the two apart."""
@@ -89,7 +90,7 @@ def survey(module: Any, width: int, instruction: DotInstruction | None = None) -
     blocks: Sequence[Any] = getattr(function.body, "blocks", ())
     if len(blocks) != 1 or not isinstance(blocks[0], relax.DataflowBlock):
         return None
-    nodes = [Node(value, operator_layouts.shape_of(value), (), _plain(()), False) for value in function.params]
+    nodes = [Node(value, shape_of(value), (), _plain(()), False) for value in function.params]
     numbers = {value: index for index, value in enumerate(function.params)}
     coming: dict[Any, list[Layout]] = {}
     calls: dict[Any, Any] = {}
@@ -105,7 +106,7 @@ def survey(module: Any, width: int, instruction: DotInstruction | None = None) -
         numbers[binding.var] = len(nodes)
         calls[binding.var] = binding.value
         coming[binding.var] = [way.output for way in operator.ways]
-        nodes.append(Node(binding, operator_layouts.shape_of(binding.var), sources, operator, fuses))
+        nodes.append(Node(binding, shape_of(binding.var), sources, operator, fuses))
     outputs = tuple(numbers[value] for value in _variables(function.body.body))
     others = {gv: other for gv, other in module.functions_items() if gv.name_hint != "main"}
     return Survey(function, others, tuple(nodes), outputs)

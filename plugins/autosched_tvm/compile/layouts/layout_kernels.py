@@ -7,8 +7,9 @@ import numpy as np
 import tvm
 from tvm import relax, te, topi
 
-from autosched_tvm.compile.layouts.layout import Layout, Shape
+from autosched_tvm.compile.layouts.layout import Layout
 from autosched_tvm.compile.layouts.packing import Array, pack_columns, pack_kernel
+from autosched_tvm.compile.relax_operators import Shape
 from autosched_tvm.compile.winograd import algebra, workload
 
 FUSES_ELEMENTWISE = 4

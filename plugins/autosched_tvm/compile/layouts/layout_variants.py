@@ -15,10 +15,11 @@ from autosched.model import TaskInfo
 from autosched_tvm.compile import onnx_import, task_extraction
 from autosched_tvm.compile.integers import dot_instructions
 from autosched_tvm.compile.layouts import layout_assignment, transform_cost
-from autosched_tvm.compile.layouts.layout import Layout, Shape, busy
+from autosched_tvm.compile.layouts.layout import Layout, busy
 from autosched_tvm.compile.layouts.layout_assignment import Converted, Survey
 from autosched_tvm.compile.layouts.layout_option import UNTOUCHED, LayoutOption
 from autosched_tvm.compile.layouts.operator_layouts import Way
+from autosched_tvm.compile.relax_operators import Shape
 from autosched_tvm.compile.winograd.algebra import Algorithm
 
 BUSY_ENOUGH = 0.75

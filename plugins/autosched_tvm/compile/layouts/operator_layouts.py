@@ -18,13 +18,13 @@ from autosched_tvm.compile.layouts.layout import (
     NCHW,
     NHWC,
     Layout,
-    Shape,
     block_of_group,
     blocked,
     blocks_of,
     busy,
 )
 from autosched_tvm.compile.layouts.layout_option import LayoutOption
+from autosched_tvm.compile.relax_operators import BINARY, UNARY, Shape, constant, shape_of
 from autosched_tvm.compile.winograd import algebra
 
 FLOPS_PER_BYTE = 16.0
@@ -72,20 +72,6 @@ class Operator:
     """None: it is rebuilt as it was."""
 
 
-def shape_of(value: Any) -> Shape | None:
-    """The fixed shape of a tensor; None for what has none."""
-    dims = getattr(getattr(getattr(value, "ty", None), "shape", None), "values", None)
-    if dims is None:
-        return None
-    sizes = tuple(getattr(d, "value", d) for d in dims)
-    return sizes if all(isinstance(size, int) for size in sizes) else None
-
-
-def constant(value: Any) -> Any:
-    """A constant's array; None for what is computed."""
-    return value.value.numpy() if type(value).__name__ == "GenericConst" else None
-
-
 @dataclass(frozen=True)
 class Around:
     """Surroundings on which an operator's ways depend."""
@@ -119,7 +105,7 @@ def describe(call: Any, around: Around) -> Operator | None:
         return _reduction(call, around)
     if shape is None or len(shape) != 4:
         return None
-    if name in _UNARY or name in _BINARY:
+    if name in UNARY or name in BINARY:
         return _elementwise(call, name, shape, around)
     if name in _POOLS or name == "relax.nn.adaptive_avg_pool2d":
         return _pool(call, shape, around)
@@ -139,7 +125,7 @@ def describe(call: Any, around: Around) -> Operator | None:
 def fuses(call: Any) -> bool:
     """Whether an operator can become part of the kernel that computes its input."""
     name = getattr(getattr(call, "op", None), "name", "")
-    return name in _UNARY or name in _BINARY or name == "relax.nn.prelu"
+    return name in UNARY or name in BINARY or name == "relax.nn.prelu"
 
 
 def kernel_of(convolution: Any) -> Any:
@@ -343,17 +329,6 @@ def _product(call: Any, around: Around) -> Operator | None:
 
 # Operators that follow their inputs -----------------------------------------------------------------------------------
 
-_UNARY = frozenset(
-    f"relax.{name}"
-    for name in (
-        "nn.relu", "nn.leakyrelu", "nn.gelu", "nn.gelu_tanh", "nn.silu", "nn.selu", "nn.softplus", "clip", "sigmoid",
-        "tanh", "exp", "abs", "negative", "sqrt", "square", "erf", "floor", "ceil", "round", "sign", "sin", "cos",
-        "log", "rsqrt", "astype",
-    )
-)  # fmt: skip
-_BINARY = frozenset(
-    f"relax.{name}" for name in ("add", "subtract", "multiply", "maximum", "minimum", "divide", "power")
-)
 _UNSAFE = frozenset(f"relax.{name}" for name in ("log", "rsqrt", "power"))
 """Zero gives no finite number: not for blocks that are filled up."""
 _POOLS = frozenset({"relax.nn.max_pool2d", "relax.nn.avg_pool2d"})
@@ -367,7 +342,7 @@ def _follow(channels: int, inputs: Sequence[Any], around: Around, *, fill: bool 
 
 
 def _elementwise(call: Any, name: str, shape: Shape, around: Around) -> Operator | None:
-    arguments = list(call.args) if name in _BINARY else [call.args[0]]
+    arguments = list(call.args) if name in BINARY else [call.args[0]]
     rest = list(call.args[len(arguments) :])
     computed = [value for value in arguments if constant(value) is None]
     if not any(shape_of(value) == shape for value in computed) or any(_stubborn(v, shape) for v in computed):

@@ -4,7 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from autosched_tvm.compile.layouts.layout import Layout, Shape
+from autosched_tvm.compile.layouts.layout import Layout
+from autosched_tvm.compile.relax_operators import Shape
 
 Array = np.ndarray[Any, Any]
 

@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 from tvm import te
 
-from autosched_tvm.compile.layouts.layout import Layout, Shape
+from autosched_tvm.compile.layouts.layout import Layout
 from autosched_tvm.compile.layouts.packing import Array
+from autosched_tvm.compile.relax_operators import Shape
 
 SPREAD = "spread"
 """The name of every kernel that puts the results of the phases side by side."""

@@ -6,8 +6,7 @@ from typing import Any
 import tvm
 from tvm import s_tir, tirx
 
-from autosched_tvm.compile import targets
-from autosched_tvm.compile.integers import sketch
+from autosched_tvm.compile import kernel_sketches, targets
 from autosched_tvm.compile.rules import elementwise, inlining, loop_nests, parallelisation, reduction, row_fusion
 from autosched_tvm.compile.rules.kernel_ir import Computation, Program, nodes, read, shape_of, substitute
 from autosched_tvm.compile.winograd import kernel as winograd
@@ -18,7 +17,7 @@ def scheduled(function: Any, target: Any) -> Any:
     registers = targets.vector_registers(target)
     made = winograd.by_rule(function, registers, parallelisation.cores_of(target))
     if made is None:
-        made = sketch.by_rule(function, registers)
+        made = kernel_sketches.by_rule(function, registers)
     if made is not None:
         return made
     program = inlining.joined(read(function))

@@ -7,6 +7,7 @@ from typing import Any
 import tvm
 from tvm import sym, tirx
 
+from autosched_tvm.compile.rules import index_set_splitting
 from autosched_tvm.compile.rules.kernel_ir import Computation, Loop, flat, nodes
 
 GATHERED = 1.0
@@ -52,7 +53,7 @@ def cost(stage: Computation, number: int, lanes: int) -> float:
 
 
 def _access(buffer: Any, indices: Sequence[Any], loops: Sequence[Loop]) -> Access:
-    place = flat(buffer, indices)
+    place = index_set_splitting.simplified(flat(buffer, indices), {loop.variable: (0, loop.extent) for loop in loops})
     steps: list[int | None] = []
     for loop in loops:
         if not any(variable.same_as(loop.variable) for variable in nodes(place, tirx.Var)):

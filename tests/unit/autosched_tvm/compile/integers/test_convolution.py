@@ -14,8 +14,13 @@ from tvm.s_tir import meta_schedule as ms  # noqa: E402
 from tvm.target import codegen  # noqa: E402
 
 from autosched.errors import ModelRejected  # noqa: E402
-from autosched_tvm.compile import lowering, network_compiler, onnx_import  # noqa: E402
-from autosched_tvm.compile.integers import convolution, dot_instructions, sketch  # noqa: E402
+from autosched_tvm.compile import (  # noqa: E402
+    kernel_sketches,
+    lowering,
+    network_compiler,
+    onnx_import,
+)
+from autosched_tvm.compile.integers import convolution, dot_instructions  # noqa: E402
 from autosched_tvm.compile.integers.convolution import Window, filled_blocks  # noqa: E402
 from autosched_tvm.compile.integers.dot_instructions import (  # noqa: E402
     PAIRS_256,
@@ -97,8 +102,8 @@ def ran(module: Any, name: str, one: DotInstruction) -> tuple[Any, Any]:
 def test_sums_are_equal_to_the_bit(name: str) -> None:
     for one in dot_instructions.available(HERE):
         module = workload(name, one)
-        by_rule = tvm.IRModule({"main": sketch.by_rule(module["main"], 32)})
-        for scheduled in (*(sketch.sampled(module, seed).mod for seed in range(1, 3)), by_rule):
+        by_rule = tvm.IRModule({"main": kernel_sketches.by_rule(module["main"], 32)})
+        for scheduled in (*(kernel_sketches.sampled(module, seed).mod for seed in range(1, 3)), by_rule):
             found, wanted = ran(scheduled, name, one)
             assert np.array_equal(found, wanted)
 
@@ -118,8 +123,8 @@ def test_filters_of_single_channels_give_the_same_under_every_tile(name: str) ->
     flat = data.transpose(0, 1, 4, 2, 3).reshape(shape[0], -1, *shape[2:4])
     wanted = np.concatenate([right(flat[:, [i]], weights[[i]], how) for i in range(channels)], axis=1)
     factors = weights[:, 0].reshape(-1, shape[4], *taps).transpose(0, 2, 3, 1).astype("float32")
-    by_rule = tvm.IRModule({"main": sketch.by_rule(module["main"], 32)})
-    for scheduled in (*(sketch.sampled(module, seed).mod for seed in range(1, 5)), by_rule):
+    by_rule = tvm.IRModule({"main": kernel_sketches.by_rule(module["main"], 32)})
+    for scheduled in (*(kernel_sketches.sampled(module, seed).mod for seed in range(1, 5)), by_rule):
         out = tvm.runtime.tensor(np.empty((shape[0], shape[1], *wanted.shape[2:], shape[4]), "int32"))
         built = tvm.tirx.build(scheduled, target=HERE, pipeline=lowering.install())
         built["main"](tvm.runtime.tensor(data), tvm.runtime.tensor(np.ascontiguousarray(factors)), out)
@@ -145,7 +150,7 @@ def test_without_a_schedule_they_are_the_same_everywhere(one: DotInstruction) ->
     ids=lambda value: getattr(value, "name", ""),
 )
 def test_the_instruction_is_in_the_object_code(one: DotInstruction, target: dict[str, str], mnemonic: str) -> None:
-    scheduled = tvm.IRModule({"main": sketch.by_rule(workload("3x3 with a border", one)["main"], 32)})
+    scheduled = tvm.IRModule({"main": kernel_sketches.by_rule(workload("3x3 with a border", one)["main"], 32)})
     built = tvm.tirx.build(scheduled, target=tvm.target.Target(target), pipeline=lowering.install())
     assert mnemonic in built.inspect_source("asm")
 

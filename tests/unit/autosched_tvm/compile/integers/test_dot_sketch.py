@@ -13,8 +13,13 @@ from tvm import te  # noqa: E402
 from tvm.target import codegen  # noqa: E402
 
 from autosched.model import TaskInfo  # noqa: E402
-from autosched_tvm.compile import candidate_build, intrinsics, lowering  # noqa: E402
-from autosched_tvm.compile.integers import dot_instructions, product, sketch  # noqa: E402
+from autosched_tvm.compile import (  # noqa: E402
+    candidate_build,
+    intrinsics,
+    kernel_sketches,
+    lowering,
+)
+from autosched_tvm.compile.integers import dot_instructions, product  # noqa: E402
 from autosched_tvm.compile.integers.dot_instructions import (  # noqa: E402
     PAIRS_256,
     PAIRS_512,
@@ -67,8 +72,8 @@ def ran(module: Any, rows: tuple[int, ...], depth: int, columns: int, one: DotIn
 def test_sums_are_equal_to_the_bit(rows: tuple[int, ...], depth: int, columns: int) -> None:
     for one in dot_instructions.available(tvm.target.Target(HERE)):
         module = workload(rows, depth, columns, one)
-        by_rule = tvm.IRModule({"main": sketch.by_rule(module["main"], 32)})
-        for scheduled in (*(sketch.sampled(module, seed).mod for seed in range(1, 4)), by_rule):
+        by_rule = tvm.IRModule({"main": kernel_sketches.by_rule(module["main"], 32)})
+        for scheduled in (*(kernel_sketches.sampled(module, seed).mod for seed in range(1, 4)), by_rule):
             found, right = ran(scheduled, rows, depth, columns, one)
             assert np.array_equal(found, right)
 
@@ -86,8 +91,8 @@ def test_what_uses_each_result_several_times_computes_it_once() -> None:
     function = te.create_prim_func([data, weights, pairs]).with_attr("global_symbol", "main")
     module = tvm.IRModule({"main": function})
     for scheduled in (
-        sketch.sampled(module, 1).mod,
-        tvm.IRModule({"main": sketch.by_rule(function, 32)}),
+        kernel_sketches.sampled(module, 1).mod,
+        tvm.IRModule({"main": kernel_sketches.by_rule(function, 32)}),
     ):
         outer = tvm.s_tir.Schedule(scheduled)
         dots = [
@@ -110,7 +115,7 @@ def test_the_instruction_is_in_the_object_code(
 ) -> None:
     aim = tvm.target.Target(target)
     assert dot_instructions.of_target(aim) == one
-    scheduled = sketch.by_rule(workload((16,), 64, 64, one)["main"], 32)
+    scheduled = kernel_sketches.by_rule(workload((16,), 64, 64, one)["main"], 32)
     built = tvm.tirx.build(tvm.IRModule({"main": scheduled}), target=aim, pipeline=lowering.install())
     lines = [line for line in built.inspect_source("asm").splitlines() if mnemonic in line]
     tile = usual(16, 64 // one.lanes, 32)
@@ -162,4 +167,4 @@ def test_rows_are_filled_up_to_tiles(rows: int, filled: int) -> None:
 def test_other_kernels_are_none_of_these() -> None:
     x = te.placeholder((8, 8), "float32")
     function = te.create_prim_func([x, te.compute((8, 8), lambda i, j: x[i, j] + 1)])
-    assert sketch.sampled(tvm.IRModule({"main": function}), 1) is None
+    assert kernel_sketches.sampled(tvm.IRModule({"main": function}), 1) is None

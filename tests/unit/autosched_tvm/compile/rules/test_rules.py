@@ -178,6 +178,15 @@ def test_inner_loops_are_vectors(case: str) -> None:
     assert "T.vectorized(8)" in rules.scheduled(function_of(case), TARGET).script()
 
 
+def test_vectors_run_along_an_axis_that_a_reshape_has_split() -> None:
+    x, bias = data(20, 192), te.placeholder((192,), name="bias")
+    function = te.create_prim_func([x, bias, topi.reshape(topi.add(x, bias), (20, 3, 64))])
+    by_rule = rules.scheduled(function, TARGET).script()
+    names = [loop for loop in re.findall(r"for (.*) in .*", by_rule) if loop.endswith("_v")]
+    assert len(names) == 1
+    assert "ax0" not in names[0], "rows of the matrix lie far apart"
+
+
 @pytest.mark.parametrize("case", ["harmonics", "mirror"])
 def test_conditions_on_places_become_loops_of_their_own(case: str) -> None:
     assert "if_then_else" in function_of(case).script() or "Select" in function_of(case).script()

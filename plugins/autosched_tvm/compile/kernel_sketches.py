@@ -1,14 +1,16 @@
-"""Schedules of integer kernels: one for all searches of decisions to draw from, and one without a search."""
+"""Schedules of kernels that are ours: one for all searches of decisions to draw from, and one without a search."""
 
 from collections.abc import Callable
 from typing import Any
 
 import tvm
 
+from autosched_tvm.compile.attention import attention_sketch, computation
 from autosched_tvm.compile.integers import depthwise_sketch, dot_sketch, product
 
 _SKETCHES: dict[str, Callable[[Any, Any, int | None], None]] = {
     product.DOT: dot_sketch.apply, product.DEPTHWISE: depthwise_sketch.apply,
+    computation.DOT: attention_sketch.apply,
 }  # fmt: skip
 """By the name of the block of sums."""
 

@@ -1,0 +1,137 @@
+"""Puts one kernel in place of the operators of each attention in a network."""
+
+from typing import Any
+
+from tvm import relax
+
+from autosched_tvm.compile import targets
+from autosched_tvm.compile.attention import computation, expansion, pattern
+from autosched_tvm.compile.attention.pattern import Attention
+from autosched_tvm.compile.relax_operators import constant, shape_of
+
+NAME = "attention"
+"""Name of the kernels."""
+PART = "autosched.attention"
+"""Attribute of a function that names the part of a kernel it computes. TVM takes equal functions for one."""
+
+
+def fused(module: Any, target: Any) -> Any:
+    """A cleaned module with such kernels; as it is for targets other than CPUs. The kernels are functions of their own,
+    which TVM makes one loop nest of (FuseTIR)."""
+    if str(target.kind.name) != "llvm":
+        return module
+    module = expansion.expanded(module)
+    found = pattern.find(module["main"])
+    if not found:
+        return module
+    builder = relax.BlockBuilder(module)
+    lanes = targets.vector_bits(target) // 32
+    calls = {one.last: _call(builder, one, lanes) for one in found}
+
+    @relax.expr_functor.mutator
+    class Fused(relax.PyExprMutator):  # type: ignore[misc] # the base class is not typed
+        """Replaces the last operator of each."""
+
+        def visit_var_binding_(self, binding: Any) -> None:
+            """A binding, or the kernel in its place."""
+            if binding.var not in calls:
+                super().visit_var_binding_(binding)
+                return
+            call = calls[binding.var]
+            made = relax.Call(call.op, [self.visit_expr(argument) for argument in call.args])
+            self.set_var_remap(binding.var, self.builder_.emit(made))
+
+    mutator = Fused(builder.get())
+    mutator.builder_.update_func(module.get_global_var("main"), mutator.visit_expr(module["main"]))
+    return relax.transform.DeadCodeElimination()(mutator.builder_.get())
+
+
+def _call(builder: Any, found: Attention, lanes: int) -> Any:
+    """A call of the kernel, in the network's own variables."""
+    kernel = _Kernel(builder, found, lanes)
+    with builder.function(NAME, list(kernel.parameters.values()), {"Primitive": True}, private=True):
+        with builder.dataflow():
+            result = builder.emit_output(kernel.result())
+        function = builder.emit_func_output(result)
+    return relax.Call(function, list(kernel.parameters))
+
+
+class _Kernel:
+    """The operators of one attention, over the parameters of a function."""
+
+    def __init__(self, builder: Any, found: Attention, lanes: int) -> None:
+        self.builder, self.found, self.lanes = builder, found, lanes
+        self.parameters: dict[Any, Any] = {}
+        """By what they stand for: a variable or a constant outside."""
+        for call in found.calls.values():
+            for argument in call.args:
+                if argument not in found.calls and argument not in self.parameters and _is_parameter(argument, call):
+                    self.parameters[argument] = relax.Var(f"p{len(self.parameters)}", argument.ty)
+        self._made: dict[Any, Any] = {}
+        *_, self.rows, self.columns = shape_of(found.softmax) or ()
+        self._total: Any = None
+
+    def result(self) -> Any:
+        """The last operator's value."""
+        return self._value(self.found.last)
+
+    def _value(self, given: Any) -> Any:
+        """A variable's value inside of the function; a constant as it is."""
+        if given in self.parameters:
+            return self.parameters[given]
+        if given not in self.found.calls:
+            return given
+        if given not in self._made:
+            call = self.found.calls[given]
+            if given == self.found.scores:
+                made = self._scores(*call.args)
+            elif given == self.found.softmax:
+                made = self._softmax(call.args[0])
+            elif given == self.found.mixed:
+                made = self._mixed(*call.args)
+            else:
+                take = self._operand if given in self.found.combined else self._value
+                made = relax.Call(call.op, [take(one) for one in call.args], call.attrs, call.ty_args)
+            self._made[given] = self.builder.emit(made)
+        return self._made[given]
+
+    def _operand(self, given: Any) -> Any:
+        """What an operator between the products reads, filled up as the scores are."""
+        value = self._value(given)
+        shape = shape_of(value)
+        if given in self.found.calls or not shape:
+            return value
+        wide = shape[-1] > 1 and self.columns != computation.filled_columns(self.columns, self.lanes)
+        high = shape[-2:-1] == (self.rows,) and self.rows != computation.filled_rows(self.rows)
+        return self._te(computation.operand, value, self.rows, self.lanes) if wide or high else value
+
+    def _scores(self, queries: Any, keys: Any) -> Any:
+        rows = self._te(computation.queries, self._value(queries))
+        return self._te(computation.scores, rows, self._te(computation.keys, self._value(keys), self.lanes))
+
+    def _softmax(self, given: Any) -> Any:
+        powers = self._te(computation.softmax, self._operand(given), self.columns, self.lanes)
+        powers, self._total = (self.builder.emit(relax.TupleGetItem(powers, number)) for number in range(2))
+        if self.found.softmax_alone:
+            return powers
+        return self._te(computation.shares, powers, self._total)
+
+    def _mixed(self, factors: Any, values: Any) -> Any:
+        packed = self._te(computation.values, self._value(values), self.lanes)
+        if self.found.softmax_alone:
+            found = self._te(computation.mix, self._value(factors), packed, self._total, lanes=self.lanes)
+        else:
+            weights = self._te(computation.weights, self._value(factors))
+            found = self._te(computation.mix, weights, packed, None, lanes=self.lanes)
+        return self._te(computation.result, found, self.rows, (shape_of(self.found.mixed) or ())[-1])
+
+    def _te(self, function: Any, *arguments: Any, **options: Any) -> Any:
+        """A part of the kernel. Its name is kept apart from that of another part which does the same."""
+        return self.builder.emit_te(function, *arguments, primfunc_attrs={PART: function.__name__}, **options)
+
+
+def _is_parameter(value: Any, call: Any) -> bool:
+    """Whether an argument of a call is a parameter of the function: a variable, or a constant that TVM does not write
+    into the operator's expression."""
+    array = constant(value)
+    return isinstance(value, relax.Var) if array is None else array.ndim > 0 or call.op.name == "relax.where"

@@ -1,0 +1,31 @@
+"""Operators and values of Relax networks: shapes, constants, what is computed element by element."""
+
+from typing import Any
+
+Shape = tuple[int, ...]
+
+UNARY = frozenset(
+    f"relax.{name}"
+    for name in (
+        "nn.relu", "nn.leakyrelu", "nn.gelu", "nn.gelu_tanh", "nn.silu", "nn.selu", "nn.softplus", "clip", "sigmoid",
+        "tanh", "exp", "abs", "negative", "sqrt", "square", "erf", "floor", "ceil", "round", "sign", "sin", "cos",
+        "log", "rsqrt", "astype",
+    )
+)  # fmt: skip
+"""Names of operators that compute each element of one value."""
+BINARY = frozenset(f"relax.{name}" for name in ("add", "subtract", "multiply", "maximum", "minimum", "divide", "power"))
+"""Names of operators that combine two values element by element."""
+
+
+def shape_of(value: Any) -> Shape | None:
+    """The fixed shape of a tensor; None for what has none."""
+    dims = getattr(getattr(getattr(value, "ty", None), "shape", None), "values", None)
+    if dims is None:
+        return None
+    sizes = tuple(getattr(d, "value", d) for d in dims)
+    return sizes if all(isinstance(size, int) for size in sizes) else None
+
+
+def constant(value: Any) -> Any:
+    """A constant's array; None for what is computed."""
+    return value.value.numpy() if type(value).__name__ == "GenericConst" else None
