@@ -12,7 +12,7 @@ from autosched_tvm.evaluation.onnx_reference import Reference, perturbed_inputs,
 from autosched_tvm.evaluation.output_comparison import Tolerances
 from nets import conv_net, model
 
-pytest.importorskip("onnxruntime")
+onnxruntime = pytest.importorskip("onnxruntime")
 
 IMAGE = np.random.default_rng(1).standard_normal((1, 16, 16, 16)).astype("float32")
 
@@ -47,6 +47,21 @@ def test_a_quantised_value_between_two_steps_is_unstable(tmp_path: Path) -> None
     wrong = found.outputs[0].copy()
     wrong[wrong == wrong.max()] = 0
     assert not judge.check([[wrong]]).equal
+
+
+def test_a_changed_model_at_whose_optimisation_onnx_runtime_fails_runs_without(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session, none = onnxruntime.InferenceSession, onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+
+    def failing(given: Any, options: Any, **rest: Any) -> Any:
+        if isinstance(given, bytes) and options.graph_optimization_level != none:
+            raise RuntimeError("Attempt to replace the existing tensor")
+        return session(given, options, **rest)
+
+    monkeypatch.setattr(onnxruntime, "InferenceSession", failing)
+    found = Reference(saved(conv_net(), tmp_path), 1).expected({"x": IMAGE})
+    assert len(found.others) == 3
 
 
 def test_sizes_and_exponents_are_not_perturbed() -> None:
