@@ -1,10 +1,11 @@
 """The schedule of attention: some rows of one head at a time, from their scores to the weighted values.
 
 A tile of scores, some rows by some vectors of columns, stays in registers while the depth is summed up, and so does a
-tile of weighted values; everything between them stays in the cache.
+tile of weighted values. Several tiles, one below the other, read the same keys and values while these are in the
+nearest cache.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from autosched_tvm.compile.attention import computation
 from autosched_tvm.compile.integers import dot_sketch
@@ -12,6 +13,10 @@ from autosched_tvm.compile.integers.schedule_steps import drawn, extent, factors
 
 ROWS_MAX, VECTORS_MAX = 16, 8
 """The largest tile has some more vectors than there are registers."""
+TILES_MAX = 8
+"""Maximum number of tiles, one below the other, over the same keys."""
+BLOCK_ROWS = 32
+"""Number of rows that are usually computed together: as many as the nearest cache holds the scores of."""
 CONSTANTS = 6
 """Vector registers that LLVM keeps for constants of the exponential function, also while it sums up."""
 
@@ -22,72 +27,94 @@ _NAMED = frozenset({
 })  # fmt: skip
 
 
+class Tiles(NamedTuple):
+    """Numbers that a schedule is made of."""
+
+    rows: int
+    """Of a tile."""
+    vectors: int
+    """Of a tile of scores."""
+    values: int
+    """Vectors of a tile of weighted values."""
+    below: int
+    """Number of tiles, one below the other; 0: drawn."""
+
+
 def apply(schedule: Any, anchor: Any, registers: int | None) -> None:
     """Schedule the kernel whose block of sums is `anchor`. `registers`: vector registers of the CPU; None: tiles are
     drawn."""
     _inline(schedule)
-    rows = schedule.get_sblock(computation.ROWS)
-    *batch, row, columns = schedule.get_loops(rows)
-    *_, dot_row, blocks, lanes, _ = schedule.get_loops(anchor)
-    mixed = schedule.get_loops(schedule.get_sblock(computation.MIX))[len(batch) + 1]
-    if registers is None:
-        high, wide = drawn(schedule, dot_row, ROWS_MAX), drawn(schedule, blocks, VECTORS_MAX)
-        across = drawn(schedule, mixed, VECTORS_MAX)
-    else:
-        rows_there, blocks_there, mixed_there = (extent(schedule, loop) for loop in (dot_row, blocks, mixed))
-        high, wide, across = usual(rows_there, blocks_there, mixed_there, registers)
-    width = extent(schedule, lanes)
-    part, tile_row = schedule.split(row, [None, high])
-    column, tile_column, lane = schedule.split(columns, [None, across, width])
-    schedule.reorder(part, column, tile_row, tile_column, lane)
+    tiles = _tiles(schedule, anchor, registers)
+    width = extent(schedule, schedule.get_loops(anchor)[-2])
+    place = _rows(schedule, tiles, width)
+    if (weights := _block(schedule, computation.WEIGHTS)) is not None:
+        _vectors(schedule, weights, place, width)
+    _combined(schedule, computation.TOTAL, computation.TOTAL_LANES, place)
+    _vectors(schedule, schedule.get_sblock(computation.POWERS), place, width)
+    _combined(schedule, computation.TOP, computation.TOP_LANES, place)
+    _scores(schedule, anchor, place, tiles, width)
+    schedule.compute_at(schedule.get_sblock(computation.QUERIES), place, preserve_unit_loops=True)
+    for name in (computation.KEYS, computation.VALUES):
+        *outer, last = schedule.get_loops(schedule.get_sblock(name))
+        schedule.parallel(schedule.fuse(*outer))
+        schedule.vectorize(schedule.split(last, [None, width])[1])
+
+
+def _tiles(schedule: Any, anchor: Any, registers: int | None) -> Tiles:
+    *_, rows, blocks, _, _ = schedule.get_loops(anchor)
+    *_, mixed, _, _ = schedule.get_loops(schedule.get_sblock(computation.MIX))
+    if registers is not None:
+        return usual(extent(schedule, rows), extent(schedule, blocks), extent(schedule, mixed), registers)
+    high, wide = drawn(schedule, rows, ROWS_MAX), drawn(schedule, blocks, VECTORS_MAX)
+    return Tiles(high, wide, drawn(schedule, mixed, VECTORS_MAX), 0)
+
+
+def _rows(schedule: Any, tiles: Tiles, width: int) -> Any:
+    """Split the loops over finished rows; returns that inside of which some of them are computed."""
+    *batch, row, columns = schedule.get_loops(schedule.get_sblock(computation.ROWS))
+    parts, tile_row = schedule.split(row, [None, tiles.rows])
+    part, tile = schedule.split(parts, [None, tiles.below or drawn(schedule, parts, TILES_MAX)])
+    column, tile_column, lane = schedule.split(columns, [None, tiles.values, width])
+    schedule.reorder(part, column, tile, tile_row, tile_column, lane)
     place = schedule.fuse(*batch, part)
     schedule.parallel(place)
     for loop in (tile_row, tile_column):
         schedule.unroll(loop)
     schedule.vectorize(lane)
     mix = schedule.get_sblock(computation.MIX)
-    schedule.compute_at(mix, column, preserve_unit_loops=True)
+    schedule.compute_at(mix, tile, preserve_unit_loops=True)
     _sums(schedule, mix)
-    for name in (
-        computation.WEIGHTS, computation.TOTAL, computation.TOTAL_LANES, computation.POWERS, computation.TOP,
-        computation.TOP_LANES, computation.TERMS,
-    ):  # fmt: skip
-        if (block := _block(schedule, name)) is not None:
-            schedule.compute_at(block, place, preserve_unit_loops=True)
-            _softmax_part(schedule, block, name, width)
+    return place
+
+
+def _scores(schedule: Any, anchor: Any, place: Any, tiles: Tiles, width: int) -> None:
+    """Compute the scores of a place, tile by tile."""
     terms = schedule.get_sblock(computation.TERMS)
-    *_, term_row, term_column = schedule.get_loops(terms)
-    column, tile_column, lane = schedule.split(term_column, [None, wide, width])
-    schedule.reorder(column, term_row, tile_column, lane)
-    for loop in (term_row, tile_column):
+    schedule.compute_at(terms, place, preserve_unit_loops=True)
+    *_, row, columns = schedule.get_loops(terms)
+    column, tile_column, lane = schedule.split(columns, [None, tiles.vectors, width])
+    tile, tile_row = schedule.split(row, [None, tiles.rows])
+    schedule.reorder(column, tile, tile_row, tile_column, lane)
+    for loop in (tile_row, tile_column):
         schedule.unroll(loop)
     schedule.vectorize(lane)
-    schedule.compute_at(anchor, column, preserve_unit_loops=True)
+    schedule.compute_at(anchor, tile, preserve_unit_loops=True)
     _sums(schedule, anchor)
-    own = schedule.get_sblock(computation.QUERIES)
-    schedule.compute_at(own, place, preserve_unit_loops=True)
-    for name in (computation.KEYS, computation.VALUES):
-        *outer, lane = schedule.get_loops(schedule.get_sblock(name))
-        schedule.parallel(schedule.fuse(*outer))
-        if name == computation.KEYS:
-            schedule.vectorize(lane)
-        else:
-            schedule.vectorize(schedule.split(lane, [None, width])[1])
 
 
-def usual(rows: int, blocks: int, mixed: int, registers: int) -> tuple[int, int, int]:
-    """Rows, vectors of scores and vectors of weighted values of the tiles with the most products for each number that
-    is read, of those that fit into the registers."""
-    found = []
+def usual(rows: int, blocks: int, mixed: int, registers: int) -> Tiles:
+    """The tiles with the most products for each number that is read, of those that fit into the registers. Sizes in
+    rows, vectors of scores and vectors of weighted values."""
     free = registers - CONSTANTS
-    for high in factors(rows, ROWS_MAX):
+    found = []
+    for high in factors(rows, min(ROWS_MAX, free - 1)):
         wide, across = (
             max(wide for wide in factors(size, VECTORS_MAX) if wide == 1 or high * wide + wide <= free)
             for size in (blocks, mixed)
         )
-        if high + 1 <= free:
-            found.append((dot_sketch.reuse(high, wide) + dot_sketch.reuse(high, across), high, wide, across))
-    return max(found)[1:]
+        count = max(one for one in factors(rows // high, TILES_MAX) if one == 1 or one * high <= BLOCK_ROWS)
+        found.append((dot_sketch.reuse(high, wide) + dot_sketch.reuse(high, across), Tiles(high, wide, across, count)))
+    return max(found)[1]
 
 
 def _inline(schedule: Any) -> None:
@@ -118,13 +145,19 @@ def _sums(schedule: Any, anchor: Any) -> None:
     schedule.vectorize(schedule.get_loops(start)[-1])
 
 
-def _softmax_part(schedule: Any, block: Any, name: str, width: int) -> None:
-    """Vectors of a part of the softmax."""
-    if name in (computation.WEIGHTS, computation.POWERS):
-        schedule.vectorize(schedule.split(schedule.get_loops(block)[-1], [None, width])[1])
-    elif name in (computation.TOTAL_LANES, computation.TOP_LANES):
-        *_, lane, step = schedule.get_loops(block)
-        schedule.reorder(step, lane)
-        schedule.vectorize(lane)
-        start = schedule.decompose_reduction(block, step)
-        schedule.vectorize(schedule.get_loops(start)[-1])
+def _vectors(schedule: Any, block: Any, place: Any, width: int) -> None:
+    """Compute a block for the rows of a place, in vectors."""
+    schedule.compute_at(block, place, preserve_unit_loops=True)
+    schedule.vectorize(schedule.split(schedule.get_loops(block)[-1], [None, width])[1])
+
+
+def _combined(schedule: Any, name: str, by_lane: str, place: Any) -> None:
+    """Combine the elements of each row of a place: its vectors, then their lanes."""
+    block, lanes = schedule.get_sblock(name), schedule.get_sblock(by_lane)
+    schedule.compute_at(block, place, preserve_unit_loops=True)
+    schedule.compute_at(lanes, schedule.get_loops(block)[-1], preserve_unit_loops=True)
+    *_, lane, step = schedule.get_loops(lanes)
+    schedule.reorder(step, lane)
+    schedule.vectorize(lane)
+    start = schedule.decompose_reduction(lanes, step)
+    schedule.vectorize(schedule.get_loops(start)[-1])

@@ -8,6 +8,7 @@ row, so that they stay in the second-level cache up to ten thousand keys and mor
 FlashAttention (Dao et al. 2022, algorithm 1), for accelerators with 100 kilobytes for each core, would save nothing.
 """
 
+import operator
 from typing import Any
 
 from tvm import te, tirx
@@ -27,8 +28,10 @@ WEIGHTS = "attention_weights"
 MIX, ROWS, RESULT = "attention_mix", "attention_rows", "attention_result"
 """Names of the blocks of weighted sums, of finished rows, and of the rows that were asked for."""
 
-ROW_TILES = (8, 7, 6, 5, 4)
-"""Numbers of rows that are computed together: a number of rows that is no multiple of one is filled up."""
+ROW_TILES = (8, 6)
+"""Numbers of rows of a tile: a number of rows that is no multiple of one is filled up."""
+ROW_BLOCKS = (40, 32, 30, 24, 18)
+"""The same where there are many rows: of several tiles."""
 VECTOR_TILES = (4, 3, 2)
 """Numbers of vectors of scores that are computed together."""
 
@@ -40,7 +43,7 @@ def filled(size: int, tiles: tuple[int, ...]) -> int:
 
 def filled_rows(rows: int) -> int:
     """Number of rows of queries that are computed."""
-    return filled(rows, ROW_TILES)
+    return filled(rows, ROW_TILES if rows <= ROW_BLOCKS[0] else ROW_BLOCKS)
 
 
 def filled_columns(columns: int, lanes: int) -> int:
@@ -67,7 +70,11 @@ def keys(data: Any, lanes: int) -> Any:
 
     def value(*index: Any) -> Any:
         *outer, block, k, lane = index
-        return _filled(data, outer, k, block * lanes + lane, columns, blocks * lanes)
+        column = block * lanes + lane
+        filled = _filled(data, outer, k, column, columns, blocks * lanes)
+        if columns < lanes or columns == blocks * lanes:
+            return filled
+        return tirx.if_then_else(block < columns // lanes, data[(*outer, k, column)], filled)  # no bounds for most
 
     return te.compute((*batch, blocks, depth, lanes), value, name=KEYS)
 
@@ -132,14 +139,14 @@ def softmax(data: Any, columns: int, lanes: int) -> tuple[Any, Any]:
         return value if columns == size else tirx.Select(column < columns, value, other)
 
     terms = te.compute((*batch, size), lambda *i: known(i[-1], data[i], lowest), name=TERMS)
-    top = _combined(terms, te.max, lanes, TOP_LANES, TOP)
+    top = _combined(terms, (te.max, tirx.max), lanes, TOP_LANES, TOP)
 
     def power(*index: Any) -> Any:
         exponent = tirx.min(terms[index] - top[index[:-1]], none)  # known not to be positive: fewer steps
         return known(index[-1], tirx.exp(exponent), none)
 
     powers = te.compute((*batch, size), power, name=POWERS)
-    return powers, _combined(powers, te.sum, lanes, TOTAL_LANES, TOTAL)
+    return powers, _combined(powers, (te.sum, operator.add), lanes, TOTAL_LANES, TOTAL)
 
 
 def shares(powers: Any, total: Any) -> Any:
@@ -179,13 +186,21 @@ def result(data: Any, rows: int, columns: int) -> Any:
 
 
 def _combined(data: Any, combine: Any, lanes: int, by_lane: str, name: str) -> Any:
-    """A reduction over the last axis: vectors first, then the lanes of one."""
+    """A reduction over the last axis: vectors first, then the lanes of one, half by half."""
     *batch, size = _shape(data)
-    block, lane = te.reduce_axis((0, size // lanes), name="block"), te.reduce_axis((0, lanes), name="lane")
+    block = te.reduce_axis((0, size // lanes), name="block")
+    reduce, pair = combine
     vectors = te.compute(
-        (*batch, lanes), lambda *i: combine(data[(*i[:-1], block * lanes + i[-1])], axis=block), name=by_lane
+        (*batch, lanes), lambda *i: reduce(data[(*i[:-1], block * lanes + i[-1])], axis=block), name=by_lane
     )
-    return te.compute(tuple(batch), lambda *i: combine(vectors[(*i, lane)], axis=lane), name=name)
+
+    def halved(*index: Any) -> Any:
+        left = [vectors[(*index, lane)] for lane in range(lanes)]
+        while half := len(left) // 2:
+            left = [pair(left[lane], left[half + lane]) for lane in range(half)]
+        return left[0]
+
+    return te.compute(tuple(batch), halved, name=name)
 
 
 def _filled(data: Any, outer: list[Any], row: Any, column: Any, columns: int, size: int) -> Any:

@@ -210,11 +210,13 @@ def test_every_drawn_schedule_computes_the_same(seed: int) -> None:
 @pytest.mark.parametrize(("rows", "blocks", "mixed"), [(258, 18, 4), (256, 16, 4), (1, 2, 1), (7, 3, 5), (1500, 94, 8)])
 @pytest.mark.parametrize("registers", [16, 32])
 def test_usual_tiles_fit_into_the_registers(rows: int, blocks: int, mixed: int, registers: int) -> None:
-    high, wide, across = attention_sketch.usual(rows, blocks, mixed, registers)
-    assert not (rows % high or blocks % wide or mixed % across)
+    high, wide, across, count = attention_sketch.usual(rows, blocks, mixed, registers)
+    assert not (rows % (high * count) or blocks % wide or mixed % across)
     assert high * max(wide, across) <= registers
 
 
-@pytest.mark.parametrize(("size", "expected"), [(1, 1), (8, 8), (9, 10), (257, 258), (1500, 1500)])
+@pytest.mark.parametrize(
+    ("size", "expected"), [(1, 1), (8, 8), (9, 12), (40, 40), (197, 198), (257, 264), (1500, 1500)]
+)
 def test_rows_are_filled_as_little_as_possible(size: int, expected: int) -> None:
     assert computation.filled_rows(size) == expected
