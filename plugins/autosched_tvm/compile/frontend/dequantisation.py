@@ -190,8 +190,8 @@ class Dequantiser:
         levels = None
         if self.integers and bounded != real and (levels := self._stored(Quantised(real, scale, zero, kind))):
             bounded = self.of_levels(levels)  # in memory whole numbers take a quarter of the place
-        if real in emit.ranks:
-            emit.ranks[bounded] = emit.ranks[real]
+        if real in emit.shapes:
+            emit.shapes[bounded] = emit.shapes[real]
         self.quantised[output] = Quantised(bounded, scale, zero, kind, axis)
         emit.types[output] = kind
         if levels and kind == TensorProto.UINT8:

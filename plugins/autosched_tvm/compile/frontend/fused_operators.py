@@ -280,7 +280,7 @@ def _multi_head_attention(emit: NodeBuilder, node: Node) -> None:
         parts = [emit.make("Add", [part, emit.constant(b)]) for part, b in zip(parts, biases, strict=True)]
     query = _heads(emit, parts[0], heads)
     key, content = (
-        part if emit.ranks.get(name) == 4 else _heads(emit, part, heads)
+        part if len(emit.shapes.get(name, ())) == 4 else _heads(emit, part, heads)
         for part, name in zip(parts[1:], (node.input[1], node.input[2]), strict=True)
     )
     if past_key:
@@ -299,10 +299,10 @@ def _multi_head_attention(emit: NodeBuilder, node: Node) -> None:
 
 def _last_size(emit: NodeBuilder, name: str, of_three: int) -> int:
     """Number of channels: as the shape tells it, else a third of all."""
-    size = emit.last_sizes.get(name)
-    if size is None and not of_three:
+    *_, size = emit.shapes.get(name, ()) or (0,)
+    if not size and not of_three:
         raise Unknown(f"the last dimension of {name!r} is not known")
-    return size if size is not None else of_three // 3
+    return size or of_three // 3
 
 
 def _heads(emit: NodeBuilder, value: str, heads: int) -> str:

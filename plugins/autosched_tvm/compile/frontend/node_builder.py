@@ -28,19 +28,15 @@ class NodeBuilder:
         self.graph, self.opset, self._outer = graph, opset, outer
         self.nodes: list[Node] = []
         self.constants = {tensor.name: tensor for tensor in graph.initializer}
-        self.ranks: dict[str, int] = dict(outer.ranks) if outer else {}
-        """Number of dimensions of the tensors whose shape is known."""
-        self.last_sizes: dict[str, int] = dict(outer.last_sizes) if outer else {}
-        """Size of the last dimension, where it is known."""
+        self.shapes: dict[str, tuple[int, ...]] = dict(outer.shapes) if outer else {}
+        """Sizes of the tensors whose number of dimensions is known; 0: not known."""
         self._aliases: dict[str, str] = {}
         self.types: dict[str, int] = dict(outer.types) if outer else {}
         for value in (*graph.value_info, *graph.input, *graph.output):
             tensor = value.type.tensor_type
             self.types[value.name] = tensor.elem_type
             if tensor.HasField("shape"):
-                self.ranks[value.name] = len(tensor.shape.dim)
-                if tensor.shape.dim and tensor.shape.dim[-1].dim_value > 0:
-                    self.last_sizes[value.name] = tensor.shape.dim[-1].dim_value
+                self.shapes[value.name] = tuple(max(0, size.dim_value) for size in tensor.shape.dim)
         self.taken: set[str] = outer.taken if outer else set()
         self.taken |= set(self.constants) | {v.name for v in graph.input}
         self.taken |= {name for node in graph.node for name in (*node.input, *node.output)}
@@ -75,10 +71,10 @@ class NodeBuilder:
     def rank(self, name: str) -> int:
         """Number of dimensions. Raises Unknown."""
         array = self.array(name)
-        rank = array.ndim if array is not None else self.ranks.get(name)
-        if rank is None:
+        shape = array.shape if array is not None else self.shapes.get(name)
+        if shape is None:
             raise Unknown(f"the rank of {name!r} is not known")
-        return rank
+        return len(shape)
 
     def constant(self, value: Array, name: str = "") -> str:
         """Add a constant; returns its name."""
@@ -115,7 +111,7 @@ class NodeBuilder:
         self.nodes.append(node)
 
     def make(self, operator: str, inputs: Sequence[str], output: str = "", **attributes: Any) -> str:
-        """Add a standard operator of one output; returns the output's name."""
+        """Add an operator of one output, a standard one unless a `domain` is given; returns the output's name."""
         output = output or self.fresh(operator.lower())
         name = self.fresh(f"{operator.lower()}_node")
         self.nodes.append(helper.make_node(operator, list(inputs), [output], name=name, **attributes))

@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto
 
-from autosched_tvm.compile.frontend.dequantisation import Dequantiser, Rule, dequantised, dynamically
+from autosched_tvm.compile.frontend import few_bits
+from autosched_tvm.compile.frontend.dequantisation import Dequantiser, Rule, dynamically
 from autosched_tvm.compile.frontend.integer_convolutions import convolution
 from autosched_tvm.compile.frontend.integer_products import dynamic, multiplied, product
 from autosched_tvm.compile.frontend.node_builder import Array, Node, Unknown, attributes, optional
@@ -94,11 +95,11 @@ def _softmax(state: Dequantiser, node: Node) -> None:
     value, scale, zero, out_scale = node.input[:4]
     given = attributes(node)
     axis = int(given.get("axis", -1))
-    rank = state.emit.ranks.get(value)
-    if int(given.get("opset", state.emit.opset)) < 13 and axis != -1 and (rank is None or axis != rank - 1):
+    rank = len(state.emit.shapes.get(value, ()))
+    if int(given.get("opset", state.emit.opset)) < 13 and axis not in (-1, rank - 1):
         raise Unknown("it flattens its input, whose rank is not known")
     real = state.real(value, scale, zero)
-    real = state.emit.softmax(real) if axis == -1 or axis == (rank or 0) - 1 else state.emit.make(
+    real = state.emit.softmax(real) if axis in (-1, rank - 1) else state.emit.make(
         "Softmax", [real], axis=axis
     )  # fmt: skip
     state.quantise(real, out_scale, optional(node, 4), node.output[0], _kind(state, value))
@@ -200,34 +201,6 @@ def _lstm_weight(state: Dequantiser, name: str, scale: str, zero: str) -> str:
     return state.emit.constant(np.swapaxes(real, 1, 2))
 
 
-def _mat_mul_n_bits(state: Dequantiser, node: Node) -> None:
-    """Weights of few bits in blocks along the input: packed [output, blocks, bytes], low bits first."""
-    emit = state.emit
-    given = attributes(node)
-    size, outputs, bits, block = (int(given[key]) for key in ("K", "N", "bits", "block_size"))
-    packed, scales = emit.array(node.input[1]), emit.array(node.input[2])
-    zero_name = optional(node, 3)
-    zeros = emit.array(zero_name) if zero_name else None
-    if packed is None or scales is None or (zero_name and zeros is None) or optional(node, 4) or bits not in (2, 4, 8):
-        raise Unknown("its weights are not constant, or are packed in another way")
-    blocks = (size + block - 1) // block
-    levels = _unpacked(packed.reshape(outputs, -1), bits)[:, : blocks * block]
-    middle: Array = np.full((outputs, blocks), 1 << (bits - 1), "float32")
-    if zeros is not None:
-        unpacked = _unpacked(zeros.reshape(outputs, -1), bits) if zeros.dtype == np.uint8 else zeros
-        middle = unpacked.reshape(outputs, -1)[:, :blocks].astype("float32")
-    weight = dequantised(levels, scales.reshape(outputs, blocks), middle, 1, block)[:, :size]
-    product = emit.make("MatMul", [node.input[0], emit.constant(np.ascontiguousarray(weight.T))])
-    _with_bias(state, product, optional(node, 5), node.output[0])
-
-
-def _unpacked(array: Array, bits: int) -> Array:
-    """Numbers of few bits from the bytes along the last axis, low bits first."""
-    shifts = np.arange(0, 8, bits, dtype="uint8")
-    parts = (array[..., None] >> shifts) & np.uint8((1 << bits) - 1)
-    return parts.reshape(*array.shape[:-1], -1)
-
-
 def _kind(state: Dequantiser, like: str) -> int:
     """Element type of a result: that of an operand."""
     return state.emit.element_type(like) or TensorProto.UINT8
@@ -259,6 +232,6 @@ MICROSOFT_RULES: dict[str, Any] = {
     "MatMulIntegerToFloat": _mat_mul_integer_to_float,
     "DynamicQuantizeMatMul": _dynamic_quantize_mat_mul,
     "DynamicQuantizeLSTM": _dynamic_quantize_lstm,
-    "MatMulNBits": _mat_mul_n_bits,
+    "MatMulNBits": few_bits.mat_mul_n_bits,
 }
 """Operators of ONNX Runtime's own domain."""

@@ -1,4 +1,4 @@
-"""ONNX's inference of shapes, for one operator of ONNX Runtime too: a recurrent layer that stays in a model."""
+"""ONNX's inference of shapes, for operators of ONNX Runtime too that stay in a model."""
 
 from typing import Any
 
@@ -6,11 +6,11 @@ import onnx
 from onnx import defs, helper, shape_inference
 
 MICROSOFT = "com.microsoft"
-LAYER = "DynamicQuantizeLSTM"
-"""The operator."""
+LAYER, FEW_BITS = "DynamicQuantizeLSTM", "MatMulNBits"
+"""The operators: a recurrent layer with 8-bit weights, and a product with weights of few bits."""
 _NUMBERS = {"F": ["tensor(float)"], "Q": ["tensor(int8)", "tensor(uint8)"], "L": ["tensor(int32)"]}
 _OF_INPUTS = "FQQFLFFFFQFQ"
-"""Type of each input, as a letter of `_NUMBERS`."""
+"""Type of each input of the layer, as a letter of `_NUMBERS`."""
 
 
 def inferred(model: Any) -> Any:
@@ -28,16 +28,18 @@ def schema_of(node: Any, opset: int) -> Any | None:
     _register()
     if node.domain in ("", "ai.onnx"):
         return defs.get_schema(node.op_type, opset, "")
-    return defs.get_schema(LAYER, 1, MICROSOFT) if (node.domain, node.op_type) == (MICROSOFT, LAYER) else None
+    known = node.domain == MICROSOFT and node.op_type in (LAYER, FEW_BITS)
+    return defs.get_schema(node.op_type, 1, MICROSOFT) if known else None
 
 
 def _register() -> None:
-    """Make the operator known to ONNX in this process."""
-    if not defs.has(LAYER, MICROSOFT):
-        defs.register_schema(_schema())
+    """Make the operators known to ONNX in this process."""
+    for name, schema in ((LAYER, _layer), (FEW_BITS, _few_bits)):
+        if not defs.has(name, MICROSOFT):
+            defs.register_schema(schema())
 
 
-def _schema() -> Any:
+def _layer() -> Any:
     kind = defs.OpSchema
     option = kind.FormalParameterOption.Optional
     made = kind(
@@ -54,11 +56,45 @@ def _schema() -> Any:
             }.items()
         ],
     )  # fmt: skip
-    made.set_type_and_shape_inference_function(_infer)
+    made.set_type_and_shape_inference_function(_infer_layer)
     return made
 
 
-def _infer(context: Any) -> None:
+def _few_bits() -> Any:
+    kind = defs.OpSchema
+    types = {"F": ["tensor(float)", "tensor(float16)"], "B": ["tensor(uint8)"], "Z": ["tensor(uint8)", "tensor(float)"]}
+    inputs = [("A", "F"), ("B", "B"), ("scales", "F"), ("zero_points", "Z"), ("g_idx", "tensor(int32)"), ("bias", "F")]
+    made = kind(
+        FEW_BITS, MICROSOFT, 1, doc="A product with weights of few bits.",
+        inputs=[
+            kind.FormalParameter(
+                name, of, param_option=getattr(kind.FormalParameterOption, "Single" if i < 3 else "Optional")
+            )
+            for i, (name, of) in enumerate(inputs)
+        ],
+        outputs=[kind.FormalParameter("Y", "F")],
+        type_constraints=[(name, several, "") for name, several in types.items()],
+        attributes=[
+            kind.Attribute(name, kind.AttrType.INT, required=False)
+            for name in ("K", "N", "bits", "block_size", "accuracy_level")
+        ],
+    )  # fmt: skip
+    made.set_type_and_shape_inference_function(_infer_few_bits)
+    return made
+
+
+def _infer_few_bits(context: Any) -> None:
+    """The shape of a product."""
+    data, columns = context.get_input_type(0), context.get_attribute("N")
+    if data is None or columns is None:
+        return
+    shape = [size.dim_value or None for size in data.tensor_type.shape.dim]
+    if shape:
+        kind = data.tensor_type.elem_type
+        context.set_output_type(0, helper.make_tensor_type_proto(kind, [*shape[:-1], columns.i]))
+
+
+def _infer_layer(context: Any) -> None:
     """Shapes of the results: of all hidden states, and of the last hidden and cell state."""
     weights = context.get_input_type(2) if context.get_num_inputs() > 2 else None
     inputs = context.get_input_type(0)

@@ -8,6 +8,7 @@ import onnx
 
 from autosched_tvm.compile.frontend import (
     dequantisation,
+    few_bits,
     fused_operators,
     integer_convolutions,
     integer_products,
@@ -46,7 +47,7 @@ def stays(node: Node) -> bool:
     """Whether it computes with 8-bit numbers, and is compiled as it is."""
     if node.op_type == "DynamicQuantizeLSTM":
         return True
-    return integer_products.stays(node) or integer_convolutions.stays(node)
+    return integer_products.stays(node) or integer_convolutions.stays(node) or few_bits.stays(node)
 
 
 def rewrite(model: Any, *, rounded: bool = False, integers: bool = False) -> list[str]:

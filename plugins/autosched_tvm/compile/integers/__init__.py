@@ -2,5 +2,6 @@
 
 Files: `dot_instructions` (the CPU's instructions for them), `product` and `convolution` (the computations, packed
 weights), `dot_sketch` and `depthwise_sketch` (their schedules), `schedule_steps` (what those share),
-`onnx_convolution` (from ONNX), `packed_products` (puts products into a network).
+`nibbles` and `nibble_sketch` (weights of 4 bits), `onnx_convolution` and `onnx_nibbles`
+(from ONNX), `packed_products` (puts products into a network).
 """

@@ -1,8 +1,10 @@
 """Puts products with packed weights in place of a network's products of 8-bit numbers."""
 
 import math
+from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import tvm
 from tvm import relax
 
@@ -42,27 +44,33 @@ def _fits(call: Any) -> bool:
 
 def _product(builder: Any, data: Any, weights: Any, instruction: DotInstruction) -> Any:
     """The product as int32."""
-    shape = [int(size) for size in data.ty.shape]
-    columns = weights.shape[1]
-    several = sum(size > 1 for size in shape[:-1]) > 1
-    if several or len(shape) == 1:
-        data = builder.emit(relax.op.reshape(data, (math.prod(shape[:-1]), shape[-1])))
-    if missing := -shape[-1] % instruction.group:
-        data = builder.emit(relax.op.nn.pad(data, [0, 0] * (len(data.ty.shape) - 1) + [0, missing], "constant", 0))
-    data = instruction.taken(builder, data)
-    constant = relax.const(product.pack(weights, instruction))
-    found = builder.emit(
-        builder.call_te(
-            product.product, data, constant, primfunc_name_hint="int8_product",
-            primfunc_attrs={"op_pattern": product.FUSES_ELEMENTWISE},
-        )
-    )  # fmt: skip
-    if columns % instruction.lanes:
-        axis = len(found.ty.shape) - 1
-        found = builder.emit(relax.op.strided_slice(found, [axis], [0], [columns]))
-    if instruction.offset:
+    depth, columns = weights.shape
+
+    def packed(rows: Any) -> Any:
+        if missing := -depth % instruction.group:
+            rows = builder.emit(relax.op.nn.pad(rows, [0, 0] * (len(rows.ty.shape) - 1) + [0, missing], "constant", 0))
+        found = builder.emit(
+            builder.call_te(
+                product.product, instruction.taken(builder, rows), relax.const(product.pack(weights, instruction)),
+                primfunc_name_hint="int8_product", primfunc_attrs={"op_pattern": product.FUSES_ELEMENTWISE},
+            )
+        )  # fmt: skip
+        if not instruction.offset:
+            return found
         sums = instruction.offset * weights.astype("int32").sum(0, dtype="int32")
-        found = builder.emit(relax.op.add(found, relax.const(sums)))
-    if several or len(shape) == 1:
-        found = builder.emit(relax.op.reshape(found, (*shape[:-1], columns)))
-    return found
+        return builder.emit(relax.op.add(found, relax.const(np.pad(sums, (0, -columns % instruction.lanes)))))
+
+    return over_rows(builder, data, columns, packed)
+
+
+def over_rows(builder: Any, data: Any, columns: int, multiplied: Callable[[Any], Any]) -> Any:
+    """A product of data [..., depth] by a kernel that takes one axis of rows. `multiplied`: the kernel; its last
+    columns may only fill a vector."""
+    shape = [int(size) for size in data.ty.shape]
+    several = sum(size > 1 for size in shape[:-1]) > 1 or len(shape) == 1
+    if several:
+        data = builder.emit(relax.op.reshape(data, (math.prod(shape[:-1]), shape[-1])))
+    found = multiplied(data)
+    if int(found.ty.shape[-1]) != columns:
+        found = builder.emit(relax.op.strided_slice(found, [len(found.ty.shape) - 1], [0], [columns]))
+    return builder.emit(relax.op.reshape(found, (*shape[:-1], columns))) if several else found

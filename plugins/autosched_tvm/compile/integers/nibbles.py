@@ -1,0 +1,69 @@
+"""The product of a matrix of float32 numbers and of weights with 4 bits, which become float32 in registers.
+
+    y = x w,  w[k, n] = levels[k, n] scale[k / block, n] + offset[k / block, n]
+
+A product of few rows takes as long as its weights take to come from memory: with 4 bits an eighth of float32's time.
+The weights are packed as [blocks of columns, pairs of rows, lanes], two rows in a byte, the first one in its low bits.
+"""
+
+import math
+from typing import Any
+
+import numpy as np
+from tvm import te, tirx
+
+Array = np.ndarray[Any, Any]
+
+NAME, RESULT = "nibble_dot", "nibble_product"
+"""Names of the blocks of sums, and of what is read of them."""
+LANES = 16
+"""Number of columns that lie side by side: a vector of AVX-512, two or four of others."""
+ROWS_MAX = 8
+"""Maximum number of rows for which weights are read as they are; for more, their conversion takes longer."""
+
+
+def pack(levels: Array) -> Array:
+    """[rows, columns] of numbers from 0 to 15 as [blocks of columns, pairs of rows, lanes]."""
+    rows, columns = levels.shape
+    filled = np.pad(levels, ((0, rows % 2), (0, -columns % LANES))).astype("uint8")
+    pairs = filled[0::2] | (filled[1::2] << 4)
+    return _by_block(pairs)
+
+
+def pack_factors(factors: Array) -> Array:
+    """[groups of rows, columns] as [blocks of columns, groups, lanes]."""
+    return _by_block(np.pad(factors, ((0, 0), (0, -factors.shape[1] % LANES))))
+
+
+def _by_block(values: Array) -> Array:
+    rows, columns = values.shape
+    return np.ascontiguousarray(values.reshape(rows, columns // LANES, LANES).transpose(1, 0, 2))
+
+
+def product(data: Any, weights: Any, scales: Any, offsets: Any, block: int) -> Any:
+    """The product of `data` [..., rows, ..., depth] and packed weights: float32 [..., rows, ..., columns].
+
+    All other axes have the size 1. `block`: rows of the weights that share a scale, an even number of which the depth
+    is a multiple. The columns include those that fill the last vector.
+    """
+    *outer, depth = (int(size) for size in data.shape)
+    parts = int(weights.shape[0])
+    rows = math.prod(outer)
+    axis = outer.index(rows)
+    group = te.reduce_axis((0, depth // block), name="group")
+    pair = te.reduce_axis((0, block // 2), name="pair")
+    half = te.reduce_axis((0, 2), name="half")
+
+    def sums(row: Any, part: Any, lane: Any) -> Any:
+        place = [row if one == axis else 0 for one in range(len(outer))]
+        byte = weights[part, group * (block // 2) + pair, lane].astype("int32")
+        level = tirx.bitwise_and(tirx.shift_right(byte, (half * 4).astype("int32")), tirx.const(15, "int32"))
+        weight = level.astype("float32") * scales[part, group, lane] + offsets[part, group, lane]
+        return te.sum(data[(*place, group * block + pair * 2 + half)] * weight, axis=[group, pair, half])
+
+    dot = te.compute((rows, parts, LANES), sums, name=NAME)
+
+    def result(*index: Any) -> Any:
+        return dot[index[axis], index[-1] // LANES, index[-1] % LANES]
+
+    return te.compute((*outer, parts * LANES), result, name=RESULT)

@@ -1,0 +1,48 @@
+"""Converts products with 4-bit weights that a model has kept into Relax operators."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import relax
+from tvm.relax.frontend.onnx import onnx_frontend
+
+from autosched.errors import ModelRejected
+from autosched_tvm.compile.frontend.few_bits import unpacked_numbers
+from autosched_tvm.compile.integers import nibbles
+from autosched_tvm.compile.integers.packed_products import over_rows
+from autosched_tvm.compile.integers.product import FUSES_ELEMENTWISE
+
+
+class MatMulNBits(onnx_frontend.OnnxOpConverter):  # type: ignore[misc]  # TVM has no types
+    """A product with constant weights of 4 bits."""
+
+    @classmethod
+    def get_converter(cls, _opset: int) -> Callable[..., Any]:
+        """The same converter for all versions of the operator."""
+        return cls._convert
+
+    @classmethod
+    def _convert(cls, builder: Any, inputs: Any, attributes: dict[str, Any], _params: Any) -> Any:
+        data, *constants = inputs[:4]
+        if len(inputs) > 4 or not all(isinstance(one, tvm.ir.GenericConst) for one in constants):
+            raise ModelRejected("MatMulNBits takes weights that the network computes")
+        columns, block = int(attributes["N"]), int(attributes["block_size"])
+        packed, scales, zeros = (one.value.numpy().reshape(columns, -1) for one in constants)
+        factors = [nibbles.pack_factors(np.asarray(one.T, "float32")) for one in (scales, -zeros * scales)]
+        weights = nibbles.pack(unpacked_numbers(packed, 4).T)
+
+        def multiplied(rows: Any) -> Any:
+            return builder.emit(
+                builder.call_te(
+                    nibbles.product, rows, *map(relax.const, (weights, *factors)), block=block,
+                    primfunc_name_hint="nibble_product", primfunc_attrs={"op_pattern": FUSES_ELEMENTWISE},
+                )
+            )  # fmt: skip
+
+        return over_rows(builder, data, columns, multiplied)
+
+
+CONVERTERS = {"MatMulNBits": MatMulNBits}
+"""By ONNX operator."""
