@@ -32,7 +32,7 @@ INPUT_SEED = 0
 
 
 class Size(NamedTuple):
-    """Of one attention."""
+    """Sizes of one attention."""
 
     rows: int
     heads: int

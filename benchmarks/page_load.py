@@ -250,7 +250,7 @@ def _top(address: str) -> Iterator[psutil.Process]:
 
 
 async def _looking(address: str) -> None:
-    """Somebody lists the jobs again and again."""
+    """Lists the jobs again and again, as a user would."""
     command = [sys.executable, "-m", "autosched", "--host", address, "jobs"]
     while True:
         await asyncio.to_thread(subprocess.run, command, check=True, stdout=subprocess.DEVNULL)

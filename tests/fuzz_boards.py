@@ -59,14 +59,14 @@ def understood(draw: Random, key: str, port: int) -> bytes:
 
 
 async def ask_on(board: Peer) -> None:
-    """What a server that waits for a session says, for ever."""
+    """Serves the registration of a waiting server, again and again."""
     while True:
         assert await board.ask(7) == ["pi4:0.5"], "the board that was there is not known any more"
         await asyncio.sleep(ASK_EVERY_S)
 
 
 async def fuzz(frames: int, seed: int) -> list[str]:
-    """What is wrong afterwards."""
+    """Complaints about the daemon after the frames."""
     world, draw, faults = World(), Random(seed), list[str]()
     await world.port.open("127.0.0.1", 0)
     asyncio.get_running_loop().set_exception_handler(lambda _, said: faults.append(str(said)))

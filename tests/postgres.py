@@ -16,6 +16,8 @@ import psutil
 import pytest
 
 START_S = 60.0
+NO_PRIVILEGES = 65534
+"""Number of the user without privileges."""
 """Seconds for one of its programs to end."""
 _names = itertools.count(1)
 
@@ -93,8 +95,8 @@ def server() -> Iterator[Server]:
         pytest.skip("PostgreSQL is not installed; on Debian: apt-get install postgresql")
     user = None
     if os.geteuid() == 0:
-        names = [name for name in ("postgres", "nobody") if name in {entry.pw_name for entry in pwd.getpwall()}]
-        user = names[0]
+        users = pwd.getpwall()
+        user = next(one.pw_name for one in users if one.pw_name == "postgres" or one.pw_uid == NO_PRIVILEGES)
     with tempfile.TemporaryDirectory(prefix="autosched-pg-", dir="/tmp", ignore_cleanup_errors=True) as name:
         if user is not None:
             os.chown(name, pwd.getpwnam(user).pw_uid, -1)

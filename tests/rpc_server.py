@@ -43,7 +43,7 @@ class RpcServer:
 
     @property
     def log(self) -> str:
-        """What all its lives have said."""
+        """Output of all processes of the server."""
         return self._log.read_text()
 
     @property

@@ -96,7 +96,7 @@ class World:
             await self.happened.wait()
 
     async def left(self) -> None:
-        """Wait until nobody is connected any more."""
+        """Wait until no peer is connected."""
         while world_tasks := tuple(self.port._serving.tasks):
             await asyncio.wait(world_tasks)
         assert not self.port._peers

@@ -522,8 +522,8 @@ class MovableSession(Session, Protocol):
 class BoardSession(Session, Protocol):
     """One job inside a backend that can tell how fast a board is at present. Since 1.7.
 
-    Nobody can read a board's clock, or what else runs there. What is measured there is watched all the same where the
-    backend runs fixed work at the start of some steps, whose times the daemon compares.
+    A board's clock and its other load cannot be read. Its measurements are watched all the same where the backend runs
+    fixed work at the start of some steps: the daemon compares how long that takes.
     """
 
     def sentinel(self, lease: Lease) -> DeviceNote:

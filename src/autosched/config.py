@@ -258,8 +258,9 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
         host, port = _host_and_port("boards.listen", self.boards.listen)
         if not loopback(host) and not self.board_networks():
             raise ConfigError(
-                f"boards.listen is {self.boards.listen!r}, which other machines can reach, and whoever reaches it runs"
-                ' any program on the boards: list who may, as in networks = ["192.168.7.0/24"], or listen on 127.0.0.1'
+                f"boards.listen is {self.boards.listen!r}, which other machines can reach, and any peer that reaches it"
+                ' runs any program on the boards: list allowed networks, as in networks = ["192.168.7.0/24"], or listen'
+                " on 127.0.0.1"
             )
         return host, port
 

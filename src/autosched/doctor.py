@@ -165,7 +165,7 @@ async def _daemon(host: str | None) -> list[Finding]:
 
 
 async def _boards(host: str | None, target: str) -> tuple[list[Finding], str]:
-    """What is known of the boards of a kind, and their target; anything else is the target itself."""
+    """Findings about the boards of a kind, and their target. `target`: such a kind, or a target itself."""
     try:
         daemon = await Daemon.connect(daemon_address.named(host) or daemon_address.default())
     except DaemonUnreachable:

@@ -205,7 +205,7 @@ def test_a_host_is_drained_and_returned(there: Lab, lender: Lender, command: Cal
 
 
 def test_a_host_joins_over_tls_with_a_key(tmp_path: Path) -> None:
-    """So do its clients, with the same key."""
+    """The host's clients connect with the same key."""
     (tmp_path / "daemon").mkdir()
     with lab(tmp_path / "daemon", tls() + SETTINGS) as there:
         secret, path = keyring.make(tmp_path / "daemon/keys", Role.AGENT, "lab2")

@@ -66,8 +66,8 @@ def test_boards_come_from_this_machine_unless_networks_are_listed() -> None:
 @pytest.mark.parametrize(
     ("lines", "said"),
     [
-        ('listen = "0.0.0.0:9190"', "list who may"),
-        ('listen = "lab:9190"', "list who may"),
+        ('listen = "0.0.0.0:9190"', "list allowed networks"),
+        ('listen = "lab:9190"', "list allowed networks"),
         ('listen = "0.0.0.0:9190"\nnetworks = ["lab"]', "boards.networks: 'lab'"),
         ('listen = "9190"', "write host:port"),
     ],

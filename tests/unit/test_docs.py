@@ -138,3 +138,26 @@ def test_packages_name_their_files(package: Path) -> None:
     folders = {f"{path.name}/" for path in package.iterdir() if path.is_dir() and list(path.rglob("__init__.py"))}
     files = {path.name for path in package.glob("*.py") if not path.name.startswith("__")}
     assert sorted(named) == sorted(folders | files)
+
+
+READ_TWICE = re.compile(
+    "|".join(
+        ['"""(Of|So|Who|What) ', "no" + "body", "some" + "body", "who" + "ever", "so " + "(many|much|long|often) "]
+    ),
+    re.IGNORECASE,
+)
+"""Words and beginnings of sentences that a reader has to read twice; see CONTRIBUTING.md."""
+
+
+@pytest.mark.parametrize("folder", ["src", "plugins", "tests", "benchmarks", "docs", "etc", "."])
+def test_texts_name_what_they_speak_of(folder: str) -> None:
+    kinds = {".py", ".md", ".txt", ".toml", ".html", ".js", ".css"}
+    files = (ROOT / folder).glob("*") if folder == "." else (ROOT / folder).rglob("*")
+    found = [
+        f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
+        for path in files
+        if path.suffix in kinds and path.is_file()
+        for number, line in enumerate(path.read_text().splitlines(), start=1)
+        if READ_TWICE.search(line)
+    ]
+    assert not found

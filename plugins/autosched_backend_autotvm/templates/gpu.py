@@ -61,7 +61,7 @@ def template(nest: KernelAnalysis, target: Any) -> Template:
         Knob("vector", (1,), VECTORS[1:], "elements that a thread fetches at once"),
         Knob("shared", (0, 1) if nest.kind == DEPTHWISE else (1,), () if nest.kind == DEPTHWISE else (0,),
              "whether inputs are fetched into shared memory"),
-        Knob("unroll", UNROLLS, EVERY_UNROLL, "loops of up to so many steps are unrolled"),
+        Knob("unroll", UNROLLS, EVERY_UNROLL, "maximum number of steps of a loop that is unrolled"),
         Knob("unroll_explicit", (0, 1), (), "whether by TVM instead of by the CUDA compiler"),
     )  # fmt: skip
     bounds = limits(target)

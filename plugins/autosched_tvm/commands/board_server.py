@@ -1,9 +1,8 @@
 """A TVM RPC server that outlives its sessions, for boards.
 
-TVM's own server stops to wait for sessions, though its process lives on, when a session's process ends badly (a kernel
-that crashes does that), when its tracker was away for a minute, and for ever when somebody connects and says nothing.
-It does not notice that a cable was pulled. This one is TVM's, which is begun again each time, and which only listens to
-the machines that it is told of.
+TVM's own server stops accepting sessions, though its process lives on, when a session's process ends badly (a kernel
+that crashes does that), when its tracker was away for a minute, and for ever when a peer connects and sends nothing. It
+does not notice that a cable was pulled. This server is TVM's, restarted each time, and accepts listed machines only.
 """
 
 import argparse

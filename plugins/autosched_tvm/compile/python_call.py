@@ -5,7 +5,7 @@ from typing import Any
 from autosched_tvm.compile import shared_library
 
 TEXT = "exec(compile(open({file!r}).read(), {file!r}, 'exec'), {{'__name__': 'autosched_board'}})"
-"""What the kernel says to Python."""
+"""Python statement that the kernel runs."""
 
 
 def build(output: str, file: str, triple: str) -> str:

@@ -128,7 +128,7 @@ class Rival(Struct, frozen=True):
 
 
 def unwatched(board: str) -> tuple[str, ...]:
-    """What a result must say that could not be watched on the device. `board`: as `EngineBenchmark.board`."""
+    """Notes for a result that was measured without a sentinel. `board`: as `EngineBenchmark.board`."""
     if not board:
         return ()
     return (

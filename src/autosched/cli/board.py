@@ -23,7 +23,7 @@ from autosched.errors import RequestError
 def board(key: str, tracker: str | None, host: str, port: int, custom_addr: str | None, allow: Sequence[str]) -> int:
     """Run a TVM RPC server on the board itself, until it is stopped.
 
-    Whoever may connect runs any program here. This is TVM's own server, but it goes on after a session that ended
+    Any peer that may connect runs any program here. This is TVM's own server, but it goes on after a session that ended
     badly, waits for its daemon as long as that is away, and refuses all machines but those of --allow.
     """
     if importlib.util.find_spec("tvm") is None:

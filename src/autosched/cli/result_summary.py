@@ -56,7 +56,7 @@ def outcome(result: Result) -> Iterator[str]:
 
 
 def _next(result: Result, job: JobId) -> Iterator[str]:
-    """What to type next."""
+    """Commands to run next."""
     yield " Next:"
     if result.module is not None and result.report.evaluation is not None and result.report.evaluation.board:
         name = result.module.name

@@ -107,12 +107,12 @@ def source_job(jobs: Mapping[JobId, Job], number: JobId) -> tuple[SourceJob, str
 
 
 def warnings_of(settings: Config) -> tuple[str, ...]:
-    """What an operator has to know of the settings, although they are as he wants them."""
+    """Warnings about valid settings that open the machine to others."""
     if not settings.boards.listen:
         return ()
     who = " and ".join(("this machine", *settings.boards.networks))
     return (
-        f"boards.listen is {settings.boards.listen}, which asks for no key: whoever is in {who} may run any program on"
+        f"boards.listen is {settings.boards.listen}, which asks for no key: any peer in {who} may run any program on"
         " the boards",
     )
 
@@ -478,7 +478,7 @@ class Daemon:
                 self._look_busy()
 
     def _host_of(self, job: JobId) -> ClientSupervisor | ProgramJobs:
-        """What speaks for the job's client."""
+        """The component that speaks for the job's client."""
         return self._programs if self._programs.has(job) else self._clients
 
     def changed(self, job: JobId) -> None:

@@ -31,11 +31,11 @@ class Tiles(NamedTuple):
     """Numbers that a schedule is made of."""
 
     rows: int
-    """Of a tile."""
+    """Rows of a tile."""
     vectors: int
-    """Of a tile of scores."""
+    """Vectors in a row of a tile of scores."""
     values: int
-    """Vectors of a tile of weighted values."""
+    """Vectors in a row of a tile of weighted values."""
     below: int
     """Number of tiles, one below the other; 0: drawn."""
 

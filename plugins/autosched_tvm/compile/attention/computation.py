@@ -155,7 +155,7 @@ def shares(powers: Any, total: Any) -> Any:
 
 
 def weights(data: Any) -> Any:
-    """What is made of the softmax, in memory."""
+    """The factors of the values, in memory, where operators follow the softmax."""
     return te.compute(_shape(data), lambda *i: data[i], name=WEIGHTS)
 
 

@@ -96,7 +96,7 @@ class _Kernel:
         return self._made[given]
 
     def _operand(self, given: Any) -> Any:
-        """What an operator between the products reads, filled up as the scores are."""
+        """An argument of an operator between the products, filled up as the scores are."""
         value = self._value(given)
         shape = shape_of(value)
         if given in self.found.calls or not shape:

@@ -32,7 +32,7 @@ RANGES = {
 UNSIGNED_MAXIMA = 12
 """The first opset in which operators that choose a number compare those of 8 bits."""
 SIGNS = {TensorProto.UINT8: 0, TensorProto.INT8: 128}
-"""What is added to an 8-bit number of a type to make it unsigned."""
+"""Addend that makes an 8-bit number of a type unsigned."""
 
 
 @dataclass(frozen=True)

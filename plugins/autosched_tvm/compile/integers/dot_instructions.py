@@ -47,7 +47,7 @@ class DotInstruction:
 
     @property
     def offset(self) -> int:
-        """What is subtracted from unsigned 8-bit numbers before the instruction takes them."""
+        """Number that is subtracted from unsigned 8-bit numbers before the instruction takes them."""
         return SIGN if self.data == "int8" else 0
 
     def taken(self, builder: Any, data: Any) -> Any:

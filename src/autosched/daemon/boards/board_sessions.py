@@ -40,7 +40,7 @@ def _nothing() -> None:
 
 @dataclass
 class BoardState:
-    """What is known of a board in this life of the daemon."""
+    """State of a board since the daemon started."""
 
     session: Session | None = None
     """Its session under way."""

@@ -1,11 +1,11 @@
-"""Programs of TVM's that ask for boards as they ask TVM's tracker: the scheduler gives them sessions as it gives steps.
+"""Jobs of TVM programs that ask for boards as they ask TVM's tracker: their sessions are scheduled as steps.
 
-All requests of one machine for one kind of boards with one priority are a job, which nobody has submitted: each request
-is a task that waits for a board, each session is a step. So a program waits in the same queue as everybody else, is
-seen by the same commands, and never has a board beside a step of another job. The job ends some time after its last
+All requests of one machine for one kind of boards with one priority form a job that no user has submitted: each request
+is a task that waits for a board, each session is a step. A program therefore waits in the same queue as other jobs, is
+shown by the same commands, and never shares a board with a step of another job. The job ends some time after its last
 session.
 
-There is no process behind such a job: what a client would say is said here.
+Such a job has no client process. This module reports to the scheduler in its place.
 """
 
 import asyncio
@@ -194,7 +194,7 @@ class ProgramJobs:
         for asked in program.waiting.values():
             if not asked.granted.done():
                 asked.granted.set_exception(Refused(f"job {job} has ended: {reason}"))
-                asked.granted.exception()  # whoever asked may have gone
+                asked.granted.exception()  # the program may have hung up
         program.waiting.clear()
         for asked in tuple(program.running.values()):
             self._end(asked, reason)

@@ -24,7 +24,7 @@ class BadHandshake(Exception):
 
 
 class Hello(Struct, frozen=True):
-    """What a program asks a server for."""
+    """A program's request for a session with a server."""
 
     key: str
     timeout_s: float | None = None

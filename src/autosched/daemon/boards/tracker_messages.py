@@ -28,7 +28,7 @@ class BadMessage(Exception):
 
 
 class Info(Struct, frozen=True):
-    """What a server tells of itself."""
+    """Registration of a server."""
 
     key: Annotated[str, Meta(max_length=200)]
     """ "server:KEY" """

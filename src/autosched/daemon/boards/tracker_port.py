@@ -1,7 +1,7 @@
-"""The port at which boards register themselves, and programs of TVM ask for them: TVM's tracker, and the way to boards.
+"""The port at which boards register and TVM programs ask for them: a TVM tracker, and a relay to the boards.
 
-TVM's RPC knows no keys: whoever reaches a board runs any program there. So a peer outside of this machine and the
-networks that the operator lists is refused before a byte of it is read.
+TVM's RPC has no keys: any peer that reaches a board runs any program there. A peer outside of this machine and of the
+networks that the operator lists is therefore refused before a byte of it is read.
 """
 
 import asyncio

@@ -49,9 +49,9 @@ class Quarantine:
         elsewhere: Callable[[Unit], Awaitable[Pace | None]],
         reach: Callable[[Unit, float], Awaitable[None]],
     ) -> None:
-        """`hooks`: commands that reboot a device, by its name, and how long one may take, in seconds. `elsewhere`:
-        treats a device of another host. `reach`: sees whether a board answers, for so many seconds. Both raise
-        Unwell."""
+        """`hooks`: commands that reboot a device, by its name. `hook_s`: timeout of a command, in seconds. `elsewhere`:
+        examines a device of another host. `reach`: checks whether a board answers within a number of seconds. Both
+        raise Unwell."""
         self._runtime, self._guard, self._ward = runtime, guard, ward
         self._hooks, self._hook_s, self._elsewhere, self._reach = hooks, hook_s, elsewhere, reach
         self._watched: dict[UnitName, asyncio.Task[None]] = {}

@@ -1,4 +1,4 @@
-"""Who may connect to a board's server, and what a peer must say first."""
+"""Admission to a board's server: allowed networks, and the handshake that a peer must send first."""
 
 import argparse
 import ipaddress
@@ -33,12 +33,12 @@ def accepted(listening: board_server.ChoosySocket, said: bytes, *, hangs_up: boo
             return given.recv(8)
 
 
-def test_who_says_hello_comes_in_and_nothing_of_it_is_taken_away(listening: board_server.ChoosySocket) -> None:
+def test_a_peer_with_a_handshake_is_accepted_and_its_bytes_stay_readable(listening: board_server.ChoosySocket) -> None:
     assert accepted(listening, HELLO) == HELLO[:8]
 
 
 @pytest.mark.parametrize("said", [b"", HELLO[:5], HELLO[:-1], struct.pack("<ii", 0xFF271, -1), bytes(7)])
-def test_who_does_not_gets_no_turn_and_holds_nobody_up(
+def test_a_peer_without_a_handshake_is_refused_and_delays_no_other_peer(
     said: bytes, listening: board_server.ChoosySocket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(board_server, "HELLO_S", 0.05)

@@ -73,7 +73,7 @@ def test_a_model_that_it_cannot_run_is_refused_in_words(session: Any) -> None:
         BoardOnnxRuntime(session, Path("bad.onnx"), 1)
 
 
-def test_a_crash_of_the_engine_is_told_and_harms_nobody(session: Any) -> None:
+def test_a_crash_of_the_engine_is_reported_and_leaves_the_session_usable(session: Any) -> None:
     engine = BoardOnnxRuntime(session, Path("net.onnx"), 1)
     (child,) = sys.__dict__["_autosched_children"].values()
     os.kill(child.pid, 9)

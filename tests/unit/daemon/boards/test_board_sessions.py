@@ -54,7 +54,7 @@ class World:
         self._take = take
 
     async def trouble(self) -> str:
-        """What is said of the session that has just ended."""
+        """Reason for the end of the last session."""
         async with self.sessions._state("b").turn:
             return (await self.sessions.access(1)).trouble
 

@@ -133,7 +133,7 @@ def test_a_program_never_has_a_board_beside_a_step_of_another_job() -> None:
     played(story)
 
 
-def test_who_hangs_up_while_waiting_gets_nothing_and_holds_nobody_up() -> None:
+def test_a_program_that_hangs_up_while_it_waits_leaves_the_queue() -> None:
     async def story(world: World) -> None:
         async with a_board(world) as (board, server), connected(world) as a, connected(world) as c:
             first = await a.ask(4, "pi4", "", 1)

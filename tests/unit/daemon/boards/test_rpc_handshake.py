@@ -14,7 +14,7 @@ KEYS = st.text(st.characters(codec="utf-8", exclude_categories=["Zs", "Cc", "Zl"
 
 
 def hello_of(data: bytes) -> Hello:
-    """What is read of these bytes, after which the peer hangs up."""
+    """Result of reading these bytes from a peer that then hangs up."""
 
     async def read() -> Hello:
         reader = asyncio.StreamReader()

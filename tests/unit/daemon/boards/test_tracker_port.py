@@ -146,7 +146,7 @@ def test_what_trackers_tell_of_themselves() -> None:
         async with connected(world) as server, connected(world) as asker:
             await server.register()
             assert await asker.ask(1) == 0
-            assert await asker.ask(2, "tracker:0.5") == -1, "nobody stops it"
+            assert await asker.ask(2, "tracker:0.5") == -1, "a peer cannot stop it"
             assert await asker.ask(6) == [
                 0,
                 {

@@ -1,4 +1,4 @@
-"""What a submission becomes before it is checked."""
+"""Completion of a submission before it is checked."""
 
 import pytest
 

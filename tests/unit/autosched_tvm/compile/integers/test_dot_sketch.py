@@ -55,7 +55,7 @@ def workload(rows: tuple[int, ...], depth: int, columns: int, one: DotInstructio
 
 
 def ran(module: Any, rows: tuple[int, ...], depth: int, columns: int, one: DotInstruction) -> tuple[Any, Any]:
-    """What a kernel computes, and what it should."""
+    """Result of a kernel, and the expected one."""
     drawn = np.random.default_rng(0)
     low, high = (-128, 128) if one.data == "int8" else (0, 256)
     data = drawn.integers(low, high, (*rows, depth)).astype(one.data)
