@@ -1,4 +1,4 @@
-"""Everything the scheduler can ask for. Imperative; performed in order by the shell."""
+"""Actions: the outputs of the scheduler. Named in the imperative; the daemon performs them in order."""
 
 from msgspec import Struct
 
@@ -6,15 +6,15 @@ from autosched.model import JobFailure, JobId, JobState, Step, StepId
 
 
 class StartClient(Struct, frozen=True, tag=True):
-    """Start the process that hosts this job."""
+    """Start the job's client process."""
 
     job: JobId
 
 
 class StopClient(Struct, frozen=True, tag=True):
-    """End the process that hosts this job, within a second; answered by ClientLost, also if there was no process.
+    """End the job's client process within a second. ClientLost follows, even if there was no process.
 
-    Only for a job that has ended and holds no step the answer may be left out.
+    ClientLost may be omitted for an ended job that holds no step.
     """
 
     job: JobId
@@ -22,13 +22,13 @@ class StopClient(Struct, frozen=True, tag=True):
 
 
 class StartStep(Struct, frozen=True, tag=True):
-    """Tell the client to run this step on these units."""
+    """Tell the client to run the step on its units."""
 
     step: Step
 
 
 class RevokeStep(Struct, frozen=True, tag=True):
-    """Kill this step; its units stay leased until StepEnded or ClientLost says that it is dead."""
+    """Kill the step. Its units stay leased until StepEnded or ClientLost reports its end."""
 
     step: StepId
     job: JobId
@@ -36,7 +36,7 @@ class RevokeStep(Struct, frozen=True, tag=True):
 
 
 class EndJob(Struct, frozen=True, tag=True):
-    """The job is over; tell the users that wait for it."""
+    """The job has ended: notify the users that wait for it."""
 
     job: JobId
     state: JobState
@@ -44,7 +44,7 @@ class EndJob(Struct, frozen=True, tag=True):
 
 
 class ReplacePolicy(Struct, frozen=True, tag=True):
-    """The policy is broken and decides no more: say so loudly, and post PolicyChosen with what decides instead."""
+    """The policy has failed: report it, and post PolicyChosen with the policy that replaces it."""
 
     policy: str
     instead: str

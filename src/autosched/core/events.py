@@ -1,4 +1,4 @@
-"""Everything that can happen to the scheduler. Past tense; the class name is its name in the journal and the logs."""
+"""Events: the inputs of the scheduler. Named in the past tense; class names are also used in the journal and logs."""
 
 from msgspec import Struct
 
@@ -19,75 +19,75 @@ from autosched.model import (
 
 
 class ResourcesDeclared(Struct, frozen=True, tag=True):
-    """The daemon started with these pools. Steps of an earlier life are lost, and their jobs start anew, but for those
-    whose client may have outlived it."""
+    """The daemon started with these pools. Earlier steps are lost and their jobs get new clients, except for jobs whose
+    client may have survived."""
 
     pools: tuple[Pool, ...]
     step_timeout_s: float
     attach_timeout_s: float
     policy: str = ""
-    """By name; empty: the policy the scheduler was made with."""
+    """Name of the policy; empty: the policy of the scheduler's constructor."""
     goal: Goal = Goal.BALANCED
     kept: tuple[JobId, ...] = ()
-    """Their clients may be alive: their steps, of which all units are there still, keep their leases until the client
-    says which of them it has, or is lost."""
+    """Jobs whose clients may be alive. Their steps keep their leases until the client reports its steps or is lost. All
+    units of these steps still exist."""
 
 
 class JobSubmitted(Struct, frozen=True, tag=True):
-    """A user submitted a job; the id is the next one free."""
+    """A user submitted a job. Its id follows that of the last job."""
 
     job: JobId
     spec: JobSpec
     owner: str = ""
-    """Who; empty in journals that do not say."""
+    """The user; empty: not known, in old journals."""
 
 
 class ClientAttached(Struct, frozen=True, tag=True):
-    """The job's client is connected, or has come back, and has said what it can do."""
+    """The job's client has connected or reconnected, and has sent its load report."""
 
     job: JobId
     load: JobLoad
     holds: tuple[StepId, ...] | None = None
-    """The steps that it runs, or has ended without hearing that this is known; all other steps of the job are lost.
-    None: there were none."""
+    """Steps that the client runs, or has ended without an acknowledgement; all other steps of the job are lost. None:
+    the job had none."""
 
 
 class ClientCutOff(Struct, frozen=True, tag=True):
-    """The job's client cannot be reached. It may go on with its steps, and be attached again; until then none start."""
+    """The job's client cannot be reached. Its steps go on; no new steps start until the client reconnects."""
 
     job: JobId
     reason: str
 
 
 class ClientLost(Struct, frozen=True, tag=True):
-    """The job's client is gone, and with it whatever it was running, also on other hosts."""
+    """The job's client is gone, and with it all its steps, also on other hosts."""
 
     job: JobId
     reason: str
     progressed: bool = False
-    """Whether it left a record, from which the next client goes on."""
+    """Whether the client left a new record, from which the next client continues."""
 
 
 class StepEnded(Struct, frozen=True, tag=True):
-    """A step ended. `load` is what the client can do now; None when the client could not be asked."""
+    """A step ended. `load`: load report of the client after it; None: the client could not be asked."""
 
     step: StepId
     outcome: Outcome
     load: JobLoad | None = None
     error: str = ""
     worked_s: float | None = None
-    """How long the stage itself ran, by the client's clock; the scheduler has its own."""
+    """Seconds that the stage ran, by the client's clock; None: not reported."""
 
 
 class JobCancelRequested(Struct, frozen=True, tag=True):
-    """A user wants the job stopped."""
+    """A user cancelled the job."""
 
     job: JobId
     by: str
 
 
 class JobAltered(Struct, frozen=True, tag=True):
-    """From now on the job is wanted so; while it is held, for a reason, none of its steps start."""
+    """A user changed the job's priority, deadline or hold. No step of a held job starts; `held`: the reason."""
 
     job: JobId
     by: str
@@ -97,16 +97,16 @@ class JobAltered(Struct, frozen=True, tag=True):
 
 
 class Paused(Struct, frozen=True, tag=True):
-    """From now on no steps start at all; without a reason: they start again."""
+    """No steps of any job start from now on; with an empty reason: they start again."""
 
     by: str
     reason: str = ""
     until_restart: bool = False
-    """Whether it ends with the next start of the daemon: it waits for running steps in order to stop."""
+    """Whether the pause ends at the daemon's next start: the daemon waits for running steps before it stops."""
 
 
 class PolicyChosen(Struct, frozen=True, tag=True):
-    """From now on this policy decides: an operator wants it, or the policy before it is broken."""
+    """The policy was changed: by an operator, or because the earlier policy failed."""
 
     policy: str
     goal: Goal
@@ -115,31 +115,31 @@ class PolicyChosen(Struct, frozen=True, tag=True):
 
 
 class RuleChosen(Struct, frozen=True, tag=True):
-    """Looking ahead has shown which rule `predictive` does best to follow from now on."""
+    """The lookahead search chose the rule that `predictive` uses from now on."""
 
     rule: str
 
 
 class Quarantined(Struct, frozen=True):
-    """Why the daemon itself keeps a device away from work."""
+    """Facts about a quarantine of a device by the daemon."""
 
     reason: str
     pause_s: float
-    """Seconds until it is probed."""
+    """Seconds until the device is probed."""
     attempt: str = ""
-    """Result of the last probe; empty: there was none."""
+    """Result of the last probe; empty: none yet."""
 
 
 class UnitDrained(Struct, frozen=True, tag=True):
-    """From now on this unit gets no steps; the one that runs on it goes on."""
+    """The unit gets no new steps from now on. A running step goes on."""
 
     unit: UnitName
     reason: str
     by: str
     deadline_s: float | None = None
-    """Seconds that a running step may go on, unless the unit is returned before."""
+    """Seconds after which a running step is revoked, unless the unit is returned before."""
     quarantine: Quarantined | None = None
-    """Set when the daemon itself drains a device, because it does not trust the device. `reason` tells it in words."""
+    """Set when the daemon drained an unreliable device itself. `reason` says it in words."""
 
 
 class UnitReturned(Struct, frozen=True, tag=True):
@@ -150,92 +150,90 @@ class UnitReturned(Struct, frozen=True, tag=True):
 
 
 class HostJoined(Struct, frozen=True, tag=True):
-    """A host lends these pools, or can be reached again: its units get steps. No step runs there but those of clients
-    that the daemon knows."""
+    """A host lends these pools, or can be reached again: its units get steps. Only steps of known clients run there."""
 
     host: HostName
     pools: tuple[Pool, ...]
-    """Pools and units are called by the host: `model.at_host`."""
+    """Pools with the host in their names and units: `model.at_host`."""
     machine: str = ""
-    """Which machine it is, whatever its name."""
+    """Identity of the machine, independent of its name."""
     software: str = ""
-    """Digest of the versions there that decide how code is built and measured; empty: they are those of the daemon's
-    own host. Stages of one job run on hosts with the same ones."""
+    """Digest of the software versions that affect builds and measurements; empty: the same as on the daemon's host. All
+    stages of a job run on hosts with the same digest."""
 
 
 class HostCutOff(Struct, frozen=True, tag=True):
-    """A host cannot be reached, or leaves: its units get no steps. What runs there goes on until `lost_at`."""
+    """A host cannot be reached, or is leaving: its units get no steps. Running steps go on until `lost_at`."""
 
     host: HostName
     reason: str
     lost_at: float | None = None
-    """When the host itself must have ended all that runs there, in seconds of the scheduler's clock; None: it is asked
-    to end it."""
+    """Time at which the host itself has ended all its steps, in seconds of the scheduler's clock; None: the daemon asks
+    it to end them."""
 
 
 class HostLeft(Struct, frozen=True, tag=True):
-    """A host has gone, and nothing runs there any more: its clients are lost. Jobs for kinds of devices that it alone
-    has wait until it is back. Clients elsewhere hear that their helpers there are gone, and end those steps."""
+    """A host has left and nothing runs there any more: its clients are lost. Jobs for devices that only this host has
+    wait until it is back. Clients on other hosts end the steps of their helpers there."""
 
     host: HostName
     reason: str
 
 
 class HostForgotten(Struct, frozen=True, tag=True):
-    """A host that has left is not expected back."""
+    """A host that has left is forgotten."""
 
     host: HostName
 
 
 class BoardJoined(Struct, frozen=True, tag=True):
-    """A board that registers itself is there, for the first time or again: a device of the daemon's own host, which
-    gets steps."""
+    """A board has registered itself, for the first time or again. It is a device of the daemon's own host, and gets
+    steps."""
 
     unit: Unit
     pool: PoolName
 
 
 class BoardGone(Struct, frozen=True, tag=True):
-    """Such a board is not there: it gets no steps until it joins again. A step that holds it ends by its client's
-    word, or in its time."""
+    """A board that registered itself is gone: it gets no steps until it joins again. A step that holds it ends when its
+    client reports it, or at its deadline."""
 
     unit: UnitName
     reason: str
 
 
 class ClientPlaced(Struct, frozen=True, tag=True):
-    """The job's client is started on this host, whose pools its job's stages get."""
+    """The host of the job's client was chosen. The job's stages run in the pools of that host."""
 
     job: JobId
     host: HostName
 
 
 class StagesFreed(Struct, frozen=True, tag=True):
-    """The job's client says which stages may run on other hosts than its own: a helper of it runs them there, and what
-    it needs for them is brought there."""
+    """The job's client reported which stages may run on other hosts. A helper runs them there, after their files were
+    sent to it."""
 
     job: JobId
     stages: tuple[str, ...]
     divisible: tuple[str, ...] = ()
-    """Stages of which several steps, each on a unit of its own, may share the work."""
+    """Stages whose work several steps may share, each on its own unit."""
 
 
 class HistoryRecalled(Struct, frozen=True, tag=True):
-    """Stage times of the job's tasks in earlier jobs, as the store has them."""
+    """Stage durations of the job's tasks in earlier jobs, from the store."""
 
     job: JobId
     stages: tuple[StageHistory, ...]
 
 
 class JobPruned(Struct, frozen=True, tag=True):
-    """This job, which had ended, is not known any more. In the journal it then also stands where the events of the job
-    stood: a replay passes over all of them."""
+    """An ended job was forgotten. In the journal this event also replaces the job's events, which a replay skips."""
 
     job: JobId
 
 
 class DeadlineReached(Struct, frozen=True, tag=True):
-    """The time named by Scheduler.deadline() has come and nothing else happened."""
+    """The time of Scheduler.deadline() was reached without another event."""
 
 
 Event = (

@@ -1,8 +1,7 @@
-"""Why a job does not go on: for what it waits, who holds that, since when and until when.
+"""Explains why a job does not continue: for which units it waits, which steps hold them, since when and until when.
 
-`why_task` and `why_step` give data, `explain_job` says it in sentences. All of it is read from the state; nothing
-is remembered for the sake of explaining. O(n log n) in the waiting tasks: for people who ask, not for decisions.
-`now` is the time of the question; without it, that of the last event.
+`why_task` and `why_step` return data, `explain_job` sentences. All is derived from the state. O(n log n) in the waiting
+tasks: for questions of users, not for decisions. `now`: time of the question; default: that of the last event.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,11 +15,11 @@ from autosched.formatting import count, duration, failed_steps
 from autosched.model import OWN_HOST, JobId, JobState, PoolName, Step, StepId, TaskIndex, UnitName
 
 TASKS_NAMED = 8
-"""Tasks that wait for the same are named up to here; the others are counted."""
+"""Maximum number of tasks in a group that are named. Further tasks are counted."""
 
 
 class WhyStep(Struct, frozen=True, kw_only=True):
-    """A running step: what it holds, since when and until when."""
+    """A running step: its units, since when and until when it holds them."""
 
     step: StepId
     job: JobId
@@ -29,11 +28,11 @@ class WhyStep(Struct, frozen=True, kw_only=True):
     units: tuple[UnitName, ...]
     held_s: float
     left_s: float
-    """Until its deadline; negative when the deadline has passed."""
+    """Seconds until its deadline; negative: overdue."""
     expected_left_s: float | None
-    """Until it should end, by its client's own word; None when the client gave no estimate or it has passed."""
+    """Seconds until its end, as the client estimates; None: no estimate, or it has passed."""
     stopping: str
-    """Why it was told to stop; empty when it was not."""
+    """Reason why the step was revoked; empty: it was not."""
 
 
 class WhyPool(Struct, frozen=True, kw_only=True):
@@ -43,37 +42,37 @@ class WhyPool(Struct, frozen=True, kw_only=True):
     units: int
     free: tuple[UnitName, ...]
     drained: tuple[tuple[UnitName, str], ...]
-    """Units that get no steps, and why."""
+    """Drained units, each with the reason."""
     away: bool
-    """Whether none gets steps, since the host cannot be reached."""
+    """Whether no unit gets steps, since the host cannot be reached."""
     gone: tuple[tuple[UnitName, str], ...]
-    """Boards that are not there, and why."""
+    """Boards that are gone, each with the reason."""
     holders: tuple[WhyStep, ...]
     """Steps that hold a unit of this pool, in the order of the pool's units."""
     ahead: int
-    """Tasks that stand before this one in the queue."""
+    """Number of tasks before this one in the queue."""
     first: tuple[JobId, TaskIndex]
-    """The task at the head of the queue; this task itself when none stands before it."""
+    """The first task of the queue; this task itself if `ahead` is 0."""
 
 
 class WhyTask(Struct, frozen=True, kw_only=True):
-    """For what a task waits, and what is in its way."""
+    """The pools for which a task waits, and what blocks each."""
 
     task: TaskIndex
     stage: str
-    """The stage that would run next."""
+    """The stage to run next."""
     waited_s: float
     pools: tuple[WhyPool, ...]
 
 
 def why_step(state: State, step_id: StepId, now: float | None = None) -> WhyStep | None:
-    """The units that a step holds; None when it is not running."""
+    """The units that a step holds; None: the step is not running."""
     step = state.steps.get(step_id)
     return None if step is None else _running(state, step, state.now if now is None else now)
 
 
 def why_task(state: State, job: JobId, index: TaskIndex, now: float | None = None) -> WhyTask | None:
-    """For what a task waits; None when it does not, or there is none."""
+    """The pools for which a task waits; None: it does not wait, or does not exist."""
     now = state.now if now is None else now
     task = state.jobs[job].tasks.get(index) if job in state.jobs else None
     if task is None or not task.ticket:
@@ -83,7 +82,8 @@ def why_task(state: State, job: JobId, index: TaskIndex, now: float | None = Non
 
 
 def explain_job(state: State, job: JobId, policy_name: str = "interleaved", now: float | None = None) -> list[str]:
-    """Why a job does not go on, in sentences, the most important first. KeyError for a job that never was."""
+    """The reasons why a job does not continue, as sentences, the most important first. Raises KeyError for an unknown
+    job."""
     now = state.now if now is None else now
     it = state.jobs[job]
     if it.state.ended:
@@ -103,7 +103,7 @@ def explain_job(state: State, job: JobId, policy_name: str = "interleaved", now:
 
 
 def _groups(state: State, job: Job) -> list[list[Task]]:
-    """The job's waiting tasks that wait to do the same on the same pools, each group in the order of the queue."""
+    """Groups of the job's tasks that wait for the same stage on the same pools, each in the order of the queue."""
     groups: dict[tuple[str, tuple[PoolName, ...]], list[Task]] = {}
     for queue in state.queues.values():
         for entry in sorted(entry for entry in queue.heap if entry[2] == job.id and state.is_live(*entry[1:])):
@@ -168,7 +168,7 @@ def _ended(state: State, job: Job, now: float) -> Iterator[str]:
 
 
 def _host(state: State, job: Job, now: float) -> list[str]:
-    """Why the job's host gives its client no steps."""
+    """The reason why the job's host gets no steps."""
     host = state.hosts.get(job.host)
     if host is None or not host.away:
         return []
@@ -199,7 +199,7 @@ def _starting(state: State, job: Job, now: float) -> str:
 
 
 def _waits(first: WhyTask, group: Sequence[Task], now: float, policy_name: str) -> Iterator[str]:
-    """Tasks that wait for the same, the first in the queue first."""
+    """The sentences about a group of waiting tasks."""
     names = ", ".join(str(task.index) for task in group[:TASKS_NAMED])
     more = f" and {len(group) - TASKS_NAMED} more" if len(group) > TASKS_NAMED else ""
     tasks = f"task {names} has" if len(group) == 1 else f"tasks {names}{more} have"

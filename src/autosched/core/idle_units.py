@@ -1,7 +1,7 @@
-"""Idle units of all hosts: they take tasks that wait for other hosts' units, and shares of running steps' work.
+"""Work for idle units of all hosts: tasks that wait for units of other hosts, and shares of running steps' work.
 
-What was looked at in vain is looked at again after a second, and after any event but the end of a step; in between,
-only what is new is. So the end of a step costs O(1) in the number of hosts, tasks and steps.
+A full search runs after a second, and after any event except the end of a step. In between, only new entries are
+examined. The end of a step therefore costs O(1) in the number of hosts, tasks and steps.
 """
 
 from itertools import islice
@@ -13,25 +13,25 @@ from autosched.core.state import PoolKind, State, Task
 from autosched.model import PoolName, StepId, UnitName, at_host
 
 POOLS_MAX = 8
-"""Maximum idle pools that are looked at for one task or step, and when a second has passed."""
+"""Maximum number of idle pools that are examined for one task or step, and in a full search."""
 STEPS_MAX = 4
-"""Maximum running steps that are looked at for one idle unit: the last that started have most of their work left."""
+"""Maximum number of running steps that are examined for one idle unit, the last started ones first."""
 LOOK_AGAIN_S = 1.0
-"""Seconds after which everything is looked at again."""
+"""Seconds between two full searches."""
 
 Found = tuple[Task, tuple[UnitName, ...]]
-"""A task, and the units for its next step or for another one that shares the work of its running step."""
+"""A task, and units for its next step or for a further step that shares the work of its running step."""
 
 
 def find(state: State, ranking: Ranking) -> Found | None:
-    """Something that an idle unit is to do; None: there is nothing that pays."""
+    """Work for an idle unit; None: none is worth it."""
     if ranking.policy.shares_units:
         return None
     return next((found for kind in state.kinds.values() if (found := _of_kind(state, ranking, kind))), None)
 
 
 def look_again(state: State) -> None:
-    """Look at everything the next time."""
+    """Make the next search a full one."""
     for kind in state.kinds.values():
         kind.looked_at = -inf
 
@@ -64,7 +64,7 @@ def _of_kind(state: State, ranking: Ranking, kind: PoolKind) -> Found | None:
 
 
 def _is_idle(state: State, kind: PoolKind, pool: PoolName) -> bool:
-    """Whether the pool has a unit to give. It goes behind the others."""
+    """Whether the pool has a free unit. Moves the pool to the end of the list."""
     kind.idle.pop(pool, None)
     if pool not in state.queues or state.first_free(pool) is None:
         return False
@@ -101,7 +101,7 @@ def _for_task(state: State, ranking: Ranking, kind: PoolKind, task: Task) -> Fou
 
 
 def _share(state: State, kind: PoolKind, pool: PoolName, steps: tuple[StepId, ...]) -> Found | None:
-    """A share of the work of one of these steps. A unit that the policy keeps free for a task takes none."""
+    """A share of the work of one of these steps. Units of pools with waiting tasks take none."""
     for number in steps:
         if number not in kind.divisible or not placement.may_share(state, state.steps[number], pool):
             continue

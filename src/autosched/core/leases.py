@@ -1,4 +1,4 @@
-"""Leases: which units a step gets, all of them or none, until when, and how they come free again."""
+"""Leases: choice of a step's units (all of them or none), deadline, and release."""
 
 from autosched.core.estimates import SURE_COUNT
 from autosched.core.ranking import Ranking
@@ -17,8 +17,8 @@ def current_resources(state: State, task: Task) -> tuple[PoolName, ...]:
 def mismatch(state: State, job: Job, said: TaskLoad) -> str | None:
     """The error of a task's reported resources, compared with its lease; None if they match (thesis 4.1.2).
 
-    A client that uses what it holds no lease of disturbs the measurements of others. One that names no resource says
-    nothing about it.
+    A client that uses resources without a lease disturbs the measurements of others. A report without resources is not
+    checked.
     """
     if not said.resources_now:
         return None
@@ -41,9 +41,8 @@ def mismatch(state: State, job: Job, said: TaskLoad) -> str | None:
 
 
 def units_for(state: State, ranking: Ranking, task: Task) -> tuple[UnitName, ...] | None:
-    """One unit of each pool that the task needs, or None. All or nothing, and only for the first of each queue:
-    a task that needs two pools cannot be overtaken for ever by tasks that need one. A unit of its client's host goes
-    before one of another."""
+    """One unit of each pool that the task needs, or None. Only for the first task of each queue: otherwise tasks that
+    need one pool could overtake a task that needs two for ever. Units of the client's host come first."""
     pools = task.queued_in
     if len(pools) > 1 and any(ranking.head(pool) is not task for pool in pools):
         return None
@@ -61,8 +60,8 @@ def units_for(state: State, ranking: Ranking, task: Task) -> tuple[UnitName, ...
 
 
 def grant(state: State, task: Task, units: tuple[UnitName, ...], until: float | None) -> Step:
-    """Lease these units to the task's next step or, while one runs, to another one that shares its work. `until`: its
-    deadline, where that was decided before."""
+    """Lease these units to the task's next step or, while a step runs, to a further step that shares its work. `until`:
+    the deadline, if it is known from the journal."""
     state.last_step += 1
     host = state.slots[units[0]].unit.host
     shares, claim_s = task.step is not None, task.load.expected_s
@@ -76,9 +75,9 @@ def grant(state: State, task: Task, units: tuple[UnitName, ...], until: float | 
         state.estimates.begin(state.last_step, expected_s, stage, sure=seen >= SURE_COUNT)
     if until is None:
         unseen_s, spec = task.load.timeout_s or state.step_timeout_s, state.jobs[task.job].spec
-        known_s = expected_s if task.index or (seen and not spec.learn_from) else None  # no network is like the others
+        known_s = expected_s if task.index or (seen and not spec.learn_from) else None  # networks differ
         until = state.now + state.estimates.timeout_s(unseen_s, spec.step_timeout_s, known_s, stage)
-        if host != state.jobs[task.job].host:  # what it needs there must come first, and perhaps its helper start
+        if host != state.jobs[task.job].host:  # its files have to be sent, and a helper may have to start
             until += state.step_timeout_s
     step = Step(
         id=state.last_step,
@@ -105,7 +104,7 @@ def grant(state: State, task: Task, units: tuple[UnitName, ...], until: float | 
 
 
 def release(state: State, ranking: Ranking, step_id: StepId) -> None:
-    """The step is known to be dead: its units are free."""
+    """End a step's lease: the step is known to be dead, and its units are free."""
     step = state.steps.pop(step_id)
     state.revoked.pop(step_id, None)
     state.estimates.drop(step_id)
@@ -124,7 +123,7 @@ def release(state: State, ranking: Ranking, step_id: StepId) -> None:
 
 
 def _leave(job: Job, task: Task, step_id: StepId) -> None:
-    """The task has one running step less."""
+    """Remove a step from its task."""
     rest = [step for step in task.steps if step != step_id]
     task.step, task.sharers = (rest[0], dict.fromkeys(rest[1:])) if rest else (None, {})
     task.dealt_out = bool(rest)
@@ -134,14 +133,14 @@ def _leave(job: Job, task: Task, step_id: StepId) -> None:
 
 
 def offer(state: State, ranking: Ranking, unit: UnitName) -> None:
-    """The unit, if there is one of this name, may be free: a task that waits for it may start."""
+    """List a unit as free, if it exists: a task that waits for it may start."""
     for pool, index in state.slots[unit].places if unit in state.slots else ():
         state.queues[pool].offer(index)
         ranking.dirty[pool] = None
 
 
 def move(job: Job, task: Task, stage: str) -> None:
-    """The task is at another stage now, or at none."""
+    """Count the task at another stage, or at none."""
     if task.at:
         job.at[task.at] -= 1
     if stage:

@@ -1,7 +1,7 @@
-"""Which host a job's client goes to, and on which others its stages run.
+"""Choice of the host for a job's client, and of other hosts for its stages.
 
 A job's stages run on the units of its client's host. Those that may run elsewhere also get idle units of other hosts,
-where a helper of the client runs them: it costs a start and an import of the model, once for each host.
+where a helper of the client runs them. A helper costs a start and an import of the model, once for each host.
 """
 
 from collections.abc import Iterator
@@ -11,19 +11,19 @@ from autosched.core.state import Host, Job, State
 from autosched.model import DEVICE_POOL, HOST_POOL, OWN_HOST, HostName, JobSpec, PoolName, Step, TaskLoad, at_host
 
 HELPER_START_S = 5.0
-"""Assumed seconds in which a helper starts, its import of the model apart."""
+"""Assumed seconds for the start of a helper, without its import of the model."""
 SHARE_LEAST_S = 0.5
-"""Minimum seconds of work for each of the steps that share a stage: one more costs a start, a sentinel and messages."""
+"""Minimum seconds of work for each step that shares a stage. A step costs a start, a sentinel and messages."""
 HELPER_WORTH = 5.0
-"""Minimum ratio of the work that a helper can expect to what its start costs."""
+"""Minimum ratio of a helper's expected work to the cost of its start."""
 
 
 def choose(state: State, job: Job) -> HostName | None:
-    """The host with the fewest jobs for each device of the job's kind; None while none of those can be reached.
+    """The host with the fewest jobs per device of the job's kind; None while no such host can be reached.
 
-    The daemon's own host comes first among equals, then the one that joined first. A host of which no device of the
-    kind gets steps is chosen only if all are like that. Where no host has the kind, it is the daemon's own: the job is
-    refused there, with the reason. O(active jobs).
+    Ties go to the daemon's own host, then to the host that joined first. A host whose devices of the kind are all
+    drained is chosen only if all hosts are like that. Where no host has the kind, the daemon's own host is chosen and
+    refuses the job, with the reason. O(active jobs).
     """
     if waits(state, job.spec):
         return None
@@ -39,7 +39,7 @@ def choose(state: State, job: Job) -> HostName | None:
 
 
 def waits(state: State, spec: JobSpec) -> bool:
-    """Whether no client of the job can be started, and one can as soon as a known host is back. O(hosts)."""
+    """Whether the job's client cannot be started until a known host is back. O(hosts)."""
     return bool(state.hosts) and not _reachable(state, spec) and any(_offering(state, spec))
 
 
@@ -48,7 +48,7 @@ def _reachable(state: State, spec: JobSpec) -> list[HostName]:
 
 
 def _offering(state: State, spec: JobSpec) -> Iterator[HostName]:
-    """The known hosts with devices of the kind, also those that cannot be reached."""
+    """The known hosts with devices of the kind, including unreachable ones."""
     pool = DEVICE_POOL + spec.device
     if pool in state.queues:
         yield OWN_HOST
@@ -58,7 +58,7 @@ def _offering(state: State, spec: JobSpec) -> Iterator[HostName]:
 
 
 def offers(name: HostName, host: Host, kind: str) -> bool:
-    """Whether the host lends devices of this kind, when it can be reached."""
+    """Whether the host lends devices of this kind, reachable or not."""
     return any(pool.name == at_host(DEVICE_POOL + kind, name) for pool in host.pools)
 
 
@@ -68,7 +68,7 @@ def _ready(state: State, spec: JobSpec, host: HostName) -> int:
 
 
 def alternatives(state: State, job: Job, said: TaskLoad) -> tuple[PoolName, ...]:
-    """Pools of other hosts, where the job has helpers, of which one unit would do for the task's next stage."""
+    """Pools of other hosts with helpers of the job, in which the task's next stage may run."""
     if not job.helpers or said.stage_next not in job.movable or len(said.resources_next) != 1:
         return ()
     pools = (at_host(said.resources_next[0], host) for host in job.helpers)
@@ -76,12 +76,12 @@ def alternatives(state: State, job: Job, said: TaskLoad) -> tuple[PoolName, ...]
 
 
 def pays(state: State, job: Job, stage: str, pool: PoolName) -> bool:
-    """Whether a stage of the job is to be sent to the host of a pool."""
+    """Whether it is worth running a stage of the job on the host of a pool."""
     return may_run(state, job, pool) and is_worth_a_helper(state, job, stage)
 
 
 def may_run(state: State, job: Job, pool: PoolName) -> bool:
-    """Whether the host of a pool has the same versions as that of the job's client."""
+    """Whether the host of a pool has the same software versions as the host of the job's client."""
     return software_of(state, state.queues[pool].pool.units[0].host) == software_of(state, job.host)
 
 
@@ -95,7 +95,7 @@ def is_worth_a_helper(state: State, job: Job, stage: str) -> bool:
 
 
 def may_share(state: State, step: Step, pool: PoolName) -> bool:
-    """Whether an idle unit of the pool is worth another step, which takes a share of a running one's work."""
+    """Whether it is worth starting a step on the pool that shares the work of a running step."""
     job = state.jobs[step.job]
     task, host = job.tasks.get(step.task), state.queues[pool].pool.units[0].host
     if task is None or task.dealt_out or job.state.ended or job.held or job.cut_off or step.id in state.revoked:
@@ -113,12 +113,12 @@ def may_share(state: State, step: Step, pool: PoolName) -> bool:
 
 
 def software_of(state: State, host: HostName) -> str:
-    """Digest of the versions on a host; empty: they are those of the daemon's own."""
+    """Digest of the software versions on a host; empty: the same as on the daemon's host."""
     return "" if host == OWN_HOST else state.hosts[host].software
 
 
 def units_elsewhere(state: State, job: Job) -> int:
-    """Lanes, and devices of the job's kind, of the other hosts on which its stages could run."""
+    """Number of lanes and devices on other hosts that the job's stages could use."""
     others = [OWN_HOST, *(name for name, host in state.hosts.items() if not host.left and not job.spec.external)]
     alike = (name for name in others if name != job.host and software_of(state, name) == software_of(state, job.host))
     pools = (at_host(pool, name) for name in alike for pool in (HOST_POOL, DEVICE_POOL + job.spec.device))

@@ -1,4 +1,4 @@
-"""The queues in the order of the policy, and what becomes of a policy that is broken."""
+"""Keeps the queues in the policy's order, and replaces a policy that fails."""
 
 import heapq
 import math
@@ -13,47 +13,47 @@ from autosched.core.policies.policy import INTERLEAVED, POLICIES, Policy
 from autosched.core.state import Key, Queue, State, Task
 from autosched.model import JobId, PoolName, TaskIndex
 
-RECKON_ALL = 32
-"""Maximum waiting tasks whose keys are computed anew at every event."""
-RECKON_S = 0.01
+RECOMPUTE_ALL = 32
+"""Maximum number of waiting tasks whose keys are all computed anew."""
+RECOMPUTE_S = 0.01
 """Minimum seconds between two computations of all keys."""
-RECKON_EVERY = 8
-"""Events between two tasks whose keys are computed anew where more wait, which keeps a decision O(log n)."""
+RECOMPUTE_EVERY = 8
+"""Number of events between two tasks whose keys are computed anew, where more tasks wait. Keeps a decision O(log n)."""
 STALE_MIN = 64
 LOOKED_AT_MAX = 8
-"""Maximum waiting tasks that are looked at for one idle unit of another host."""
+"""Maximum number of waiting tasks that are examined for one idle unit of another host."""
 
 
 class Ranking:
-    """The order of each queue. Calls the policy and survives its errors: `broken` then says why it was replaced."""
+    """Order of each queue. Survives errors of the policy: `broken` then says why it was replaced."""
 
     def __init__(self, state: State, policy: Policy, guard: AbstractContextManager[object] | None = None) -> None:
         self.policy = policy
         self.broken: ReplacePolicy | None = None
         self.asleep = False
-        """Whether a journal is replayed: then the policy is not asked."""
+        """Whether a journal is replayed: the policy is not called then."""
         self.dirty: dict[PoolName, None] = {}
-        """Pools in which something may be startable now."""
+        """Pools in which a task may be able to start now."""
         self._state = state
         self._guard: AbstractContextManager[object] = guard or nullcontext()
         waiting = [task for job in state.jobs.values() for task in job.tasks.values() if task.ticket]
         self._in_turn = {task.ticket: task for task in sorted(waiting, key=lambda task: task.ticket)}
         self._events = 0
-        self._reckoned_at = -math.inf
+        self._computed_at = -math.inf
 
     def adopt(self, policy: Policy) -> None:
-        """From now on this policy decides: all queues are ordered anew."""
+        """Use another policy, and order all queues anew."""
         self.policy, self.broken = policy, None
         self._state.shares_units |= policy.shares_units
         self.reorder()
 
     def reorder(self) -> None:
-        """Reckon all keys anew."""
+        """Compute all keys anew."""
         waiting = list(self._in_turn.values())
         for queue in (*self._state.queues.values(), *(kind.queue for kind in self._state.kinds.values())):
             queue.heap.clear()
         for task in waiting:
-            self._reckon(task, self._key(task))
+            self._insert(task, self._key(task))
 
     def forget(self) -> None:
         """Forget all waiting tasks."""
@@ -61,7 +61,7 @@ class Ranking:
         self.dirty.clear()
 
     def enter(self, task: Task) -> None:
-        """The task, which knows its pools, joins their queues."""
+        """Add a task to the queues of its pools."""
         task.ready_at = self._state.now
         self._join(task)
 
@@ -74,23 +74,23 @@ class Ranking:
             self._state.jobs[task.job].bound[task.index] = None
         for queue in self._queues(task):
             queue.waiting += 1
-        self._reckon(task, self._key(task))
+        self._insert(task, self._key(task))
 
     def _queues(self, task: Task) -> Iterator[Queue]:
-        """All queues in which the task waits."""
+        """All queues of the task."""
         for pool in task.pools:
             yield self._state.queues[pool]
         if task.movable_in:
             yield self._state.kinds[task.movable_in].queue
 
     def send(self, task: Task, elsewhere: tuple[PoolName, ...]) -> None:
-        """From now on a waiting task also waits for these pools of other hosts. Since when it waits stays the same."""
+        """Let a waiting task also wait for these pools of other hosts. Its waiting time stays."""
         self.leave(task)
         task.elsewhere = elsewhere
         self._join(task)
 
     def leave(self, task: Task) -> None:
-        """Take a task out of its queues; its entries in the heaps go stale and are dropped when they come up."""
+        """Take a task out of its queues. Its stale heap entries are dropped when they reach the top."""
         if task.ticket:
             del self._in_turn[task.ticket]
             task.ticket = 0
@@ -103,29 +103,29 @@ class Ranking:
             self.dirty.update(dict.fromkeys(task.pools))
 
     def refresh(self) -> None:
-        """Time has passed, and what one job's steps took says something of the others: look at those who wait, or at
-        those of them who were looked at longest ago."""
+        """Compute the keys of waiting tasks anew, since time and new estimates change them: of all tasks, or of the one
+        whose key is oldest where many wait."""
         if not self.policy.drifts or self.asleep:
             return
         state, count = self._state, len(self._in_turn)
         self._events += 1
-        if self._events % RECKON_EVERY if count > RECKON_ALL else state.now < self._reckoned_at + RECKON_S:
+        if self._events % RECOMPUTE_EVERY if count > RECOMPUTE_ALL else state.now < self._computed_at + RECOMPUTE_S:
             return
-        self._reckoned_at = state.now
-        tasks = list(islice(self._in_turn.values(), RECKON_ALL if count <= RECKON_ALL else 1))
+        self._computed_at = state.now
+        tasks = list(islice(self._in_turn.values(), RECOMPUTE_ALL if count <= RECOMPUTE_ALL else 1))
         for job in dict.fromkeys(task.job for task in tasks):
             work_estimation.update_remaining_work(state, state.jobs[job])
         for task in tasks:
             key = self._key(task)  # a policy that breaks here gives all new tickets
             if key != task.key:
-                self._reckon(task, key)
-            elif count > RECKON_ALL:  # to the end of the line
+                self._insert(task, key)
+            elif count > RECOMPUTE_ALL:  # now the newest
                 self._in_turn[task.ticket] = self._in_turn.pop(task.ticket)
 
     def head(self, pool: PoolName) -> Task | None:
-        """The first waiting task of the pool, if the policy lets it go now.
+        """The first waiting task of the pool, if the policy lets it start now.
 
-        A task that avoids the free units holds up no other.
+        A task that avoids the free units does not block others.
         """
         state, queue = self._state, self._state.queues[pool]
         found, passed = None, []
@@ -143,9 +143,9 @@ class Ranking:
         return found if found is not None and self.admits(found) else None
 
     def mover(self, queue: Queue, pool: PoolName) -> Task | None:
-        """The first of the tasks that may run on any host, for an idle unit of one; None where moving none pays.
+        """The first task that may run on any host and is worth moving to an idle unit of this pool; None: none.
 
-        O(log n): only the first few of the queue are looked at.
+        O(log n): only the first few tasks of the queue are examined.
         """
         state = self._state
         found: Task | None = None
@@ -163,8 +163,8 @@ class Ranking:
             heapq.heappush(queue.heap, entry)
         return found
 
-    def _reckon(self, task: Task, key: Key) -> None:
-        """Give the task a new place in its queues."""
+    def _insert(self, task: Task, key: Key) -> None:
+        """Insert the task into its queues with a new key."""
         state = self._state
         self._in_turn.pop(task.ticket, None)
         state.last_ticket += 1
@@ -177,7 +177,7 @@ class Ranking:
             heapq.heappush(queue.heap, (task.key, task.ticket, task.job, task.index))
         self.dirty.update(dict.fromkeys(task.pools))
 
-    # The policy's own code: the only code of others that runs in here ------------------------------------------------
+    # Calls of the policy, which may be foreign code ------------------------------------------------------------------
 
     def _key(self, task: Task) -> Key:
         if self.asleep:
@@ -197,7 +197,7 @@ class Ranking:
         return tuple(said for part in key for said in (isinstance(part, str), part))  # words after all numbers
 
     def admits(self, task: Task) -> bool:
-        """Whether the policy lets a task go now."""
+        """Whether the policy lets a task start now."""
         if self.policy.admits is None:
             return True
         if self.policy.name in POLICIES:
@@ -210,11 +210,11 @@ class Ranking:
             return True
 
     def _break(self, error: Exception) -> None:
-        """Replace the policy by `interleaved` at once, since its error would come again."""
+        """Replace the policy by `interleaved` at once, since its error would repeat."""
         self.replace(f"{type(error).__name__}: {error}")
 
     def stuck(self) -> bool:
-        """Whether another package's policy holds everything back: no event would ever ask it again."""
+        """Whether a policy of another package holds all tasks back: no event would call the policy again."""
         state = self._state
         return (
             self.policy.name not in POLICIES
@@ -225,7 +225,7 @@ class Ranking:
         )
 
     def replace(self, reason: str) -> None:
-        """The policy decides no more."""
+        """Replace the policy by `interleaved`."""
         name = self.policy.name
         self.broken = ReplacePolicy(name, INTERLEAVED.name, f"policy {name!r} is broken: {reason}")
         self.policy = INTERLEAVED

@@ -1,4 +1,4 @@
-"""The machine: apply one event, then start every waiting step whose units are free."""
+"""The scheduler's state machine: applies an event, then starts every waiting step whose units are free."""
 
 import heapq
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -32,17 +32,17 @@ from autosched.model import (
 )
 
 CLIENT_LOSSES_MAX = 3
-"""Clients that a job may lose in a row, none of which left a record, before it is given up."""
+"""Maximum number of clients that a job may lose in a row without a new record. Then the job fails."""
 TURN_S = 5.0
-"""Seconds by which a client may take longer to connect, for each client that starts before it."""
+"""Additional seconds to connect, for each client that is started before this one."""
 REVOKE_GRACE_S = 10.0
-"""How long a client may take to kill a step before it is killed itself."""
+"""Seconds that a client has to kill a step. Then the client is killed."""
 PLAN_EVERY = 4
-"""Steps started between two looks ahead."""
+"""Number of started steps between two lookahead searches."""
 
 
 class Scheduler:
-    """Decides what runs next. Holds no clock, no socket, no plugin: time arrives with each event."""
+    """Decides which steps run. Has no clock, socket or plugin: the time arrives with each event."""
 
     def __init__(
         self,
@@ -53,8 +53,8 @@ class Scheduler:
         guard: AbstractContextManager[object] | None = None,
         state: State | None = None,
     ) -> None:
-        """`policies`: all that may be named; `guard` is entered around each call of a policy that is not built in;
-        `state`: what an earlier scheduler came to, under the same policy."""
+        """`policies`: all policies, by name. `guard`: entered around each call of a policy that is not built in.
+        `state`: state of an earlier scheduler with the same policy."""
         self.state = state or State(goal=goal)
         self._ranking = Ranking(self.state, policy, guard)
         self.state.shares_units |= policy.shares_units
@@ -64,7 +64,7 @@ class Scheduler:
 
     @property
     def policy(self) -> Policy:
-        """The policy that decides."""
+        """The current policy."""
         return self._ranking.policy
 
     def handle(
@@ -72,9 +72,9 @@ class Scheduler:
     ) -> list[Action]:
         """Apply one event, then start every ready step that fits. Same history, same actions.
 
-        `started`: the steps that this event started when it happened, by the journal; then these are started and no
-        policy is asked. `more`: something else happens at this very instant, so nothing is started before that is
-        known, as in Listing 2, which looks at all jobs and then starts.
+        `started`: steps that this event started before, from the journal; exactly these are started, without the
+        policy. `more`: another event follows at the same instant, so no step is started yet. Listing 2 also looks at
+        all jobs before it starts any step.
         """
         state, ranking = self.state, self._ranking
         assert now >= state.now, f"time went back from {state.now} to {now}"
@@ -98,7 +98,7 @@ class Scheduler:
         return actions
 
     def _replaced(self) -> Iterator[Action]:
-        """A policy was found broken while it was asked; what it held back may start now."""
+        """Report that a policy was replaced, and start the steps that it held back."""
         if self._ranking.stuck():
             self._ranking.replace("it starts nothing, although nothing runs and units are free")
         if (replaced := self._ranking.broken) is not None:
@@ -107,9 +107,10 @@ class Scheduler:
             yield replaced
 
     def advice(self) -> Iterable[RuleChosen | None]:
-        """Look ahead, if the policy wants to and something is different: each item is a bounded piece of work.
+        """Search ahead for a better rule, if the policy does and the jobs have changed. Each item is a bounded piece of
+        work.
 
-        The last one is the event to post; None: the rule stays. Empty when there is nothing to look for.
+        The last item is the event to post; None: the rule stays. Empty without a search.
         """
         state = self.state
         jobs = (state.last_job, len(state.active))  # changes whenever the active jobs are others
@@ -127,7 +128,7 @@ class Scheduler:
             yield RuleChosen(rule) if rule is not None and rule != state.rule else None
 
     def deadline(self) -> float | None:
-        """When to send DeadlineReached if nothing else happens first; None: no need."""
+        """Time of the next DeadlineReached, unless another event comes first; None: none is needed."""
         while self.state.alarms and not self._alarm_is_live(*self.state.alarms[0]):
             heapq.heappop(self.state.alarms)
         return self.state.alarms[0][0] if self.state.alarms else None
@@ -195,7 +196,7 @@ class Scheduler:
         return ()
 
     def _expire(self) -> Iterator[Action]:
-        """Ask for the end of what is overdue. Units stay leased until the step is known to be dead."""
+        """Revoke overdue steps and stop silent clients. Units stay leased until the step is known to be dead."""
         while (at := self.deadline()) is not None and at <= self.state.now:
             _, step, job_id = heapq.heappop(self.state.alarms)
             if step and self._is_out_of_reach(self.state.steps[step]):
@@ -218,12 +219,12 @@ class Scheduler:
                 yield StopClient(job=job_id, reason=f"its client {silent}")
 
     def _is_out_of_reach(self, step: Step) -> bool:
-        """Whether a helper runs it on a host of which nothing can be known now: its client could only wait."""
+        """Whether a helper runs the step on an unreachable host: the client could only wait."""
         slot = self.state.slots[step.units[0]]
         return slot.unit.host != self.state.jobs[step.job].host and slot.away and bool(slot.places)
 
     def _declare(self, event: events.ResourcesDeclared) -> Iterator[Action]:
-        """A new life of the daemon: new pools; every unfinished job needs a client, new or come back."""
+        """Take the pools of a daemon that has just started. Every unfinished job needs a client, new or reconnected."""
         state, kept = self.state, dict.fromkeys(event.kept)
         for step in list(state.steps.values()):
             if step.job not in kept:
@@ -249,7 +250,7 @@ class Scheduler:
     def _take_unit(
         self, event: events.UnitDrained | events.UnitReturned | events.BoardJoined | events.BoardGone
     ) -> None:
-        """A unit gets steps from now on, or none."""
+        """Let a unit get steps from now on, or none."""
         state = self.state
         match event:
             case events.UnitDrained(unit=unit, deadline_s=left_s):
@@ -260,7 +261,7 @@ class Scheduler:
                 state.drained.pop(unit, None)
             case events.BoardJoined() | events.BoardGone():
                 unit = state.take_board(event)
-        leases.offer(state, self._ranking, unit)  # who waits for it may start, or who waits for another have none
+        leases.offer(state, self._ranking, unit)  # tasks that wait for it may start, or those that avoid another unit
 
     def _take_host(
         self, event: events.HostJoined | events.HostCutOff | events.HostLeft | events.HostForgotten
@@ -278,7 +279,7 @@ class Scheduler:
                 return self._place_waiting()
 
     def _join(self, event: events.HostJoined) -> Iterator[Action]:
-        """Its units get steps; jobs that wait for such a host get clients."""
+        """Offer the host's units, and start the clients of jobs that wait for such a host."""
         state = self.state
         first = not state.hosts
         state.join(event.host, event.pools, event.machine, event.software)
@@ -290,19 +291,19 @@ class Scheduler:
         yield from self._place_waiting()
 
     def _let_move(self, jobs: Iterable[JobId]) -> None:
-        """More of what these jobs wait for may run on other hosts than before."""
+        """Queue the waiting tasks of these jobs at other hosts too, where more stages may run there than before."""
         for task in [task for job in jobs for task in self.state.jobs[job].tasks.values() if task.ticket]:
             self._ranking.send(task, placement.alternatives(self.state, self.state.jobs[task.job], task.load))
 
     def _place_waiting(self) -> Iterator[Action]:
-        """The hosts are others now: jobs that waited for one get clients, if that helps."""
+        """Start the clients of jobs that waited for a host which is there now."""
         for job in [self.state.jobs[number] for number in self.state.without_host]:
             if not placement.waits(self.state, job.spec):
                 del self.state.without_host[job.id]
                 yield from self._await_client(job)
 
     def _leave(self, host: HostName, reason: str) -> Iterator[Action]:
-        """All that ran there is dead. Its jobs go on elsewhere; that their clients were lost is no fault of theirs."""
+        """Take a host out: its steps are dead. Its jobs continue elsewhere; the loss does not count against them."""
         state = self.state
         for step in state.steps_on(host):
             leases.release(state, self._ranking, step.id)
@@ -322,7 +323,7 @@ class Scheduler:
                 yield from self._await_client(job)
 
     def _lose_helper(self, job: Job, host: HostName) -> None:
-        """Nothing of the job waits for a unit of the host any more."""
+        """Take the job's tasks out of the queues of a host that has its helper."""
         if host not in job.helpers:
             return
         del job.helpers[host]
@@ -363,12 +364,13 @@ class Scheduler:
             yield StartClient(job.id)
 
     def _await_word(self, job: Job, turn_s: float = 0.0) -> None:
-        """Nothing of this job runs or waits: its client must speak, or nothing would ever happen to the job again."""
+        """Set the deadline of the client's next message. Nothing of the job runs or waits: only the client can continue
+        it."""
         job.speak_deadline_at = self.state.now + turn_s + self.state.attach_timeout_s
         heapq.heappush(self.state.alarms, (job.speak_deadline_at, 0, job.id))
 
     def _await_return(self, job: Job, reason: str) -> None:
-        """Its client may be there still: what it runs goes on, and nothing of the job waits until it has spoken."""
+        """Wait for a client that cannot be reached. Its steps go on; none of its tasks wait until it reconnects."""
         job.cut_off = reason
         if not (job.spec.external and job.steps):  # else its steps' deadlines are the bound
             self._await_word(job)
@@ -397,7 +399,7 @@ class Scheduler:
         job.attached, job.cut_off, job.speak_deadline_at = False, "", None
         if job.state.ended:
             return
-        if not self.state.has_left(job.host):  # else it is the host's fault
+        if not self.state.has_left(job.host):  # else the host caused the loss
             job.losses = 1 if event.progressed else job.losses + 1
         if job.losses >= CLIENT_LOSSES_MAX or job.spec.external:
             yield from self._end(job, JobState.FAILED, JobFailure("job_failed", f"its client died: {event.reason}"))
@@ -405,7 +407,7 @@ class Scheduler:
         yield from self._await_client(job)
 
     def _forget_tasks(self, job: Job) -> None:
-        """All but those of which a step runs."""
+        """Forget all tasks without a running step."""
         for task in [task for task in job.tasks.values() if task.step is None]:
             self._ranking.leave(task)
             leases.move(job, task, "")
@@ -416,7 +418,7 @@ class Scheduler:
     def _settle(self, event: events.StepEnded) -> Iterable[Action]:
         step = self.state.steps.get(event.step)
         if step is None:
-            return ()  # a late answer of a step that is over: its lease is gone, so nothing may be counted
+            return ()  # a late answer: the lease has ended already, and counts once
         job = self.state.jobs[step.job]
         if event.outcome is Outcome.DONE:
             self._learn(job, step, event.worked_s)
@@ -427,19 +429,19 @@ class Scheduler:
 
     def _learn(self, job: Job, step: Step, worked_s: float | None) -> None:
         held_s = self.state.now - step.started_at
-        seconds = held_s if worked_s is None else min(worked_s, held_s)  # who was cut off tells of its end too late
+        seconds = held_s if worked_s is None else min(worked_s, held_s)  # a client that was cut off reports late
         job.done_s += seconds
-        job.rounds_seen += step.stage == work_estimation.HOME
+        job.rounds_seen += step.stage == work_estimation.BUILD_STAGE
         task = job.tasks.get(step.task)
         if task is not None and (task.sharers or task.dealt_out):
             task.shared_s = seconds = task.shared_s + seconds
             if task.sharers:
                 return  # the stage takes as long as all of its steps together
-        estimates, foretold = self.state.estimates, self.state.oracle is not None or self.state.estimates.told
+        estimates, predicted = self.state.estimates, self.state.oracle is not None or self.state.estimates.told
         estimates.learn(job.id, step.task, step.stage, step.id, seconds)
-        if foretold and estimates.are_wrong():
-            self.state.oracle = None  # what was foretold does not come true: from now on only what was measured counts
-            estimates.acquit()
+        if predicted and estimates.are_wrong():
+            self.state.oracle = None  # the predictions were wrong: from now on only measurements count
+            estimates.start_again()
 
     def _take_load(self, job: Job, load: JobLoad) -> Iterable[Action]:
         """Phase 1 of Listing 2 for one job: each task whose stage is done joins the queue of its next resource."""
@@ -479,12 +481,12 @@ class Scheduler:
         return ()
 
     def _look(self, job: Job, *, always: bool = False) -> None:
-        """Take note of a change of the job's remaining work."""
+        """Update the job's remaining work, where the policy uses it."""
         if self._ranking.policy.drifts or always:
             work_estimation.update_remaining_work(self.state, job)
 
     def _end(self, job: Job, state: JobState, failure: JobFailure | None) -> Iterator[Action]:
-        """The job is over. Its running steps are killed; their units come free when that is known."""
+        """End the job. Its running steps are killed; their units are free when that is known."""
         for task in job.tasks.values():
             self._ranking.leave(task)
         job.state, job.failure, job.ended_at, job.speak_deadline_at = state, failure, self.state.now, None
@@ -508,7 +510,7 @@ class Scheduler:
         if self.state.paused:
             ranking.dirty.clear()
             return
-        if ranking.policy.admits is not None:  # what it held back for others may go now, wherever they are
+        if ranking.policy.admits is not None:  # tasks that it held back may start now, in any queue
             ranking.dirty.update(dict.fromkeys(queues))
         heads: dict[PoolName, Task] = {}
         while True:
@@ -534,16 +536,16 @@ class Scheduler:
                 yield StartStep(self._lease(task, units))
 
     def _bound(self, task: Task) -> Task | None:
-        """Another task of the same job that goes first: its next stage can run on its client's host alone, where this
-        task, which the job's helpers can run, would take the unit. Else helpers wait for what is selected too late."""
+        """Another task of the same job that starts first: its next stage can run on its client's host alone, while
+        helpers can run this task. Otherwise helpers would wait for selections that come too late."""
         job, own = self.state.jobs[task.job], task.queued_in
         if not task.elsewhere or not job.bound or self.state.first_free(own[0]) is None:
             return None
         return next((job.tasks[index] for index in job.bound if job.tasks[index].queued_in == own), None)
 
     def _room_elsewhere(self, task: Task) -> tuple[UnitName, ...] | None:
-        """An idle unit of another host for a task that may move, where others wait for the last free unit that it could
-        have on its own: some of them may not move."""
+        """An idle unit of another host for a task that may move, where other tasks wait for the last free unit of its
+        host: some of them may not move."""
         state = self.state
         if not task.movable_in or self._ranking.policy.shares_units:
             return None
@@ -561,7 +563,7 @@ class Scheduler:
         return None
 
     def _start_again(self, steps: tuple[Step, ...]) -> Iterator[Action]:
-        """Start the steps again that the journal names."""
+        """Start the steps that the journal names, during a replay."""
         for step in steps:
             if step.job not in self.state.jobs:  # it was pruned since; its number was given all the same
                 self.state.last_step = step.id

@@ -30,18 +30,18 @@ from autosched.model import (
 )
 
 BOARDS_KEPT_S = 7 * 86_400.0
-"""Seconds for which a board that is gone is kept over starts of the daemon."""
+"""Seconds after which a board that is gone is forgotten at a start of the daemon."""
 NAMES_MAX = 10_000
-"""Maximum names of pools of hosts that are remembered."""
+"""Maximum number of cached pool names of hosts."""
 Key = tuple[float | int | str, ...]
-"""Place of a task in a queue: the smallest goes first."""
+"""Sort key of a task in a queue: the smallest starts first."""
 Oracle = Callable[[JobId, TaskIndex], Sequence[tuple[str, tuple[PoolName, ...], float]]]
-"""Stage, pools and seconds of the steps that a task has still to make, the running one included: for simulations."""
+"""Stage, pools and seconds of a task's remaining steps, including the running one. For simulations."""
 
 
 @dataclass(slots=True)
 class Task:
-    """One task as the scheduler sees it: its last load, and where its next step stands."""
+    """A task: its last load report, and the state of its next step."""
 
     job: JobId
     index: TaskIndex
@@ -50,38 +50,38 @@ class Task:
     ticket: int = 0
     """0: not waiting. Otherwise the queue entries that carry this number are valid, all others are stale."""
     queued_in: tuple[PoolName, ...] = ()
-    """Pools of its client's host of which it needs one unit each."""
+    """Pools of the client's host; the next step needs one unit of each."""
     elsewhere: tuple[PoolName, ...] = ()
-    """Pools of other hosts of which one unit would do instead: its job has helpers there."""
+    """Alternative pools on other hosts, where the job has helpers; one unit is enough."""
     movable_in: PoolName = ""
-    """Name of the kind in `State.kinds` in whose queue it waits, too; empty: in none."""
+    """Name of the kind in `State.kinds` in whose queue the task waits too; empty: in none."""
     step: StepId | None = None
-    """The running step; None: none runs."""
+    """The running step; None: the task runs none."""
     sharers: dict[StepId, None] = field(default_factory=dict)
-    """Steps of the same stage, on other units, that run beside it and share its work."""
+    """Further running steps of the same stage, on other units, that share its work."""
     shared_s: float = 0.0
-    """Seconds that steps took which shared the work of those that still run."""
+    """Total seconds of ended steps that shared the stage's work."""
     dealt_out: bool = False
-    """Whether one of these steps has ended: then nothing of the work is left to share."""
+    """Whether one of the sharing steps has ended: no work is left to share then."""
     at: str = ""
-    """The stage for which it waits, or that runs; empty when it does neither."""
+    """The stage that runs or waits for units; empty: neither."""
     key: Key = ()
-    """Its place in the queues, as of when it was last reckoned."""
+    """Sort key in the queues, as last computed."""
 
     @property
     def steps(self) -> tuple[StepId, ...]:
-        """All steps that run."""
+        """All running steps."""
         return () if self.step is None else (self.step, *self.sharers)
 
     @property
     def pools(self) -> tuple[PoolName, ...]:
-        """The pools in whose queues it waits, each once."""
+        """The pools in whose queues the task waits, each once."""
         return tuple(dict.fromkeys((*self.queued_in, *self.elsewhere)))
 
 
 @dataclass(slots=True)
 class Job:
-    """One job: its client's standing and its tasks in the order in which the client named them."""
+    """A job: the state of its client, and its tasks in the order in which the client named them."""
 
     id: JobId
     spec: JobSpec
@@ -91,50 +91,51 @@ class Job:
     failure: JobFailure | None = None
     ended_at: float | None = None
     host: HostName = OWN_HOST
-    """Where its client runs, or is started."""
+    """Host of its client."""
     placed: bool = False
-    """Whether that was chosen for the client that it has now."""
+    """Whether the host was chosen for the present client."""
     movable: tuple[str, ...] = ()
-    """Stages that may run on other hosts than its client's."""
+    """Stages that may run on other hosts."""
     divisible: tuple[str, ...] = ()
     """Stages of which several steps may share the work."""
     helpers: dict[HostName, None] = field(default_factory=dict)
-    """Other hosts on which steps of its present client have run: a helper of the client is there."""
+    """Other hosts with a helper of the present client, since a step has run there."""
     attached: bool = False
     cut_off: str = ""
-    """Why its client, which was attached, cannot be reached; empty when it can."""
+    """Reason why the attached client cannot be reached; empty: it can."""
     held: str = ""
-    """Why none of its steps start; empty when they do."""
+    """Reason why none of the job's steps start; empty: they do."""
     speak_deadline_at: float | None = None
-    """Set while only the client can bring the job on: until it connects, and while it names nothing to run."""
+    """Deadline of the client's next message, while only the client can continue the job: until it connects, and
+    while it names no work."""
     losses: int = 0
-    """Clients lost since one of them left a record."""
+    """Number of clients lost since the last new record."""
     failed_steps: int = 0
     last_error: str = ""
     """Stage and message of the last step that failed as a whole."""
     tasks: dict[TaskIndex, Task] = field(default_factory=dict)
     steps: dict[StepId, None] = field(default_factory=dict)
-    """Running, in the order of their start."""
+    """Running steps, in the order of their start."""
     waiting: int = 0
-    """Tasks of this job that stand in a queue."""
+    """Number of tasks in a queue."""
     bound: dict[TaskIndex, None] = field(default_factory=dict)
-    """Those of them that wait for a unit of their client's host and cannot move, as long as there are other hosts."""
+    """Waiting tasks that cannot move to another host. Empty without other hosts."""
     at: dict[str, int] = field(default_factory=dict)
-    """How many of its tasks are at each stage."""
+    """Number of tasks at each stage."""
     places: dict[str, tuple[PoolName, ...]] = field(default_factory=dict)
-    """Where its stages run, as far as its client has said, by the names that the pools have on its host."""
+    """Pools of each stage that the client has named, by their names on its host."""
     rounds_left: float | None = None
-    """Rounds that no task has begun, by its client's word."""
+    """Number of rounds that have not started, as the client reports it."""
     rounds_seen: int = 0
-    """Builds that are done."""
+    """Number of ended build steps."""
     done_s: float = 0.0
-    """Seconds that its steps took so far."""
-    outlook: RemainingWork = field(default_factory=RemainingWork)
+    """Total seconds of its ended steps."""
+    remaining: RemainingWork = field(default_factory=RemainingWork)
 
 
 @dataclass(slots=True)
 class Slot:
-    """A unit, its places in the pools, and the step that holds it."""
+    """A unit, its index in each of its pools, and the step that holds it."""
 
     unit: Unit
     places: list[tuple[PoolName, int]] = field(default_factory=list)
@@ -145,19 +146,19 @@ class Slot:
 
 @dataclass(slots=True)
 class Queue:
-    """A pool's waiting tasks and free units. Both heaps may hold stale entries, dropped when they come up."""
+    """Waiting tasks and free units of a pool. Stale entries of both heaps are dropped when they reach the top."""
 
     pool: Pool
     heap: list[tuple[Key, int, JobId, TaskIndex]] = field(default_factory=list)
     """(policy key, ticket, job, task), the next to start first."""
     waiting: int = 0
     free: list[int] = field(default_factory=list)
-    """Indices into pool.units, the first free one first."""
+    """Heap of indices into pool.units of free units."""
     listed: list[bool] = field(default_factory=list)
-    """Which units stand in `free`, so that none stands there twice."""
+    """Whether each unit is in `free`. Prevents duplicates."""
 
     def offer(self, index: int) -> None:
-        """A unit may be free."""
+        """List a unit as free."""
         if not self.listed[index]:
             self.listed[index] = True
             heapq.heappush(self.free, index)
@@ -165,20 +166,20 @@ class Queue:
 
 @dataclass(slots=True)
 class PoolKind:
-    """The pools of one name on all hosts: the idle ones, and what they could do. See idle_units.py."""
+    """Pools of the same name on all hosts: the idle ones, and work for them. See idle_units.py."""
 
     queue: Queue
-    """Waiting tasks that may run on any host. It has no units: idle ones are offered to it."""
+    """Waiting tasks that may run on any host. The queue has no units of its own."""
     divisible: dict[StepId, None] = field(default_factory=dict)
-    """Running steps of which others may share the work, without those, in the order of their start."""
+    """Running steps whose work further steps may share, in the order of their start."""
     idle: dict[PoolName, None] = field(default_factory=dict)
-    """Pools that may have a unit for which no task waits there."""
+    """Pools that may have a free unit for which no task waits."""
     new_idle: dict[PoolName, None] = field(default_factory=dict)
-    """Those of them that are new; below the same of tasks and steps."""
+    """New entries of `idle`. `new_tasks` and `new_steps`: the same of the queue and of `divisible`."""
     new_tasks: dict[tuple[JobId, TaskIndex], None] = field(default_factory=dict)
     new_steps: dict[StepId, None] = field(default_factory=dict)
     looked_at: float = -math.inf
-    """When everything was last looked at."""
+    """Time of the last full search."""
 
 
 @dataclass(slots=True)
@@ -187,19 +188,19 @@ class Host:
 
     pools: tuple[Pool, ...]
     machine: str = ""
-    """Which machine it is, whatever its name."""
+    """Identity of the machine, independent of its name."""
     away: str = ""
-    """Why its units get no steps; empty when they do."""
+    """Reason why its units get no steps; empty: they do."""
     lost_at: float | None = None
-    """While it is away: when nothing runs there any more."""
+    """Time at which nothing runs there any more, while the host is away."""
     left: bool = False
-    """Whether nothing runs there any more, and its pools are not there."""
+    """Whether nothing runs there any more and its pools are removed."""
     software: str = ""
-    """Digest of the versions there; empty: they are those of the daemon's own host."""
+    """Digest of its software versions; empty: the same as on the daemon's host."""
 
     @property
     def units(self) -> tuple[UnitName, ...]:
-        """All that it lends, each once."""
+        """All units that the host lends, each once."""
         return tuple(dict.fromkeys(unit.name for pool in self.pools for unit in pool.units))
 
 
@@ -210,64 +211,63 @@ class Board:
     unit: Unit
     pool: PoolName
     gone: str = ""
-    """Why it is not there; empty while it is."""
+    """Reason why the board is gone; empty: it is there."""
     gone_at: float = 0.0
 
 
 @dataclass(slots=True)
 class State:
-    """Everything. Built by events alone."""
+    """The complete state. Only events change it."""
 
     now: float = 0.0
     step_timeout_s: float = 600.0
     attach_timeout_s: float = 60.0
     jobs: dict[JobId, Job] = field(default_factory=dict)
     active: dict[JobId, None] = field(default_factory=dict)
-    """Jobs not ended, in order of registration."""
+    """Jobs that have not ended, in order of submission."""
     starting: dict[JobId, None] = field(default_factory=dict)
-    """Jobs that wait for a client which the daemon starts."""
+    """Jobs whose client is being started by the daemon."""
     hosts: dict[HostName, Host] = field(default_factory=dict)
-    """Those that have joined and are not forgotten, in that order."""
+    """Hosts that have joined and are not forgotten, in the order of joining."""
     boards: dict[UnitName, Board] = field(default_factory=dict)
-    """Boards that have registered themselves, also those that are gone, in that order."""
+    """Boards that have registered themselves, including those that are gone, in that order."""
     without_host: dict[JobId, None] = field(default_factory=dict)
-    """Jobs whose client can be started when a host is back."""
+    """Jobs whose client cannot be started until a host is back."""
     steps: dict[StepId, Step] = field(default_factory=dict)
     """Running steps."""
     slots: dict[UnitName, Slot] = field(default_factory=dict)
     queues: dict[PoolName, Queue] = field(default_factory=dict)
     kinds: dict[PoolName, PoolKind] = field(default_factory=dict)
-    """The pools of all hosts by what they are called on the daemon's own; those of which a unit may do something for
-    another host or step."""
+    """Pools of all hosts by their name on the daemon's host, where a unit may run a step of another host or share one.
+    """
     revoked: dict[StepId, str] = field(default_factory=dict)
-    """Told to stop, and why; not known to be dead."""
+    """Reason of each revoked step that is not known to be dead."""
     drained: dict[UnitName, UnitDrained] = field(default_factory=dict)
-    """Units that get no steps, and what made it so; also those that this life of the daemon does not have."""
+    """Units that get no steps, with the event that drained them, including units that the daemon does not have now."""
     paused: str = ""
+    """Reason why no steps of any job start; empty: they do."""
     paused_until_restart: bool = False
-    """The same for all jobs."""
     shares_units: bool = False
-    """Whether a policy that lets steps share units has decided since the resources were declared."""
+    """Whether a policy that lets steps share units was used since the resources were declared."""
     goal: Goal = Goal.BALANCED
     rule: str = ""
-    """Name of the rule that looking ahead has found best; empty: the goal's own rule."""
+    """Name of the rule that the lookahead search found best; empty: the rule of the goal."""
     estimates: Estimates = field(default_factory=Estimates)
     totals: PoolWork = field(default_factory=PoolWork)
     oracle: Oracle | None = None
     alarms: list[tuple[float, StepId, JobId]] = field(default_factory=list)
-    """A heap; step 0: the job's client is to speak."""
+    """Heap of (time, step, job): a step's deadline, or with step 0 that of the client's next message."""
     last_job: JobId = 0
     last_step: StepId = 0
     last_ticket: int = 0
 
     @property
     def typical(self) -> bool:
-        """Whether stages are taken to be as most are. For the makespan a giant among them counts in full."""
+        """Whether estimates are typical durations. For the makespan, a rare long stage counts in full."""
         return self.goal is Goal.BALANCED
 
     def declare(self, pools: tuple[Pool, ...]) -> None:
-        """Replace all resources of the daemon's own host by these; only the steps that run are leased, no task
-        waits."""
+        """Replace all resources of the daemon's own host. Only running steps hold leases then, and no task waits."""
         self.slots, self.queues, self.starting, self.without_host, self.shares_units = {}, {}, {}, {}, False
         self.kinds = {}
         self._add(pools)
@@ -282,7 +282,7 @@ class State:
             self.note_divisible(step)
 
     def join(self, name: HostName, pools: tuple[Pool, ...], machine: str, software: str) -> None:
-        """The host has these pools, and its units get steps."""
+        """Add a host, or take it back after it was away: its units get steps."""
         if name not in self.hosts or self.hosts[name].left:
             self.hosts[name] = Host(pools, machine, software=software)
             self._add(pools)
@@ -292,8 +292,8 @@ class State:
         self.set_away(name, "", None)
 
     def _keep_boards(self) -> None:
-        """Keep the boards of an earlier life, which are to register themselves again, unless they have been away for
-        long, or the resources name them now."""
+        """Keep the boards that registered before the daemon was started, as gone until they register again. Boards that
+        were gone for long, and those that the resources name now, are forgotten."""
         held = {unit for step in self.steps.values() for unit in step.units}
         for name, board in list(self.boards.items()):
             forgotten = board.gone and self.now - board.gone_at > BOARDS_KEPT_S and name not in held
@@ -305,8 +305,7 @@ class State:
             self._grow(board.pool, board.unit, away=True)
 
     def take_board(self, event: BoardJoined | BoardGone) -> UnitName:
-        """A board that registers itself is there, or gone. Returns its name: who waits for it may have it now, or may
-        have no other one."""
+        """Add or remove a board that registers itself. Returns its name."""
         if isinstance(event, BoardJoined):
             self._join_board(event.unit, event.pool)
             return event.unit.name
@@ -315,7 +314,7 @@ class State:
         return event.unit
 
     def _join_board(self, unit: Unit, pool: PoolName) -> None:
-        """The board is there, and gets steps."""
+        """Add a board, or take it back: it gets steps."""
         if (known := self.boards.get(unit.name)) is None:
             assert unit.name not in self.slots, f"there is another unit {unit.name}"
             self._grow(pool, unit, away=False)
@@ -328,7 +327,7 @@ class State:
         self.boards[unit.name] = Board(unit, pool)
 
     def _grow(self, pool: PoolName, unit: Unit, *, away: bool) -> None:
-        """Add a unit to a pool, which is made where it was not there."""
+        """Add a unit to a pool, which is created if it does not exist."""
         if (queue := self.queues.get(pool)) is None:
             return self._add((Pool(pool, (unit,)),), away=away)
         index = len(queue.pool.units)
@@ -338,15 +337,15 @@ class State:
         self.slots[unit.name] = Slot(unit, [(pool, index)], away=away)
 
     def set_away(self, name: HostName, reason: str, lost_at: float | None) -> None:
-        """The host cannot be reached; without a reason: it can."""
+        """Mark a host as unreachable; with an empty reason: as reachable."""
         host = self.hosts[name]
         host.away, host.lost_at = reason, lost_at
         for unit in host.units:
             self.slots[unit].away = bool(reason)
 
     def leave(self, name: HostName, reason: str) -> None:
-        """Remove the host's pools. Nothing runs there any more, and no task waits for it. A unit whose step has not
-        ended by its client's word stays until then."""
+        """Remove the host's pools. Nothing runs there any more, and no task waits for it. A unit stays while the client
+        has not reported the end of its step."""
         host = self.hosts[name]
         host.away, host.lost_at, host.left = reason, None, True
         for pool in host.pools:
@@ -381,11 +380,11 @@ class State:
         return [step for step in steps if self.jobs[step.job].host == host]
 
     def has_left(self, host: HostName) -> bool:
-        """Whether the host's pools are not there: steps that helpers run elsewhere may outlive it for a moment."""
+        """Whether the host's pools are removed. Steps of helpers on other hosts may outlive it for a moment."""
         return host != OWN_HOST and (host not in self.hosts or self.hosts[host].left)
 
     def note_divisible(self, step: Step) -> None:
-        """Note a step of a task that starts where others may share its work."""
+        """List a starting step whose work further steps may share."""
         job = self.jobs[step.job]
         alone = job.tasks[step.task].step == step.id
         if alone and step.stage in job.divisible and len(step.units) == 1 and not self.shares_units:
@@ -394,14 +393,14 @@ class State:
                 kind.divisible[step.id] = kind.new_steps[step.id] = None
 
     def kind(self, pool: PoolName) -> PoolKind:
-        """The pools of all hosts that have the name of this one, made where it was not there."""
+        """The pools of all hosts with the name of this pool; created if needed."""
         name = pool.partition("@")[0]
         if (known := self.kinds.get(name)) is None:
             known = self.kinds[name] = PoolKind(Queue(Pool(name, ())))
         return known
 
     def note_idle(self, pool: PoolName) -> None:
-        """No task waits for a unit of the pool that is free."""
+        """List a pool as idle: it has a free unit for which no task waits."""
         kind = self.kind(pool)
         if pool not in kind.idle:
             kind.idle[pool] = kind.new_idle[pool] = None
@@ -411,25 +410,25 @@ class State:
         return self.slots[step.units[0]].unit.host
 
     def cores_of(self, step: Step) -> tuple[int, ...]:
-        """The cores of a step's units, as they are numbered on their host."""
+        """Cores of a step's units, by their numbers on the host."""
         return tuple([core for unit in step.units for core in self.slots[unit].unit.cores])
 
     def is_usable(self, unit: UnitName) -> bool:
-        """Whether the unit, busy or free, gets steps."""
+        """Whether the unit may get steps, now or when it is free."""
         return unit not in self.drained and not self.slots[unit].away
 
     def pools_of(self, job: Job, pools: tuple[PoolName, ...]) -> tuple[PoolName, ...]:
-        """The pools of the job's host that its client calls so."""
+        """Pools of the job's host, by the names that its client uses."""
         return self.pools_at(job.host, pools)
 
     @staticmethod
     def pools_at(host: HostName, pools: tuple[PoolName, ...]) -> tuple[PoolName, ...]:
-        """The pools of a host that are called so there."""
+        """Pools of a host, by the names that they have there."""
         return pools if host == OWN_HOST else _at_host(host, pools)
 
     def movable_name(self, task: Task) -> PoolName:
-        """Name of the kind in whose queue a task is to wait, which is there then; empty: it may not move, or there is
-        nowhere to go."""
+        """Name of the kind in whose queue a task waits, which is created if needed; empty: the task may not move, or
+        there are no other hosts."""
         job = self.jobs[task.job]
         if not self.hosts or len(task.queued_in) != 1 or task.load.stage_next not in job.movable or job.spec.external:
             return ""  # an external client measures on a machine that nothing was compared with
@@ -438,7 +437,7 @@ class State:
         return name
 
     def first_free(self, pool: PoolName) -> UnitName | None:
-        """The first unit of the pool that no step holds and that may be leased. O(log units), amortised."""
+        """The first free unit of the pool that may be leased; None: none. O(log units), amortised."""
         queue = self.queues[pool]
         while queue.free:
             name = queue.pool.units[queue.free[0]].name
@@ -458,7 +457,7 @@ class State:
         return [queue.pool.units[index].name for index in found]
 
     def free_for(self, task: Task, pool: PoolName, count: int) -> list[UnitName]:
-        """The same for one task: not what it avoids, unless nothing else would do, busy or free."""
+        """The same for one task, without the units that it avoids, unless no other unit of its pools is usable."""
         if not (avoid := task.load.avoid):
             return self.free_units(pool, count)
         free = self.free_units(pool, count + len(avoid))
@@ -469,17 +468,17 @@ class State:
         return free[:count]
 
     def sharer(self, unit: UnitName) -> StepId | None:
-        """The first running step that is on the unit. O(steps)."""
+        """The first running step on the unit; None: none. O(steps)."""
         return next((step.id for step in self.steps.values() if unit in step.units), None)
 
     def is_live(self, ticket: int, job: JobId, index: TaskIndex) -> bool:
-        """Whether a queue entry is still what its task waits for. Those of a held job are made anew on its release."""
+        """Whether a queue entry is valid. Entries of a held job are not; they are created again at its release."""
         known = self.jobs.get(job)
         task = known.tasks.get(index) if known is not None else None  # None: it was pruned
         return known is not None and task is not None and task.ticket == ticket and not known.held
 
     def impossible(self, job: Job, load: TaskLoad) -> str | None:
-        """Why no lease can ever be what this task asks for. It would wait for ever, and with it all behind it."""
+        """Reason why no lease can ever fulfil the request of a task; None: one can. The task would block its queue."""
         queues, wanted = self.queues, self.pools_of(job, load.resources_next)
         for name in wanted:
             if name not in queues:
@@ -489,7 +488,7 @@ class State:
         return None
 
     def check_step(self, step_id: StepId) -> None:
-        """Check the invariants of one step after each event that touched it, in production too."""
+        """Check the invariants of one step. Runs after each event that changes it, in production too."""
         step = self.steps.get(step_id)
         if step is None:
             assert step_id not in self.revoked, f"step {step_id} has ended and is still being revoked"
@@ -503,7 +502,7 @@ class State:
         assert step.units, f"step {step_id} runs on nothing"
 
     def check_all(self, *, exclusive: bool = True) -> None:
-        """Every invariant over everything: after a replay and in tests. O(everything)."""
+        """Check all invariants: after a replay, and in tests. O(state)."""
         for step in self.steps.values():
             self.check_step(step.id)
             for unit in step.units if exclusive else ():
@@ -546,9 +545,9 @@ def _at_host(host: HostName, pools: tuple[PoolName, ...]) -> tuple[PoolName, ...
 
 
 def one_of_each(choices: Sequence[Sequence[UnitName]]) -> tuple[UnitName, ...] | None:
-    """A unit from each list, no unit twice; the earliest such choice, None when there is none.
+    """A unit from each list, no unit twice: the first such choice, None when there is none.
 
-    As many units of each list as there are lists decide it: a longer list always has one that the others left.
+    Only the first n units of each of the n lists can matter: a longer list always has a unit that the others left.
     """
     short = [units[: len(choices)] for units in choices]
     return next((units for units in product(*short) if len(set(units)) == len(units)), None)

@@ -250,7 +250,7 @@ def test_jobs_that_have_ended_are_not_held_against_the_others() -> None:
 
 def test_others_are_judged_anew() -> None:
     estimates = judged(9.0)
-    estimates.acquit()
+    estimates.start_again()
     assert not estimates.are_wrong()
     estimates.forget(1)
     assert estimates.pairs == 0
@@ -259,7 +259,7 @@ def test_others_are_judged_anew() -> None:
 def test_they_are_doubted_from_then_on_until_no_job_is_left() -> None:
     estimates = judged(9.0)
     assert not estimates.doubted
-    estimates.acquit()
+    estimates.start_again()
     for job in range(10):
         assert estimates.doubted
         estimates.forget(job)
@@ -272,7 +272,7 @@ def test_while_doubted_what_is_long_is_believed_at_once_and_what_is_short_is_not
     learned(own_s, job=2, into=estimates)
     prior_s = estimates.of_job(3, BUILD, typical=True)[0] or 0.0
     assert estimates.of_job(2, BUILD, typical=True)[0] == pytest.approx(prior_s * (own_s / prior_s) ** 0.5)
-    estimates.acquit()
+    estimates.start_again()
     assert estimates.of_job(2, BUILD, typical=True)[0] == pytest.approx(prior_s * (own_s / prior_s) ** share)
 
 
@@ -282,6 +282,6 @@ def test_what_earlier_jobs_left_is_dropped_when_it_proves_wrong() -> None:
     assert estimates.told
     learned(1.0, into=estimates)
     assert estimates.of_task(1, 1, BUILD) == 5.0
-    estimates.acquit()
+    estimates.start_again()
     assert not estimates.told
     assert estimates.of_task(1, 1, BUILD) == 1.0

@@ -8,7 +8,7 @@ import pytest
 from autosched.core.actions import ReplacePolicy
 from autosched.core.events import DeadlineReached, PolicyChosen
 from autosched.core.policies.policy import INTERLEAVED, POLICIES, PREDICTIVE, Policy
-from autosched.core.ranking import RECKON_ALL, RECKON_EVERY, STALE_MIN
+from autosched.core.ranking import RECOMPUTE_ALL, RECOMPUTE_EVERY, STALE_MIN
 from autosched.core.scheduler import Scheduler
 from autosched.core.state import Key, State, Task
 from autosched.model import Goal
@@ -36,7 +36,7 @@ def crowd(policy: Policy, tasks: int) -> Story:
     return story
 
 
-@pytest.mark.parametrize("tasks", [2, RECKON_ALL])
+@pytest.mark.parametrize("tasks", [2, RECOMPUTE_ALL])
 def test_of_few_who_wait_all_have_new_keys_at_every_event(tasks: int) -> None:
     story = crowd(TURNING, tasks)
     assert story.starts() == [(1, 0)]
@@ -45,7 +45,7 @@ def test_of_few_who_wait_all_have_new_keys_at_every_event(tasks: int) -> None:
 
 
 def test_of_many_who_wait_one_has_a_new_key_at_a_time_and_in_the_end_all() -> None:
-    tasks = 10 * RECKON_ALL
+    tasks = 10 * RECOMPUTE_ALL
     asked: Counter[int] = Counter()
 
     def key(state: State, task: Task) -> Key:
@@ -55,7 +55,7 @@ def test_of_many_who_wait_one_has_a_new_key_at_a_time_and_in_the_end_all() -> No
     story = crowd(Policy("turning", key, drifts=True), tasks)
     asked.clear()
     story.now = TURN_AT
-    for _ in range(tasks * RECKON_EVERY):
+    for _ in range(tasks * RECOMPUTE_EVERY):
         story.tell(DeadlineReached())
     assert max(asked.values()) == 1, "no task twice before each was looked at"
     assert len(asked) == tasks
@@ -181,9 +181,9 @@ def test_a_policy_that_breaks_while_many_wait_is_replaced_too() -> None:
     def key(state: State, task: Task) -> Key:
         return turning_key(state, task) if state.now < TURN_AT else raises(state, task)
 
-    story = crowd(Policy("theirs", key, drifts=True), 2 * RECKON_ALL)
+    story = crowd(Policy("theirs", key, drifts=True), 2 * RECOMPUTE_ALL)
     story.now = TURN_AT
-    for _ in range(RECKON_EVERY):
+    for _ in range(RECOMPUTE_EVERY):
         story.tell(DeadlineReached())
     story.end(1, complete(0))
     assert len(of(ReplacePolicy, story.said)) == 1

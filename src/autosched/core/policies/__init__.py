@@ -1,6 +1,6 @@
-"""Policies: who goes next.
+"""Policies: the scheduling order.
 
-Files: policy.py (the interface, and the policies that order a queue), predictive.py (the one that looks ahead), and
-for it work_estimation.py (what a job has still to do), dispatching_rules.py (sort keys of waiting tasks), lookahead.py
-(what would happen).
+Files: policy.py (the interface, and the policies that order a queue), predictive.py (the policy that looks ahead), and
+its parts: work_estimation.py (remaining work of jobs), dispatching_rules.py (sort keys of waiting tasks), lookahead.py
+(simulation of a rule).
 """

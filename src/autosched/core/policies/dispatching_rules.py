@@ -1,4 +1,4 @@
-"""The rules that `predictive` chooses from: pure keys over a few numbers, the smallest goes first.
+"""The dispatching rules of `predictive`: sort keys over a few numbers, the smallest first.
 
 The same keys order the real queues and those of the simulations that look ahead. All but the first put builds first,
 since a build feeds the device. Sources: most work remaining is the upward rank of HEFT (Topcuoglu et al., IEEE TPDS
@@ -14,28 +14,28 @@ from msgspec import Struct
 from autosched.core.state import Key
 
 RANKS = {"build": 0, "select": 1}
-"""Builds first, then what leads to a build; all other stages after them."""
+"""Rank of each stage: builds first, then selections; all other stages are `RANK_OTHER`."""
 RANK_OTHER = 2
 ORDER = "order"
 AGEING = 0.1
-"""Without it shortest first makes the slowest job slower than first come, first served does."""
+"""Weight of the waiting time. Without it, the slowest job would end later than in the order of arrival."""
 
 
 class RuleInput(Struct):
-    """A waiting task as a rule sees it. Mutable, so that a simulation needs only one."""
+    """Facts about a waiting task, the input of a rule. Mutable, so that a simulation needs only one object."""
 
     rank: int
     left_s: float
     """Remaining work of its job, in seconds."""
     path_s: float
-    """How long that takes at least: its tasks go side by side."""
+    """`left_s` divided by the number of its tasks that run side by side."""
     ready_at: float
     job: int
     bottleneck_s: float
     """Remaining work of the busiest pool, in seconds per unit."""
     on_device: bool
-    """Whether it waits for another pool than the one where its job builds."""
-    home_s: float
+    """Whether the task waits for another pool than the one in which its job builds."""
+    build_pool_s: float
     """Remaining work of the pool in which its job builds, in seconds."""
 
 
@@ -45,9 +45,9 @@ class Rule(Struct, frozen=True):
     name: str
     key: Callable[[RuleInput], Key]
     watches: bool = False
-    """Whether it looks at the bottleneck, which costs time to reckon."""
-    bold: bool = False
-    """Whether it wants estimates that are raised by how little they rest on."""
+    """Whether the rule reads `bottleneck_s`, which takes time to compute."""
+    pessimistic: bool = False
+    """Whether the rule uses pessimistic estimates (`RemainingWork.pessimistic_s`)."""
 
 
 def _first_come(it: RuleInput) -> Key:
@@ -67,7 +67,7 @@ def _longest(share: float) -> Callable[[RuleInput], Key]:
     """Most work remaining; on the device also for the hosts that have most to do, which it must not let run dry."""
 
     def key(it: RuleInput) -> Key:
-        return (it.rank, -(it.left_s + share * it.home_s) if it.on_device else -it.left_s, it.job)
+        return (it.rank, -(it.left_s + share * it.build_pool_s) if it.on_device else -it.left_s, it.job)
 
     return key
 
@@ -97,7 +97,7 @@ def _critical_longest(it: RuleInput) -> Key:
     """Most work remaining, and a job whose path is the bottleneck goes even before builds."""
     if it.path_s * 1.05 >= it.bottleneck_s:
         return (0, -it.path_s, it.rank, it.job)
-    return (1, it.rank, -(it.left_s + 0.3 * it.home_s) if it.on_device else -it.left_s, it.job)
+    return (1, it.rank, -(it.left_s + 0.3 * it.build_pool_s) if it.on_device else -it.left_s, it.job)
 
 
 FIRST_COME = Rule("first-come", _first_come)
@@ -108,7 +108,7 @@ RULES = {
     for rule in (
         FIRST_COME,
         BUILD_FIRST,
-        Rule("longest", _longest(0.1), bold=True),
+        Rule("longest", _longest(0.1), pessimistic=True),
         Rule("longest-fed", _longest(0.3)),
         Rule("longest-critical", _critical_longest, watches=True),
         Rule("shortest", _shortest),

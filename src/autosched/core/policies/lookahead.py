@@ -1,7 +1,7 @@
-"""Plays the waiting and running steps to their end under a rule, on the estimates.
+"""Simulates the waiting and running steps to their end under a rule, with estimated durations.
 
-A plan is found by playing a few rules, then orders of the jobs that are changed a little at a time and kept when they
-do better (local search). The chance in it is a number sequence of its own, so equal states give equal plans.
+A plan is found by simulating a few rules, then fixed orders of the jobs that a local search improves step by step. Its
+random numbers depend on the state alone, so that equal states give equal plans.
 """
 
 import heapq
@@ -16,9 +16,9 @@ from autosched.core.state import Job, Key, State, Task
 from autosched.model import JobId, PoolName, StepId
 
 OPERATIONS_MAX = 4_000
-"""A simulation of more steps takes too long; rounds are thinned out evenly until it fits."""
+"""Maximum number of steps of a simulation. Beyond, rounds are left out evenly."""
 LEAST_LEFT = 0.05
-"""A step that has run for longer than expected is expected to run for this share of that again."""
+"""Expected remaining duration of an overdue step, as a share of its expected duration."""
 SAFE = 2e-7
 """Minimum gain for choosing first come, first served despite uncertainty, in units of the score: 20 % of the mean
 completion time."""
@@ -29,7 +29,7 @@ Operation = tuple[int, float, int]
 
 @dataclass(slots=True)
 class Chain:
-    """Steps that follow each other: one task's, as far as foreseen."""
+    """The expected steps of one task, one after the other."""
 
     job: int
     """Number in `Snapshot.jobs`."""
@@ -41,34 +41,34 @@ class Chain:
 
 @dataclass(slots=True)
 class Snapshot:
-    """All that a simulation needs; it changes nothing of it."""
+    """The input of simulations. They do not change it."""
 
     now: float
     jobs: list[JobId]
     priorities: list[int]
     homes: list[int]
-    """Per job the number of the pool where it builds; -1 when that is unknown."""
+    """Number of the pool in which each job builds; -1: unknown."""
     units: list[int]
-    """Per pool."""
+    """Number of units of each pool."""
     chains: list[Chain] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """The outcome of playing a rule to its end."""
+    """The outcome of a simulation."""
 
     makespan_s: float
-    """Until the last job ends."""
+    """Seconds until the last job ends."""
     completion_s: float
-    """Sum over the jobs, from now."""
+    """Sum of the seconds until each job ends."""
 
 
 Score = Callable[[Forecast, Forecast], float]
-"""How bad a forecast is, compared with that of the search's first rule; smaller is better."""
+"""Score of a forecast, given the forecast of the search's first rule; smaller is better."""
 
 
 def snapshot(state: State) -> Snapshot:
-    """The state as a job shop. Pools that share a unit count as one; of several pools a step is played on the first."""
+    """The state as a job shop. Pools that share a unit count as one. A step in several pools uses the first one."""
     numbers, units = _pools(state)
     jobs = [job for job in state.active if not state.jobs[job].held and not state.has_left(state.jobs[job].host)]
     total = sum(work_estimation.rounds_left(state.jobs[job]) * len(work_estimation.ROUND) for job in jobs)
@@ -117,8 +117,8 @@ def _chain(state: State, job: Job, task: Task, number: int, numbers: dict[PoolNa
         operations = [(numbers[pools[0]], s, rank(stage)) for stage, pools, s in ahead]
     else:
         cycle = work_estimation.cycle(state, job)
-        told = job.places.get(task.at)
-        pools = task.queued_in if task.ticket or told is None else state.pools_of(job, told)
+        known = job.places.get(task.at)
+        pools = task.queued_in if task.ticket or known is None else state.pools_of(job, known)
         names = [(task.at, pools), *work_estimation.rest_of_round(cycle, task.at)]
         operations = [_operation(state, job, stage, pools, numbers) for stage, pools in names]
         own_s = state.estimates.of_task(job.id, task.index, task.at, task.load.expected_s, typical=state.typical)
@@ -133,7 +133,7 @@ def _chain(state: State, job: Job, task: Task, number: int, numbers: dict[PoolNa
 
 
 def _held(state: State, step_id: StepId, number: int, numbers: dict[PoolName, int]) -> Chain:
-    """A unit that takes a share of a running step's work, for about as long as that one is expected to run."""
+    """A step that shares the work of a running step, for the expected rest of its duration."""
     step, job = state.steps[step_id], state.jobs[state.steps[step_id].job]
     stage_s, _ = state.estimates.of_job(job.id, step.stage, typical=state.typical)
     share_s = (stage_s or work_estimation.UNKNOWN_S) / len(job.tasks[step.task].steps)
@@ -145,13 +145,13 @@ def _held(state: State, step_id: StepId, number: int, numbers: dict[PoolName, in
 def _operation(state: State, job: Job, stage: str, pools: Pools, numbers: dict[PoolName, int]) -> Operation:
     seconds, _ = state.estimates.of_job(job.id, stage, typical=state.typical)
     if seconds is None:
-        home_s, _ = state.estimates.of_job(job.id, work_estimation.HOME, typical=state.typical)
+        home_s, _ = state.estimates.of_job(job.id, work_estimation.BUILD_STAGE, typical=state.typical)
         seconds = home_s or work_estimation.UNKNOWN_S
     return (numbers[pools[0]], seconds, rank(stage))
 
 
 def _share_rounds(state: State, job: Job, chains: list[Chain], numbers: dict[PoolName, int], thin: float) -> None:
-    """Deal the rounds that no task has begun out among the job's chains."""
+    """Distribute the rounds that have not started over the job's chains."""
     stages = work_estimation.cycle(state, job)
     one = [_operation(state, job, stage, pools, numbers) for stage, pools in stages]
     rounds = round(work_estimation.rounds_left(job) * thin)
@@ -160,14 +160,14 @@ def _share_rounds(state: State, job: Job, chains: list[Chain], numbers: dict[Poo
 
 
 def play(shot: Snapshot, rule: Rule) -> Forecast:
-    """Play everything under the rule. A few microseconds for each operation."""
+    """Simulate a rule to the end. Takes a few microseconds for each operation."""
     free = list(shot.units)
     queues: list[list[tuple[Key, int]]] = [[] for _ in free]
     ends: list[tuple[float, int]] = []
     left, pools, abreast = _totals(shot)
     place = [0] * len(shot.chains)
     finished = [0.0] * len(shot.jobs)
-    sight = RuleInput(0, 0.0, 0.0, 0.0, 0, 0.0, False, 0.0)
+    rule_input = RuleInput(0, 0.0, 0.0, 0.0, 0, 0.0, False, 0.0)
     key, priorities, homes, chains, units = rule.key, shot.priorities, shot.homes, shot.chains, shot.units
 
     def enqueue(number: int, ready_at: float) -> int:
@@ -175,12 +175,12 @@ def play(shot: Snapshot, rule: Rule) -> Forecast:
         pool, _, stage_rank = chain.operations[place[number]]
         job = chain.job
         home = homes[job]
-        sight.rank, sight.left_s, sight.ready_at, sight.job = stage_rank, left[job], ready_at, shot.jobs[job]
-        sight.path_s = left[job] / abreast[job]
+        rule_input.rank, rule_input.left_s, rule_input.job = stage_rank, left[job], shot.jobs[job]
+        rule_input.ready_at, rule_input.path_s = ready_at, left[job] / abreast[job]
         if rule.watches:
-            sight.bottleneck_s = max(map(truediv, pools, units))
-        sight.on_device, sight.home_s = (pool != home, pools[home]) if home >= 0 else (False, 0.0)
-        heapq.heappush(queues[pool], ((-priorities[job], *key(sight)), number))
+            rule_input.bottleneck_s = max(map(truediv, pools, units))
+        rule_input.on_device, rule_input.build_pool_s = (pool != home, pools[home]) if home >= 0 else (False, 0.0)
+        heapq.heappush(queues[pool], ((-priorities[job], *key(rule_input)), number))
         return pool
 
     dirty = dict.fromkeys(range(len(free)))
@@ -232,33 +232,33 @@ def _totals(shot: Snapshot) -> tuple[list[float], list[float], list[int]]:
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """How a plan is looked for."""
+    """Settings of a search for a plan."""
 
     rules: tuple[str, ...]
-    """The first is followed unless another one is clearly better."""
+    """Rules to simulate. The first one is used unless another one is clearly better."""
     score: Score
     margin: float = 0.0
-    """Share of the score that a plan must be better, for each unit of doubt."""
+    """Required gain as a share of the score, times the doubt about the estimates."""
     moves: int = 10
-    """Orders tried, with some doubt; four times as many without any, since then the best is really the best."""
+    """Number of orders to try at average doubt; four times as many without doubt."""
     moves_first: int = 40
-    """The same for a plan that is made anew, since the jobs are others now."""
+    """The same after the set of jobs has changed."""
 
 
 def doubt(state: State) -> float:
-    """How little the estimates rest on: 0.5 when nothing has been seen, less with the root of what has."""
-    total_s = sum(state.jobs[job].outlook.left_s for job in state.active)
+    """Doubt about the estimates: 0.5 without observations, and less with the root of their number."""
+    total_s = sum(state.jobs[job].remaining.left_s for job in state.active)
     if state.oracle is not None or not total_s:
         return 0.0
     weighted = 0.0
     for job in (state.jobs[job_id] for job_id in state.active):
         seen = min((state.estimates.of_job(job.id, s)[1] for s, _ in work_estimation.cycle(state, job)), default=0.0)
-        weighted += job.outlook.left_s * 0.5 / (seen + 1.0) ** 0.5
+        weighted += job.remaining.left_s * 0.5 / (seen + 1.0) ** 0.5
     return weighted / total_s
 
 
 def search(state: State, how: Search, *, anew: bool) -> Iterator[str | None]:
-    """Yield after each simulation, None but for the last time: then the name of the rule to follow."""
+    """Search for a plan. Yields None after each simulation, and last the name of the rule to use."""
     if len(how.rules) == 1:
         yield how.rules[0]
         return
@@ -271,7 +271,7 @@ def search(state: State, how: Search, *, anew: bool) -> Iterator[str | None]:
         if (score := how.score(play(shot, RULES[name]), reference)) < best:
             best, rule = score, name
         yield None
-    safe = FIRST_COME.name if score < first - SAFE else how.rules[0]  # it was played last
+    safe = FIRST_COME.name if score < first - SAFE else how.rules[0]  # FIRST_COME was simulated last
     if len(shot.jobs) > 1:
         candidate = _Orders(state, shot, how.score, reference)
         for _ in range(candidate.starts):
@@ -286,13 +286,13 @@ def search(state: State, how: Search, *, anew: bool) -> Iterator[str | None]:
 
 
 class _Orders:
-    """Local search over fixed orders of the jobs: one job is moved at a time, now and then builds lose their right."""
+    """Local search over fixed orders of the jobs: moves one job at a time, or switches whether builds go first."""
 
     def __init__(self, state: State, shot: Snapshot, score: Score, reference: Forecast) -> None:
         self._shot, self._score, self._reference = shot, score, reference
         self._chance = state.last_step * 2654435761 % 2**31 + 1
         active = shot.jobs
-        by_work = sorted(active, key=lambda job: (state.jobs[job].outlook.left_s, job))
+        by_work = sorted(active, key=lambda job: (state.jobs[job].remaining.left_s, job))
         self._starts = [(by_work[::-1], True), (by_work, True)]
         if (now := ordered(state.rule)) is not None:
             kept = (job for job in now[0] if job in state.active)

@@ -1,9 +1,9 @@
-"""Scheduling order. A policy is data and pure functions over the state; the scheduler does the rest.
+"""Scheduling order. A policy consists of data and pure functions of the state.
 
-`key` orders the waiting tasks of one queue, smallest first; `admits` may hold back the first of a queue, and with it
-the queue, although units are free. Other packages add policies by an entry point in the group
-``autosched.policies`` that names a `Policy`; one that raises, or takes too long, is replaced by `interleaved`,
-and everybody is told.
+`key` orders the waiting tasks of one queue, smallest first; `admits` may hold back the first task of a queue, and with
+it the queue, although units are free. Other packages add policies by an entry point in the group
+``autosched.policies`` that names a `Policy`. A policy that raises an exception or takes too long is replaced by
+`interleaved`, and operators and users are told.
 """
 
 from collections.abc import Callable
@@ -21,15 +21,15 @@ class Policy:
     name: str
     key: Callable[[State, Task], Key]
     admits: Callable[[State, Task], bool] | None = None
-    """Whether the first of a queue may go now; None: always."""
+    """Whether the first task of a queue may start now; None: always."""
     shares_units: bool = False
-    """Several steps may hold one unit: only to measure what that costs."""
+    """Whether several steps may hold one unit. Only for measuring the effect."""
     drifts: bool = False
-    """Keys change while their tasks wait, so the scheduler reckons them anew from time to time."""
+    """Whether keys change while their tasks wait, so that the scheduler has to compute them anew."""
     plan: Callable[[State], Search | None] | None = None
-    """How it wants to look ahead now; None: not at all."""
+    """The lookahead search to run now; None: the policy runs none."""
     holds_back: str = "for other jobs"
-    """Why it holds tasks back, in the words of `explain`."""
+    """Reason why the policy holds tasks back, for `explain`."""
 
 
 def _in_order_of_arrival(state: State, task: Task) -> Key:
@@ -45,12 +45,12 @@ def _if_of_first_job(state: State, task: Task) -> bool:
 
 
 def _round_by_round(state: State, task: Task) -> Key:
-    """The round that was begun first, then the task that waits longest for its next round."""
+    """Rounds that have started first, then the task that has waited longest for its next round."""
     return (task.job, task.load.stage_next == "select", task.ready_at, task.index)
 
 
 def _if_nothing_runs(state: State, task: Task) -> bool:
-    """No step of any job runs, and the task is first among those of the first job. O(tasks of the job) per step."""
+    """Whether no step runs and the task is the first one of the first job. O(tasks of the job) per step."""
     if state.steps or not _if_of_first_job(state, task):
         return False
     waiting = (other for other in state.jobs[task.job].tasks.values() if other.ticket)
@@ -61,7 +61,7 @@ LOCKSTEP = {
     stage: place
     for place, stage in enumerate(("import", "select", "build", "profile", "update", "compile", "evaluate"))
 }
-"""Place of each stage: the job that lags behind goes first, so that jobs that have parted ways meet again."""
+"""Rank of each stage. The job that lags behind goes first, so that all jobs reach the same stage again."""
 
 
 def _in_lockstep(state: State, task: Task) -> Key:
@@ -69,9 +69,9 @@ def _in_lockstep(state: State, task: Task) -> Key:
 
 
 def _if_all_in_step(state: State, task: Task) -> bool:
-    """All active jobs have come to a halt and no task lags behind this stage, or it starts at this very instant.
+    """Whether no step runs and no task lags behind this stage, or all running steps of this stage start right now.
 
-    A job that has done nothing yet holds no other up: it joins the others when they come round to its stage. O(tasks).
+    A job without an ended step blocks no other: it joins when the others reach its stage. O(tasks).
     """
     jobs = [job for job_id in state.active if not (job := state.jobs[job_id]).held]
     running = [state.steps[step] for job in jobs for step in job.steps]
@@ -96,14 +96,14 @@ SEQUENTIAL = Policy("sequential", _in_order_of_jobs, _if_of_first_job)
 STAGEWISE = Policy(
     "stagewise", _round_by_round, _if_nothing_runs, holds_back="while another step runs: one stage after the other"
 )
-"""Thesis, section 2.4.2: what a tuner does without a scheduler, one stage after the other, also within a job."""
+"""Thesis, section 2.4.2: one stage after the other, also within a job, as a tuner does without a scheduler."""
 
 SYNCHRONOUS = Policy("synchronous", _in_lockstep, _if_all_in_step, shares_units=True)
-"""Thesis, Listing 4: all jobs run the same stage at once on the same resource. The worst case of interference: only
-to measure what it costs."""
+"""Thesis, Listing 4: all jobs run the same stage at once on the same resource. The worst case of interference, only
+for measuring it."""
 
 PREDICTIVE = Policy("predictive", foreseen_key, drifts=True, plan=plan)
-"""Builds first, then what the learned stage times say is best for the goal: the thesis' future work."""
+"""Builds first, then the order that is best for the goal by estimated durations: the thesis' future work."""
 
 POLICIES = {policy.name: policy for policy in (PREDICTIVE, INTERLEAVED, SEQUENTIAL, STAGEWISE, SYNCHRONOUS)}
 ALIASES = {"round-robin": INTERLEAVED.name}

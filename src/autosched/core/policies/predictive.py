@@ -1,6 +1,7 @@
-"""The policy `predictive`: a rule for each goal, and looking ahead while there are few jobs.
+"""The policy `predictive`: a dispatching rule for each goal, and a lookahead search while there are few jobs.
 
-Before any rule come fairness and promises: who has waited too long, then priorities, then who would miss a deadline.
+Fairness and deadlines come before any rule: tasks that have waited too long, then priorities, then jobs that would miss
+their deadline.
 """
 
 import math
@@ -13,26 +14,25 @@ from autosched.core.state import Job, Key, State, Task
 from autosched.model import Goal
 
 JOBS_MAX = 16
-"""With more active jobs looking ahead costs more than it brings,"""
-JOBS_MAX_SURE = 32
-SURE_DOUBT = 0.1
-"""unless the estimates are hardly in doubt: then it pays for so many."""
+"""Maximum number of active jobs for a lookahead search. With more, it costs more than it gains."""
+JOBS_MAX_SURE, SURE_DOUBT = 32, 0.1
+"""The same maximum where the doubt about the estimates is below `SURE_DOUBT`."""
 CROWD_MAX = 2_000
-"""Maximum jobs for which it is asked whether they are one batch."""
+"""Maximum number of active jobs for which a rule is chosen by their submission times."""
 BATCH_SPREAD = 0.25
-"""Jobs are one batch while they were submitted within this share of what is left to do."""
+"""Jobs are one batch if they were submitted within this share of the busiest pool's remaining seconds."""
 PATIENCE = 10.0
-"""Maximum wait of a job for one step, in multiples of all the work of that job."""
+"""Maximum wait of a task, in multiples of all the work of its job."""
 PATIENCE_LEAST_S = 60.0
 EXCESS = 10.0
 HURRY = 1.5
-"""A job is hurried when its deadline is nearer than its remaining work times this factor."""
+"""A job is late when its deadline is nearer than its remaining work times this factor."""
 
 
 def _weighted(makespan: float, completion: float, *, limit: float = math.inf) -> Score:
-    """Both relative to the search's first rule, so that the weights mean the same for every load.
+    """A weighted sum of makespan and completion time, both relative to the search's first rule.
 
-    A makespan above `limit` weighs more than anything else, so that only one as bad can be chosen instead.
+    A makespan above `limit` outweighs everything else.
     """
 
     def score(forecast: Forecast, reference: Forecast) -> float:
@@ -49,12 +49,12 @@ class Aim:
     """The rules and the search of a goal."""
 
     rule: str
-    """The rule that is followed before the first look ahead, and for a batch of more than JOBS_MAX jobs."""
+    """The rule before the first search, and for a batch of more than JOBS_MAX jobs."""
     stream: str
-    """Followed while jobs keep coming: then there is no last one to wait for."""
+    """The rule while new jobs keep coming, so that there is no last job."""
     search: Search
-    wary: Search | None = None
-    """Instead of it once forecasts have proved wrong: then what was promised of the makespan comes first."""
+    cautious: Search | None = None
+    """The search to use after estimates were wrong. It gives the makespan more weight."""
 
 
 _CRITICAL = ("critical-0.1", "critical-0.3", "critical-0.8")
@@ -70,7 +70,7 @@ AIMS = {
         rule="stretched",
         stream="shortest",
         search=Search((*_MIXED, "longest", "build-first"), _weighted(1.0, 1.0, limit=0.97), moves=20),
-        wary=Search(("longest", *_MIXED, "build-first"), _weighted(1.0, 0.3, limit=0.98)),
+        cautious=Search(("longest", *_MIXED, "build-first"), _weighted(1.0, 0.3, limit=0.98)),
     ),
     Goal.LATENCY: Aim(
         rule="shortest",
@@ -81,7 +81,7 @@ AIMS = {
 
 
 def plan(state: State) -> Search | None:
-    """How to look ahead now: not for many jobs, nor while new ones keep coming, which no look ahead can see."""
+    """The lookahead search to run now. None for many jobs, and while new ones keep coming, which no search foresees."""
     count = len(state.active)
     if not 1 < count <= CROWD_MAX or state.estimates.are_wrong():
         return None
@@ -90,24 +90,24 @@ def plan(state: State) -> Search | None:
     if last.submitted_at - first.submitted_at > BATCH_SPREAD * state.totals.bottleneck_s():
         return Search((aim.stream,), aim.search.score)
     few = count <= JOBS_MAX or (count <= JOBS_MAX_SURE and doubt(state) < SURE_DOUBT)
-    how = (state.estimates.doubted and aim.wary) or aim.search
+    how = (state.estimates.doubted and aim.cautious) or aim.search
     return how if few else Search((aim.rule,), how.score)
 
 
 def foreseen_key(state: State, task: Task) -> Key:
-    """Fairness and promises first, then the rule that holds now. O(1)."""
+    """The sort key of a task: fairness and deadlines first, then the current rule. O(1)."""
     job = state.jobs[task.job]
     rule = (
         dispatching_rules.BUILD_FIRST
         if state.estimates.are_wrong()
         else dispatching_rules.named(state.rule or AIMS[state.goal].rule)
     )
-    ahead = job.outlook
+    remaining = job.remaining
     home, home_s = work_estimation.build_pools(state, job), 0.0
     for pool in home:
         home_s += state.totals.pools.get(pool, 0.0)
-    left_s = ahead.bold_s if rule.bold else ahead.left_s
-    sight = RuleInput(
+    left_s = remaining.pessimistic_s if rule.pessimistic else remaining.left_s
+    rule_input = RuleInput(
         dispatching_rules.rank(task.at),
         left_s,
         left_s / max(1, job.waiting + len(job.steps)),
@@ -117,13 +117,13 @@ def foreseen_key(state: State, task: Task) -> Key:
         bool(home) and task.queued_in != home,
         home_s,
     )
-    waited_out = state.now - task.ready_at > max(PATIENCE_LEAST_S, PATIENCE * (job.done_s + ahead.left_s))
+    waited_out = state.now - task.ready_at > max(PATIENCE_LEAST_S, PATIENCE * (job.done_s + remaining.left_s))
     if waited_out:
         return (0, task.ready_at, task.job, task.index)
-    return (1, -job.spec.priority, not _in_a_hurry(state, job), *rule.key(sight), task.ready_at, task.index)
+    return (1, -job.spec.priority, not _in_a_hurry(state, job), *rule.key(rule_input), task.ready_at, task.index)
 
 
 def _in_a_hurry(state: State, job: Job) -> bool:
     if job.spec.deadline_s is None:
         return False
-    return job.submitted_at + job.spec.deadline_s - state.now < HURRY * job.outlook.left_s
+    return job.submitted_at + job.spec.deadline_s - state.now < HURRY * job.remaining.left_s

@@ -36,32 +36,32 @@ def story_of(loads: Sequence[TaskLoad] = (), rounds_left: float | None = None) -
 
 def test_a_job_has_its_rounds_to_do_and_the_rest_of_those_under_way() -> None:
     story, job = story_of([wants(1, DEVICE, "profile")], rounds_left=3)
-    assert job.outlook.left_s == pytest.approx(3 * 8.0 + 5.0 + 1.0)
-    assert job.outlook.pools == pytest.approx({"host": 3 * 3.0 + 1.0, "device:cpu": 3 * 5.0 + 5.0})
+    assert job.remaining.left_s == pytest.approx(3 * 8.0 + 5.0 + 1.0)
+    assert job.remaining.pools == pytest.approx({"host": 3 * 3.0 + 1.0, "device:cpu": 3 * 5.0 + 5.0})
     assert story.state.totals.bottleneck_s() == pytest.approx(20.0)
 
 
 def test_each_of_its_tasks_counts() -> None:
     _, job = story_of([wants(1), wants(2, DEVICE, "profile"), wants(3, HOST, "update")], rounds_left=0)
-    assert job.outlook.left_s == pytest.approx(8.0 + 6.0 + 1.0)
+    assert job.remaining.left_s == pytest.approx(8.0 + 6.0 + 1.0)
 
 
 def test_a_client_that_cannot_tell_its_rounds_is_believed_to_be_half_way_through() -> None:
     story, job = story_of([wants(1)], rounds_left=None)
     assert job.rounds_seen == 1
-    assert job.outlook.left_s == pytest.approx(8.0 + 8.0)
+    assert job.remaining.left_s == pytest.approx(8.0 + 8.0)
     fresh = Job(id=9, spec=job.spec, submitted_at=story.now)
     assert work_estimation.rounds_left(fresh) > 0, "a job that has just come has something to do"
 
 
 def test_a_stage_outside_of_the_round_counts_too() -> None:
     _, job = story_of([wants(1, HOST, "compile")], rounds_left=0)
-    assert job.outlook.left_s == pytest.approx(8.0 / 3), "nothing is known of it: it is taken for a mean stage"
+    assert job.remaining.left_s == pytest.approx(8.0 / 3), "nothing is known of it: it is taken for a mean stage"
 
 
 def test_what_rests_on_little_may_be_long() -> None:
     _, job = story_of([wants(1)], rounds_left=3)
-    assert job.outlook.left_s < job.outlook.bold_s < 2 * job.outlook.left_s
+    assert job.remaining.left_s < job.remaining.pessimistic_s < 2 * job.remaining.left_s
 
 
 def test_a_stage_that_a_job_has_not_shown_is_taken_to_run_where_it_runs_for_others() -> None:
@@ -69,14 +69,14 @@ def test_a_stage_that_a_job_has_not_shown_is_taken_to_run_where_it_runs_for_othe
     story.tell(JobSubmitted(2, JobSpec(name="y", model="0" * 64)))
     story.tell(ClientAttached(2, JobLoad(tasks=(wants(1),), rounds_left=1)))
     job = story.state.jobs[2]
-    assert set(job.outlook.pools) == {"host", "device:cpu"}
-    assert job.outlook.left_s == pytest.approx(2 * 8.0)
+    assert set(job.remaining.pools) == {"host", "device:cpu"}
+    assert job.remaining.left_s == pytest.approx(2 * 8.0)
 
 
 def test_a_job_that_has_ended_has_nothing_to_do() -> None:
     story, job = story_of([wants(1)], rounds_left=3)
     story.cancel(1)
-    assert job.outlook == RemainingWork()
+    assert job.remaining == RemainingWork()
     assert story.state.totals.pools == pytest.approx({"host": 0.0, "device:cpu": 0.0})
     assert story.state.totals.bottleneck_s() == pytest.approx(0.0)
 
@@ -89,7 +89,7 @@ def test_a_pool_is_as_busy_as_its_own_work_makes_it(pools: tuple, bottleneck_s: 
     story.state.oracle = lambda job, task: oracle[task]
     story.running(wants(1))
     assert story.state.totals.bottleneck_s() == bottleneck_s
-    assert story.state.jobs[1].outlook.left_s == 10.0
+    assert story.state.jobs[1].remaining.left_s == 10.0
 
 
 def check_totals(scheduler: Scheduler) -> None:
@@ -102,8 +102,8 @@ def check_totals(scheduler: Scheduler) -> None:
             if task.at:
                 at[task.at] = at.get(task.at, 0) + 1
         assert {stage: number for stage, number in job.at.items() if number} == at
-        assert job.id in state.active or not job.outlook.pools
-        for pool, seconds in job.outlook.pools.items():
+        assert job.id in state.active or not job.remaining.pools
+        for pool, seconds in job.remaining.pools.items():
             sums[pool] += seconds
     assert state.totals.pools == pytest.approx(sums, abs=1e-6)
     per_unit = [s / len(state.queues[pool].pool.units) for pool, s in state.totals.pools.items()]
