@@ -6,11 +6,11 @@ from typing import Any
 import tvm
 
 from autosched_tvm.compile.attention import attention_sketch, computation
-from autosched_tvm.compile.integers import depthwise_sketch, dot_sketch, nibble_sketch, nibbles, product
+from autosched_tvm.compile.integers import depthwise_sketch, dot_sketch, nibble_sketch, nibbles, product, tile_sketch
 
 _SKETCHES: dict[str, Callable[[Any, Any, int | None], None]] = {
     product.DOT: dot_sketch.apply, product.DEPTHWISE: depthwise_sketch.apply,
-    nibbles.NAME: nibble_sketch.apply, computation.DOT: attention_sketch.apply,
+    product.TILE_DOT: tile_sketch.apply, nibbles.NAME: nibble_sketch.apply, computation.DOT: attention_sketch.apply,
 }  # fmt: skip
 """By the name of the block of sums."""
 

@@ -19,7 +19,7 @@ from autosched_tvm.compile.frontend import input_ranges
 from autosched_tvm.compile.frontend.model_file import FileKind, kind_of_file
 from autosched_tvm.compile.frontend.preparation import Shapes
 from autosched_tvm.compile.frontend.standard_operators import stays
-from autosched_tvm.compile.integers import dot_instructions, packed_products
+from autosched_tvm.compile.integers import dot_instructions, packed_products, tile_instructions
 from autosched_tvm.compile.relax_import import Imported
 from autosched_tvm.tensors import Tensor
 
@@ -87,7 +87,9 @@ class OnnxSource:
         """The Relax module before layouts are chosen. Raises ModelRejected."""
         instruction = dot_instructions.of_target(target) if self.integers else None
         module = onnx_import.cleaned(self.model, instruction)
-        return module if instruction is None else packed_products.packed(module, instruction)
+        if instruction is None:
+            return module
+        return packed_products.packed(module, instruction, tiles=tile_instructions.available(target))
 
     def save(self, path: Path) -> None:
         """Leave it in an ONNX file."""

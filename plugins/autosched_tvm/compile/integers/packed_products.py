@@ -8,12 +8,13 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from autosched_tvm.compile.integers import product
+from autosched_tvm.compile.integers import product, tile_instructions
 from autosched_tvm.compile.integers.dot_instructions import DotInstruction
 
 
-def packed(module: Any, instruction: DotInstruction) -> Any:
-    """The module with such products, for a dot instruction."""
+def packed(module: Any, instruction: DotInstruction, *, tiles: bool = False) -> Any:
+    """The module with such products, for a dot instruction; with `tiles`, for instructions on whole tiles where there
+    are rows for one."""
 
     @relax.expr_functor.mutator
     class Packed(relax.PyExprMutator):  # type: ignore[misc] # the base class is not typed
@@ -23,7 +24,9 @@ def packed(module: Any, instruction: DotInstruction) -> Any:
             """A call, or the product in its place."""
             if not _fits(call):
                 return super().visit_call_(call)
-            return _product(self.builder_, self.visit_expr(call.args[0]), call.args[1].value.numpy(), instruction)
+            return _product(
+                self.builder_, self.visit_expr(call.args[0]), call.args[1].value.numpy(), instruction, tiles
+            )
 
     mutator = Packed(module)
     mutator.builder_.update_func(module.get_global_var("main"), mutator.visit_expr(module["main"]))
@@ -42,16 +45,20 @@ def _fits(call: Any) -> bool:
     return known and dtypes == ("uint8", "int8")
 
 
-def _product(builder: Any, data: Any, weights: Any, instruction: DotInstruction) -> Any:
+def _product(builder: Any, data: Any, weights: Any, instruction: DotInstruction, tiles: bool) -> Any:
     """The product as int32."""
     depth, columns = weights.shape
+    tiled = tiles and tile_instructions.worthwhile(math.prod(map(int, data.ty.shape)) // depth, depth, columns)
+    multiple = tile_instructions.DEPTH if tiled else instruction.group
+    made = product.tiled_product if tiled else product.product
 
     def packed(rows: Any) -> Any:
-        if missing := -depth % instruction.group:
+        if missing := -depth % multiple:
             rows = builder.emit(relax.op.nn.pad(rows, [0, 0] * (len(rows.ty.shape) - 1) + [0, missing], "constant", 0))
         found = builder.emit(
             builder.call_te(
-                product.product, instruction.taken(builder, rows), relax.const(product.pack(weights, instruction)),
+                made, instruction.taken(builder, rows),
+                relax.const(product.pack(np.pad(weights, ((0, -depth % multiple), (0, 0))), instruction)),
                 primfunc_name_hint="int8_product", primfunc_attrs={"op_pattern": product.FUSES_ELEMENTWISE},
             )
         )  # fmt: skip

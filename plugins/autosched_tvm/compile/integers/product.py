@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 from tvm import te, tirx
 
+from autosched_tvm.compile.integers import tile_instructions
 from autosched_tvm.compile.integers.dot_instructions import DotInstruction
 
 Array = np.ndarray[Any, Any]
 
-DOT, RESULT, BORDER = "int8_dot", "int8_product", "int8_border"
-"""Names of the blocks of sums, of what is read of them, and of an image with its border."""
+DOT, TILE_DOT, RESULT, BORDER = "int8_dot", "int8_tiles", "int8_product", "int8_border"
+"""Names of the blocks of sums (vectors, or whole tiles), of what is read of them, and of data with its border."""
 DEPTHWISE, IMAGE = "int8_depthwise", "int8_image"
 """Names of the blocks of sums, and of the image as float32, where each channel has its own filter."""
 FUSES_ELEMENTWISE = 4
@@ -60,7 +61,38 @@ def product(data: Any, weights: Any) -> Any:
         factor = weights[block, step // group, lane, step % group].astype("int32")
         return te.sum(data[(*place, step)].astype("int32") * factor, axis=step)
 
-    dot = te.compute((filled_rows(rows), blocks, lanes), sums, name=DOT)
+    return _read(te.compute((filled_rows(rows), blocks, lanes), sums, name=DOT), outer)
+
+
+def tiled_product(data: Any, weights: Any) -> Any:
+    """The same for instructions on whole tiles, where the depth is a multiple of a tile's.
+
+    Rows that fill the last tile are copies of the last one, in memory: the instructions read rows at equal distances.
+    """
+    *outer, depth = (int(size) for size in data.shape)
+    blocks, groups, lanes, group = (int(size) for size in weights.shape)
+    rows = math.prod(outer)
+    axis = outer.index(rows)
+    count = -(-rows // tile_instructions.ROWS) * tile_instructions.ROWS
+
+    def filled(i: Any, k: Any) -> Any:
+        return data[(*(tirx.min(i, rows - 1) if one == axis else 0 for one in range(len(outer))), k)]
+
+    if count != rows or len(outer) > 1:
+        data = te.compute((count, depth), filled, name=BORDER)
+    step, part = te.reduce_axis((0, groups), name="step"), te.reduce_axis((0, group), name="part")
+
+    def sums(i: Any, block: Any, lane: Any) -> Any:
+        number = data[i, step * group + part].astype("int32")
+        return te.sum(number * weights[block, step, lane, part].astype("int32"), axis=[step, part])
+
+    return _read(te.compute((count, blocks, lanes), sums, name=TILE_DOT), outer)
+
+
+def _read(dot: Any, outer: list[int]) -> Any:
+    """The sums [rows, blocks, lanes] as [..., rows, ..., columns]."""
+    axis = outer.index(math.prod(outer))
+    blocks, lanes = (int(size) for size in dot.shape[1:])
 
     def result(*index: Any) -> Any:
         return dot[index[axis], index[-1] // lanes, index[-1] % lanes]

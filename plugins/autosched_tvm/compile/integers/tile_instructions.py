@@ -1,0 +1,183 @@
+"""Intel's AMX: instructions that multiply whole tiles of 8-bit numbers, as tensor intrinsics of TVM.
+
+A tile register holds 16 rows of 64 bytes; one instruction adds 16 x 16 sums of 64 products each, eight times as many as
+AVX-512 VNNI in the same time. Weights are packed as for that. The operating system must grant a process the use of
+these registers; a kernel asks for that when it begins. Source: Intel 64 and IA-32 Architectures Software Developer's
+Manual, volume 1, chapter 18; Linux, Documentation/arch/x86/xstate.rst.
+"""
+
+import functools
+import sys
+import threading
+from typing import Any
+
+FEATURE = "amx-int8"
+"""LLVM's name of it."""
+ROWS, LANES, DEPTH = 16, 16, 64
+"""Rows of data, columns of sums, and products of a sum, in one instruction."""
+DOT = "llvm.x86.tdpbusd"
+"""LLVM's name of the instruction for unsigned data and signed weights."""
+_SYSCALL, _PRCTL, _GRANT, _TILE_DATA = "syscall", 158, 0x1023, 18
+"""Function of the C library, and the numbers of arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) on x86-64."""
+_PALETTE = 1
+"""Number of the register layout: eight tiles."""
+_TILES = 8
+
+DEPTH_MIN, PRODUCTS_MIN = 256, 2**21
+"""Minimum depth and number of products of a matrix product that is worth tiles: below, moving sums through memory and
+setting up the registers take longer than vectors do."""
+
+_registering = threading.Lock()
+
+
+def available(target: Any) -> bool:
+    """Whether a target's CPU has the instructions and, if it is this machine's, the operating system grants them."""
+    from tvm.target import codegen
+
+    if target.kind.name != "llvm" or not codegen.llvm_cpu_has_features(FEATURE, target):
+        return False
+    other = target.attrs.get("mtriple") or str(target.attrs.get("mcpu", "")) != str(codegen.llvm_get_system_cpu())
+    return bool(other) or granted()
+
+
+def worthwhile(rows: int, depth: int, columns: int) -> bool:
+    """Whether a matrix product is faster on tiles than on vectors."""
+    return rows >= ROWS and depth >= DEPTH_MIN and rows * depth * columns >= PRODUCTS_MIN
+
+
+@functools.cache
+def granted() -> bool:
+    """Whether Linux lets this process use the registers."""
+    import ctypes
+
+    if not sys.platform.startswith("linux"):
+        return False
+    return int(ctypes.CDLL(None, use_errno=True).syscall(_PRCTL, _GRANT, _TILE_DATA)) == 0
+
+
+def register(rows: int, vectors: int, depth: int) -> str:
+    """Make the intrinsic of a tile of sums known to TVM; cheap when it was done before. Returns its name. `rows` and
+    `vectors` in tiles, up to 2 each; `depth` in products, a multiple of `DEPTH`."""
+    from tvm.s_tir import TensorIntrin
+
+    name = f"autosched.amx_{rows}x{vectors}x{depth}"
+    with _registering:  # steps of a job run in threads
+        if TensorIntrin.get(name, allow_missing=True) is None:
+            shape = rows, vectors, depth
+            TensorIntrin.register(name, _function(shape, _meaning), _function(shape, _instructions))
+    return name
+
+
+def _function(shape: tuple[int, int, int], body: Any) -> Any:
+    """A function of rows of data A, of packed weights B, and of the sums C."""
+    from tvm import tirx
+    from tvm.script.ir_builder import IRBuilder
+    from tvm.script.ir_builder import tirx as T
+
+    rows, vectors, depth = shape[0] * ROWS, shape[1], shape[2]
+    groups = depth // 4
+
+    def strides(name: str, count: int) -> list[Any]:
+        return [*(tirx.Var(f"{name}{axis}", "int64") for axis in range(count)), 1]
+
+    with IRBuilder() as builder, T.prim_func(s_tir=True):
+        data = T.arg("A", T.buffer((rows, depth), "uint8", offset_factor=1, strides=strides("a", 1)))
+        weights = T.arg("B", T.buffer((vectors, groups, LANES, 4), "int8", offset_factor=1, strides=strides("b", 3)))
+        sums = T.arg("C", T.buffer((rows, vectors, LANES), "int32", offset_factor=1, strides=strides("c", 2)))
+        with T.sblock("root"):
+            everything = [slice(0, rows), slice(0, vectors), slice(0, LANES)]
+            T.reads([sums[*everything], data[0:rows, 0:depth], weights[0:vectors, 0:groups, 0:LANES, 0:4]])
+            T.writes([sums[*everything]])
+            body(shape, data, weights, sums)
+    return builder.get()
+
+
+def _meaning(shape: tuple[int, int, int], data: Any, weights: Any, sums: Any) -> None:
+    """Emit the sums of products that the instructions stand for."""
+    from tvm.script.ir_builder import tirx as T
+
+    rows, vectors, depth = shape[0] * ROWS, shape[1], shape[2]
+    with (
+        T.serial(0, rows) as i, T.serial(0, vectors) as j, T.serial(0, LANES) as lane,
+        T.serial(0, depth // 4) as step, T.serial(0, 4) as part, T.sblock("update"),
+    ):  # fmt: skip
+        row = T.axis.spatial(rows, i)
+        vector = T.axis.spatial(vectors, j) if vectors > 1 else 0  # TVM leaves out axes of one element
+        own = T.axis.spatial(LANES, lane)
+        group, k = T.axis.reduce(depth // 4, step), T.axis.reduce(4, part)
+        product = T.cast(data[row, group * 4 + k], "int32") * T.cast(weights[vector, group, own, k], "int32")
+        T.buffer_store(sums, sums[row, vector, own] + product, [row, vector, own])
+
+
+def _instructions(shape: tuple[int, int, int], data: Any, weights: Any, sums: Any) -> None:
+    """Emit the instructions: sums in the first registers, then one tile of data for each, then those of weights."""
+    from tvm import tirx
+    from tvm.script.ir_builder import tirx as T
+
+    rows, vectors, depth = shape
+
+    def emit(name: str, *arguments: Any) -> None:
+        T.evaluate(tirx.call_llvm_intrin("int32", f"llvm.x86.{name}", *arguments))
+
+    def register(number: int) -> Any:
+        return tirx.const(number, "int8")
+
+    def place(buffer: Any, *index: Any) -> Any:
+        return tirx.address_of(tirx.BufferLoad(buffer, list(index)))
+
+    def apart(buffer: Any, size: int) -> Any:
+        """Bytes from one row of a buffer to the next."""
+        return tirx.Cast("int64", buffer.strides[0]) * tirx.const(size, "int64")
+
+    def each() -> Any:
+        return ((r, v, r * vectors + v) for r in range(rows) for v in range(vectors))
+
+    first_data, first_weights = rows * vectors, rows * vectors + rows
+    settings = T.alloc_buffer((8,), "int64", scope="local")
+    for number, word in enumerate(_settings()):
+        T.buffer_store(settings, tirx.const(word, "int64"), [number])
+    emit("ldtilecfg", place(settings, 0))
+    for r, v, number in each():
+        emit("tileloadd64", register(number), place(sums, r * ROWS, v, 0), apart(sums, 4))
+    with T.serial(0, depth // DEPTH) as step:
+        for r in range(rows):
+            emit("tileloadd64", register(first_data + r), place(data, r * ROWS, step * DEPTH), apart(data, 1))
+        for v in range(vectors):
+            at = place(weights, v, step * (DEPTH // 4), 0, 0)
+            emit("tileloadd64", register(first_weights + v), at, tirx.const(LANES * 4, "int64"))
+        for r, v, number in each():
+            emit("tdpbusd", register(number), register(first_data + r), register(first_weights + v))
+    for r, v, number in each():
+        emit("tilestored64", register(number), place(sums, r * ROWS, v, 0), apart(sums, 4))
+    emit("tilerelease")
+
+
+def _settings() -> list[int]:
+    """The 64 bytes that describe the registers, as eight numbers: all tiles are as large as they can be."""
+    contents = bytearray(64)
+    contents[0] = _PALETTE
+    for tile in range(_TILES):
+        contents[16 + 2 * tile], contents[48 + tile] = DEPTH, ROWS
+    return [int.from_bytes(contents[at : at + 8], "little", signed=True) for at in range(0, 64, 8)]
+
+
+def asking(body: Any) -> Any:
+    """A lowered kernel's body that asks the operating system for the registers first, where it uses them."""
+    import tvm
+    import tvm_ffi
+    from tvm import tirx
+
+    found: list[Any] = []
+    tvm_ffi.structural_walk(body, (tvm.ir.Call, lambda call: found.append(call) if _uses_tiles(call) else None))
+    if not found:
+        return body
+    numbers = (tirx.const(number, "int64") for number in (_PRCTL, _GRANT, _TILE_DATA))
+    return tirx.SeqStmt([tirx.Evaluate(tirx.call_extern("int64", _SYSCALL, *numbers)), body])
+
+
+def _uses_tiles(call: Any) -> bool:
+    from tvm.target import codegen
+
+    if str(getattr(call.op, "name", "")) not in ("tirx.call_llvm_intrin", "tirx.call_llvm_pure_intrin"):
+        return False
+    return bool(int(call.args[0]) == codegen.llvm_lookup_intrinsic_id(DOT))
