@@ -9,6 +9,7 @@ import tvm
 from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
 
 from autosched_tvm.compile import intrinsics, lowering, rules, shared_library, targets
+from autosched_tvm.compile.integers import tile_instructions
 from autosched_tvm.compile.winograd import kernel
 
 
@@ -27,6 +28,7 @@ def load_target(text: str) -> Any:
 
 def replay(workload: Any, candidate: bytes) -> Any:
     """The workload under a candidate's schedule; what its search remembers with it plays no part."""
+    tile_instructions.register_named(candidate.decode())
     schedule = tvm.s_tir.Schedule(workload, debug_mask=0, enable_check=False)
     tvm.s_tir.Trace.apply_json_to_schedule(json.loads(candidate)[:2], schedule)
     return schedule

@@ -7,6 +7,7 @@ Manual, volume 1, chapter 18; Linux, Documentation/arch/x86/xstate.rst.
 """
 
 import functools
+import re
 import sys
 import threading
 from typing import Any
@@ -27,6 +28,9 @@ DEPTH_MIN, PRODUCTS_MIN = 256, 2**21
 """Minimum depth and number of products of a matrix product that is worth tiles: below, moving sums through memory and
 setting up the registers take longer than vectors do."""
 
+_PREFIX = "autosched.amx_"
+_NAMED = re.compile(re.escape(_PREFIX) + r"(\d+)x(\d+)x(\d+)")
+"""Names of the intrinsics: tiles of rows, tiles of columns, depth."""
 _registering = threading.Lock()
 
 
@@ -60,12 +64,18 @@ def register(rows: int, vectors: int, depth: int) -> str:
     `vectors` in tiles, up to 2 each; `depth` in products, a multiple of `DEPTH`."""
     from tvm.s_tir import TensorIntrin
 
-    name = f"autosched.amx_{rows}x{vectors}x{depth}"
+    name = f"{_PREFIX}{rows}x{vectors}x{depth}"
     with _registering:  # steps of a job run in threads
         if TensorIntrin.get(name, allow_missing=True) is None:
             shape = rows, vectors, depth
             TensorIntrin.register(name, _function(shape, _meaning), _function(shape, _instructions))
     return name
+
+
+def register_named(text: str) -> None:
+    """Make the intrinsics known that a trace of a schedule names."""
+    for rows, vectors, depth in set(_NAMED.findall(text)):
+        register(int(rows), int(vectors), int(depth))
 
 
 def _function(shape: tuple[int, int, int], body: Any) -> Any:

@@ -1,5 +1,8 @@
 """Products on whole tiles (AMX): sums are exact, kernels ask the operating system for the registers."""
 
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +17,7 @@ from tvm.target import codegen  # noqa: E402
 from autosched_tvm.compile import kernel_sketches, lowering, onnx_import  # noqa: E402
 from autosched_tvm.compile.integers import packed_products, product, tile_instructions  # noqa: E402
 from autosched_tvm.compile.integers.dot_instructions import VNNI_512  # noqa: E402
+from autosched_tvm.tuning import schedule_traces  # noqa: E402
 
 HERE = tvm.target.Target({"kind": "llvm", "mcpu": str(codegen.llvm_get_system_cpu()), "num-cores": 1})
 TILES = tvm.target.Target({"kind": "llvm", "mcpu": "sapphirerapids", "num-cores": 1})
@@ -54,6 +58,22 @@ def test_sums_are_exact(shape: tuple[int, ...], columns: int, depth: int, seed: 
     kernel = built(scheduled(shape, columns, depth, seed), HERE)
     kernel["main"](*map(tvm.runtime.tensor, (data, product.pack(weights, VNNI_512))), made)
     assert np.array_equal(made.numpy(), (data.astype("int32") @ weights.astype("int32")).astype("float32") / 2)
+
+
+def test_a_candidate_is_replayed_in_a_process_that_has_not_made_its_sketch(tmp_path: Path) -> None:
+    data, weights = te.placeholder((64, 448), "uint8", name="x"), te.placeholder((4, 112, 16, 4), "int8", name="w")
+    function = te.create_prim_func([data, weights, product.tiled_product(data, weights)])
+    drawn = kernel_sketches.sampled(tvm.IRModule({"main": function}), 1)
+    assert drawn is not None
+    (tmp_path / "task.json").write_text(tvm.ir.save_json(tvm.IRModule({"main": function})))
+    (tmp_path / "candidate").write_bytes(schedule_traces.write(drawn.trace.as_json()))
+    code = (
+        "import sys; from pathlib import Path; from autosched_tvm.compile import candidate_build as build;"
+        "folder = Path(sys.argv[1]); candidate = (folder / 'candidate').read_bytes();"
+        "print(build.scheduled(build.load_task(str(folder / 'task.json')), candidate).script())"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, timeout=120)
+    assert "tdpbusd" in done.stdout, done.stderr[-500:]
 
 
 def test_kernels_ask_for_the_registers_and_use_them() -> None:
