@@ -3,12 +3,11 @@
 In the order in which to read. Import of a model: `network_import` (the entry point), `model_sources` (models that were
 prepared), `frontend/` (rewrites ONNX), `onnx_import`, `tflite_import`, `torch_import`, `relax_import` (what the last
 two share), `onnx_converters` and `opset_converters` (additions to TVM's converters), `recurrent/` (recurrent layers),
-`relax_operators` (facts about imported operators), `attention/`, `concats` (concatenations without copies), `layouts/`
-(order of values in memory), `task_extraction` (the tasks).
-Compilation: `targets`, `toolchain` (versions, linker), `candidate_build` (one candidate), `object_digest` (name of
-object code), `shared_library` (a file of kernels), `network_compiler` (a network), `side_file` (facts about a compiled
-network), `lowering` (TVM's passes, and ours), `kernel_sketches` (schedules of
-our own kernels), `rules/` (schedules without a search), `winograd/`, `integers/`,
-`vector_math/`, `intrinsics` (instructions of the CPU), `python_call` (runs Python on a board), `sentinel_kernels`
-(fixed work for a board).
+`relax_operators` (facts about imported operators), `relax_calls` (replaces some), `attention/`, `concats`
+(concatenations without copies), `layouts/` (order of values in memory), `task_extraction` (the tasks). Compilation:
+`targets`, `toolchain` (versions, linker), `candidate_build` (one candidate), `object_digest` (name of object code),
+`shared_library` (a file of kernels), `network_compiler` (a network), `side_file` (facts about a compiled network),
+`lowering` (TVM's passes, and ours), `kernel_sketches` (schedules of our own kernels), `rules/` (schedules without a
+search), `winograd/`, `integers/`, `vector_math/`, `intrinsics` (instructions of the CPU), `python_call` (runs Python on
+a board), `sentinel_kernels` (fixed work for a board).
 """

@@ -12,7 +12,7 @@ from tvm import relax
 
 from autosched.errors import ModelRejected
 from autosched_tvm.compile import onnx_converters
-from autosched_tvm.compile.attention import fusion
+from autosched_tvm.compile.attention import expansion, fusion
 from autosched_tvm.compile.frontend import preparation
 from autosched_tvm.compile.frontend.preparation import Prepared, Shapes
 from autosched_tvm.compile.integers.dot_instructions import DotInstruction
@@ -64,6 +64,7 @@ def clean(module: Any) -> Any:
     """An imported module with its constants folded, ready for a choice of layouts. Raises ModelRejected."""
     passes = relax.transform
     steps = (
+        expansion.expansion(),
         passes.FoldBatchnormToConv2D(),
         passes.DecomposeOpsForInference(),
         passes.CanonicalizeBindings(),

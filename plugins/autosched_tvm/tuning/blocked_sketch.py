@@ -10,6 +10,8 @@ from typing import Any
 
 import tvm
 
+from autosched_tvm.compile.integers.schedule_steps import in_registers
+
 ANCHORS = ("conv2d_NCHWc", "depthwise_conv2d_NCHWc", "DepthwiseConv2d")
 VECTOR_MAX = 32
 """Lanes; with more, LLVM takes minutes."""
@@ -54,7 +56,7 @@ def _apply(schedule: Any, anchor: Any) -> None:
     schedule.reorder(batch, channels, rows, columns, *tile, block)
     schedule.parallel(schedule.fuse(batch, channels, rows))
     schedule.compute_at(anchor, columns, preserve_unit_loops=True)
-    _registers(schedule, schedule.get_loops(last)[-4:])
+    in_registers(schedule, *schedule.get_loops(last)[-4:])
     _reduce(schedule, anchor)
     for pad in pads:
         *outer, lanes = schedule.get_loops(pad)
@@ -75,12 +77,5 @@ def _reduce(schedule: Any, anchor: Any) -> None:
         outside, inside = schedule.split(inputs, factors)
         order = [outside, *window, inside]
     schedule.reorder(*order, *tile)
-    _registers(schedule, tile)
+    in_registers(schedule, *tile)
     schedule.decompose_reduction(anchor, order[0])
-
-
-def _registers(schedule: Any, tile: list[Any]) -> None:
-    *unrolled, lanes = tile
-    for loop in unrolled:
-        schedule.unroll(loop)
-    schedule.vectorize(lanes)

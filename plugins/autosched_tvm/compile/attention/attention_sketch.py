@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from autosched_tvm.compile.attention import computation
 from autosched_tvm.compile.integers import dot_sketch
-from autosched_tvm.compile.integers.schedule_steps import drawn, extent, factors, spread
+from autosched_tvm.compile.integers.schedule_steps import drawn, extent, factors, in_registers, spread, start_apart
 
 ROWS_MAX, VECTORS_MAX = 16, 8
 """The largest tile has some more vectors than there are registers."""
@@ -78,9 +78,7 @@ def _rows(schedule: Any, tiles: Tiles, width: int) -> Any:
     schedule.reorder(part, column, tile, tile_row, tile_column, lane)
     place = schedule.fuse(*batch, part)
     schedule.parallel(place)
-    for loop in (tile_row, tile_column):
-        schedule.unroll(loop)
-    schedule.vectorize(lane)
+    in_registers(schedule, tile_row, tile_column, lane)
     mix = schedule.get_sblock(computation.MIX)
     schedule.compute_at(mix, tile, preserve_unit_loops=True)
     _sums(schedule, mix)
@@ -95,9 +93,7 @@ def _scores(schedule: Any, anchor: Any, place: Any, tiles: Tiles, width: int) ->
     column, tile_column, lane = schedule.split(columns, [None, tiles.vectors, width])
     tile, tile_row = schedule.split(row, [None, tiles.rows])
     schedule.reorder(column, tile, tile_row, tile_column, lane)
-    for loop in (tile_row, tile_column):
-        schedule.unroll(loop)
-    schedule.vectorize(lane)
+    in_registers(schedule, tile_row, tile_column, lane)
     schedule.compute_at(anchor, tile, preserve_unit_loops=True)
     _sums(schedule, anchor)
 
@@ -138,11 +134,8 @@ def _sums(schedule: Any, anchor: Any) -> None:
     """Keep a tile of sums in registers; the depth outside."""
     *_, row, block, lane, depth = schedule.get_loops(anchor)
     schedule.reorder(depth, row, block, lane)
-    for loop in (row, block):
-        schedule.unroll(loop)
-    schedule.vectorize(lane)
-    start = schedule.decompose_reduction(anchor, depth)
-    schedule.vectorize(schedule.get_loops(start)[-1])
+    in_registers(schedule, row, block, lane)
+    start_apart(schedule, anchor, depth)
 
 
 def _vectors(schedule: Any, block: Any, place: Any, width: int) -> None:
@@ -159,5 +152,4 @@ def _combined(schedule: Any, name: str, by_lane: str, place: Any) -> None:
     *_, lane, step = schedule.get_loops(lanes)
     schedule.reorder(step, lane)
     schedule.vectorize(lane)
-    start = schedule.decompose_reduction(lanes, step)
-    schedule.vectorize(schedule.get_loops(start)[-1])
+    start_apart(schedule, lanes, step)

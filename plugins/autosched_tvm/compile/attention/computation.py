@@ -1,10 +1,9 @@
 """Attention as tensor expressions: softmax(queries x keys) x values, for each of a batch of heads.
 
 Keys and values are packed so that a vector of them is what is read at a time. Rows of queries and columns of keys and
-values that are no multiple of a tile are filled up with copies of the last one; of the scores that come out of them
-the softmax takes none. A schedule computes
-everything from `QUERIES` to `ROWS` for some rows at a time, with all their scores. Of n keys those take 4 n bytes a
-row, so that they stay in the second-level cache up to ten thousand keys and more; the running maximum and sum of
+values that are no multiple of a tile are filled up with copies of the last one; the softmax ignores their scores. A
+schedule computes everything from `QUERIES` to `ROWS` for some rows at a time, with all their scores: 4 n bytes a row
+for n keys, which stay in the second-level cache up to ten thousand keys and more. The running maximum and sum of
 FlashAttention (Dao et al. 2022, algorithm 1), for accelerators with 100 kilobytes for each core, would save nothing.
 """
 

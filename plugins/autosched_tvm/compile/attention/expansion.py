@@ -6,32 +6,32 @@ import numpy as np
 import tvm
 from tvm import relax
 
+from autosched_tvm.compile import relax_calls
+
 _OPERATORS = ("relax.nn.attention", "relax.nn.attention_bias")
 _HEADS_FIRST = [0, 2, 1, 3]
 """Order of axes in which the heads stand before the rows, and back again."""
 
 
-def expanded(module: Any) -> Any:
-    """The module without such operators, but for those that attend to a window of each row's neighbours."""
-
-    @relax.expr_functor.mutator
-    class Expanded(relax.PyExprMutator):  # type: ignore[misc] # the base class is not typed
-        """Replaces each of them."""
-
-        def visit_call_(self, call: Any) -> Any:
-            """A call, or the last of the operators in its place."""
-            if getattr(call.op, "name", "") not in _OPERATORS or call.attrs.window_size is not None:
-                return super().visit_call_(call)
-            return _written_out(self.builder_, [self.visit_expr(one) for one in call.args], call.attrs)
-
-    mutator = Expanded(module)
-    mutator.builder_.update_func(module.get_global_var("main"), mutator.visit_expr(module["main"]))
-    return relax.transform.CanonicalizeBindings()(mutator.builder_.get())
+def expansion() -> Any:
+    """The pass that leaves no such operators, but for those that attend to a window of each row's neighbours."""
+    return tvm.transform.module_pass(
+        lambda module, _context: _expanded(module), opt_level=0, name="autosched.attention"
+    )
 
 
-def _written_out(builder: Any, inputs: list[Any], attributes: Any) -> Any:
+def _expanded(module: Any) -> Any:
+
+    return relax.transform.CanonicalizeBindings()(relax_calls.replaced(module, _is_attention, _written_out))
+
+
+def _is_attention(call: Any) -> bool:
+    return getattr(call.op, "name", "") in _OPERATORS and call.attrs.window_size is None
+
+
+def _written_out(builder: Any, call: Any, inputs: list[Any]) -> Any:
     """Attention over [batch, rows, heads, depth]."""
-    op = relax.op
+    op, attributes = relax.op, call.attrs
     query, key, value, *bias = inputs
     rows, depth, columns = (int(size) for size in (query.ty.shape[1], query.ty.shape[3], key.ty.shape[1]))
     dtype = str(query.ty.dtype)

@@ -5,7 +5,7 @@ from typing import Any
 from tvm import relax
 
 from autosched_tvm.compile import targets
-from autosched_tvm.compile.attention import computation, expansion, pattern
+from autosched_tvm.compile.attention import computation, pattern
 from autosched_tvm.compile.attention.pattern import Attention
 from autosched_tvm.compile.relax_operators import constant, shape_of
 
@@ -20,7 +20,6 @@ def fused(module: Any, target: Any) -> Any:
     which TVM makes one loop nest of (FuseTIR)."""
     if str(target.kind.name) != "llvm":
         return module
-    module = expansion.expanded(module)
     found = pattern.find(module["main"])
     if not found:
         return module

@@ -7,7 +7,7 @@ up. A tile of sums, some places of the image by one vector of channels, stays in
 from typing import Any
 
 from autosched_tvm.compile.integers import product
-from autosched_tvm.compile.integers.schedule_steps import drawn, extent, factors, joined
+from autosched_tvm.compile.integers.schedule_steps import drawn, extent, factors, in_registers, joined, start_apart
 
 ROWS_MAX, COLUMNS_MAX = 4, 16
 """Maximum size of a tile."""
@@ -34,17 +34,12 @@ def apply(schedule: Any, anchor: Any, registers: int | None) -> None:
     image = schedule.get_sblock(product.IMAGE)
     schedule.compute_at(anchor, column, preserve_unit_loops=True)
     schedule.compute_at(image, outer, preserve_unit_loops=True)
-    for loop in (tile_row, tile_column):
-        schedule.unroll(loop)
-    schedule.vectorize(lane)
+    in_registers(schedule, tile_row, tile_column, lane)
     schedule.vectorize(schedule.get_loops(image)[-1])
     *_, y, x, own_lane, kernel_row, kernel_column = schedule.get_loops(anchor)
     schedule.reorder(kernel_row, kernel_column, y, x, own_lane)
-    for loop in (y, x, kernel_column):
-        schedule.unroll(loop)
-    schedule.vectorize(own_lane)
-    start = schedule.decompose_reduction(anchor, kernel_row)
-    schedule.vectorize(schedule.get_loops(start)[-1])
+    in_registers(schedule, y, x, kernel_column, own_lane)
+    start_apart(schedule, anchor, kernel_row)
 
 
 def usual(rows: int, columns: int, registers: int) -> tuple[int, int]:

@@ -5,11 +5,20 @@ after the sums happens to the tile while it is there. Rows of a convolution are 
 filters. MetaSchedule's own rule for such instructions tiles three levels and writes the sums to memory.
 """
 
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from autosched_tvm.compile.integers import dot_instructions
-from autosched_tvm.compile.integers.schedule_steps import drawn, extent, factors, joined
+from autosched_tvm.compile.integers.schedule_steps import (
+    Nest,
+    compute_in,
+    drawn,
+    extent,
+    factors,
+    joined,
+    matrix_loops,
+    start_apart,
+    tiled,
+)
 
 ROWS_MAX, VECTORS_MAX = 16, 8
 """The largest tile has some more vectors than there are registers."""
@@ -26,18 +35,6 @@ class Tile(NamedTuple):
 
     rows: int
     vectors: int
-
-
-@dataclass(frozen=True)
-class _Nest:
-    """The loops over results."""
-
-    place: Any
-    """The loop inside of which a tile is computed."""
-    tile: tuple[Any, ...]
-    """Loops over the vectors of a tile."""
-    lane: Any
-    """Loop over a vector."""
 
 
 def usual(rows: int, blocks: int, registers: int) -> Tile:
@@ -70,10 +67,7 @@ def apply(schedule: Any, anchor: Any, registers: int | None) -> None:
     last = joined(schedule, anchor)
     image = len(schedule.get_loops(last)) == _IMAGE_AXES
     nest = (_windows if image else _rows)(schedule, anchor, last, registers)
-    schedule.compute_at(anchor, nest.place, preserve_unit_loops=True)
-    for loop in nest.tile:
-        schedule.unroll(loop)
-    schedule.vectorize(nest.lane)
+    compute_in(schedule, anchor, nest)
     own = schedule.get_loops(anchor)
     reductions = 4 if image else 1
     *outer, depth = own[len(own) - reductions :]
@@ -87,29 +81,22 @@ def apply(schedule: Any, anchor: Any, registers: int | None) -> None:
     schedule.reorder(*outer, step, several, *tile, lane, group)
     for loop in (several, *tile):
         schedule.unroll(loop)
-    start = schedule.decompose_reduction(anchor, [*outer, step][0])
-    schedule.vectorize(schedule.get_loops(start)[-1])
+    start_apart(schedule, anchor, [*outer, step][0])
     schedule.tensorize(lane, dot_instructions.register(instruction))
 
 
-def _rows(schedule: Any, anchor: Any, last: Any, registers: int | None) -> _Nest:
+def _rows(schedule: Any, anchor: Any, last: Any, registers: int | None) -> Nest:
     """The loops of a product: tiles of rows and of columns."""
-    *rows, columns = schedule.get_loops(last)
-    row = schedule.fuse(*rows) if len(rows) > 1 else rows[0]
+    row, columns = matrix_loops(schedule, last)
     dot_rows, blocks, lanes, _ = schedule.get_loops(anchor)
     if registers is None:
         high, wide = drawn(schedule, dot_rows, ROWS_MAX), drawn(schedule, blocks, VECTORS_MAX)
     else:
         high, wide = usual(extent(schedule, dot_rows), extent(schedule, blocks), registers)
-    row, tile_row = schedule.split(row, [None, high])
-    column, tile_column, lane = schedule.split(columns, [None, wide, extent(schedule, lanes)])
-    schedule.reorder(column, row, tile_row, tile_column, lane)
-    outer = schedule.fuse(column, row)
-    schedule.parallel(outer)
-    return _Nest(outer, (tile_row, tile_column), lane)
+    return tiled(schedule, row, columns, (high, wide, extent(schedule, lanes)))
 
 
-def _windows(schedule: Any, anchor: Any, last: Any, registers: int | None) -> _Nest:
+def _windows(schedule: Any, anchor: Any, last: Any, registers: int | None) -> Nest:
     """The loops of a convolution: tiles of an image's rows and columns, and of filters."""
     images, filters, rows, columns, lane = schedule.get_loops(last)
     _, blocks, dot_rows, dot_columns, *_ = schedule.get_loops(anchor)
@@ -124,4 +111,4 @@ def _windows(schedule: Any, anchor: Any, last: Any, registers: int | None) -> _N
     column, tile_column = schedule.split(columns, [None, across])
     schedule.reorder(images, part, row, column, tile_row, tile_column, tile_part, lane)
     schedule.parallel(schedule.fuse(images, part, row))
-    return _Nest(column, (tile_row, tile_column, tile_part), lane)
+    return Nest(column, (tile_row, tile_column, tile_part), lane)

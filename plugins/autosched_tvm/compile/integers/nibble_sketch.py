@@ -2,7 +2,17 @@
 
 from typing import Any
 
-from autosched_tvm.compile.integers.schedule_steps import drawn, extent, factors, joined
+from autosched_tvm.compile.integers.schedule_steps import (
+    compute_in,
+    drawn,
+    extent,
+    factors,
+    in_registers,
+    joined,
+    matrix_loops,
+    start_apart,
+    tiled,
+)
 
 ROWS_MAX, VECTORS_MAX = 16, 8
 """The largest tile has some more vectors than there are registers."""
@@ -14,31 +24,19 @@ PAIRS_USUAL = 2
 def apply(schedule: Any, anchor: Any, registers: int | None) -> None:
     """Schedule the block of sums. `registers`: vector registers of the CPU; None: the tile is drawn."""
     last = joined(schedule, anchor)
-    *rows, columns = schedule.get_loops(last)
-    row = schedule.fuse(*rows) if len(rows) > 1 else rows[0]
+    row, columns = matrix_loops(schedule, last)
     dot_row, parts, lanes, *_ = schedule.get_loops(anchor)
     if registers is None:
         high, wide = drawn(schedule, dot_row, ROWS_MAX), drawn(schedule, parts, VECTORS_MAX)
     else:
         high, wide = usual(extent(schedule, row), extent(schedule, parts), registers)
-    row, tile_row = schedule.split(row, [None, high])
-    column, tile_column, lane = schedule.split(columns, [None, wide, extent(schedule, lanes)])
-    schedule.reorder(column, row, tile_row, tile_column, lane)
-    place = schedule.fuse(column, row)
-    schedule.parallel(place)
-    schedule.compute_at(anchor, place, preserve_unit_loops=True)
-    for loop in (tile_row, tile_column):
-        schedule.unroll(loop)
-    schedule.vectorize(lane)
+    compute_in(schedule, anchor, tiled(schedule, row, columns, (high, wide, extent(schedule, lanes))))
     *_, tile_row, tile_part, own_lane, group, pair, half = schedule.get_loops(anchor)
     several = drawn(schedule, pair, PAIRS_MAX) if registers is None else PAIRS_USUAL
     pair, unrolled = schedule.split(pair, [None, several])
     schedule.reorder(group, pair, unrolled, half, tile_row, tile_part, own_lane)
-    for loop in (unrolled, half, tile_row, tile_part):
-        schedule.unroll(loop)
-    schedule.vectorize(own_lane)
-    start = schedule.decompose_reduction(anchor, group)
-    schedule.vectorize(schedule.get_loops(start)[-1])
+    in_registers(schedule, unrolled, half, tile_row, tile_part, own_lane)
+    start_apart(schedule, anchor, group)
 
 
 def usual(rows: int, parts: int, registers: int) -> tuple[int, int]:

@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 from tvm import te, tirx
 
+from autosched_tvm.compile.integers.product import as_data
+
 Array = np.ndarray[Any, Any]
 
-NAME, RESULT = "nibble_dot", "nibble_product"
-"""Names of the blocks of sums, and of what is read of them."""
+NAME = "nibble_dot"
+"""Name of the block of sums."""
 LANES = 16
 """Number of columns that lie side by side: a vector of AVX-512, two or four of others."""
-ROWS_MAX = 8
-"""Maximum number of rows for which weights are read as they are; for more, their conversion takes longer."""
 
 
 def pack(levels: Array) -> Array:
@@ -61,9 +61,4 @@ def product(data: Any, weights: Any, scales: Any, offsets: Any, block: int) -> A
         weight = level.astype("float32") * scales[part, group, lane] + offsets[part, group, lane]
         return te.sum(data[(*place, group * block + pair * 2 + half)] * weight, axis=[group, pair, half])
 
-    dot = te.compute((rows, parts, LANES), sums, name=NAME)
-
-    def result(*index: Any) -> Any:
-        return dot[index[axis], index[-1] // LANES, index[-1] % LANES]
-
-    return te.compute((*outer, parts * LANES), result, name=RESULT)
+    return as_data(te.compute((rows, parts, LANES), sums, name=NAME), outer)

@@ -8,6 +8,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
+from autosched_tvm.compile import relax_calls
 from autosched_tvm.compile.integers import product, tile_instructions
 from autosched_tvm.compile.integers.dot_instructions import DotInstruction
 
@@ -16,21 +17,10 @@ def packed(module: Any, instruction: DotInstruction, *, tiles: bool = False) -> 
     """The module with such products, for a dot instruction; with `tiles`, for instructions on whole tiles where there
     are rows for one."""
 
-    @relax.expr_functor.mutator
-    class Packed(relax.PyExprMutator):  # type: ignore[misc] # the base class is not typed
-        """Replaces each product."""
+    def packed_product(builder: Any, call: Any, arguments: list[Any]) -> Any:
+        return _product(builder, arguments[0], call.args[1].value.numpy(), instruction, tiles)
 
-        def visit_call_(self, call: Any) -> Any:
-            """A call, or the product in its place."""
-            if not _fits(call):
-                return super().visit_call_(call)
-            return _product(
-                self.builder_, self.visit_expr(call.args[0]), call.args[1].value.numpy(), instruction, tiles
-            )
-
-    mutator = Packed(module)
-    mutator.builder_.update_func(module.get_global_var("main"), mutator.visit_expr(module["main"]))
-    return relax.transform.CanonicalizeBindings()(mutator.builder_.get())
+    return relax.transform.CanonicalizeBindings()(relax_calls.replaced(module, _fits, packed_product))
 
 
 def _fits(call: Any) -> bool:

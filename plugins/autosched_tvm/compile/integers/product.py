@@ -61,7 +61,7 @@ def product(data: Any, weights: Any) -> Any:
         factor = weights[block, step // group, lane, step % group].astype("int32")
         return te.sum(data[(*place, step)].astype("int32") * factor, axis=step)
 
-    return _read(te.compute((filled_rows(rows), blocks, lanes), sums, name=DOT), outer)
+    return as_data(te.compute((filled_rows(rows), blocks, lanes), sums, name=DOT), outer)
 
 
 def tiled_product(data: Any, weights: Any) -> Any:
@@ -86,11 +86,11 @@ def tiled_product(data: Any, weights: Any) -> Any:
         number = data[i, step * group + part].astype("int32")
         return te.sum(number * weights[block, step, lane, part].astype("int32"), axis=[step, part])
 
-    return _read(te.compute((count, blocks, lanes), sums, name=TILE_DOT), outer)
+    return as_data(te.compute((count, blocks, lanes), sums, name=TILE_DOT), outer)
 
 
-def _read(dot: Any, outer: list[int]) -> Any:
-    """The sums [rows, blocks, lanes] as [..., rows, ..., columns]."""
+def as_data(dot: Any, outer: list[int]) -> Any:
+    """Sums [rows, blocks, lanes] as [..., rows, ..., columns]: the axes `outer` of the data, then columns."""
     axis = outer.index(math.prod(outer))
     blocks, lanes = (int(size) for size in dot.shape[1:])
 

@@ -1,6 +1,7 @@
-"""Steps that the schedules of integer kernels share."""
+"""Steps that the schedules of our own kernels share."""
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 from autosched_tvm.compile.integers import product
@@ -27,6 +28,55 @@ def joined(schedule: Any, anchor: Any) -> Any:
         elif name not in (*kept, product.IMAGE):
             schedule.compute_inline(block)
     return chain[at]
+
+
+@dataclass(frozen=True)
+class Nest:
+    """The loops over results."""
+
+    place: Any
+    """The loop inside of which a tile is computed."""
+    tile: tuple[Any, ...]
+    """Loops over the vectors of a tile."""
+    lane: Any
+    """Loop over a vector."""
+
+
+def matrix_loops(schedule: Any, block: Any) -> tuple[Any, Any]:
+    """The loops over the rows and columns of a matrix; all axes but the last are rows."""
+    *rows, columns = schedule.get_loops(block)
+    return (schedule.fuse(*rows) if len(rows) > 1 else rows[0]), columns
+
+
+def tiled(schedule: Any, row: Any, columns: Any, sizes: tuple[Any, Any, int]) -> Nest:
+    """Cut a matrix into tiles. `sizes`: rows and vectors of a tile, lanes of a vector."""
+    high, wide, lanes = sizes
+    row, tile_row = schedule.split(row, [None, high])
+    column, tile_column, lane = schedule.split(columns, [None, wide, lanes])
+    schedule.reorder(column, row, tile_row, tile_column, lane)
+    place = schedule.fuse(column, row)
+    schedule.parallel(place)
+    return Nest(place, (tile_row, tile_column), lane)
+
+
+def compute_in(schedule: Any, anchor: Any, nest: Nest) -> None:
+    """Compute the sums of a tile where the tile is finished, in registers."""
+    schedule.compute_at(anchor, nest.place, preserve_unit_loops=True)
+    in_registers(schedule, *nest.tile, nest.lane)
+
+
+def in_registers(schedule: Any, *loops: Any) -> None:
+    """Make the last loop a vector, and unroll the others."""
+    *unrolled, lane = loops
+    for loop in unrolled:
+        schedule.unroll(loop)
+    schedule.vectorize(lane)
+
+
+def start_apart(schedule: Any, anchor: Any, loop: Any) -> None:
+    """Set sums to their start, in vectors, before a loop over what is summed up."""
+    start = schedule.decompose_reduction(anchor, loop)
+    schedule.vectorize(schedule.get_loops(start)[-1])
 
 
 def size(schedule: Any, block: Any) -> int:

@@ -6,11 +6,20 @@ these registers; a kernel asks for that when it begins. Source: Intel 64 and IA-
 Manual, volume 1, chapter 18; Linux, Documentation/arch/x86/xstate.rst.
 """
 
+import ctypes
 import functools
 import re
 import sys
 import threading
 from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import tirx
+from tvm.s_tir import TensorIntrin
+from tvm.script.ir_builder import IRBuilder
+from tvm.script.ir_builder import tirx as T
+from tvm.target import codegen
 
 FEATURE = "amx-int8"
 """LLVM's name of it."""
@@ -36,8 +45,6 @@ _registering = threading.Lock()
 
 def available(target: Any) -> bool:
     """Whether a target's CPU has the instructions and, if it is this machine's, the operating system grants them."""
-    from tvm.target import codegen
-
     if target.kind.name != "llvm" or not codegen.llvm_cpu_has_features(FEATURE, target):
         return False
     other = target.attrs.get("mtriple") or str(target.attrs.get("mcpu", "")) != str(codegen.llvm_get_system_cpu())
@@ -52,8 +59,6 @@ def worthwhile(rows: int, depth: int, columns: int) -> bool:
 @functools.cache
 def granted() -> bool:
     """Whether Linux lets this process use the registers."""
-    import ctypes
-
     if not sys.platform.startswith("linux"):
         return False
     return int(ctypes.CDLL(None, use_errno=True).syscall(_PRCTL, _GRANT, _TILE_DATA)) == 0
@@ -62,8 +67,6 @@ def granted() -> bool:
 def register(rows: int, vectors: int, depth: int) -> str:
     """Make the intrinsic of a tile of sums known to TVM; cheap when it was done before. Returns its name. `rows` and
     `vectors` in tiles, up to 2 each; `depth` in products, a multiple of `DEPTH`."""
-    from tvm.s_tir import TensorIntrin
-
     name = f"{_PREFIX}{rows}x{vectors}x{depth}"
     with _registering:  # steps of a job run in threads
         if TensorIntrin.get(name, allow_missing=True) is None:
@@ -80,10 +83,6 @@ def register_named(text: str) -> None:
 
 def _function(shape: tuple[int, int, int], body: Any) -> Any:
     """A function of rows of data A, of packed weights B, and of the sums C."""
-    from tvm import tirx
-    from tvm.script.ir_builder import IRBuilder
-    from tvm.script.ir_builder import tirx as T
-
     rows, vectors, depth = shape[0] * ROWS, shape[1], shape[2]
     groups = depth // 4
 
@@ -104,8 +103,6 @@ def _function(shape: tuple[int, int, int], body: Any) -> Any:
 
 def _meaning(shape: tuple[int, int, int], data: Any, weights: Any, sums: Any) -> None:
     """Emit the sums of products that the instructions stand for."""
-    from tvm.script.ir_builder import tirx as T
-
     rows, vectors, depth = shape[0] * ROWS, shape[1], shape[2]
     with (
         T.serial(0, rows) as i, T.serial(0, vectors) as j, T.serial(0, LANES) as lane,
@@ -121,9 +118,6 @@ def _meaning(shape: tuple[int, int, int], data: Any, weights: Any, sums: Any) ->
 
 def _instructions(shape: tuple[int, int, int], data: Any, weights: Any, sums: Any) -> None:
     """Emit the instructions: sums in the first registers, then one tile of data for each, then those of weights."""
-    from tvm import tirx
-    from tvm.script.ir_builder import tirx as T
-
     rows, vectors, depth = shape
 
     def emit(name: str, *arguments: Any) -> None:
@@ -173,21 +167,15 @@ def _settings() -> list[int]:
 
 def asking(body: Any) -> Any:
     """A lowered kernel's body that asks the operating system for the registers first, where it uses them."""
-    import tvm
-    import tvm_ffi
-    from tvm import tirx
-
-    found: list[Any] = []
-    tvm_ffi.structural_walk(body, (tvm.ir.Call, lambda call: found.append(call) if _uses_tiles(call) else None))
-    if not found:
+    calls: list[Any] = []
+    tvm_ffi.structural_walk(body, (tvm.ir.Call, calls.append))
+    if not any(map(_uses_tiles, calls)):
         return body
     numbers = (tirx.const(number, "int64") for number in (_PRCTL, _GRANT, _TILE_DATA))
     return tirx.SeqStmt([tirx.Evaluate(tirx.call_extern("int64", _SYSCALL, *numbers)), body])
 
 
 def _uses_tiles(call: Any) -> bool:
-    from tvm.target import codegen
-
     if str(getattr(call.op, "name", "")) not in ("tirx.call_llvm_intrin", "tirx.call_llvm_pure_intrin"):
         return False
     return bool(int(call.args[0]) == codegen.llvm_lookup_intrinsic_id(DOT))

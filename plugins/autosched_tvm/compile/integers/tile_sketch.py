@@ -7,7 +7,7 @@ tiles can do nothing but add products.
 from typing import Any
 
 from autosched_tvm.compile.integers import tile_instructions
-from autosched_tvm.compile.integers.schedule_steps import drawn, extent, joined
+from autosched_tvm.compile.integers.schedule_steps import drawn, extent, in_registers, joined, matrix_loops, start_apart
 
 ROWS_MAX = 8
 """Maximum number of places, one below the other, that read the same weights."""
@@ -19,8 +19,7 @@ def apply(schedule: Any, anchor: Any, registers: int | None) -> None:
     There are two tiles of each kind wherever these are all: with four of sums they take all registers.
     """
     last = joined(schedule, anchor)
-    *rows, columns = schedule.get_loops(last)
-    row = schedule.fuse(*rows) if len(rows) > 1 else rows[0]
+    row, columns = matrix_loops(schedule, last)
     dot_rows, blocks, lanes, _, _ = schedule.get_loops(anchor)
     high = 2 - extent(schedule, dot_rows) // tile_instructions.ROWS % 2
     wide = 2 - extent(schedule, blocks) % 2
@@ -30,10 +29,8 @@ def apply(schedule: Any, anchor: Any, registers: int | None) -> None:
     schedule.reorder(column, rows_there, place, tile_row, tile_column, lane)
     schedule.parallel(schedule.fuse(column, rows_there))
     schedule.compute_at(anchor, place, preserve_unit_loops=True)
-    schedule.unroll(tile_column)
-    schedule.vectorize(lane)
+    in_registers(schedule, tile_column, lane)
     *_, sums_row, _, _, step, part = schedule.get_loops(anchor)
-    start = schedule.decompose_reduction(anchor, sums_row)
-    schedule.vectorize(schedule.get_loops(start)[-1])
+    start_apart(schedule, anchor, sums_row)
     depth = extent(schedule, step) * extent(schedule, part)
     schedule.tensorize(sums_row, tile_instructions.register(high, wide, depth))

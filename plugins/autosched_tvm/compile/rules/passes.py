@@ -6,6 +6,7 @@ from typing import Any
 import tvm
 from tvm import relax, sym, tirx
 
+from autosched_tvm.compile import relax_calls
 from autosched_tvm.compile.rules import index_set_splitting, inlining
 from autosched_tvm.compile.rules.kernel_assembly import scheduled
 from autosched_tvm.compile.rules.kernel_ir import NoRule, Program, flat, nodes, read, shape_of
@@ -59,10 +60,9 @@ def _viewed(module: Any) -> Any:
         for variable, function in module.functions_items()
         if isinstance(function, tirx.PrimFunc) and copies_in_order(function)
     }
-    main = module["main"]
     wanted = [
         binding.value
-        for block in getattr(main.body, "blocks", ())
+        for block in getattr(module["main"].body, "blocks", ())
         for binding in block.bindings
         if isinstance(binding, relax.VarBinding)
         and isinstance(binding.var, relax.DataflowVar)  # a result of the network needs memory of its own
@@ -71,18 +71,11 @@ def _viewed(module: Any) -> Any:
     if not wanted:
         return module
 
-    @relax.expr_functor.mutator
-    class Views(relax.PyExprMutator):  # type: ignore[misc] # the base class is not typed
-        """Puts a reshape in place of each call."""
+    def view(_builder: Any, call: Any, arguments: list[Any]) -> Any:
+        return relax.op.reshape(arguments[1][0], call.ty.shape)
 
-        def visit_call_(self, call: Any) -> Any:
-            if not any(call.same_as(one) for one in wanted):
-                return super().visit_call_(call)
-            return relax.op.reshape(self.visit_expr(call.args[1][0]), call.ty.shape)
-
-    views = Views(module)
-    views.builder_.update_func(module.get_global_var("main"), views.visit_expr(main))
-    return relax.transform.DeadCodeElimination()(views.builder_.get())
+    views = relax_calls.replaced(module, lambda call: any(call.same_as(one) for one in wanted), view)
+    return relax.transform.DeadCodeElimination()(views)
 
 
 def _calls(value: Any, functions: set[Any]) -> bool:

@@ -183,7 +183,7 @@ def test_the_operator_of_pytorch_programs_is_one_kernel(options: dict[str, Any])
     module = onnx_import.clean(builder.get())
     made = run(onnx_import.fused(module, HERE), HERE, given)[0]
     with HERE, tvm.transform.PassContext(opt_level=3):
-        plain = relax.build(module, target=HERE)
+        plain = relax.build(builder.get(), target=HERE)
     expected = relax.VirtualMachine(plain, tvm.cpu())["main"](*map(tvm.runtime.tensor, given.values()))
     assert len(kernels(onnx_import.fused(module, HERE))) == 1
     assert np.abs(made - expected.numpy()).max() < SAME

@@ -1,0 +1,25 @@
+"""Replaces calls in the main function of a Relax module."""
+
+from collections.abc import Callable
+from typing import Any
+
+from tvm import relax
+
+
+def replaced(module: Any, wanted: Callable[[Any], bool], expression: Callable[[Any, Any, list[Any]], Any]) -> Any:
+    """The module with other expressions for the `wanted` calls of its main function. `expression` takes a builder, the
+    call as it was, and its arguments as they are in the new function."""
+
+    @relax.expr_functor.mutator
+    class Replaced(relax.PyExprMutator):  # type: ignore[misc] # the base class is not typed
+        """Visits each call."""
+
+        def visit_call_(self, call: Any) -> Any:
+            """A call, or what stands in its place."""
+            if not wanted(call):
+                return super().visit_call_(call)
+            return expression(self.builder_, call, [self.visit_expr(argument) for argument in call.args])
+
+    mutator = Replaced(module)
+    mutator.builder_.update_func(module.get_global_var("main"), mutator.visit_expr(module["main"]))
+    return mutator.builder_.get()
