@@ -7,6 +7,7 @@ import math
 
 import numpy as np
 from msgspec import Struct
+from onnx import TensorProto
 
 from autosched_tvm.compile.frontend.dequantisation import MICROSOFT, Dequantiser, dequantised
 from autosched_tvm.compile.frontend.node_builder import Array, Node, Unknown, attributes, optional
@@ -52,6 +53,7 @@ def mat_mul_n_bits(state: Dequantiser, node: Node) -> None:
     output = emit.fresh("product") if bias else node.output[0]
     shape = emit.shapes.get(node.input[0], (0,))
     whole = weights.bits == 4 and not weights.block % 2 and not weights.rows % weights.block
+    whole &= emit.element_type(node.input[0]) == TensorProto.FLOAT  # the kernel's results are float32
     if state.integers and whole and 0 < math.prod(shape[:-1]) <= ROWS_MAX:
         zeros = emit.constant(weights.zeros)
         words = {name: value for name, value in attributes(node).items() if name in ("K", "N", "bits", "block_size")}
