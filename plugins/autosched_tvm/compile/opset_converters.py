@@ -12,6 +12,15 @@ from tvm.relax.frontend.onnx import onnx_frontend
 Convert = Callable[..., Any]
 
 
+class AnyVersion(onnx_frontend.OnnxOpConverter):  # type: ignore[misc]  # TVM has no types
+    """A converter of our own, `_convert`, for all versions of an operator."""
+
+    @classmethod
+    def get_converter(cls, _opset: int) -> Convert:
+        """The converter, whatever the version."""
+        return cls._convert  # type: ignore[no-any-return]  # a subclass has it
+
+
 def _slice(convert: Convert, builder: Any, inputs: Any, attributes: dict[str, Any], params: Any) -> Any:
     """Before version 10 the bounds were attributes."""
     if "starts" not in attributes:

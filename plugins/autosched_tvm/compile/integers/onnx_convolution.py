@@ -4,23 +4,18 @@ The border of an image is filled with the number that stands for 0, by an operat
 each sum is constant, and subtracted from it.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import tvm
 from tvm import relax
-from tvm.relax.frontend.onnx import onnx_frontend
 
 from autosched.errors import ModelRejected
+from autosched_tvm.compile.opset_converters import AnyVersion
 
 
-class ConvInteger(onnx_frontend.OnnxOpConverter):  # type: ignore[misc]  # TVM has no types
+class ConvInteger(AnyVersion):
     """A convolution of unsigned numbers less a constant, and of constant signed numbers."""
-
-    @classmethod
-    def get_converter(cls, _opset: int) -> Callable[..., Any]:
-        """The same converter for all versions of the operator."""
-        return cls._convert
 
     @classmethod
     def _convert(cls, builder: Any, inputs: Any, attributes: dict[str, Any], _params: Any) -> Any:

@@ -1,27 +1,21 @@
 """Converts products with 4-bit weights that a model has kept into Relax operators."""
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import tvm
 from tvm import relax
-from tvm.relax.frontend.onnx import onnx_frontend
 
 from autosched.errors import ModelRejected
 from autosched_tvm.compile.frontend.few_bits import unpacked_numbers
 from autosched_tvm.compile.integers import nibbles
 from autosched_tvm.compile.integers.packed_products import over_rows
 from autosched_tvm.compile.integers.product import FUSES_ELEMENTWISE
+from autosched_tvm.compile.opset_converters import AnyVersion
 
 
-class MatMulNBits(onnx_frontend.OnnxOpConverter):  # type: ignore[misc]  # TVM has no types
+class MatMulNBits(AnyVersion):
     """A product with constant weights of 4 bits."""
-
-    @classmethod
-    def get_converter(cls, _opset: int) -> Callable[..., Any]:
-        """The same converter for all versions of the operator."""
-        return cls._convert
 
     @classmethod
     def _convert(cls, builder: Any, inputs: Any, attributes: dict[str, Any], _params: Any) -> Any:

@@ -1,16 +1,16 @@
 """Converters of the ONNX operators of recurrent layers."""
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import tvm
 from tvm import relax
-from tvm.relax.frontend.onnx import onnx_frontend
 
 from autosched.errors import ModelRejected
 from autosched_tvm.compile.integers.dot_instructions import DotInstruction
+from autosched_tvm.compile.opset_converters import AnyVersion
 from autosched_tvm.compile.recurrent.integer_weights import quantised_weights
 from autosched_tvm.compile.recurrent.kernel import recurrence
 from autosched_tvm.compile.recurrent.layer import Layer, layer_of
@@ -30,7 +30,7 @@ _FLOPS = "estimated_flops"
 """TVM's attribute of a kernel whose arithmetic is known; it cannot count that of an instruction."""
 
 
-class Recurrent(onnx_frontend.OnnxOpConverter):  # type: ignore[misc]  # TVM has no types
+class Recurrent(AnyVersion):
     """Converts one of the operators; a subclass says which."""
 
     kind = ""
@@ -39,11 +39,6 @@ class Recurrent(onnx_frontend.OnnxOpConverter):  # type: ignore[misc]  # TVM has
     def weights(cls, inputs: Any) -> Weights:
         """The weights among an operator's inputs. Raises ModelRejected."""
         return FloatWeights(_constant(cls.kind, inputs[1]), _constant(cls.kind, inputs[2]))
-
-    @classmethod
-    def get_converter(cls, _opset: int) -> Callable[..., Any]:
-        """The same converter for all versions of the operator."""
-        return cls._convert
 
     @classmethod
     def _convert(cls, builder: Any, inputs: Any, attributes: dict[str, Any], _params: Any) -> Any:

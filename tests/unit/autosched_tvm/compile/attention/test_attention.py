@@ -11,17 +11,16 @@ tvm = pytest.importorskip("tvm")
 pytestmark = pytest.mark.tvm
 
 from tvm import relax  # noqa: E402
-from tvm.s_tir import meta_schedule as ms  # noqa: E402
 from tvm.target import codegen  # noqa: E402
 
 from autosched_tvm.compile import (  # noqa: E402
     kernel_sketches,
     lowering,
-    network_compiler,
     onnx_import,
     targets,
 )
 from autosched_tvm.compile.attention import attention_sketch, computation, fusion  # noqa: E402
+from compiled_networks import outputs  # noqa: E402
 from nets import model  # noqa: E402
 
 CPU = str(codegen.llvm_get_system_cpu())
@@ -86,13 +85,7 @@ def off(made: Any, target: Any = HERE) -> float:
 def run(module: Any, target: Any, given: dict[str, Any]) -> list[Any]:
     for name in kernels(module):
         assert kernel_sketches.by_rule(module[name], targets.vector_registers(target)) is not None
-    with target, ms.database.MemoryDatabase(), tvm.transform.PassContext(opt_level=3):
-        built = relax.build(
-            module, target=target, relax_pipeline=network_compiler._pipeline(target, {}),
-            tir_pipeline=lowering.install(),
-        )  # fmt: skip
-    results = relax.VirtualMachine(built, tvm.cpu())["main"](*map(tvm.runtime.tensor, given.values()))
-    return [one.numpy() for one in ([results] if hasattr(results, "numpy") else results)]
+    return outputs(module, target, given.values(), by_rule=True)
 
 
 def node(kind: str, *names: str, **attributes: Any) -> Any:

@@ -10,14 +10,12 @@ tvm = pytest.importorskip("tvm")
 pytestmark = pytest.mark.tvm
 
 from tvm import relax, te  # noqa: E402
-from tvm.s_tir import meta_schedule as ms  # noqa: E402
 from tvm.target import codegen  # noqa: E402
 
 from autosched.errors import ModelRejected  # noqa: E402
 from autosched_tvm.compile import (  # noqa: E402
     kernel_sketches,
     lowering,
-    network_compiler,
     onnx_import,
 )
 from autosched_tvm.compile.integers import convolution, dot_instructions  # noqa: E402
@@ -32,6 +30,7 @@ from autosched_tvm.compile.integers.dot_instructions import (  # noqa: E402
 )
 from autosched_tvm.compile.layouts import layout_variants  # noqa: E402
 from autosched_tvm.compile.layouts.layout_option import LayoutOption  # noqa: E402
+from compiled_networks import outputs  # noqa: E402
 from quantising import network, run  # noqa: E402
 
 HERE = tvm.target.Target({"kind": "llvm", "mcpu": str(codegen.llvm_get_system_cpu()), "num-cores": 1})
@@ -188,12 +187,8 @@ def test_a_model_has_the_sums_of_onnx_runtime(options: dict[str, Any], layout: L
     kernel = "int8_depthwise_NCHWc" if "group" in options else "int8_conv2d_NCHWc"
     assert any(kernel in name for name in names) == (layout is LayoutOption.NCHWC)
     assert not any("pad" in name for name in names) or layout is LayoutOption.KEEP, "it has become part of the kernel"
-    with HERE, ms.database.MemoryDatabase(), tvm.transform.PassContext(opt_level=3):
-        built = relax.build(
-            variant.fused, target=HERE, relax_pipeline=network_compiler._pipeline(), tir_pipeline=lowering.install()
-        )
     data = np.random.default_rng(2).integers(0, 256, (1, options.get("channels", 3), 11, 14)).astype("uint8")
-    found = relax.VirtualMachine(built, tvm.cpu())["main"](tvm.runtime.tensor(data)).numpy()
+    (found,) = outputs(variant.fused, HERE, [data])
     assert np.array_equal(found, run(net, {"x": data})[0])
 
 

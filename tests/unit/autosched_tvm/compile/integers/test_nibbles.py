@@ -5,18 +5,17 @@ from typing import Any
 import numpy as np
 import onnxruntime
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 tvm = pytest.importorskip("tvm")
 pytestmark = pytest.mark.tvm
 
-from tvm import relax  # noqa: E402
-from tvm.s_tir import meta_schedule as ms  # noqa: E402
 from tvm.target import codegen  # noqa: E402
 
-from autosched_tvm.compile import kernel_sketches, lowering, network_compiler, onnx_import, targets  # noqa: E402
+from autosched_tvm.compile import kernel_sketches, lowering, onnx_import, targets  # noqa: E402
 from autosched_tvm.compile.frontend import few_bits, standard_operators  # noqa: E402
 from autosched_tvm.compile.integers import nibble_sketch, nibbles  # noqa: E402
+from compiled_networks import outputs  # noqa: E402
 from quantising import network  # noqa: E402
 
 HERE = tvm.target.Target({"kind": "llvm", "mcpu": str(codegen.llvm_get_system_cpu()), "num-cores": 1})
@@ -60,12 +59,7 @@ def compiled(model: Any, given: dict[str, Any], target: Any = HERE) -> Any:
     for variable, one in module.functions_items():
         if variable.name_hint.startswith(("nibble", "fused_nibble")):
             assert kernel_sketches.by_rule(one, targets.vector_registers(target)) is not None
-    with target, ms.database.MemoryDatabase(), tvm.transform.PassContext(opt_level=3):
-        built = relax.build(
-            module, target=target, relax_pipeline=network_compiler._pipeline(target, {}),
-            tir_pipeline=lowering.install(),
-        )  # fmt: skip
-    return relax.VirtualMachine(built, tvm.cpu())["main"](*map(tvm.runtime.tensor, given.values())).numpy()
+    return outputs(module, target, given.values(), by_rule=True)[0]
 
 
 @pytest.mark.parametrize(
@@ -96,6 +90,16 @@ def test_results_are_those_of_onnx_runtime(options: dict[str, Any], target: Any)
 def test_other_products_have_float32_weights(options: dict[str, Any]) -> None:
     model = prepared(product(**options)[0])
     assert [node.op_type for node in model.graph.node] == ["MatMul"]
+
+
+def test_products_of_float16_do_not_keep_their_weights() -> None:
+    model, _ = product()
+    for value in (*model.graph.input, *model.graph.output):
+        value.type.tensor_type.elem_type = TensorProto.FLOAT16
+    for tensor in model.graph.initializer:
+        if tensor.name == "s":
+            tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor).astype("float16"), "s"))
+    assert not any(map(few_bits.stays, prepared(model).graph.node)), "its kernel computes in float32"
 
 
 @pytest.mark.parametrize("seed", range(4))

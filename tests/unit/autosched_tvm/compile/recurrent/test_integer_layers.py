@@ -10,11 +10,10 @@ from onnx import TensorProto, helper
 tvm = pytest.importorskip("tvm")
 pytestmark = pytest.mark.tvm
 
-from tvm import relax, tirx  # noqa: E402
-from tvm.s_tir import meta_schedule as ms  # noqa: E402
+from tvm import tirx  # noqa: E402
 from tvm.target import codegen  # noqa: E402
 
-from autosched_tvm.compile import lowering, network_compiler, onnx_import  # noqa: E402
+from autosched_tvm.compile import lowering, onnx_import  # noqa: E402
 from autosched_tvm.compile.integers import dot_instructions, packed_products  # noqa: E402
 from autosched_tvm.compile.integers.dot_instructions import (  # noqa: E402
     PAIRS_256,
@@ -24,6 +23,7 @@ from autosched_tvm.compile.integers.dot_instructions import (  # noqa: E402
     VNNI_512,
     DotInstruction,
 )
+from compiled_networks import outputs  # noqa: E402
 from quantising import network  # noqa: E402
 
 SAME = 2e-6
@@ -87,14 +87,7 @@ def compiled_outputs(model: Any, given: dict[str, Any], instruction: DotInstruct
     module = onnx_import.cleaned(model, instruction)
     if type(instruction) is DotInstruction:
         module = packed_products.packed(module, instruction)
-    with HERE, ms.database.MemoryDatabase(), tvm.transform.PassContext(opt_level=3):
-        built = relax.build(
-            onnx_import.fused(module, HERE), target=HERE, relax_pipeline=network_compiler._pipeline(),
-            tir_pipeline=lowering.install(),
-        )  # fmt: skip
-    machine = relax.VirtualMachine(built, tvm.cpu())
-    made = machine["main"](*(tvm.runtime.tensor(given[value.name]) for value in model.graph.input))
-    return [one.numpy() for one in made]
+    return outputs(onnx_import.fused(module, HERE), HERE, (given[value.name] for value in model.graph.input))
 
 
 def expected_outputs(model: Any, given: dict[str, Any]) -> list[Any]:

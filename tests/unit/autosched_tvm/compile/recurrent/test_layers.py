@@ -11,12 +11,11 @@ tvm = pytest.importorskip("tvm")
 onnxruntime = pytest.importorskip("onnxruntime")
 pytestmark = pytest.mark.tvm
 
-from tvm import relax  # noqa: E402
-from tvm.s_tir import meta_schedule as ms  # noqa: E402
 
 from autosched.errors import ModelRejected  # noqa: E402
-from autosched_tvm.compile import lowering, network_compiler, onnx_import, task_extraction  # noqa: E402
+from autosched_tvm.compile import onnx_import, task_extraction  # noqa: E402
 from autosched_tvm.compile.recurrent import layer as layers  # noqa: E402
+from compiled_networks import outputs as outputs_of  # noqa: E402
 
 TARGET = {
     "kind": "llvm",
@@ -75,13 +74,7 @@ def layer(
 def compiled_outputs(model: Any, given: dict[str, Any]) -> list[Any]:
     target = tvm.target.Target(TARGET)
     module = onnx_import.network(model, target)
-    with target, ms.database.MemoryDatabase(), tvm.transform.PassContext(opt_level=3):
-        built = relax.build(
-            module, target=target, relax_pipeline=network_compiler._pipeline(), tir_pipeline=lowering.install()
-        )
-    machine = relax.VirtualMachine(built, tvm.cpu())
-    made = machine["main"](*(tvm.runtime.tensor(given[value.name]) for value in model.graph.input))
-    return [one.numpy() for one in made]
+    return outputs_of(module, target, (given[value.name] for value in model.graph.input))
 
 
 def expected_outputs(model: Any, given: dict[str, Any]) -> list[Any]:
