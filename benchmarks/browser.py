@@ -21,6 +21,8 @@ FLAGS = (
     "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
     "--disable-background-networking", "--disable-extensions", "--hide-scrollbars", "--remote-debugging-port=0",
 )  # fmt: skip
+NETWORK_CHANGED = "net::ERR_NETWORK_CHANGED"
+"""Chromium drops all requests when an interface of this machine comes or goes, and complains; no page can help it."""
 
 
 def installed() -> str | None:
@@ -39,6 +41,7 @@ class Page:
         self._socket = socket
         self._numbers = itertools.count(1)
         self._loads = 0
+        self._network_changes = 0
         self.complaints: list[str] = []
         """Errors and warnings of its console: broken scripts, and what the content security policy forbade."""
 
@@ -63,10 +66,17 @@ class Page:
             details = params["exceptionDetails"]
             self.complaints.append(str(details.get("exception", details).get("description", details["text"])))
         elif said.get("method") == "Log.entryAdded" and params["entry"]["level"] in ("error", "warning"):
-            self.complaints.append(str(params["entry"]["text"]))
+            text = str(params["entry"]["text"])
+            if NETWORK_CHANGED in text:
+                self._network_changes += 1
+            else:
+                self.complaints.append(text)
 
     async def open(self, url: str, *, width: int = 1440, height: int = 900, dark: bool = False) -> None:
-        """Go there, and wait until it is there: what is asked of a page that is going is an error."""
+        """Go there, and wait until it is there: what is asked of a page that is going is an error.
+
+        It is loaded anew when the machine's network has changed meanwhile.
+        """
         for domain in ("Page", "Runtime", "Log"):
             await self.do(f"{domain}.enable")
         await self.do(
@@ -74,11 +84,14 @@ class Page:
         )
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         await self.do("Emulation.setEmulatedMedia", features=[scheme])
-        before = self._loads
-        await self.do("Page.navigate", url=url)
         async with asyncio.timeout(ANSWER_S):
-            while self._loads == before:
-                self._listen(await self._socket.receive_json())
+            while True:
+                loads, network_changes = self._loads, self._network_changes
+                went = await self.do("Page.navigate", url=url)
+                while self._loads == loads:
+                    self._listen(await self._socket.receive_json())
+                if went.get("errorText") != NETWORK_CHANGED and self._network_changes == network_changes:
+                    return
 
     async def ask(self, script: str) -> Any:
         """Value of an expression in the page; promises are awaited."""

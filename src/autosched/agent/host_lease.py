@@ -97,12 +97,9 @@ def _stand_by(heard: int, jobs: Path) -> None:
         signal.signal(number, signal.SIG_IGN)
     until_s, agents = NEVER, [heard]
     while agents or until_s != NEVER:
-        if over := now_s() >= until_s:
-            kill_strays(jobs)
-            if not agents:
-                return
-        pause_s = LOOK_S if over else min(until_s - now_s(), LOOK_S)
-        if select.select(agents, [], [], max(0.0, pause_s))[0]:
+        looked_s = now_s()  # before it listens: a client that starts later may be let by a moment not heard yet
+        over = looked_s >= until_s
+        if select.select(agents, [], [], 0.0 if over else min(until_s - looked_s, LOOK_S))[0]:
             moment = standby_process.hear(heard)
             if moment == OVER:
                 return
@@ -110,3 +107,9 @@ def _stand_by(heard: int, jobs: Path) -> None:
                 agents = []
             else:
                 until_s = moment
+        elif over and agents:
+            kill_strays(jobs, before_s=looked_s)
+            select.select(agents, [], [], LOOK_S)
+        elif over:
+            kill_strays(jobs)
+            return

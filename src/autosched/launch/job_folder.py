@@ -1,11 +1,14 @@
 """The folder in which a job's client works: its processes are known by it, and its leftovers are removed."""
 
 import contextlib
+import math
 import os
 import signal
 import time
 from collections.abc import Collection
 from pathlib import Path
+
+from autosched.process.detached_process import started_before
 
 LOOKS_MAX = 5
 """Maximum looks at all processes while new ones appear."""
@@ -27,11 +30,12 @@ def sweep(folder: Path) -> None:
                 path.unlink()
 
 
-def kill_strays(folder: Path, spared: Collection[Path] = ()) -> list[int]:
+def kill_strays(folder: Path, spared: Collection[Path] = (), *, before_s: float = math.inf) -> list[int]:
     """Kill the processes that were started for a job folder, or for one below it, and are still there.
 
-    Those for the folders `spared` live on. A killed client may leave processes in sessions of their own; they would
-    disturb the next measurement. While they die they may start others, so it looks until it finds none.
+    Those for the folders `spared` live on, and those that started after `before_s`, seconds since the boot. A killed
+    client may leave processes in sessions of their own; they would disturb the next measurement. While they die they
+    may start others, so it looks until it finds none.
     """
     mark = f"{JOB_DIR}={folder}".encode()
     spared_marks = {f"{JOB_DIR}={path}".encode() for path in spared}
@@ -46,6 +50,8 @@ def kill_strays(folder: Path, spared: Collection[Path] = ()) -> list[int]:
             if variables is None:
                 clear = False
             elif any((v == mark or v.startswith(mark + b"/")) and v not in spared_marks for v in variables):
+                if before_s != math.inf and not started_before(pid, before_s):
+                    continue
                 clear = False
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGKILL)

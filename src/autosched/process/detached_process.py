@@ -110,8 +110,22 @@ def resident_bytes(pid: int | str) -> int:
 
 def birth(pid: int) -> str:
     """Start time of a process, which tells it from others with the same number; empty when it has ended."""
+    ticks = _start_ticks(pid)
+    return "" if ticks is None else f"{boot_id()}/{ticks}"
+
+
+def started_before(pid: int, moment_s: float) -> bool:
+    """Whether a process started before a moment, given in seconds since the boot, for certain; False when it has ended.
+
+    The system tells the start in ticks of 10 ms, rounded down.
+    """
+    ticks = _start_ticks(pid)
+    return ticks is not None and ticks < int(moment_s * os.sysconf("SC_CLK_TCK"))
+
+
+def _start_ticks(pid: int) -> int | None:
     try:
         state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
-        return ""
-    return "" if state == "Z" else f"{boot_id()}/{fields[18]}"  # when it began, in ticks since the boot
+        return None
+    return None if state == "Z" else int(fields[18])

@@ -106,6 +106,18 @@ def test_what_left_the_group_is_found_by_its_job_folder(tmp_path: Path) -> None:
     run(work)
 
 
+def test_what_started_after_a_moment_lives_on(tmp_path: Path) -> None:
+    async def work() -> None:
+        process = start("import time; print('here', flush=True); time.sleep(600)", tmp_path)
+        await first_line(tmp_path / "log")
+        started_s = int(birth(process.pid).partition("/")[2]) / os.sysconf("SC_CLK_TCK")
+        assert kill_strays(tmp_path, before_s=started_s) == []
+        assert kill_strays(tmp_path, before_s=started_s + 1) == [process.pid]
+        await process.wait()
+
+    run(work)
+
+
 def test_a_process_that_is_only_just_beginning_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """While the kernel puts a program in the place of another, it shows no environment."""
     young: list[SimpleNamespace] = []

@@ -52,6 +52,9 @@ export function themeButton(changed) {
   show();
 }
 
+// Asks the daemon, twice where the connection breaks: browsers drop requests when the network of their machine changes.
+export const request = (path, options) => fetch(path, options).catch(() => fetch(path, options));
+
 export async function post(command, body) {
   const answer = await fetch(`/api/do/${command}`, {
     method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body),

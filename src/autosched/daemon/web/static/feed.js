@@ -1,5 +1,7 @@
 // What the daemon tells: everything at first, then what changed, once a second. After an interruption everything again.
 
+import { request } from "./dom.js";
+
 export const lab = {
   head: null, role: "", units: new Map(), jobs: new Map(), curves: new Map(), steps: new Map(), idle: [], told: [], missed: 0, missedIdle: 0,
   since: 0, idleSince: 0, // from then on all steps are known, and all idle time
@@ -60,7 +62,7 @@ function addStep(step) {
 }
 
 async function get(path) {
-  const answer = await fetch(path, { cache: "no-store" });
+  const answer = await request(path, { cache: "no-store" });
   if (answer.status === 401) { location.assign("/login"); throw new Error("a key is asked for"); }
   if (!answer.ok) throw new Error(await answer.text());
   return answer.json();

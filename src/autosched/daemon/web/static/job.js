@@ -1,6 +1,6 @@
 // One job: where it stands and why, how its latency fell, and its tasks by their share of it.
 import { Curves } from "./charts.js";
-import { at, choice, make, post, say, themeButton } from "./dom.js";
+import { at, choice, make, post, request, say, themeButton } from "./dom.js";
 import { follow, lab } from "./feed.js";
 import { duration, gain, latency, percent } from "./format.js";
 
@@ -19,7 +19,7 @@ async function load() {
   if (asking) return;
   asking = true;
   try {
-    const [about, fell] = await Promise.all([fetch(`/api/jobs/${number}`), fetch(`/api/jobs/${number}/curves`)]);
+    const [about, fell] = await Promise.all([request(`/api/jobs/${number}`), request(`/api/jobs/${number}/curves`)]);
     if (!about.ok) {
       at("problem").replaceChildren(make("p", "notice bad", (await about.json()).error));
       for (const panel of [...document.querySelectorAll("main > *")].slice(1)) panel.hidden = true;

@@ -1,6 +1,6 @@
 // What the record store knows: a search for workloads, and all about the one that the address names.
 import { Curves } from "./charts.js";
-import { at, make, say, themeButton } from "./dom.js";
+import { at, make, request, say, themeButton } from "./dom.js";
 import { duration, latency } from "./format.js";
 
 const WORDS = ["operator", "network", "device", "backend"];
@@ -20,7 +20,7 @@ const interval = (bounds) => (bounds ? `${latency(bounds[0])} to ${latency(bound
 async function answer(path) {
   let body = null;
   try {
-    const response = await fetch(path);
+    const response = await request(path);
     body = await response.json();
     if (response.ok) { at("problem").replaceChildren(); return body; }
   } catch { /* without a connection */ }
