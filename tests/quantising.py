@@ -8,6 +8,7 @@ import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
 from autosched_tvm.compile.frontend import standard_operators
+from autosched_tvm.compile.integers.convolution import Window
 
 STEP = 0.05
 """Scale of every quantised result in these tests."""
@@ -78,3 +79,18 @@ def prove(model: Any, inputs: dict[str, Any], step: float, ties: float = 0.01) -
 
 
 FLOAT, UINT8 = TensorProto.FLOAT, TensorProto.UINT8
+
+
+def convolution_sums(data: Any, weights: Any, how: Window) -> Any:
+    """NCHW sums of NCHW numbers and OIHW weights."""
+    top, left, bottom, right = how.border
+    around = ((0, 0), (0, 0), (top, bottom), (left, right))
+    image = np.pad(data.astype("int64"), around, constant_values=how.border_value)
+    (down, across), (tall, wide) = how.strides, how.dilation
+    rows = (image.shape[2] - (weights.shape[2] - 1) * tall - 1) // down + 1
+    columns = (image.shape[3] - (weights.shape[3] - 1) * wide - 1) // across + 1
+    sums = np.zeros((len(data), len(weights), rows, columns), "int64")
+    for y, x in np.ndindex(*weights.shape[2:]):
+        part = image[:, :, y * tall :: down, x * wide :: across][:, :, :rows, :columns]
+        sums += np.einsum("oc,nchw->nohw", weights[:, :, y, x].astype("int64"), part)
+    return sums

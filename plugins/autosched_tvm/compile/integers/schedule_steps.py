@@ -1,6 +1,7 @@
 """Steps that the schedules of our own kernels share."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,8 +11,11 @@ VECTOR = 16
 """Number of values of a vector where nothing is tiled."""
 
 
-def joined(schedule: Any, anchor: Any) -> Any:
-    """The block whose loops the sums follow, after what lies between has become part of it."""
+def joined(schedule: Any, anchor: Any, border: Callable[[Any, Any], None] | None = None) -> Any:
+    """The block whose loops the sums follow, after what lies between has become part of it.
+
+    `border`: schedules data with its border; by itself, in vectors, where it is not given.
+    """
     chain = [anchor]
     while after := schedule.get_consumers(chain[-1]):
         chain.append(after[0])
@@ -24,7 +28,7 @@ def joined(schedule: Any, anchor: Any) -> Any:
     for block in schedule.get_child_blocks(schedule.get_sblock("root")):
         name = str(schedule.get(block).name_hint)
         if name == product.BORDER:
-            spread(schedule, block)
+            (border or spread)(schedule, block)
         elif name not in (*kept, product.IMAGE):
             schedule.compute_inline(block)
     return chain[at]

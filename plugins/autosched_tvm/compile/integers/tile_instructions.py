@@ -11,7 +11,8 @@ import functools
 import re
 import sys
 import threading
-from typing import Any
+from contextlib import nullcontext
+from typing import Any, NamedTuple
 
 import tvm
 import tvm_ffi
@@ -38,9 +39,31 @@ DEPTH_MIN, PRODUCTS_MIN = 256, 2**21
 setting up the registers take longer than vectors do."""
 
 _PREFIX = "autosched.amx_"
-_NAMED = re.compile(re.escape(_PREFIX) + r"(\d+)x(\d+)x(\d+)")
-"""Names of the intrinsics: tiles of rows, tiles of columns, depth."""
+_NAMED = re.compile(re.escape(_PREFIX) + r"(\d+)x(\d+)x(\d+)(?:_(\d+)x(\d+)x(\d+))?")
+"""Names of the intrinsics, which are all that traces keep of their `Tiles`."""
 _registering = threading.Lock()
+
+
+class Tiles(NamedTuple):
+    """What one intrinsic computes: its data are rows of a matrix, or windows over an image that is one run of bytes."""
+
+    rows: int
+    vectors: int
+    """Tiles of sums: up to four in all, and up to two of rows."""
+    depth: int
+    """Products of a sum, or of a row of its window: a multiple of `DEPTH`."""
+    taps: int = 0
+    """Rows of a window; 0: the data are a matrix."""
+    below: int = 0
+    """Bytes from one row of a window to the next."""
+    apart: int = 0
+    """Bytes from one window to the next."""
+
+    @property
+    def name(self) -> str:
+        """The intrinsic's."""
+        windows = f"_{self.taps}x{self.below}x{self.apart}" if self.taps else ""
+        return f"{_PREFIX}{self.rows}x{self.vectors}x{self.depth}{windows}"
 
 
 def available(target: Any) -> bool:
@@ -64,61 +87,71 @@ def granted() -> bool:
     return int(ctypes.CDLL(None, use_errno=True).syscall(_PRCTL, _GRANT, _TILE_DATA)) == 0
 
 
-def register(rows: int, vectors: int, depth: int) -> str:
-    """Make the intrinsic of a tile of sums known to TVM; cheap when it was done before. Returns its name. `rows` and
-    `vectors` in tiles, up to 2 each; `depth` in products, a multiple of `DEPTH`."""
-    name = f"{_PREFIX}{rows}x{vectors}x{depth}"
+def register(tiles: Tiles) -> str:
+    """Make an intrinsic known to TVM; cheap when it was done before. Returns its name."""
     with _registering:  # steps of a job run in threads
-        if TensorIntrin.get(name, allow_missing=True) is None:
-            shape = rows, vectors, depth
-            TensorIntrin.register(name, _function(shape, _meaning), _function(shape, _instructions))
-    return name
+        if TensorIntrin.get(tiles.name, allow_missing=True) is None:
+            TensorIntrin.register(tiles.name, _function(tiles, _meaning), _function(tiles, _instructions))
+    return tiles.name
 
 
 def register_named(text: str) -> None:
     """Make the intrinsics known that a trace of a schedule names."""
-    for rows, vectors, depth in set(_NAMED.findall(text)):
-        register(int(rows), int(vectors), int(depth))
+    for sizes in set(_NAMED.findall(text)):
+        register(Tiles(*(int(size or 0) for size in sizes)))
 
 
-def _function(shape: tuple[int, int, int], body: Any) -> Any:
+def _function(tiles: Tiles, body: Any) -> Any:
     """A function of rows of data A, of packed weights B, and of the sums C."""
-    rows, vectors, depth = shape[0] * ROWS, shape[1], shape[2]
-    groups = depth // 4
+    rows, vectors, groups = tiles.rows * ROWS, tiles.vectors, tiles.depth // 4
+    taken = [rows, tiles.depth]
+    factors = [vectors, groups, LANES, 4]
+    if tiles.taps:
+        taken = [(rows - 1) * tiles.apart + (tiles.taps - 1) * tiles.below + tiles.depth]
+        factors.insert(1, tiles.taps)
 
-    def strides(name: str, count: int) -> list[Any]:
-        return [*(tirx.Var(f"{name}{axis}", "int64") for axis in range(count)), 1]
+    def buffer(name: str, shape: list[int], dtype: str) -> Any:
+        strides = [*(tirx.Var(f"{name.lower()}{axis}", "int64") for axis in range(len(shape) - 1)), 1]
+        return T.arg(name, T.buffer(shape, dtype, offset_factor=1, strides=strides))
+
+    def whole(one: Any, shape: list[int]) -> Any:
+        return one[*(slice(0, size) for size in shape)]
 
     with IRBuilder() as builder, T.prim_func(s_tir=True):
-        data = T.arg("A", T.buffer((rows, depth), "uint8", offset_factor=1, strides=strides("a", 1)))
-        weights = T.arg("B", T.buffer((vectors, groups, LANES, 4), "int8", offset_factor=1, strides=strides("b", 3)))
-        sums = T.arg("C", T.buffer((rows, vectors, LANES), "int32", offset_factor=1, strides=strides("c", 2)))
+        results = [rows, vectors, LANES]
+        data, weights, sums = buffer("A", taken, "uint8"), buffer("B", factors, "int8"), buffer("C", results, "int32")
         with T.sblock("root"):
-            everything = [slice(0, rows), slice(0, vectors), slice(0, LANES)]
-            T.reads([sums[*everything], data[0:rows, 0:depth], weights[0:vectors, 0:groups, 0:LANES, 0:4]])
-            T.writes([sums[*everything]])
-            body(shape, data, weights, sums)
+            T.reads([whole(sums, results), whole(data, taken), whole(weights, factors)])
+            T.writes([whole(sums, results)])
+            body(tiles, data, weights, sums)
     return builder.get()
 
 
-def _meaning(shape: tuple[int, int, int], data: Any, weights: Any, sums: Any) -> None:
+def _meaning(tiles: Tiles, data: Any, weights: Any, sums: Any) -> None:
     """Emit the sums of products that the instructions stand for."""
-    rows, vectors, depth = shape[0] * ROWS, shape[1], shape[2]
+    rows, vectors, groups = tiles.rows * ROWS, tiles.vectors, tiles.depth // 4
     with (
         T.serial(0, rows) as i, T.serial(0, vectors) as j, T.serial(0, LANES) as lane,
-        T.serial(0, depth // 4) as step, T.serial(0, 4) as part, T.sblock("update"),
+        T.serial(0, tiles.taps) if tiles.taps else nullcontext() as tap, T.serial(0, groups) as step,
+        T.serial(0, 4) as part, T.sblock("update"),
     ):  # fmt: skip
         row = T.axis.spatial(rows, i)
         vector = T.axis.spatial(vectors, j) if vectors > 1 else 0  # TVM leaves out axes of one element
         own = T.axis.spatial(LANES, lane)
-        group, k = T.axis.reduce(depth // 4, step), T.axis.reduce(4, part)
-        product = T.cast(data[row, group * 4 + k], "int32") * T.cast(weights[vector, group, own, k], "int32")
+        line = T.axis.reduce(tiles.taps, tap) if tiles.taps > 1 else 0
+        group, k = T.axis.reduce(groups, step), T.axis.reduce(4, part)
+        if tiles.taps:
+            number = data[line * tiles.below + row * tiles.apart + group * 4 + k]
+            factor = weights[vector, line, group, own, k]
+        else:
+            number, factor = data[row, group * 4 + k], weights[vector, group, own, k]
+        product = T.cast(number, "int32") * T.cast(factor, "int32")
         T.buffer_store(sums, sums[row, vector, own] + product, [row, vector, own])
 
 
-def _instructions(shape: tuple[int, int, int], data: Any, weights: Any, sums: Any) -> None:
-    """Emit the instructions: sums in the first registers, then one tile of data for each, then those of weights."""
-    rows, vectors, depth = shape
+def _instructions(tiles: Tiles, data: Any, weights: Any, sums: Any) -> None:
+    """Emit the instructions: sums in the first registers, then one tile of data for each row, then those of weights."""
+    rows, vectors, depth = tiles.rows, tiles.vectors, tiles.depth
 
     def emit(name: str, *arguments: Any) -> None:
         T.evaluate(tirx.call_llvm_intrin("int32", f"llvm.x86.{name}", *arguments))
@@ -137,20 +170,27 @@ def _instructions(shape: tuple[int, int, int], data: Any, weights: Any, sums: An
         return ((r, v, r * vectors + v) for r in range(rows) for v in range(vectors))
 
     first_data, first_weights = rows * vectors, rows * vectors + rows
+    spare = _TILES - first_weights
     settings = T.alloc_buffer((8,), "int64", scope="local")
     for number, word in enumerate(_settings()):
         T.buffer_store(settings, tirx.const(word, "int64"), [number])
     emit("ldtilecfg", place(settings, 0))
     for r, v, number in each():
         emit("tileloadd64", register(number), place(sums, r * ROWS, v, 0), apart(sums, 4))
-    with T.serial(0, depth // DEPTH) as step:
+    with T.serial(0, max(1, tiles.taps)) as tap, T.serial(0, depth // DEPTH) as step:
         for r in range(rows):
-            emit("tileloadd64", register(first_data + r), place(data, r * ROWS, step * DEPTH), apart(data, 1))
+            if tiles.taps:
+                at = place(data, tap * tiles.below + r * ROWS * tiles.apart + step * DEPTH)
+                stride = tirx.const(tiles.apart, "int64")
+            else:
+                at, stride = place(data, r * ROWS, step * DEPTH), apart(data, 1)
+            emit("tileloadd64", register(first_data + r), at, stride)
         for v in range(vectors):
-            at = place(weights, v, step * (DEPTH // 4), 0, 0)
-            emit("tileloadd64", register(first_weights + v), at, tirx.const(LANES * 4, "int64"))
-        for r, v, number in each():
-            emit("tdpbusd", register(number), register(first_data + r), register(first_weights + v))
+            own = register(first_weights + v % spare)
+            at = place(weights, *((v, tap) if tiles.taps else (v,)), step * (DEPTH // 4), 0, 0)
+            emit("tileloadd64", own, at, tirx.const(LANES * 4, "int64"))
+            for r in range(rows):
+                emit("tdpbusd", register(r * vectors + v), register(first_data + r), own)
     for r, v, number in each():
         emit("tilestored64", register(number), place(sums, r * ROWS, v, 0), apart(sums, 4))
     emit("tilerelease")

@@ -83,9 +83,9 @@ def lanes(target: Any) -> int:
     return lanes_of(targets.vector_bits(target))
 
 
-def survey(module: Any, width: int, instruction: DotInstruction | None = None) -> Survey | None:
+def survey(module: Any, width: int, instruction: DotInstruction | None = None, *, tiles: bool = False) -> Survey | None:
     """A cleaned Relax module's operators; None for one that is more than a single block of them. `width`: lanes;
-    `instruction`: the CPU's for products of 8-bit numbers."""
+    `instruction`: the CPU's for products of 8-bit numbers; `tiles`: whether it has those on whole tiles."""
     function = module["main"]
     blocks: Sequence[Any] = getattr(function.body, "blocks", ())
     if len(blocks) != 1 or not isinstance(blocks[0], relax.DataflowBlock):
@@ -94,7 +94,7 @@ def survey(module: Any, width: int, instruction: DotInstruction | None = None) -
     numbers = {value: index for index, value in enumerate(function.params)}
     coming: dict[Any, list[Layout]] = {}
     calls: dict[Any, Any] = {}
-    around = operator_layouts.Around(width, coming, calls, instruction)
+    around = operator_layouts.Around(width, coming, calls, instruction, tiles)
     for binding in blocks[0].bindings:
         if not isinstance(binding, relax.VarBinding) or not _simple(binding.value):
             return None

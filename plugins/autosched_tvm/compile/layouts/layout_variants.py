@@ -13,7 +13,7 @@ from tvm import relax
 
 from autosched.model import TaskInfo
 from autosched_tvm.compile import onnx_import, task_extraction
-from autosched_tvm.compile.integers import dot_instructions
+from autosched_tvm.compile.integers import dot_instructions, tile_instructions
 from autosched_tvm.compile.layouts import layout_assignment, transform_cost
 from autosched_tvm.compile.layouts.layout import Layout, busy
 from autosched_tvm.compile.layouts.layout_assignment import Converted, Survey
@@ -197,7 +197,8 @@ def expected_s(variant: Variant, latencies_s: Mapping[str, float], move_cost: fl
 
 def _surveyed(module: Any, target: Any) -> Survey | None:
     width = layout_assignment.lanes(target)
-    return layout_assignment.survey(module, width, dot_instructions.of_target(target))
+    instruction, tiles = dot_instructions.of_target(target), tile_instructions.available(target)
+    return layout_assignment.survey(module, width, instruction, tiles=tiles)
 
 
 def _variant(name: str, found: Survey, ways: Sequence[Way], target: Any) -> Variant:

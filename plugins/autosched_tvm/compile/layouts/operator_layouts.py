@@ -9,7 +9,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from autosched_tvm.compile.integers import convolution
+from autosched_tvm.compile.integers import convolution, tile_convolution
 from autosched_tvm.compile.integers.dot_instructions import DotInstruction
 from autosched_tvm.compile.layouts import layout_kernels, packing, transposed_convolution
 from autosched_tvm.compile.layouts.layout import (
@@ -84,6 +84,8 @@ class Around:
     """The calls that compute them."""
     instruction: DotInstruction | None = None
     """The CPU's for products of 8-bit numbers."""
+    tiles: bool = False
+    """Whether it has instructions on whole tiles of them."""
 
     def blocks(self, channels: int, *values: Any) -> list[int]:
         """The blocks worth a try for a number of channels, and those in which these values may come."""
@@ -215,6 +217,8 @@ def _conv2d_of_integers(call: Any, around: Around) -> Operator | None:
             return relax.Call(call.op, [image, call.args[1]], call.attrs, call.ty_args)
         if how.groups > 1:
             return convolution.depthwise(builder, inputs[0], kernel, window)
+        if around.tiles and tile_convolution.worthwhile(inputs[0].ty.shape, kernel.shape, window):
+            return tile_convolution.packed(builder, inputs[0], kernel, window)
         return convolution.packed(builder, inputs[0], kernel, window, instruction)
 
     return Operator((data,), tuple(ways), emit)

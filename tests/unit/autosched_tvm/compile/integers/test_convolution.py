@@ -31,7 +31,7 @@ from autosched_tvm.compile.integers.dot_instructions import (  # noqa: E402
 from autosched_tvm.compile.layouts import layout_variants  # noqa: E402
 from autosched_tvm.compile.layouts.layout_option import LayoutOption  # noqa: E402
 from compiled_networks import outputs  # noqa: E402
-from quantising import network, run  # noqa: E402
+from quantising import convolution_sums, network, run  # noqa: E402
 
 HERE = tvm.target.Target({"kind": "llvm", "mcpu": str(codegen.llvm_get_system_cpu()), "num-cores": 1})
 CASES: dict[str, tuple[tuple[int, ...], tuple[int, int], int, Window]] = {
@@ -60,22 +60,6 @@ def workload(name: str, one: DotInstruction) -> Any:
     )
 
 
-def right(data: Any, weights: Any, how: Window) -> Any:
-    """NCHW sums of NCHW numbers and OIHW weights."""
-    top, left, bottom, right_ = how.border
-    image = np.pad(
-        data.astype("int64"), ((0, 0), (0, 0), (top, bottom), (left, right_)), constant_values=how.border_value
-    )
-    (down, across), (tall, wide) = how.strides, how.dilation
-    rows = (image.shape[2] - (weights.shape[2] - 1) * tall - 1) // down + 1
-    columns = (image.shape[3] - (weights.shape[3] - 1) * wide - 1) // across + 1
-    sums = np.zeros((len(data), len(weights), rows, columns), "int64")
-    for y, x in np.ndindex(*weights.shape[2:]):
-        part = image[:, :, y * tall :: down, x * wide :: across][:, :, :rows, :columns]
-        sums += np.einsum("oc,nchw->nohw", weights[:, :, y, x].astype("int64"), part)
-    return sums
-
-
 def ran(module: Any, name: str, one: DotInstruction) -> tuple[Any, Any]:
     """The results of a kernel, and the right ones."""
     shape, taps, filters, how = CASES[name]
@@ -88,7 +72,7 @@ def ran(module: Any, name: str, one: DotInstruction) -> tuple[Any, Any]:
     packed = convolution.pack(np.pad(weights, ((0, more), (0, 0), (0, 0), (0, 0))), shape[4], one)
     excess = drawn.integers(-99, 99, blocks * one.lanes).astype("int32")
     flat = data.transpose(0, 1, 4, 2, 3).reshape(shape[0], -1, *shape[2:4])
-    wanted = right(flat, weights, how) + excess[:filters].reshape(1, -1, 1, 1)
+    wanted = convolution_sums(flat, weights, how) + excess[:filters].reshape(1, -1, 1, 1)
     built = tvm.tirx.build(module, target=HERE, pipeline=lowering.install())
     out = np.empty((shape[0], blocks, *wanted.shape[2:], one.lanes), "float32")
     tensors = [tvm.runtime.tensor(array) for array in (data, packed, excess, out)]
@@ -120,7 +104,7 @@ def test_filters_of_single_channels_give_the_same_under_every_tile(name: str) ->
     kernel = next(one for variable, one in builder.get().functions_items() if variable.name_hint != "main")
     module = tvm.IRModule({"main": kernel.with_attr("global_symbol", "main")})
     flat = data.transpose(0, 1, 4, 2, 3).reshape(shape[0], -1, *shape[2:4])
-    wanted = np.concatenate([right(flat[:, [i]], weights[[i]], how) for i in range(channels)], axis=1)
+    wanted = np.concatenate([convolution_sums(flat[:, [i]], weights[[i]], how) for i in range(channels)], axis=1)
     factors = weights[:, 0].reshape(-1, shape[4], *taps).transpose(0, 2, 3, 1).astype("float32")
     by_rule = tvm.IRModule({"main": kernel_sketches.by_rule(module["main"], 32)})
     for scheduled in (*(kernel_sketches.sampled(module, seed).mod for seed in range(1, 5)), by_rule):
