@@ -45,7 +45,7 @@ _registering = threading.Lock()
 
 
 class Tiles(NamedTuple):
-    """What one intrinsic computes: its data are rows of a matrix, or windows over an image that is one run of bytes."""
+    """The sums that one intrinsic computes: its data are rows of a matrix, or windows over an image that is one run of bytes."""
 
     rows: int
     vectors: int
