@@ -20,6 +20,8 @@ from autosched_tvm.evaluation.quantised_reference import fidelity, float_form
 from autosched_tvm.tensors import Array
 
 PERTURBED_RUNS = 2
+ROUNDED_RUNS = 5
+"""Number of perturbed runs of a network that rounds between its operators: they differ more from each other."""
 PERTURBATION = 4.0
 """Largest relative perturbation, in multiples of the type's resolution."""
 WEIGHTS_MIN = 9
@@ -58,6 +60,8 @@ class Reference:
         self._form = float_form(model, integers=integers) if model is not None else None
         self._quantised = model if self._form is not None else None
         """The quantised model, until its float form is found to be right or wrong."""
+        self._rounds = integers and self._form is not None
+        """Whether builds round between operators."""
         self._open(path, self._form or model, rewritten=self._form is not None, outputs=outputs)
 
     def _open(self, path: Path, model: Any | None, *, rewritten: bool, outputs: int | None) -> None:
@@ -78,7 +82,7 @@ class Reference:
         if exposed:
             self._sessions = [self._session(model.SerializeToString(), whole.ORT_ENABLE_ALL)]
         self._sessions.append(self._session(model.SerializeToString(), whole.ORT_DISABLE_ALL))
-        for seed in range(PERTURBED_RUNS):
+        for seed in range(ROUNDED_RUNS if self._rounds else PERTURBED_RUNS):
             changed = perturbed_model(model, np.random.default_rng(seed))
             self._sessions.append(self._session(changed.SerializeToString(), whole.ORT_ENABLE_BASIC))
 
@@ -103,8 +107,8 @@ class Reference:
                 for n, (name, axis) in self._scored.items()
                 if n < len(self.names)
             },
-            levels=self._levels,
-        )
+            levels=self._levels, rounds=self._rounds,
+        )  # fmt: skip
 
     def _judge_form(self, inputs: Mapping[str, Array]) -> None:
         """Go back to the quantised model if rounding does not explain how far its float form is from it."""

@@ -76,7 +76,7 @@ class Geometry(NamedTuple):
 
     @property
     def bytes(self) -> int:
-        """Of the copied band, whole rows, with those that are read past its end."""
+        """Size of a copied band: whole rows, as many as are read with those past its end."""
         last = (self.groups - 1) * self.first + (self.taps - 1) * self.below
         row = self.width * self.channels
         return -(-(last + (self.group.places - 1) * self.apart + self.run) // row) * row

@@ -45,7 +45,8 @@ _registering = threading.Lock()
 
 
 class Tiles(NamedTuple):
-    """The sums that one intrinsic computes: its data are rows of a matrix, or windows over an image that is one run of bytes."""
+    """The sums that one intrinsic computes. Its data are rows of a matrix, or windows over an image whose bytes follow
+    each other."""
 
     rows: int
     vectors: int

@@ -56,6 +56,30 @@ def test_not_a_number_is_right_only_where_the_reference_has_it() -> None:
         assert not compared(expected, np.array(got, "float32")).equal
 
 
+def rounded(got: Any, *, rounds: bool = True) -> bool:
+    """Whether an output is accepted whose other correct results have one element in a thousand elsewhere."""
+    expected = np.zeros((4, 1000), "float32")
+    expected[:, 0] = 1
+    others = []
+    for place in (1, 2):
+        other = expected.copy()
+        other[place, place] = 0.5
+        others.append((other,))
+    sample = Expected((expected,), tuple(others), rounds=rounds)
+    return Tolerances([sample], ["y"]).check([[expected + got]]).equal
+
+
+def test_where_a_network_rounds_the_distance_of_all_elements_counts() -> None:
+    elsewhere, everywhere = np.zeros((4, 1000), "float32"), np.full((4, 1000), 0.03, "float32")
+    elsewhere[3, 7] = 0.9
+    assert rounded(elsewhere)
+    assert not rounded(elsewhere, rounds=False)
+    assert not rounded(2 * elsewhere), "3.6 times as far as the others"
+    assert not rounded(everywhere)
+    elsewhere[0, 0] = np.nan
+    assert not rounded(elsewhere)
+
+
 def test_the_worst_element_is_named() -> None:
     expected = np.zeros((2, 3), "float32") + 1
     got = expected.copy()
