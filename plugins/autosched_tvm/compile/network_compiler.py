@@ -174,8 +174,8 @@ def applied(choices: Sequence[TaskSchedules]) -> tuple[dict[str, Applied], list[
 def _pipeline(by_rule: Any | None = None, schedules: dict[str, str] | None = None) -> Any:
     """Schedules by the database, then what each Relax program goes through; fusion is done already.
 
-    `by_rule`: the target for which kernels without a schedule get one by rule; None: they are left as they are.
-    `schedules` is told where the schedule of each kernel comes from.
+    `by_rule`: the target for which kernels without a schedule get one by rule; None: only their stages
+    are joined, where there are many. `schedules` is told where the schedule of each kernel comes from.
     """
     passes = relax.transform
     steps = [
@@ -186,7 +186,7 @@ def _pipeline(by_rule: Any | None = None, schedules: dict[str, str] | None = Non
         passes.RemovePurityChecking(),
         passes.CallTIRRewrite(),
         concats.in_place(),
-        *([rules.with_rules(by_rule)] if by_rule is not None else []),
+        rules.with_joined_stages() if by_rule is None else rules.with_rules(by_rule),
         passes.StaticPlanBlockMemory(),
         passes.LowerAllocTensor(),
         passes.KillAfterLastUse(),

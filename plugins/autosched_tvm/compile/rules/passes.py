@@ -1,13 +1,14 @@
 """The rules as passes over a whole network."""
 
 import logging
+from collections.abc import Callable
 from typing import Any
 
 import tvm
 from tvm import relax, sym, tirx
 
 from autosched_tvm.compile import relax_calls
-from autosched_tvm.compile.rules import index_set_splitting, inlining
+from autosched_tvm.compile.rules import index_set_splitting, inlining, stage_inlining
 from autosched_tvm.compile.rules.kernel_assembly import scheduled
 from autosched_tvm.compile.rules.kernel_ir import NoRule, Program, flat, nodes, read, shape_of
 
@@ -23,14 +24,25 @@ log = logging.getLogger(__name__)
 def with_rules(target: Any) -> Any:
     """The pass that schedules each function which has no schedule yet."""
 
+    return _where_unscheduled("autosched.rules", lambda function: by_rule(function, target))
+
+
+def with_joined_stages() -> Any:
+    """The pass that joins the stages of each function which has no schedule."""
+    return _where_unscheduled("autosched.joined_stages", stage_inlining.joined)
+
+
+def _where_unscheduled(name: str, change: Callable[[Any], Any]) -> Any:
+    """The pass that changes each function which has no schedule yet."""
+
     def run(module: Any, _context: Any) -> Any:
         changed = module.clone()
         for variable, function in module.functions_items():
             if isinstance(function, tirx.PrimFunc) and schedule_of(function) == DEFAULT:
-                changed.update_func(variable, by_rule(function, target))
+                changed.update_func(variable, change(function))
         return changed
 
-    return tvm.transform.module_pass(run, opt_level=0, name="autosched.rules")
+    return tvm.transform.module_pass(run, opt_level=0, name=name)
 
 
 def schedule_of(function: Any) -> str:
@@ -40,12 +52,12 @@ def schedule_of(function: Any) -> str:
 
 
 def by_rule(function: Any, target: Any) -> Any:
-    """A function under the schedule of the rules; as it is where no rule fits."""
+    """A function under the schedule of the rules; only its stages are joined where no rule fits."""
     try:
         return scheduled(function, target).with_attr(SCHEDULE, BY_RULE)
     except NoRule as reason:
         log.info("no rule fits a kernel: %s", reason)
-        return function
+        return stage_inlining.joined(function)
 
 
 def with_views() -> Any:

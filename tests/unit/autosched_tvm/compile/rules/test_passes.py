@@ -6,7 +6,7 @@ import pytest
 tvm = pytest.importorskip("tvm")
 
 import tvm_ffi  # noqa: E402
-from tvm import relax, topi  # noqa: E402
+from tvm import relax, te, topi  # noqa: E402
 from tvm.s_tir import meta_schedule as ms  # noqa: E402
 
 from autosched_tvm.compile import network_compiler, rules  # noqa: E402
@@ -60,3 +60,27 @@ def test_scheduled_kernels_are_left_as_they_are() -> None:
     assert tvm_ffi.structural_equal(changed[variable], module[variable])
     assert "vectorized" in changed["negative"].script()
     assert "vectorized" not in changed["abs"].script()
+
+
+def distance(values, number: int):
+    return lambda i, j: te.abs(values[i, j] - number)
+
+
+@pytest.mark.parametrize(("count", "left"), [(7, 8), (30, 2)])
+def test_stages_of_a_kernel_without_a_schedule_are_joined_where_they_are_many(count: int, left: int) -> None:
+    data = te.placeholder((8, 8), name="x")
+    depth = te.reduce_axis((0, 8), name="k")
+    value = te.compute((8, 8), lambda i, j: te.sum(data[i, depth] * data[depth, j], axis=depth), name="sum")
+    for number in range(count):
+        value = te.compute((8, 8), distance(value, number), name=f"s{number}")
+    function = te.create_prim_func([data, value])
+    joined = rules.with_joined_stages()(tvm.IRModule({"main": function}))["main"]
+    schedule = tvm.s_tir.Schedule(tvm.IRModule({"main": joined}))
+    assert len(schedule.get_child_blocks(schedule.get_sblock("root"))) == left
+    given = np.random.default_rng(0).integers(0, 4, (8, 8)).astype("float32")
+    found = tvm.runtime.tensor(np.zeros((8, 8), "float32"))
+    tvm.compile(tvm.IRModule({"main": joined}), target="llvm")["main"](tvm.runtime.tensor(given), found)
+    wanted = given @ given
+    for number in range(count):
+        wanted = np.abs(wanted - number)
+    np.testing.assert_array_equal(found.numpy(), wanted)
