@@ -80,14 +80,14 @@ def main() -> int:
     return 0
 
 
-def peak(core: int) -> float:
-    """Floating-point operations per second of one core in fused multiply-adds. Raises OSError without gcc."""
+def peak(core: int, source: str = PROGRAM) -> float:
+    """Operations per second of one core by a C program: in fused multiply-adds. Raises OSError without gcc."""
     with tempfile.TemporaryDirectory(prefix="autosched-bench-") as folder:
         program = Path(folder) / "peak"
         machine = "-mcpu=native" if os.uname().machine == "aarch64" else "-march=native"
         subprocess.run(
             ["gcc", "-O2", machine, "-ffp-contract=fast", "-x", "c", "-", "-o", str(program)],
-            input=PROGRAM, text=True, check=True, timeout=TIMEOUT_S,
+            input=source, text=True, check=True, timeout=TIMEOUT_S,
         )  # fmt: skip
         ran = subprocess.run(
             [sys.executable, "-c", "import os, sys; os.sched_setaffinity(0, {int(sys.argv[1])});"
