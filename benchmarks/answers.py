@@ -1,9 +1,9 @@
 """Are late, repeated and reordered answers of clients ever counted twice? Feeds them to the daemon's own session code.
 
 ``python benchmarks/answers.py --answers 1000000`` prints one JSON object; ``violations`` must be empty. The scheduler,
-its loop, the sessions and the ledger are the daemon's; only the disk is a few dictionaries, in which everything that is
-ever counted leaves a mark. Clients die and are replaced, or lose their connection and come back. Whatever they say lies
-in one heap, is taken from it in any order, many at once, and often more than once.
+its loop, the sessions and the progress registry are the daemon's. The disk is a few dictionaries, which mark each record
+and step that is counted. Clients die and are replaced, or lose their connection and reconnect. Their messages lie in one
+heap and are taken from it in any order, several at the same time, and often more than once.
 """
 
 import argparse
@@ -109,13 +109,15 @@ class Chaos:
     """Clients, and a heap of what they have said."""
 
     def __init__(self, seed: int, session: type[ClientSession] = ClientSession) -> None:
-        self.marks, self.ledger, self.rng = Marks(), ProgressRegistry(), Random(seed)
+        self.marks, self.progress, self.rng = Marks(), ProgressRegistry(), Random(seed)
         self.runtime = Runtime(cast(Journal, self.marks), Scheduler())
         self.runtime.performer = self
         unused = cast(Any, None)
         store = JobStore(cast(Journal, self.marks))
-        verdicts = AttributionHandler(self.runtime, self.ledger, unused, unused, unused, DeviceSuspicion(1.0))
-        self._parts = Parts(self.runtime, store, unused, unused, self.ledger, unused, verdicts, unused, unused, None)
+        attribution = AttributionHandler(self.runtime, self.progress, unused, unused, unused, DeviceSuspicion(1.0))
+        self._parts = Parts(
+            self.runtime, store, unused, unused, self.progress, unused, attribution, unused, unused, None
+        )
         self._session = session
         self._of: dict[JobId, Client] = {}
         self._sessions: dict[JobId, ClientSession] = {}
@@ -159,7 +161,7 @@ class Chaos:
         await self.runtime.post(prepare)
 
     async def _attach(self, job: JobId) -> None:
-        client = self._of[job] = Client(job, self.ledger.of(job).next_trial)
+        client = self._of[job] = Client(job, self.progress.get(job).next_trial)
         self._connect(client)
         await self._post(lambda: ClientAttached(job, load(*range(1, TASKS + 1))))
 
@@ -241,7 +243,7 @@ class Chaos:
         self.violations += [f"step {step} was counted {n} times" for step, n in self.marks.ends.items() if n != 1]
         self.violations += [f"record {name} was stored {n} times" for name, n in self.marks.records.items() if n != 1]
         for job in self._of:
-            stored, known = sum(1 for name in self.marks.records if name[0] == job), self.ledger.of(job).records
+            stored, known = sum(1 for name in self.marks.records if name[0] == job), self.progress.get(job).records
             if stored != known:
                 self.violations.append(f"job {job} counts {known} records and has stored {stored}")
         self.runtime.state.check_all()

@@ -178,7 +178,7 @@ class Daemon:
             await self._runtime.post(lambda: self._declaration(resources, policy))
             await self._resume()
             for job in self._clients.hosted:  # their steps go on
-                await self._past.look_up(job)
+                await self._history.look_up(job)
             if trouble:
                 log.error("%s", trouble)
                 self._runtime.replaced = trouble
@@ -252,26 +252,26 @@ class Daemon:
         jobs.mkdir(exist_ok=True)
         budget = PolicyTimeLimit(self._settings.scheduler.policy_budget_s)
         recovered = recover(journal, database.snapshots(self._folder), budget)
-        self._runtime, self._ledger = runtime, ledger = recovered.runtime, recovered.ledger
+        self._runtime, self._progress = runtime, progress = recovered.runtime, recovered.progress
         self._open_store(journal)
         log.info("replayed %d events", recovered.replayed)
         if self._logs is not None:
             self._logs.follow(runtime.stream)
         self._keeper = Keeper(journal, runtime.stream, self._folder, self._settings.backup, recovered.replayed)
         records = JobStore(journal)
-        self._past = past = History(runtime, ledger)
+        self._history = history = History(runtime, progress)
         trail = Audit(journal, runtime.stream)
-        runtime.remember = lambda spans: span_rows(spans) + past.rows(spans)
+        runtime.remember = lambda spans: span_rows(spans) + history.rows(spans)
         blobs = Blobs(self._folder / "blobs", self._settings.limits.blob_bytes_max)
         interval_s = self._settings.guard.sentinel_interval_s
-        guard = DeviceMonitor(
-            records, ledger, runtime.stream, lambda job, tags: self._clients.notify(job, tags), interval_s
+        monitor = DeviceMonitor(
+            records, progress, runtime.stream, lambda job, tags: self._clients.notify(job, tags), interval_s
         )
 
-        ward = DeviceSuspicion(self._settings.guard.quarantine_s)
+        suspicion = DeviceSuspicion(self._settings.guard.quarantine_s)
         hooks: dict[UnitName, Sequence[str]] = {**self._settings.reboot_hooks}
         self._hosts = HostRegistry(runtime, self._settings.scheduler.host_lease_s)
-        self._hosts.disturbed = guard.disturbed
+        self._hosts.disturbed = monitor.disturbed
 
         def sick(unit: UnitName, why: str) -> None:
             self._quarantine.enter(unit, why)
@@ -282,12 +282,21 @@ class Daemon:
         networks = self._settings.board_networks()
         self._tracker = TrackerPort(self._registry, self._boards, self._programs, networks)
         reboot_s = self._settings.guard.reboot_timeout_s
-        self._quarantine = Quarantine(runtime, guard, ward, hooks, reboot_s, self._hosts.probe, self._boards.probe)
-        verdicts = AttributionHandler(
-            runtime, ledger, guard, lambda job, told: self._clients.notify(job, told), self._quarantine.enter, ward
+        self._quarantine = Quarantine(
+            runtime, monitor, suspicion, hooks, reboot_s, self._hosts.probe, self._boards.probe
+        )
+        attribution = AttributionHandler(
+            runtime,
+            progress,
+            monitor,
+            lambda job, told: self._clients.notify(job, told),
+            self._quarantine.enter,
+            suspicion,
         )
         moved = MovedFiles(self._folder / "moved", self._settings.limits.blob_bytes_max)
-        parts = Parts(runtime, records, past, blobs, ledger, guard, verdicts, moved, self._boards, self._lookup)
+        parts = Parts(
+            runtime, records, history, blobs, progress, monitor, attribution, moved, self._boards, self._lookup
+        )
         self._clients = ClientSupervisor(parts, self._hosts, jobs)
         self._clients.address = addresses[0]  # the next daemon has it too, so that they come back
         self._limit_clients(self._settings.limits)
@@ -297,9 +306,9 @@ class Daemon:
             runtime=runtime,
             store=records,
             blobs=blobs,
-            ledger=ledger,
-            guard=guard,
-            verdicts=verdicts,
+            progress=progress,
+            monitor=monitor,
+            attribution=attribution,
             clients=self._clients,
             hosts=self._hosts,
             audit=trail,
@@ -325,7 +334,7 @@ class Daemon:
     def _watch(self, services: Services) -> WebServices:
         """Attach the parts that count and keep events for views."""
         runtime, tally = services.runtime, Counters()
-        usage, curves, recent = services.usage, Curves(services.ledger), services.recent
+        usage, curves, recent = services.usage, Curves(services.progress), services.recent
         runtime.stream.attach(tally.take)
         runtime.stream.attach(usage.take, *usage.KINDS)
         runtime.stream.attach(curves.take, *curves.KINDS)
@@ -346,7 +355,7 @@ class Daemon:
         self._services.blobs.bytes_max = new.limits.blob_bytes_max
         self._limit_clients(new.limits)
         self._hosts.lease_s = new.scheduler.host_lease_s
-        self._services.guard.look_every(new.guard.sentinel_interval_s)
+        self._services.monitor.look_every(new.guard.sentinel_interval_s)
 
     def _limits_of_programs(self) -> tuple[int, float]:
         return self._settings.limits.jobs_active_max, self._settings.scheduler.step_timeout_s
@@ -474,7 +483,7 @@ class Daemon:
             case RevokeStep(job=job):
                 self._host_of(job).revoke_step(action)
             case EndJob(job=job):
-                self._ledger.of(job).close()
+                self._progress.get(job).close()
                 self._look_busy()
 
     def _host_of(self, job: JobId) -> ClientSupervisor | ProgramJobs:
@@ -484,6 +493,6 @@ class Daemon:
     def changed(self, job: JobId) -> None:
         """Tell who waits for news."""
         if job in self._runtime.state.jobs:
-            self._ledger.changed(job)
+            self._progress.changed(job)
         else:
-            self._ledger.forget(job)
+            self._progress.forget(job)

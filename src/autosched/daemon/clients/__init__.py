@@ -1,7 +1,7 @@
-"""The processes that host jobs, as the daemon has them.
+"""Client processes, each of which runs one job, from the daemon's side.
 
-Files: supervisor.py (starts, orders, watches, kills and adopts them), client_state.py (what is known of one),
-client_session.py (answers the calls of one), helper_registry.py (processes that run stages of a job on other hosts),
-start_queue.py (as many start at once as there are cores), adoption.py
-(how the next daemon adopts those that survived).
+Files: supervisor.py (starts, orders, watches, kills and adopts clients), client_state.py (state of one client),
+client_session.py (answers the calls of one client), helper_registry.py (processes that run stages of a job on other
+hosts), start_queue.py (bounds how many clients start at the same time), adoption.py (finds clients that have survived
+the daemon before this one).
 """

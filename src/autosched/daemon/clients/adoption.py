@@ -1,7 +1,7 @@
-"""Clients that outlive the daemon: what the next one must know of each to take it over.
+"""Finds clients that have survived a restart of the daemon.
 
-Beside each client's log lies a note of its process and token, as long as it is not known to be lost. The next daemon
-looks for those that had said what they can do; every other process of an earlier life is killed.
+A note with the process and token of each client lies beside its log until the client is known to be lost. After a
+restart the daemon adopts the clients that had told their load before, and kills all other processes of jobs.
 """
 
 import os
@@ -21,24 +21,23 @@ from autosched.model import OWN_HOST, JobId, Pool
 from autosched.process.detached_process import Process
 
 HANG_UP_S = 0.5
-"""Seconds within which an external client that has hung up comes back, or counts as ended."""
+"""Seconds within which an external client reconnects after it has hung up, or counts as ended."""
 SECRET = "secret"
 
 
 class Survivor(Struct, frozen=True):
-    """A client of an earlier life of the daemon that may come back. Of one on another host its agent will tell; an
-    external one is only hoped for."""
+    """A client of the daemon before this one that may reconnect. Only for this machine it is known to run."""
 
     job: JobId
     note: Note
     process: Process | None
-    """None: it does not run on this machine."""
+    """None for a client on another machine."""
 
 
 def disown(folder: Path) -> None:
-    """Steps and jobs that come now may have numbers that were given before: clients of that time must not get in.
+    """Refuse all earlier clients, since numbers of steps and jobs may be given a second time from now on.
 
-    Local ones are killed at the next start. The units of external ones stay leased until their time is over.
+    The next start kills local clients. Units of external clients stay leased until their steps' time is over.
     """
     (folder / SECRET).unlink(missing_ok=True)
     for path in folder.glob(f"*/{NOTE}"):
@@ -47,8 +46,10 @@ def disown(folder: Path) -> None:
 
 
 def find(state: State, folder: Path, pools: Iterable[Pool]) -> list[Survivor]:
-    """Clients of the state's jobs that may be alive, and whose steps hold only units that these pools, or hosts that
-    have not left, have."""
+    """The clients that may be alive and whose steps hold no unit that has been removed or changed.
+
+    `pools`: the units of this machine; those of lent hosts and boards are known from the state.
+    """
     lent = (pool for host in state.hosts.values() if not host.left for pool in host.pools)
     units = {unit.name: unit for pool in (*pools, *lent) for unit in pool.units}
     units |= {name: board.unit for name, board in state.boards.items()}
@@ -68,7 +69,7 @@ def find(state: State, folder: Path, pools: Iterable[Pool]) -> list[Survivor]:
 
 
 def clear(folder: Path, found: Sequence[Survivor] = ()) -> None:
-    """Take away what local clients of an earlier life have left behind, but for those found alive."""
+    """Delete the temporary folders and notes of earlier local clients, except of those found alive."""
     alive = {str(survivor.job) for survivor in found}
     for path in folder.glob(f"*/{NOTE}"):
         if path.parent.name not in alive and (note := client_note.read(path.parent)) is not None and note.temporary:
@@ -77,18 +78,17 @@ def clear(folder: Path, found: Sequence[Survivor] = ()) -> None:
 
 
 def any_in_time(state: State, job: JobId, now: float) -> bool:
-    """Whether a client's own watchdog may not have ended all steps of the job yet."""
+    """Whether a step of the job may still run: the client's own watchdog ends it at its deadline, after a margin."""
     return any(state.steps[step].deadline_at + REVOKE_GRACE_S > now for step in state.jobs[job].steps)
 
 
 def _has_spoken(job: Job) -> bool:
-    """Whether to wait for the client of a job. The client of an ended job counts only if it is external and has steps
-    under way."""
+    """Whether to wait for a job's client. After the end of a job only an external client with running steps counts."""
     return job.attached and (not job.state.ended or (job.spec.external and bool(job.steps)))
 
 
 def secret(folder: Path) -> bytes:
-    """The daemon's own secret, made once."""
+    """The daemon's secret key, made at its first start."""
     path = folder / SECRET
     try:
         return path.read_bytes()

@@ -1,4 +1,4 @@
-"""Session of an attached client."""
+"""Answers the calls of one attached client, or of its helper on another host."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -65,15 +65,15 @@ from autosched.protocol import (
 
 
 class Parts(Struct, frozen=True):
-    """The parts of the daemon that clients speak to."""
+    """The parts of the daemon that answer clients."""
 
     runtime: Runtime
     store: JobStore
-    past: History
+    history: History
     blobs: Blobs
-    ledger: ProgressRegistry
-    guard: DeviceMonitor
-    verdicts: AttributionHandler
+    progress: ProgressRegistry
+    monitor: DeviceMonitor
+    attribution: AttributionHandler
     moved: MovedFiles
     boards: BoardSessions
     lookup: RecordLookup | None
@@ -81,25 +81,25 @@ class Parts(Struct, frozen=True):
 
 
 class ClientSession:
-    """One client's connection. `lost` tells whether it was given up meanwhile, or has another connection.
+    """Session of one connection.
 
-    A report that comes twice, too late or out of order counts once: steps are named by their ids, which are never used
-    again, and records by their numbers, which grow. An end that is known already is answered as it was.
+    A report that arrives twice, late or out of order counts once: ids of steps are never used again, and numbers of
+    records only grow. The end of a step that has ended already gets the same answer as before.
     """
 
     def __init__(self, job: JobId, lost: Callable[[], bool], parts: Parts) -> None:
+        """`lost`: whether the client was given up meanwhile, or has another connection."""
         self._job = job
         self._lost = lost
-        self._runtime, self._store, self._past = parts.runtime, parts.store, parts.past
-        self._blobs, self._ledger, self._guard = parts.blobs, parts.ledger, parts.guard
-        self._verdicts, self._lookup, self._moved = parts.verdicts, parts.lookup, parts.moved
+        self._runtime, self._store, self._history = parts.runtime, parts.store, parts.history
+        self._blobs, self._progress, self._monitor = parts.blobs, parts.progress, parts.monitor
+        self._attribution, self._lookup, self._moved = parts.attribution, parts.lookup, parts.moved
         self._boards = parts.boards
         self._told = False
-        """Whether this client has told its network before: what is new then is how it compares with its baseline."""
+        """Whether the client has told its network before; later calls only add measurements of the whole network."""
 
     def handle(self, method: Method) -> Awaitable[Struct | None]:
-        """Begin to answer one call. Its changes are under way when this returns: records and the end of their step
-        stay in order."""
+        """Begin to answer one call. Its changes are queued when this returns: a step's end follows its records."""
         match method:
             case EndStep():
                 return self._end_step(method)
@@ -140,7 +140,7 @@ class ClientSession:
         raise WireError(f"a client may not ask for {type(method).__name__}")
 
     def help(self, method: Method, host: HostName) -> Awaitable[Struct | None]:
-        """Begin to answer one call of a helper of the job's client on another host."""
+        """Begin to answer one call of the client's helper on another host."""
         match method:
             case GetOrder():
                 return self._order(host)
@@ -155,9 +155,9 @@ class ClientSession:
         return (self._blobs if moved.size(method.sha256) is None else moved).get(method)
 
     async def _order(self, helper: HostName | None = None) -> JobOrder:
-        """`helper`: the host of the helper that asks; None: the client asks."""
-        await self._store.flush()  # what an earlier client sent must be there to be fetched
-        state, progress = self._runtime.state, self._ledger.of(self._job)
+        """`helper`: host of the helper that asks; None: the client asks."""
+        await self._store.flush()  # records of an earlier client must be there to be fetched
+        state, progress = self._runtime.state, self._progress.get(self._job)
         spec = state.jobs[self._job].spec
         host = state.jobs[self._job].host
         lanes = state.queues.get(at_host(HOST_POOL, host))
@@ -185,16 +185,16 @@ class ClientSession:
         return tuple(core for unit in lanes.pool.units for core in unit.cores) if lanes is not None else ()
 
     def _earlier(self, job: JobId) -> EarlierJob:
-        network = self._ledger.of(job).network
+        network = self._progress.get(job).network
         workloads = {info.task: info.workload for info in network.tasks} if network is not None else {}
         return EarlierJob(job, self._runtime.state.jobs[job].spec, workloads)
 
     async def _similar(self, tasks: Sequence[TaskInfo]) -> SimilarJobs:
-        """Other work of the loop goes on between the jobs that are looked at."""
+        """Find past jobs of similar networks. The event loop runs other work between two jobs."""
         jobs, found = self._runtime.state.jobs, []
         for number in similar_jobs.latest(jobs[self._job].spec, jobs.values()):
             await asyncio.sleep(0)
-            progress = self._ledger.of(number)
+            progress = self._progress.get(number)
             if number in jobs and progress.network is not None and progress.records:
                 found.append(similar_jobs.PastJob(number, progress.network.tasks, progress.records))
         return SimilarJobs(tuple(self._earlier(job) for job in similar_jobs.choose(tasks, found)))
@@ -230,7 +230,7 @@ class ClientSession:
         indices = [info.task for info in method.network.tasks]
         if len(set(indices)) != len(indices) or 0 in indices:
             raise RequestError("a network's tasks are numbered from 1, each with its own number")
-        progress = self._ledger.of(self._job)
+        progress = self._progress.get(self._job)
         progress.plan(method.network, method.trials)
         changed = progress.identify(method.network.identity)
         stored = self._store.plan(self._job, method.network, method.trials, changed)
@@ -245,39 +245,39 @@ class ClientSession:
 
     async def _planned(self, stored: asyncio.Future[None]) -> None:
         await stored
-        await self._past.recall(self._job)
-        self._verdicts.tell_all(self._job)
-        self._ledger.changed(self._job)
+        await self._history.recall(self._job)
+        self._attribution.tell_all(self._job)
+        self._progress.changed(self._job)
 
     def _add_record(self, method: AddRecord) -> Awaitable[None]:
         if self._lost():
             raise Refused(f"this client of job {self._job} was given up; its record was not kept")
-        progress = self._ledger.of(self._job)
-        known = method.record.purpose is Purpose.KNOWN  # it was measured long ago
+        progress = self._progress.get(self._job)
+        known = method.record.purpose is Purpose.KNOWN  # measured by an earlier job
         record = method.record if known else received_now(method.record)
         if record.trial >= TRIALS_MAX:
             raise RequestError(f"trial {record.trial} is out of range: a job has at most {TRIALS_MAX}")
         if record.trial < progress.next_trial:
             return self._refuse_stored(record.trial)
         durable = self._store.add_record(
-            self._job, progress.records, record, *self._verdicts.recorded(self._job, record)
+            self._job, progress.records, record, *self._attribution.recorded(self._job, record)
         )
         progress.add(Found.of(self._job, record))
         if record.purpose is Purpose.TRIAL:
             progress.recent.append(self._runtime.clock())
         if record.device in self._runtime.state.slots:
-            self._guard.of(record.device).recorded(self._job, record.trial, self._runtime.clock())
+            self._monitor.of(record.device).recorded(self._job, record.trial, self._runtime.clock())
         self._runtime.stream.publish(recorded(self._job, record))
-        self._ledger.changed(self._job)
+        self._progress.changed(self._job)
         return durable
 
     async def _refuse_stored(self, trial: int) -> None:
-        await self._store.flush()  # who hears that it is stored will not say it again
+        await self._store.flush()  # a client that gets this answer does not send the record again
         raise Refused(f"trial {trial} of job {self._job} is stored already")
 
     def _tag(self, trials: Sequence[int], reason: str) -> Awaitable[None]:
-        own = [trial for trial in trials if trial < self._ledger.of(self._job).next_trial]
-        return self._guard.tag(self._job, own, reason)
+        own = [trial for trial in trials if trial < self._progress.get(self._job).next_trial]
+        return self._monitor.tag(self._job, own, reason)
 
     def _end_step(self, method: EndStep) -> Awaitable[None]:
         if method.outcome is Outcome.LOST:
@@ -289,18 +289,18 @@ class ClientSession:
         def happened() -> Event | None:
             step = state.steps.get(method.step)
             if step is None and ended.get(method.step) == (self._job, method.outcome.value):
-                return None  # it is known: what was running when this came is among the last that ended
+                return None  # a repeated report: steps that ended just now are remembered
             if step is None or step.job != self._job or self._lost():
                 raise self._stale(method.step)
-            if method.device is not None and len(step.units) == 1:  # before the next step on the device begins
-                self._guard.noted(step.units[0], method.device, self._runtime.clock())
-            self._verdicts.ended(step, method.outcome, method.error)
+            if method.device is not None and len(step.units) == 1:  # noted before the device's next step begins
+                self._monitor.noted(step.units[0], method.device, self._runtime.clock())
+            self._attribution.ended(step, method.outcome, method.error)
             return StepEnded(method.step, method.outcome, method.load, method.error, method.worked_s)
 
         return self._runtime.post(happened)
 
     async def _end_of_old(self, method: EndStep) -> None:
-        """Its client may not have heard the answer, or a daemon died."""
+        """Answer the report of a step that ended before; the first answer may have been lost."""
         await self._runtime.post(lambda: None)
         span = await self._store.span(method.step)
         if span is None or (span.job, span.outcome) != (self._job, method.outcome.value):
@@ -319,4 +319,4 @@ class ClientSession:
 
     async def _added(self, stored: asyncio.Future[None]) -> None:
         await stored
-        self._ledger.changed(self._job)
+        self._progress.changed(self._job)

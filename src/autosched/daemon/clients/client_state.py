@@ -19,20 +19,22 @@ class Client:
     link: Link | None = None
     protocol: tuple[int, int] = PROTOCOL
     temporary: str = ""
-    """Folder for what its processes forget; with a short name, since sockets lie in it. It goes when they are gone."""
+    """Temporary folder of the client's processes, deleted when the client is lost. Its name is short: sockets are in
+    it."""
     records_before: int = 0
-    """Records of the job when it began."""
+    """Number of the job's records when the client began."""
     host: HostName = OWN_HOST
-    """Where it runs."""
-    why: str = ""
-    """Why the daemon ended it; empty when it ended by itself."""
+    """Host on which the client runs."""
+    end_reason: str = ""
+    """Why the daemon ended the client; empty for a client that ended by itself."""
     gone: asyncio.Event = field(default_factory=asyncio.Event)
-    up: asyncio.Event = field(default_factory=asyncio.Event)
-    """It has said hello, or is gone."""
-    coming: Link | None = None
-    """Over this connection it is back, but has not said yet which steps it has."""
+    """Set when no process of the client is left."""
+    connected: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when the client has said hello, or is gone."""
+    returning: Link | None = None
+    """New connection of a client that has reconnected and has not named its steps yet."""
 
     @property
     def lost(self) -> bool:
-        """True when nothing of it is left."""
+        """Whether no process of the client is left."""
         return self.gone.is_set()

@@ -1,8 +1,8 @@
-"""Helpers: processes that run stages of a job on other hosts than its client's, one for each job and host.
+"""Helpers: processes that run stages of a job on other hosts than the client's, one for each job and host.
 
-A helper is started when the first step of its job is leased a unit of its host, and ends with the job's client. The
-client alone reports steps and records; it sends its helpers parts of steps through the daemon, and gets their results
-back. A helper that is lost costs the parts that it ran: the client hears so, and ends their steps.
+A helper starts when the first step of its job is leased a unit of its host, and ends with the job's client. Only the
+client reports steps and records: it sends parts of steps to its helpers through the daemon, and gets their results
+back. When a helper is lost, its parts are lost: the daemon tells the client, which ends their steps.
 """
 
 import asyncio
@@ -41,17 +41,17 @@ from autosched.wire.link import Link
 log = logging.getLogger(__name__)
 
 ORDER_S = 10.0
-"""Seconds within which a helper takes an order."""
+"""Seconds within which a helper accepts an order."""
 STARTS_S = 60.0
-"""Seconds within which a helper connects after its start, and connects again after it was cut off."""
+"""Seconds within which a helper connects after its start, and reconnects after it was cut off."""
 LOOK_S = 0.5
-"""Seconds between two looks for a host that cannot be reached now."""
+"""Seconds between two checks of a host that cannot be reached."""
 Part = tuple[StepId, int]
 
 
 @dataclass(eq=False)
 class Helper:
-    """One helper of a job's client."""
+    """One helper of a job."""
 
     job: JobId
     host: HostName
@@ -60,14 +60,14 @@ class Helper:
     temporary: str = ""
     link: Link | None = None
     parts: dict[Part, RunElsewhere] = field(default_factory=dict)
-    """Parts of steps that it runs, or that wait for it."""
+    """Parts of steps that run on the helper, or wait for it."""
     worked: bool = False
-    """Whether it has done anything."""
+    """Whether the helper has ended a part."""
     gone: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class HelperRegistry:
-    """All helpers of this life of the daemon."""
+    """All helpers since the daemon started."""
 
     def __init__(
         self,
@@ -75,21 +75,21 @@ class HelperRegistry:
         launch: Callable[[Helper], tuple[ClientProcess, str]],
         tell: Callable[[JobId, PartEnded], None],
     ) -> None:
-        """`launch` starts the process of a helper, and returns it with its temporary folder; `tell` tells a job's
+        """`launch` starts the process of a helper, and returns it with its temporary folder; `tell` notifies a job's
         client."""
         self._parts, self._launch, self._tell = parts, launch, tell
         self._runtime, self._files = parts.runtime, parts.moved
-        self._of: dict[JobId, dict[HostName, Helper]] = {}
+        self._helpers: dict[JobId, dict[HostName, Helper]] = {}
         self._ended: dict[Part, PartResult] = {}
 
     def of(self, job: JobId) -> tuple[HostName, ...]:
         """Hosts on which the job has helpers."""
-        return tuple(self._of.get(job, ()))
+        return tuple(self._helpers.get(job, ()))
 
-    # What clients ask for ---------------------------------------------------------------------------------------------
+    # Calls of clients -------------------------------------------------------------------------------------------------
 
     def run(self, job: JobId, method: RunElsewhere) -> None:
-        """Let a helper run a part of a step. Raises Refused for a step that is none of the job's on another host."""
+        """Let a helper run a part of a step. Raises Refused unless the step is the job's and runs on another host."""
         part, state = (method.step, method.part), self._runtime.state
         if (known := self._ended.get(part)) is not None:
             return self._tell(job, PartEnded(step=method.step, part=method.part, ended=known))
@@ -97,7 +97,7 @@ class HelperRegistry:
         if step is None or step.job != job or state.host_of(step) == state.jobs[job].host:
             raise Refused(f"stale step: job {job} runs no step {method.step} on another host")
         host = state.host_of(step)
-        helpers = self._of.setdefault(job, {})
+        helpers = self._helpers.setdefault(job, {})
         if (helper := helpers.get(host)) is None:
             helper = helpers[host] = Helper(job, host, secrets.token_urlsafe(24))
             spawn(self._host(helper), f"helper of job {job}")
@@ -106,20 +106,20 @@ class HelperRegistry:
             self._order(helper, part)
 
     def _lease(self, step: Step) -> PartLease:
-        # The scheduler adds as much for what comes before the work: a helper may have to start, files come first.
+        # The scheduler added this time for the start of the helper and the transfer of files.
         limit_s = step.deadline_at - step.started_at - self._runtime.state.step_timeout_s
         return PartLease(step.stage, step.units, self._runtime.state.cores_of(step), max(1.0, limit_s))
 
     def stop(self, job: JobId, method: StopElsewhere) -> None:
-        """A client wants what a helper runs for a step killed."""
-        for helper in self._of.get(job, {}).values():
+        """Kill all parts of a step on helpers, at the client's wish."""
+        for helper in self._helpers.get(job, {}).values():
             wanted = any(step == method.step for step, _ in helper.parts)
             if wanted and helper.link is not None and not helper.link.closed:
                 order = RevokeStep(step=method.step, reason=method.reason)
                 helper.link.order(order, ORDER_S, partial(self._untold, helper, helper.link))
 
     def step_ended(self, step: StepId) -> None:
-        """The client has reported the end of a step: no part of it matters any more, nor of steps that were lost."""
+        """Forget the ended parts of a step whose end the client has reported, and of steps that were lost."""
         running = self._runtime.state.steps
         if self._ended:
             self._ended = {of: ended for of, ended in self._ended.items() if of[0] != step and of[0] in running}
@@ -127,10 +127,10 @@ class HelperRegistry:
     # Their lives ------------------------------------------------------------------------------------------------------
 
     async def _host(self, helper: Helper) -> None:
-        """From the start of a helper until nothing is left of it."""
+        """Start a helper and watch it until it is lost."""
         while helper.parts and self._is_away(helper.host):  # noqa: ASYNC110 - no event of the scheduler tells of one host
             await asyncio.sleep(LOOK_S)
-        if self._of.get(helper.job, {}).get(helper.host) is not helper:
+        if self._helpers.get(helper.job, {}).get(helper.host) is not helper:
             return helper.gone.set()  # its client is gone
         if not helper.parts:
             return self._lose(helper, "it is not needed any more")
@@ -145,12 +145,12 @@ class HelperRegistry:
         self._lose(helper, how)
 
     def _is_away(self, host: HostName) -> bool:
-        """Whether a host cannot be reached now, and may be back."""
+        """Whether a host cannot be reached now and may come back."""
         known = self._runtime.state.hosts.get(host)
         return known is not None and bool(known.away) and not known.left
 
     def _look(self, helper: Helper) -> None:
-        """Kill a helper that is not connected when it should be, unless its host is away."""
+        """Kill a helper that did not connect in time, unless its host is away."""
         if helper.gone.is_set() or (helper.link is not None and not helper.link.closed):
             return
         if self._is_away(helper.host):
@@ -160,12 +160,12 @@ class HelperRegistry:
             helper.process.kill()
 
     def _lose(self, helper: Helper, how: str) -> None:
-        """Nothing of it is left: its parts are lost."""
+        """Drop a helper of which no process is left, and report its parts lost."""
         if helper.gone.is_set():
             return
         helper.gone.set()
-        if self._of.get(helper.job, {}).get(helper.host) is helper:
-            del self._of[helper.job][helper.host]
+        if self._helpers.get(helper.job, {}).get(helper.host) is helper:
+            del self._helpers[helper.job][helper.host]
         if helper.temporary:
             shutil.rmtree(helper.temporary, ignore_errors=True)
         if helper.link is not None:
@@ -183,9 +183,9 @@ class HelperRegistry:
             self._tell(helper.job, PartEnded(step=part[0], part=part[1], ended=ended))
 
     async def end(self, job: JobId) -> None:
-        """The job's client is gone: end its helpers. Returns when nothing is left of those on hosts that can be
-        reached. The others end before their host gets anything to do."""
-        helpers = self._of.pop(job, {})
+        """End the helpers of a job whose client is gone. Waits for those on hosts that can be reached. The others end
+        before their host gets any work."""
+        helpers = self._helpers.pop(job, {})
         for helper in helpers.values():
             helper.parts.clear()
             if helper.process is not None:
@@ -202,14 +202,14 @@ class HelperRegistry:
                 continue
 
     def jobs(self) -> tuple[JobId, ...]:
-        """The jobs that have helpers."""
-        return tuple(job for job, helpers in self._of.items() if helpers)
+        """Jobs that have helpers."""
+        return tuple(job for job, helpers in self._helpers.items() if helpers)
 
     # Their connections ------------------------------------------------------------------------------------------------
 
     def attach(self, link: Link, hello: Hello) -> bool:
-        """Whether a peer that says hello is a helper, which is served from now on."""
-        helpers = self._of.get(hello.job or 0, {}).values()
+        """Serve a peer if its token is a helper's; returns whether it is."""
+        helpers = self._helpers.get(hello.job or 0, {}).values()
         helper = next((one for one in helpers if _same(one.token, hello.token)), None)
         if helper is None:
             return False
@@ -246,13 +246,13 @@ class HelperRegistry:
         link.abort(f"it said nothing for {SILENCE_S:g} s")
 
     def _order(self, helper: Helper, part: Part) -> None:
-        """Send a part to its helper, if that is connected; else it is sent when it is."""
+        """Send a part to its helper now, or when the helper connects."""
         if (link := helper.link) is not None and not link.closed:
             link.order(helper.parts[part], ORDER_S, partial(self._untold, helper, link))
 
     def _untold(self, helper: Helper, link: Link, error: AutoschedError) -> None:
         if isinstance(error, DaemonUnreachable):
-            link.abort(f"it took no order: {error}")  # it comes back, or is killed
+            link.abort(f"it took no order: {error}")  # it reconnects, or is killed
         elif helper.process is not None:
             log.error("the helper of job %d is killed, since it refuses orders: %s", helper.job, error)
             helper.process.kill()

@@ -1,4 +1,4 @@
-"""Start queue of clients."""
+"""Queue of clients that wait to be started."""
 
 import asyncio
 import contextlib
@@ -12,10 +12,10 @@ from autosched.daemon.runtime import spawn
 
 
 class StartQueue:
-    """As many clients start at a time as the daemon has cores.
+    """Starts clients in order, at most as many at the same time as the daemon has cores.
 
-    A hundred interpreters that start at once would keep the daemon from its work for half a minute, and none of them
-    would be ready before all are.
+    A hundred interpreters that start together would take all cores for half a minute, and none would be ready before
+    the last.
     """
 
     def __init__(self, start: Callable[[Client], None]) -> None:
@@ -24,7 +24,7 @@ class StartQueue:
         self._starting = 0
 
     def join(self, client: Client) -> None:
-        """Start it when its turn comes, unless it is lost by then."""
+        """Add a client. It is skipped if it is lost before its turn."""
         self._waiting.append(client)
         self._next()
 
@@ -37,9 +37,9 @@ class StartQueue:
                 spawn(self._settle(client), f"start client of job {client.job}")
 
     async def _settle(self, client: Client) -> None:
-        """One that is slow to start makes room for others."""
+        """Free the place of a client that has connected, or is slow to start."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(TURN_S):
-                await client.up.wait()
+                await client.connected.wait()
         self._starting -= 1
         self._next()

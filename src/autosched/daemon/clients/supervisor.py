@@ -1,14 +1,15 @@
-"""Clients: one process for each job. Started, told what to run, watched, and reported lost exactly once.
+"""Starts, orders, watches and kills the clients, one process for each job, and reports each loss exactly once.
 
-A local client is lost when its process is dead and whatever it started is dead too: only then are its units quiet.
-Silence or a refused order therefore only *kill* it. A lost connection is no lost client: it may come back, to this
-daemon or to the next one, and says then which steps it has.
+A local client is lost when its process and all processes that it started are dead: only then do its units rest.
+Silence or a refused order therefore only *kills* a client. A client that loses its connection is not lost: it may
+reconnect, to this daemon or the next one, and then names its steps.
 
-A client on another host is known by what that host's agent says. While the host cannot be reached its clients may go
-on; they are lost when the host must have ended them itself (daemon/hosts).
+The daemon knows of a client on another host what that host's agent tells. While the host cannot be reached its clients
+may go on. They are lost when the host must have ended them itself (daemon/hosts).
 
-Only the connection of an external client is known. One that hangs up has ended. One that falls silent may go on: its
-steps keep their units until its own watchdog must have killed them (deadline and margin), or an operator says so.
+Of an external client the daemon sees the connection alone. A client that hangs up has ended. A client that falls silent
+may go on: its steps keep their units until its own watchdog must have killed them (deadline and margin), or until an
+operator says that they are over.
 """
 
 import asyncio
@@ -72,56 +73,59 @@ CACHE_FOLDER = "cache"
 log = logging.getLogger(__name__)
 
 ORDER_S = 10.0
-"""A client that does not take an order within this time is taken for dead."""
+"""Seconds within which a client accepts an order, or counts as dead."""
 STOP_S = 0.7
-"""Grace of a client that was told to stop."""
+"""Seconds between the request to stop and the kill."""
 RETURN_S = 40.0
 """Seconds within which a client reconnects: its longest pause is 30 s."""
 SINCE = {TagRecords: (1, 1), Poisoned: (1, 4)}
-"""Clients of an earlier protocol do not know what these are."""
-WEIGH_S = 1.0
-"""Seconds between two looks at a client's memory, where there is a limit."""
+"""Protocol version from which on clients know a notification."""
+MEMORY_INTERVAL_S = 1.0
+"""Seconds between two checks of a client's memory, where there is a limit."""
 ASK_LOAD_S = 600.0
-"""Bounds what only the scheduler's attach deadline should end."""
+"""Maximum seconds until a client tells its first load; the scheduler's attach deadline is shorter."""
 
 
 class ClientSupervisor:
-    """All clients of this life of the daemon."""
+    """All clients since the daemon started."""
 
     def __init__(self, parts: Parts, hosts: HostRegistry, folder: Path) -> None:
-        """`folder`: with one for each job."""
-        self._runtime, self._ledger, self._past, self._guard = parts.runtime, parts.ledger, parts.past, parts.guard
+        """`folder`: contains a folder for each job."""
+        self._runtime, self._progress = parts.runtime, parts.progress
+        self._history, self._monitor = parts.history, parts.monitor
         self._parts, self._hosts, self._folder = parts, hosts, folder
         hosts.lost = self._host_left
         self._moved = parts.moved
         self._helpers = HelperRegistry(parts, self._launch_helper, self._tell_part)
-        self._of: dict[JobId, Client] = {}
-        self._turns = StartQueue(self._start)
+        self._clients: dict[JobId, Client] = {}
+        self._start_queue = StartQueue(self._start)
         self._secret = adoption.secret(folder)
         self.address = ""
-        """Where clients connect to; set before the first one is started."""
+        """Address to which clients connect; set before the first client starts."""
         self.bytes_max = 0
-        """A client that holds more memory is replaced; 0: no limit."""
+        """Memory above which a client is replaced; 0: no limit."""
         self.cache_bytes_max = 0
-        """Bytes of what backends keep for later jobs."""
+        """Size of the cache in which backends keep data for later jobs."""
         self.launcher: Launcher = LocalLauncher()
 
     @property
     def hosted(self) -> tuple[JobId, ...]:
-        """The jobs that have a client."""
-        return tuple(self._of)
+        """Jobs that have a client."""
+        return tuple(self._clients)
 
     def memory_bytes(self, job: JobId) -> int:
-        """Memory of the job's client; 0 when it has none that the daemon or an agent has started."""
-        client = self._of.get(job)
+        """Memory of the job's client; 0 without a client that the daemon or an agent has started."""
+        client = self._clients.get(job)
         return client.process.memory_bytes if client is not None and client.process is not None else 0
 
-    # What the scheduler asks for --------------------------------------------------------------------------------------
+    # Actions of the scheduler -----------------------------------------------------------------------------------------
 
     def start(self, job: JobId) -> None:
-        """Start the process that hosts the job, when its turn comes."""
-        client = self._of[job] = Client(job, secrets.token_urlsafe(24), records_before=self._ledger.of(job).records)
-        self._turns.join(client)
+        """Put the job's client into the start queue."""
+        client = self._clients[job] = Client(
+            job, secrets.token_urlsafe(24), records_before=self._progress.get(job).records
+        )
+        self._start_queue.join(client)
 
     def _start(self, client: Client) -> None:
         if self._runtime.state.hosts:
@@ -130,14 +134,14 @@ class ClientSupervisor:
             self._launch(client)
 
     async def _place(self, client: Client) -> None:
-        """Choose a host for it, and start it there. Without one the scheduler asks to stop it after a while."""
+        """Choose a host for a client, and start it there. Without a host the scheduler stops the client later."""
         placed = False
 
         def choose() -> Event | None:
             nonlocal placed
             state = self._runtime.state
             host = placement.choose(state, state.jobs[client.job])
-            if client.lost or host is None or self._of.get(client.job) is not client:
+            if client.lost or host is None or self._clients.get(client.job) is not client:
                 return None
             client.host, placed = host, True
             return ClientPlaced(client.job, host)
@@ -153,7 +157,7 @@ class ClientSupervisor:
             client.process = remote
             note = Note(token=client.token, records_before=client.records_before, host=client.host)
             client_note.leave(folder, note)
-            return self._guard_over(client, remote)
+            return self._watch_process(client, remote)
         try:
             cache = self._folder.parent / CACHE_FOLDER
             order = ClientOrder(client.job, self.address, client.token, folder, cache, self.cache_bytes_max)
@@ -164,7 +168,7 @@ class ClientSupervisor:
         client.process, client.temporary = launched.process, launched.temporary
         note = client_note.note_of(launched.process, client.token, client.temporary, client.records_before)
         client_note.leave(folder, note)
-        self._guard_over(client, launched.process)
+        self._watch_process(client, launched.process)
 
     def _launch_helper(self, helper: Helper) -> tuple[ClientProcess, str]:
         """Start the process of a helper; returns it with its temporary folder. Raises OSError."""
@@ -177,17 +181,17 @@ class ClientSupervisor:
         return launched.process, launched.temporary
 
     def _tell_part(self, job: JobId, ended: PartEnded) -> None:
-        """Tell the job's client of a part that its helper has run; one that is cut off asks when it is back."""
-        if (client := self._of.get(job)) is not None and client.link is not None and not client.link.closed:
+        """Tell the job's client that a helper has ended a part. A client that is cut off asks when it reconnects."""
+        if (client := self._clients.get(job)) is not None and client.link is not None and not client.link.closed:
             self._tell(client, client.link, ended)
 
-    def _guard_over(self, client: Client, process: ClientProcess) -> None:
+    def _watch_process(self, client: Client, process: ClientProcess) -> None:
         spawn(self._watch(client, process, self._folder / str(client.job)), f"watch client of job {client.job}")
         if self.bytes_max:
-            spawn(self._weigh(client, process), f"weigh client of job {client.job}")
+            spawn(self._limit_memory(client, process), f"limit memory of client of job {client.job}")
 
     def adopt(self, found: Sequence[adoption.Survivor]) -> None:
-        """These clients of an earlier life may come back; the scheduler bounds for how long they are waited for."""
+        """Take over clients of the daemon before this one. The scheduler bounds the wait for their return."""
         for survivor in found:
             note, job = survivor.note, survivor.job
             process: ClientProcess | None = survivor.process
@@ -198,27 +202,27 @@ class ClientSupervisor:
             else:
                 client = Client(job, note.token, process, None, PROTOCOL, note.temporary, note.records_before)
                 client.host = note.host
-                self._guard_over(client, process)
-            client.up.set()
-            self._of[job] = client
+                self._watch_process(client, process)
+            client.connected.set()
+            self._clients[job] = client
 
     def give_up(self, job: JobId, reason: str) -> None:
-        """The job's client is known to run nothing any more; it is killed where that is possible."""
-        if (client := self._of.get(job)) is not None:
+        """Kill the job's client where that is possible; it is known to run nothing any more."""
+        if (client := self._clients.get(job)) is not None:
             self._kill(client, reason)
 
     def stop(self, job: JobId, reason: str) -> None:
         """End the job's client within a second."""
-        if (client := self._of.get(job)) is None:
+        if (client := self._clients.get(job)) is None:
             of = self._runtime.state.jobs[job]
-            if of.spec.external and not of.state.ended:  # it never came; the loss of any other is on its way already
+            if of.spec.external and not of.state.ended:  # it never came; the loss of others is being reported already
                 self._lose(Client(job, ""), reason)
             return
         if self._may_run(client):
             return
-        if client.link is None and client.coming is None and client.up.is_set():
+        if client.link is None and client.returning is None and client.connected.is_set():
             reason = f"it did not come back to the restarted daemon ({reason})"
-        client.why = client.why or reason
+        client.end_reason = client.end_reason or reason
         if client.link is not None and not client.link.closed:
             client.link.notify(Stop(reason=reason[:4_000]))
             asyncio.get_running_loop().call_later(STOP_S, self._kill, client, reason)
@@ -227,27 +231,27 @@ class ClientSupervisor:
 
     def start_step(self, step: Step) -> None:
         """Tell the client to run a step."""
-        client = self._of.get(step.job)  # one that came back did not name the step; else it is lost, or comes back
+        client = self._clients.get(step.job)  # a client that is lost or away does not take part
         if client is not None and client.link is not None and step.id in self._runtime.state.steps:
             self._order(client, client.link, step)
 
     def revoke_step(self, action: RevokeStep) -> None:
         """Tell the client to kill a step."""
-        if (client := self._of.get(action.job)) is not None and client.link is not None:
+        if (client := self._clients.get(action.job)) is not None and client.link is not None:
             self._tell(client, client.link, RevokeStepCall(step=action.step, reason=action.reason[:4_000]))
 
     def _order(self, client: Client, link: Link, step: Step) -> None:
         slots = self._runtime.state.slots
         timeout_s = step.deadline_at - step.started_at
-        sentinel = len(step.units) == 1 and self._guard.begin(slots[step.units[0]], self._runtime.clock())
+        sentinel = len(step.units) == 1 and self._monitor.begin(slots[step.units[0]], self._runtime.clock())
         call = StartStepCall(
             step=step, cores=self._runtime.state.cores_of(step), timeout_s=timeout_s, sentinel=sentinel
         )
         self._tell(client, link, call)
 
     def notify(self, job: JobId, news: TagRecords | Poisoned) -> None:
-        """Tell the job's client of its records or candidates, if it knows what that means."""
-        if (client := self._of.get(job)) is None or client.link is None or client.link.closed:
+        """Notify the job's client of changes to its records or candidates, if its protocol knows them."""
+        if (client := self._clients.get(job)) is None or client.link is None or client.link.closed:
             return
         if client.protocol >= SINCE[type(news)]:
             client.link.notify(news)
@@ -262,20 +266,20 @@ class ClientSupervisor:
         elif not link.closed:  # else it may come back
             self._break(client, link, why)
 
-    # Its life ---------------------------------------------------------------------------------------------------------
+    # A client's life --------------------------------------------------------------------------------------------------
 
     async def _watch(self, client: Client, process: ClientProcess, folder: Path) -> None:
         how = await process.wait()
         strays = await asyncio.to_thread(kill_strays, folder) if client.host == OWN_HOST else []
         if strays:  # of one that was told to end, they were about to follow it
-            level = logging.INFO if client.why else logging.WARNING
+            level = logging.INFO if client.end_reason else logging.WARNING
             log.log(level, "killed what the client of job %d left behind: %s", client.job, strays)
-        self._lose(client, f"{client.why} ({how})" if client.why else how)
+        self._lose(client, f"{client.end_reason} ({how})" if client.end_reason else how)
         if self._runtime.state.jobs[client.job].state.ended:
             await asyncio.to_thread(sweep, folder)
 
-    async def _weigh(self, client: Client, process: ClientProcess) -> None:
-        """Replace a client that leaks before the machine runs out of memory; the next one goes on from the records."""
+    async def _limit_memory(self, client: Client, process: ClientProcess) -> None:
+        """Replace a client that leaks memory. The next client goes on from the job's records."""
         while not client.lost:
             if (used := process.memory_bytes) > self.bytes_max:
                 most = formatting.size(self.bytes_max)
@@ -283,49 +287,49 @@ class ClientSupervisor:
                     client, f"it held {formatting.size(used)} of memory; limits.client_bytes_max is {most}"
                 )
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(WEIGH_S):
+                async with asyncio.timeout(MEMORY_INTERVAL_S):
                     await client.gone.wait()
 
     def _kill(self, client: Client, reason: str) -> None:
         if client.lost:
             return
-        client.why = client.why or reason
+        client.end_reason = client.end_reason or reason
         if client.process is not None:
             client.process.kill()
         elif client.link is not None and not client.link.closed:
             client.link.abort(reason)
-        else:  # its turn to start has not come, or it is somewhere else
+        else:  # it waits to be started, or is external and not connected
             self._lose(client, reason)
 
     def _break(self, client: Client, link: Link, reason: str) -> None:
-        """It does not react: a local client is killed. Of another one the connection is broken, since the fault may lie
-        in between."""
+        """Kill a local client that does not react. For one on another host break the connection: the network may be
+        at fault."""
         if client.process is not None and client.host == OWN_HOST:
             self._kill(client, reason)
         else:
             link.abort(reason)
 
     def _host_left(self, host: HostName, reason: str) -> None:
-        """Nothing of its clients is left, which the scheduler hears of the host."""
-        for client in [client for client in self._of.values() if client.host == host]:
+        """Drop the clients of a host that has left. The host's own event tells the scheduler."""
+        for client in [client for client in self._clients.values() if client.host == host]:
             self._lose(client, reason, told=True)
 
     def _lose(self, client: Client, reason: str, *, told: bool = False) -> None:
-        """Nothing of it is left. `told`: the scheduler hears of that in another way."""
+        """Drop a client of which no process is left. `told`: another event tells the scheduler."""
         if client.lost:
             return
         client.gone.set()
-        client.up.set()
-        if self._of.get(client.job) is client:
-            del self._of[client.job]
+        client.connected.set()
+        if self._clients.get(client.job) is client:
+            del self._clients[client.job]
             client_note.tear(self._folder / str(client.job))
         if client.temporary:
             shutil.rmtree(client.temporary, ignore_errors=True)
-        for link in (client.link, client.coming):
+        for link in (client.link, client.returning):
             if link is not None:
                 link.abort(reason)
-        reason = reason.encode(errors="replace").decode()  # names of files need not be text
-        progressed = self._ledger.of(client.job).records > client.records_before
+        reason = reason.encode(errors="replace").decode()  # file names may be no text
+        progressed = self._progress.get(client.job).records > client.records_before
         if told or self._helpers.of(client.job):
             spawn(self._lose_helpers(client, reason, progressed, told), f"end the helpers of job {client.job}")
             return
@@ -333,10 +337,10 @@ class ClientSupervisor:
         self._runtime.tell(lambda: ClientLost(client.job, reason, progressed))
 
     async def _lose_helpers(self, client: Client, reason: str, progressed: bool, told: bool) -> None:
-        """End the helpers of a lost client: the scheduler hears of its loss when nothing runs any more.
+        """End the helpers of a lost client, then tell the scheduler, when nothing of the job runs any more.
 
-        `told`: it has heard that the client's host has left, and waits for the end of steps elsewhere, if there are
-        any; also of those that were to begin when the client could no longer hear of them.
+        `told`: the scheduler knows that the client's host has left. It waits only for steps on other hosts, including
+        those that were to begin when the client could no longer be reached.
         """
         await self._helpers.end(client.job)
 
@@ -347,12 +351,12 @@ class ClientSupervisor:
         self._runtime.tell(lost)
 
     def attach(self, link: Link, hello: Hello) -> None:
-        """A client, or a helper of one, says hello. Raises Refused or NotFound."""
+        """Serve a client or a helper that says hello. Raises Refused or NotFound."""
         if self._helpers.attach(link, hello):
             return
         if (job := self._runtime.state.jobs.get(hello.job or 0)) is None:
             raise NotFound(f"there is no job {hello.job}")
-        client = self._of.get(job.id)
+        client = self._clients.get(job.id)
         if job.spec.external and client is None:
             client = Client(job.id, self.external_token(job.id))
         if client is None or not hmac.compare_digest(client.token.encode(), hello.token.encode()):
@@ -361,10 +365,10 @@ class ClientSupervisor:
             raise Refused(f"job {job.id} has a client already")
         if job.state.ended and not (hello.returns and job.steps):
             raise Refused(f"job {job.id} has ended: it is {job.state.value}")
-        if job.spec.external and job.id not in self._of:
+        if job.spec.external and job.id not in self._clients:
             client_note.leave(self._folder / str(job.id), Note())
-        self._of[job.id], client.protocol = client, hello.protocol
-        client.up.set()
+        self._clients[job.id], client.protocol = client, hello.protocol
+        client.connected.set()
         session = ClientSession(client.job, lambda: client.lost or client.link is not link, self._parts)
         handler = partial(self._handle, client, session)
         link.peer.serves, link.handler = CLIENT_METHODS, handler
@@ -374,7 +378,7 @@ class ClientSupervisor:
         else:
             if client.link is not None:
                 client.link.abort("it has another connection")
-            client.coming = link
+            client.returning = link
             link.handler = self._returning(client, link, handler)
             opening = self._await_return(client, link)
         spawn(self._accompany(client, link, opening), f"client of job {job.id}")
@@ -385,26 +389,26 @@ class ClientSupervisor:
         why = await link.wait_closed()
         silence.cancel()
         opened.cancel()
-        if client.coming is link:
-            client.coming = None
+        if client.returning is link:
+            client.returning = None
         elif client.link is not link:
-            return  # it has another one
-        if client.process is None and client.why:  # it was ended
-            return self._kill(client, client.why)
+            return  # another connection has taken its place
+        if client.process is None and client.end_reason:  # the daemon ended it
+            return self._kill(client, client.end_reason)
         self._runtime.tell(partial(self._cut_off, client, client.link, why))
         ends = client.protocol < RETURNS_SINCE or (client.process is None and link.hung_up)
         grace_s = adoption.HANG_UP_S if ends else RETURN_S
         asyncio.get_running_loop().call_later(grace_s, self._give_up, client, client.link, why, ends)
 
     def _cut_off(self, client: Client, link: Link | None, why: str) -> Event | None:
-        """Nothing more of its job starts, unless that is over, or it has come back already."""
+        """The event that keeps new steps from a client without a connection; None if it is over or has reconnected."""
         job = self._runtime.state.jobs[client.job]
         over = client.lost or client.link is not link or job.state.ended or not job.attached or job.cut_off
         return None if over else ClientCutOff(client.job, why)
 
     def _give_up(self, client: Client, link: Link | None, why: str, ends: bool) -> None:
-        """It has not come back. The scheduler bounds the steps of an external client that only fell silent."""
-        if client.lost or client.link is not link or client.coming is not None:
+        """Kill a client that has not reconnected. The scheduler bounds the steps of a silent external client."""
+        if client.lost or client.link is not link or client.returning is not None:
             return
         if (host := self._runtime.state.hosts.get(client.host)) is not None and host.away:  # it may go on there
             asyncio.get_running_loop().call_later(RETURN_S, self._give_up, client, link, why, ends)
@@ -413,8 +417,12 @@ class ClientSupervisor:
             self._kill(client, why)
 
     def _may_run(self, client: Client) -> bool:
-        """Whether it may be at its steps, where the daemon cannot see or end it."""
-        here = client.process is not None or not client.up.is_set() or not (client.link is None or client.link.closed)
+        """Whether a client may be running steps that the daemon can neither see nor end."""
+        here = (
+            client.process is not None
+            or not client.connected.is_set()
+            or not (client.link is None or client.link.closed)
+        )
         return not here and adoption.any_in_time(self._runtime.state, client.job, self._runtime.clock())
 
     def _handle(self, client: Client, session: ClientSession, method: Method) -> Awaitable[Struct | None]:
@@ -436,15 +444,15 @@ class ClientSupervisor:
                 return await handler(method)
 
             def attached() -> Event:
-                if client.lost or client.coming is not link:
+                if client.lost or client.returning is not link:
                     raise Refused(f"the client of job {client.job} was given up, or has another connection")
-                client.link, client.coming = link, None  # not before: no step may be ordered that it has not named
+                client.link, client.returning = link, None  # from here on steps may be ordered
                 self._has_begun(client)
                 return ClientAttached(client.job, method.load, method.steps)
 
             await self._runtime.post(attached)
             for step in method.steps:
-                if step not in self._runtime.state.steps:  # if it runs there still, it was given up here
+                if step not in self._runtime.state.steps:  # it was given up here, and may still run there
                     self._tell(client, link, RevokeStepCall(step=step, reason="it is over"))
             return Done()
 
@@ -452,11 +460,11 @@ class ClientSupervisor:
 
     async def _await_return(self, client: Client, link: Link) -> None:
         await asyncio.sleep(ORDER_S)
-        if client.coming is link:
+        if client.returning is link:
             link.abort(f"it did not say Return within {ORDER_S:g} s")
 
     def _has_begun(self, client: Client) -> None:
-        progress = self._ledger.of(client.job)
+        progress = self._progress.get(client.job)
         progress.began_at = progress.began_at or self._runtime.clock()
 
     async def _listen(self, client: Client, link: Link) -> None:
@@ -476,22 +484,22 @@ class ClientSupervisor:
             self._has_begun(client)
             return ClientAttached(client.job, load, ())
 
-        await self._past.recall(client.job)
+        await self._history.recall(client.job)
         await self._runtime.post(attached)
 
     async def close(self) -> None:
-        """The daemon stops: end all clients, within a second."""
-        clients = [client for client in self._of.values() if not self._may_run(client)]
+        """End all clients within a second, since the daemon stops."""
+        clients = [client for client in self._clients.values() if not self._may_run(client)]
         for client in clients:
             self.stop(client.job, "the daemon stops")
         await asyncio.gather(*(client.gone.wait() for client in clients))
         await asyncio.gather(*(self._helpers.end(job) for job in self._helpers.jobs()))
 
     async def leave(self, reason: str) -> None:
-        """The daemon goes and comes back: clients go on with their steps. Those that have not begun, or that would
-        not come back, end within a second."""
+        """Let the clients go on while the daemon restarts. Clients that have not begun, or whose protocol knows no
+        reconnecting, end within a second."""
         ending = []
-        for client in list(self._of.values()):
+        for client in list(self._clients.values()):
             job = self._runtime.state.jobs[client.job]
             if not job.attached or job.state.ended or client.protocol < RETURNS_SINCE:
                 self.stop(client.job, reason)
@@ -501,11 +509,11 @@ class ClientSupervisor:
         await asyncio.gather(*(client.gone.wait() for client in ending))
 
     def external_token(self, job: JobId) -> str:
-        """Token of the client of an external job; it survives restarts of the daemon."""
+        """Token of an external job's client, the same after a restart of the daemon."""
         return hmac.new(self._secret, str(job).encode(), hashlib.sha256).hexdigest()
 
 
 async def _answered(work: Callable[[], None]) -> Done:
-    """Do it, and answer that it is done."""
+    """Answer that a call without a result is done."""
     work()
     return Done()

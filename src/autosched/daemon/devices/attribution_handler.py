@@ -53,15 +53,15 @@ class AttributionHandler:
     def __init__(
         self,
         runtime: Runtime,
-        ledger: ProgressRegistry,
-        guard: DeviceMonitor,
+        progress: ProgressRegistry,
+        monitor: DeviceMonitor,
         tell: Callable[[JobId, Poisoned], None],
         quarantine: Callable[[UnitName, str], None],
-        ward: DeviceSuspicion,
+        suspicion: DeviceSuspicion,
     ) -> None:
         """Before the journal accepts writes. `quarantine`: what to do with a device, and why."""
-        self._runtime, self._ledger, self._guard = runtime, ledger, guard
-        self._tell, self._quarantine, self._ward = tell, quarantine, ward
+        self._runtime, self._progress, self._monitor = runtime, progress, monitor
+        self._tell, self._quarantine, self._suspicion = tell, quarantine, suspicion
         self._journal = runtime.journal
         self.blame = CandidateSuspicion(failure_cases.cases(self._journal))
         self._tallies: dict[StepId, Tally] = {}
@@ -73,7 +73,7 @@ class AttributionHandler:
     def recorded(self, job: JobId, record: Record) -> tuple[Statement, ...]:
         """A measurement was made. Returns what to write together with its record."""
         step = self._step(job, record)
-        known = self._ledger.of(job).tasks.get(record.task)
+        known = self._progress.get(job).tasks.get(record.task)
         if step is None or known is None or record.purpose in (Purpose.DEFAULT, Purpose.NETWORK, Purpose.KNOWN):
             return ()
         failed = record.failure in DOUBTFUL
@@ -89,11 +89,11 @@ class AttributionHandler:
         if failed:
             tally.bad += record.purpose is Purpose.TRIAL
             tally.gone += record.purpose is Purpose.TRIAL and record.failure in GONE
-            self._guard.doubt(device)
+            self._monitor.doubt(device)
             return self._act(self.blame.failed(suspect, Incident(device, now, _words(record), job, record.trial)))
         tally.good += 1
         self._proven.add(place)
-        self._ward.well(device)
+        self._suspicion.well(device)
         return self._act(self.blame.passed(suspect, device, now))
 
     def ended(self, step: Step, outcome: Outcome, error: str) -> None:
@@ -106,7 +106,7 @@ class AttributionHandler:
         if len(step.units) != 1 or step.stage != "profile" or tally.good:
             return
         who, mark = f"job {step.job}, task {step.task}", (step.job, step.task)
-        sound = any(task.best_s is not None for task in self._ledger.of(step.job).tasks.values())
+        sound = any(task.best_s is not None for task in self._progress.get(step.job).tasks.values())
         proven = self._circumstances(step.job) in self._proven
         if outcome is Outcome.FAILED:
             if sound:
@@ -116,7 +116,7 @@ class AttributionHandler:
 
     def _circumstances(self, job: JobId) -> str:
         """Key of the failures that are comparable with those of the job's candidates."""
-        return identity.circumstances(self._runtime.state.jobs[job].spec, self._ledger.of(job).identity)
+        return identity.circumstances(self._runtime.state.jobs[job].spec, self._progress.get(job).identity)
 
     def _step(self, job: JobId, record: Record) -> Step | None:
         """The step that has made the record: no client speaks of a device that it does not hold."""
@@ -143,7 +143,7 @@ class AttributionHandler:
     ) -> None:
         if not is_device(self._runtime.state.slots[device]):
             return
-        if reason := self._ward.against(device, what, words, self._runtime.clock(), proved=proved):
+        if reason := self._suspicion.against(device, what, words, self._runtime.clock(), proved=proved):
             if statements := _statements(self.blame.excuse(device)):
                 self._journal.write(*statements, lazy=True)
             self._quarantine(device, reason)
@@ -157,7 +157,7 @@ class AttributionHandler:
 
     def _send(self, job: JobId, cases: Iterable[Case], forgiven: bool = False) -> None:
         tasks: dict[str, list[TaskIndex]] = {}
-        for index, task in self._ledger.of(job).tasks.items():
+        for index, task in self._progress.get(job).tasks.items():
             tasks.setdefault(task.info.workload, []).append(index)
         notes = [
             CandidateBlock(task, case.suspect.sha256, "" if forgiven else case.reason)
@@ -169,7 +169,7 @@ class AttributionHandler:
 
     def tell_all(self, job: JobId) -> None:
         """The job's network is known: tell its client what it must not run."""
-        workloads = (task.info.workload for task in self._ledger.of(job).tasks.values())
+        workloads = (task.info.workload for task in self._progress.get(job).tasks.values())
         self._send(job, self.blame.poisoned(self._circumstances(job), workloads))
 
     # What users ask ---------------------------------------------------------------------------------------------------

@@ -252,12 +252,12 @@ class DeviceMonitor:
     def __init__(
         self,
         store: JobStore,
-        ledger: ProgressRegistry,
+        progress: ProgressRegistry,
         stream: Stream,
         tell: Callable[[JobId, TagRecords], None],
         interval_s: float,
     ) -> None:
-        self._store, self._ledger, self._stream, self._tell = store, ledger, stream, tell
+        self._store, self._progress, self._stream, self._tell = store, progress, stream, tell
         self._interval_s = interval_s
         self._watches: dict[UnitName, DeviceWatch] = {}
 
@@ -330,7 +330,7 @@ class DeviceMonitor:
     def tag(self, job: JobId, trials: Sequence[int], reason: str) -> asyncio.Future[None]:
         """Something disturbed these records; done when that is durable."""
         stored = self._store.tag(job, trials, reason)
-        self._ledger.of(job).tag(trials)
+        self._progress.get(job).tag(trials)
         self._stream.publish(RecordsTagged(job, len(trials), reason))
-        self._ledger.changed(job)
+        self._progress.changed(job)
         return stored

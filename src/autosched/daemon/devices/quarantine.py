@@ -42,8 +42,8 @@ class Quarantine:
     def __init__(
         self,
         runtime: Runtime,
-        guard: DeviceMonitor,
-        ward: DeviceSuspicion,
+        monitor: DeviceMonitor,
+        suspicion: DeviceSuspicion,
         hooks: Mapping[UnitName, Sequence[str]],
         hook_s: float,
         elsewhere: Callable[[Unit], Awaitable[Pace | None]],
@@ -52,7 +52,7 @@ class Quarantine:
         """`hooks`: commands that reboot a device, by its name. `hook_s`: timeout of a command, in seconds. `elsewhere`:
         examines a device of another host. `reach`: checks whether a board answers within a number of seconds. Both
         raise Unwell."""
-        self._runtime, self._guard, self._ward = runtime, guard, ward
+        self._runtime, self._monitor, self._suspicion = runtime, monitor, suspicion
         self._hooks, self._hook_s, self._elsewhere, self._reach = hooks, hook_s, elsewhere, reach
         self._watched: dict[UnitName, asyncio.Task[None]] = {}
 
@@ -67,7 +67,7 @@ class Quarantine:
         for unit in [unit for unit in state.drained if unit in state.slots and is_quarantined(state, unit)]:
             cause = state.drained[unit].quarantine
             reason = cause.reason if cause is not None else "by an earlier version of the daemon"
-            pause_s = self._ward.enters(unit, self._runtime.clock())
+            pause_s = self._suspicion.enters(unit, self._runtime.clock())
             self._watch(unit, self._until_well(unit, reason, pause_s))
 
     def _watch(self, unit: UnitName, work: Coroutine[Any, Any, None]) -> None:
@@ -76,7 +76,7 @@ class Quarantine:
         self._watched[unit] = spawn(work, f"quarantine of {unit}")
 
     async def _isolate(self, unit: UnitName, reason: str) -> None:
-        pause_s = self._ward.enters(unit, self._runtime.clock())
+        pause_s = self._suspicion.enters(unit, self._runtime.clock())
         await self._say(unit, Quarantined(reason, pause_s))
         await self._until_well(unit, reason, pause_s)
 
@@ -102,10 +102,10 @@ class Quarantine:
             try:
                 await self._treat(unit)
             except Unwell as error:
-                pause_s = self._ward.probed(unit)
+                pause_s = self._suspicion.probed(unit)
                 await self._say(unit, Quarantined(reason, pause_s, str(error)))
             else:
-                self._ward.leaves(unit, self._runtime.clock())
+                self._suspicion.leaves(unit, self._runtime.clock())
                 await self._runtime.post(lambda: self._returned(unit))
                 return
 
@@ -123,6 +123,6 @@ class Quarantine:
             pace = await self._elsewhere(place)
         if pace is None:
             return  # nothing but work can tell how it is: it is on probation, and the next pause is longer
-        self._guard.noted(unit, DeviceNote(pace.core_s, pace.memory_s), self._runtime.clock())
-        if slow := self._guard.of(unit).slow:
+        self._monitor.noted(unit, DeviceNote(pace.core_s, pace.memory_s), self._runtime.clock())
+        if slow := self._monitor.of(unit).slow:
             raise Unwell(f"its sentinel was {slow}")

@@ -19,12 +19,12 @@ measured."""
 
 
 class Curves:
-    """Fed by the stream, after the ledger has counted the record."""
+    """Fed by the stream, after the progress has counted the record."""
 
     KINDS = (Recorded, RecordsTagged, EndJob)
 
-    def __init__(self, ledger: ProgressRegistry) -> None:
-        self._ledger = ledger
+    def __init__(self, progress: ProgressRegistry) -> None:
+        self._progress = progress
         self._best_s: dict[JobId, dict[TaskIndex, float | None]] = {}
         self.of: dict[JobId, list[Point]] = {}
         self._ended: dict[JobId, None] = {}
@@ -33,7 +33,7 @@ class Curves:
         """Something happened."""
         match happening.what:
             case Recorded(job=job, task=task):
-                known, best_s = self._best_s.setdefault(job, {}), self._ledger.of(job).best_s(task)
+                known, best_s = self._best_s.setdefault(job, {}), self._progress.get(job).best_s(task)
                 if best_s != known.get(task):
                     known[task] = best_s
                     self._add(job, happening.at)
@@ -50,7 +50,7 @@ class Curves:
 
     def _add(self, job: JobId, now: float) -> None:
         """Add a point where the latency has changed; it rises where a disturbed measurement is corrected."""
-        progress = self._ledger.of(job)
+        progress = self._progress.get(job)
         if (whole_s := progress.whole_s) is None:
             return
         points = self.of.setdefault(job, [])

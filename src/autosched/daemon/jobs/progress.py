@@ -190,18 +190,18 @@ class ProgressRegistry:
     def load(self, store: JobStore) -> None:
         """Count what is stored."""
         for job, network, trials in store.networks():
-            self.of(job).plan(network, trials)
+            self.get(job).plan(network, trials)
         for job, known in store.identities():
-            self.of(job).identities.append(known)
+            self.get(job).identities.append(known)
         for record in store.found():
-            self.of(record.job).add(record)
+            self.get(record.job).add(record)
 
     @property
     def known(self) -> dict[JobId, JobProgress]:
         """Jobs that were counted or asked for since the start; the others are still in `kept`."""
         return self._jobs
 
-    def of(self, job: JobId) -> JobProgress:
+    def get(self, job: JobId) -> JobProgress:
         """The progress of a job."""
         if (progress := self._jobs.get(job)) is None:
             packed = self.kept.pop(job, None)
@@ -219,7 +219,7 @@ class ProgressRegistry:
     def changed(self, job: JobId) -> None:
         """Wake the callers that wait for news of the job."""
         self._version += 1
-        self.of(job).version = self._version
+        self.get(job).version = self._version
         if (news := self._news.pop(job, None)) is not None:
             news.set()
 
@@ -227,7 +227,7 @@ class ProgressRegistry:
         """Wait until the job has another version, at most so long."""
         try:
             async with asyncio.timeout(timeout_s):
-                while self.of(job).version == version:
+                while self.get(job).version == version:
                     await self._news.setdefault(job, asyncio.Event()).wait()
         except TimeoutError:
             pass

@@ -27,8 +27,8 @@ IMPORT = "import"
 class History:
     """Stage times of the past."""
 
-    def __init__(self, runtime: Runtime, ledger: ProgressRegistry) -> None:
-        self._runtime, self._ledger = runtime, ledger
+    def __init__(self, runtime: Runtime, progress: ProgressRegistry) -> None:
+        self._runtime, self._progress = runtime, progress
         self._totals: dict[tuple[str, str], dict[str, tuple[int, float]]] = {}
         """By workload and circumstances, for each stage: number of steps, and their seconds."""
 
@@ -90,7 +90,7 @@ class History:
 
     def _circumstances(self, job: JobId, stage: str = "") -> str:
         """Key of the times that are comparable with those of a stage. An import ends before its identity is known."""
-        known = None if stage == IMPORT else self._ledger.of(job).identity
+        known = None if stage == IMPORT else self._progress.get(job).identity
         return identity.circumstances(self._runtime.state.jobs[job].spec, known)
 
     def _keys(self, job: JobId) -> list[tuple[str, str]]:
@@ -100,11 +100,11 @@ class History:
         return list(dict.fromkeys([*keys, (workloads[NETWORK_TASK], self._circumstances(job, IMPORT))]))
 
     def _workloads(self, job: JobId) -> dict[TaskIndex, str]:
-        tasks = {index: task.info.workload for index, task in self._ledger.of(job).tasks.items()}
+        tasks = {index: task.info.workload for index, task in self._progress.get(job).tasks.items()}
         return {NETWORK_TASK: self._runtime.state.jobs[job].spec.model, **tasks}
 
     def _workload(self, job: JobId, task: TaskIndex) -> str | None:
         if task == NETWORK_TASK:
             return self._runtime.state.jobs[job].spec.model
-        known = self._ledger.of(job).tasks.get(task)
+        known = self._progress.get(job).tasks.get(task)
         return known.info.workload if known is not None else None

@@ -62,7 +62,7 @@ async def _submit(session: UserSession, method: Submit) -> Submitted:
     if spec.records_from is not None:
         session.job(spec.records_from)
     for job in spec.learn_from:
-        if session.job(job).state.ended and not session.services.ledger.of(job).records:
+        if session.job(job).state.ended and not session.services.progress.get(job).records:
             raise RequestError(f"job {job} measured nothing, so nothing can be learned from it: leave it out")
     quota = session.who.key.jobs_max if session.who.key is not None else None
     expected = forecast.forecast(spec, await _past(session, spec))
@@ -73,12 +73,12 @@ async def _submit(session: UserSession, method: Submit) -> Submitted:
 async def _past(session: UserSession, spec: JobSpec) -> list[forecast.Past]:
     """Earlier jobs of the same network that were measured as a whole. Other work of the loop goes on between them."""
     found = []
-    jobs, ledger = session.services.runtime.state.jobs, session.services.ledger
+    jobs, registry = session.services.runtime.state.jobs, session.services.progress
     for number in forecast.latest_alike(spec, ((job, jobs[job].spec) for job in reversed(jobs))):
         await asyncio.sleep(0)
         if (job := jobs.get(number)) is None:
             continue
-        progress = ledger.of(number)
+        progress = registry.get(number)
         network = progress.network
         if network is None or network.measured.result_s is None or job.ended_at is None:
             continue
@@ -97,7 +97,7 @@ async def _past(session: UserSession, spec: JobSpec) -> list[forecast.Past]:
 async def _get_job(session: UserSession, method: GetJob) -> JobView:
     job = session.job(method.job)
     if method.since is not None and method.wait_s > 0:
-        await session.services.ledger.wait(job.id, method.since, method.wait_s)
+        await session.services.progress.wait(job.id, method.since, method.wait_s)
     view = session.view(job, whole=True)
     if len(encode(view)) > ANSWER_BYTES_MAX:  # thousands of operators: say of which tasks it consists, at least
         view = msgspec.structs.replace(view, skipped=(), tasks=view.tasks[:TASKS_SHOWN], spec=None)
@@ -109,7 +109,7 @@ async def _get_job(session: UserSession, method: GetJob) -> JobView:
 async def _load(session: UserSession, method: GetLoad) -> LoadView:
     job = session.job(method.job)
     await session.runtime.durable()
-    return load_view(session.runtime.state, job, session.services.ledger.of(job.id))
+    return load_view(session.runtime.state, job, session.services.progress.get(job.id))
 
 
 @ANSWERS.to(ListJobs)

@@ -32,7 +32,7 @@ ANSWERS = Answers()
 
 @ANSWERS.to(ListDevices)
 def _devices(session: UserSession, _method: ListDevices) -> UnitList:
-    runtime, health = session.runtime, session.services.guard.health
+    runtime, health = session.runtime, session.services.monitor.health
     now = runtime.clock()
     return UnitList(unit_views(runtime.state, runtime.timeline, now, health), gone_boards(runtime.state, now))
 
@@ -104,12 +104,12 @@ async def _resume(session: UserSession, _method: Resume) -> Done:
 
 @ANSWERS.to(ListPoison)
 def _poison(session: UserSession, method: ListPoison) -> PoisonList:
-    return PoisonList(session.services.verdicts.listed(method.limit, method.before))
+    return PoisonList(session.services.attribution.listed(method.limit, method.before))
 
 
 @ANSWERS.to(ForgivePoison)
 async def _forgive(session: UserSession, method: ForgivePoison) -> Done:
-    await session.services.verdicts.forgive(method.number)
+    await session.services.attribution.forgive(method.number)
     return Done()
 
 

@@ -66,9 +66,9 @@ class Services(Struct, frozen=True, kw_only=True):
     runtime: Runtime
     store: JobStore
     blobs: Blobs
-    ledger: ProgressRegistry
-    guard: DeviceMonitor
-    verdicts: AttributionHandler
+    progress: ProgressRegistry
+    monitor: DeviceMonitor
+    attribution: AttributionHandler
     clients: ClientSupervisor
     hosts: HostRegistry
     audit: Audit
@@ -156,6 +156,6 @@ class UserSession:
     def view(self, job: Job, *, whole: bool) -> JobView:
         """The view of a job; `whole`: with its tasks."""
         runtime = self.runtime
-        view = job_view(runtime.state, job, self.services.ledger.of(job.id), runtime.clock(), whole=whole)
+        view = job_view(runtime.state, job, self.services.progress.get(job.id), runtime.clock(), whole=whole)
         held = self.services.clients.memory_bytes(job.id)
         return msgspec.structs.replace(view, shared_units=job.id in runtime.sharing, client_bytes=held)

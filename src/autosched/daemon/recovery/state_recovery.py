@@ -30,7 +30,7 @@ class Recovered:
     """The past, ready to go on."""
 
     runtime: Runtime
-    ledger: ProgressRegistry
+    progress: ProgressRegistry
     replayed: int
     """Events after the snapshot."""
 
@@ -49,14 +49,14 @@ def recover(journal: Journal, folder: Path, budget: PolicyTimeLimit | None = Non
         runtime = Runtime(journal, scheduler, budget)
         runtime.replaced = found.replaced
         runtime.sharing.update(dict.fromkeys(found.sharing))
-    ledger = _ledger(journal, found)
+    progress = _progress(journal, found)
     replayed = runtime.replay(found.seq if found is not None else 0)
-    for job in [job for job in (*ledger.known, *ledger.kept) if job not in runtime.state.jobs]:
-        ledger.forget(job)  # it was pruned, and its records are still there
-    for job, progress in ledger.known.items():
+    for job in [job for job in (*progress.known, *progress.kept) if job not in runtime.state.jobs]:
+        progress.forget(job)  # it was pruned, and its records are still there
+    for job, one in progress.known.items():
         if runtime.state.jobs[job].state.ended:
-            progress.close()
-    return Recovered(runtime, ledger, replayed)
+            one.close()
+    return Recovered(runtime, progress, replayed)
 
 
 def take(journal: Journal, past: Recovered) -> Snapshot:
@@ -69,31 +69,31 @@ def take(journal: Journal, past: Recovered) -> Snapshot:
         replaced=runtime.replaced,
         sharing=tuple(runtime.sharing),
         state=runtime.state,
-        jobs=_packed(past.ledger),
+        jobs=_packed(past.progress),
         prints=store.checksums(),
         records=store.last_record(),
         crc=journal.crc_of(journal.seq) or 0,
     )
 
 
-def _packed(ledger: ProgressRegistry) -> dict[JobId, msgspec.Raw]:
-    kept = {job: packed.raw for job, packed in ledger.kept.items() if isinstance(packed, PackedProgress)}
-    return kept | {job: PackedProgress.of(progress).raw for job, progress in ledger.known.items()}
+def _packed(progress: ProgressRegistry) -> dict[JobId, msgspec.Raw]:
+    kept = {job: packed.raw for job, packed in progress.kept.items() if isinstance(packed, PackedProgress)}
+    return kept | {job: PackedProgress.of(one).raw for job, one in progress.known.items()}
 
 
-def _ledger(journal: Journal, found: Snapshot | None) -> ProgressRegistry:
+def _progress(journal: Journal, found: Snapshot | None) -> ProgressRegistry:
     """Count what was stored since; all of it for jobs of which something changed that had been counted."""
-    ledger, store = ProgressRegistry(), JobStore(journal)
+    progress, store = ProgressRegistry(), JobStore(journal)
     if found is None:
-        ledger.load(store)
-        return ledger
+        progress.load(store)
+        return progress
     prints = store.checksums()
     anew = {job: None for job in prints.keys() | found.prints.keys() if prints.get(job) != found.prints.get(job)}
-    ledger.kept.update({job: PackedProgress(raw) for job, raw in found.jobs.items() if job not in anew})
+    progress.kept.update({job: PackedProgress(raw) for job, raw in found.jobs.items() if job not in anew})
     for job, network, trials in store.networks(anew):
-        ledger.of(job).plan(network, trials)
+        progress.get(job).plan(network, trials)
     for job, known in store.identities(anew):
-        ledger.of(job).identities.append(known)
+        progress.get(job).identities.append(known)
     for record in store.found(found.records, anew):
-        ledger.of(record.job).add(record)
-    return ledger
+        progress.get(record.job).add(record)
+    return progress

@@ -69,7 +69,7 @@ class JobPages:
         while more:
             some = await self._services.store.records(job, len(records))
             records, more = [*records, *some.records], some.more
-        health = {unit: watch.health(view.now) for unit, watch in self._services.guard.all.items()}
+        health = {unit: watch.health(view.now) for unit, watch in self._services.monitor.all.items()}
         spans = await self._near(view)
         return await asyncio.to_thread(gather, view, evaluation, records, spans, health), records
 

@@ -26,8 +26,8 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 class Metrics(Collector):
     """All numbers of one daemon, in a registry of its own."""
 
-    def __init__(self, runtime: Runtime, usage: Usage, tally: Counters, guard: DeviceMonitor) -> None:
-        self._runtime, self._usage, self._tally, self._guard = runtime, usage, tally, guard
+    def __init__(self, runtime: Runtime, usage: Usage, tally: Counters, monitor: DeviceMonitor) -> None:
+        self._runtime, self._usage, self._tally, self._monitor = runtime, usage, tally, monitor
         self._registry = CollectorRegistry()
         for collector in (ProcessCollector, PlatformCollector, GCCollector):
             collector(registry=self._registry)
@@ -106,7 +106,7 @@ class Metrics(Collector):
         noise: dict[tuple[str, ...], float] = {}
         drifts: dict[tuple[str, ...], float] = {}
         for unit in self._runtime.state.slots:
-            if (watch := self._guard.watched(unit)) is not None:
+            if (watch := self._monitor.watched(unit)) is not None:
                 drifts[unit,] = watch.drifting_since is not None
                 if watch.core.baseline_s is not None:
                     noise[unit, "core"], noise[unit, "memory"] = watch.core.noise, watch.memory.noise

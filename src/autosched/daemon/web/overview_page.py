@@ -139,7 +139,7 @@ class OverviewPage:
 
     def __init__(self, shown: WebServices) -> None:
         self._shown = shown
-        self._runtime, self._ledger = shown.services.runtime, shown.services.ledger
+        self._runtime, self._progress = shown.services.runtime, shown.services.progress
         self._reader: Subscription | None = None
         self._dirty: dict[JobId, None] = {}
         self._cards: dict[UnitName, Card] = {}
@@ -295,7 +295,7 @@ class OverviewPage:
 
     def _row(self, job: Job) -> Row:
         runtime = self._runtime
-        view = job_view(runtime.state, job, self._ledger.of(job.id), runtime.clock(), whole=False)
+        view = job_view(runtime.state, job, self._progress.get(job.id), runtime.clock(), whole=False)
         return Row(
             job=view.job, name=view.name, backend=view.backend, device=view.device, state=view.state,
             doing=view.doing, reason=view.reason, trials=view.trials, total=view.trials_total, failed=view.failed,
@@ -307,12 +307,12 @@ class OverviewPage:
         )  # fmt: skip
 
     def _units(self) -> dict[UnitName, Card]:
-        runtime, guard = self._runtime, self._shown.services.guard
-        views = unit_views(runtime.state, runtime.timeline, runtime.clock(), guard.health)
+        runtime, monitor = self._runtime, self._shown.services.monitor
+        views = unit_views(runtime.state, runtime.timeline, runtime.clock(), monitor.health)
         cards = {}
         idle = {spell.unit: (round(spell.began_at, 3), spell.cause) for spell in self._shown.usage.under_way(0.0)}
         for view in views:
-            watch = guard.watched(view.unit)
+            watch = monitor.watched(view.unit)
             slot = runtime.state.slots[view.unit]
             step = runtime.state.steps.get(slot.holder) if slot.holder is not None else None
             known = watch is not None and watch.core.baseline_s is not None

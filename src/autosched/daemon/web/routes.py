@@ -55,7 +55,7 @@ class Site:
         self._shown = shown
         services = shown.services
         self._visitors = WebAuthenticator(services.config, shown.authenticator, tls=tls)
-        self._metrics = metrics.Metrics(services.runtime, shown.usage, shown.tally, services.guard)
+        self._metrics = metrics.Metrics(services.runtime, shown.usage, shown.tally, services.monitor)
         self._board = OverviewPage(shown)
         self.feed = Feed(self._board)
         self._jobs = JobPages(shown)

@@ -48,7 +48,7 @@ class Stage:
         runtime = SimpleNamespace(state=state, tell=lambda prepare: self.lost.put_nowait(prepare()))
         hosts = HostRegistry(runtime, 60.0)
         moved = MovedFiles(folder / "moved", 0)
-        parts = SimpleNamespace(runtime=runtime, ledger=ProgressRegistry(), past=None, guard=None, moved=moved)
+        parts = SimpleNamespace(runtime=runtime, progress=ProgressRegistry(), history=None, monitor=None, moved=moved)
         self.clients = Watched(parts=parts, hosts=hosts, folder=folder)
         self.clients.launcher = LocalLauncher(command)
         for job_id in JOBS:
@@ -140,7 +140,7 @@ def test_who_is_back_and_says_nothing_of_his_steps_is_hung_up_on(
     async def story(stage: Stage) -> None:
         why: list[str] = []
         link = cast(Link, SimpleNamespace(abort=why.append))
-        client = cast(Client, SimpleNamespace(coming=None if came_back else link))
+        client = cast(Client, SimpleNamespace(returning=None if came_back else link))
         await stage.clients._await_return(client, link)
         assert why == ([] if came_back else ["it did not say Return within 0 s"])
 

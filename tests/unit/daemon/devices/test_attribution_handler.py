@@ -48,14 +48,14 @@ class Bench:
     """One life of a daemon without connections."""
 
     def __init__(self, journal: Journal) -> None:
-        self.journal, self.runtime, self.ledger = journal, Runtime(journal, Scheduler()), ProgressRegistry()
+        self.journal, self.runtime, self.progress = journal, Runtime(journal, Scheduler()), ProgressRegistry()
         self.runtime.performer = cast(Any, SimpleNamespace(perform=lambda action: None, changed=lambda job: None))
         self.doubted: list[str] = []
         self.told: list[tuple[JobId, Poisoned]] = []
         self.quarantined: list[tuple[str, str]] = []
         self.happened: list[DaemonEvent] = []
         self.verdicts = AttributionHandler(
-            self.runtime, self.ledger, cast(Any, SimpleNamespace(doubt=self.doubted.append)),
+            self.runtime, self.progress, cast(Any, SimpleNamespace(doubt=self.doubted.append)),
             lambda job, told: self.told.append((job, told)), lambda unit, why: self.quarantined.append((unit, why)),
             DeviceSuspicion(30.0),
         )  # fmt: skip
@@ -67,7 +67,7 @@ class Bench:
         """A job whose client knows its network."""
         job = self.runtime.state.last_job + 1
         await self.runtime.post(lambda: JobSubmitted(job, spec))
-        self.ledger.of(job).plan(replace(NETWORK, identity=identity), 100)
+        self.progress.get(job).plan(replace(NETWORK, identity=identity), 100)
         self.verdicts.tell_all(job)
         return job
 
@@ -94,7 +94,7 @@ class Bench:
             }
         )  # fmt: skip
         statements = self.verdicts.recorded(step.job, record)
-        self.ledger.of(step.job).add(Found.of(step.job, record))
+        self.progress.get(step.job).add(Found.of(step.job, record))
         if statements:
             await self.journal.write(*statements)
 

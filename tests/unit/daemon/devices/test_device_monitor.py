@@ -154,49 +154,49 @@ class Kept:
 
 
 def test_each_job_is_told_of_its_own_records() -> None:
-    kept, ledger, told = Kept(), ProgressRegistry(), dict[JobId, TagRecords]()
+    kept, progress, told = Kept(), ProgressRegistry(), dict[JobId, TagRecords]()
     published: list[str] = []
     stream = Stream(lambda: 0.0)
     stream.attach(lambda happening: published.append(happening.name))
-    guard = DeviceMonitor(cast(JobStore, kept), ledger, stream, told.__setitem__, INTERVAL_S)
+    monitor = DeviceMonitor(cast(JobStore, kept), progress, stream, told.__setitem__, INTERVAL_S)
     slot = Slot(Unit("cpu0", (1,)), [("device:cpu", 0)])
     for i, core_s in enumerate([1.0] * LEARNED_FROM + [1.5, 1.5]):
-        assert guard.begin(slot, INTERVAL_S * i)
-        guard.of("cpu0").recorded(1 + i % 2, i, INTERVAL_S * i)
-        guard.noted("cpu0", DeviceNote(core_s, 1.0), INTERVAL_S * i)
+        assert monitor.begin(slot, INTERVAL_S * i)
+        monitor.of("cpu0").recorded(1 + i % 2, i, INTERVAL_S * i)
+        monitor.noted("cpu0", DeviceNote(core_s, 1.0), INTERVAL_S * i)
     assert [(job, trials) for job, trials, _ in kept.tags] == [(1, (4,)), (2, (5,))]
     assert {job: tags.trials for job, tags in told.items()} == {1: (4,), 2: (5,)}
-    assert ledger.of(2).disturbed == {5}
+    assert progress.get(2).disturbed == {5}
     assert published == ["DeviceDrifts", "RecordsTagged", "RecordsTagged"]
 
 
 def test_what_was_reported_while_other_programs_used_the_machine_is_tagged() -> None:
     kept, told = Kept(), dict[JobId, TagRecords]()
-    guard = DeviceMonitor(cast(JobStore, kept), ProgressRegistry(), Stream(lambda: 0.0), told.__setitem__, INTERVAL_S)
+    monitor = DeviceMonitor(cast(JobStore, kept), ProgressRegistry(), Stream(lambda: 0.0), told.__setitem__, INTERVAL_S)
     for trial in range(10):
-        guard.of("board@lab2").recorded(1 + trial % 2, trial, float(trial))
-    guard.disturbed("board@lab2", 7.0, "its owner is back")
+        monitor.of("board@lab2").recorded(1 + trial % 2, trial, float(trial))
+    monitor.disturbed("board@lab2", 7.0, "its owner is back")
     assert [(job, trials) for job, trials, _ in kept.tags] == [(2, (7, 9)), (1, (8,))]
     assert {job: tags.trials for job, tags in told.items()} == {1: (8,), 2: (7, 9)}
-    guard.disturbed("board@lab2", 10.0, "its owner is back")
-    guard.disturbed("board@lab3", 0.0, "its owner is back")
+    monitor.disturbed("board@lab2", 10.0, "its owner is back")
+    monitor.disturbed("board@lab3", 0.0, "its owner is back")
     assert len(kept.tags) == 2
 
 
 def test_boards_and_devices_with_cores_are_watched() -> None:
-    guard = DeviceMonitor(
+    monitor = DeviceMonitor(
         cast(JobStore, Kept()), ProgressRegistry(), Stream(lambda: 0.0), lambda job, tags: None, INTERVAL_S
     )
     lane, gpu = Slot(Unit("host/0", (0,)), [("host", 0)]), Slot(Unit("gpu0"), [("device:gpu", 0)])
     board = Slot(Unit("pi4-0", accelerator=RpcServer("127.0.0.1", 9090, "pi4")), [("device:pi4", 0)])
-    assert not guard.begin(lane, 0.0)
-    assert not guard.begin(gpu, 0.0)
-    assert guard.begin(board, 0.0)
+    assert not monitor.begin(lane, 0.0)
+    assert not monitor.begin(gpu, 0.0)
+    assert monitor.begin(board, 0.0)
     for i in range(LEARNED_FROM):
-        guard.noted("pi4-0", DeviceNote(1.0, 1.0), float(i))
-    assert not guard.begin(board, float(LEARNED_FROM))
-    assert guard.health(board, 0.0) == Health(
+        monitor.noted("pi4-0", DeviceNote(1.0, 1.0), float(i))
+    assert not monitor.begin(board, float(LEARNED_FROM))
+    assert monitor.health(board, 0.0) == Health(
         f"steady, noise 3 % core, 3 % memory; {UNSEEN_ON_BOARDS}", DeviceCondition.STEADY
     )
-    assert guard.health(lane, 0.0) == Health()
-    assert guard.health(gpu, 0.0) == Health("not watched: no cores", DeviceCondition.NOT_WATCHED)
+    assert monitor.health(lane, 0.0) == Health()
+    assert monitor.health(gpu, 0.0) == Health("not watched: no cores", DeviceCondition.NOT_WATCHED)

@@ -39,12 +39,14 @@ class Bench:
     def __init__(self, journal: Journal, pause_s: float, hook: tuple[str, ...]) -> None:
         self.runtime = Runtime(journal, Scheduler())
         self.runtime.performer = cast(Any, SimpleNamespace(perform=lambda action: None, changed=lambda job: None))
-        self.guard = DeviceMonitor(cast(Any, None), cast(Any, None), self.runtime.stream, lambda job, tags: None, 30.0)
-        self.ward = DeviceSuspicion(pause_s)
+        self.monitor = DeviceMonitor(
+            cast(Any, None), cast(Any, None), self.runtime.stream, lambda job, tags: None, 30.0
+        )
+        self.suspicion = DeviceSuspicion(pause_s)
         hooks = {"dev0": hook} if hook else {}
         self.elsewhere: list[Unit] = []
         self.reached: list[tuple[str, float]] = []
-        parts = self.runtime, self.guard, self.ward
+        parts = self.runtime, self.monitor, self.suspicion
         self.quarantine = Quarantine(*parts, hooks, 10.0, self._treat_elsewhere, self._reach)
         self.runtime.replay()
         self.changed = asyncio.Event()
@@ -103,7 +105,7 @@ def test_a_device_without_cores_returns_after_its_pause(tmp_path: Path) -> None:
         assert why == "quarantined: it failed; to be probed after 0s (the daemon)"
         assert is_quarantined(bench.runtime.state, "dev0")
         await bench.until(lambda why: not why)
-        assert bench.ward.enters("dev0", bench.runtime.clock()) == 2 * PAUSE_S, "it is on probation"
+        assert bench.suspicion.enters("dev0", bench.runtime.clock()) == 2 * PAUSE_S, "it is on probation"
 
     live(tmp_path, work)
 
@@ -135,7 +137,7 @@ def test_while_its_hook_fails_it_stays_and_says_so_and_waits_longer(tmp_path: Pa
         assert "quarantined: it failed; at last its reboot hook ended with exit code 7: no power; to be probed" in why
         (tmp_path / "power").touch()
         await bench.until(lambda why: not why)
-        assert bench.ward.probed("dev0") > 2 * PAUSE_S
+        assert bench.suspicion.probed("dev0") > 2 * PAUSE_S
 
     live(tmp_path, work, hook=("sh", "-c", f"test -e {tmp_path}/power || (echo no power >&2; exit 7)"))
 
@@ -145,7 +147,7 @@ def test_a_device_with_cores_returns_when_its_sentinel_passes(tmp_path: Path) ->
         bench.quarantine.enter("dev1", "it failed")
         await bench.until(bool, "dev1")
         await bench.until(lambda why: not why, "dev1")
-        assert bench.guard.of("dev1").measured_at is not None
+        assert bench.monitor.of("dev1").measured_at is not None
 
     live(tmp_path, work)
 
@@ -153,7 +155,7 @@ def test_a_device_with_cores_returns_when_its_sentinel_passes(tmp_path: Path) ->
 def test_a_sentinel_that_is_slow_keeps_it(tmp_path: Path) -> None:
     async def work(bench: Bench) -> None:
         for _ in range(LEARNED_FROM):
-            bench.guard.noted("dev1", DeviceNote(1e-9, 1e-9), bench.runtime.clock())
+            bench.monitor.noted("dev1", DeviceNote(1e-9, 1e-9), bench.runtime.clock())
         bench.quarantine.enter("dev1", "it failed")
         why = await bench.until(lambda why: "at last its sentinel was" in why, "dev1")
         assert "% slower (core)" in why
@@ -180,7 +182,7 @@ def test_a_device_of_another_host_is_treated_there(tmp_path: Path) -> None:
         await bench.until(lambda why: "at last host lab2 cannot be reached" in why, "dev@lab2")
         await bench.until(lambda why: not why, "dev@lab2")
         assert [unit.host for unit in bench.elsewhere] == ["lab2", "lab2"]
-        assert bench.guard.of("dev@lab2").measured_at is not None
+        assert bench.monitor.of("dev@lab2").measured_at is not None
 
     live(tmp_path, work)
 

@@ -129,25 +129,25 @@ def test_the_rate_is_that_of_the_last_trials() -> None:
 
 def test_news_wake_who_waits_for_them() -> None:
     async def work() -> None:
-        ledger = ProgressRegistry()
-        version = ledger.of(1).version
-        waiting = asyncio.ensure_future(ledger.wait(1, version, 20.0))
+        progress = ProgressRegistry()
+        version = progress.get(1).version
+        waiting = asyncio.ensure_future(progress.wait(1, version, 20.0))
         await asyncio.sleep(0)
-        ledger.changed(2)
+        progress.changed(2)
         await asyncio.sleep(0)
         assert not waiting.done()
-        ledger.changed(1)
+        progress.changed(1)
         await waiting
-        assert ledger.of(1).version != version
-        await ledger.wait(1, version, 20.0)  # news from before: no waiting
+        assert progress.get(1).version != version
+        await progress.wait(1, version, 20.0)  # news from before: no waiting
 
     asyncio.run(work())
 
 
 def test_waiting_for_news_ends_in_time() -> None:
     async def work() -> None:
-        ledger = ProgressRegistry()
-        await ledger.wait(1, ledger.of(1).version, 0.01)
+        progress = ProgressRegistry()
+        await progress.wait(1, progress.get(1).version, 0.01)
 
     asyncio.run(work())
 
@@ -157,7 +157,7 @@ def test_versions_do_not_repeat_in_another_life() -> None:
     for _ in range(3):
         first.changed(1)
     second.changed(1)
-    assert first.of(1).version != second.of(1).version
+    assert first.get(1).version != second.get(1).version
 
 
 def test_retakes_cost_no_trials_and_finals_alone_decide() -> None:

@@ -35,16 +35,16 @@ def live(path: Path, work: Callable[[Runtime, History], Awaitable[None]]) -> Non
 
     async def run() -> None:
         journal = Journal(path, *stage_times.TABLES)
-        runtime, ledger = Runtime(journal, Scheduler()), ProgressRegistry()
+        runtime, progress = Runtime(journal, Scheduler()), ProgressRegistry()
         runtime.replay()
         journal.start()
         runtime.performer = NoPerformer()
-        loop, past = spawn(runtime.run(), "loop"), History(runtime, ledger)
+        loop, past = spawn(runtime.run(), "loop"), History(runtime, progress)
         try:
             async with asyncio.timeout(DEADLINE_S):
                 job = runtime.state.last_job + 1
                 await runtime.post(lambda: JobSubmitted(job, SPEC))
-                ledger.of(job).plan(NETWORK, 4)
+                progress.get(job).plan(NETWORK, 4)
                 await work(runtime, past)
         finally:
             loop.cancel()
@@ -128,7 +128,7 @@ def test_times_of_one_identity_are_not_told_to_another(tmp_path: Path) -> None:
 
     def a_step(identity: Identity | None, worked_s: float) -> None:
         async def work(runtime: Runtime, past: History) -> None:
-            past._ledger.of(runtime.state.last_job).plan(under(identity), 4)
+            past._progress.get(runtime.state.last_job).plan(under(identity), 4)
             await past.look_up(runtime.state.last_job)
             await end(runtime, past, worked_s)
 
@@ -136,7 +136,7 @@ def test_times_of_one_identity_are_not_told_to_another(tmp_path: Path) -> None:
 
     def asked(identity: Identity | None) -> tuple[StageHistory, ...]:
         async def work(runtime: Runtime, past: History) -> None:
-            past._ledger.of(runtime.state.last_job).plan(under(identity), 4)
+            past._progress.get(runtime.state.last_job).plan(under(identity), 4)
             await past.recall(runtime.state.last_job)
 
         live(tmp_path / "db", work)
@@ -151,19 +151,19 @@ def test_times_of_one_identity_are_not_told_to_another(tmp_path: Path) -> None:
 def test_imports_are_known_before_the_identity_is(tmp_path: Path) -> None:
     async def imported(runtime: Runtime, past: History) -> None:
         job = runtime.state.last_job
-        past._ledger.of(job).plan(Network(tasks=()), 4)
+        past._progress.get(job).plan(Network(tasks=()), 4)
         await past.recall(job)  # its client has come
-        past._ledger.of(job).plan(under(Identity("znver4", "EPYC")), 4)
+        past._progress.get(job).plan(under(Identity("znver4", "EPYC")), 4)
         await past.recall(job)  # and tells its network, before the step ends
         steps = [structs.replace(span(runtime, 7.0, 0), stage=stage) for stage in ("import", "compile")]
         await runtime.journal.write(*past.rows(steps))
 
     async def come(runtime: Runtime, past: History) -> None:
-        past._ledger.of(runtime.state.last_job).network = None
+        past._progress.get(runtime.state.last_job).network = None
         await past.recall(runtime.state.last_job)
 
     async def planned(runtime: Runtime, past: History) -> None:
-        past._ledger.of(runtime.state.last_job).plan(under(Identity("znver4", "EPYC")), 4)
+        past._progress.get(runtime.state.last_job).plan(under(Identity("znver4", "EPYC")), 4)
         await past.recall(runtime.state.last_job)
 
     live(tmp_path / "db", imported)

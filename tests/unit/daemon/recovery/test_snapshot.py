@@ -112,7 +112,7 @@ def recovered(path: Path, snapshots: Path) -> tuple[int, State, dict[int, object
         past = state_recovery.recover(journal, snapshots)
         saved = state_recovery.take(journal, past)
         journal.close()
-        jobs: dict[int, object] = {job: replace(past.ledger.of(job), version=0) for job in sorted(saved.jobs)}
+        jobs: dict[int, object] = {job: replace(past.progress.get(job), version=0) for job in sorted(saved.jobs)}
         return past.replayed, told(past.runtime.scheduler), jobs, saved
 
     return asyncio.run(run())
