@@ -1,9 +1,9 @@
 """Are late, repeated and reordered answers of clients ever counted twice? Feeds them to the daemon's own session code.
 
 ``python benchmarks/answers.py --answers 1000000`` prints one JSON object; ``violations`` must be empty. The scheduler,
-its loop, the sessions and the progress registry are the daemon's. The disk is a few dictionaries, which mark each record
-and step that is counted. Clients die and are replaced, or lose their connection and reconnect. Their messages lie in one
-heap and are taken from it in any order, several at the same time, and often more than once.
+its loop, the sessions and the progress registry are the daemon's. The disk is a few dictionaries, which mark each
+record and step that is counted. Clients die and are replaced, or lose their connection and reconnect. Their messages
+lie in one heap and are taken from it in any order, several at the same time, and often more than once.
 """
 
 import argparse
