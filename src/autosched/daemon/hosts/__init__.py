@@ -1,6 +1,6 @@
-"""Hosts beside the daemon's own, which agents lend.
+"""Other machines that agents lend to the daemon.
 
-Files: host_registry.py (which there are, and until when each is trusted), lent_units.py (names and kinds of their
-units), device_comparison.py (which devices are comparable), remote_client.py (a client that runs on one), host_views.py
-(hosts as the protocol shows them).
+Files: host_registry.py (the hosts, their leases and their clients), lent_units.py (names and kinds of a host's units),
+device_comparison.py (decides which devices are comparable), remote_client.py (a client on another host), host_views.py
+(hosts for the protocol).
 """

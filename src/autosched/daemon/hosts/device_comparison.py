@@ -1,7 +1,7 @@
-"""Whether devices of several hosts are comparable: by their processor, and by a reference kernel, the sentinel.
+"""Decides whether devices of several hosts are comparable, by their processor and by the sentinel benchmark.
 
-It runs on each device while nothing else runs there: an agent runs it before it lends its devices, and the daemon on
-one of its own when the first such host joins.
+The sentinel runs on a device that is idle: an agent runs it before it lends its devices, and the daemon runs it on one
+of its own devices when the first host with such devices joins.
 """
 
 import asyncio
@@ -21,12 +21,12 @@ from autosched.protocol import ProbedUnit
 log = logging.getLogger(__name__)
 
 DIFFERS = 0.1
-"""Devices whose paces differ by more than this share are not comparable. Those of a resting virtual machine differ from
-one day to the next by some per cent."""
+"""Share by which the paces of comparable devices differ at most. That of an idle virtual machine changes by some per cent
+from day to day."""
 FREE_S = 20.0
-"""Seconds for which a device of the daemon's own host is waited for."""
+"""Maximum seconds to wait for a device of the daemon's own host."""
 LOOK_S = 0.1
-"""Seconds between two looks whether it is free."""
+"""Seconds between two checks of whether the device is free."""
 
 
 class Reference(Struct, frozen=True):
@@ -39,7 +39,7 @@ class Reference(Struct, frozen=True):
 
 
 def difference(one: Pace | None, other: Pace | None) -> float:
-    """By which share the paces of two devices differ at most; 0 where one is not known."""
+    """Largest share by which the paces of two devices differ; 0 where one is unknown."""
     if one is None or other is None:
         return 0.0
     ratios = (one.core_s / other.core_s, one.memory_s / other.memory_s)
@@ -47,7 +47,7 @@ def difference(one: Pace | None, other: Pace | None) -> float:
 
 
 def pace_of(pool: Pool, paces: Mapping[UnitName, ProbedUnit]) -> Pace | None:
-    """Pace of the slowest device of a pool, as its agent tells it."""
+    """Pace of the slowest device of a pool, from its agent's measurements."""
     told = [paces[unit.name] for unit in pool.units if unit.name in paces]
     known = [(one.core_s, one.memory_s) for one in told if one.core_s is not None and one.memory_s is not None]
     if not known:
@@ -56,21 +56,21 @@ def pace_of(pool: Pool, paces: Mapping[UnitName, ProbedUnit]) -> Pace | None:
 
 
 class DeviceComparison:
-    """The devices of all hosts, as far as they were measured in this life of the daemon."""
+    """Paces of the devices of all hosts that were measured since the daemon started."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self._paces: dict[tuple[HostName, str], Pace | None] = {}
 
     def remember(self, host: HostName, pools: Sequence[Pool], paces: Mapping[UnitName, ProbedUnit]) -> None:
-        """A host lends these pools, under the names that they have in the daemon; paces are by the names there."""
+        """Store the paces of a host's devices. `pools` have names of the daemon, `paces` names of the host."""
         own = {at_host(unit, host): pace for unit, pace in paces.items()}
         for pool in pools:
             if kind := device_kind(pool.name):
                 self._paces[host, kind] = pace_of(pool, own)
 
     async def reference(self, kind: str, host: HostName, *, measured: bool) -> Reference:
-        """The devices of a kind on the other hosts, the daemon's own first. `measured`: those of the new host were.
+        """The devices of a kind on other hosts, the daemon's own first. `measured`: the new host's devices have a pace.
 
         Raises Busy while the daemon's own devices cannot be measured.
         """
@@ -96,7 +96,7 @@ class DeviceComparison:
         return self._paces[key]
 
     async def _measured(self, unit: Unit, host: HostName) -> Pace | None:
-        """Measure a device of the daemon's own host while it gets no steps."""
+        """Measure a device of the daemon's own host. It gets no steps meanwhile."""
         slots, drained = self._runtime.state.slots, self._runtime.state.drained
 
         def begins() -> Event | None:

@@ -1,9 +1,9 @@
-"""Hosts that agents lend: which there are, until when each is trusted, and the clients that run there.
+"""Registry of the hosts that agents lend: their leases and their clients.
 
-An agent reports every few seconds. When no report has been answered for the lease of its host, the host itself ends all
-clients on it, and the daemon, which waits a little longer, takes the host for gone: its jobs go on elsewhere. A host
-that joins, for the first time or again, first ends what the daemon has given up. So no unit of a host is leased while
-something may run there that the daemon does not know of.
+An agent reports every few seconds. When no report has been answered for the time of the lease, the host ends all its
+clients. The daemon waits a little longer, then counts the host as lost and runs its jobs on other hosts. A host that
+joins, for the first time or again, first ends the clients that the daemon has given up. Therefore no unit of a host is
+leased while an unknown process may run there.
 """
 
 import asyncio
@@ -50,28 +50,28 @@ from autosched.wire.link import Link
 log = logging.getLogger(__name__)
 
 MARGIN = 1 / 6
-"""Share of a lease that the daemon waits beyond it."""
+"""Time that the daemon waits after the end of a lease, as a share of the lease."""
 ORDER_S = 10.0
-"""Seconds within which an agent takes an order."""
+"""Seconds within which an agent accepts an order."""
 PROBE_S = 3_600.0
-"""Seconds within which an agent has treated a device: its reboot hook has a limit of its own."""
+"""Maximum seconds for the treatment of a device by its agent. The reboot hook has its own limit."""
 RESTARTED = "the daemon was started again"
 
 
 @dataclass(eq=False)
 class Lender:
-    """The agent of a host, as it was last heard of."""
+    """Last known state of a host's agent."""
 
     link: Link
     facts: HostFacts
     address: str
     heard_at: float
-    """When it last reported, by the scheduler's clock."""
+    """Time of the last report, by the scheduler's clock."""
     load: float = 0.0
     memory_free_bytes: int = 0
     clock_offset_s: float = 0.0
     leaves: str = ""
-    """Why it takes its host away; empty: it does not."""
+    """Why the agent withdraws its host; empty while it does not."""
 
 
 @dataclass(eq=False)
@@ -80,35 +80,35 @@ class _Session:
 
     link: Link
     host: HostName = ""
-    """Empty until it has joined."""
+    """Empty before the agent has joined."""
 
 
 class HostRegistry:
-    """All hosts but the daemon's own."""
+    """All hosts except the daemon's own."""
 
     def __init__(self, runtime: Runtime, lease_s: float) -> None:
-        """`lease_s`: seconds after its last answered report within which a host ends its clients."""
+        """`lease_s`: seconds after the last answered report at which a host ends its clients."""
         self._runtime, self.lease_s = runtime, lease_s
         self._comparison = DeviceComparison(runtime)
         self.lenders: dict[HostName, Lender] = {}
-        """Agents that were there in this life of the daemon."""
+        """Agents that have joined since the daemon started."""
         self._clients: defaultdict[HostName, dict[str, RemoteClient]] = defaultdict(dict)
         self._trusted_until: dict[HostName, float] = {}
         self.lost: Callable[[HostName, str], None] = lambda host, reason: None
-        """Called before a host leaves, with the reason: nothing of its clients is left."""
+        """Called with the reason before a host leaves; no client of it is left."""
         self.disturbed: Callable[[UnitName, float, str], None] = lambda unit, since, reason: None
-        """Called when other programs used a host: for each unit, with the start by the scheduler's clock."""
+        """Called for each unit of a host that other programs used, with the start by the scheduler's clock."""
 
     @property
     def _patience_s(self) -> float:
-        """Seconds after its last report at which a host must have ended its clients: clocks differ, and killing takes
-        time."""
+        """Seconds after the last report at which a host has certainly ended its clients. Includes a margin for clocks
+        and kills."""
         return self.lease_s * (1.0 + MARGIN)
 
-    # What the daemon asks for -----------------------------------------------------------------------------------------
+    # Calls of the daemon ----------------------------------------------------------------------------------------------
 
     async def resume(self) -> None:
-        """Wait for the hosts of the daemon before; after its own resources are declared."""
+        """Wait for the hosts of the earlier daemon. Called after the daemon's own resources are declared."""
         for name in [name for name, host in self._runtime.state.hosts.items() if not host.left]:
             self._trust(name)
             await self._runtime.post(partial(self._cut_off, name, RESTARTED))
@@ -132,7 +132,7 @@ class HostRegistry:
         # else the agent may have started it: it tells when it joins again
 
     def adopt(self, host: HostName, token: str) -> RemoteClient:
-        """A client that may be alive on a host."""
+        """Track a client that may run on a host."""
         client = RemoteClient(host, client_name(token), self._kill)
         self._clients[host][client.name] = client
         return client
@@ -147,7 +147,7 @@ class HostRegistry:
         client.end(how)
 
     async def probe(self, unit: Unit) -> Pace | None:
-        """Let a device's own host treat it, and measure it. Raises Unwell."""
+        """Let the host of a device treat and measure it. Raises Unwell."""
         lender = self.lenders.get(unit.host)
         if lender is None or lender.link.closed:
             raise Unwell(f"host {unit.host} cannot be reached")
@@ -159,11 +159,11 @@ class HostRegistry:
         return None if found.core_s is None or found.memory_s is None else Pace(found.core_s, found.memory_s)
 
     def clients_of(self, host: HostName) -> Sequence[RemoteClient]:
-        """Clients that may be alive on the host."""
+        """Clients that may run on the host."""
         return tuple(self._clients[host].values())
 
     async def forget(self, host: HostName) -> None:
-        """A host that has left is not expected back. Raises NotFound and Refused."""
+        """Forget a host that has left. Raises NotFound and Refused."""
 
         def forgotten() -> Event:
             if not self.known(host).left:
@@ -186,7 +186,7 @@ class HostRegistry:
     # Agents -----------------------------------------------------------------------------------------------------------
 
     def attach(self, link: Link) -> None:
-        """An agent has said hello."""
+        """Serve an agent that has said hello."""
         session = _Session(link)
         link.peer.serves, link.handler = AGENT_METHODS, partial(self._answer, session)
         spawn(self._accompany(session), "an agent")
@@ -202,7 +202,7 @@ class HostRegistry:
                 return self._report(session.host, lender, method)
             case EndedHostClient(client=name, how=how):
                 client = self._clients[session.host].get(name)
-                if client is not None and not lender.leaves:  # else it ends with its host, and no fault of its job
+                if client is not None and not lender.leaves:  # else it ends with its host, not by its job's fault
                     self._ended(client, how)
                 return Done()
             case LeaveHost():
@@ -251,7 +251,7 @@ class HostRegistry:
         return HostLease(self.lease_s)
 
     async def _named(self, method: JoinHost, known: Host | None) -> tuple[Pool, ...]:
-        """The pools of a host under the names that they have in the daemon; one that is back keeps them."""
+        """The pools of a host under their names in the daemon. A host that rejoins keeps its names."""
         host, references = method.host, dict[str, Reference]()
         pools = lent(host, method.pools, method.facts.cpu)
         if known is not None and not known.left and lent_units.are_same(known.pools, pools):
@@ -266,7 +266,7 @@ class HostRegistry:
         return pools
 
     def _owners(self, host: HostName, facts: HostFacts) -> dict[int, tuple[UnitName, bool]]:
-        """The units of other hosts on the very same machine, by their cores, and whether each is a device."""
+        """Units of other hosts on the same machine by their cores, and whether each is a device."""
         same = [name for name, one in self.lenders.items() if name != host and one.facts.boot == facts.boot]
         same += [OWN_HOST] if facts.boot == boot_id() else []
         slots = (slot for slot in self._runtime.state.slots.values() if facts.boot and slot.unit.host in same)
@@ -299,12 +299,12 @@ class HostRegistry:
             await self._runtime.post(partial(self._cut_off, host, reason))
         else:
             self._lose(host, reason)
-            await self._runtime.post(lambda: None)  # what was told before is durable then
+            await self._runtime.post(lambda: None)  # waits until earlier events are durable
 
-    # How long each is trusted -----------------------------------------------------------------------------------------
+    # Leases -----------------------------------------------------------------------------------------------------------
 
     async def _accompany(self, session: _Session) -> None:
-        """Until the connection is gone."""
+        """Watch an agent's connection until it is closed."""
         link = session.link
         listening = spawn(self._listen(link), "listen to an agent")
         why = await link.wait_closed()
@@ -324,18 +324,18 @@ class HostRegistry:
             return None
         leaves = lender is not None and bool(lender.leaves) and not lender.link.closed
         if lender is not None and not lender.link.closed and not leaves:
-            return None  # it is back already
+            return None  # it has reconnected
         return HostCutOff(host, reason, None if leaves else self._trusted_until.get(host))
 
     def _trust(self, host: HostName) -> None:
-        """It was heard of: what runs there may run for one lease from now on."""
+        """Renew the lease of a host that has reported."""
         waits = host in self._trusted_until
         self._trusted_until[host] = self._runtime.clock() + self._patience_s
         if not waits:
             self._look_at(host)
 
     def _look_at(self, host: HostName) -> None:
-        """Take the host for gone when its time is over; else look again then."""
+        """Count a host as lost when its lease is over; else check again at its end."""
         if host not in self._trusted_until:
             return
         if (left_s := self._trusted_until[host] - self._runtime.clock()) > 0:
@@ -344,7 +344,7 @@ class HostRegistry:
             self._lose(host, f"it was silent for {self._patience_s:.0f} s, and must have ended what ran there")
 
     def _lose(self, host: HostName, reason: str) -> None:
-        """Nothing runs there any more."""
+        """Remove a host on which nothing runs any more."""
         self._trusted_until.pop(host, None)
         lender = self.lenders.get(host)
         if lender is not None and not lender.link.closed and not lender.leaves:

@@ -1,4 +1,4 @@
-"""Hosts as the protocol shows them."""
+"""Views of hosts for the protocol."""
 
 from collections.abc import Iterator, Mapping
 
@@ -11,7 +11,7 @@ AWAY, HERE, LEFT = "away", "here", "left"
 
 
 def host_views(state: State, registry: HostRegistry, now: float) -> tuple[HostView, ...]:
-    """All known hosts beside the daemon's own."""
+    """All known hosts except the daemon's own."""
     return tuple(_view(state, registry, name, host, now) for name, host in state.hosts.items())
 
 
@@ -41,7 +41,7 @@ def _view(state: State, registry: HostRegistry, name: HostName, host: Host, now:
 
 
 def differences(host: HostName, lenders: Mapping[HostName, Lender]) -> Iterator[str]:
-    """Versions on a host that are others than on another one, in words."""
+    """The versions on a host that differ from those on another host, in words."""
     if host not in lenders:
         return
     own = lenders[host].facts.versions

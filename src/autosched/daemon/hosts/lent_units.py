@@ -1,4 +1,4 @@
-"""Units that a host lends: their names in the daemon, the kinds of its devices, what is wrong with them. Pure."""
+"""Names and kinds of the units that a host lends, and the checks of them. Pure."""
 
 import hashlib
 import logging
@@ -17,7 +17,7 @@ from autosched.protocol import HostFacts, ProbedUnit
 log = logging.getLogger(__name__)
 
 SLUG_CHARS = 40
-"""Maximum length of the part of a kind's name that tells the model of its devices."""
+"""Maximum number of characters that the model adds to the name of a kind."""
 
 
 def lent(
@@ -27,11 +27,11 @@ def lent(
     references: Mapping[str, Reference] = MappingProxyType({}),
     paces: Mapping[UnitName, ProbedUnit] = MappingProxyType({}),
 ) -> tuple[Pool, ...]:
-    """Pools under the names that they have in the daemon.
+    """The pools of a host under their names in the daemon.
 
-    `cpu`: model of the host's processor; `references`: the devices of each kind on other hosts. Devices of another
-    model are a kind of their own, "cpu.amd-epyc-9v74": what is fast on one says little about the other. So are those of
-    the same model that have another pace: "cpu.lab2".
+    `cpu`: model of the host's processor; `references`: devices of each kind on other hosts. Devices of another model
+    become a kind of their own, "cpu.amd-epyc-9v74", since latencies on one do not predict those on the other. Devices
+    of the same model and another pace become a kind of their own, too: "cpu.lab2".
     """
 
     def named(pool: Pool) -> Pool:
@@ -52,13 +52,13 @@ def lent(
 
 
 def are_same(one: Sequence[Pool], other: Sequence[Pool]) -> bool:
-    """Whether a host lends the same units as before, whatever their kinds are called."""
+    """Whether two lists of pools have the same units; names of kinds may differ."""
     return [pool.units for pool in one] == [pool.units for pool in other]
 
 
 def software(facts: HostFacts, own: Mapping[str, str]) -> str:
-    """Digest of the versions on a host that decide how code is built and measured; empty: they are those of the
-    daemon's own host, `own`."""
+    """Digest of the versions on a host that affect how code is built and measured; empty if they equal `own`, those of
+    the daemon's host."""
     theirs = {name: version for name, version in facts.versions.items() if name != "python"}
     theirs["architecture"] = facts.system.rpartition(" ")[2]
     if theirs == {name: version for name, version in own.items() if name != "python"} | {
@@ -69,12 +69,12 @@ def software(facts: HostFacts, own: Mapping[str, str]) -> str:
 
 
 def slug(model: str) -> str:
-    """The model of a device as a part of the name of its kind."""
+    """A device's model in the form that names of kinds have."""
     return re.sub(r"[^a-z0-9]+", "-", model.lower()).strip("-")[:SLUG_CHARS].strip("-") or "other"
 
 
 def check_names(host: HostName, pools: Sequence[Pool], taken: Collection[UnitName]) -> None:
-    """Raise RequestError for names that other units have, or that would be read as something else."""
+    """Raise RequestError for names that other units have, and for names that the daemon would misread."""
     units = [unit.name for pool in pools for unit in pool.units]
     if clash := [unit for unit in units if unit in taken]:
         raise RequestError(f"the daemon has a unit {clash[0]} already: name it otherwise in the agent's settings")
@@ -86,9 +86,9 @@ def check_names(host: HostName, pools: Sequence[Pool], taken: Collection[UnitNam
 
 
 def check_cores(pools: Sequence[Pool], owners: Mapping[int, tuple[UnitName, bool]]) -> None:
-    """Raise RequestError where a core is one of a device and of another unit.
+    """Raise RequestError where a device shares a core with another unit.
 
-    `owners`: the units that have cores of the same machine already, and whether each is a device.
+    `owners`: units of the same machine by their cores, and whether each is a device.
     """
     for pool in pools:
         for unit in pool.units:
