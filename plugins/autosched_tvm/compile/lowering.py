@@ -12,7 +12,7 @@ import tvm_ffi
 from tvm import tirx
 from tvm.tirx import compilation_pipeline
 
-from autosched_tvm.compile.integers import tile_instructions
+from autosched_tvm.compile.integers import table_registers, tile_instructions
 from autosched_tvm.compile.vector_math import call_replacement
 
 PIPELINE = "autosched"
@@ -42,7 +42,8 @@ def keep_on_stack(module: Any) -> Any:
     for name, function in module.functions.items():
         if isinstance(function, tirx.PrimFunc):
             body = tvm_ffi.structural.structural_map(function.body, (tirx.AllocBuffer, _mark))
-            module.update_func(name, function.with_body(tile_instructions.asking(body)))
+            changed = function.with_body(tile_instructions.asking(body))
+            module.update_func(name, table_registers.in_registers(changed))
     return module
 
 

@@ -9,7 +9,7 @@ from tvm import relax, topi
 from tvm.relax.frontend.onnx import onnx_frontend
 
 from autosched_tvm.compile import opset_converters
-from autosched_tvm.compile.integers import onnx_convolution, onnx_nibbles
+from autosched_tvm.compile.integers import onnx_convolution, onnx_lookup, onnx_nibbles
 from autosched_tvm.compile.integers.dot_instructions import DotInstruction
 from autosched_tvm.compile.recurrent import converters as recurrent
 
@@ -26,7 +26,7 @@ def recognisable(instruction: DotInstruction | None = None) -> Iterator[None]:
         known = dict(original())
         made = {name: _told(known[name]) for name in KERNELS if known.get(name) is not None}
         known |= made
-        integers = onnx_convolution.CONVERTERS | onnx_nibbles.CONVERTERS
+        integers = onnx_convolution.CONVERTERS | onnx_lookup.CONVERTERS | onnx_nibbles.CONVERTERS
         return known | opset_converters.converters(known) | integers | recurrent.converters(instruction)
 
     onnx_frontend._get_convert_map = changed

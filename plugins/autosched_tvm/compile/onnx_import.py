@@ -15,6 +15,7 @@ from autosched_tvm.compile import onnx_converters
 from autosched_tvm.compile.attention import expansion, fusion
 from autosched_tvm.compile.frontend import preparation
 from autosched_tvm.compile.frontend.preparation import Prepared, Shapes
+from autosched_tvm.compile.integers import onnx_lookup
 from autosched_tvm.compile.integers.dot_instructions import DotInstruction
 from autosched_tvm.worker_failures import gist
 
@@ -79,8 +80,9 @@ def fused(module: Any, target: Any) -> Any:
     steps = (
         relax.backend.DispatchSampling(),
         relax.backend.DispatchSortScan(),
-        passes.LegalizeOps(),
+        passes.LegalizeOps({"relax.take": onnx_lookup.legalised}),
         passes.AnnotateTIROpPattern(),
+        onnx_lookup.fusable(target),
         passes.FoldConstant(),
         passes.FuseOps(),
         passes.FuseTIR(),

@@ -26,6 +26,14 @@ def shape_of(value: Any) -> Shape | None:
     return sizes if all(isinstance(size, int) for size in sizes) else None
 
 
+def is_lookup(call: Any) -> bool:
+    """Whether an operator takes entries of a constant table of 256, elementwise."""
+    if getattr(getattr(call, "op", None), "name", "") != "relax.take":
+        return False
+    table = constant(call.args[0])
+    return table is not None and table.shape == (256,) and table.dtype.itemsize == 1
+
+
 def constant(value: Any) -> Any:
     """A constant's array; None for what is computed."""
     return value.value.numpy() if type(value).__name__ == "GenericConst" else None

@@ -11,7 +11,7 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import helper
 
 from autosched.errors import ModelRejected
-from autosched_tvm.compile.frontend import decomposition, folding, rewrites, standard_operators
+from autosched_tvm.compile.frontend import decomposition, folding, lookup_tables, rewrites, standard_operators
 from autosched_tvm.compile.frontend import input_shapes as fixed_shapes
 from autosched_tvm.compile.frontend.model_file import FileKind, kind_of
 
@@ -68,6 +68,8 @@ def prepare(
     for name, count in rewrites.apply(prepared.model).items():
         if count:
             prepared.fixes.append(f"{name} ({count})")
+    if integers and (tables := lookup_tables.put_in(prepared.model)):
+        prepared.fixes.append(f"functions of one quantised tensor made tables ({tables})")
     prepared.nodes_after = len(prepared.model.graph.node)
     return prepared
 

@@ -24,7 +24,7 @@ from autosched_tvm.compile.layouts.layout import (
     busy,
 )
 from autosched_tvm.compile.layouts.layout_option import LayoutOption
-from autosched_tvm.compile.relax_operators import BINARY, UNARY, Shape, constant, shape_of
+from autosched_tvm.compile.relax_operators import BINARY, UNARY, Shape, constant, is_lookup, shape_of
 from autosched_tvm.compile.winograd import algebra
 
 FLOPS_PER_BYTE = 16.0
@@ -107,7 +107,7 @@ def describe(call: Any, around: Around) -> Operator | None:
         return _reduction(call, around)
     if shape is None or len(shape) != 4:
         return None
-    if name in UNARY or name in BINARY:
+    if name in UNARY or name in BINARY or is_lookup(call):
         return _elementwise(call, name, shape, around)
     if name in _POOLS or name == "relax.nn.adaptive_avg_pool2d":
         return _pool(call, shape, around)
@@ -127,7 +127,7 @@ def describe(call: Any, around: Around) -> Operator | None:
 def fuses(call: Any) -> bool:
     """Whether an operator can become part of the kernel that computes its input."""
     name = getattr(getattr(call, "op", None), "name", "")
-    return name in UNARY or name in BINARY or name == "relax.nn.prelu"
+    return name in UNARY or name in BINARY or name == "relax.nn.prelu" or is_lookup(call)
 
 
 def kernel_of(convolution: Any) -> Any:
@@ -346,8 +346,9 @@ def _follow(channels: int, inputs: Sequence[Any], around: Around, *, fill: bool 
 
 
 def _elementwise(call: Any, name: str, shape: Shape, around: Around) -> Operator | None:
-    arguments = list(call.args) if name in BINARY else [call.args[0]]
-    rest = list(call.args[len(arguments) :])
+    table = [call.args[0]] if is_lookup(call) else []
+    arguments = list(call.args) if name in BINARY else [call.args[len(table)]]
+    rest = list(call.args[len(table) + len(arguments) :])
     computed = [value for value in arguments if constant(value) is None]
     if not any(shape_of(value) == shape for value in computed) or any(_stubborn(v, shape) for v in computed):
         return None
@@ -368,7 +369,7 @@ def _elementwise(call: Any, name: str, shape: Shape, around: Around) -> Operator
             else _operand(value, shape, way.output, divides)
             for value in arguments
         ]
-        return relax.Call(call.op, [*operands, *rest], call.attrs, call.ty_args)
+        return relax.Call(call.op, [*table, *operands, *rest], call.attrs, call.ty_args)
 
     return Operator(tuple(computed), tuple(ways), emit)
 

@@ -320,7 +320,7 @@ def _mapped(value: Any, load: Any, names: dict[Any, Any]) -> Any:
 
     def hide(node: Any) -> Any:
         stand_in = tirx.Var("load", str(node.ty))
-        hidden[stand_in] = load(node)
+        hidden[stand_in] = substitute(load(node), hidden)  # the place of a load may be loaded itself
         return stand_in
 
     shown = tvm_ffi.structural.structural_map(value, (tvm.ir.TensorLoad, hide))

@@ -21,8 +21,8 @@ from autosched.protocol import ProbedUnit
 log = logging.getLogger(__name__)
 
 DIFFERS = 0.1
-"""Share by which the paces of comparable devices differ at most. That of an idle virtual machine changes by some per cent
-from day to day."""
+"""Maximum share by which the paces of comparable devices differ. That of an idle virtual machine changes by some per
+cent from day to day."""
 FREE_S = 20.0
 """Maximum seconds to wait for a device of the daemon's own host."""
 LOOK_S = 0.1

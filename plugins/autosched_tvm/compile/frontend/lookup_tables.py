@@ -1,0 +1,169 @@
+"""Replaces functions of one quantised tensor by tables of 256 entries.
+
+An 8-bit number has 256 values. Where a quantised network computes elementwise with one quantised tensor and constants
+and rounds the result again, however many operators and roundings lie between, each result depends on one such number:
+a hard swish that an exporter has written as seven operators, a GELU, x times its sigmoid. ONNX's reference
+implementation computes the 256 results.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from onnx import TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
+
+from autosched_tvm.compile.frontend.shape_inference import inferred
+
+Array = Any
+Node = Any
+
+DOMAIN, LOOKUP = "autosched", "Lookup"
+"""Domain and name of the operator of (8-bit numbers, table of 256)."""
+NODES_MIN = 12
+"""Minimum number of operators that a table replaces; changing the scale of a quantised tensor takes 8."""
+NODES_MAX = 2_000
+_LEVELS = {TensorProto.UINT8: np.uint8, TensorProto.INT8: np.int8}
+_ELEMENTWISE = frozenset({
+    "Abs", "Add", "Cast", "Ceil", "Clip", "Div", "Elu", "Erf", "Exp", "Floor", "Gelu", "HardSigmoid", "HardSwish",
+    "Identity", "LeakyRelu", "Log", "Max", "Min", "Mul", "Neg", "Pow", "Reciprocal", "Relu", "Round", "Selu", "Sigmoid",
+    "Sign", "Softplus", "Sqrt", "Sub", "Tanh",
+})  # fmt: skip
+
+
+def put_in(model: Any) -> int:
+    """Rewrite in place; returns the number of tables."""
+    return _Tables(model).put_in()
+
+
+class _Region:
+    """The operators between one quantised tensor and another."""
+
+    def __init__(self) -> None:
+        self.nodes: list[Node] = []
+        """In the order of the graph."""
+        self.leaves: dict[str, None] = {}
+        """Quantised tensors that they read."""
+
+
+class _Tables:
+    """The state of one rewrite."""
+
+    def __init__(self, model: Any) -> None:
+        self._model, self._graph = model, model.graph
+        self._constants = {tensor.name: tensor for tensor in self._graph.initializer}
+        graph = inferred(model).graph
+        values = (*graph.value_info, *graph.input, *graph.output)
+        self._types = {value.name: value.type.tensor_type for value in values}
+        self._makers = {name: node for node in self._graph.node for name in node.output}
+        self._roots: dict[str, tuple[str, Array]] = {}
+        """By quantised tensor: the one of which it is a function, and its 256 values."""
+
+    def put_in(self) -> int:
+        """Replace what can be replaced. Graphs inside of nodes may read any name: then nothing is."""
+        if any(
+            attribute.HasField("g") or attribute.graphs for node in self._graph.node for attribute in node.attribute
+        ):
+            return 0
+        nodes = []
+        for node in self._graph.node:
+            made = self._lookup(node) if node.op_type == "Cast" else None
+            nodes.append(node if made is None else made)
+        if any(node.op_type == LOOKUP for node in nodes):
+            self._replace(nodes)
+            self._model.opset_import.append(helper.make_opsetid(DOMAIN, 1))
+        return sum(node.op_type == LOOKUP for node in self._graph.node)
+
+    def _lookup(self, cast: Node) -> Node | None:
+        """The operator in place of one that makes a quantised tensor; None where that is no function of one other."""
+        name = cast.output[0]
+        if not self._is_quantised(name) or (region := self._region(cast)) is None:
+            return None
+        roots = {self._root(leaf)[0] for leaf in region.leaves}
+        if len(roots) != 1 or not self._same_shape(root := roots.pop(), name):
+            return None
+        try:
+            table = self._computed(region, name)
+        except Exception:  # the reference implementation lacks some versions of operators; it raises what it likes
+            return None
+        self._roots[name] = root, table
+        if len(region.nodes) < NODES_MIN and all(self._root(leaf)[0] == leaf for leaf in region.leaves):
+            return None
+        constant = f"{name}_table"
+        self._constants[constant] = numpy_helper.from_array(table, constant)
+        return helper.make_node(LOOKUP, [root, constant], [name], name=f"{name}_lookup", domain=DOMAIN)
+
+    def _region(self, cast: Node) -> _Region | None:
+        """The operators on which a quantised tensor depends, up to the nearest quantised ones; None where others than
+        elementwise operators are among them."""
+        found, seen, waiting = _Region(), {id(cast)}, [cast]
+        while waiting:
+            node = waiting.pop()
+            if node.op_type not in _ELEMENTWISE or len(node.output) != 1 or len(seen) > NODES_MAX:
+                return None
+            found.nodes.append(node)
+            for name in filter(None, node.input):
+                if name in self._constants:
+                    if _size(self._constants[name]) != 1:
+                        return None
+                elif self._is_quantised(name):
+                    found.leaves[name] = None
+                elif (maker := self._makers.get(name)) is None:
+                    return None
+                elif id(maker) not in seen:
+                    seen.add(id(maker))
+                    waiting.append(maker)
+        order = {id(node): number for number, node in enumerate(self._graph.node)}
+        found.nodes.sort(key=lambda node: order[id(node)])
+        return found if found.leaves else None
+
+    def _computed(self, region: _Region, name: str) -> Array:
+        """The results for all values of the root."""
+        inputs = [helper.make_tensor_value_info(leaf, self._types[leaf].elem_type, [256]) for leaf in region.leaves]
+        outputs = [helper.make_tensor_value_info(name, self._types[name].elem_type, [256])]
+        used = {one for node in region.nodes for one in node.input}
+        constants = [_scalar(tensor) for key, tensor in self._constants.items() if key in used]
+        graph = helper.make_graph(region.nodes, "table", inputs, outputs, constants)
+        evaluator = ReferenceEvaluator(helper.make_model(graph, opset_imports=self._model.opset_import))
+        with np.errstate(all="ignore"):
+            return evaluator.run(None, {leaf: self._root(leaf)[1] for leaf in region.leaves})[0]
+
+    def _root(self, name: str) -> tuple[str, Array]:
+        every = np.arange(256).astype("uint8").view(_LEVELS[self._types[name].elem_type])
+        return self._roots.get(name, (name, every))
+
+    def _is_quantised(self, name: str) -> bool:
+        return name in self._types and self._types[name].elem_type in _LEVELS and name not in self._constants
+
+    def _same_shape(self, one: str, other: str) -> bool:
+        shapes = [list(_dims(self._types[name])) for name in (one, other)]
+        return shapes[0] == shapes[1] and None not in shapes[0]
+
+    def _replace(self, nodes: list[Node]) -> None:
+        """Put nodes into the graph in place of its own, but those of which nothing is read."""
+        needed = {value.name for value in self._graph.output}
+        kept = []
+        for node in reversed(nodes):
+            if needed.intersection(node.output):
+                needed.update(node.input)
+                kept.append(node)
+        del self._graph.node[:]
+        self._graph.node.extend(reversed(kept))
+        del self._graph.initializer[:]
+        self._graph.initializer.extend(tensor for name, tensor in self._constants.items() if name in needed)
+
+
+def _dims(kind: Any) -> Iterator[int | None]:
+    if not kind.HasField("shape"):
+        yield None
+    for size in kind.shape.dim:
+        yield size.dim_value or None
+
+
+def _size(tensor: Any) -> int:
+    return int(np.prod(tensor.dims, dtype=int))
+
+
+def _scalar(tensor: Any) -> Any:
+    """A constant of one element without axes."""
+    return numpy_helper.from_array(numpy_helper.to_array(tensor).reshape(()), tensor.name)

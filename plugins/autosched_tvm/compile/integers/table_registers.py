@@ -1,0 +1,60 @@
+"""Looks up entries of a table of 256 bytes in vector registers.
+
+AVX-512 VBMI has an instruction that takes 64 bytes from 128, each by its own index: two of them and a selection look up
+64 entries at once, where LLVM would load each by itself.
+"""
+
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import tirx
+from tvm.target import codegen
+
+FEATURE = "avx512vbmi"
+"""LLVM's name of it."""
+PERMUTE = "llvm.x86.avx512.vpermi2var.qi.512"
+"""LLVM's name of the instruction."""
+ENTRIES, LANES = 256, 64
+
+
+def available(target: Any) -> bool:
+    """Whether a target's CPU has the instruction."""
+    return target.kind.name == "llvm" and bool(codegen.llvm_cpu_has_features(FEATURE, target))
+
+
+def in_registers(function: Any) -> Any:
+    """A lowered function whose vectors of entries are looked up in registers, where its target has them."""
+    target = (function.attrs or {}).get("target")
+    if target is None or not available(target):
+        return function
+    return function.with_body(tvm_ffi.structural.structural_map(function.body, (tvm.ir.TensorLoad, _looked_up)))
+
+
+def _looked_up(load: Any) -> Any:
+    table = load.source
+    index = load.indices[-1]
+    lanes = str(index.ty).partition("x")[2]
+    is_table = len(table.shape) == 1 and str(table.shape[0]) == str(ENTRIES) and str(table.dtype) in ("uint8", "int8")
+    if not is_table or isinstance(index, tirx.Ramp) or not lanes.isdigit() or LANES % int(lanes):
+        return load
+    if not (isinstance(index, tirx.Cast) and str(index.value.ty) == f"uint8x{lanes}"):
+        return load
+    count = int(lanes)
+    places = index.value
+    wide = tirx.Shuffle([places] * (LANES // count), list(range(LANES))) if count < LANES else places
+    name = tirx.Var("places", f"uint8x{LANES}")
+    signed = tirx.reinterpret(f"int8x{LANES}", name)
+
+    def quarter(number: int) -> Any:
+        loaded = tirx.BufferLoad(table, [tirx.Ramp(number * LANES, 1, LANES)])
+        return tirx.reinterpret(f"int8x{LANES}", loaded)
+
+    def half(number: int) -> Any:
+        low, high = quarter(2 * number), quarter(2 * number + 1)
+        return tirx.call_llvm_pure_intrin(f"int8x{LANES}", PERMUTE, low, signed, high)
+
+    upper = tirx.LT(signed, tirx.Broadcast(tirx.const(0, "int8"), LANES))
+    found = tirx.Select(upper, half(1), half(0))
+    part = tirx.Shuffle([found], list(range(count))) if count < LANES else found
+    return tirx.Let(name, wide, tirx.reinterpret(f"{table.dtype}x{lanes}", part))
