@@ -90,8 +90,8 @@ def geometry(image: tuple[int, int], channels: int, taps: tuple[int, int], how: 
     run = -(-taps[1] * channels // DEPTH) * DEPTH
     below = how.dilation[0] * width * channels
     whole = Geometry(1, height // group.rows, group, width, channels, how.strides, below, taps[0], run)
-    parts = (whole._replace(bands=bands, groups=whole.groups // bands) for bands in factors(whole.groups, whole.groups))
-    return next((one for one in parts if one.bytes <= BAND_BYTES_MAX), whole)
+    parts = [whole._replace(bands=bands, groups=whole.groups // bands) for bands in factors(whole.groups, whole.groups)]
+    return next((one for one in parts if one.bytes <= BAND_BYTES_MAX), parts[-1])
 
 
 def _groups(height: int, across: int, width: int, strides: tuple[int, int]) -> Iterator[Group]:

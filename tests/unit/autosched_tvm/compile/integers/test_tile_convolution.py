@@ -92,6 +92,11 @@ def test_kernels_use_the_registers(name: str) -> None:
     assert "tdpbusd" in built(scheduled(name), TILES).inspect_source("asm")
 
 
+def test_an_image_with_long_rows_is_copied_row_by_row() -> None:
+    sizes = tile_convolution.geometry((8, 4096), 256, (3, 3), Window(border=(1, 1, 1, 1)))
+    assert (sizes.bands, sizes.groups) == (8, 1)
+
+
 def test_the_name_of_an_intrinsic_says_all_of_it() -> None:
     tiles = tile_instructions.Tiles(1, 3, 320, 5, 999, 48)
     tile_instructions.register_named(f'["{tiles.name}"]')
