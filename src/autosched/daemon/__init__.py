@@ -1,22 +1,20 @@
-"""The daemon: one asyncio process that asks the core what to do, journals what happens, and does it.
+"""The daemon: one asyncio process that runs the core, journals events and decisions, and performs the actions.
 
-It never imports a compiler: whatever may crash or hang runs in clients, which are processes of their own.
+The daemon never imports a compiler: code that may crash or hang runs in clients, which are separate processes.
 
-The way of an event: its source posts it (a session, a client's end, the timer); the runtime gives it `now`, hands it to
-the core, writes it to the journal together with the steps that the core starts and what else must be as durable, and
-performs the actions, all before it looks at the next one. So whatever is checked when an event's turn comes still holds
-when it is handled, and what a user was told survives a crash. A start replays the journal through the same core, which
-repeats the decisions that stand there, then declares the resources anew: steps of the former life are lost, jobs go on
-from their records with new clients.
+Path of an event: a source (a session, a client's end, the timer) posts it. The runtime stamps it with the time, passes
+it to the core, and writes it to the journal together with the steps that the core starts. When these are durable, the
+runtime performs the actions and answers. Checks in an event's turn therefore still hold when it is handled, and answers
+survive a crash. A start replays the journal through the same core, which repeats the decisions in it, then declares the
+resources. Jobs go on from their records.
 
-When the disk is full nothing is lost and nothing is acknowledged: submits are refused, everything else waits for the
-writer, which tries again until it succeeds.
+When the disk is full, nothing is lost and nothing is acknowledged: submissions are refused, and all other events wait
+for the writer, which retries until it succeeds.
 
 Files: compose.py (builds and connects all parts), runtime.py (the loop around the core), timeline.py (the steps that
 ran), state_folder.py (the folder and its lock), environment.py (the process: collector, limits, cores), engine.py
 (starts agents on a cluster), service_manager.py (systemd), settings_reload.py, policy_time_limit.py. Folders:
-event_stream/ (what happens), storage/ (what outlives the daemon), recovery/ (after a crash), access/ (who may connect),
-jobs/, boards/ (sessions with TVM RPC servers), clients/ (one process for each job), devices/ (whether they can be
-trusted), hosts/ (other machines), observe/ (what people see), operations/ (what users ask for), console/ and web/
-(where people look).
+event_stream/ (events), storage/ (database and files), recovery/ (after a crash), access/ (authentication), jobs/,
+boards/ (sessions with TVM RPC servers), clients/ (client processes), devices/ (reliability of devices), hosts/ (other
+machines), observe/ (views), operations/ (methods of users), console/ and web/ (user interfaces).
 """

@@ -1,4 +1,4 @@
-"""The daemon's start, wiring and stop."""
+"""Builds and connects all parts of the daemon, starts and stops it."""
 
 import asyncio
 import contextlib
@@ -79,7 +79,7 @@ from autosched.version import __version__
 log = logging.getLogger(__name__)
 
 HALT_S, STOP_S = 2.0, 2.5
-"""A stop takes no longer than these: for the event that is being written, and for the good-byes."""
+"""Maximum seconds of a stop: for the event that is being written, and for closing connections."""
 
 
 def run(settings: LiveSettings, on_demand: bool = False, accept_data_loss: bool = False) -> int:
@@ -89,7 +89,7 @@ def run(settings: LiveSettings, on_demand: bool = False, accept_data_loss: bool 
     a damaged database is replaced by what is sound in it.
     """
     logged = logs.begin(settings.now.log.format, settings.now.log.level)
-    faulthandler.enable()  # a watchdog ends a daemon that hangs by SIGABRT: then its log says where it hung
+    faulthandler.enable()  # a watchdog ends a hanging daemon by SIGABRT, which then logs its stack
     lock = state_folder.take_state_dir(settings.now.state_dir)
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -99,7 +99,7 @@ def run(settings: LiveSettings, on_demand: bool = False, accept_data_loss: bool 
 
 
 def source_job(jobs: Mapping[JobId, Job], number: JobId) -> tuple[SourceJob, str]:
-    """A job as the record store names it, and its backend; of a pruned one only the number is known."""
+    """A job's name in the record store, and its backend. Of a pruned job only the number is known."""
     if (job := jobs.get(number)) is None:
         return SourceJob(number), ""
     spec = job.spec
@@ -107,7 +107,7 @@ def source_job(jobs: Mapping[JobId, Job], number: JobId) -> tuple[SourceJob, str
 
 
 def warnings_of(settings: Config) -> tuple[str, ...]:
-    """Warnings about valid settings that open the machine to others."""
+    """Warnings about valid settings that give others access to this machine."""
     if not settings.boards.listen:
         return ()
     who = " and ".join(("this machine", *settings.boards.networks))
@@ -118,7 +118,7 @@ def warnings_of(settings: Config) -> tuple[str, ...]:
 
 
 def choose_policy(scheduler: config.SchedulerConfig) -> tuple[Policy, str]:
-    """The policy to begin with, and why it is not the configured one. Raises ConfigError.
+    """The first policy, and the reason if it is not the configured one. Raises ConfigError.
 
     An operator's mistake stops the start; a package that is broken must not: jobs wait.
     """
@@ -133,7 +133,7 @@ def choose_policy(scheduler: config.SchedulerConfig) -> tuple[Policy, str]:
 
 
 class Daemon:
-    """All parts, and how they are tied together."""
+    """All parts of the daemon and their connections."""
 
     def __init__(
         self, settings: LiveSettings, on_demand: bool, accept_data_loss: bool = False, logged: logs.Logs | None = None
@@ -152,7 +152,7 @@ class Daemon:
         self._pulse = LoopMonitor(self._beat)
 
     async def serve(self) -> int:
-        """Start, serve, stop."""
+        """Start, serve and stop."""
         resources = config.resources(self._settings)
         policy, trouble = choose_policy(self._settings.scheduler)
         self._engine = Engine(order_of(self._settings.launcher), self._folder)
@@ -171,7 +171,7 @@ class Daemon:
                 path = database.database(self._folder)
                 journal = held.enter_context(contextlib.closing(Journal(path, *database.TABLES)))
                 self._wire(journal, resources, tuple(one.address for one in opened))
-            gc.freeze()  # what was recovered stays: to look through 10,000 jobs for garbage takes a third of a second
+            gc.freeze()  # recovered objects stay: a collection over 10,000 jobs takes a third of a second
             held.callback(gc.unfreeze)
             journal.start()
             loop = spawn(self._loop(), "the scheduler's loop")
@@ -210,7 +210,7 @@ class Daemon:
         return self._exit_code
 
     async def _resume(self) -> None:
-        """Go on with what the daemon before has left: hosts, boards, agents, quarantined devices."""
+        """Take over hosts, boards, agents and quarantined devices of the earlier daemon."""
         await self._hosts.resume()
         self._registry.resume()
         self._programs.resume()
@@ -221,7 +221,7 @@ class Daemon:
         await welcome_back(self._runtime)
 
     def _open_store(self, journal: Journal) -> None:
-        """Repeat records in the record store, unless the settings say that there is none. Raises ConfigError."""
+        """Copy records to the record store, unless the settings disable it. Raises ConfigError."""
         self._projections: list[RecordProjection] = []
         self._lookup: RecordLookup | None = None
         self._origin = schema.origin_name(journal.rows)
@@ -298,7 +298,7 @@ class Daemon:
             runtime, records, history, blobs, progress, monitor, attribution, moved, self._boards, self._lookup
         )
         self._clients = ClientSupervisor(parts, self._hosts, jobs)
-        self._clients.address = addresses[0]  # the next daemon has it too, so that they come back
+        self._clients.address = addresses[0]  # the same after a restart, so that clients can reconnect
         self._limit_clients(self._settings.limits)
         self._retention = Retention(runtime, blobs, self._folder, lambda: self._clients.hosted, self._keeper.snapshot)
         self._services = services = Services(
@@ -332,7 +332,7 @@ class Daemon:
         self._take_over(jobs, resources.pools)
 
     def _watch(self, services: Services) -> WebServices:
-        """Attach the parts that count and keep events for views."""
+        """Attach the listeners that count and keep events for views."""
         runtime, tally = services.runtime, Counters()
         usage, curves, recent = services.usage, Curves(services.progress), services.recent
         runtime.stream.attach(tally.take)
@@ -344,7 +344,7 @@ class Daemon:
         )
 
     async def _apply(self, new: Config, old: Config) -> None:
-        """Make changed settings true. Raises Refused for a policy that cannot be used; then nothing is changed."""
+        """Apply changed settings. Raises Refused for a policy that cannot be used, and changes nothing then."""
         if (new.scheduler.policy, new.scheduler.goal) != (old.scheduler.policy, old.scheduler.goal):
             policy, trouble = choose_policy(new.scheduler)
             if trouble:
@@ -364,7 +364,7 @@ class Daemon:
         self._clients.bytes_max, self._clients.cache_bytes_max = limits.client_bytes_max, limits.cache_bytes_max
 
     def _take_over(self, jobs: Path, pools: Sequence[Pool]) -> None:
-        """Clients of an earlier life go on where they can; of all others nothing may be left."""
+        """Adopt the clients that have survived, and kill all other processes of jobs."""
         survivors = find(self._runtime.state, jobs, pools)
         if strays := kill_strays(jobs, [jobs / str(one.job) for one in survivors if one.process is not None]):
             log.warning("killed what clients of an earlier life left behind: %s", strays)
@@ -372,7 +372,7 @@ class Daemon:
         self._clients.adopt(survivors)
 
     async def _loop(self) -> None:
-        """Without the core nothing may go on: what breaks it ends the daemon."""
+        """Run the core's loop. Its error ends the daemon."""
         try:
             await self._runtime.run()
         except Exception:
@@ -384,7 +384,7 @@ class Daemon:
         loop = asyncio.get_running_loop()
         for one in opened:
             self._authenticator.listen(one)
-        comes_back = not self._on_demand  # only the next command that needs one starts such a daemon again
+        comes_back = not self._on_demand  # a daemon on demand is started again by the next command only
         loop.add_signal_handler(signal.SIGTERM, self.stop, "SIGTERM", comes_back)
         loop.add_signal_handler(signal.SIGINT, self.stop, "SIGINT")
         loop.add_signal_handler(signal.SIGHUP, self.reload)
@@ -411,7 +411,7 @@ class Daemon:
         return lambda: headline.words(runtime.state, runtime.timeline, runtime.clock(), journal.stalled)
 
     def reload(self) -> None:
-        """SIGHUP: look at keys and settings again."""
+        """Read keys and settings again, on SIGHUP."""
         spawn(self._reload(), "reload")
 
     async def _reload(self) -> None:
@@ -432,15 +432,15 @@ class Daemon:
     # Stop -------------------------------------------------------------------------------------------------------------
 
     def stop(self, why: str, comes_back: bool = False) -> None:
-        """Begin to stop; a second time: stop at once. Clients outlive a daemon that comes back."""
+        """Begin to stop, and at the second call stop at once. Clients outlive a daemon that restarts."""
         if self._stop.is_set():
             os._exit(self._exit_code or 1)
         self._why, self._comes_back = why, comes_back
         self._stop.set()
 
     async def _end(self) -> None:
-        """Clients end with a daemon that is stopped for good; their jobs go on from their records when it starts again.
-        Those of one that comes back go on with their steps, and find it."""
+        """End the clients of a daemon that stops for good; their jobs go on from their records at the next start.
+        Clients of a daemon that restarts go on with their steps, and reconnect."""
         self._authenticator.shut()
         await self._tracker.close()
         await self._boards.close()
@@ -458,7 +458,7 @@ class Daemon:
             )
 
     def _look_busy(self) -> None:
-        """Something ended: when nothing begins for a while, a daemon on demand has done its work."""
+        """Stop a daemon on demand after it has been idle for a while."""
         if not self._on_demand:
             return
         if self._idle_timer is not None:
@@ -472,7 +472,7 @@ class Daemon:
     # Performer --------------------------------------------------------------------------------------------------------
 
     def perform(self, action: Action) -> None:
-        """Begin to do what the core asks for."""
+        """Begin to perform an action of the core."""
         match action:
             case StartStep(step=step):  # most actions are of this kind
                 self._host_of(step.job).start_step(step)
@@ -487,11 +487,11 @@ class Daemon:
                 self._look_busy()
 
     def _host_of(self, job: JobId) -> ClientSupervisor | ProgramJobs:
-        """The component that speaks for the job's client."""
+        """The component that acts for the job's client."""
         return self._programs if self._programs.has(job) else self._clients
 
     def changed(self, job: JobId) -> None:
-        """Tell who waits for news."""
+        """Wake the callers that wait for a change of the job."""
         if job in self._runtime.state.jobs:
             self._progress.changed(job)
         else:

@@ -1,7 +1,7 @@
-"""The engine that starts agents: a process beside the daemon that keeps them running on a cluster.
+"""The engine: a process beside the daemon that starts agents on a cluster and keeps them running.
 
-It is started again when it ends. A daemon that comes back leaves the agents running, and the next engine takes them
-over; one that stops for good ends them.
+The daemon restarts an engine that ends. A daemon that restarts leaves the agents running, and the next engine takes
+them over. A daemon that stops for good ends the agents.
 """
 
 import asyncio
@@ -24,13 +24,13 @@ from autosched.wire.pauses import pauses
 log = logging.getLogger(__name__)
 
 ORDER, LOG = "engine.json", "engine.log"
-"""Files in the state folder: what the engine is to run, and what it says."""
+"""Files in the state folder: the engine's order and log."""
 STEADY_S = 60.0
-"""Seconds after which an engine that ended counts as one that had worked."""
+"""Minimum seconds of an engine that has worked before it ended."""
 
 
 def order_of(settings: LauncherConfig) -> Order | None:
-    """The order for the engine; None: there is none. Raises ConfigError."""
+    """The order for the engine; None if the settings have none. Raises ConfigError."""
     if not settings.kind:
         return None
     if bool(settings.scheduler) == bool(settings.cluster):
@@ -56,23 +56,23 @@ def order_of(settings: LauncherConfig) -> Order | None:
 
 
 class Engine:
-    """The engine of one daemon; without an order there is none."""
+    """The engine of one daemon, if there is an order."""
 
     def __init__(self, order: Order | None, folder: Path) -> None:
-        """`folder`: the daemon's state folder."""
+        """`folder`: the state folder."""
         self._order, self._folder = order, folder
         self._process: Process | None = None
         self._running: asyncio.Task[None] | None = None
         self._command = [sys.executable, "-m", "autosched.launch.dask_agents", str(folder / ORDER)]
 
     def start(self) -> None:
-        """Start it, and keep it running."""
+        """Start the engine, and keep it running."""
         if self._order is not None:
             self._running = spawn(self._run(self._order), "the engine of agents")
 
     async def _run(self, order: Order) -> None:
         waits, clock, path = pauses(), asyncio.get_running_loop().time, self._folder / ORDER
-        private_file.write(path, msgspec.json.encode(order))  # it has the key of the agents
+        private_file.write(path, msgspec.json.encode(order))  # private: the order contains the key of the agents
         while True:
             began_at = clock()
             self._process = Process.start(self._command, os.environ, self._folder / LOG)
@@ -84,8 +84,8 @@ class Engine:
             await asyncio.sleep(pause_s)
 
     def stop(self, *, ends: bool) -> None:
-        """End it. `ends`: the agents, too, by a process that outlives the daemon; else the next engine takes them
-        over."""
+        """End the engine. `ends`: end the agents, too, by a process that outlives the daemon; else the next engine
+        takes them over."""
         if self._running is None:
             return
         self._running.cancel()

@@ -1,4 +1,4 @@
-"""The daemon's process in its environment: garbage collector, limits of the system."""
+"""The daemon's process: garbage collector and limits of the system."""
 
 import asyncio
 import contextlib
@@ -7,19 +7,20 @@ import resource
 from collections.abc import Callable, Collection
 
 COLLECT_AFTER = (200_000, 50, 10)
-"""Objects made and not freed between two looks of Python's collector at what is new; and how many of these looks lie
-between two at what is older."""
+"""Thresholds of Python's garbage collector: new objects between two collections of the youngest generation, and numbers
+of collections between two of the next older ones."""
 IDLE_EVERY_S = 60.0
+"""Seconds between two checks for an idle daemon."""
 FILES_BESIDE = 256
-"""Open files that are no connections: database, uploads, logs, processes."""
+"""Number of open files besides connections: database, uploads, logs, processes."""
 
 
 def spare_the_collector(held: contextlib.ExitStack) -> None:
-    """Keep Python's garbage collector away from the objects that exist before the daemon serves.
+    """Exclude the objects that exist before the daemon serves from garbage collection, and collect rarely.
 
-    A collection of 100,000 objects holds the loop up for 10 ms, and for 100 ms where they are not in the caches. Later
-    objects are collected when many have gathered: steps, connections and refusals leave no cycles. With 1,000 clients
-    the collector took 20 to 30 ms every few seconds.
+    A collection of 100,000 objects blocks the event loop for 10 ms, and for 100 ms if they are not in the caches.
+    Steps, connections and refusals leave no cycles, so that later objects need few collections. With 1,000 clients the
+    default settings took 20 to 30 ms every few seconds.
     """
     gc.collect()
     gc.freeze()
@@ -29,7 +30,7 @@ def spare_the_collector(held: contextlib.ExitStack) -> None:
 
 
 async def collect_when_idle(active: Collection[object], decisions: Callable[[], int]) -> None:
-    """For ever: collect garbage when no job is active, once after each time that one was."""
+    """Collect garbage whenever no job is active and decisions were made since the last time. Never returns."""
     seen = decisions()
     while True:
         await asyncio.sleep(IDLE_EVERY_S)
@@ -41,7 +42,7 @@ async def collect_when_idle(active: Collection[object], decisions: Callable[[], 
 
 
 def allow_connections(wanted: int) -> None:
-    """Let this process have this number of connections open, and the files it needs, as far as the system permits."""
+    """Raise the limit of open files for a number of connections, as far as the system permits."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     files = wanted + FILES_BESIDE
     if hard != resource.RLIM_INFINITY:

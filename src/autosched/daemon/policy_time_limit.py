@@ -1,7 +1,7 @@
-"""The time that a third party's policy may take: its code runs in the only thread of the daemon.
+"""Time limit of third-party policies, whose code runs in the daemon's only thread.
 
-The budget of a decision is processor time, so that a busy machine makes no policy look slow. Wall time stands behind
-it for code that sleeps or never returns: an alarm then raises inside that code.
+The limit of a decision is CPU time, so that a busy machine makes no policy look slow. A limit of wall time stops code
+that sleeps or never returns: an alarm raises an exception inside that code.
 """
 
 import signal
@@ -9,19 +9,19 @@ import time
 from types import FrameType, TracebackType
 
 WALL_FACTOR = 6.0
-"""Wall time limit of a decision, in multiples of its limit of processor time."""
+"""Ratio of the limit of wall time to that of CPU time."""
 
 
 class PolicyOverran(Exception):
-    """The policy took longer than a decision may take."""
+    """The policy has exceeded its time limit."""
 
 
 class _Alarm(BaseException):
-    """Raised inside the policy; no Exception, so that code which catches everything does not swallow it."""
+    """Raised inside the policy. Not an Exception, so that `except Exception` there does not catch it."""
 
 
 class PolicyTimeLimit:
-    """A context to call a policy in; only in the main thread. The calls of one decision share `limit_s`."""
+    """Context manager for calls of a policy, in the main thread only. The calls of a decision share `limit_s`."""
 
     def __init__(self, limit_s: float) -> None:
         self.limit_s = limit_s
@@ -29,7 +29,7 @@ class PolicyTimeLimit:
         self._armed = False
 
     def renewed(self) -> "PolicyTimeLimit":
-        """The next decision begins."""
+        """Reset the time, since a new decision begins."""
         self._used_s = 0.0
         return self
 

@@ -1,9 +1,9 @@
-"""The loop: the core decides on an event, both are journalled, then the actions are performed, in this order.
+"""The loop around the core: it decides on an event, both are journalled, then the actions are performed.
 
-The journal holds decisions and not only events, so that a replay asks no policy. The loop does not wait for the disk
-before it takes the next event: what was decided meanwhile shares one commit, and is performed and answered after it, in
-order. So the state is ahead of the disk for a moment: a view of it then may show what a crash would undo, but no client
-was told that it is done, and nothing of it was begun.
+The journal contains decisions as well as events, so that a replay asks no policy. The loop takes the next event before
+the disk has written the last one: several events share a commit, and are performed and answered after it, in order. The
+state is therefore ahead of the disk for a moment. A view may then show a change that a crash would undo, but no such
+change was answered, and none of its actions has begun.
 """
 
 import asyncio
@@ -46,24 +46,25 @@ from autosched.records.statistics import p99
 log = logging.getLogger(__name__)
 
 BY = "the daemon"
-"""Author of changes that no user asked for."""
+"""Author of changes that the daemon makes by itself."""
 
 HISTORY = 40
-"""Events that are logged when an invariant breaks."""
+"""Number of events that are logged when an invariant breaks."""
 TIMER_SLACK_S = 0.002
+"""Seconds by which the timer is later than the deadline."""
 AHEAD_MAX = 256
-"""Decisions that may wait for the disk; then the next event waits too."""
+"""Maximum decisions that wait for the disk; then further events wait, too."""
 DURABLE_WAIT_S = 1.0
-"""An answer waits no longer for the disk; one commit takes milliseconds."""
+"""Maximum seconds that an answer waits for the disk. A commit takes milliseconds."""
 AT_ONCE = 16
-"""Decisions in one turn of the loop."""
+"""Maximum decisions in one turn of the event loop."""
 DECISIONS_KEPT = 1_000
-"""The latest, of which it is known how long they took."""
+"""Number of decisions whose durations are kept."""
 _tasks: set[asyncio.Task[Any]] = set()
 
 
 def spawn(work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
-    """Run in the background: the reference is kept, and a crash is logged."""
+    """Run a coroutine as a task. Keeps a reference to the task, and logs its crash."""
     task = asyncio.get_running_loop().create_task(work, name=name)
     _tasks.add(task)
     task.add_done_callback(_report)
@@ -77,13 +78,13 @@ def _report(task: asyncio.Task[None]) -> None:
 
 
 class Performer(Protocol):
-    """Carries out the actions of the core. Neither method may wait."""
+    """Performs the actions of the core. Neither method may block."""
 
     def perform(self, action: Action) -> None:
-        """Begin to do it."""
+        """Begin to perform an action."""
 
     def changed(self, job: JobId) -> None:
-        """Something about the job is different now."""
+        """Note that a job has changed."""
 
 
 class _Entry(Struct, eq=False):
@@ -92,14 +93,14 @@ class _Entry(Struct, eq=False):
     prepare: Callable[[], Event | None]
     done: asyncio.Future[None] | None = None
     also: tuple[Statement, ...] = ()
-    """To be written with it."""
+    """Statements to write together with the event."""
     refused: AutoschedError | None = None
     now: float = 0.0
     event: Event | None = None
     actions: Sequence[Action] = ()
     ended: Sequence[Span] = ()
     stored: asyncio.Future[None] | None = None
-    """None: there is nothing to store."""
+    """Set when the event is durable; None if there is nothing to store."""
 
 
 class Runtime:
@@ -109,25 +110,25 @@ class Runtime:
         self.journal = journal
         self.scheduler = scheduler
         self.state = scheduler.state
-        """State of the core, for reading only."""
+        """State of the core, read-only."""
         self.timeline = Timeline()
         self.stream = Stream(self.clock)
         self.performer: Performer | None = None
         self.remember: Callable[[Sequence[Span]], tuple[Statement, ...]] = span_rows
-        """Statements about the steps that an event has ended, to be written with it."""
+        """Makes the statements about ended steps that are written together with their event."""
         self.records = ProjectionStatus()
-        """How far the record store has caught up."""
+        """Progress of the record store behind the journal."""
         self.replaced = ""
-        """Why the chosen policy decides no more; empty while it does."""
+        """Why the chosen policy was replaced; empty while it decides."""
         self.sharing: dict[JobId, None] = {}
-        """Jobs of which a step was started under a policy that lets steps share units."""
+        """Jobs with a step that was started under a policy that shares units."""
         self._budget = budget
         self._advice: Iterator[RuleChosen | None] | None = None
         self._loop = asyncio.get_running_loop()
         self._inbox: deque[_Entry] = deque()
         self._news = asyncio.Event()
         self._ahead: deque[_Entry] = deque()
-        """Decided, and not performed or answered before all of it up to there is durable."""
+        """Entries that are decided and not durable yet. They are performed and answered in order."""
         self._fault: BaseException | None = None
         self._history: deque[tuple[float, Event]] = deque(maxlen=HISTORY)
         self._timer: asyncio.TimerHandle | None = None
@@ -139,8 +140,7 @@ class Runtime:
         self._epoch_s = 0.0
 
     def replay(self, after: int = 0) -> int:
-        """Feed the core with the events after this one, which it knows; actions of the past are not performed. Returns
-        their number."""
+        """Replay the events after event `after`, without performing actions. Returns their number. Raises Damaged."""
         count = 0
         for now, event, started in self.journal.replay(after):
             try:
@@ -156,7 +156,7 @@ class Runtime:
         return count
 
     def clock(self) -> float:
-        """Seconds of the scheduler: they go on where the journal ends, and stand still while no daemon runs.
+        """Time of the scheduler in seconds. It continues from the end of the journal, and stops while no daemon runs.
 
         The event loop's clock would not do: it ticks in milliseconds, so that two jobs could arrive at the same time.
         """
@@ -164,29 +164,29 @@ class Runtime:
 
     @property
     def troubles(self) -> tuple[str, ...]:
-        """Present problems of the policy, the disk and the record store, in words."""
+        """Current problems of the policy, the disk and the record store."""
         own = self.replaced, self.journal.stalled, self.journal.worry
         return tuple(text for text in (*own, self.records.trouble) if text)
 
     def decision_p99_us(self) -> float:
-        """How long all but one in a hundred of the last decisions took at most, microseconds."""
+        """99 % quantile of the durations of the latest decisions, in microseconds."""
         return 1e6 * p99(self._decided)
 
-    # Events in --------------------------------------------------------------------------------------------------------
+    # Events -----------------------------------------------------------------------------------------------------------
 
     def post(self, prepare: Callable[[], Event | None], also: tuple[Statement, ...] = ()) -> asyncio.Future[None]:
-        """Let something happen; done when it is durable, with what else is to be written, and its actions are begun.
+        """Post an event. The result is set when the event is durable and its actions have begun.
 
-        `prepare` is called when the event's turn comes: what it checks still holds when the event is handled. It may
-        raise what the future then raises, or return None when there is nothing to say any more; both are answered when
-        everything before is durable.
+        `prepare` is called when it is the event's turn, so that its checks still hold when the event is handled. It may
+        raise an error, which the result then raises, or return None for no event; both are answered when all earlier
+        events are durable. `also`: statements to write together with the event.
         """
         done = self._loop.create_future()
         self._accept(_Entry(prepare, done, also))
         return done
 
     def tell(self, prepare: Callable[[], Event | None]) -> None:
-        """As post, without waiting."""
+        """Post an event without a result."""
         self._accept(_Entry(prepare))
 
     def _accept(self, entry: _Entry) -> None:
@@ -194,7 +194,7 @@ class Runtime:
         self._news.set()
 
     async def run(self) -> None:
-        """Handle events until `halt`. Raises what breaks the core: then nothing may go on."""
+        """Handle events until `halt`. Raises the error that breaks the core: then the daemon must end."""
         taken = 0
         while not self._halted:
             if not self._inbox:
@@ -220,31 +220,34 @@ class Runtime:
             await self._oldest()
 
     async def durable(self) -> None:
-        """Wait until what is decided by now is durable, so that an answer tells nothing that a crash would take back.
+        """Wait until all decisions so far are durable, so that no crash can undo what an answer shows.
 
-        While the disk takes nothing, at most DURABLE_WAIT_S: a user must see what is wrong (`troubles`).
+        Waits at most DURABLE_WAIT_S, since users must see the problem (`troubles`) while the disk is full.
         """
         stored = next((entry.stored for entry in reversed(self._ahead) if entry.stored is not None), None)
         if stored is not None:
             await asyncio.wait({stored}, timeout=DURABLE_WAIT_S)
 
     async def _oldest(self) -> None:
-        """Wait for the first of what is not durable yet."""
+        """Wait until the oldest entry is durable."""
         stored = self._ahead[0].stored
         assert stored is not None, "an event with nothing to store waits for no commit"
         await asyncio.wait({stored})
 
     def halt(self) -> None:
-        """Handle no event any more: no answer was given yet for those that wait."""
+        """Stop handling events. Waiting events were not answered."""
         self._halted = True
         self.tell(lambda: None)
 
     def _take(self, entry: _Entry) -> None:
-        """Its turn has come."""
+        """Prepare and decide an entry, whose turn it is."""
         try:
             entry.event = event = entry.prepare()
         except AutoschedError as refused:
-            entry.refused, event = refused.with_traceback(None), None  # it would hold this frame, and so the entry
+            entry.refused, event = (
+                refused.with_traceback(None),
+                None,
+            )  # the traceback refers to this frame, and so to the entry
         if event is not None:
             self._happen(entry, event)
         self._ahead.append(entry)
@@ -269,8 +272,10 @@ class Runtime:
         entry.stored = self.journal.append(now, event, started, (*self.remember(ended), *entry.also))
 
     def _go_on(self, _: object = None) -> None:
-        """Perform and answer what is durable, in order, and come back when the next one is. Answers leave in later
-        turns of the loop, so orders need not wait for them; said first, they share a message with the client's next."""
+        """Perform and answer the durable entries in order; called again when the next one is durable.
+
+        Answers are sent in a later turn of the event loop than orders, but set first, so that both share a message.
+        """
         ahead = self._ahead
         while ahead and self._fault is None:
             if (stored := ahead[0].stored) is not None:
@@ -278,7 +283,7 @@ class Runtime:
                     stored.add_done_callback(self._go_on)
                     return
                 if (fault := stored.exception()) is not None:
-                    self._fault = fault  # the state knows what the disk does not: nothing may go on
+                    self._fault = fault  # the state is ahead of the disk: the daemon must end
                     self.tell(lambda: None)
                     return
             entry = ahead.popleft()
@@ -291,7 +296,7 @@ class Runtime:
                 self._perform(entry.now, entry.event, entry.actions, entry.ended)
 
     def _decide(self, now: float, event: Event, started: tuple[Step, ...] | None = None) -> list[Action]:
-        """Let the core handle an event; with `started`, repeat what was decided then."""
+        """Let the core handle an event. `started`: the steps of an earlier decision, to repeat it."""
         self._history.append((now, event))
         if self._budget is not None:
             self._budget.renewed()
@@ -346,10 +351,10 @@ class Runtime:
         for span in ended:
             self.stream.publish(_ended(span, now, event.error if isinstance(event, StepEnded) else ""), now)
 
-    # Looking ahead ----------------------------------------------------------------------------------------------------
+    # Advice -----------------------------------------------------------------------------------------------------------
 
     def _look_ahead(self, event: Event) -> None:
-        """Let the core think about what it would do best from now on, a piece at a time between other work."""
+        """Let the policy compare rules, in pieces between other work of the event loop."""
         if self._advice is None and not isinstance(event, RuleChosen) and (advice := self.scheduler.advice()):
             self._advice = iter(advice)
             self._loop.call_soon(self._think)
@@ -365,11 +370,11 @@ class Runtime:
                 said = next(self._advice)
         except StopIteration:
             self._advice = None
-        except Exception as error:  # looking ahead is part of the policy, of any package
+        except Exception as error:  # the policy may come from any package
             self._advice = None
             why = f"policy {policy!r} is broken: {type(error).__name__}: {error}"
             broken = ReplacePolicy(policy, INTERLEAVED.name, why)
-            log.warning("how policy %r broke:", policy, exc_info=error)  # that it did is told below
+            log.warning("how policy %r broke:", policy, exc_info=error)  # the event below says that it broke
             self.stream.publish(broken)
             self.tell(lambda: PolicyChosen(broken.instead, self.state.goal, BY, broken.reason))
         else:
@@ -380,9 +385,9 @@ class Runtime:
     # The timer --------------------------------------------------------------------------------------------------------
 
     def _arm(self) -> None:
-        """A timer that goes off too early is cheaper than one that is set anew at each event."""
+        """Set the timer, unless it is early enough: a timer that fires too early is cheaper than one per event."""
         alarms = self.state.alarms
-        if not alarms or alarms[0][0] >= self._timer_at:  # some may be outdated: the deadline is not before the first
+        if not alarms or alarms[0][0] >= self._timer_at:  # the first may be outdated, but no deadline is earlier
             return
         deadline_at = self.scheduler.deadline()
         if deadline_at is None or deadline_at >= self._timer_at:

@@ -1,7 +1,7 @@
 """Notifications to the service manager (systemd), and listeners that it passes.
 
-A manager's variables are taken out of the environment, so that no client believes to be the service. Without a manager
-nothing is told, and the daemon opens all its listeners itself.
+The daemon removes the manager's variables from the environment, so that no client acts as the service. Without a
+manager it sends no notifications, and opens all listeners itself.
 """
 
 import asyncio
@@ -16,17 +16,17 @@ from autosched.daemon.storage.journal import Journal
 from autosched.errors import ConfigError
 
 WIRE, CONSOLE, HTTP = "wire", "console", "http"
-"""Names of listeners, as FileDescriptorName= says them."""
+"""Names of listeners in FileDescriptorName=."""
 LISTENERS = (WIRE, CONSOLE, HTTP)
 LISTEN_FDS_START = 3
 EXTEND_EVERY_S, EXTEND_S = 5.0, 30.0
 STARTING_MAX_S = 3_600.0
-"""A daemon that has not read its past by then is not given more time."""
+"""Maximum seconds for a start with a long journal; then systemd ends the daemon."""
 REPORT_EVERY_S = 5.0
 
 
 class Manager:
-    """The service manager that has started this process, if there is one."""
+    """The service manager of this process; does nothing without one."""
 
     def __init__(self, environment: MutableMapping[str, str] = os.environ) -> None:
         address = environment.pop("NOTIFY_SOCKET", "")
@@ -34,13 +34,13 @@ class Manager:
         limit_us, whom = environment.pop("WATCHDOG_USEC", ""), environment.pop("WATCHDOG_PID", "")
         watches = limit_us.isdecimal() and int(limit_us) > 0 and whom in ("", str(os.getpid()))
         self.feed_s = int(limit_us) / 2e6 if watches else None
-        """Seconds between two watchdog notifications, half of the limit; None: there is no watchdog."""
+        """Seconds between two watchdog notifications, half of the limit; None without a watchdog."""
 
     def __bool__(self) -> bool:
         return bool(self._address)
 
     def tell(self, *lines: str) -> None:
-        """Say how we are (sd_notify): "READY=1", "STATUS=..."."""
+        """Send a notification (sd_notify): "READY=1", "STATUS=..."."""
         if not self._address:
             return
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as out, contextlib.suppress(OSError):
@@ -49,7 +49,7 @@ class Manager:
 
     @contextlib.contextmanager
     def starting(self, what: str) -> Iterator[None]:
-        """Ask for more time while the daemon is busy reading its past, and hears nothing."""
+        """Ask for more time while the daemon reads its journal."""
         over = threading.Event()
 
         def extend() -> None:
@@ -71,7 +71,7 @@ class Manager:
 
     @contextlib.contextmanager
     def reloading(self) -> Iterator[None]:
-        """While settings are read again."""
+        """Context of a reload of the settings."""
         self.tell("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1_000}")
         try:
             yield
@@ -79,7 +79,7 @@ class Manager:
             self.tell("READY=1")
 
     async def feed(self, journal: Journal) -> None:
-        """Say for ever that this loop runs, unless the journal's writer has not moved since the last time.
+        """Send watchdog notifications, unless the journal's writer has stalled since the last one. Never returns.
 
         A writer that waits for room on the disk moves; one that hangs in the middle of a commit does not.
         """
@@ -90,11 +90,11 @@ class Manager:
             if journal.turns != turns:
                 self.tell("WATCHDOG=1")
             turns = journal.turns
-            journal.write()  # however little there is to write, the writer goes round once because of it
+            journal.write()  # makes the writer run once, even with nothing to write
             await asyncio.sleep(self.feed_s)
 
     async def report(self, line: Callable[[], str]) -> None:
-        """Keep the line that `systemctl status` shows up to date, for ever."""
+        """Update the line that `systemctl status` shows. Never returns."""
         said = ""
         while self:
             if (words := line()) != said:
@@ -104,7 +104,7 @@ class Manager:
 
 
 def passed_listeners(environment: MutableMapping[str, str] = os.environ) -> dict[str, list[socket.socket]]:
-    """The listeners that systemd opened for this process (sd_listen_fds), by name. Raises ConfigError."""
+    """Listeners that systemd has passed (sd_listen_fds), by name. Raises ConfigError."""
     whom, count = environment.pop("LISTEN_PID", ""), environment.pop("LISTEN_FDS", "")
     names = environment.pop("LISTEN_FDNAMES", "").split(":")
     passed: dict[str, list[socket.socket]] = {name: [] for name in LISTENERS}

@@ -1,7 +1,7 @@
-"""The settings while the daemon runs: read again from their file, compared, applied, undone unless confirmed.
+"""Reloads the settings of a running daemon: reads and compares the file, applies changes, reverts unconfirmed ones.
 
-Settings that cannot change while it runs (sockets, devices, timeouts promised to jobs) are named and wait for
-the next start, which costs no running step.
+Settings that cannot change at run time (sockets, devices, timeouts of jobs) are listed and apply after the next
+restart, which costs no running step.
 """
 
 import asyncio
@@ -28,30 +28,30 @@ AT_ONCE = (
 """Settings that change without a restart."""
 
 Apply = Callable[[Config, Config], Awaitable[None]]
-"""Make the first of these true instead of the second."""
+"""Applies the first settings in place of the second ones."""
 
 
 class LiveSettings:
-    """The settings in force, and the file that they came from."""
+    """The current settings and their file."""
 
     def __init__(self, now: Config, read: Callable[[], Config] | None = None, file: Path | None = None) -> None:
-        """`read` gives what the file says; None: there is no file."""
+        """`read`: reads the file; None without a file."""
         self.now = now
         self.apply: Apply | None = None
-        """Set where the parts are tied together."""
+        """Set by `compose`."""
         self._read, self._file = read, file
         self._undo: asyncio.TimerHandle | None = None
         self._before: Config | None = None
 
     async def reload(self, method: Reload) -> Reloaded:
-        """Read and compare; without `check` also apply. Raises ConfigError for a file that cannot be used; Refused."""
+        """Read and compare the file; apply it unless `check`. Raises ConfigError for an invalid file, and Refused."""
         if self._read is None:
             raise Refused("this daemon was started without a file of settings: autosched serve -c FILE")
         wanted = await asyncio.to_thread(self._read)
         changes = tuple(differences(self.now, wanted))
         if method.check or not changes:
             return Reloaded(str(self._file), changes)
-        before = self._before or self.now  # a second one before the first is confirmed is undone with it
+        before = self._before or self.now  # unconfirmed changes are reverted together
         await self._make(merged(self.now, wanted))
         self._forget()
         if method.timeout_s is not None:
@@ -60,7 +60,7 @@ class LiveSettings:
         return Reloaded(str(self._file), changes, method.timeout_s)
 
     def confirm(self) -> Done:
-        """Keep it. Raises Refused when nothing is to be undone."""
+        """Confirm the changes. Raises Refused if there are none to confirm."""
         if self._before is None:
             raise Refused(
                 "nothing is to be confirmed: no reload with a timeout is under way."
@@ -92,7 +92,7 @@ class LiveSettings:
 
 
 def differences(now: Config, wanted: Config) -> Iterator[SettingChange]:
-    """Each setting that is another."""
+    """The settings that differ."""
     for section in Config.__struct_fields__:
         old, new = getattr(now, section), getattr(wanted, section)
         if isinstance(old, tuple):
@@ -106,7 +106,7 @@ def differences(now: Config, wanted: Config) -> Iterator[SettingChange]:
 
 
 def merged(now: Config, wanted: Config) -> Config:
-    """The settings in force, updated by the wanted ones where these can change at once."""
+    """The current settings with the wanted values of those that can change at run time."""
     made = now
     for name in AT_ONCE:
         section, _, key = name.partition(".")

@@ -1,4 +1,4 @@
-"""The daemon's state folder: its lock, and daemon.json, which says where the daemon is."""
+"""The daemon's state folder: its lock, and daemon.json with the addresses of the running daemon."""
 
 import time
 from pathlib import Path
@@ -13,29 +13,29 @@ WHEREABOUTS = "daemon.json"
 
 
 class Whereabouts(Struct, frozen=True):
-    """daemon.json in the state folder: where the running daemon is."""
+    """Contents of daemon.json: process and addresses of the running daemon."""
 
     pid: int
     version: str
     addresses: tuple[str, ...]
     started_at: str
     page: str = ""
-    """Where browsers look; empty when nothing is served."""
+    """URL of the page; empty if it is not served."""
     console: tuple[str, ...] = ()
-    """Where people type commands: unix:PATH, HOST:PORT."""
+    """Addresses of the admin console: unix:PATH, HOST:PORT."""
 
 
 class Occupied(Refused):
-    """Another daemon has the state folder."""
+    """Another daemon uses the state folder."""
 
     def __init__(self, fact: str) -> None:
-        """`fact`: which one has it, without what to do about it."""
+        """`fact`: the daemon that uses it, without advice."""
         super().__init__(f"{fact}; use it, or set another daemon.state_dir")
         self.fact = fact
 
 
 def take_state_dir(folder: Path) -> int:
-    """Make the folder and lock it for this process; the lock lives as long as the returned file descriptor.
+    """Make the folder and lock it for this process. The lock lasts as long as the returned file descriptor is open.
 
     Raises Occupied when another daemon has it, ConfigError when it cannot be written.
     """
@@ -59,7 +59,7 @@ def _who(folder: Path) -> str:
 
 
 def whereabouts(folder: Path) -> Whereabouts:
-    """Where the daemon of this state folder is. Raises Refused while it does not serve."""
+    """Read daemon.json. Raises Refused while the daemon does not serve."""
     try:
         return msgspec.json.decode((folder / WHEREABOUTS).read_bytes(), type=Whereabouts)
     except (OSError, msgspec.MsgspecError):
@@ -69,12 +69,12 @@ def whereabouts(folder: Path) -> Whereabouts:
 
 
 def tell_whereabouts(folder: Path, whereabouts: Whereabouts) -> None:
-    """Write daemon.json, whole or not at all."""
+    """Write daemon.json atomically."""
     new = folder / f"{WHEREABOUTS}.new"
     new.write_bytes(msgspec.json.encode(whereabouts) + b"\n")
     new.replace(folder / WHEREABOUTS)
 
 
 def started_at() -> str:
-    """Wall time, for people."""
+    """Current wall time, for display."""
     return time.strftime("%Y-%m-%dT%H:%M:%S%z")

@@ -1,4 +1,4 @@
-"""Steps as spans of time, for people who look at the past, and how busy each unit was in this life of the daemon."""
+"""Steps as spans of time, for views, and the busy time of each unit since the daemon started."""
 
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -9,36 +9,36 @@ from autosched.model import JobId, Outcome, Step, StepId, UnitName
 from autosched.protocol import Span
 
 ENDED_KEPT = 4_096
-"""Ends of steps are known by heart up to here: clients that have not heard the answer ask again at once. More than
-there are units: what runs when such a client speaks is known as ended when its turn comes."""
+"""Maximum number of ended steps in memory, for clients that report an end twice. More than there are units, so that the
+steps that run when such a report arrives are still known when it is handled."""
 
 
 class Timeline:
-    """The running steps; those that ended are in the store."""
+    """The running steps and the latest ended ones; all others are in the database."""
 
     def __init__(self) -> None:
         self.began_at = 0.0
         self.running: dict[StepId, Span] = {}
         self.ended: OrderedDict[StepId, tuple[JobId, str]] = OrderedDict()
-        """Job and outcome of the steps that ended last."""
+        """Job and outcome of the latest ended steps."""
         self.longest_s = 0.0
-        """Maximum length of a step, in seconds: of those of this life of the daemon, and the step time-out."""
+        """Longest step since the daemon started, in seconds, at least the step timeout."""
         self._busy_s: dict[UnitName, float] = {}
 
     def open(self, step: Step, queued_at: float) -> None:
-        """A step was started."""
+        """Add a step that was started."""
         self.running[step.id] = Span(
             step.id, step.job, step.task, step.stage, step.units, queued_at, step.started_at, None, "running"
         )
 
     def resume(self, state: State) -> None:
-        """After a replay: what runs is known from the state."""
+        """Add the running steps of the state, after a replay."""
         self.began_at, self.longest_s = state.now, state.step_timeout_s
         for step in state.steps.values():
             self.open(step, state.jobs[step.job].tasks[step.task].ready_at)
 
     def ended_by(self, event: Event, state: State, now: float) -> list[Span]:
-        """The running steps that this event ends, as they will be remembered."""
+        """The spans of the running steps that an event ends."""
         match event:
             case StepEnded(step=step, outcome=outcome):
                 ended = state.steps.get(step)
@@ -73,14 +73,14 @@ class Timeline:
         )
 
     def end(self, spans: Sequence[Span]) -> None:
-        """These end: known before it is durable, since answers to who says so again wait for that as well."""
+        """Note ended steps before they are durable; answers to repeated reports wait for that, too."""
         for span in spans:
             self.ended[span.step] = span.job, span.outcome
             if len(self.ended) > ENDED_KEPT:
                 self.ended.popitem(last=False)
 
     def close(self, spans: Sequence[Span]) -> None:
-        """These have ended."""
+        """Remove steps that have ended."""
         for span in spans:
             if self.running.pop(span.step, None) is not None and span.ended_at is not None:
                 held_s = span.ended_at - span.started_at
@@ -89,10 +89,10 @@ class Timeline:
                     self._busy_s[unit] = self._busy_s.get(unit, 0.0) + held_s
 
     def busy_s(self, unit: UnitName, now: float) -> float:
-        """Seconds for which the unit was leased in this life of the daemon."""
+        """Seconds for which a unit was leased since the daemon started."""
         under_way = sum(now - span.started_at for span in self.running.values() if unit in span.units)
         return self._busy_s.get(unit, 0.0) + under_way
 
     def busy_ratio(self, unit: UnitName, now: float) -> float:
-        """Share of this life of the daemon in which the unit was leased."""
+        """Share of the time since the daemon started in which a unit was leased."""
         return min(1.0, self.busy_s(unit, now) / max(now - self.began_at, 1e-9))

@@ -1,8 +1,8 @@
-"""Takes connections from listening sockets: no more than there is room for, and few from strangers.
+"""Accepts connections from listening sockets, within limits for all and for unauthenticated ones.
 
-A listener takes no more while too many of its connections have not said who they are: a storm of reconnects waits in
-the kernel's queue instead of being turned away. Listeners do not wait for each other, so what happens on the network
-never keeps local users out.
+A listener pauses while too many of its connections are unauthenticated, so that a storm of reconnects waits in the
+kernel's queue instead of being refused. Listeners do not wait for each other: load on the network never keeps local
+users out.
 """
 
 import asyncio
@@ -19,31 +19,31 @@ from autosched.daemon.access.login_rate_limit import LoginRateLimit
 log = logging.getLogger(__name__)
 
 STRANGERS_MAX = 64
-"""Connections of one listener that have not said who they are; more are not accepted yet."""
+"""Maximum unauthenticated connections of a listener; further ones wait in the kernel."""
 STRANGERS_OF_HOST_MAX = 8
-"""The same from one other machine; more are cut."""
+"""Maximum unauthenticated connections from one other machine; further ones are closed."""
 ACCEPT_AGAIN_S = 0.2
 BACKLOG = 4_096
-"""Connections that wait in the kernel; a restart of the daemon brings all clients at once."""
+"""Maximum connections that wait in the kernel. After a restart of the daemon all clients reconnect together."""
 
 
 @dataclass(eq=False, slots=True)
 class Connection:
-    """One that was accepted."""
+    """One accepted connection."""
 
     sock: socket.socket
     host: str
     """Address of the peer's machine; empty for this machine, whose users share an address."""
     room: asyncio.Semaphore
-    """Places for connections that are not authenticated yet."""
+    """Bounds the unauthenticated connections of the listener."""
     known: bool = False
 
 
 class Acceptor:
-    """All connections of some listeners."""
+    """Connections of several listeners."""
 
     def __init__(self, failures: LoginRateLimit, connections_max: Callable[[], int], setting: str) -> None:
-        """`connections_max` may change; `setting` is what it is called."""
+        """`connections_max`: the current limit; `setting`: its name in messages."""
         self._failures, self._max, self._setting = failures, connections_max, setting
         self._connections: dict[Connection, None] = {}
         self._strangers: Counter[str] = Counter()  # by host
@@ -54,7 +54,7 @@ class Acceptor:
     async def connections(
         self, listener: socket.socket, sorry: Callable[[str], bytes] | None
     ) -> AsyncIterator[Connection]:
-        """Yield each connection that is let in, for ever; call `leave` when it closes.
+        """Yield each accepted connection, without end. Call `leave` when it closes.
 
         `sorry`: answer to refused peers of this machine; None: no answer, as to those of other machines.
         """
@@ -65,7 +65,7 @@ class Acceptor:
             await room.acquire()
             try:
                 sock, where = await loop.sock_accept(listener)
-            except OSError as error:  # no file descriptor is left, or the visitor is gone already
+            except OSError as error:  # no file descriptor is left, or the peer has hung up
                 room.release()
                 log.warning("a connection cannot be accepted: %s", error)
                 await asyncio.sleep(ACCEPT_AGAIN_S)
@@ -76,7 +76,7 @@ class Acceptor:
                 yield connection
 
     def enter(self, connection: Connection, sorry: Callable[[str], bytes] | None) -> bool:
-        """Accept the connection, or close it: no handshake with a peer that may not connect."""
+        """Accept a connection, or close it before any handshake; returns whether it was accepted."""
         if not (why := self.turned_away(connection.host)):
             self._connections[connection] = None
             self._strangers[connection.host] += 1
@@ -89,7 +89,7 @@ class Acceptor:
         return False
 
     def turned_away(self, host: str) -> str:
-        """Why no connection from there is accepted now; empty when one is."""
+        """Why a connection from a host is refused now; empty if it is not."""
         if len(self._connections) >= self._max():
             return f"{len(self._connections)} connections are open, which is {self._setting}; try again later"
         if host:
@@ -100,13 +100,13 @@ class Acceptor:
         return ""
 
     def know(self, connection: Connection) -> None:
-        """He has said who he is."""
+        """Note that the peer of a connection has authenticated."""
         if not connection.known:
             connection.known = True
             self._no_stranger(connection)
 
     def leave(self, connection: Connection) -> None:
-        """His connection has ended."""
+        """Remove a closed connection."""
         del self._connections[connection]
         if not connection.known:
             self._no_stranger(connection)

@@ -1,6 +1,6 @@
-"""Bounds what may wait to be submitted: the rest is told when to come again.
+"""Bounds the submissions that wait; others are refused, with a time to retry.
 
-A few submissions are under way at once, so that what running jobs report never waits behind more than these.
+Only a few submissions run at the same time, so that reports of running jobs never wait behind many.
 """
 
 import asyncio
@@ -11,9 +11,13 @@ from contextlib import asynccontextmanager
 from autosched.errors import Busy
 
 AT_ONCE = 4
+"""Maximum submissions that run at the same time."""
 WAITING_MAX = 256
+"""Maximum submissions that wait."""
 WAITING_OF_ONE_MAX = 64
+"""Maximum submissions of one user that wait."""
 RETRY_MIN_S, RETRY_MAX_S = 0.5, 30.0
+"""Bounds of the seconds to retry that a refusal names."""
 WEIGHT = 0.1
 """EWMA weight of the newest submission time."""
 
@@ -29,7 +33,7 @@ class Admission:
 
     @asynccontextmanager
     async def turn(self, who: str) -> AsyncIterator[None]:
-        """Wait for a turn, and have it for the block. Raises Busy when too many wait already."""
+        """Wait for a turn, and hold it for the block. Raises Busy when too many submissions wait."""
         waiting = self._waiting.total()
         if waiting >= WAITING_MAX or self._waiting[who] >= WAITING_OF_ONE_MAX:
             whose = f"{self._waiting[who]} of them yours" if self._waiting[who] else "of others"

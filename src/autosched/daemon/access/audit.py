@@ -1,7 +1,7 @@
-"""The audit trail: every command that changes something, who gave it, and what came of it.
+"""The audit trail: each command that changes state, its user, and its outcome.
 
-The row is queued before the command is carried out, and so becomes durable in the same transaction as what the command
-does, or earlier. Its outcome follows. A row without outcome was under way when the daemon died.
+A command's row is queued before the command runs, and so becomes durable in the same transaction as the command's
+effect, or earlier. The outcome follows. A row without outcome belongs to a command that ran when the daemon died.
 """
 
 import asyncio
@@ -23,24 +23,25 @@ from autosched.protocol import AuditEntry, Method, Submit, Submitted, wire_name
 log = logging.getLogger(__name__)
 
 KEPT_MAX = 200_000
-"""Rows; the oldest make room."""
+"""Maximum number of rows; the oldest are deleted."""
 ABOUT_CHARS = 500
+"""Maximum number of characters of a command's parameters, and of its outcome."""
 UNANSWERED = "not told: its connection was lost"
 SPEC_FIELDS = ("name", "model", "backend", "device", "target", "trials", "priority", "deadline_s", "seed", "external")
-"""Fields of a submitted job that are written down. Its options are left out, since they may hold secrets."""
+"""Fields of a submitted job that are recorded. Options are not, since they may contain secrets."""
 ID_MAX = 2**63 - 1
 
 
 class Audit:
-    """Rows beside the journal, through its writer."""
+    """Writes and reads the rows through the journal's writer."""
 
     def __init__(self, journal: Journal, stream: Stream) -> None:
-        """Before the journal accepts writes."""
+        """Called before the journal accepts writes."""
         self._journal, self._stream = journal, stream
         self._last = audit_log.last(journal)
 
     async def of(self, who: Principal, method: Method, work: Awaitable[Struct]) -> Struct:
-        """Carry out a command and keep account of it."""
+        """Run a command and record it."""
         number = self._begin(who, wire_name(type(method)), about(method))
         outcome = UNANSWERED
         try:
@@ -57,13 +58,13 @@ class Audit:
             self._end(number, outcome)
 
     def note(self, who: Principal, command: str, words: str) -> None:
-        """Keep what happened without being asked over a connection."""
+        """Record a command that came without a connection."""
         self._end(self._begin(who, command, words), "done")
 
     def _begin(self, who: Principal, command: str, words: str) -> int:
         at = datetime.now().astimezone().isoformat(timespec="milliseconds")
         self._stream.publish(Commanded(who.name, who.role.value, who.address, command, words))
-        if self._journal.stalled:  # what is refused for lack of disk must not pile up until there is some
+        if self._journal.stalled:  # rows must not pile up in memory while the disk is full
             return 0
         self._last += 1
         row = (self._last, at, who.name, who.role.value, who.address, command, words)
@@ -74,11 +75,11 @@ class Audit:
 
     def _end(self, number: int, outcome: str) -> None:
         if number:
-            text = outcome.encode(errors="replace").decode()  # names of files need not be text
+            text = outcome.encode(errors="replace").decode()  # file names may be no text
             _unwatched(self._journal.write((audit_log.END, (text, number)), lazy=True))
 
     async def latest(self, limit: int, before: int | None) -> tuple[AuditEntry, ...]:
-        """The last rows before this one, newest last; with what is not durable yet."""
+        """The last rows before a row, newest last, including those that are being written."""
         await self._journal.write()
         rows = await self._journal.read(audit_log.LATEST, min(before if before is not None else ID_MAX, ID_MAX), limit)
         fields = AuditEntry.__struct_fields__
@@ -86,7 +87,7 @@ class Audit:
 
 
 def about(method: Method) -> str:
-    """A command's parameters in JSON, as much as a line may hold."""
+    """A command's parameters as JSON, cut to `ABOUT_CHARS`."""
     words: dict[str, object]
     if isinstance(method, Submit):
         words = {name: value for name in SPEC_FIELDS if (value := getattr(method.spec, name, None)) is not None}

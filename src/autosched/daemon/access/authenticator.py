@@ -1,4 +1,4 @@
-"""Finds out who has connected, and refuses who may not."""
+"""Authenticates peers, and refuses those without access."""
 
 import asyncio
 import contextlib
@@ -42,17 +42,17 @@ log = logging.getLogger(__name__)
 HELLO_S = 5.0
 """Seconds within which a connection must authenticate."""
 FAILED_S = 1.0
-"""Seconds before a wrong proof is answered."""
+"""Seconds by which the answer to a wrong proof is delayed."""
 KEYS_S = 2.0
-"""Seconds between two looks at the folder with the keys."""
+"""Seconds between two checks of the folder with the keys."""
 
 Admit = Callable[[Link, Hello, Principal], None]
-"""Admits a peer: gives the link its methods and handler. Raises what Hello is answered with."""
+"""Admits a peer: gives the link its methods and handler. Raises the error that answers Hello."""
 
 
 @dataclass(eq=False, slots=True)
 class RemotePeer:
-    """The peer of a connection, as far as it is known yet."""
+    """The peer of a connection, before and after it has authenticated."""
 
     endpoint: Endpoint
     connection: Connection
@@ -63,7 +63,7 @@ class RemotePeer:
 
 
 class Authenticator:
-    """All connections of the wire: each is accepted, asked who it is, and handed on."""
+    """Accepts connections, authenticates their peers, and hands them on."""
 
     def __init__(self, config: Config, admit: Admit, idle: Callable[[], None]) -> None:
         self.limits, self._admit, self._idle = config.limits, admit, idle
@@ -75,37 +75,37 @@ class Authenticator:
         self._sessions = 0
         self._work: list[asyncio.Task[None]] = []
         self.changed: Callable[[str], None] = lambda words: None
-        """Told when keys have come or gone."""
+        """Called when keys were added or removed."""
 
     @property
     def open(self) -> int:
-        """Connections that stand."""
+        """Number of open connections."""
         return len(self.acceptor)
 
     async def _watch_keys(self) -> None:
-        """For ever."""
+        """Check the keys in intervals, without end."""
         while True:
             await asyncio.sleep(KEYS_S)
             self.look_at_keys()
 
     def look_at_keys(self) -> None:
-        """Notice keys that have come or gone; who came with one that is gone has to leave."""
+        """Read the keys again if they have changed, and disconnect peers whose key was removed."""
         if self.keys.refresh():
             self.changed(f"{len(self.keys)} keys are valid now")
             for visitor in list(self._visitors):
                 if visitor.who is not None and not self.keys.admits(visitor.who):
                     visitor.link.refuse(f"the {visitor.who.name} was withdrawn")
 
-    # Coming in --------------------------------------------------------------------------------------------------------
+    # Accepting --------------------------------------------------------------------------------------------------------
 
     def listen(self, endpoint: Endpoint) -> None:
-        """Let visitors of this listener in, until `shut`."""
+        """Accept connections of a listener, until `shut`."""
         self._work.append(spawn(self._accept(endpoint), "accepting connections"))
         if len(self._work) == 1:
             self._work.append(spawn(self._watch_keys(), "the keys"))
 
     def shut(self) -> None:
-        """Accept no connection any more."""
+        """Stop accepting connections."""
         for work in self._work:
             work.cancel()
 
@@ -114,7 +114,7 @@ class Authenticator:
             spawn(self.attend(RemotePeer(endpoint, connection)), "a connection")
 
     async def attend(self, visitor: RemotePeer) -> None:
-        """One connection until its end."""
+        """Serve one connection until it is closed."""
         loop = asyncio.get_running_loop()
         link = visitor.link = Link(HELLO, frame_bytes=FRAME_BYTES_BEFORE_HELLO, in_progress_max=1)
         link.handler = lambda method: self._ask(visitor, method)
@@ -141,7 +141,7 @@ class Authenticator:
         if visitor.who is None:
             visitor.link.refuse(f"no hello within {HELLO_S:g} s")
 
-    # Who is it --------------------------------------------------------------------------------------------------------
+    # Authentication ---------------------------------------------------------------------------------------------------
 
     async def _ask(self, visitor: RemotePeer, method: Method) -> Struct:
         match method:
@@ -188,7 +188,7 @@ class Authenticator:
         return Welcome(PROTOCOL, f"autosched {__version__}", self._sessions, role=who.role.value)
 
     async def _failed(self, visitor: RemotePeer) -> None:
-        """Guessing takes time, and on the network comes to an end; the owner of a socket of his own does not wait."""
+        """Delay and count a failed login. The owner of the daemon's own socket is not delayed."""
         if visitor.endpoint.local:
             return
         log.warning("%s was refused", visitor.link.address)
@@ -197,7 +197,7 @@ class Authenticator:
         await asyncio.sleep(FAILED_S)
 
     async def _authenticated(self, visitor: RemotePeer, hello: Hello) -> Principal:
-        """The principal that a key or the kernel proves. Raises Refused."""
+        """The principal, proved by a key or by the kernel. Raises Refused."""
         where = visitor.link.address
         if visitor.key is not None:
             key = visitor.key
@@ -209,7 +209,7 @@ class Authenticator:
             uid = peer_identity.peer_uid(visitor.connection.sock)
             return Principal(f"uid {uid}", await peer_identity.local_role(uid, self._group), where)
         if visitor.endpoint.tls is None and hello.role == "client":
-            return Principal(f"job {hello.job}", Role.CLIENT, where)  # its token says the rest
+            return Principal(f"job {hello.job}", Role.CLIENT, where)  # its token is checked later
         self.look_at_keys()
         if visitor.endpoint.tls is not None or len(self.keys):
             raise Refused(
@@ -221,10 +221,10 @@ class Authenticator:
             raise Refused("this machine does not tell who connects over TCP: use the unix socket, or a key")
         return Principal(f"uid {uid_there}", await peer_identity.local_role(uid_there, None), where)
 
-    # Stop -------------------------------------------------------------------------------------------------------------
+    # Stopping ---------------------------------------------------------------------------------------------------------
 
     async def close(self) -> None:
-        """The daemon stops: close all connections."""
+        """Close all connections, since the daemon stops."""
         links = [visitor.link for visitor in self._visitors if not visitor.link.closed]
         for link in links:
             link.close("the daemon stops")

@@ -1,4 +1,4 @@
-"""Where the daemon listens: the unix socket, and TCP on this machine; for others only with TLS and keys."""
+"""Listening sockets of the daemon: the unix socket and TCP. Other machines need TLS and keys."""
 
 import contextlib
 import hashlib
@@ -26,23 +26,24 @@ class Endpoint(Struct, frozen=True, eq=False):
 
     listener: socket.socket
     local: bool = False
-    """A unix socket: the kernel says who comes."""
+    """Whether it is a unix socket, for which the kernel names the peer's user."""
     tls: ssl.SSLContext | None = None
     channel: bytes = b""
-    """SHA-256 of the certificate, to which proofs of keys are bound."""
+    """SHA-256 of the certificate, to which proofs of keys are bound (channel binding)."""
 
     @property
     def address(self) -> str:
-        """How to reach it."""
+        """Address for clients."""
         if self.local:
             return f"{UNIX}{self.listener.getsockname()}"
         return sockets.tcp_address(self.listener, tls=self.tls is not None)
 
 
 def open_all(config: Config, passed: Sequence[socket.socket], held: contextlib.ExitStack) -> tuple[Endpoint, ...]:
-    """The listeners that systemd has passed, and of a kind of which it has passed none, the daemon's own.
+    """The listeners that systemd has passed; for a kind that it has not passed, the daemon's own.
 
-    Unix sockets come first: clients on this machine use the first one. `held` closes them. Raises ConfigError, Refused.
+    Unix sockets come first, and clients on this machine use the first one. `held` closes all. Raises ConfigError and
+    Refused.
     """
     for listener in passed:
         held.enter_context(listener)
@@ -57,7 +58,7 @@ def open_all(config: Config, passed: Sequence[socket.socket], held: contextlib.E
 
 
 def on_unix(listener: socket.socket, config: Config) -> Endpoint:
-    """Serve the daemon's own socket; the group that the settings name may use it too. Raises ConfigError."""
+    """Serve the daemon's own unix socket, shared with the group of the settings. Raises ConfigError."""
     group = peer_identity.group_id(config.daemon.group)
     if group is not None:
         share(config.socket, group, config)
@@ -65,7 +66,7 @@ def on_unix(listener: socket.socket, config: Config) -> Endpoint:
 
 
 def share(path: Path, group: int, config: Config) -> None:
-    """Let the group that the settings name use this socket. Raises ConfigError."""
+    """Give the group of the settings access to a socket. Raises ConfigError."""
     try:
         os.chown(path, -1, group)
         os.chmod(path, 0o660)
@@ -77,7 +78,7 @@ def share(path: Path, group: int, config: Config) -> None:
 
 
 def on_tcp(listener: socket.socket, config: Config) -> Endpoint:
-    """Serve this socket. Raises ConfigError for one that others can reach and that is not protected."""
+    """Serve a TCP socket. Raises ConfigError if other machines can reach it and it is not protected."""
     host = listener.getsockname()[0]
     check_protected(config.daemon, host, f"the daemon listens on {host}")
     if config.daemon.tls_certificate:
@@ -88,7 +89,7 @@ def on_tcp(listener: socket.socket, config: Config) -> Endpoint:
 
 
 def tls_for_others(config: Config, listener: socket.socket, what: str) -> ssl.SSLContext | None:
-    """How `what` is protected at its address; None where only this machine comes. Raises ConfigError."""
+    """TLS settings of a listener; None if only this machine can reach it. Raises ConfigError. `what`: its name."""
     host = listener.getsockname()[0]
     if loopback(host):
         return None

@@ -1,8 +1,8 @@
-"""The keys that the daemon knows: one file each in a folder, read again whenever the folder changes.
+"""The daemon's keys: a file each in one folder, which is read again when it changes.
 
-Several keys of one role are valid at the same time, so that a new one can be handed out before the old one is
-withdrawn. A service reads the copies that systemd's LoadCredential= makes, of files that only root can read; without
-them it is the folder that the settings name, or `keys` in the state folder.
+Several keys of a role may be valid at the same time, so that a new key can be handed out before the old one is revoked.
+A service reads the copies that systemd's LoadCredential= makes of files that only root can read. Without them the
+folder is that of the settings, or `keys` in the state folder.
 """
 
 import logging
@@ -22,23 +22,24 @@ from autosched.wire.keys import NAME, SECRET_BYTES, Key, read
 log = logging.getLogger(__name__)
 
 NAMES = "*-*.key"
-"""role-id.key; systemd puts a word of its own before it. No name of a TLS key."""
+"""Pattern of file names: role-id.key, after a prefix of systemd's. Names of TLS keys do not match."""
 KEYS_MAX = 10_000
+"""Maximum number of keys that are read."""
 
 
 class Kept(Struct, frozen=True):
-    """A key without its secret, as it is listed."""
+    """A key without its secret, for lists."""
 
     id: str
     role: str
     jobs: str
-    """How many jobs may be active; empty: no limit of its own."""
+    """Maximum number of active jobs; empty: no limit of its own."""
     made_at: str
     file: str
 
 
 def folder_of(config: Config) -> Path:
-    """Where the keys of a daemon with these settings are."""
+    """Folder of the keys of a daemon with these settings."""
     credentials = os.environ.get("CREDENTIALS_DIRECTORY")
     if credentials and any(Path(credentials).glob(NAMES)):
         return Path(credentials)
@@ -48,9 +49,9 @@ def folder_of(config: Config) -> Path:
 
 
 def make(folder: Path, role: Role, name: str = "", jobs_max: int | None = None) -> tuple[Key, Path]:
-    """A new key, durable in a file that no other user may read; without a name its id is made up.
+    """Make a key in a file that no other user can read. Without a name the id is random.
 
-    Raises RequestError for a name that is taken or none, ConfigError when the key cannot be written.
+    Raises RequestError for a name that is invalid or taken, and ConfigError when the key cannot be written.
     """
     key = Key(role, name or secrets.token_hex(4), secrets.token_bytes(SECRET_BYTES), jobs_max)
     if NAME.fullmatch(key.id) is None:
@@ -82,7 +83,7 @@ def kept(folder: Path) -> list[Kept]:
 
 
 def revoke(folder: Path, id: str) -> Kept:
-    """Withdraw a key. Raises NotFound."""
+    """Revoke a key. Raises NotFound."""
     one = next((one for one in kept(folder) if one.id == id), None)
     if one is None:
         raise NotFound(f"no key with the id {id!r} is in {folder}; see: autosched key list")
@@ -91,8 +92,8 @@ def revoke(folder: Path, id: str) -> Kept:
 
 
 def _read(folder: Path) -> list[tuple[Path, Key]]:
-    """The usable keys of a folder. A file that cannot be used is logged, and the others count all the same."""
-    private = str(folder) != os.environ.get("CREDENTIALS_DIRECTORY")  # there, an ACL looks like a group's right
+    """The valid keys of a folder. Files that cannot be used are logged and skipped."""
+    private = str(folder) != os.environ.get("CREDENTIALS_DIRECTORY")  # systemd's ACL looks like a right of the group
     found = []
     for path in sorted(folder.glob(NAMES))[:KEYS_MAX]:
         try:
@@ -115,15 +116,15 @@ class Keyring:
         return len(self._keys)
 
     def get(self, id: str) -> Key | None:
-        """The key with this id."""
+        """The key with an id."""
         return self._keys.get(id)
 
     def admits(self, who: Principal) -> bool:
-        """Whether he came without a key, or with one that is still valid: another one of the same id is not his."""
+        """Whether a principal has no key, or one that is still valid. A new key with the same id is another key."""
         return who.key is None or self.get(who.key.id) == who.key
 
     def refresh(self) -> bool:
-        """Read the folder again if it has changed; returns whether the keys are others now."""
+        """Read the folder again if it has changed; returns whether the keys have changed."""
         try:
             status = self.folder.stat()
             seen: object = (status.st_ino, status.st_mtime_ns)

@@ -1,4 +1,4 @@
-"""The peer of a local connection, as the kernel names it."""
+"""Identifies the user of a local connection through the kernel."""
 
 import asyncio
 import grp
@@ -15,19 +15,19 @@ from autosched.protocol.roles import Role
 from autosched.wire.keys import Key
 
 DIRECTORY_S = 10.0
-"""How long a directory of users (LDAP) may take to answer."""
+"""Maximum seconds for an answer of the user directory (LDAP)."""
 _CREDENTIALS = struct.Struct("3i")
 _TABLES = {socket.AF_INET: "/proc/net/tcp", socket.AF_INET6: "/proc/net/tcp6"}
 
 
 class Principal(Struct, frozen=True):
-    """An admitted peer; `name` is what the audit trail says."""
+    """An admitted peer. The audit trail shows `name`."""
 
     name: str
     role: Role
     address: str = ""
     key: Key | None = None
-    """The one that was shown."""
+    """The key with which the peer has authenticated."""
 
 
 def peer_uid(sock: socket.socket) -> int:
@@ -37,7 +37,7 @@ def peer_uid(sock: socket.socket) -> int:
 
 
 def group_id(name: str) -> int | None:
-    """The number of the group whose members may use the socket; None: there is none. Raises ConfigError."""
+    """Id of the group whose members may use the socket; None without a name. Raises ConfigError."""
     if not name:
         return None
     try:
@@ -49,7 +49,7 @@ def group_id(name: str) -> int | None:
 
 
 async def local_role(uid: int, group: int | None) -> Role:
-    """The role of a user of this machine. Raises Refused. The directory of users is asked in a thread."""
+    """The role of a user of this machine. Asks the user directory in a thread. Raises Refused."""
     if uid in (0, os.geteuid()):
         return Role.OPERATOR
     if group is not None and group in await _groups_in_time(uid):
@@ -77,9 +77,9 @@ def _groups(uid: int) -> list[int]:
 
 
 def loopback_uid(sock: socket.socket) -> int | None:
-    """The user behind a TCP connection from this machine, from the kernel's table; None when it does not say.
+    """The user of a TCP connection from this machine, from the kernel's table; None if it is not found.
 
-    The table has each socket with its own address first: that of the peer is ours the other way round.
+    The table lists each socket with its own address first. The entry of the peer has both addresses swapped.
     """
     own, peer = sock.getsockname()[:2], sock.getpeername()[:2]
     wanted = [_written(sock.family, *peer), _written(sock.family, *own)]
@@ -95,7 +95,7 @@ def loopback_uid(sock: socket.socket) -> int | None:
 
 
 def _written(family: int, host: str, port: int) -> str:
-    """An address as the table has it: words of four bytes in the machine's order, in hexadecimal."""
+    """An address in the form of the table: words of four bytes in host byte order, in hexadecimal."""
     packed = socket.inet_pton(family, host)
     words = struct.unpack(f"={len(packed) // 4}I", packed)
     return "".join(f"{word:08X}" for word in words) + f":{port:04X}"

@@ -8,12 +8,15 @@ from pathlib import Path
 from autosched.errors import AutoschedError, ConfigError, Refused
 from autosched.wire.address import TCP, TLS
 
-SOCKET_PATH_BYTES_MAX = 107  # of sun_path, without its final zero
+SOCKET_PATH_BYTES_MAX = 107
+"""Maximum length of a unix socket's path in bytes: sun_path without its final zero."""
 CONNECT_S = 1.0
+"""Seconds in which a live daemon accepts a connection."""
 
 
 def bind_unix(path: Path) -> socket.socket:
-    """A listening socket for this user only. The socket of a dead daemon is replaced; a live one is Refused."""
+    """A listening socket for this user only. Replaces the socket of a dead daemon. Raises Refused for a live one, and
+    ConfigError."""
     if len(os.fsencode(path)) > SOCKET_PATH_BYTES_MAX:
         raise ConfigError(
             f"the socket path {path} is longer than {SOCKET_PATH_BYTES_MAX} bytes, which the system does not allow;"
@@ -54,7 +57,7 @@ def _remove_dead(path: Path) -> None:
             path.unlink(missing_ok=True)
             return
         except OSError:
-            pass  # busy, so a daemon is there
+            pass  # busy: a daemon listens
     raise Refused(f"another daemon answers at unix:{path}; use it, or set daemon.socket to another path")
 
 
@@ -80,6 +83,6 @@ def bind_tcp(name: str, host: str, port: int) -> socket.socket:
 
 
 def tcp_address(server: socket.socket, *, tls: bool = False) -> str:
-    """How to reach it."""
+    """Address for clients."""
     host, port = server.getsockname()[:2]
     return f"{TLS if tls else TCP}[{host}]:{port}" if ":" in host else f"{TLS if tls else TCP}{host}:{port}"

@@ -1,8 +1,8 @@
-"""Boards that register themselves, as with TVM's tracker: which there are, and the keys of their next sessions.
+"""Registry of the boards that register themselves as with TVM's tracker, and the keys of their next sessions.
 
-A server that waits for a session tells a key for it (PUT), and asks every two seconds whether the key is still wanted.
-While it serves a session it says nothing at all; then it tells another key. It is gone when its connection closes, when
-it says nothing although it waits, or when the machine at the other end does not answer.
+A server that waits for a session sends the session's key (PUT), and asks every two seconds whether the key is still
+unused. While it serves a session it sends nothing; then it sends another key. A server is gone when its connection
+closes, when it waits and sends nothing, or when its machine does not answer.
 """
 
 import asyncio
@@ -22,18 +22,18 @@ from autosched.model import DEVICE_POOL, PoolName, RpcServer, Unit, UnitName, de
 log = logging.getLogger(__name__)
 
 SILENT_S = 7.0
-"""Seconds after which a server that waits for a session, and says nothing, is gone: it asks every two seconds."""
+"""Maximum seconds between two messages of a waiting server, which sends one every two seconds."""
 LOOK_S = 1.0
-"""Seconds between two looks at who is silent."""
+"""Seconds between two checks for silent servers."""
 NAME_CHARS = 180
-"""Maximum length of a board's name, without its number."""
+"""Maximum number of characters of a board's name, without its number."""
 BOARDS_MAX = 1_000
-"""Maximum boards that are known."""
+"""Maximum number of registered boards."""
 
 
 @dataclass(eq=False)
 class Server:
-    """A server that has registered itself, as long as its connection lasts."""
+    """A registered server, while its connection lasts."""
 
     unit: UnitName
     key: str
@@ -41,21 +41,21 @@ class Server:
     port: int
     heard_at: float
     matchkey: str = ""
-    """The key of its next session; empty: it serves one, or has begun to."""
+    """Key of the server's next session; empty while it serves or begins one."""
     serves: bool = False
-    """Whether it serves a session, and so says nothing."""
+    """Whether the server serves a session, during which it sends nothing."""
     lost: str = ""
-    """Why it is gone; empty while it is there."""
+    """Why the server is gone; empty while it is connected."""
     changed: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when it waits for a session, and when it is gone."""
+    """Set when the server waits for a session, and when it is gone."""
 
     def says(self, now: float) -> None:
-        """Note a message of the server: a server that serves a session sends none."""
+        """Note a message of the server. A server sends none while it serves a session."""
         self.heard_at, self.serves = now, False
 
 
 class BoardRegistry:
-    """All boards that have registered themselves."""
+    """All boards that register themselves."""
 
     def __init__(
         self,
@@ -64,16 +64,16 @@ class BoardRegistry:
         hooks: dict[UnitName, Sequence[str]],
         sick: Callable[[UnitName, str], None],
     ) -> None:
-        """`hooks` is told the command that reboots a board, where its kind has one. `sick`: what to do with such a
-        board that is gone, and why."""
+        """`hooks`: filled with the reboot commands of boards whose kind has one. `sick`: called with a board that is
+        gone and can be rebooted, and the reason."""
         self._runtime, self._hooks, self._sick = runtime, hooks, sick
         self.closed = False
-        """Whether the daemon ends: that is no fault of the boards."""
+        """Whether the daemon is stopping, so that closed connections are no fault of boards."""
         self._kinds = {one.kind: one for one in kinds}
         self._servers: dict[UnitName, Server] = {}
 
     def resume(self) -> None:
-        """Boards of the daemon before are rebooted as ever."""
+        """Restore the reboot commands of boards that registered with the earlier daemon."""
         for name, board in self._runtime.state.boards.items():
             self._note_hook(name, device_kind(board.pool))
 
@@ -81,12 +81,12 @@ class BoardRegistry:
 
     @property
     def servers(self) -> tuple[Server, ...]:
-        """Those that are there."""
+        """All connected servers."""
         return tuple(self._servers.values())
 
     def put(self, said: Put, peer: str, before: Server | None) -> Server:
-        """A server waits for a session. `peer`: the address from which it comes; `before`: what it was on the same
-        connection. Raises BadMessage."""
+        """Note that a server waits for a session. `peer`: its address; `before`: the server that this connection has
+        registered earlier. Raises BadMessage."""
         host = said.host or peer
         if before is not None and (before.key, before.host, before.port) != (said.key, host, said.port):
             raise BadMessage("a server that becomes another one")
@@ -97,7 +97,7 @@ class BoardRegistry:
         return server
 
     def lose(self, server: Server, why: str) -> None:
-        """A server is gone."""
+        """Remove a server that is gone."""
         if server.lost:
             return
         server.lost, server.matchkey = why, ""
@@ -108,7 +108,7 @@ class BoardRegistry:
                 self._runtime.tell(lambda: self._gone(server))
 
     def silent(self) -> Iterator[Server]:
-        """Those that should have said something."""
+        """Servers that wait and have been silent for too long."""
         now = self._clock()
         return (one for one in self.servers if not one.serves and now - one.heard_at > SILENT_S)
 
@@ -128,7 +128,7 @@ class BoardRegistry:
         return server
 
     def kind(self, key: str) -> str:
-        """The kind of the boards with a key. Devices that are no boards keep theirs for themselves."""
+        """The kind of device for boards with a key. A kind of other devices is not shared with boards."""
         kind = re.sub(r"[^a-z0-9_.\-]", "-", key.lower()).lstrip("_.-") or "board"
         queue = self._runtime.state.queues.get(DEVICE_POOL + kind)
         if queue is not None and not queue.pool.units[0].is_board:
@@ -136,10 +136,10 @@ class BoardRegistry:
         return kind
 
     def _name(self, kind: str, host: str, port: int) -> UnitName:
-        """The name of a board: that which it had before, or a new one. Raises BadMessage when there are too many."""
+        """The earlier name of a board, or a new one. Raises BadMessage when there are too many boards."""
         slots, boards = self._runtime.state.slots, self._runtime.state.boards
         address = f"{host}:{port}"
-        for name, slot in slots.items():  # also one that the settings list
+        for name, slot in slots.items():  # boards of the settings included
             device = slot.unit.accelerator
             if isinstance(device, RpcServer) and device.address == address and _is_in(slot.places, kind):
                 return name
@@ -180,12 +180,12 @@ class BoardRegistry:
     # Sessions ---------------------------------------------------------------------------------------------------------
 
     def knows(self, unit: UnitName) -> bool:
-        """Whether the board registers itself: only it knows the key of its next session."""
+        """Whether the board registers itself, so that its next session needs a key from it."""
         return unit in self._servers or unit in self._runtime.state.boards
 
     async def claim(self, unit: UnitName, patience_s: float) -> RpcServer:
-        """Take the key of a board's next session: returns the server's address with that key. Waits for the key, for at
-        most `patience_s`. Raises Unwell."""
+        """Take the key of a board's next session; returns the server's address with that key. Waits at most
+        `patience_s` for the key. Raises Unwell."""
         until = self._clock() + patience_s
         while (server := self._servers.get(unit)) is None or not server.matchkey:
             left_s = until - self._clock()
@@ -201,7 +201,7 @@ class BoardRegistry:
         return RpcServer(f"{server.host}:{server.port}", key)
 
     def released(self, unit: UnitName) -> None:
-        """A session with the board is over: its server is expected to wait for the next one."""
+        """Expect messages again from a board whose session is over."""
         if (server := self._servers.get(unit)) is not None:
             server.says(self._clock())
 

@@ -1,7 +1,7 @@
-"""Which steps may have a session with a board, and the connections of those that have one.
+"""Grants steps sessions with their boards, and runs these sessions.
 
-The daemon alone connects to boards. It gives a key to a step that holds a board. A program that shows the key at the
-daemon's port on this machine gets a session with the board, which ends with the step, at the latest at the step's
+Only the daemon connects to boards. A step that holds a board gets a key. A program that presents the key at the
+daemon's port on this machine gets a session with the board. The session ends with the step, at the latest at the step's
 deadline. A board serves one session at a time.
 """
 
@@ -25,11 +25,11 @@ log = logging.getLogger(__name__)
 
 LOOPBACK = "127.0.0.1"
 HELLO_S = 5.0
-"""Seconds within which a program says hello."""
+"""Seconds within which a program sends its hello."""
 REACH_S = 10.0
 """Seconds within which a board that is free accepts a connection and answers."""
 CLOSE_S = 1.0
-"""Seconds that boards have to end their sessions when the daemon ends."""
+"""Seconds for boards to end their sessions when the daemon stops."""
 PROBE_EVERY_S = 2.0
 """Seconds between two attempts to reach a board that is starting."""
 
@@ -43,28 +43,28 @@ class BoardState:
     """State of a board since the daemon started."""
 
     session: Session | None = None
-    """Its session under way."""
+    """The running session."""
     step: StepId = 0
-    """The step that has it."""
+    """Step of the running session."""
     trouble: str = ""
-    """Why the last session did not begin, or ended; empty: nothing was wrong."""
+    """Fault of the last session; empty if there was none."""
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Held by the one that has a session with it, or begins one."""
+    """Held while a session begins or runs."""
 
 
 class BoardSessions:
     """The sessions of all boards."""
 
     def __init__(self, runtime: Runtime, registry: BoardRegistry, sick: Callable[[UnitName, str], None]) -> None:
-        """`sick`: what to do with a board that cannot be reached, and why."""
+        """`sick`: called with a board that cannot be reached, and the reason."""
         self._runtime, self._registry, self._sick = runtime, registry, sick
         self._boards: dict[UnitName, BoardState] = {}
         self._keys: dict[StepId, str] = {}
-        """The key of each step that has asked for one."""
+        """Keys by step."""
         self._steps: dict[str, StepId] = {}
-        """The same the other way round."""
+        """Steps by key."""
         self._told: dict[StepId, tuple[Callable[[], None], Callable[[str], None] | None]] = {}
-        """Whom to tell of the sessions of each step."""
+        """Callbacks of each step for the begin and end of its sessions."""
         self._server: asyncio.Server | None = None
         self._serving = Connections("a session with a board")
         runtime.stream.attach(self._take, StepEnded)
@@ -72,10 +72,10 @@ class BoardSessions:
     async def access(
         self, step_id: StepId, *, began: Callable[[], None] = _nothing, over: Callable[[str], None] | None = None
     ) -> BoardAccess:
-        """How the holder of a step reaches the board that the step holds.
+        """Address and key with which a step reaches its board.
 
-        `began` is called when a program shows the key, `over` when its session is over, with what was wrong. Raises
-        Refused.
+        `began` is called when a program presents the key, `over` with the fault, if any, when the session has ended.
+        Raises Refused.
         """
         step = self._runtime.state.steps.get(step_id)
         if step is None or len(step.units) != 1 or not self._runtime.state.slots[step.units[0]].unit.is_board:
@@ -106,7 +106,7 @@ class BoardSessions:
             await asyncio.sleep(PROBE_EVERY_S)
 
     def end(self, step_id: StepId, why: str) -> bool:
-        """End the session of a step; whether there is one. Its key is worth nothing any more."""
+        """End the session of a step and revoke its key; returns whether there was a session."""
         step = self._runtime.state.steps.get(step_id)
         if (key := self._keys.get(step_id)) is not None:
             self._steps.pop(key, None)
@@ -117,7 +117,7 @@ class BoardSessions:
         return True
 
     async def close(self) -> None:
-        """End all sessions; boards have a moment for their last words."""
+        """End all sessions. Boards get `CLOSE_S` for it."""
         if self._server is not None:
             self._server.close()
         for board in self._boards.values():
@@ -134,7 +134,7 @@ class BoardSessions:
         return self._boards.setdefault(unit, BoardState())
 
     def _take(self, event: DaemonEvent) -> None:
-        """A step has ended: so does its session."""
+        """End the session of a step that has ended."""
         ended = event.what
         assert isinstance(ended, StepEnded)
         if (key := self._keys.pop(ended.step, None)) is None:
@@ -149,7 +149,7 @@ class BoardSessions:
         self._serving.add(self._serve(reader, writer))
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """A program has connected."""
+        """Serve a program that has connected."""
         program = Line(reader, writer)
         try:
             async with asyncio.timeout(HELLO_S):
@@ -161,7 +161,7 @@ class BoardSessions:
             program.abort()
 
     async def serve(self, hello: Hello, program: Line) -> None:
-        """Let a program that has said hello have the board of the step whose key it shows, if that runs."""
+        """Give a program the board of the step whose key its hello has, if the step runs."""
         if (step := self._steps.get(hello.key)) is not None:
             await self._begin(step, hello, program)
         else:
@@ -169,7 +169,7 @@ class BoardSessions:
             await program.close()
 
     async def _begin(self, step_id: StepId, hello: Hello, program: Line) -> None:
-        """Let a program have the board of a step."""
+        """Run a program's session with the board of a step."""
         step = self._runtime.state.steps.get(step_id)
         if step is None:
             return
@@ -206,7 +206,7 @@ class BoardSessions:
                 over(session.why)
 
     def _is_gone(self, unit: UnitName) -> bool:
-        """Whether a board that registers itself is known not to be there: that is no reason to treat it."""
+        """Whether a board that registers itself has signed off, so that it needs no treatment."""
         board = self._runtime.state.boards.get(unit)
         return board is not None and bool(board.gone)
 

@@ -1,11 +1,10 @@
-"""Jobs of TVM programs that ask for boards as they ask TVM's tracker: their sessions are scheduled as steps.
+"""Jobs of TVM programs that request boards as from TVM's tracker. Their sessions are scheduled as steps.
 
-All requests of one machine for one kind of boards with one priority form a job that no user has submitted: each request
-is a task that waits for a board, each session is a step. A program therefore waits in the same queue as other jobs, is
-shown by the same commands, and never shares a board with a step of another job. The job ends some time after its last
-session.
+All requests of one machine for one kind of board with one priority form a job: each request is a task that waits for a
+board, each session is a step. A program therefore waits in the same queue as other jobs, appears in the same commands,
+and never shares a board with a step of another job. The job ends some time after its last session.
 
-Such a job has no client process. This module reports to the scheduler in its place.
+Such a job has no client process. This module reports to the scheduler instead.
 """
 
 import asyncio
@@ -33,17 +32,17 @@ from autosched.model import (
 )
 
 BACKEND = "tvm-rpc"
-"""Backend of the jobs of such programs: there is none of this name."""
+"""Name of the backend in such jobs; no plugin has it."""
 STAGE = "session"
 NO_MODEL = "0" * 64
 LINGER_S = 20.0
-"""Seconds without a request or a session after which the job of a program is done. Less than a client may be silent."""
+"""Seconds without a request or a session after which a program's job is done; less than clients may be silent."""
 CLAIM_S = 10.0
-"""Seconds within which a program uses the session that it was given."""
+"""Seconds within which a program uses a granted session."""
 KIND_S = 60.0
-"""Seconds for which a request waits for the first board of its kind."""
+"""Maximum seconds that a request waits for the first board of its kind."""
 LOOK_S = 0.5
-"""Seconds between two looks for it."""
+"""Seconds between two checks for that board."""
 PRIORITY_MAX = 100
 
 
@@ -54,12 +53,12 @@ class Asked:
     program: "_Program"
     task: TaskIndex
     granted: asyncio.Future[str]
-    """The key of the session."""
+    """Set to the key of the session."""
     step: StepId | None = None
     began: bool = False
-    """Whether its program has used the session."""
+    """Whether the program has used the session."""
     failed: str = ""
-    """Why the session is ended from here; empty: it is not."""
+    """Why the daemon ends the session; empty if it does not."""
 
 
 @dataclass(eq=False)
@@ -70,9 +69,9 @@ class _Program:
     kind: str
     priority: int
     job: JobId = 0
-    """0: it has none yet."""
+    """0 before the job is submitted."""
     over: bool = False
-    """Whether its job has ended."""
+    """Whether the job has ended."""
     waiting: dict[TaskIndex, Asked] = field(default_factory=dict)
     running: dict[StepId, Asked] = field(default_factory=dict)
     idle_since: float = 0.0
@@ -83,7 +82,7 @@ class _Program:
 
 
 class ProgramJobs:
-    """The jobs of all such programs."""
+    """Jobs of all such programs."""
 
     def __init__(
         self,
@@ -92,25 +91,25 @@ class ProgramJobs:
         sessions: BoardSessions,
         limits: Callable[[], tuple[int, float]],
     ) -> None:
-        """`limits`: the maximum number of active jobs, and the seconds that a session may take at least."""
+        """`limits`: the maximum number of active jobs, and the time limit of a session in seconds."""
         self._runtime, self._registry, self._sessions, self._limits = runtime, registry, sessions, limits
         self._programs: dict[tuple[str, str, int], _Program] = {}
         self._of: dict[JobId, _Program] = {}
 
     def resume(self) -> None:
-        """Sessions of the daemon before have ended with it, and so have their jobs."""
+        """End the jobs of the earlier daemon, whose sessions have ended with it."""
         state = self._runtime.state
         for job in [job for job in state.active if state.jobs[job].spec.backend == BACKEND]:
             self._lose(job, "the daemon was started again, and its sessions with boards ended")
 
     def has(self, job: JobId) -> bool:
-        """Whether it is a job of such a program."""
+        """Whether a job is one of such a program."""
         return job in self._of
 
-    # What programs ask ------------------------------------------------------------------------------------------------
+    # Requests of programs --------------------------------------------------------------------------------------------
 
     async def kind_of(self, key: str) -> str:
-        """The kind of boards that a program means by a key; the first one is waited for. Raises Refused."""
+        """The kind of board that a key names. Waits for the first board of the kind. Raises Refused."""
         until = asyncio.get_running_loop().time() + KIND_S
         while True:
             kind = self._registry.kind(key)
@@ -122,7 +121,7 @@ class ProgramJobs:
             await asyncio.sleep(LOOK_S)
 
     def ask(self, kind: str, priority: int, peer: str) -> Asked:
-        """Begin to wait for a board. Raises Refused."""
+        """Add a request for a board. Raises Refused."""
         priority = max(-PRIORITY_MAX, min(PRIORITY_MAX, priority))
         key = peer, kind, priority
         if (program := self._programs.get(key)) is None:
@@ -140,7 +139,7 @@ class ProgramJobs:
         return asked
 
     def withdraw(self, asked: Asked) -> None:
-        """The program does not wait any more."""
+        """Withdraw a request whose program has hung up."""
         program = asked.program
         if program.waiting.get(asked.task) is asked:
             del program.waiting[asked.task]
@@ -154,10 +153,10 @@ class ProgramJobs:
         queue = self._runtime.state.queues.get(DEVICE_POOL + kind)
         return queue.waiting if queue is not None else 0
 
-    # What the scheduler asks for --------------------------------------------------------------------------------------
+    # Actions of the scheduler -----------------------------------------------------------------------------------------
 
     def start_step(self, step: Step) -> None:
-        """A request has its board."""
+        """Start the session of a request that has its board."""
         program = self._of[step.job]
         asked = program.waiting.pop(step.task, None)
         if asked is None:  # it was withdrawn meanwhile
@@ -168,7 +167,7 @@ class ProgramJobs:
         spawn(self._grant(asked, step.id), "a session of a program of TVM's")
 
     async def _grant(self, asked: Asked, step: StepId) -> None:
-        """Give a request its key, and see that it is used."""
+        """Give a request its key, and end its step if the key is not used."""
         try:
             access = await self._sessions.access(
                 step, began=partial(self._began, asked), over=partial(self._over, asked, step)
@@ -182,13 +181,13 @@ class ProgramJobs:
             self._end(asked, f"its program has not used it within {CLAIM_S:g} s")
 
     def revoke_step(self, action: RevokeStep) -> None:
-        """A session must end."""
+        """End the session of a revoked step."""
         asked = self._of[action.job].running.get(action.step)
         if asked is not None:
             self._end(asked, action.reason)
 
     def stop(self, job: JobId, reason: str) -> None:
-        """The job has ended, or is given up: so are its sessions and requests."""
+        """End the sessions and requests of a job that has ended or is given up."""
         program = self._of[job]
         self._forget(program)
         for asked in program.waiting.values():
@@ -207,14 +206,14 @@ class ProgramJobs:
         asked.began = True
 
     def _end(self, asked: Asked, why: str) -> None:
-        """End a session from here."""
+        """End a session on the daemon's side."""
         assert asked.step is not None
         asked.failed = asked.failed or why
         if not self._sessions.end(asked.step, why):
             self._over(asked, asked.step, why)
 
     def _over(self, asked: Asked, step: StepId, trouble: str) -> None:
-        """A session is over: the board waits for the next one."""
+        """Report the end of a session."""
         program = asked.program
         if program.running.pop(step, None) is None:
             return
@@ -224,7 +223,7 @@ class ProgramJobs:
         self._look(program)
 
     def _look(self, program: _Program) -> None:
-        """The job of a program that asks for nothing any more is done after a while."""
+        """Let the job of an idle program end after a while."""
         if not program.is_idle:
             return
         loop = asyncio.get_running_loop()
@@ -240,7 +239,7 @@ class ProgramJobs:
             self._runtime.tell(partial(self._done, program))
 
     def _forget(self, program: _Program) -> None:
-        """Its next request is one of another job."""
+        """Put the program's next request into another job."""
         program.over = True
         key = program.peer, program.kind, program.priority
         if self._programs.get(key) is program:
@@ -258,7 +257,7 @@ class ProgramJobs:
         return JobSubmitted(program.job, spec, f"tvm@{program.peer}")
 
     def _load(self, program: _Program) -> Event | None:
-        """The load of its waiting requests, as a client would report it."""
+        """The load of the waiting requests, as a client reports it."""
         job = self._runtime.state.jobs.get(program.job)
         if job is None or job.state.ended:
             return None

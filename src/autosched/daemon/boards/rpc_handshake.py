@@ -1,7 +1,7 @@
 """The first bytes of a TVM RPC session, as a program and an RPC server exchange them (TVM 0.27, tvm/rpc/server.py).
 
 A program sends MAGIC, a length and a key: "client:KEY -timeout=SECONDS". The server answers a code, a length and
-"server:KEY". All numbers are 32 bits, little-endian. What follows, the session itself, is not looked at.
+"server:KEY". All numbers are 32 bits, little-endian. The daemon does not read the session that follows.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ from msgspec import Struct
 
 MAGIC = 0xFF271
 MISMATCH = MAGIC + 2
-"""The server's code for a key that it does not wait for."""
+"""The server's code for an unexpected key."""
 KEY_BYTES_MAX = 1_024
 CLIENT = "client:"
 TIMEOUT = "-timeout="
@@ -20,7 +20,7 @@ _TWO = struct.Struct("<ii")
 
 
 class BadHandshake(Exception):
-    """The peer speaks another protocol, or refuses; in words."""
+    """The peer speaks another protocol, or refuses."""
 
 
 class Hello(Struct, frozen=True):
@@ -28,10 +28,10 @@ class Hello(Struct, frozen=True):
 
     key: str
     timeout_s: float | None = None
-    """Seconds after which the server is to end the session; None: never."""
+    """Time limit of the session in seconds; None: no limit."""
 
     def encoded(self) -> bytes:
-        """The bytes that a program sends."""
+        """The message as bytes."""
         words = f"{CLIENT}{self.key}"
         if self.timeout_s is not None:
             words += f" {TIMEOUT}{self.timeout_s:.3f}"
@@ -40,7 +40,7 @@ class Hello(Struct, frozen=True):
 
 
 async def read_magic(reader: asyncio.StreamReader) -> int:
-    """The number with which a peer begins. Raises IncompleteReadError when it hangs up."""
+    """The first number that a peer sends. Raises IncompleteReadError when it hangs up."""
     magic: int = _INT.unpack(await reader.readexactly(_INT.size))[0]
     return magic
 
@@ -62,7 +62,7 @@ async def read_hello_key(reader: asyncio.StreamReader) -> Hello:
 
 
 async def read_answer(reader: asyncio.StreamReader) -> bytes:
-    """The answer of a server that accepts the session, as it came. Raises BadHandshake, and IncompleteReadError."""
+    """The answer of a server that accepts the session, as bytes. Raises BadHandshake, and IncompleteReadError."""
     head = await reader.readexactly(_INT.size)
     (code,) = _INT.unpack(head)
     if code == MISMATCH:
@@ -74,7 +74,7 @@ async def read_answer(reader: asyncio.StreamReader) -> bytes:
 
 
 def refusal() -> bytes:
-    """The answer to a program that gets no session."""
+    """The answer to a program whose session is refused."""
     return _INT.pack(MISMATCH)
 
 

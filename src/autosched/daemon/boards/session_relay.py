@@ -1,5 +1,4 @@
-"""One session between a program and a board: bytes are passed on in both directions until either hangs up or its time
-is over."""
+"""Relays one session between a program and a board, in both directions, until either hangs up or its time is over."""
 
 import asyncio
 import socket
@@ -12,30 +11,30 @@ from autosched.wire.address import notice_silence
 
 PIECE_BYTES = 64 * 1024
 FLUSH_S = 1.0
-"""Seconds within which the other side takes what is left when one side has hung up."""
+"""Seconds within which a side receives the remaining bytes after the other one has hung up."""
 SILENT_S = 5
-"""Seconds within which it is noticed that a peer's machine has gone without a word: less than a measurement may take,
-so that no candidate is blamed for it."""
+"""Seconds within which the loss of a peer's machine is detected; less than a measurement may take, so that no candidate
+is blamed for it."""
 OVERTIME_S = 0.8
-"""Seconds after the end of its time within which a server ends a session by itself, before it is cut."""
+"""Seconds after a session's time limit within which a server ends it by itself, before it is cut."""
 
 
 class Connections:
-    """The connections of a port, each served by a task of its own."""
+    """Connections of a port, each served by its own task."""
 
     def __init__(self, name: str) -> None:
-        """`name`: of the tasks, for the log."""
+        """`name`: name of the tasks in the log."""
         self._name = name
         self.tasks: set[asyncio.Task[None]] = set()
 
     def add(self, serving: Coroutine[Any, Any, None]) -> None:
-        """Serve one more."""
+        """Serve another connection."""
         task = spawn(serving, self._name)
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
 
     async def close(self, grace_s: float = 0.0) -> None:
-        """End all tasks, after they had `grace_s` to end by themselves."""
+        """Cancel all tasks after `grace_s`."""
         tasks = tuple(self.tasks)
         if tasks and grace_s:
             await asyncio.wait(tasks, timeout=grace_s)
@@ -54,18 +53,18 @@ class Line:
         notice_silence(self._socket, silent_s)
 
     def acknowledge_at_once(self) -> None:
-        """Acknowledge what comes next without a delay: both ends of TVM send a length and a body in two writes, and
-        wait with the second one for that. The kernel forgets this with each read."""
+        """Acknowledge the next bytes without delay: TVM sends a length and a body in two writes, and the second write
+        waits for the acknowledgement of the first. The kernel resets this with each read."""
         with suppress(OSError):
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
 
     async def read(self) -> bytes:
-        """The next bytes; none: the peer has hung up."""
+        """The next bytes; empty when the peer has hung up."""
         self.acknowledge_at_once()
         return await self.reader.read(PIECE_BYTES)
 
     async def close(self) -> None:
-        """Hang up once what was written is on its way."""
+        """Hang up after the written bytes are sent."""
         self.writer.close()
         with suppress(TimeoutError, OSError):
             async with asyncio.timeout(FLUSH_S):
@@ -73,7 +72,7 @@ class Line:
         self.abort()
 
     async def finish(self, seconds: float) -> None:
-        """Close the way to the peer, and read until the peer hangs up, for at most `seconds`."""
+        """Send the end of the stream, and read until the peer hangs up, for at most `seconds`."""
         with suppress(TimeoutError, OSError):
             async with asyncio.timeout(max(0.0, seconds)):
                 if self.writer.can_write_eof():
@@ -87,11 +86,11 @@ class Line:
 
 
 class Session:
-    """A session under way.
+    """A running session.
 
-    TVM's own server does not survive a session whose connection is cut while it has something to say: the thread that
-    waits for sessions ends, and its process lives on. So a board hears that nothing more is to come, and is listened to
-    until it hangs up itself.
+    TVM's server does not survive a session whose connection is cut while it sends: the thread that waits for sessions
+    ends, and its process lives on. Therefore the relay sends a board the end of the stream, and reads until the board
+    hangs up.
     """
 
     def __init__(self, program: Line, board: Line) -> None:
@@ -100,16 +99,16 @@ class Session:
         self.ended_by_board = False
         """Whether the board hung up first."""
         self.why = ""
-        """Why it was ended from here; empty: it was not."""
+        """Why the daemon ended the session; empty if it did not."""
 
     def end(self, why: str) -> None:
-        """End it."""
+        """End the session."""
         self.why = self.why or why
         self._program.abort()
         self._unwanted.set()
 
     async def run(self, seconds: float) -> None:
-        """Pass bytes on until either side hangs up, for at most `seconds`. Returns when the board is free."""
+        """Relay until either side hangs up, for at most `seconds`. Returns when the board is free."""
         clock = asyncio.get_running_loop().time
         until = clock() + seconds
         to_board = asyncio.ensure_future(self._pass_on(self._program, self._board))

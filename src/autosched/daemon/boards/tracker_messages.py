@@ -1,4 +1,4 @@
-"""Messages between a tracker of TVM and those that speak to it (TVM 0.27, tvm/rpc/tracker.py).
+"""Messages of TVM's tracker and its peers (TVM 0.27, tvm/rpc/tracker.py).
 
 Both sides begin with MAGIC. Then each message is a length and a JSON text; the first element of a request is its code.
 """
@@ -15,7 +15,7 @@ MAGIC = 0x2F271
 SUCCESS, FAIL = 0, -1
 PING, STOP, PUT, REQUEST, UPDATE_INFO, SUMMARY, GET_PENDING_MATCHKEYS = range(1, 8)
 MESSAGE_BYTES_MAX = 64 * 1024
-"""TVM takes a mebibyte; its own messages have a hundred bytes."""
+"""Maximum size of a message. TVM accepts a mebibyte; its messages have about a hundred bytes."""
 _INT = struct.Struct("<i")
 Key = Annotated[str, Meta(pattern=r"^\S{1,100}$")]
 Matchkey = Annotated[str, Meta(pattern=r"^\S{1,300}$")]
@@ -24,7 +24,7 @@ Port = Annotated[int, Meta(ge=1, le=65_535)]
 
 
 class BadMessage(Exception):
-    """The peer speaks another protocol; in words."""
+    """The peer speaks another protocol."""
 
 
 class Info(Struct, frozen=True):
@@ -33,35 +33,35 @@ class Info(Struct, frozen=True):
     key: Annotated[str, Meta(max_length=200)]
     """ "server:KEY" """
     addr: tuple[Address | None, Port]
-    """Its address, where it names one, and its port."""
+    """The address, if the server names one, and the port."""
 
 
 class Put(Struct, frozen=True):
-    """A server waits for a session."""
+    """Sent by a server that waits for a session."""
 
     key: Key
     port: Port
     matchkey: Matchkey
-    """The key of the next session."""
+    """Key of the next session."""
     host: Address | None = None
-    """Its address, where it names one."""
+    """The address, if the server names one."""
 
 
 class Request(Struct, frozen=True):
-    """A program wants a session with a server of a key; of several, those of the highest priority come first."""
+    """Sent by a program that requests a session with a server of a key. Higher priorities come first."""
 
     key: Key
     priority: int
 
 
 class Update(Struct, frozen=True):
-    """A server tells of itself."""
+    """Sent by a server to describe itself."""
 
     info: Info
 
 
 class Plain(Struct, frozen=True):
-    """A request that has a code alone."""
+    """A request without parameters."""
 
     code: int
 
@@ -106,18 +106,18 @@ def decoded(text: bytes) -> Message:
 
 
 def encoded(value: object) -> bytes:
-    """An answer. It is one write, so that nothing waits for an acknowledgement between a length and its text."""
+    """An answer in one piece, so that no acknowledgement is waited for between the length and the text."""
     text = msgspec.json.encode(value)
     return _INT.pack(len(text)) + text
 
 
 def granted(host: str, port: int, matchkey: str) -> bytes:
-    """The answer to a request: where the session is, and its key."""
+    """The answer to a request: address and key of the session."""
     return encoded([SUCCESS, [host, port, matchkey]])
 
 
 def refused(why: str) -> bytes:
-    """The answer to a request that gets no session. TVM shows all of it to its user."""
+    """The answer to a refused request. TVM shows the reason to its user."""
     return encoded([FAIL, why])
 
 

@@ -1,7 +1,7 @@
-"""The port at which boards register and TVM programs ask for them: a TVM tracker, and a relay to the boards.
+"""The port at which boards register and TVM programs request them: a TVM tracker, and a relay to the boards.
 
-TVM's RPC has no keys: any peer that reaches a board runs any program there. A peer outside of this machine and of the
-networks that the operator lists is therefore refused before a byte of it is read.
+TVM's RPC has no authentication: a peer that reaches a board can run any program there. The port therefore refuses peers
+outside this machine and the networks that the operator lists, before it reads a byte.
 """
 
 import asyncio
@@ -26,21 +26,21 @@ log = logging.getLogger(__name__)
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 CONNECTIONS_MAX = 4_000
-"""Maximum connections at the same time."""
+"""Maximum number of connections."""
 CONNECTIONS_OF_PEER_MAX = 1_000
-"""The same of one address."""
+"""Maximum number of connections from one address."""
 HELLO_S = 5.0
-"""Seconds within which a peer says what it wants."""
+"""Seconds within which a peer sends its first message."""
 IDLE_S = 600.0
-"""Seconds after which a connection on which nothing is said is closed; a program of TVM's makes another one."""
+"""Seconds after which an idle connection is closed; TVM programs reconnect."""
 SILENT_S = 14
-"""Seconds within which it is noticed that a peer's machine has gone without a word."""
+"""Seconds within which the loss of a peer's machine is detected."""
 COMPLAIN_S = 60.0
-"""Seconds between two complaints about refused peers."""
+"""Minimum seconds between two log messages about refused peers."""
 
 
 class _Guarded(asyncio.StreamReaderProtocol):
-    """Hangs up on whom it may not hear, before anything of it is read."""
+    """Hangs up on refused peers before it reads anything."""
 
     def __init__(self, port: "TrackerPort") -> None:
         reader = asyncio.StreamReader(limit=tracker_messages.MESSAGE_BYTES_MAX)
@@ -49,7 +49,7 @@ class _Guarded(asyncio.StreamReaderProtocol):
         self._peer = ""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """A peer has connected."""
+        """Admit or refuse a peer."""
         both_ways = cast(asyncio.Transport, transport)
         peer = str((both_ways.get_extra_info("peername") or ("",))[0])
         if not self._port.admits(peer):
@@ -59,14 +59,14 @@ class _Guarded(asyncio.StreamReaderProtocol):
         super().connection_made(both_ways)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """It has gone."""
+        """Count the peer out."""
         if self._peer:
             self._port.left(self._peer)
             super().connection_lost(exc)
 
 
 class TrackerPort:
-    """The port, and who is connected to it."""
+    """The port and its connections."""
 
     def __init__(
         self, registry: BoardRegistry, sessions: BoardSessions, programs: ProgramJobs, networks: Sequence[Network]
@@ -78,12 +78,12 @@ class TrackerPort:
         self._watch: asyncio.Task[None] | None = None
         self._refused, self._complained_at = 0, -COMPLAIN_S
         self.address = ""
-        """HOST:PORT, once it listens."""
+        """HOST:PORT; empty before the port listens."""
 
-    # Who may come in --------------------------------------------------------------------------------------------------
+    # Admission --------------------------------------------------------------------------------------------------------
 
     def admits(self, peer: str) -> bool:
-        """Whether a peer may come in; then it is counted."""
+        """Whether a peer is admitted; an admitted peer is counted."""
         try:
             address = ipaddress.ip_address(peer.partition("%")[0])
         except ValueError:
@@ -98,7 +98,7 @@ class TrackerPort:
         return True
 
     def left(self, peer: str) -> None:
-        """A connection that was admitted is over."""
+        """Count a closed connection out."""
         self._peers[peer] -= 1
         if not self._peers[peer]:
             del self._peers[peer]
@@ -110,7 +110,7 @@ class TrackerPort:
             log.warning("%s was refused at the port for boards: %s (%d in all)", peer, why, self._refused)
             self._complained_at = now
 
-    # Its life ---------------------------------------------------------------------------------------------------------
+    # Life cycle -------------------------------------------------------------------------------------------------------
 
     async def open(self, host: str, port: int) -> None:
         """Listen. Raises ConfigError when the port is taken."""
@@ -122,7 +122,7 @@ class TrackerPort:
         log.info("boards register themselves at %s", self.address)
 
     async def close(self) -> None:
-        """Hang up on all."""
+        """Close all connections."""
         self._registry.closed = True
         if self._watch is not None:
             self._watch.cancel()
@@ -137,7 +137,7 @@ class TrackerPort:
                 self._registry.lose(server, "its server has said nothing for a while, although it should")
 
     def accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """A peer has come in."""
+        """Serve an admitted peer."""
         self._serving.add(self._serve(reader, writer))
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -156,7 +156,7 @@ class TrackerPort:
         except (BadHandshake, BadMessage) as error:
             log.info("a peer at the port for boards is not understood: %s", error)
         except (OSError, EOFError, TimeoutError):
-            pass  # it has hung up, or says nothing
+            pass  # it has hung up, or is silent
         finally:
             line.abort()
 
@@ -169,7 +169,7 @@ class TrackerPort:
         try:
             while server is None or not server.lost:
                 line.acknowledge_at_once()
-                patience_s = None if server is not None else IDLE_S  # who is silent is seen to
+                patience_s = None if server is not None else IDLE_S  # silent servers are found by `_look`
                 async with asyncio.timeout(patience_s):
                     message = await tracker_messages.read_message(line.reader)
                 if isinstance(message, Put):
@@ -207,7 +207,7 @@ class TrackerPort:
         raise BadMessage(f"a message with the code {message.code}")
 
     async def _grant(self, wanted: Request, line: Line) -> bytes:
-        """Wait until a program has a board, as long as it waits itself."""
+        """Wait for a board while the program stays connected."""
         peer = str(line.writer.get_extra_info("peername")[0])
         here = line.writer.get_extra_info("sockname")
         hung_up = asyncio.ensure_future(line.reader.read(1))

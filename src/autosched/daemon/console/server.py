@@ -339,28 +339,28 @@ class ConsoleConnection:
     async def _monitor(self, line: Line) -> None:
         """Tell what happens until a line comes; a reader that is too slow is told how many events it missed."""
         self._known()
-        with self._services.runtime.stream.subscribe(Filter.parse(" ".join(line.words))) as happenings:
+        with self._services.runtime.stream.subscribe(Filter.parse(" ".join(line.words))) as events:
             await self._write("OK a line ends it\n")
             stop = asyncio.ensure_future(self._line())
-            stop.add_done_callback(lambda done: happenings.close())
+            stop.add_done_callback(lambda done: events.close())
             try:
-                async for happening in happenings:
+                async for event in events:
                     if stop.done():
                         break
                     self._known()
-                    await self._write(f"{_told(happening, json=line.json)}\n")
+                    await self._write(f"{_told(event, json=line.json)}\n")
             finally:
                 stop.cancel()
                 await asyncio.wait([stop])  # only one may read at a time
             await self._write(".\n")
 
 
-def _told(happening: DaemonEvent, *, json: bool) -> str:
+def _told(event: DaemonEvent, *, json: bool) -> str:
     if json:
-        return happening.json().decode()
-    if isinstance(happening.what, Dropped):
-        return f"… {happening.what.count} events dropped"
-    return happening.line()
+        return event.json().decode()
+    if isinstance(event.what, Dropped):
+        return f"… {event.what.count} events dropped"
+    return event.line()
 
 
 _OTHERS: dict[str, tuple[str, str]] = {

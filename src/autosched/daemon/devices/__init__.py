@@ -1,4 +1,5 @@
-"""Whether devices and what is measured on them can be trusted, and what follows.
+"""Monitors devices and reacts to unreliable ones.
 
-Files: device_monitor.py (drift and other load), attribution_handler.py (what follows from failures), quarantine.py.
+Files: device_monitor.py (detects drift and other load, tags records), attribution_handler.py (attributes failures to
+candidates or devices), quarantine.py (isolates, treats and probes devices).
 """

@@ -1,7 +1,7 @@
-"""Acts upon failed measurements of candidates and devices (`autosched.records.failure_attribution`).
+"""Attributes failed measurements to candidates or devices (`autosched.records.failure_attribution`), and reacts.
 
-A case is written in the transaction of the record that changed it, so that what a candidate did is known as long as the
-record is. A client's report on a device counts only while the daemon leases that device to it.
+A case is written in the same transaction as the record that changed it, so that both are kept or lost together. A
+client's report on a device counts only while the daemon leases that device to the client.
 """
 
 import hashlib
@@ -33,7 +33,7 @@ from autosched.records.failure_attribution import (
 )
 
 BATCH_LEAST = 3
-"""Number of candidates that fail together, without one that succeeds, from which on the device is suspected."""
+"""Minimum number of candidates of a step that fail, none succeeding, for a suspicion against the device."""
 GONE = (Failure.RUN_CRASH, Failure.RUN_TIMEOUT)
 
 
@@ -42,13 +42,13 @@ class Tally(Struct):
 
     good: int = 0
     bad: int = 0
-    """Failures among the candidates that were tried for the first time."""
+    """Failures of candidates that were measured for the first time."""
     gone: int = 0
-    """Those of them that crashed or hung. A plain failure may be the report of a broken plugin."""
+    """Failures among these by crash or timeout. Other failures may come from a broken plugin."""
 
 
 class AttributionHandler:
-    """All cases of this daemon, and what speaks against its devices."""
+    """All cases of candidates, and the suspicions against devices."""
 
     def __init__(
         self,
@@ -59,19 +59,19 @@ class AttributionHandler:
         quarantine: Callable[[UnitName, str], None],
         suspicion: DeviceSuspicion,
     ) -> None:
-        """Before the journal accepts writes. `quarantine`: what to do with a device, and why."""
+        """Called before the journal accepts writes. `quarantine`: isolates a device, for a reason."""
         self._runtime, self._progress, self._monitor = runtime, progress, monitor
         self._tell, self._quarantine, self._suspicion = tell, quarantine, suspicion
         self._journal = runtime.journal
         self.blame = CandidateSuspicion(failure_cases.cases(self._journal))
         self._tallies: dict[StepId, Tally] = {}
         self._proven: set[str] = set()
-        """Places where something was measured well in this life."""
+        """Circumstances under which a measurement has succeeded since the daemon started."""
 
-    # What clients say -------------------------------------------------------------------------------------------------
+    # Reports of clients -----------------------------------------------------------------------------------------------
 
     def recorded(self, job: JobId, record: Record) -> tuple[Statement, ...]:
-        """A measurement was made. Returns what to write together with its record."""
+        """Judge a measurement. Returns the statements to write together with its record."""
         step = self._step(job, record)
         known = self._progress.get(job).tasks.get(record.task)
         if step is None or known is None or record.purpose in (Purpose.DEFAULT, Purpose.NETWORK, Purpose.KNOWN):
@@ -97,10 +97,11 @@ class AttributionHandler:
         return self._act(self.blame.passed(suspect, device, now))
 
     def ended(self, step: Step, outcome: Outcome, error: str) -> None:
-        """A step is over: one that measured nothing well speaks against its device, though it proves nothing.
+        """Judge a step that has ended. A step without any success is evidence against its device, but no proof.
 
-        In a job that never measured anything well, the plugin or the model may be broken. It is believed where
-        others measured well, or where all its candidates crashed or hung; never in a step that failed as a whole.
+        In a job without any success the plugin or the model may be broken. Its steps count only where other jobs
+        measured under the same circumstances, or where all candidates crashed or hung; a step that failed as a whole
+        does not count.
         """
         tally = self._tallies.pop(step.id, Tally())
         if len(step.units) != 1 or step.stage != "profile" or tally.good:
@@ -115,18 +116,18 @@ class AttributionHandler:
             self._against(step.units[0], mark, f"all {tally.bad} candidates of {who} failed")
 
     def _circumstances(self, job: JobId) -> str:
-        """Key of the failures that are comparable with those of the job's candidates."""
+        """Key of the circumstances under which failures are comparable with those of the job."""
         return identity.circumstances(self._runtime.state.jobs[job].spec, self._progress.get(job).identity)
 
     def _step(self, job: JobId, record: Record) -> Step | None:
-        """The step that has made the record: no client speaks of a device that it does not hold."""
+        """The step that made a record; None for a device that the client does not hold."""
         state = self._runtime.state
         task = state.jobs[job].tasks.get(record.task)
         steps = [state.steps[step] for step in task.steps] if task is not None else []
         step = next((step for step in steps if record.device in step.units), None)
         return step if step is not None and is_device(state.slots[record.device]) else None
 
-    # What follows -----------------------------------------------------------------------------------------------------
+    # Reactions --------------------------------------------------------------------------------------------------------
 
     def _act(self, finding: Finding) -> tuple[Statement, ...]:
         poisoned = [case for case in finding.changed if case.poisoned]
@@ -149,7 +150,7 @@ class AttributionHandler:
             self._quarantine(device, reason)
 
     def _announce(self, cases: Iterable[Case], forgiven: bool = False) -> None:
-        """Tell the clients of all jobs that have the same task."""
+        """Notify the clients of all jobs with the same task."""
         for case in cases:
             for job in self._runtime.state.active:
                 if self._circumstances(job) == case.suspect.place:
@@ -168,14 +169,14 @@ class AttributionHandler:
             self._tell(job, Poisoned(candidates=tuple(notes[begin : begin + POISON_MAX])))
 
     def tell_all(self, job: JobId) -> None:
-        """The job's network is known: tell its client what it must not run."""
+        """Tell the client of a job whose network is known which candidates are blocked."""
         workloads = (task.info.workload for task in self._progress.get(job).tasks.values())
         self._send(job, self.blame.poisoned(self._circumstances(job), workloads))
 
-    # What users ask ---------------------------------------------------------------------------------------------------
+    # Calls of users ---------------------------------------------------------------------------------------------------
 
     def listed(self, limit: int, before: int | None) -> tuple[BlockedCandidate, ...]:
-        """The latest poisoned candidates, newest last."""
+        """The latest blocked candidates, newest last."""
         found = []
         for case in reversed(self.blame.cases.values()):
             if case.poisoned and (before is None or case.number < before):
@@ -187,7 +188,7 @@ class AttributionHandler:
         return tuple(reversed(found))
 
     async def forgive(self, number: int) -> None:
-        """Let a candidate be run again. Raises NotFound."""
+        """Unblock a candidate. Raises NotFound."""
         if (case := self.blame.forgive(number)) is None:
             raise NotFound(f"no candidate with the number {number} is poisoned; see them with: autosched poison list")
         self._announce([case], forgiven=True)

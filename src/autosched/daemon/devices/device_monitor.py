@@ -1,9 +1,9 @@
-"""Watches over devices: whether what is measured on them can be trusted, and which records cannot.
+"""Detects devices whose measurements cannot be trusted, and tags the records concerned.
 
-A client runs a sentinel (fixed work) when it is told to: at each of the first steps on a device, then at intervals. How
-much its times vary while all is well is the device's noise. Two sentinels in a row beyond it are a drift, and then the
-records since the last good sentinel are tagged. Other load on a device's cores is seen by the client itself; here it
-only becomes part of the device's health. The pace of a device is learned again after a restart.
+A client runs a sentinel (fixed work) on request: in each of the first steps on a device, then at intervals. The normal
+variation of its times is the device's noise. Two successive sentinels beyond the noise are a drift: the records since
+the last good sentinel are tagged. The client itself detects other load on a device's cores; here it is part of the
+device's health. The pace of a device is learned again after a restart of the daemon.
 """
 
 import asyncio
@@ -24,52 +24,52 @@ from autosched.model import DEVICE_POOL, DeviceNote, JobId, Unit, UnitName
 from autosched.protocol import DeviceCondition, TagRecords
 
 LEARNED_FROM = 5
-"""Sentinels that make a baseline: the median of fewer would be at the mercy of two bad ones."""
+"""Number of sentinels of a baseline. The median of fewer would not stand two bad ones."""
 REMEMBERED = 30
-"""Good sentinels of which the noise is made."""
+"""Number of good sentinels from which the noise is estimated."""
 NOISE_MIN = 0.03
-"""Deviations up to 3 % are never called a drift: that is what a resting virtual machine shows."""
+"""Minimum relative noise: an idle virtual machine varies by as much."""
 SIGMAS = 4.0
-"""Standard deviations, estimated by the median absolute deviation, beyond which a difference is no noise."""
+"""Noise in standard deviations, which the median absolute deviation estimates."""
 SIGMA_PER_MAD = 1.4826
 CONFIRMED_BY = 2
-"""A single bad sentinel proves nothing: it lasts 20 ms."""
+"""Number of bad sentinels that make a drift. A sentinel takes 20 ms only."""
 SETTLES_AFTER = 10
-"""Number of sentinels after which a drift is taken for the device's new pace."""
+"""Number of bad sentinels after which a drift becomes the device's new pace."""
 FOREIGN_SHOWN_S = 300.0
-"""Seconds for which other load is shown as part of the health."""
+"""Seconds for which the health mentions other load."""
 RECORDS_MAX = 10_000
-"""Records per device that can still be tagged."""
+"""Maximum number of records of a device that can still be tagged."""
 UNSEEN_ON_BOARDS = "its clock cannot be read, and other programs there are seen at the start of steps alone"
 TIMED_MAX = 1_000
-"""Latest records per device of which it is known when they were reported."""
+"""Maximum number of records of a device whose time of report is kept."""
 
 
 @dataclass
 class Quantity:
-    """One of the sentinel's times: its baseline, its noise, and how it is now."""
+    """One of the sentinel's times: its baseline, noise and current deviation."""
 
     name: str
     learning: list[float] = field(default_factory=list)
     baseline_s: float | None = None
     deviations: deque[float] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
-    """Relative ones, of good sentinels."""
+    """Relative deviations of good sentinels."""
     off: list[float] = field(default_factory=list)
     """Deviations of the last sentinels, all beyond the noise on the same side."""
 
     @property
     def noise(self) -> float:
-        """Deviations up to this are noise."""
+        """Maximum relative deviation that counts as noise."""
         spread = median(abs(deviation) for deviation in self.deviations) if self.deviations else 0.0
         return max(NOISE_MIN, SIGMAS * SIGMA_PER_MAD * spread)
 
     @property
     def drift(self) -> float | None:
-        """By what ratio it is slower (or, negative, faster) than its baseline; None while that is noise."""
+        """Relative slowdown against the baseline, negative for a speedup; None within the noise."""
         return median(self.off) if len(self.off) >= CONFIRMED_BY else None
 
     def add(self, seconds: float) -> None:
-        """Another sentinel."""
+        """Add the time of a sentinel."""
         if self.baseline_s is None:
             self.learning.append(seconds)
             if len(self.learning) == LEARNED_FROM:
@@ -86,7 +86,7 @@ class Quantity:
         self.off.append(deviation)
 
     def forget(self) -> None:
-        """Learn baseline and noise anew, beginning with how it is now."""
+        """Learn baseline and noise again, starting with the current deviations."""
         assert self.baseline_s is not None
         self.learning = [self.baseline_s * (1 + deviation) for deviation in self.off[-LEARNED_FROM + 1 :]]
         self.baseline_s = None
@@ -95,7 +95,7 @@ class Quantity:
 
 
 class Tagged(Struct, frozen=True):
-    """Records that are not to be trusted, and why."""
+    """Records that are tagged as unreliable, with the reason."""
 
     records: tuple[tuple[JobId, int], ...]
     reason: str
@@ -109,34 +109,34 @@ class DeviceWatch:
     core: Quantity = field(default_factory=lambda: Quantity("core"))
     memory: Quantity = field(default_factory=lambda: Quantity("memory"))
     measured_at: float | None = None
-    """When the last sentinel was reported; scheduler clock, as below."""
+    """Time of the last sentinel's report, by the scheduler's clock, as all times here."""
     drifting_since: float | None = None
     why: str = ""
     """Description of the drift; empty without one."""
     sees_load: bool | None = None
-    """Whether other load on it can be seen; None: not known yet."""
+    """Whether other load on the device can be measured; None before this is known."""
     foreign: tuple[float, float] | None = None
-    """When other load was seen last, and what share of a core it took."""
+    """Time of the last other load, and its share of a core."""
     doubted: bool = False
-    """Something failed on it, so the next step begins with a sentinel."""
+    """Whether a failure makes the next step begin with a sentinel."""
     fresh: deque[tuple[JobId, int]] = field(default_factory=lambda: deque(maxlen=RECORDS_MAX))
     """Records since the last sentinel began."""
     open: deque[tuple[JobId, int]] = field(default_factory=lambda: deque(maxlen=RECORDS_MAX))
-    """Those before it, since the last good one."""
+    """Earlier records, since the last good sentinel."""
     settled: deque[tuple[JobId, int]] = field(default_factory=lambda: deque(maxlen=RECORDS_MAX))
-    """Those before that, on the same baseline."""
+    """Records before these, on the same baseline."""
     timed: deque[tuple[float, JobId, int]] = field(default_factory=lambda: deque(maxlen=TIMED_MAX))
-    """The latest of all, each with the time at which it was reported."""
+    """The latest records, each with its time of report."""
 
     def begin(self, now: float) -> bool:
-        """A step on the device begins: whether it is to run the sentinel first."""
+        """Note the begin of a step; returns whether it runs the sentinel first."""
         if due := self._due(now):
             self.open.extend(self.fresh)
             self.fresh.clear()
         return due
 
     def recorded(self, job: JobId, trial: int, now: float) -> None:
-        """A record was made on the device."""
+        """Note a record of the device."""
         self.fresh.append((job, trial))
         self.timed.append((now, job, trial))
 
@@ -148,7 +148,7 @@ class DeviceWatch:
         return any(quantity.baseline_s is None or quantity.off for quantity in (self.core, self.memory))
 
     def noted(self, note: DeviceNote, now: float) -> Tagged | None:
-        """A step on the device is over: returns what it shows about records up to now."""
+        """Note what a step has observed of the device; returns the records that are unreliable because of it."""
         if note.watched_s > 0:
             self.sees_load = note.foreign_s is not None
         if note.disturbed and note.foreign_s is not None:
@@ -165,7 +165,7 @@ class DeviceWatch:
         drift, before = worst.drift, self.why
         if drift is None:
             self.drifting_since, self.why = None, ""
-            if before:  # what was measured since the last bad sentinel began under the drift
+            if before:  # the records since the last bad sentinel began under the drift
                 return self._tag(before)
             if not (self.core.off or self.memory.off):
                 self.settled.extend(self.open)
@@ -181,13 +181,13 @@ class DeviceWatch:
         self.why = why = f"the device was {_percent(drift)} slower than its baseline ({worst.name})"
         if len(worst.off) >= SETTLES_AFTER:
             worst.forget()
-            self.settled.clear()  # older ones cannot be compared with what comes, which finals make up for
+            self.settled.clear()  # not comparable with later ones; finals measure again
             self.drifting_since, self.why = None, ""
         return self._tag(why)
 
     @property
     def slow(self) -> str:
-        """How much slower than its baseline the last sentinel was, in words; empty: not more than noise."""
+        """Slowdown of the last sentinel against its baseline, in words; empty within the noise."""
         off = [(quantity.off[-1], quantity.name) for quantity in (self.core, self.memory) if quantity.off]
         return "; ".join(f"{_percent(ratio)} slower ({name})" for ratio, name in off if ratio > 0)
 
@@ -198,14 +198,14 @@ class DeviceWatch:
 
     @property
     def condition(self) -> DeviceCondition:
-        """Its health in one word."""
+        """Health in one word."""
         if self.drifting_since is not None:
             return DeviceCondition.DRIFTING
         known = self.core.baseline_s is not None and self.memory.baseline_s is not None
         return DeviceCondition.STEADY if known and self.measured_at is not None else DeviceCondition.LEARNING
 
     def health(self, now: float) -> str:
-        """In words: the worst first."""
+        """Health in words, the worst first."""
         words = []
         if self.drifting_since is not None:
             words.append(f"drifting for {formatting.duration(now - self.drifting_since)}: {self.why}")
@@ -237,17 +237,17 @@ class Health(Struct, frozen=True):
 
 
 def is_device(slot: Slot) -> bool:
-    """Whether a unit is one to measure on."""
+    """Whether a unit is a device."""
     return any(pool.startswith(DEVICE_POOL) for pool, _ in slot.places)
 
 
 def is_watched(unit: Unit) -> bool:
-    """Whether a sentinel can run on it: on cores of a host, and on a board."""
+    """Whether a sentinel can run on a unit: it has cores of a host, or is a board."""
     return bool(unit.cores) or unit.is_board
 
 
 class DeviceMonitor:
-    """The watches of all devices, and what follows when one of them finds something."""
+    """The watches of all devices. Tags records, publishes events and notifies clients."""
 
     def __init__(
         self,
@@ -262,7 +262,7 @@ class DeviceMonitor:
         self._watches: dict[UnitName, DeviceWatch] = {}
 
     def look_every(self, interval_s: float) -> None:
-        """From now on sentinels run so often."""
+        """Change the seconds between two sentinels."""
         self._interval_s = interval_s
         for watch in self._watches.values():
             watch.interval_s = interval_s
@@ -273,23 +273,23 @@ class DeviceMonitor:
 
     @property
     def all(self) -> Mapping[UnitName, DeviceWatch]:
-        """Those of devices on which something ran."""
+        """Watches of the devices that were used."""
         return self._watches
 
     def watched(self, unit: UnitName) -> DeviceWatch | None:
-        """The same, where there is one already."""
+        """The watch of a device that was used; None for others."""
         return self._watches.get(unit)
 
     def begin(self, slot: Slot, now: float) -> bool:
-        """A step begins: whether it is to run the sentinel first. Host lanes and accelerators are not watched."""
+        """Note the begin of a step; returns whether it runs the sentinel first. Only cores and boards are watched."""
         return is_watched(slot.unit) and is_device(slot) and self.of(slot.unit.name).begin(now)
 
     def doubt(self, unit: UnitName) -> None:
-        """Something failed on a device: its next step begins with a sentinel."""
+        """Let the next step on a device begin with a sentinel, after a failure."""
         self.of(unit).doubted = True
 
     def health(self, slot: Slot, now: float) -> Health:
-        """Health of a device; of a host lane there is none."""
+        """Health of a device; empty for a host lane."""
         if not is_device(slot):
             return Health()
         if not is_watched(slot.unit):
@@ -299,13 +299,13 @@ class DeviceMonitor:
         return Health(f"{words}; {UNSEEN_ON_BOARDS}" if slot.unit.is_board else words, watch.condition)
 
     def disturbed(self, unit: UnitName, since: float, reason: str) -> None:
-        """Other programs used a device's machine since then: tag what was reported from then on."""
+        """Tag the records that were reported since other programs used the device's machine."""
         if (watch := self.watched(unit)) is not None:
             recent = tuple((job, trial) for reported_at, job, trial in watch.timed if reported_at >= since)
             self._tag_all(Tagged(recent, reason))
 
     def noted(self, unit: UnitName, note: DeviceNote, now: float) -> None:
-        """A client tells what it saw of a device: tag what cannot be trusted, and say so to whose it is."""
+        """Note a client's observations of a device: tag unreliable records, and notify their clients."""
         watch = self.of(unit)
         before = watch.why
         tagged = watch.noted(note, now)
@@ -319,7 +319,7 @@ class DeviceMonitor:
             self._tag_all(tagged)
 
     def _tag_all(self, tagged: Tagged) -> None:
-        """Tag the records of each job, and tell its client."""
+        """Tag records of several jobs, and notify their clients."""
         trials: dict[JobId, list[int]] = {}
         for job, trial in tagged.records:
             trials.setdefault(job, []).append(trial)
@@ -328,7 +328,7 @@ class DeviceMonitor:
             self._tell(job, TagRecords(trials=tuple(own), reason=tagged.reason))
 
     def tag(self, job: JobId, trials: Sequence[int], reason: str) -> asyncio.Future[None]:
-        """Something disturbed these records; done when that is durable."""
+        """Tag records of a job as disturbed; done when the tags are durable."""
         stored = self._store.tag(job, trials, reason)
         self._progress.get(job).tag(trials)
         self._stream.publish(RecordsTagged(job, len(trials), reason))

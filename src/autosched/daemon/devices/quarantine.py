@@ -1,8 +1,8 @@
-"""Devices that are not to be trusted: kept away from work, mended where a hook can, probed, and given back.
+"""Quarantine of unreliable devices: they get no steps, are treated by their reboot hook, probed, and returned.
 
-A quarantined device is drained, by the daemon instead of an operator, so it stays so over restarts, and `explain` says
-why a task waits for it. After a pause, longer each time, its reboot hook is called; when its sentinel then passes, it
-returns. An operator may drain or undrain it meanwhile, which ends all this.
+The daemon drains a quarantined device as an operator would. The device therefore stays drained over restarts, and
+`explain` names it as the cause of a wait. After a pause, longer each time, the daemon calls the reboot hook. When the
+sentinel then passes, the device returns. An operator who drains or undrains the device ends its quarantine.
 """
 
 import asyncio
@@ -22,22 +22,22 @@ from autosched.records.failure_attribution import DeviceSuspicion
 log = logging.getLogger(__name__)
 
 BOOT_S = 120.0
-"""Seconds within which a board answers after its reboot hook has ended."""
+"""Seconds within which a board answers after the end of its reboot hook."""
 
 
 def is_quarantined(state: State, unit: UnitName) -> bool:
-    """Whether it was the daemon that drained it."""
+    """Whether the daemon, and no operator, has drained a device."""
     return unit in state.drained and state.drained[unit].by == BY
 
 
 def in_words(cause: Quarantined) -> str:
-    """For people."""
+    """The cause of a quarantine as a sentence."""
     attempt = f"; at last {cause.attempt}" if cause.attempt else ""
     return f"quarantined: {cause.reason}{attempt}; to be probed after {formatting.duration(cause.pause_s)} ({BY})"
 
 
 class Quarantine:
-    """All devices that are kept away."""
+    """All quarantined devices."""
 
     def __init__(
         self,
@@ -57,12 +57,12 @@ class Quarantine:
         self._watched: dict[UnitName, asyncio.Task[None]] = {}
 
     def enter(self, unit: UnitName, reason: str) -> None:
-        """Keep this device away from work."""
+        """Quarantine a device."""
         if unit not in self._runtime.state.drained:
             self._watch(unit, self._isolate(unit, reason))
 
     def resume(self) -> None:
-        """Go on with those of the daemon before; after its pools are declared."""
+        """Continue the quarantines of the earlier daemon. Called after the pools are declared."""
         state = self._runtime.state
         for unit in [unit for unit in state.drained if unit in state.slots and is_quarantined(state, unit)]:
             cause = state.drained[unit].quarantine
@@ -92,13 +92,13 @@ class Quarantine:
         await self._runtime.post(drained)
 
     async def _until_well(self, unit: UnitName, reason: str, pause_s: float) -> None:
-        """Wait, treat and probe; an operator's word ends it."""
+        """Wait, treat and probe until the device passes, or an operator decides about it."""
         while True:
             await asyncio.sleep(pause_s)
             if not is_quarantined(self._runtime.state, unit):
                 return
             if self._runtime.state.slots[unit].holder is not None:
-                continue  # what ran there when it came in must end first
+                continue  # a step from before the quarantine must end first
             try:
                 await self._treat(unit)
             except Unwell as error:
@@ -113,7 +113,7 @@ class Quarantine:
         return UnitReturned(unit, BY) if is_quarantined(self._runtime.state, unit) else None
 
     async def _treat(self, unit: UnitName) -> None:
-        """Reboot it, then see how it is. Raises Unwell."""
+        """Reboot and probe a device. Raises Unwell."""
         place = self._runtime.state.slots[unit].unit
         if place.host == OWN_HOST:
             pace = await treat(unit, place.cores, self._hooks.get(unit, ()), self._hook_s)
@@ -122,7 +122,7 @@ class Quarantine:
         else:
             pace = await self._elsewhere(place)
         if pace is None:
-            return  # nothing but work can tell how it is: it is on probation, and the next pause is longer
+            return  # only steps can test the device: should it fail again, the next pause is longer
         self._monitor.noted(unit, DeviceNote(pace.core_s, pace.memory_s), self._runtime.clock())
         if slow := self._monitor.of(unit).slow:
             raise Unwell(f"its sentinel was {slow}")

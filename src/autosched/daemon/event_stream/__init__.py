@@ -1,5 +1,6 @@
-"""One stream of what happens in the daemon.
+"""The stream of the daemon's events.
 
-Files: daemon_events.py (types of events, their text and JSON), stream.py (passes them to listeners), logs.py (the
-log), counters.py (counters and histograms), recent_events.py (the last ones), event_sentences.py (as sentences).
+Files: daemon_events.py (types of events, their text and JSON), stream.py (publishes events to listeners), logs.py (the
+log), counters.py (counters and histograms), recent_events.py (the latest events), event_sentences.py (events as
+sentences).
 """

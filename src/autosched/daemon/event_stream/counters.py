@@ -1,7 +1,7 @@
-"""Counters of the daemon since its start, from the stream and from its own loop and disk.
+"""Counters since the daemon started, from the event stream, the event loop and the disk.
 
-`web/metrics.py` shows them to Prometheus. Nothing here is larger than the words that name its parts: stages, which
-clients may invent, are bounded.
+`web/metrics.py` exports them for Prometheus. The number of series is bounded: clients may name any stage, and only the
+first `STAGES_MAX` are counted by name.
 """
 
 from bisect import bisect_left
@@ -13,13 +13,14 @@ from autosched.daemon.event_stream.daemon_events import DaemonEvent, Recorded, R
 from autosched.model import Purpose
 
 STAGES_MAX = 32
+"""Maximum number of stages that are counted by name."""
 OTHER = "other"
 STEP_BOUNDS_S = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1_000.0)
 QUICK_BOUNDS_S = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 
 
 class Histogram:
-    """How many values were at most so large, and their sum."""
+    """Numbers of values up to each bound, and the sum of all values."""
 
     def __init__(self, bounds: Sequence[float]) -> None:
         self.bounds = bounds
@@ -27,12 +28,12 @@ class Histogram:
         self.sum = 0.0
 
     def add(self, value: float) -> None:
-        """One more."""
+        """Add a value."""
         self.counts[bisect_left(self.bounds, value)] += 1
         self.sum += value
 
     def cumulative(self) -> list[tuple[str, int]]:
-        """Upper bounds as text and how many were not above, as Prometheus wants them."""
+        """Upper bounds as text, and the number of values up to each, as Prometheus expects."""
         total, found = 0, []
         for bound, count in zip((*map(str, self.bounds), "+Inf"), self.counts, strict=True):
             total += count
@@ -45,19 +46,19 @@ def _steps() -> "defaultdict[str, Histogram]":
 
 
 class Counters:
-    """Counts of this life of the daemon."""
+    """Counters since the daemon started."""
 
     def __init__(self) -> None:
-        self.happenings: Counter[str] = Counter()
-        """By name."""
+        self.events: Counter[str] = Counter()
+        """Events by name."""
         self.steps: Counter[tuple[str, str]] = Counter()
-        """Ended ones by stage and outcome."""
+        """Ended steps by stage and outcome."""
         self.step_s = _steps()
-        """By stage, how long leases of done steps lasted."""
+        """Seconds of the leases of done steps, by stage."""
         self.wait_s = _steps()
-        """By stage, how long tasks waited for a lease."""
+        """Seconds that tasks waited for a lease, by stage."""
         self.trials: Counter[str] = Counter()
-        """By outcome: "ok", or the reason of the failure."""
+        """Trials by outcome: "ok", or the kind of failure."""
         self.retakes = 0
         self.disturbed = 0
         self.jobs_ended: Counter[str] = Counter()
@@ -65,17 +66,17 @@ class Counters:
         self._stages: set[str] = set()
 
     def known(self, stage: str) -> str:
-        """The stage's name; "other" for those beyond the first so many."""
+        """The name under which a stage is counted: its own, or "other"."""
         if stage not in self._stages:
             if len(self._stages) >= STAGES_MAX:
                 return OTHER
             self._stages.add(stage)
         return stage
 
-    def take(self, happening: DaemonEvent) -> None:
-        """Something happened."""
-        self.happenings[happening.name] += 1
-        match happening.what:
+    def take(self, event: DaemonEvent) -> None:
+        """Count an event."""
+        self.events[event.name] += 1
+        match event.what:
             case StepStarted(stage=stage, waited_s=waited_s):
                 self.wait_s[self.known(stage)].add(waited_s)
             case StepEnded(stage=stage, outcome=outcome, held_s=held_s):

@@ -1,7 +1,7 @@
-"""Events of a running daemon, and how each is written: as a line of words, and as JSON.
+"""Types of the daemon's events, with their text and JSON.
 
-Events and actions of the core are told as they are. Where they say too little for people, such as the mere number of a
-step that ended, a type of this file takes their place. A type that is added here is in logs, monitor and page at once.
+Events and actions of the core are published as they are. Where these have too little information, such as only the
+number of an ended step, a type of this file replaces them. A type that is added here appears in logs, monitor and page.
 """
 
 import logging
@@ -16,11 +16,11 @@ from autosched.core import actions, events
 from autosched.model import JobId, Record, Step, StepId, TaskIndex, UnitName
 
 TEXT_CHARS = 1_000
-"""Maximum length of one text: the buffer of a slow reader is bounded in bytes, too."""
+"""Maximum number of characters of a text, which bounds the memory of a reader's buffer."""
 
 
 class StepStarted(Struct, frozen=True):
-    """A step has its lease, and its client is told."""
+    """A step has its lease, and the order was sent to its client."""
 
     step: StepId
     job: JobId
@@ -28,11 +28,11 @@ class StepStarted(Struct, frozen=True):
     stage: str
     units: tuple[UnitName, ...]
     waited_s: float
-    """Since its task became ready."""
+    """Seconds since the task became ready."""
 
 
 class StepEnded(Struct, frozen=True):
-    """A step has given its units back."""
+    """A step has ended and returned its units."""
 
     step: StepId
     job: JobId
@@ -43,12 +43,12 @@ class StepEnded(Struct, frozen=True):
     waited_s: float
     held_s: float
     worked_s: float | None = None
-    """How long the stage itself ran; the rest of the lease is what the hand-over cost."""
+    """Seconds for which the stage ran; the rest of the lease is the hand-over."""
     error: str = ""
 
 
 class Recorded(Struct, frozen=True):
-    """A measurement is over."""
+    """A measurement was recorded."""
 
     job: JobId
     task: TaskIndex
@@ -61,7 +61,7 @@ class Recorded(Struct, frozen=True):
 
 
 class RecordsTagged(Struct, frozen=True):
-    """Measurements were found to be disturbed."""
+    """Records were tagged as disturbed."""
 
     job: JobId
     records: int
@@ -69,14 +69,14 @@ class RecordsTagged(Struct, frozen=True):
 
 
 class DeviceDrifts(Struct, frozen=True):
-    """A device is slower than it was."""
+    """A device has become slower."""
 
     unit: UnitName
     reason: str
 
 
 class DeviceSteady(Struct, frozen=True):
-    """A device is again as it was, or its new pace is taken for its own."""
+    """A device has its old pace again, or its new pace has become the baseline."""
 
     unit: UnitName
 
@@ -90,7 +90,7 @@ class DeviceDisturbed(Struct, frozen=True):
 
 
 class CandidatePoisoned(Struct, frozen=True):
-    """A candidate has failed twice, and is not run any more."""
+    """A candidate was blocked after repeated failures."""
 
     number: int
     workload: str
@@ -98,7 +98,7 @@ class CandidatePoisoned(Struct, frozen=True):
 
 
 class Calibrated(Struct, frozen=True):
-    """How good the estimates were so far, told at the end of each job."""
+    """Accuracy of the estimates so far, published at the end of each job."""
 
     job: JobId
     steps: int
@@ -107,7 +107,7 @@ class Calibrated(Struct, frozen=True):
 
 
 class Commanded(Struct, frozen=True):
-    """A user asks for a change; the audit trail has it too."""
+    """A user gave a command that changes state; the audit trail has it, too."""
 
     who: str
     role: str
@@ -117,14 +117,14 @@ class Commanded(Struct, frozen=True):
 
 
 class SubmissionRefused(Struct, frozen=True):
-    """Too many submissions wait already."""
+    """A submission was refused, since too many wait."""
 
     who: str
     reason: str
 
 
 class LoopStalled(Struct, frozen=True):
-    """The daemon's loop was late by enough seconds for people to notice."""
+    """The daemon's event loop was late by a noticeable time."""
 
     lag_s: float
     where: str = ""
@@ -139,7 +139,7 @@ class Kept(Struct, frozen=True):
 
 
 class Said(Struct, frozen=True):
-    """A message of a part of the daemon."""
+    """A log message of a module."""
 
     level: int
     source: str
@@ -147,7 +147,7 @@ class Said(Struct, frozen=True):
 
 
 class Dropped(Struct, frozen=True):
-    """In place of happenings for which their reader was too slow."""
+    """Stands for events that a reader's buffer had no room for."""
 
     count: int
 
@@ -186,27 +186,27 @@ _LEVELS: dict[type, int] = {
 
 
 class DaemonEvent(Struct, frozen=True):
-    """Something that happened, and when."""
+    """An event with its time."""
 
     at: float
-    """Scheduler clock, seconds."""
+    """Time by the scheduler's clock, in seconds."""
     wall_s: float
-    """Unix time, for people only: it jumps."""
+    """Unix time, only for display: it may jump."""
     what: What
 
     @property
     def name(self) -> str:
-        """By which people and filters know it."""
+        """Name of the event's type, for display and filters."""
         return type(self.what).__name__
 
     @property
     def job(self) -> JobId | None:
-        """The job that it concerns."""
+        """The job of the event; None without one."""
         return getattr(_inner(self.what), "job", None)
 
     @property
     def units(self) -> tuple[UnitName, ...]:
-        """The units that it concerns."""
+        """The units of the event."""
         inner = _inner(self.what)
         unit = getattr(inner, "unit", "")
         unit = getattr(unit, "name", unit)
@@ -214,41 +214,41 @@ class DaemonEvent(Struct, frozen=True):
 
     @property
     def level(self) -> int:
-        """How much it matters, on the scale of `logging`."""
+        """Level of `logging`."""
         return self.what.level if type(self.what) is Said else _LEVELS.get(type(self.what), logging.INFO)
 
     def text(self) -> str:
-        """One line of words, without a time."""
+        """The event in one line, without a time."""
         if isinstance(self.what, Said):
             return self.what.text
         return " ".join([self.name, *(f"{name}={_word(value)}" for name, value in fields(self.what))])
 
     def line(self) -> str:
-        """One line of words with the time of day, as a monitor shows it."""
+        """The event in one line with the time of day, for the monitor."""
         at = datetime.fromtimestamp(self.wall_s).astimezone()
         return f"{at:%H:%M:%S}.{at.microsecond // 1000:03d} {self.text()}"
 
     def json(self) -> bytes:
-        """One JSON object."""
+        """The event as a JSON object."""
         head: dict[str, object] = {"what": self.name, "at": round(self.at, 6), "time": round(self.wall_s, 3)}
         return msgspec.json.encode(head | dict(fields(self.what)))
 
 
 def recorded(job: JobId, record: Record) -> Recorded:
-    """A record without its candidate."""
+    """The event of a record, without the candidate."""
     failure = "" if record.failure is None else record.failure.value
     purpose, device = record.purpose.value, record.device
     return Recorded(job, record.task, record.trial, purpose, device, record.best_s, failure, record.detail)
 
 
 def _inner(what: What) -> object:
-    """The subject of an event: an action may only carry a step."""
+    """The object with the event's job and units: of an action its step, if it has one."""
     step = getattr(what, "step", None)
     return step if isinstance(step, Step) else what
 
 
 def fields(what: What) -> Iterator[tuple[str, Any]]:
-    """Names and values that fit a line: numbers, words and names of units; nothing that is empty."""
+    """Names and values of an event's fields that fit into a line, without empty ones."""
     for name in what.__struct_fields__:
         value = getattr(what, name)
         if isinstance(value, Step):

@@ -1,4 +1,4 @@
-"""Events as sentences, for the page. Logs and the monitor use the terms that one searches for."""
+"""Events as sentences, for the page. Logs and the monitor show the names of events and fields instead."""
 
 from autosched import formatting
 from autosched.core import actions, events
@@ -14,12 +14,12 @@ from autosched.daemon.event_stream.daemon_events import (
 )
 
 STALLED = "the daemon stood still for"
-"""How the page knows a stall, of which it shows the last of a run."""
+"""Beginning of the sentence for a stall. The page shows only the last of several in a row."""
 
 
-def sentence(happening: DaemonEvent) -> str:
-    """One line; what has no sentence of its own is told as the logs tell it."""
-    match happening.what:
+def sentence(event: DaemonEvent) -> str:
+    """An event in one line; in the form of the logs if it has no sentence here."""
+    match event.what:
         case events.JobSubmitted(job=job, spec=spec, owner=owner):
             return f"job {job} submitted{_by(owner)}: {spec.name}, backend {spec.backend}, on a {spec.device} device"
         case events.JobAltered(job=job, by=by, held=held) if held:
@@ -81,7 +81,7 @@ def sentence(happening: DaemonEvent) -> str:
             return f"{kind} made: {folder}"
         case LoopStalled(lag_s=lag_s, where=where):
             return f"{STALLED} {formatting.latency(lag_s)}" + (f" in {where}" if where else "")
-    return happening.text()
+    return event.text()
 
 
 def _by(who: str) -> str:

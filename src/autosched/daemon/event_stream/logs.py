@@ -1,7 +1,7 @@
-"""The log: a line for each happening, and for whatever a part of the daemon says in words.
+"""The log: one line for each event and each message of a module.
 
-People read lines of words. Journald, and a user who asks for it, gets one JSON object a line, behind its priority as
-systemd reads it (`<6>`), so that `journalctl -p warning` shows what it should.
+The default is lines of text. Journald, or the setting, gets one JSON object per line, after the priority in systemd's
+form (`<6>`), so that `journalctl -p warning` works.
 """
 
 import asyncio
@@ -17,36 +17,36 @@ from autosched.daemon.event_stream.stream import Stream
 from autosched.model import Outcome
 
 ROUTINE = logging.INFO - logging.DEBUG
-"""Levels by which steps that go well matter less: there may be thousands in a second, and the timeline has them."""
+"""Difference by which the level of successful steps is lower: there may be thousands per second."""
 Form = Literal["auto", "text", "json"]
 
 
 class Logs(logging.Handler):
-    """Writes both what modules log and what the stream tells, in the same form."""
+    """Writes the messages of modules and the events of the stream in the same form."""
 
     def __init__(self, output: TextIO, *, json: bool, level: int) -> None:
         super().__init__()
-        self.setFormatter(logging.Formatter())  # the words alone, and a traceback
+        self.setFormatter(logging.Formatter())  # the message alone, and a traceback
         self._output, self._least = output, level
         self._write: Callable[[DaemonEvent, str], str] = _as_json if json else _as_text
         self._stream: Stream | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def follow(self, stream: Stream) -> None:
-        """From now on also write what the stream tells, and tell it what is logged; inside the running loop."""
+        """Also write the events of a stream, and publish messages on it. Called inside the running loop."""
         self._stream, self._loop = stream, asyncio.get_running_loop()
         stream.attach(self._take)
 
-    def _take(self, happening: DaemonEvent) -> None:
-        what = happening.what
+    def _take(self, event: DaemonEvent) -> None:
+        what = event.what
         least = self._least
         if type(what) is StepStarted or (type(what) is StepEnded and what.outcome == Outcome.DONE):
             least += ROUTINE
-        if happening.level >= least and not isinstance(what, Said):  # that is written already
-            self._put(self._write(happening, ""))
+        if event.level >= least and not isinstance(what, Said):  # messages are written already
+            self._put(self._write(event, ""))
 
     def emit(self, record: logging.LogRecord) -> None:
-        """A module logs something, perhaps in another thread."""
+        """Write and publish a message of a module, from any thread."""
         try:
             said = Said(record.levelno, record.name, self.format(record))
             if record.levelno >= self._least:
@@ -63,19 +63,19 @@ class Logs(logging.Handler):
         self._output.flush()
 
 
-def _as_text(happening: DaemonEvent, source: str) -> str:
-    at = datetime.fromtimestamp(happening.wall_s, UTC).astimezone()
+def _as_text(event: DaemonEvent, source: str) -> str:
+    at = datetime.fromtimestamp(event.wall_s, UTC).astimezone()
     when = f"{at:%Y-%m-%d %H:%M:%S},{at.microsecond // 1000:03d}"
-    now = f" now_s={happening.at:.3f}" if not source else ""
-    return f"{when} {logging.getLevelName(happening.level)} {source + ' ' if source else ''}{happening.text()}{now}\n"
+    now = f" now_s={event.at:.3f}" if not source else ""
+    return f"{when} {logging.getLevelName(event.level)} {source + ' ' if source else ''}{event.text()}{now}\n"
 
 
-def _as_json(happening: DaemonEvent, source: str) -> str:
-    return f"<{_priority(happening.level)}>{happening.json().decode()}\n"
+def _as_json(event: DaemonEvent, source: str) -> str:
+    return f"<{_priority(event.level)}>{event.json().decode()}\n"
 
 
 def _priority(level: int) -> int:
-    """Syslog priority of a level, as systemd reads it."""
+    """Syslog priority of a level."""
     for least, priority in ((logging.CRITICAL, 2), (logging.ERROR, 3), (logging.WARNING, 4), (logging.INFO, 6)):
         if level >= least:
             return priority
@@ -83,7 +83,7 @@ def _priority(level: int) -> int:
 
 
 def to_journald(output: TextIO) -> bool:
-    """Whether this is the stream that systemd has connected with journald ($JOURNAL_STREAM: device:inode)."""
+    """Whether systemd has connected an output with journald ($JOURNAL_STREAM: device:inode)."""
     try:
         there = os.fstat(output.fileno())
     except (OSError, ValueError):
@@ -92,7 +92,7 @@ def to_journald(output: TextIO) -> bool:
 
 
 def begin(form: Form, level: str) -> Logs:
-    """Log to stderr from now on; for a process that has not done so yet."""
+    """Begin to log to stderr. Called once in a process."""
     json = form == "json" or (form == "auto" and to_journald(sys.stderr))
     least = logging.getLevelNamesMapping()[level.upper()]
     logs = Logs(sys.stderr, json=json, level=least)

@@ -1,7 +1,4 @@
-"""The last events that people want to be told, for later viewers; steps and measurements are too many for it.
-
-The failures on each unit are kept as well.
-"""
+"""The latest events of interest to users, without steps and measurements, and the latest failures of each unit."""
 
 from collections import defaultdict, deque
 from datetime import UTC, datetime
@@ -27,20 +24,22 @@ from autosched.model import Failure, Outcome, UnitName
 from autosched.protocol import RecentEvent
 
 RUN_FAILURES = frozenset(one.value for one in (Failure.RUN_ERROR, Failure.RUN_TIMEOUT, Failure.RUN_CRASH))
-"""Failures of a candidate while it is measured, which may be the unit's."""
+"""Failures of a measurement, which the unit may have caused."""
 KEPT = 100
+"""Maximum number of events that are kept, and of each unit."""
 TEXT_CHARS = 300
+"""Maximum number of characters of an event's text."""
 TOLD: frozenset[type[Struct]] = frozenset({
     events.JobSubmitted, events.JobAltered, events.JobCancelRequested, events.ClientCutOff, events.ClientLost,
     events.Paused, events.PolicyChosen, events.UnitDrained, events.UnitReturned,
     actions.EndJob, actions.ReplacePolicy, actions.RevokeStep,
     DeviceDrifts, DeviceSteady, DeviceDisturbed, RecordsTagged, CandidatePoisoned, Kept, LoopStalled, Said,
 })  # fmt: skip
-"""Not who gave which command: that is for operators."""
+"""Types of events for all users. Commands are for operators only."""
 
 
 class Recent:
-    """Fed by the stream."""
+    """Keeps the latest events of the stream."""
 
     KINDS: tuple[type[Struct], ...] = (*TOLD, StepEnded, Recorded)
 
@@ -48,20 +47,20 @@ class Recent:
         self.last: deque[DaemonEvent] = deque(maxlen=KEPT)
         self._of: defaultdict[UnitName, deque[DaemonEvent]] = defaultdict(lambda: deque(maxlen=KEPT))
 
-    def take(self, happening: DaemonEvent) -> None:
-        """Something happened."""
-        what = happening.what
+    def take(self, event: DaemonEvent) -> None:
+        """Take an event."""
+        what = event.what
         told = type(what) in TOLD
         if told:
             if isinstance(what, LoopStalled) and self.last and isinstance(self.last[-1].what, LoopStalled):
-                self.last.pop()  # of a run the last one says enough; `slowlog` has all
-            self.last.append(happening)
+                self.last.pop()  # one stall of several in a row suffices; `slowlog` has all
+            self.last.append(event)
         if told or _failed(what):
-            for unit in happening.units:
-                self._of[unit].append(happening)
+            for unit in event.units:
+                self._of[unit].append(event)
 
     def of(self, unit: UnitName, limit: int) -> tuple[RecentEvent, ...]:
-        """The last things that happened on a unit."""
+        """The latest events of a unit."""
         lately = list(self._of.get(unit, ()))[-limit:]
         return tuple(
             RecentEvent(datetime.fromtimestamp(one.wall_s, UTC).isoformat(), one.text()[:TEXT_CHARS]) for one in lately

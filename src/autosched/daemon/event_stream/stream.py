@@ -1,8 +1,8 @@
-"""The one stream of the daemon's events: each is published once, after it is durable where it has to be.
+"""The single stream of the daemon's events. An event that must be durable is published after it is.
 
-Logs, metrics, the monitor and the page all read it, so they cannot disagree. A listener that only counts is called at
-once (`attach`) and must be quick. A listener with a slow reader has a bounded buffer of its own (`subscribe`): an event
-that finds no room there is dropped and counted. No reader can hold up the daemon.
+Logs, metrics, the monitor and the page all read this stream, so that they agree. A fast listener is called directly
+(`attach`). A slow reader gets a bounded buffer (`subscribe`): events without room there are dropped and counted. No
+reader can delay the daemon.
 """
 
 import asyncio
@@ -21,11 +21,11 @@ from autosched.model import JobId, UnitName
 log = logging.getLogger(__name__)
 
 WAITING_MAX = 1_000
-"""Happenings that wait for one reader: some 300 bytes each, and a kilobyte at the very most for each of its words."""
+"""Maximum events in a reader's buffer. An event has about 300 bytes, and at most a kilobyte for each text."""
 
 Take = Callable[[DaemonEvent], None]
 _Taker = tuple[Take, tuple[type[Struct], ...]]
-"""And the kinds that it takes; none: all."""
+"""A listener and the types of events that it takes; none: all."""
 
 
 class Filter(Struct, frozen=True):
@@ -38,7 +38,7 @@ class Filter(Struct, frozen=True):
 
     @classmethod
     def parse(cls, words: str) -> "Filter":
-        """From words as people type them: `job=12,14 unit=cpu0 what=StepEnded level=debug`. Raises RequestError."""
+        """Parse a filter such as `job=12,14 unit=cpu0 what=StepEnded level=debug`. Raises RequestError."""
         jobs: set[int] = set()
         units: set[str] = set()
         names: set[str] = set()
@@ -61,15 +61,15 @@ class Filter(Struct, frozen=True):
                 )
         return cls(frozenset(jobs), frozenset(units), frozenset(names), level)
 
-    def wants(self, happening: DaemonEvent) -> bool:
-        """Whether it passes. A kind that is asked for by name passes at any level."""
-        if self.names and happening.name not in self.names:
+    def wants(self, event: DaemonEvent) -> bool:
+        """Whether an event passes. Events that are named in the filter pass at any level."""
+        if self.names and event.name not in self.names:
             return False
-        if not self.names and happening.level < self.level:
+        if not self.names and event.level < self.level:
             return False
-        if self.jobs and happening.job not in self.jobs:
+        if self.jobs and event.job not in self.jobs:
             return False
-        return not self.units or not self.units.isdisjoint(happening.units)
+        return not self.units or not self.units.isdisjoint(event.units)
 
 
 USUAL = Filter()
@@ -77,43 +77,43 @@ EVERYTHING = Filter(level=logging.NOTSET)
 
 
 class Subscription:
-    """Buffer of one reader. An asynchronous iterator that ends when it is closed; also a context manager."""
+    """Buffer of one reader: an asynchronous iterator that ends with `close`, and a context manager."""
 
     def __init__(self, stream: "Stream", wants: Filter, waiting_max: int) -> None:
         self._stream, self._wants = stream, wants.wants
         self._waiting: deque[DaemonEvent] = deque()
         self._room = waiting_max
         self._missed = 0
-        """Since the last that was kept or told as missing."""
+        """Number of events dropped since the last one in the buffer."""
         self._last_missed: DaemonEvent
-        """Only there once something was missed."""
+        """The last dropped event; unset before the first."""
         self._news = asyncio.Event()
         self.dropped = 0
-        """How many found no room so far."""
+        """Number of dropped events."""
         self.closed = False
 
-    def offer(self, happening: DaemonEvent) -> None:
-        """Keep it, if it is wanted and there is room."""
-        if not self._wants(happening):
+    def offer(self, event: DaemonEvent) -> None:
+        """Add an event, if it passes the filter and there is room."""
+        if not self._wants(event):
             return
         if len(self._waiting) >= self._room:
             self._missed += 1
-            self._last_missed = happening
+            self._last_missed = event
             self.dropped += 1
             self._stream.dropped += 1
         else:
             if self._missed:
                 self._waiting.append(self._gap())
-            self._waiting.append(happening)
+            self._waiting.append(event)
         self._news.set()
 
     def _gap(self) -> DaemonEvent:
-        """In place of what was missed."""
+        """An event that stands for the dropped ones."""
         missed, self._missed, last = self._missed, 0, self._last_missed
         return DaemonEvent(last.at, last.wall_s, Dropped(missed))
 
     def take(self) -> list[DaemonEvent]:
-        """Everything that waits, at once; what was dropped stands where it is missing."""
+        """Take all events of the buffer. Dropped events are represented by their number."""
         taken = list(self._waiting)
         if self._missed:
             taken.append(self._gap())
@@ -133,7 +133,7 @@ class Subscription:
         return self._waiting.popleft() if self._waiting else self._gap()
 
     def close(self) -> None:
-        """Want nothing more; what waits can still be taken."""
+        """Stop receiving. Events in the buffer can still be taken."""
         self.closed = True
         self._stream.leave(self)
         self._news.set()
@@ -146,16 +146,16 @@ class Subscription:
 
 
 class Stream:
-    """Where everything is published. Only to be used in the loop's thread."""
+    """Publishes events. To be used in the event loop's thread only."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
-        """`clock`: the scheduler's, seconds."""
+        """`clock`: the scheduler's clock in seconds."""
         self._clock = clock
         self._takers: tuple[_Taker, ...] = ()
         self._takers_of: dict[type[Struct], tuple[_Taker, ...]] = {}
-        """Those who want such happenings, as far as that was asked."""
+        """Listeners by type of event, for types that were published."""
         self.dropped = 0
-        """Number of events that found no room in a buffer, of all readers so far."""
+        """Number of dropped events of all readers."""
         self._readers: dict[Subscription, None] = {}
 
     @property
@@ -164,8 +164,8 @@ class Stream:
         return len(self._readers)
 
     def attach(self, take: Take, *kinds: type[Struct]) -> None:
-        """Call this with each happening of these kinds; without any: with all. It must not wait, nor publish; one that
-        raises is never called again."""
+        """Call a listener with each event of some types; without types with all. A listener must neither wait nor
+        publish. A listener that raises is removed."""
         self._set_takers((*self._takers, (take, kinds)))
 
     def _set_takers(self, takers: tuple[_Taker, ...]) -> None:
@@ -173,30 +173,30 @@ class Stream:
         self._takers_of.clear()
 
     def subscribe(self, wants: Filter = USUAL, waiting_max: int = WAITING_MAX) -> Subscription:
-        """Events from now on that pass the filter; at most `waiting_max` of them are buffered. Close it in the end."""
+        """Buffer the events from now on that pass a filter, at most `waiting_max`. To be closed by the reader."""
         reader = Subscription(self, wants, waiting_max)
         self._readers[reader] = None
         return reader
 
     def leave(self, reader: Subscription) -> None:
-        """It wants nothing more."""
+        """Remove a reader."""
         self._readers.pop(reader, None)
 
     def publish(self, what: What, at: float | None = None) -> None:
-        """Tell everybody. `at`: scheduler clock; None: now."""
+        """Publish an event. `at`: its time by the scheduler's clock; None: now."""
         if not self._takers and not self._readers:
             return
         now = self._clock() if at is None else at
         wall_s = time.time()  # noqa: TID251 - to be shown; a datetime takes ten times as long
-        kind, happening = type(what), DaemonEvent(now, wall_s, what)
+        kind, event = type(what), DaemonEvent(now, wall_s, what)
         if (takers := self._takers_of.get(kind)) is None:
             takers = tuple(taker for taker in self._takers if not taker[1] or kind in taker[1])
             self._takers_of[kind] = takers
         for taker in takers:
             try:
-                taker[0](happening)
+                taker[0](event)
             except Exception:
                 self._set_takers(tuple(one for one in self._takers if one is not taker))
-                log.exception("%r fails at %s, and is told nothing more", taker[0], happening.name)
+                log.exception("%r fails at %s, and is told nothing more", taker[0], event.name)
         for reader in self._readers:
-            reader.offer(happening)
+            reader.offer(event)

@@ -1,6 +1,6 @@
-"""Facts about jobs that the daemon keeps beside the core.
+"""State of jobs beside the core.
 
-Files: submissions.py (how a model becomes a job), progress.py (trials and best latencies), latency_curves.py (the
-estimate over time), stage_history.py (times of earlier stages, told to the core), similar_jobs.py (which
-earlier jobs teach a new one).
+Files: submissions.py (checks and accepts jobs), progress.py (trials and best latencies), latency_curves.py (expected
+latency over time), stage_history.py (durations of earlier stages, for the core's estimates), similar_jobs.py (chooses
+the earlier jobs from which a search is warm-started).
 """

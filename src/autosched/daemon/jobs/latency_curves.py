@@ -1,6 +1,6 @@
-"""How each job's latency fell, as far as it was seen in this life of the daemon: a few points per job, from the stream.
+"""Latency of each job over time since the daemon started, in a few points per job, for views of all jobs.
 
-The exact curves of one job are made from its records on request; these are for looking at all jobs.
+The exact curve of a single job is computed from its records on request.
 """
 
 from autosched.core.actions import EndJob
@@ -9,17 +9,17 @@ from autosched.daemon.jobs.progress import ProgressRegistry
 from autosched.model import JobId, TaskIndex
 
 JOBS_KEPT = 200
-"""Ended ones; the oldest are forgotten."""
+"""Maximum number of ended jobs whose curves are kept."""
 POINTS_MAX = 120
-"""Per job; when there are more, every second one goes."""
+"""Maximum number of points of a job; beyond, every second point is dropped."""
 
 Point = tuple[float, int, float]
-"""When (scheduler clock), after how many trials, and the latency of the network in seconds: expected, at the job's end
+"""Time by the scheduler's clock, number of trials, and latency of the network in seconds: expected, at the job's end
 measured."""
 
 
 class Curves:
-    """Fed by the stream, after the progress has counted the record."""
+    """The curves of all jobs. Takes events after the progress registry has counted their records."""
 
     KINDS = (Recorded, RecordsTagged, EndJob)
 
@@ -29,19 +29,19 @@ class Curves:
         self.of: dict[JobId, list[Point]] = {}
         self._ended: dict[JobId, None] = {}
 
-    def take(self, happening: DaemonEvent) -> None:
-        """Something happened."""
-        match happening.what:
+    def take(self, event: DaemonEvent) -> None:
+        """Take an event."""
+        match event.what:
             case Recorded(job=job, task=task):
                 known, best_s = self._best_s.setdefault(job, {}), self._progress.get(job).best_s(task)
                 if best_s != known.get(task):
                     known[task] = best_s
-                    self._add(job, happening.at)
+                    self._add(job, event.at)
             case RecordsTagged(job=job):
-                self._add(job, happening.at)
+                self._add(job, event.at)
             case EndJob(job=job):
                 self._best_s.pop(job, None)
-                self._add(job, happening.at)
+                self._add(job, event.at)
                 if job in self.of:
                     self._ended[job] = None
                 if len(self._ended) > JOBS_KEPT:
@@ -49,7 +49,7 @@ class Curves:
                     del self._ended[oldest], self.of[oldest]
 
     def _add(self, job: JobId, now: float) -> None:
-        """Add a point where the latency has changed; it rises where a disturbed measurement is corrected."""
+        """Add a point if the latency has changed. It rises when a disturbed measurement is corrected."""
         progress = self._progress.get(job)
         if (whole_s := progress.whole_s) is None:
             return

@@ -1,4 +1,4 @@
-"""How far each job is: counted from its records as they arrive, and again from the store after a restart."""
+"""Progress of each job, counted from its records as they arrive, and from the store after a restart."""
 
 import asyncio
 import time
@@ -14,7 +14,7 @@ from autosched.records.network_estimate import network_s
 from autosched.records.task_best import TaskBest
 
 RECENT_TRIALS = 256
-"""The rate of trials is taken over this many: a few rounds, so that it does not jump with each burst of results."""
+"""Number of trials over which the rate is computed: a few rounds, since results arrive in bursts."""
 ETA_TRIALS_MIN = 4
 
 
@@ -26,7 +26,7 @@ class TaskProgress:
     trials: int = 0
     failed: int = 0
     first_s: float | None = None
-    """Latency of its first valid trial."""
+    """Latency of the first valid trial."""
     best: TaskBest = field(default_factory=TaskBest)
 
     @property
@@ -47,20 +47,20 @@ class JobProgress:
     network: Network | None = None
     trials_total: int | None = None
     records: int = 0
-    """All of them; trials are those that spend budget."""
+    """Number of all records; only trials spend budget."""
     trials: int = 0
     disturbed: set[int] = field(default_factory=set)
-    """Numbers of the records that something slowed down."""
+    """Numbers of the records that other load disturbed."""
     failures: Counter[str] = field(default_factory=Counter)
     tasks: dict[TaskIndex, TaskProgress] = field(default_factory=dict)
     identities: list[IdentityFrom] = field(default_factory=list)
-    """Identities of its records, by growing trials; those before the first are not known."""
+    """Identities of the records, by the first trial that has each."""
     next_trial: int = 0
     version: int = 0
     began_at: float | None = None
-    """When this life of the daemon saw the job's client first; scheduler clock, as below."""
+    """Time at which the job's client attached first since the daemon started, by the scheduler's clock."""
     recent: deque[float] = field(default_factory=lambda: deque(maxlen=RECENT_TRIALS))
-    """When the last trials arrived."""
+    """Times at which the last trials arrived, by the scheduler's clock."""
 
     @property
     def failed(self) -> int:
@@ -68,7 +68,7 @@ class JobProgress:
         return self.failures.total()
 
     def plan(self, network: Network, trials: int) -> None:
-        """The client has told what there is to tune."""
+        """Store the network and budget that the client has told."""
         self.network, self.trials_total = network, trials
         old, self.tasks = self.tasks, {}
         for info in network.tasks:
@@ -77,11 +77,11 @@ class JobProgress:
 
     @property
     def identity(self) -> Identity | None:
-        """Circumstances of what its client measures now; None while they are not known."""
+        """Circumstances of the client's measurements; None before they are known."""
         return None if self.network is None else self.network.identity
 
     def identify(self, identity: Identity | None) -> IdentityFrom | None:
-        """Take over the identity of the next records. Returns it where it differs from that of the last ones."""
+        """Set the identity of the next records. Returns it if it differs from that of the last records."""
         known = self.identities[-1] if self.identities else None
         if identity is None or (known is not None and known.identity == identity):
             return None
@@ -110,13 +110,13 @@ class JobProgress:
             task.first_s = measured.best_s if task.first_s is None else task.first_s
 
     def tag(self, trials: Collection[int]) -> None:
-        """Other load disturbed these records, so that another schedule may be the best one."""
+        """Mark records as disturbed by other load. Another schedule may become the best one."""
         self.disturbed.update(trials)
         for task in self.tasks.values():
             task.best.tag(trials)
 
     def close(self) -> None:
-        """The job has ended: forget what no later record can change."""
+        """Drop the details that only later records could need, since the job has ended."""
         for task in self.tasks.values():
             task.best.close()
 
@@ -126,7 +126,7 @@ class JobProgress:
         return known.best_s if known is not None else None
 
     def came_from(self, task: TaskIndex) -> str:
-        """Where the record store has the best schedule of a task from; empty: the job found it."""
+        """Source of a task's best schedule in the record store; empty if the job has found it."""
         best = self.tasks[task].best.best
         return self.network.recalled.source(task, best.candidate.hex()) if best is not None and self.network else ""
 
@@ -137,17 +137,17 @@ class JobProgress:
 
     @property
     def first_estimate_s(self) -> float | None:
-        """The same with the first valid schedule of each task."""
+        """Sum over the tasks with the first valid schedule of each."""
         return self._whole({number: task.first_s for number, task in self.tasks.items()})
 
     @property
     def untuned_s(self) -> dict[TaskIndex, float]:
-        """Latency of one call of tasks without a search, as far as a build of the network told it."""
+        """Latency of one call of tasks without a search, measured in a build of the network."""
         return {} if self.network is None else self.network.measured.untuned_s
 
     @property
     def whole_s(self) -> float | None:
-        """Latency of the whole network: measured at the job's end, else expected; None while that is not known."""
+        """Latency of the whole network: measured at the job's end, else expected; None if unknown."""
         if (network := self.network) is None:
             return None
         return standing_s(self.estimate_s, network.comparison, network.measured.result_s)
@@ -158,8 +158,8 @@ class JobProgress:
         return network_s([task.info for task in self.tasks.values()], known)
 
     def eta_s(self, now: float) -> float | None:
-        """Seconds until the budget is spent, at the rate of the last trials; None when that cannot be said, or it is
-        spent: finals, compiling and evaluating take as long as they take."""
+        """Seconds until the budget is spent, at the rate of the last trials; None if unknown, or when it is spent: the
+        durations of finals, compilation and evaluation are not predicted."""
         if self.trials_total is None or self.began_at is None or len(self.recent) < ETA_TRIALS_MIN:
             return None
         if (left := self.trials_total - self.trials) <= 0:
@@ -176,19 +176,19 @@ class Packed(Protocol):
 
 
 class ProgressRegistry:
-    """The progress of all jobs, and who waits for news of it."""
+    """The progress of all jobs. Lets callers wait for changes."""
 
     def __init__(self) -> None:
         self._jobs: dict[JobId, JobProgress] = {}
         self.kept: dict[JobId, Packed] = {}
-        """Counted in an earlier life, and unpacked on request: most jobs have ended long ago."""
+        """Progress from before the last restart, unpacked on request: most jobs have ended long ago."""
         self._news: dict[JobId, asyncio.Event] = {}
-        # Versions must not repeat after a restart, or a user who waits for news would miss some: they start from a
-        # clock that is faster than anything here can change.
+        # Versions must not repeat after a restart, or a user who waits would miss a change. They start from a clock
+        # that runs faster than versions can grow.
         self._version = time.monotonic_ns() >> 6
 
     def load(self, store: JobStore) -> None:
-        """Count what is stored."""
+        """Count all stored records."""
         for job, network, trials in store.networks():
             self.get(job).plan(network, trials)
         for job, known in store.identities():
@@ -198,7 +198,7 @@ class ProgressRegistry:
 
     @property
     def known(self) -> dict[JobId, JobProgress]:
-        """Jobs that were counted or asked for since the start; the others are still in `kept`."""
+        """Jobs that are unpacked; all others are in `kept`."""
         return self._jobs
 
     def get(self, job: JobId) -> JobProgress:
@@ -210,21 +210,21 @@ class ProgressRegistry:
         return progress
 
     def forget(self, job: JobId) -> None:
-        """The job is not known any more."""
+        """Drop a job that was pruned."""
         self._jobs.pop(job, None)
         self.kept.pop(job, None)
         if (news := self._news.pop(job, None)) is not None:
             news.set()
 
     def changed(self, job: JobId) -> None:
-        """Wake the callers that wait for news of the job."""
+        """Wake the callers that wait for a change of the job."""
         self._version += 1
         self.get(job).version = self._version
         if (news := self._news.pop(job, None)) is not None:
             news.set()
 
     async def wait(self, job: JobId, version: int, timeout_s: float) -> None:
-        """Wait until the job has another version, at most so long."""
+        """Wait until the job has another version, for at most `timeout_s`."""
         try:
             async with asyncio.timeout(timeout_s):
                 while self.get(job).version == version:

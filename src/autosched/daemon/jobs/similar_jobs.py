@@ -1,8 +1,8 @@
-"""Chooses the earlier jobs that teach the search of a new one: those whose tasks are most like its own. Pure.
+"""Chooses the earlier jobs from which a search is warm-started: those with the most similar tasks. Pure.
 
 A cost model learns from other workloads (Chen et al., "Learning to Optimize Tensor Programs", 2018, section 4). A job
-is like another one by the share of the work, in floating-point operations, for which it has tasks of the same operator
-with sizes close to those wanted.
+is similar to another one by the share of the work, in floating-point operations, for which it has tasks of the same
+operator and similar sizes.
 """
 
 from collections import defaultdict
@@ -17,35 +17,35 @@ from autosched.model import JobId, JobSpec, TaskInfo
 from autosched.recordstore import shapes
 
 LOOKED_AT = 2_000
-"""Maximum earlier jobs that are looked at, the latest of all."""
+"""Maximum number of earlier jobs that are considered, the latest ones."""
 READ = 20
-"""Maximum earlier jobs whose tasks are compared."""
+"""Maximum number of earlier jobs whose tasks are compared."""
 CIRCUMSTANCES = ("device", "target", "backend")
-"""Fields of a job in which its teachers are equal to it."""
+"""Fields of a submission that must be equal."""
 TEACHERS_MAX = 2
-"""Maximum number of jobs that teach another one unasked: the model of each is imported anew."""
+"""Maximum number of jobs that are chosen: each model is imported again."""
 LIKENESS_MIN = 0.25
-"""Likeness below which a job teaches nothing."""
+"""Minimum similarity of the first job that is chosen."""
 GAIN_MIN = 0.1
-"""Likeness that one more teacher must add."""
+"""Minimum similarity that each further job adds."""
 TRIALS_OF_TASK = 16
-"""Records of each task, on average, from which on a job knows its tasks well."""
+"""Average records of a task from which on a job's similarity counts in full."""
 
 
 class PastJob(Struct, frozen=True):
-    """An earlier job with what it measured."""
+    """An earlier job, its tasks and number of records."""
 
     job: JobId
     tasks: tuple[TaskInfo, ...]
     records: int
-    """Number of its records."""
+    """Number of the job's records."""
 
 
 def latest(spec: JobSpec, jobs: Reversible[Job]) -> list[JobId]:
-    """Return the jobs that may teach one of this specification, the latest first.
+    """The ended jobs with the same device, target and backend, the latest first.
 
-    `jobs`: in the order of their submission. A fast schedule of another device or target says little here, and
-    one backend does not know the candidates of another.
+    `jobs`: in the order of submission. Schedules for other devices or targets predict little, and a backend does not
+    know the candidates of another one.
     """
     able = (
         job.id
@@ -56,8 +56,8 @@ def latest(spec: JobSpec, jobs: Reversible[Job]) -> list[JobId]:
 
 
 def choose(tasks: Sequence[TaskInfo], past: Iterable[PastJob]) -> list[JobId]:
-    """Return the earlier jobs that teach a network of these tasks, the most similar first, and the latest of equal
-    ones."""
+    """The earlier jobs from which to warm-start a network of these tasks: the most similar first, of equal ones the
+    latest."""
     left = sorted(past, key=lambda one: one.job, reverse=True)
     wanted = [(shapes.parse(info.shape), work) for info, work in zip(tasks, _shares(tasks), strict=True)]
     likeness = {one.job: _likeness(wanted, one) for one in left}
@@ -76,7 +76,7 @@ def choose(tasks: Sequence[TaskInfo], past: Iterable[PastJob]) -> list[JobId]:
 
 
 def _likeness(wanted: Iterable[tuple[shapes.Shape, float]], past: PastJob) -> list[float]:
-    """How much the job knows of each wanted task: 1 for the same sizes, half for one size twice as large."""
+    """Similarity of the job's tasks to each wanted task: 1 for equal sizes, half for one size twice as large."""
     known: defaultdict[str, list[tuple[float, ...]]] = defaultdict(list)
     for info in past.tasks:
         shape = shapes.parse(info.shape)

@@ -1,9 +1,8 @@
-"""How long stages took, by workload and circumstances, over all jobs: what estimates for a new job begin with.
+"""Durations of stages by workload and circumstances over all jobs, from which estimates for a new job start.
 
-A total is kept for each (workload, circumstances, stage) in the database (`autosched.records.identity` says which
-circumstances are comparable; the column is called `target`), where it changes in the transaction of the event
-that ended the step, so that no step counts twice. Those of the jobs of this life are also here: of all others only
-their places on the disk are taken, however many there were.
+The database keeps a total for each (workload, circumstances, stage); `autosched.records.identity` defines comparable
+circumstances, in the column `target`. A total changes in the same transaction as the event that ended the step, so that
+no step counts twice. Only the totals of jobs since the daemon started are in memory.
 """
 
 from collections.abc import Iterable
@@ -21,22 +20,22 @@ from autosched.protocol import Span
 from autosched.records import identity
 
 IMPORT = "import"
-"""The stage in which the client finds out under which circumstances it measures."""
+"""The stage in which the client determines the circumstances of its measurements."""
 
 
 class History:
-    """Stage times of the past."""
+    """Durations of earlier stages."""
 
     def __init__(self, runtime: Runtime, progress: ProgressRegistry) -> None:
         self._runtime, self._progress = runtime, progress
         self._totals: dict[tuple[str, str], dict[str, tuple[int, float]]] = {}
-        """By workload and circumstances, for each stage: number of steps, and their seconds."""
+        """Number of steps and their seconds, by (workload, circumstances) and stage."""
 
     async def look_up(self, job: JobId) -> None:
-        """Have at hand what the database knows of the job's tasks. Before that none of their steps counts.
+        """Read the totals of a job's tasks from the database. Steps count only after this.
 
-        Nothing is written to a total that was not looked up, so none of those that are read here changes meanwhile;
-        should two jobs ask at once, what the first one's steps have added stays.
+        A total that was not read is not written, so that none changes while it is read. When two jobs read the same
+        total, steps that the first one has added stay.
         """
         missing: dict[str, list[str]] = {}
         for workload, circumstances in self._keys(job):
@@ -53,7 +52,7 @@ class History:
                 self._totals[name, circumstances].setdefault(stage, (count, sum_s))
 
     def rows(self, spans: Iterable[Span]) -> tuple[Statement, ...]:
-        """Rows with the times of these ended steps, to be written with the event that ended them."""
+        """Rows with the durations of ended steps, to be written with the event that ended them."""
         return tuple([row for span in spans if (row := self._row(span)) is not None])
 
     def _row(self, span: Span) -> Statement | None:
@@ -65,13 +64,13 @@ class History:
         took_s = span.worked_s if span.worked_s is not None else span.ended_at - span.started_at
         circumstances = self._circumstances(span.job, span.stage)
         if (totals := self._totals.get((workload, circumstances))) is None:
-            return None  # its client is ahead of what it was asked
+            return None  # its totals are not read yet
         count, sum_s = totals.get(span.stage, (0, 0.0))
         totals[span.stage] = count, sum_s = count + 1, sum_s + took_s
         return stage_times.PUT, checked(workload, circumstances, span.stage, count, sum_s)
 
     async def recall(self, job: JobId) -> None:
-        """Tell the core what is known of the job's tasks; returns when it knows."""
+        """Tell the core the average durations of the job's tasks; returns when it has them."""
         await self.look_up(job)
         at_import, later = self._circumstances(job, IMPORT), self._circumstances(job)
         stages = tuple(
@@ -89,12 +88,12 @@ class History:
         await self._runtime.post(recalled)
 
     def _circumstances(self, job: JobId, stage: str = "") -> str:
-        """Key of the times that are comparable with those of a stage. An import ends before its identity is known."""
+        """Key of the circumstances of a stage. An import ends before the job's identity is known."""
         known = None if stage == IMPORT else self._progress.get(job).identity
         return identity.circumstances(self._runtime.state.jobs[job].spec, known)
 
     def _keys(self, job: JobId) -> list[tuple[str, str]]:
-        """The totals of a job's tasks, by workload and circumstances."""
+        """Keys of the totals of a job's tasks: workload and circumstances."""
         workloads, circumstances = self._workloads(job), self._circumstances(job)
         keys = [(workload, circumstances) for workload in workloads.values()]
         return list(dict.fromkeys([*keys, (workloads[NETWORK_TASK], self._circumstances(job, IMPORT))]))

@@ -1,4 +1,4 @@
-"""How a model becomes a job: what cannot work is refused with what would, and what is taken is stored."""
+"""Checks submissions and makes them jobs. A refusal says what would be accepted."""
 
 import asyncio
 from collections.abc import Mapping
@@ -18,18 +18,18 @@ from autosched.model import JobId, JobSpec, RpcServer, Unit, device_kind
 from autosched.text.job_selectors import labels
 
 SUBMIT_S = 15.0
-"""A submit that cannot be stored by then is refused rather than kept in the dark."""
+"""Maximum seconds to store a submission; then it is refused."""
 UNSTORED = "the daemon, which could not store it in time and has told its user so"
 
 
 class Submissions:
-    """Takes jobs in, as many at a time as it can store."""
+    """Accepts jobs, as many at the same time as can be stored."""
 
     def __init__(self, settings: LiveSettings, runtime: Runtime, blobs: Blobs, admission: Admission) -> None:
         self._settings, self._runtime, self._blobs, self._admission = settings, runtime, blobs, admission
 
     async def take(self, spec: JobSpec, owner: str, jobs_max: int | None = None) -> JobId:
-        """Make it a job. Raises RequestError, NotFound, Refused, Busy, or StorageFull when it cannot be stored."""
+        """Submit a job. Raises RequestError, NotFound, Refused, Busy, and StorageFull when it cannot be stored."""
         spec = for_board(spec, _kinds(self._runtime.state))
         self._check(spec)
         given_up, job = False, 0
@@ -46,7 +46,7 @@ class Submissions:
                     f"{jobs_max} jobs of {owner} are active, which is its quota; try again when one has ended"
                 )
             job = state.last_job + 1
-            self._look_for_model(spec)  # it was there; now no prune can take it away before the job refers to it
+            self._look_for_model(spec)  # again: pruning may have deleted it; from here on the job refers to it
             self._look_for_earlier(spec)
             return JobSubmitted(job, spec, owner)
 
@@ -71,7 +71,7 @@ class Submissions:
         return job
 
     def _check(self, spec: JobSpec) -> None:
-        """Refuse what cannot work, saying what would. The model itself is looked at by the job's client."""
+        """Refuse a submission that cannot work. The job's client checks the model itself."""
         if stalled := self._runtime.journal.stalled:
             raise StorageFull(f"the daemon takes no jobs now: {stalled}, then submit again")
         if not spec.external:
@@ -86,11 +86,11 @@ class Submissions:
                 else 'this daemon has no record store (records.url = "off")'
             )
             raise RequestError(f"trials is 0 and {why}, so nothing would be tuned: ask for at least 1 trial")
-        if spec.target.startswith("{"):  # what other words mean, the backend knows
+        if spec.target.startswith("{"):  # the backend interprets all other targets
             _check_target(spec.target)
         if why_not := device_types.refusal(spec.target, spec.device, kinds):
             raise RequestError(why_not)
-        # Here, and not as a pattern of their type: that would be tried for a key as often as a message repeats it.
+        # Not checked by a pattern of the type, which would run for each repetition of a key in a message.
         if spec.external and kinds[spec.device][0].is_board:
             raise RequestError(
                 f"devices of the kind {spec.device!r} are boards, which clients of the daemon alone can reach: submit"
@@ -126,9 +126,9 @@ class Submissions:
 
 
 def for_board(spec: JobSpec, kinds: Mapping[str, tuple[Unit, ...]]) -> JobSpec:
-    """The submission with the target that the operator has named for the kind of boards that it is for.
+    """The submission with the target that the settings give for its kind of boards.
 
-    A kind of boards may be named instead of a target.
+    A submission may name a kind of boards instead of a target.
     """
     named = kinds.get(spec.target, ())
     if named and named[0].is_board:
@@ -140,7 +140,7 @@ def for_board(spec: JobSpec, kinds: Mapping[str, tuple[Unit, ...]]) -> JobSpec:
 
 
 def _kinds(state: State) -> dict[str, tuple[Unit, ...]]:
-    """Kinds of devices, and the devices of each, on all hosts that are known."""
+    """Devices of all known hosts, by their kind."""
     here = [queue.pool for queue in state.queues.values()]
     gone = [pool for host in state.hosts.values() if host.left for pool in host.pools]
     kinds: dict[str, tuple[Unit, ...]] = {}
@@ -151,7 +151,7 @@ def _kinds(state: State) -> dict[str, tuple[Unit, ...]]:
 
 
 async def _before(sign: asyncio.Event, working: asyncio.Future[None]) -> bool:
-    """Whether the work was done before the sign came; raises what it raises."""
+    """Whether the work was done before the event was set. Raises the work's errors."""
     both = working, asyncio.ensure_future(sign.wait())
     try:
         await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)

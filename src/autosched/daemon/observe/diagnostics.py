@@ -1,4 +1,4 @@
-"""Views of the inside of the daemon for operators: figures by section, queues, stalls, tasks of the event loop."""
+"""Diagnostics for operators: figures by section, and the waiting tasks of each pool."""
 
 import os
 import time
@@ -27,7 +27,7 @@ def queues(runtime: Runtime, limit: int) -> QueueList:
 
 
 def figures(section: str, runtime: Runtime, pulse: LoopMonitor) -> Figures:
-    """One section, or all of them."""
+    """The figures of one section, or of all. Raises NotFound."""
     made = {
         "daemon": _daemon(runtime),
         "sched": _sched(runtime, pulse),

@@ -1,7 +1,6 @@
-"""Whether the loop turns: how late its timer is, when it stood still, and what it did then.
+"""Monitors the event loop: the lag of a timer, and stalls with the call that caused them.
 
-A thread looks at the loop's beat, since a loop that stands still cannot look at itself; while it does, the thread sees
-in which call it is.
+A thread checks the timer, since a stalled loop cannot check itself. During a stall the thread reads the loop's stack.
 """
 
 import asyncio
@@ -17,20 +16,22 @@ from autosched.protocol import LoopTask, Stall
 from autosched.records.statistics import p99
 
 BEAT_S = 0.1
+"""Seconds between two beats of the timer."""
 SLOW_S = 0.05
-"""A beat that is later than this is a stall;"""
+"""Minimum lag in seconds of a stall."""
 NOTICED_S = 0.1
-"""and one that people notice is told to everybody."""
+"""Minimum lag in seconds of a stall that is published as an event."""
 STALLS_KEPT, LAGS_KEPT = 128, 600
-"""The latest stalls; the lags of the last minute."""
+"""Maximum numbers of stalls and of lags that are kept; the lags are those of a minute."""
 FRAMES = 4
+"""Maximum number of calls of a stack that are shown."""
 
 
 class LoopMonitor:
-    """One loop's beat; `start` it inside that loop."""
+    """Monitor of one event loop. `start` is called inside that loop."""
 
     def __init__(self, beat: Callable[[float, str], None] = lambda lag_s, where: None) -> None:
-        """`beat` is called with each lag in seconds, and where the loop was meanwhile if that was long."""
+        """`beat`: called with each lag in seconds, and with the stack during a stall."""
         self._told = beat
         self.stalls: deque[Stall] = deque(maxlen=STALLS_KEPT)
         self._lags: deque[float] = deque(maxlen=LAGS_KEPT)
@@ -40,19 +41,19 @@ class LoopMonitor:
         self._over = threading.Event()
 
     def start(self) -> None:
-        """Beat until `stop`."""
+        """Start the timer and the thread."""
         self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
         self._due_at = time.monotonic() + BEAT_S
         self._timer = self._loop.call_later(BEAT_S, self._beat)
         threading.Thread(target=self._watch, name="pulse", daemon=True).start()
 
     def stop(self) -> None:
-        """Beat no more."""
+        """Stop both."""
         self._timer.cancel()
         self._over.set()
 
     def lag_p99_ms(self) -> float:
-        """How late the loop is in one of a hundred of the last beats, milliseconds."""
+        """99 % quantile of the latest lags, in milliseconds."""
         return 1e3 * p99(self._lags)
 
     def _beat(self) -> None:
@@ -68,7 +69,7 @@ class LoopMonitor:
         self._timer = self._loop.call_later(BEAT_S, self._beat)
 
     def _watch(self) -> None:
-        """In a thread: look where a loop is that is late, once for each beat."""
+        """Read the stack of a late loop, once for each beat. Runs in a thread."""
         while not self._over.wait(BEAT_S / 2):
             if time.monotonic() - self._due_at > SLOW_S and not self._where:
                 self._where = " < ".join(calls(sys._current_frames().get(self._thread)))
@@ -84,13 +85,13 @@ def calls(frame: FrameType | None) -> list[str]:
 
 
 def place(frame: FrameType) -> str:
-    """Function, file and line."""
+    """Function, file and line of a frame."""
     folder, _, file = frame.f_code.co_filename.rpartition("/")
     return f"{frame.f_code.co_qualname} {folder.rpartition('/')[2]}/{file}:{frame.f_lineno}"
 
 
 def loop_tasks() -> tuple[LoopTask, ...]:
-    """The tasks of this event loop."""
+    """All tasks of this event loop."""
     found = []
     for task in asyncio.all_tasks():
         number = (id(task) >> 4) % 100_003  # short enough to type
@@ -99,7 +100,7 @@ def loop_tasks() -> tuple[LoopTask, ...]:
 
 
 def _awaits(task: asyncio.Task[object]) -> list[str]:
-    """The coroutines that wait for each other, the outermost first."""
+    """The chain of coroutines that a task awaits, the outermost first."""
     found: list[str] = []
     waiting: object = task.get_coro()
     while (frame := getattr(waiting, "cr_frame", None)) is not None and len(found) < 32:

@@ -1,4 +1,4 @@
-"""The daemon in one line: "3 running, 5 waiting; host 93%, devices 2/3 up, next free 22 s"."""
+"""The daemon's state in one line: "3 running, 5 waiting; host 93%, devices 2/3 up, next free 22 s"."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -8,17 +8,17 @@ from autosched.daemon.timeline import Timeline
 from autosched.model import DEVICE_POOL, HOST_POOL, OWN_HOST, at_host
 
 WINDOW = 12
-"""Number of earlier lines since which the share of busy lanes is told."""
+"""Number of lines over which the busy share of lanes is averaged."""
 
 
 class Headline:
-    """Says the line, again and again."""
+    """Makes successive status lines."""
 
     def __init__(self) -> None:
         self._before: deque[tuple[float, float]] = deque(maxlen=WINDOW)
 
     def words(self, state: State, timeline: Timeline, now: float, stalled: str = "") -> str:
-        """The line as of now; `stalled`: why nothing can be written."""
+        """The current line. `stalled`: why the disk cannot be written, else empty."""
         running = sum(1 for job in state.active if state.jobs[job].steps)
         parts = [f"host {100 * self._host_busy(state, timeline, now):.0f}%"]
         devices = [
@@ -35,7 +35,7 @@ class Headline:
         return f"{running} running, {len(state.active) - running} waiting; {', '.join(parts)}"
 
     def _host_busy(self, state: State, timeline: Timeline, now: float) -> float:
-        """The share of all lanes' time in which they were leased, lately."""
+        """Share of the lanes' time since the earlier lines in which they were leased."""
         hosts = (OWN_HOST, *(name for name, host in state.hosts.items() if not host.left))
         lanes = [unit.name for host in hosts for unit in state.queues[at_host(HOST_POOL, host)].pool.units]
         busy_s = sum(timeline.busy_s(lane, now) for lane in lanes)
@@ -45,7 +45,7 @@ class Headline:
 
 
 def next_free_s(state: State, slots: Sequence[Slot], now: float) -> float | None:
-    """When the first of these should come free; None when nothing is expected of what runs on them."""
+    """Seconds until the first of these units is expected to be free; None without an estimate."""
     steps = [state.steps[slot.holder] for slot in slots if slot.holder is not None]
     expected = [(step, state.estimates.forecasts[step.id]) for step in steps if step.id in state.estimates.forecasts]
     return min((max(0.0, step.started_at + forecast[0] - now) for step, forecast in expected), default=None)

@@ -1,7 +1,7 @@
-"""Use of each unit, in seconds by stage, and its idle time by cause, with the last idle spells.
+"""Busy time of each unit by stage, and idle time by cause, with the latest idle spells.
 
-A gap is charged to the cause that held when it began; idle units are looked at again every second, so that a cause that
-changes meanwhile gets its share. The part of a lease in which its stage does not work is idle too: the hand-over.
+An idle spell is charged to the cause at its begin. Idle units are checked every second, so that a cause that changes
+gets its share. The part of a lease in which its stage does not run is idle time, too: the hand-over.
 """
 
 from collections import defaultdict, deque
@@ -16,28 +16,29 @@ from autosched.daemon.event_stream.daemon_events import DaemonEvent, StepEnded, 
 from autosched.model import JobState, UnitName
 
 LOOK_EVERY_S = 1.0
+"""Seconds between two checks of the idle units."""
 SPELLS_KEPT = 500
-"""Idle spells remembered per unit, for people who look at the last minutes."""
+"""Maximum number of idle spells that are kept of a unit."""
 SPELL_MIN_S = 0.01
-"""Shorter ones are counted, and not remembered."""
+"""Minimum seconds of a spell that is kept; shorter ones are only counted."""
 
 
 class Cause(StrEnum):
     """Why a unit is idle."""
 
     NO_JOB = "no job"  # no job is active
-    STARTING = "jobs start"  # no client of an active job is there yet
-    NOTHING_READY = "nothing ready"  # all tasks are at stages that run elsewhere
-    HELD_BACK = "held back"  # tasks wait for it, and the policy or another resource does not let them go on
-    HELD = "held"  # who wants it, or would, is held
+    STARTING = "jobs start"  # no client of an active job has attached
+    NOTHING_READY = "nothing ready"  # all tasks are at stages of other resources
+    HELD_BACK = "held back"  # tasks wait, but the policy or another resource delays them
+    HELD = "held"  # the waiting jobs are held
     PAUSED = "paused"
     DRAINED = "drained"
-    AWAY = "host away"  # its host cannot be reached, or it is a board that is gone
-    HAND_OVER = "hand-over"  # leased, and its client was not at work yet, or not any more
+    AWAY = "host away"  # its host cannot be reached, or the board is gone
+    HAND_OVER = "hand-over"  # leased, before or after the work of the client
 
 
 class Spell(Struct, frozen=True, array_like=True):
-    """A unit was idle. Scheduler clock, seconds."""
+    """An idle spell of a unit. Times by the scheduler's clock, in seconds."""
 
     unit: UnitName
     began_at: float
@@ -46,7 +47,7 @@ class Spell(Struct, frozen=True, array_like=True):
 
 
 class Usage:
-    """Fed by the stream; `look` from time to time."""
+    """Accounts for all units. Takes events of the stream; `look` is called every `LOOK_EVERY_S`."""
 
     KINDS = (StepStarted, StepEnded, ResourcesDeclared, HostJoined, BoardJoined)
 
@@ -54,25 +55,25 @@ class Usage:
         self._state = state
         self.looked_at = 0.0
         self._idle: dict[UnitName, tuple[float, float, Cause]] = {}
-        """Since when and why; and from when on that is not charged yet."""
+        """Idle units: begin of the spell, time up to which it is charged, cause."""
         self.busy_s: defaultdict[tuple[UnitName, str], float] = defaultdict(float)
-        """By unit and stage, of ended steps."""
+        """Seconds of ended steps, by unit and stage."""
         self.idle_s: defaultdict[tuple[UnitName, Cause], float] = defaultdict(float)
         self.spells: defaultdict[UnitName, deque[Spell]] = defaultdict(lambda: deque(maxlen=SPELLS_KEPT))
 
-    def take(self, happening: DaemonEvent) -> None:
-        """Something happened."""
-        match happening.what:
+    def take(self, event: DaemonEvent) -> None:
+        """Take an event."""
+        match event.what:
             case StepStarted(units=units):
                 for unit in units:
-                    self._end(unit, happening.at)
+                    self._end(unit, event.at)
             case StepEnded() as ended:
                 self._count(ended)
                 for unit in ended.units:
-                    self._begin(unit, happening.at)
+                    self._begin(unit, event.at)
             case ResourcesDeclared() | HostJoined() | BoardJoined():
                 for unit in self._state().slots:
-                    self._begin(unit, happening.at)
+                    self._begin(unit, event.at)
 
     def _count(self, ended: StepEnded) -> None:
         worked_s = ended.held_s if ended.worked_s is None else min(ended.worked_s, ended.held_s)
@@ -93,11 +94,11 @@ class Usage:
                 self.spells[unit].append(Spell(unit, began_at, now, cause))
 
     def look(self, now: float) -> None:
-        """Charge what passed, and see whether the causes are still the same. O(idle units)."""
+        """Charge the time since the last call, and update the causes. O(idle units)."""
         self.looked_at = now
         slots = self._state().slots
         for unit, (began_at, charged_at, cause) in list(self._idle.items()):
-            if unit not in slots or slots[unit].holder is not None:  # gone, or shared
+            if unit not in slots or slots[unit].holder is not None:  # removed, or shared
                 self._end(unit, now)
             elif (cause_now := self.cause(unit)) is cause:
                 self.idle_s[unit, cause] += now - charged_at
@@ -107,17 +108,17 @@ class Usage:
                 self._idle[unit] = now, now, cause_now
 
     def remembered_since(self) -> float:
-        """From then on all idle spells are remembered; 0.0 when none was forgotten."""
+        """Time from which on all idle spells are kept; 0.0 if none was dropped."""
         full = (kept[0].began_at for kept in self.spells.values() if len(kept) == SPELLS_KEPT)
         return max(full, default=0.0)
 
     def under_way(self, now: float) -> Iterator[Spell]:
-        """The idle spells that last."""
+        """The current idle spells."""
         for unit, (began_at, _, cause) in self._idle.items():
             yield Spell(unit, began_at, now, cause)
 
     def idle(self, now: float, last_s: float) -> dict[UnitName, dict[str, float]]:
-        """Seconds of the last so many, by unit and cause, of what is remembered."""
+        """Idle seconds within the last `last_s`, by unit and cause, from the spells that are kept."""
         found: defaultdict[UnitName, defaultdict[str, float]] = defaultdict(lambda: defaultdict(float))
         for spell in (*(one for kept in self.spells.values() for one in kept), *self.under_way(now)):
             if (seconds := spell.ended_at - max(spell.began_at, now - last_s)) > 0:
@@ -125,7 +126,7 @@ class Usage:
         return {unit: dict(causes) for unit, causes in found.items()}
 
     def cause(self, unit: UnitName) -> Cause:
-        """Why a unit that no step holds is idle now. O(its pools), and what of held jobs stands in their queues."""
+        """Why a unit without a step is idle now. O(its pools), plus the entries of held jobs in their queues."""
         state = self._state()
         if unit in state.drained:
             return Cause.DRAINED

@@ -1,4 +1,4 @@
-"""Views of jobs, units and spans in the types of the protocol; computed when asked for."""
+"""Views of jobs and units in the types of the protocol, computed on request."""
 
 import difflib
 import math
@@ -28,16 +28,18 @@ DOING = {
     "evaluate": "evaluating",
 }
 STEPS_SHOWN = 2
+"""Maximum number of steps in a job's activity."""
 NAME_CHARS = 32
-"""A fused operator may be called by all that was fused, in hundreds of characters."""
+"""Maximum number of characters of a task's name; those of fused operators have hundreds."""
 ME, ACTIVE = "me", "active"
 WORDS = (ACTIVE, "waiting", "held", "paused", *JobState, *DOING)
 """Words for the state or activity of a job, without the stages of foreign clients."""
 LAST_ERROR_CHARS = 500
+"""Maximum number of characters of a job's last error."""
 
 
 def job_view(state: State, job: Job, progress: JobProgress, now: float, *, whole: bool) -> JobView:
-    """One job; with its tasks, the operators that are not tuned and its spec when asked for the whole of it."""
+    """View of one job. `whole`: with its tasks, the operators that are not tuned, and its specification."""
     network = progress.network
     return JobView(
         job=job.id,
@@ -82,12 +84,12 @@ def job_view(state: State, job: Job, progress: JobProgress, now: float, *, whole
 
 
 def load_view(state: State, job: Job, progress: JobProgress) -> LoadView:
-    """Load-awareness of each task, with the resources that it holds."""
+    """Load-awareness of each task of a job, with the resources that it holds."""
 
     def of(task: Task) -> TaskLoadView:
         known, step = progress.tasks.get(task.index), state.steps.get(task.step) if task.step is not None else None
         load = task.load
-        # A load from before the running or the last step began is about that step, and says nothing of the next one.
+        # A load that was reported before the running or last step began does not describe the next step.
         ahead = bool(task.ticket) or (step is not None and not load.stage_done)
         return TaskLoadView(
             task=task.index,
@@ -104,7 +106,7 @@ def load_view(state: State, job: Job, progress: JobProgress) -> LoadView:
 
 
 def asked_for(state: State, method: ListJobs, me: str) -> Callable[[Job], bool]:
-    """Whether a list is to have a job. `me`: who asks. Raises RequestError for what no job is."""
+    """The condition by which a list includes jobs. `me`: the user. Raises RequestError for an unknown state."""
     owner = me if method.owner == ME else method.owner
     if method.state and method.state not in WORDS and method.state not in {step.stage for step in state.steps.values()}:
         near = difflib.get_close_matches(method.state, WORDS, 1)
@@ -166,15 +168,15 @@ def _task_views(state: State, job: Job, progress: JobProgress, now: float) -> li
 
 
 class Reason(NamedTuple):
-    """Activity of a job or the reason for its waiting, in words: both parts, one after the other."""
+    """Activity of a job or the cause of its wait: a sentence in two parts."""
 
     stated: str
-    """The beginning, which repeats `doing` in words: "building ". Empty: there is none."""
+    """Beginning of the sentence, the verb of `doing`: "building "; may be empty."""
     rest: str
 
 
 def reason(state: State, job: Job, progress: JobProgress) -> Reason:
-    """The activity of a job or the reason for its waiting, in a few words."""
+    """Activity of a job or the cause of its wait, in a few words."""
     if job.state.ended:
         ended = job.failure.message.partition("\n")[0][:200] if job.failure is not None else job.state.value
         return Reason("", f"{ended} (still stopping)" if job.steps else ended)
@@ -211,7 +213,7 @@ def _doing(state: State, step_id: int, progress: JobProgress) -> Reason:
 
 
 def _waits(state: State, task: Task) -> str:
-    """For what a task waits."""
+    """The resource for which a task waits."""
     for pool in task.queued_in:
         names = [unit.name for unit in state.queues[pool].pool.units]
         if names and all(name in state.drained for name in names):
@@ -231,19 +233,19 @@ def _waits(state: State, task: Task) -> str:
 
 
 def calibration(state: State) -> Calibration | None:
-    """How good the estimates are; None before the first that can be judged."""
+    """Accuracy of the estimates; None before the first one can be judged."""
     known = state.estimates.calibration()
     errors = [abs(math.log(ratio)) for ratios in state.estimates.ratios.values() for ratio in ratios.recent]
     if known.mape is None or not errors:
         return None
-    typical = math.exp(median(errors))  # one tiny step that took thrice as long would rule the mean
+    typical = math.exp(median(errors))  # a single tiny step would dominate the mean
     return Calibration(known.steps, known.mape, known.coverage_p90, typical)
 
 
 def unit_views(
     state: State, timeline: Timeline, now: float, health: Callable[[Slot, float], Health] = lambda slot, now: Health()
 ) -> tuple[UnitView, ...]:
-    """All lanes and devices, in the order of their pools, without boards that are gone."""
+    """Views of all lanes and devices, in the order of their pools, without boards that are gone."""
     views = []
     for name, slot in state.slots.items():
         step = state.steps.get(slot.holder) if slot.holder is not None else None
@@ -277,7 +279,7 @@ def unit_views(
 
 
 def gone_boards(state: State, now: float) -> tuple[GoneBoard, ...]:
-    """Boards that have registered themselves, and are not there."""
+    """Registered boards that are gone."""
     return tuple(
         GoneBoard(name, device_kind(board.pool), board.gone, now - board.gone_at)
         for name, board in state.boards.items()
@@ -286,7 +288,7 @@ def gone_boards(state: State, now: float) -> tuple[GoneBoard, ...]:
 
 
 def _eta_s(state: State, step: Step, now: float) -> float | None:
-    """Until the step should end; a step that takes longer than foreseen may end at any moment."""
+    """Expected seconds until a step ends; 0 for a step that takes longer than expected."""
     expected_s = state.estimates.forecasts.get(step.id, (None,))[0]
     return None if expected_s is None else max(0.0, step.started_at + expected_s - now)
 

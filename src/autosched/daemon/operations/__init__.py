@@ -1,6 +1,6 @@
-"""Requests of users, and the end of the daemon.
+"""Methods of users and operators, and graceful shutdown.
 
-Files: user_session.py (checks roles, has methods answered), job_answers.py, unit_answers.py, host_answers.py and
-daemon_answers.py (the answers), answers.py (all of them), forecast.py (what may be expected of a job), retention.py
-(ended jobs are removed), graceful_shutdown.py (stops once running steps have ended).
+Files: user_session.py (checks roles, dispatches methods), job_answers.py, unit_answers.py, host_answers.py and
+daemon_answers.py (the answers), answers.py (table of all), forecast.py (predicts a job's result), retention.py (prunes
+ended jobs), graceful_shutdown.py (stops when running steps have ended).
 """

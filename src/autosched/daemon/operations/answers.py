@@ -1,4 +1,4 @@
-"""All methods that users may ask, and who answers each."""
+"""Table of the methods of users, with the function that answers each."""
 
 from autosched.daemon.operations import daemon_answers, host_answers, job_answers, unit_answers
 from autosched.daemon.operations.user_session import Answers

@@ -1,4 +1,4 @@
-"""Answers to methods about the daemon: identity, policy, audit, diagnostics, settings, data, its end."""
+"""Answers to methods about the daemon: identity, policy, audit, diagnostics, settings, data, shutdown."""
 
 import asyncio
 import os
@@ -101,7 +101,7 @@ async def _choose(session: UserSession, method: ChoosePolicy) -> PolicyView:
 
 @ANSWERS.to(ListAudit)
 async def _audit(session: UserSession, method: ListAudit) -> AuditList:
-    """The latest entries, as many as fit an answer."""
+    """The latest entries that fit into an answer."""
     entries, size = deque[AuditEntry](), 0
     for entry in reversed(await session.services.audit.latest(method.limit, method.before)):
         size += len(encode(entry))

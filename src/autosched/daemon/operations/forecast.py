@@ -1,4 +1,4 @@
-"""Judges a job at its submission, by earlier jobs of the same network. Pure.
+"""Predicts the result of a job at its submission, from earlier jobs of the same network. Pure.
 
 A latency that an earlier job has measured is known. Beyond it the best latency is taken to fall as a power of the
 number of trials, as it did in that job: from the first valid schedule of each task to the best ones.
@@ -15,15 +15,15 @@ from autosched.protocol import Chance, Forecast
 from autosched.records.statistics import REPEATED
 
 LOOKED_AT = 2_000
-"""Maximum earlier jobs that are looked at, the latest of all."""
+"""Maximum number of earlier jobs that are considered, the latest ones."""
 ALIKE = 20
-"""Maximum earlier jobs of the same network that are read."""
+"""Maximum number of earlier jobs of the same network that are used."""
 MORE = 2.0
-"""Factor of the trials of earlier jobs within which a latency is likely to be reached."""
+"""Ratio to the trials of earlier jobs up to which a latency is likely to be reached."""
 
 
 CIRCUMSTANCES = ("shapes", "target", "device", "backend", "options")
-"""Fields of a job, beside its model, that decide what it tunes."""
+"""Fields of a submission besides the model that must be equal."""
 
 
 class Past(Struct, frozen=True):
@@ -31,16 +31,16 @@ class Past(Struct, frozen=True):
 
     job: JobId
     result_s: float
-    """Latency that it measured."""
+    """Latency that the job has measured."""
     trials: int
     tasks: int
     took_s: float
     first_s: float | None = None
     """Estimate of the network with the first valid schedules."""
     last_s: float | None = None
-    """The same with the best schedules."""
+    """Estimate of the network with the best schedules."""
     baseline_s: float | None = None
-    """Latency of what its user would run otherwise."""
+    """Latency of the baseline."""
 
 
 def is_alike(spec: JobSpec, other: JobSpec) -> bool:
@@ -55,7 +55,7 @@ def latest_alike(spec: JobSpec, jobs: Iterable[tuple[JobId, JobSpec]]) -> list[J
 
 
 def forecast(spec: JobSpec, past: Iterable[Past]) -> Forecast:
-    """Judge a job by earlier ones of the same network, which are in any order."""
+    """Predict a job's result from earlier jobs of the same network, in any order."""
     known = sorted(past, key=lambda one: (one.result_s, one.job))
     if not known or spec.fresh:
         return Forecast(Chance.UNKNOWN)
@@ -70,7 +70,7 @@ def forecast(spec: JobSpec, past: Iterable[Past]) -> Forecast:
 
 
 def _goal_s(spec: JobSpec, best: Past) -> float | None:
-    """The latency that is to be met; None: the job ends with its trials."""
+    """The latency that the job is to reach; None if it ends with its trials."""
     if spec.latency_goal_s is not None:
         return spec.latency_goal_s
     if spec.improve_by is not None:
@@ -79,7 +79,7 @@ def _goal_s(spec: JobSpec, best: Past) -> float | None:
 
 
 def _expected_s(best: Past) -> float:
-    """Latency after `MORE` times the trials."""
+    """Expected latency after `MORE` times the trials."""
     if not best.first_s or not best.last_s or best.trials <= best.tasks or best.first_s <= best.last_s:
         return best.result_s
     power = log(best.first_s / best.last_s) / log(best.trials / max(1, best.tasks))

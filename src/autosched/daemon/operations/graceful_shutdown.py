@@ -1,4 +1,4 @@
-"""The end that waits for running steps: nothing more starts, and when nothing runs, or time is up, the daemon stops."""
+"""Graceful shutdown: no step starts, and the daemon stops when none runs or its time is over."""
 
 import asyncio
 import contextlib
@@ -9,12 +9,12 @@ from autosched.daemon.event_stream.stream import Filter
 from autosched.daemon.runtime import BY, Runtime
 
 WHY = "the daemon finishes what runs and stops"
-"""Reason of a pause that ends with the daemon. Events of before 2026-11-26 say it by these words alone."""
+"""Reason of a pause that ends with the daemon. Only this text marks it in events before 2026-11-26."""
 _STEPS = Filter(names=frozenset({"StepEnded"}))
 
 
 async def wind_down(runtime: Runtime, limit_s: float, by: str, stop: Callable[[str], None]) -> None:
-    """Let running steps end, for a maximum time, then stop."""
+    """Wait for running steps, for a maximum time, then stop."""
 
     def paused() -> Event | None:
         return None if runtime.state.paused else Paused(by, WHY, until_restart=True)
@@ -28,6 +28,6 @@ async def wind_down(runtime: Runtime, limit_s: float, by: str, stop: Callable[[s
 
 
 async def welcome_back(runtime: Runtime) -> None:
-    """A pause that was made to stop is over when the daemon starts again."""
+    """End the pause of an earlier shutdown, when the daemon starts."""
     state = runtime.state
     await runtime.post(lambda: Paused(BY) if state.paused_until_restart or state.paused == WHY else None)

@@ -1,4 +1,4 @@
-"""Answers to methods about jobs: submit, list, alter, cancel, explain; their records and files."""
+"""Answers to methods about jobs: submit, list, alter, cancel, explain, records and files."""
 
 import asyncio
 import contextlib
@@ -48,12 +48,12 @@ from autosched.protocol import (
 ANSWERS = Answers()
 ANSWER_BYTES_MAX = FRAME_BYTES - 32 * 1024
 WRITTEN_WITHIN_S = 2.0
-"""Seconds that a reader waits for records that are counted and not written yet; a full disk holds them up longer."""
+"""Maximum seconds that a reader waits for counted records that are not written yet."""
 TASKS_SHOWN = 64
 LOOKS_PER_TURN = 250
-"""Maximum number of jobs that a query reads in one turn of the loop."""
+"""Maximum number of jobs that a query reads in one turn of the event loop."""
 LOOKS_OF_VIEW = 25
-"""As long takes what is said of one."""
+"""Cost of a job's view, in reads of a job."""
 
 
 @ANSWERS.to(Submit)
@@ -71,7 +71,7 @@ async def _submit(session: UserSession, method: Submit) -> Submitted:
 
 
 async def _past(session: UserSession, spec: JobSpec) -> list[forecast.Past]:
-    """Earlier jobs of the same network that were measured as a whole. Other work of the loop goes on between them."""
+    """Earlier jobs of the same network that were measured as a whole. Other work runs between two jobs."""
     found = []
     jobs, registry = session.services.runtime.state.jobs, session.services.progress
     for number in forecast.latest_alike(spec, ((job, jobs[job].spec) for job in reversed(jobs))):
@@ -99,7 +99,7 @@ async def _get_job(session: UserSession, method: GetJob) -> JobView:
     if method.since is not None and method.wait_s > 0:
         await session.services.progress.wait(job.id, method.since, method.wait_s)
     view = session.view(job, whole=True)
-    if len(encode(view)) > ANSWER_BYTES_MAX:  # thousands of operators: say of which tasks it consists, at least
+    if len(encode(view)) > ANSWER_BYTES_MAX:  # thousands of operators: only the tasks fit
         view = msgspec.structs.replace(view, skipped=(), tasks=view.tasks[:TASKS_SHOWN], spec=None)
     await session.runtime.durable()
     return view
@@ -114,13 +114,13 @@ async def _load(session: UserSession, method: GetLoad) -> LoadView:
 
 @ANSWERS.to(ListJobs)
 async def _list(session: UserSession, method: ListJobs) -> JobList:
-    """The latest of the jobs that are asked for, as many as fit an answer."""
+    """The latest matching jobs that fit into an answer."""
     jobs, views, size, done = session.runtime.state.jobs, deque[JobView](), 0, 0
     wanted = asked_for(session.runtime.state, method, session.who.name)
     for number in reversed(tuple(jobs)):
         done += 1
         if done > LOOKS_PER_TURN:
-            await asyncio.sleep(0)  # who runs a job must not wait for who looks at many
+            await asyncio.sleep(0)  # clients must not wait for queries
             done = 0
         if (job := jobs.get(number)) is None or not wanted(job):
             continue
@@ -220,7 +220,9 @@ def _explain(session: UserSession, method: ExplainJob) -> Explanation:
 
 @ANSWERS.to(ListSpans)
 async def _spans(session: UserSession, method: ListSpans) -> SpanList:
-    running = dict(session.runtime.timeline.running)  # before reading: what ends meanwhile is in one of the two
+    running = dict(
+        session.runtime.timeline.running
+    )  # before reading, so that a step that ends meanwhile is in one of both
     after, store = method.after, session.services.store
     if method.last_s is None:
         spans, more = await store.spans(after)
@@ -240,7 +242,7 @@ async def _spans(session: UserSession, method: ListSpans) -> SpanList:
 async def _records(session: UserSession, method: GetRecords) -> RecordPage:
     job = method.job if session.was_pruned(method.job) else session.job(method.job).id
     store = session.services.store
-    with contextlib.suppress(TimeoutError):  # who was told of a trial finds its record
+    with contextlib.suppress(TimeoutError):  # a trial that was counted has a record to read
         async with asyncio.timeout(WRITTEN_WITHIN_S):
             await store.flush()
     return await store.records(job, method.after)

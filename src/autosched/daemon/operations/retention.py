@@ -1,4 +1,4 @@
-"""Ended jobs are pruned: when an operator asks for it, in a running daemon or without one, or as the settings say."""
+"""Prunes ended jobs, by a command, in a running daemon or without one, or as the settings say."""
 
 import asyncio
 import contextlib
@@ -27,17 +27,17 @@ from autosched.protocol.roles import Role
 JOBS_MAX = 10_000
 """Maximum number of jobs that are pruned at once."""
 ROWS = 100
-"""Rows of the journal that are read in one turn of the loop: five times as many took 1 to 3 ms."""
+"""Maximum rows of the journal that are read in one turn of the event loop; five times as many took 1 to 3 ms."""
 AT_ONCE = 8
-"""Jobs that go in one commit: it holds up all others."""
+"""Maximum jobs that one commit deletes, since it delays all other commits."""
 YOUNG_S = 86_400.0
-"""Seconds for which a file without a job is kept: a job that refers to it may be about to be submitted."""
+"""Seconds for which a file without a job is kept, since a submission may follow its upload."""
 FIRST_S, EVERY_S = 3_600.0, 86_400.0
-"""Seconds from a start to the first prune by the settings, and between two of them."""
+"""Seconds from a start to the first automatic prune, and between two of them."""
 
 
 class Retention:
-    """Makes room. One at a time."""
+    """Prunes jobs, one command at a time."""
 
     def __init__(
         self,
@@ -47,14 +47,14 @@ class Retention:
         hosted: Callable[[], Container[JobId]],
         covered: Callable[[], Awaitable[bool]],
     ) -> None:
-        """`folder`: of the daemon's state; `hosted`: the jobs that have a client; `covered` makes a snapshot, and says
-        whether it could."""
+        """`folder`: the state folder; `hosted`: returns the jobs that have a client; `covered`: makes a snapshot, and
+        returns whether it could."""
         self._runtime, self._blobs, self._folder = runtime, blobs, folder
         self._hosted, self._covered = hosted, covered
         self._busy = asyncio.Lock()
 
     async def prune(self, wish: Prune) -> Pruned:
-        """Do it, or only say what would be done. Raises Refused."""
+        """Prune, or only report what would be pruned. Raises Refused."""
         if self._busy.locked():
             raise Refused("jobs are being pruned already; wait for the end of that. See:  autosched audit")
         async with self._busy:
@@ -75,7 +75,7 @@ class Retention:
             return Pruned(gone, told.steps, told.records, files, file_bytes, len(state.jobs), told.more)
 
     async def follow(self, settings: Callable[[], RetentionConfig], audit: Audit) -> None:
-        """Do what the settings say, until it is cancelled."""
+        """Prune as the settings say, until cancelled."""
         pause_s = FIRST_S
         while True:
             await asyncio.sleep(pause_s)
@@ -83,7 +83,7 @@ class Retention:
             if not wanted.days:
                 continue
             wish = Prune(wanted.days * 86_400.0, wanted.keep, wanted.records, False)
-            with contextlib.suppress(AutoschedError):  # the audit trail says it
+            with contextlib.suppress(AutoschedError):  # the audit trail has the error
                 await audit.of(Principal(BY, Role.OPERATOR), wish, self.prune(wish))
 
     async def _trace(self, jobs: list[JobId]) -> dict[JobId, Trace]:
@@ -107,17 +107,17 @@ class Retention:
         return Pruned(tuple(traces), steps, records, len(files), sum(sizes), left, more)
 
     async def _needed(self, gone: Container[JobId] = ()) -> set[str]:
-        """Files that the other jobs refer to."""
+        """Files to which the remaining jobs refer."""
         results = await pruning.result_files(self._runtime.journal)
         specs = [job.spec for job in self._runtime.state.jobs.values() if job.id not in gone]
         given = (sha256 for spec in specs for sha256 in (spec.model, spec.inputs) if sha256 is not None)
         return {*given, *(sha256 for job, sha256 in results if job not in gone)}
 
     async def _cover(self, last: int) -> None:
-        """See to it that a restart goes on from a snapshot: what is changed of the journal must lie before its end."""
+        """Make a snapshot after all rows that change, so that a restart does not read them."""
         if snapshot.last(database.snapshots(self._folder)) > last:
             return
-        await self._runtime.post(DeadlineReached)  # a row of no job, for it to end with
+        await self._runtime.post(DeadlineReached)  # a last row that belongs to no job
         if not await self._covered():
             raise Refused(f"nothing was pruned: {self._runtime.journal.worry or 'no snapshot could be made'}")
 
@@ -128,12 +128,11 @@ class Retention:
         await self._runtime.post(pruned, tuple(pruning.statements(job, trace, records=records)))
 
     async def _sweep(self) -> tuple[int, int]:
-        """Remove the files that no job refers to any more; how many, and their bytes. Those that an earlier prune left
-        behind, since its daemon died, are among them."""
+        """Delete the files to which no job refers, those of an interrupted prune included. Returns number and bytes."""
         count, size = 0, 0
         for path in self._blobs.unneeded(await self._needed(), YOUNG_S):
             if any(path.name in (job.spec.model, job.spec.inputs) for job in self._runtime.state.jobs.values()):
-                continue  # submitted while another one was removed
+                continue  # a job was submitted for it meanwhile
             taken = self._blobs.take_away(path)
             size += taken.stat().st_size
             count += 1
@@ -147,17 +146,17 @@ class Retention:
 
 
 class _NoPerformer:
-    """Performer of decisions where no client or user is served."""
+    """Performer for a state without clients and users."""
 
     def perform(self, action: Action) -> None:
-        """Nothing is begun."""
+        """Do nothing: there are no clients."""
 
     def changed(self, job: JobId) -> None:
         """Do nothing: there are no waiting users."""
 
 
 def prune(folder: Path, wish: Prune, who: Principal) -> Pruned:
-    """The same for the state of a daemon that does not run; its lock is the caller's. Raises NotFound and others."""
+    """Prune the state of a daemon that does not run. The caller holds its lock. Raises NotFound and others."""
 
     backups.there(database.database(folder))
 

@@ -73,7 +73,7 @@ async def _return(session: UserSession, method: ReturnUnit) -> Done:
 
 @ANSWERS.to(FreeUnit)
 async def _free(session: UserSession, method: FreeUnit) -> Done:
-    """Frees a unit: its holder's client counts as dead, and is killed if it runs on this machine."""
+    """Free a unit. The client of its step counts as dead, and is killed if it runs on this machine."""
 
     def given_up() -> None:
         runtime, by = session.runtime, session.who.name

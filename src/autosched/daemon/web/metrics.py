@@ -117,8 +117,8 @@ class Metrics(Collector):
 
     def _daemon(self) -> Iterator[Metric]:
         runtime, tally = self._runtime, self._tally
-        names = {(name,): count for name, count in tally.happenings.items()}
-        yield _counter("autosched_happenings", "What was published on the daemon's stream.", ("name",), names)
+        names = {(name,): count for name, count in tally.events.items()}
+        yield _counter("autosched_events", "Events on the daemon's stream, by name.", ("name",), names)
         text = "How much later than due the event loop came to a timer."
         yield _histogram("autosched_loop_lag_seconds", text, "", {"": tally.lag_s})
         text = "How long the database took to commit, its flush included."

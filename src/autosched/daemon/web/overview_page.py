@@ -181,7 +181,7 @@ class OverviewPage:
             "units": list(self._units().values()),
             "jobs": await self._rows(chosen),
             "curves": curves,
-            "told": [_told(happening) for happening in self._shown.recent.last],
+            "told": [_told(event) for event in self._shown.recent.last],
         }
         return msgspec.json.encode(body)
 
@@ -222,13 +222,13 @@ class OverviewPage:
         bars: dict[StepId, Bar] = {}
         told: list[Told] = []
         missed = 0
-        for happening in self._reader.take():
-            if (job := happening.job) is not None and job in self._runtime.state.jobs:
+        for event in self._reader.take():
+            if (job := event.job) is not None and job in self._runtime.state.jobs:
                 self._dirty[job] = None
-            self._note_step(happening, bars)
-            if type(happening.what) in recent_events.TOLD:
-                told.append(_told(happening))
-            missed += getattr(happening.what, "count", 0) if happening.name == "Dropped" else 0
+            self._note_step(event, bars)
+            if type(event.what) in recent_events.TOLD:
+                told.append(_told(event))
+            missed += getattr(event.what, "count", 0) if event.name == "Dropped" else 0
         missed += max(0, len(bars) - STEPS_PER_PULSE)
         chosen = list(islice(self._dirty, ROWS_PER_PULSE))
         for job in chosen:
@@ -250,15 +250,15 @@ class OverviewPage:
         self._cards = cards
         return msgspec.json.encode({name: value for name, value in body.items() if value})
 
-    def _note_step(self, happening: DaemonEvent, bars: dict[StepId, Bar]) -> None:
-        match happening.what:
+    def _note_step(self, event: DaemonEvent, bars: dict[StepId, Bar]) -> None:
+        match event.what:
             case StepStarted(step=step):
                 if (span := self._runtime.timeline.running.get(step)) is not None:
                     bars[step] = Bar.of(span)
             case StepEnded() as over:
-                began_at = round(happening.at - over.held_s, 3)
+                began_at = round(event.at - over.held_s, 3)
                 bars[over.step] = Bar(
-                    over.step, over.job, over.task, over.stage, over.units, began_at, round(happening.at, 3),
+                    over.step, over.job, over.task, over.stage, over.units, began_at, round(event.at, 3),
                     over.outcome, over.worked_s,
                 )  # fmt: skip
 
@@ -368,8 +368,8 @@ def _experiment(name: str, jobs: Sequence[Job]) -> Experiment:
     return Experiment(name, total, active, counts[JobState.DONE], counts[JobState.FAILED])
 
 
-def _told(happening: DaemonEvent) -> Told:
-    return round(happening.wall_s, 3), happening.level, sentence(happening)[:200]
+def _told(event: DaemonEvent) -> Told:
+    return round(event.wall_s, 3), event.level, sentence(event)[:200]
 
 
 def _rounded(spell: Spell) -> Spell:

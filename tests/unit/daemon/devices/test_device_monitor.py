@@ -157,7 +157,7 @@ def test_each_job_is_told_of_its_own_records() -> None:
     kept, progress, told = Kept(), ProgressRegistry(), dict[JobId, TagRecords]()
     published: list[str] = []
     stream = Stream(lambda: 0.0)
-    stream.attach(lambda happening: published.append(happening.name))
+    stream.attach(lambda event: published.append(event.name))
     monitor = DeviceMonitor(cast(JobStore, kept), progress, stream, told.__setitem__, INTERVAL_S)
     slot = Slot(Unit("cpu0", (1,)), [("device:cpu", 0)])
     for i, core_s in enumerate([1.0] * LEARNED_FROM + [1.5, 1.5]):

@@ -50,7 +50,7 @@ class Bench:
         self.quarantine = Quarantine(*parts, hooks, 10.0, self._treat_elsewhere, self._reach)
         self.runtime.replay()
         self.changed = asyncio.Event()
-        self.runtime.stream.attach(lambda happening: self.changed.set())
+        self.runtime.stream.attach(lambda event: self.changed.set())
 
     async def _treat_elsewhere(self, unit: Unit) -> Pace:
         self.elsewhere.append(unit)

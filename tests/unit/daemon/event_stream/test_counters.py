@@ -48,7 +48,7 @@ def test_everything_is_counted_by_what_it_is() -> None:
     assert (tally.step_s["build"].sum, tally.wait_s["build"].sum) == (2.0, 0.2)
     assert tally.trials == {"ok": 1, "build error": 1}
     assert (tally.retakes, tally.disturbed, tally.jobs_ended) == (1, 3, {"done": 1})
-    assert tally.happenings["Recorded"] == 3
+    assert tally.events["Recorded"] == 3
 
 
 def test_clients_cannot_invent_labels_without_end() -> None:

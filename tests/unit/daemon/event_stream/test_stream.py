@@ -17,41 +17,41 @@ STEP = Step(id=7, job=3, task=1, stage="build", units=("host/0",), started_at=1.
 ENDED = StepEnded(7, 3, 1, "build", ("host/0",), "done", 0.5, 2.0, 1.9)
 
 
-def happening(what: What) -> DaemonEvent:
+def event(what: What) -> DaemonEvent:
     return DaemonEvent(1.5, 1_700_000_000.25, what)
 
 
 def test_a_happening_is_a_line_of_words() -> None:
-    lost = happening(ClientLost(3, "exit code 1\nand more"))
+    lost = event(ClientLost(3, "exit code 1\nand more"))
     assert lost.text() == r'ClientLost job=3 reason="exit code 1\nand more" progressed=False'
     assert lost.line().endswith(".250 " + lost.text())
-    assert happening(EndJob(3, JobState.DONE)).text() == "EndJob job=3 state=done"
-    assert happening(EndJob(3, JobState.FAILED, JobFailure("x", "no luck"))).text() == (
+    assert event(EndJob(3, JobState.DONE)).text() == "EndJob job=3 state=done"
+    assert event(EndJob(3, JobState.FAILED, JobFailure("x", "no luck"))).text() == (
         'EndJob job=3 state=failed failure="no luck"'
     )
-    assert happening(StartStep(STEP)).text() == "StartStep step=7 job=3 task=1 stage=build units=host/0"
-    assert happening(ENDED).text() == (
+    assert event(StartStep(STEP)).text() == "StartStep step=7 job=3 task=1 stage=build units=host/0"
+    assert event(ENDED).text() == (
         "StepEnded step=7 job=3 task=1 stage=build units=host/0 outcome=done waited_s=0.5 held_s=2 worked_s=1.9"
     )
-    assert happening(Said(logging.INFO, "there", "some words")).text() == "some words"
+    assert event(Said(logging.INFO, "there", "some words")).text() == "some words"
 
 
 def test_a_happening_is_a_json_object() -> None:
     submitted = JobSubmitted(4, JobSpec(name="net", model="0" * 64, options={"secret": "x"}))
-    assert happening(submitted).json() == (
+    assert event(submitted).json() == (
         b'{"what":"JobSubmitted","at":1.5,"time":1700000000.25,"job":4,"name":"net","backend":"autotvm","target":"auto",'
         b'"device":"cpu"}'
     )
 
 
 def test_who_is_concerned_is_known_of_each_kind() -> None:
-    assert [happening(what).job for what in (ENDED, StartStep(STEP), ClientLost(5, "x"))] == [3, 3, 5]
-    assert [happening(what).units for what in (ENDED, StartStep(STEP), UnitDrained("cpu0", "fan", "me"))] == [
+    assert [event(what).job for what in (ENDED, StartStep(STEP), ClientLost(5, "x"))] == [3, 3, 5]
+    assert [event(what).units for what in (ENDED, StartStep(STEP), UnitDrained("cpu0", "fan", "me"))] == [
         ("host/0",),
         ("host/0",),
         ("cpu0",),
     ]
-    assert happening(DeadlineReached()).job is None
+    assert event(DeadlineReached()).job is None
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_a_filter_lets_through_what_is_wanted(words: str, passed: list[str]) -> 
         Recorded(6, 1, 0, "trial", "cpu1", 0.1),
     ]
     wants = Filter.parse(words).wants
-    assert [one.name for one in map(happening, everything) if wants(one)] == passed
+    assert [one.name for one in map(event, everything) if wants(one)] == passed
 
 
 @pytest.mark.parametrize("words", ["job", "job=x", "job=", "colour=red", "level=loud", "monitor"])
@@ -95,7 +95,7 @@ def test_a_reader_gets_what_comes_and_learns_what_it_missed() -> None:
             got.append((await anext(reader)).what)
             assert reader.dropped == 3
         stream.publish(ClientLost(7, "x"))
-        got.extend([happening.what async for happening in reader])
+        got.extend([event.what async for event in reader])
         return got
 
     assert asyncio.run(read()) == [ClientLost(1, "x"), ClientLost(2, "x"), Dropped(3), ClientLost(6, "x")]
@@ -107,7 +107,7 @@ def test_what_was_missed_stands_where_it_is_missing() -> None:
         reader = stream.subscribe(waiting_max=2)
         for job in (1, 2, 3, 4):
             stream.publish(ClientLost(job, "x"))
-        return [happening.what for happening in reader.take() + reader.take()]
+        return [event.what for event in reader.take() + reader.take()]
 
     assert asyncio.run(read()) == [ClientLost(1, "x"), ClientLost(2, "x"), Dropped(2)]
 
@@ -152,5 +152,5 @@ def test_who_comes_later_is_told_of_what_comes_after_him_if_it_is_of_his_kinds()
 
 
 def test_everything_is_everything() -> None:
-    assert EVERYTHING.wants(happening(DeadlineReached()))
-    assert not Filter().wants(happening(DeadlineReached()))
+    assert EVERYTHING.wants(event(DeadlineReached()))
+    assert not Filter().wants(event(DeadlineReached()))
