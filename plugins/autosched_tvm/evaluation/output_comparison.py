@@ -149,7 +149,7 @@ class Tolerances:
         if any(one.shape != array.shape for one, array in zip(expected, got, strict=True)):
             return False
         others = [_apart(expected, [one.others[other][n] for one in self._samples]) for other in range(count)]
-        return _apart(expected, got) <= ROUNDED_FACTOR * max(others)
+        return _apart(expected, got) <= ROUNDED_FACTOR * max(filter(math.isfinite, others), default=0.0)
 
     def _limits(self, expected: Sequence[Array], others: Sequence[Sequence[Array]]) -> Limits:
         if not _is_float(expected[0]):

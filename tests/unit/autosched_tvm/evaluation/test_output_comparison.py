@@ -80,6 +80,15 @@ def test_where_a_network_rounds_the_distance_of_all_elements_counts() -> None:
     assert not rounded(elsewhere)
 
 
+def test_a_result_that_is_no_number_sets_no_distance() -> None:
+    expected, unknown = np.ones(100, "float32"), np.full(100, np.nan, "float32")
+    sample = Expected((expected,), ((unknown,), (expected * np.float32(1.001),)), rounds=True)
+    one_is_infinite = expected.copy()
+    one_is_infinite[3] = np.inf
+    for wrong in (expected * 2, one_is_infinite):
+        assert not Tolerances([sample], ["y"]).check([[wrong]]).equal
+
+
 def test_the_worst_element_is_named() -> None:
     expected = np.zeros((2, 3), "float32") + 1
     got = expected.copy()
