@@ -32,19 +32,19 @@ def _factory() -> tuple[Any, Any, Any]:
     lower, finalize_host, finalize_device = compilation_pipeline.get_tir_pipeline(BASE)
 
     def lowered(module: Any, _context: Any) -> Any:
-        return call_replacement.in_registers(keep_on_stack(lower(module)))
+        changed = lower(module)
+        for name, function in changed.functions.items():
+            if isinstance(function, tirx.PrimFunc):
+                changed.update_func(name, _completed(function))
+        return call_replacement.in_registers(changed)
 
     return tvm.transform.module_pass(lowered, opt_level=0, name="autosched.lower"), finalize_host, finalize_device
 
 
-def keep_on_stack(module: Any) -> Any:
-    """Mark the small buffers of all lowered functions."""
-    for name, function in module.functions.items():
-        if isinstance(function, tirx.PrimFunc):
-            body = tvm_ffi.structural.structural_map(function.body, (tirx.AllocBuffer, _mark))
-            changed = function.with_body(tile_instructions.asking(body))
-            module.update_func(name, table_registers.in_registers(changed))
-    return module
+def _completed(function: Any) -> Any:
+    """A lowered function with its small buffers on the stack, and what its instructions need."""
+    body = tvm_ffi.structural.structural_map(function.body, (tirx.AllocBuffer, _mark))
+    return table_registers.in_registers(function.with_body(tile_instructions.asking(body)))
 
 
 def _mark(allocation: Any) -> Any:

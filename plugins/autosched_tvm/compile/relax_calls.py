@@ -1,9 +1,10 @@
-"""Replaces calls in the main function of a Relax module."""
+"""Replaces calls in the main function of a Relax module, and changes its kernels."""
 
 from collections.abc import Callable
 from typing import Any
 
-from tvm import relax
+import tvm
+from tvm import relax, tirx
 
 
 def replaced(module: Any, wanted: Callable[[Any], bool], expression: Callable[[Any, Any, list[Any]], Any]) -> Any:
@@ -23,3 +24,16 @@ def replaced(module: Any, wanted: Callable[[Any], bool], expression: Callable[[A
     mutator = Replaced(module)
     mutator.builder_.update_func(module.get_global_var("main"), mutator.visit_expr(module["main"]))
     return mutator.builder_.get()
+
+
+def kernel_pass(name: str, wanted: Callable[[Any], bool], change: Callable[[Any], Any]) -> Any:
+    """The pass that changes the `wanted` kernels of a module."""
+
+    def run(module: Any, _context: Any) -> Any:
+        changed = module.clone()
+        for variable, function in module.functions_items():
+            if isinstance(function, tirx.PrimFunc) and wanted(function):
+                changed.update_func(variable, change(function))
+        return changed
+
+    return tvm.transform.module_pass(run, opt_level=0, name=name)

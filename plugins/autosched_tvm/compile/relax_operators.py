@@ -27,8 +27,8 @@ def shape_of(value: Any) -> Shape | None:
 
 
 def is_lookup(call: Any) -> bool:
-    """Whether an operator takes entries of a constant table of 256, elementwise."""
-    if getattr(getattr(call, "op", None), "name", "") != "relax.take":
+    """Whether an operator takes entries of a constant table of 256 for bytes, elementwise."""
+    if getattr(getattr(call, "op", None), "name", "") != "relax.take" or str(call.args[1].ty.dtype) != "uint8":
         return False
     table = constant(call.args[0])
     return table is not None and table.shape == (256,) and table.dtype.itemsize == 1

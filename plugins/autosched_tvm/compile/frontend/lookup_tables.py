@@ -13,6 +13,9 @@ import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
+from autosched_tvm.compile.frontend import normalisation_patterns, rewrites
+from autosched_tvm.compile.frontend.node_builder import read_inside
+from autosched_tvm.compile.frontend.rewrites import Graph
 from autosched_tvm.compile.frontend.shape_inference import inferred
 
 Array = Any
@@ -23,6 +26,7 @@ DOMAIN, LOOKUP = "autosched", "Lookup"
 NODES_MIN = 12
 """Minimum number of operators that a table replaces; changing the scale of a quantised tensor takes 8."""
 NODES_MAX = 2_000
+"""Maximum number of operators that are searched for one table."""
 _LEVELS = {TensorProto.UINT8: np.uint8, TensorProto.INT8: np.int8}
 _ELEMENTWISE = frozenset({
     "Abs", "Add", "Cast", "Ceil", "Clip", "Div", "Elu", "Erf", "Exp", "Floor", "Gelu", "HardSigmoid", "HardSwish",
@@ -50,27 +54,28 @@ class _Tables:
     """The state of one rewrite."""
 
     def __init__(self, model: Any) -> None:
-        self._model, self._graph = model, model.graph
-        self._constants = {tensor.name: tensor for tensor in self._graph.initializer}
+        self._model, self._graph, self._state = model, model.graph, Graph(model)
+        self._constants = self._state.constants
         graph = inferred(model).graph
         values = (*graph.value_info, *graph.input, *graph.output)
         self._types = {value.name: value.type.tensor_type for value in values}
         self._makers = {name: node for node in self._graph.node for name in node.output}
+        self._order = {node.output[0]: number for number, node in enumerate(self._graph.node)}
         self._roots: dict[str, tuple[str, Array]] = {}
         """By quantised tensor: the one of which it is a function, and its 256 values."""
 
     def put_in(self) -> int:
         """Replace what can be replaced. Graphs inside of nodes may read any name: then nothing is."""
-        if any(
-            attribute.HasField("g") or attribute.graphs for node in self._graph.node for attribute in node.attribute
-        ):
+        if any(map(read_inside, self._graph.node)):
             return 0
         nodes = []
         for node in self._graph.node:
             made = self._lookup(node) if node.op_type == "Cast" else None
             nodes.append(node if made is None else made)
         if any(node.op_type == LOOKUP for node in nodes):
-            self._replace(nodes)
+            rewrites.replace_nodes(self._state, nodes)
+            normalisation_patterns.drop_unread(self._state)
+            self._state.write_constants()
             self._model.opset_import.append(helper.make_opsetid(DOMAIN, 1))
         return sum(node.op_type == LOOKUP for node in self._graph.node)
 
@@ -89,14 +94,13 @@ class _Tables:
         self._roots[name] = root, table
         if len(region.nodes) < NODES_MIN and all(self._root(leaf)[0] == leaf for leaf in region.leaves):
             return None
-        constant = f"{name}_table"
-        self._constants[constant] = numpy_helper.from_array(table, constant)
+        constant = self._state.constant(name, table)
         return helper.make_node(LOOKUP, [root, constant], [name], name=f"{name}_lookup", domain=DOMAIN)
 
     def _region(self, cast: Node) -> _Region | None:
         """The operators on which a quantised tensor depends, up to the nearest quantised ones; None where others than
         elementwise operators are among them."""
-        found, seen, waiting = _Region(), {id(cast)}, [cast]
+        found, seen, waiting = _Region(), set(cast.output), [cast]
         while waiting:
             node = waiting.pop()
             if node.op_type not in _ELEMENTWISE or len(node.output) != 1 or len(seen) > NODES_MAX:
@@ -110,11 +114,10 @@ class _Tables:
                     found.leaves[name] = None
                 elif (maker := self._makers.get(name)) is None:
                     return None
-                elif id(maker) not in seen:
-                    seen.add(id(maker))
+                elif name not in seen:
+                    seen.add(name)
                     waiting.append(maker)
-        order = {id(node): number for number, node in enumerate(self._graph.node)}
-        found.nodes.sort(key=lambda node: order[id(node)])
+        found.nodes.sort(key=lambda node: self._order[node.output[0]])
         return found if found.leaves else None
 
     def _computed(self, region: _Region, name: str) -> Array:
@@ -138,19 +141,6 @@ class _Tables:
     def _same_shape(self, one: str, other: str) -> bool:
         shapes = [list(_dims(self._types[name])) for name in (one, other)]
         return shapes[0] == shapes[1] and None not in shapes[0]
-
-    def _replace(self, nodes: list[Node]) -> None:
-        """Put nodes into the graph in place of its own, but those of which nothing is read."""
-        needed = {value.name for value in self._graph.output}
-        kept = []
-        for node in reversed(nodes):
-            if needed.intersection(node.output):
-                needed.update(node.input)
-                kept.append(node)
-        del self._graph.node[:]
-        self._graph.node.extend(reversed(kept))
-        del self._graph.initializer[:]
-        self._graph.initializer.extend(tensor for name, tensor in self._constants.items() if name in needed)
 
 
 def _dims(kind: Any) -> Iterator[int | None]:

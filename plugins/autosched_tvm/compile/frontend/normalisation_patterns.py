@@ -58,7 +58,7 @@ def _replaced(state: State, rule: Callable[[Reader, Node], Node | None]) -> int:
         if (made := found.get(node.output[0])) is not None:
             node.CopyFrom(made)
     if found:
-        _drop_unread(state)
+        drop_unread(state)
     return len(found)
 
 
@@ -169,7 +169,7 @@ def _along_last(reader: Reader, node: Node) -> bool:
     return bool(given.get("keepdims", 1)) and axes is not None and len(axes) == 1 and axes[0] in last
 
 
-def _drop_unread(state: State) -> None:
+def drop_unread(state: State) -> None:
     """Remove the nodes whose results are not read any more."""
     nodes = list(state.graph.node)
     inside = set().union(*(read_inside(node) for node in nodes))

@@ -43,6 +43,12 @@ class Graph:
         """A name that is free."""
         return unused(like, self.taken)
 
+    def write_constants(self) -> None:
+        """Write the constants that are read back into the graph."""
+        used = {name for node in self.graph.node for name in node.input} | self.wanted
+        del self.graph.initializer[:]
+        self.graph.initializer.extend(tensor for name, tensor in self.constants.items() if name in used)
+
 
 def apply(model: Any) -> dict[str, int]:
     """Rewrite in place; returns how often each rewrite was used."""
@@ -52,7 +58,7 @@ def apply(model: Any) -> dict[str, int]:
         "normalisation recognised": normalisation_patterns.recognise(state),
     }
     lifted, counts["one-dimensional convolutions made two-dimensional"] = conv1d_to_conv2d.lift(state)
-    _replace_nodes(state, lifted)
+    replace_nodes(state, lifted)
     rules = {
         "Sum made Add": _sum_to_add,
         "bias taken out of Conv": _split_bias,
@@ -66,14 +72,13 @@ def apply(model: Any) -> dict[str, int]:
             new = rule(state, node)
             counts[name] += new is not None
             nodes.extend([node] if new is None else new)
-        _replace_nodes(state, nodes)
-    used = {name for node in state.graph.node for name in node.input} | state.wanted
-    del state.graph.initializer[:]
-    state.graph.initializer.extend(tensor for name, tensor in state.constants.items() if name in used)
+        replace_nodes(state, nodes)
+    state.write_constants()
     return counts
 
 
-def _replace_nodes(state: Graph, nodes: list[Node]) -> None:
+def replace_nodes(state: Graph, nodes: list[Node]) -> None:
+    """Put these nodes in place of the graph's own."""
     copies = [helper.make_node("Identity", [], []) for _ in nodes]
     for copy, node in zip(copies, nodes, strict=True):
         copy.CopyFrom(node)
@@ -93,7 +98,7 @@ def _remove_nops(state: Graph) -> int:
             keep.append(node)
     removed = len(state.graph.node) - len(keep)
     if removed:
-        _replace_nodes(state, keep)
+        replace_nodes(state, keep)
     return removed
 
 

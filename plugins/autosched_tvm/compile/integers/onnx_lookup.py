@@ -3,9 +3,9 @@
 from typing import Any
 
 import numpy as np
-import tvm
-from tvm import relax, te, tirx
+from tvm import relax, te
 
+from autosched_tvm.compile import relax_calls
 from autosched_tvm.compile.frontend.lookup_tables import LOOKUP
 from autosched_tvm.compile.integers import table_registers
 from autosched_tvm.compile.opset_converters import AnyVersion
@@ -48,14 +48,10 @@ def fusable(target: Any) -> Any:
     """
     pattern = {"op_pattern": ELEMENTWISE} if table_registers.available(target) else {}
 
-    def run(module: Any, _context: Any) -> Any:
-        changed = module.clone()
-        for variable, function in module.functions_items():
-            if isinstance(function, tirx.PrimFunc) and MARK in (function.attrs or {}):
-                changed.update_func(variable, function.without_attr(MARK).with_attrs(pattern))
-        return changed
-
-    return tvm.transform.module_pass(run, opt_level=0, name="autosched.fusable_lookups")
+    return relax_calls.kernel_pass(
+        "autosched.fusable_lookups", lambda function: MARK in (function.attrs or {}),
+        lambda function: function.without_attr(MARK).with_attrs(pattern),
+    )  # fmt: skip
 
 
 CONVERTERS = {LOOKUP: Lookup}

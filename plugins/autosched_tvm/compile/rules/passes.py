@@ -1,7 +1,6 @@
 """The rules as passes over a whole network."""
 
 import logging
-from collections.abc import Callable
 from typing import Any
 
 import tvm
@@ -24,25 +23,16 @@ log = logging.getLogger(__name__)
 def with_rules(target: Any) -> Any:
     """The pass that schedules each function which has no schedule yet."""
 
-    return _where_unscheduled("autosched.rules", lambda function: by_rule(function, target))
+    return relax_calls.kernel_pass("autosched.rules", _unscheduled, lambda function: by_rule(function, target))
 
 
 def with_joined_stages() -> Any:
     """The pass that joins the stages of each function which has no schedule."""
-    return _where_unscheduled("autosched.joined_stages", stage_inlining.joined)
+    return relax_calls.kernel_pass("autosched.joined_stages", _unscheduled, stage_inlining.joined)
 
 
-def _where_unscheduled(name: str, change: Callable[[Any], Any]) -> Any:
-    """The pass that changes each function which has no schedule yet."""
-
-    def run(module: Any, _context: Any) -> Any:
-        changed = module.clone()
-        for variable, function in module.functions_items():
-            if isinstance(function, tirx.PrimFunc) and schedule_of(function) == DEFAULT:
-                changed.update_func(variable, change(function))
-        return changed
-
-    return tvm.transform.module_pass(run, opt_level=0, name=name)
+def _unscheduled(function: Any) -> bool:
+    return schedule_of(function) == DEFAULT
 
 
 def schedule_of(function: Any) -> str:
