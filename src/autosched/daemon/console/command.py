@@ -1,4 +1,4 @@
-"""A command of the console and its answer."""
+"""Types of a console command and its answer."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
@@ -14,7 +14,7 @@ Ask = Callable[[p.Method], Awaitable[Struct]]
 
 
 class Said(Struct):
-    """An answer: what stands behind OK, lines of text, and the same for programs."""
+    """An answer: the text after OK, further lines, and the same as data for programs."""
 
     first: str = ""
     lines: Sequence[str] = ()
@@ -23,7 +23,7 @@ class Said(Struct):
 
 
 class Command(Struct, frozen=True):
-    """One command. `options`: whether each takes a value."""
+    """A command. `options`: for each option, whether it takes a value."""
 
     usage: str
     help: str
@@ -32,7 +32,7 @@ class Command(Struct, frozen=True):
 
 
 async def call(ask: Ask, method: p.Method, kind: type[R]) -> R:
-    """Ask; the answer is of this kind."""
+    """Call a method and check the type of the answer."""
     answer = await ask(method)
     assert isinstance(answer, kind)
     return answer

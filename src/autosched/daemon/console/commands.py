@@ -1,4 +1,4 @@
-"""The console's commands: what each asks of the daemon, and what it answers."""
+"""The console's commands: the methods that each calls, and its answer."""
 
 from collections.abc import Callable, Sequence
 
@@ -21,7 +21,7 @@ def _one(line: Line, what: str) -> str:
 
 
 async def _jobs_of(ask: Ask, words: Sequence[str]) -> list[int]:
-    """The jobs that are named; by names and labels, those that have not ended."""
+    """Numbers of the selected jobs. Names and labels select jobs that have not ended."""
     return await answered_async(select(words, active=True), lambda asked: _numbers(ask, asked))
 
 
@@ -120,7 +120,7 @@ async def _audit(ask: Ask, line: Line) -> Said:
 
 
 async def _each(ask: Ask, line: Line, would: str, make: Callable[[int], p.Method], done: str) -> Said:
-    """Do it to each job that is named; the first refusal ends it, and says what was done before."""
+    """Run a method for each selected job; the first refusal ends it and names the jobs that were changed before."""
     if not line.words:
         raise RequestError(
             f"{line.name} takes jobs: a number, 12-15, 12,14, last, all, @name, team=vision. Type: help {line.name}"
@@ -277,5 +277,5 @@ COMMANDS: dict[str, Command] = {
     "shutdown": Command("shutdown drain [TIME] | now", "stop the daemon, after running steps or at once", _shutdown),
 }  # fmt: skip
 ALL = derived() | COMMANDS
-"""These, and the commands of all methods, by the names of the methods."""
+"""These commands, and those derived from methods, by name."""
 OPTIONS = {name: command.options for name, command in ALL.items()}

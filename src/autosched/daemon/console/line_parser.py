@@ -1,4 +1,4 @@
-"""A line of the console taken apart: commands, their words, and their options."""
+"""Parses a line of the console: commands, their words and options."""
 
 import re
 import shlex
@@ -10,7 +10,7 @@ from autosched import formatting
 from autosched.errors import RequestError
 
 _HERE = {"explain": "why", "status": "info", "stop": "shutdown now"}
-"""Commands that are called otherwise here."""
+"""Commands of the command line that have another name here."""
 _SAME = (
     "job",
     "jobs",
@@ -34,18 +34,19 @@ class Line(Struct, frozen=True):
     name: str
     words: tuple[str, ...]
     options: dict[str, str]
-    """Without their dashes; flags have an empty value."""
+    """Option names without dashes; flags have an empty value."""
 
     @property
     def json(self) -> bool:
-        """Whether the answer is to be JSON."""
+        """Whether the answer must be JSON."""
         return "j" in self.options
 
 
 def commands(text: str, options: Mapping[str, Mapping[str, bool]]) -> Iterator[Line]:
-    """The commands of a line, which `;` parts. `options`: for each command, its options and whether they take a value.
+    """Yield the commands of a line, separated by `;`. `options`: for each command, its options and whether they take a
+    value.
 
-    Raises RequestError for a quote that is not closed, and an option that the command does not have.
+    Raises RequestError for an unclosed quote and an unknown option.
     """
     reader = shlex.shlex(text, posix=True, punctuation_chars=";")
     reader.whitespace_split, reader.commenters = True, ""
@@ -87,7 +88,7 @@ def _line(words: list[str], allowed: Mapping[str, bool]) -> Line:
 
 
 def as_typed_here(text: str) -> str:
-    """A message of the daemon, in which commands of the command line are replaced by those of the console."""
+    """A message of the daemon, with commands of the command line replaced by those of the console."""
     return _ELSEWHERE.sub(lambda found: _HERE.get(found[1], found[1]), text).replace(" -o json", " -j")
 
 

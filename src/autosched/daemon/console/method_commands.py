@@ -1,7 +1,7 @@
-"""Makes commands of methods: the fields of a method are its words and options, its docstring is its help.
+"""Derives commands from methods: the fields of a method are the command's words and options, its docstring is the help.
 
-A required field is a word, any other one an option: ``deadline_s`` is ``--deadline TIME``. A method is typed by its
-name on the wire, so that a new one can be asked from the console without more code.
+A required field is a word, any other field an option: ``deadline_s`` is ``--deadline TIME``. A new method can therefore
+be called from the console without more code.
 """
 
 from collections.abc import Iterator, Mapping
@@ -16,17 +16,17 @@ from autosched.daemon.console.line_parser import Line, seconds
 from autosched.errors import RequestError, misfit
 
 BYTES = (p.PutBlob, p.GetBlob, p.Heartbeat)
-"""Methods that are of no use to people."""
+"""Methods without use for people."""
 
 
 def derived() -> dict[str, Command]:
-    """Commands of all methods of users that take plain values, by name."""
+    """Commands of all methods for users whose fields are plain values, by name."""
     kinds = {name: kind for name, kind in p.USER_METHODS.items() if kind not in BYTES and _is_plain(kind)}
     return {name: of_method(kind, name, _first_sentence(kind)) for name, kind in kinds.items()}
 
 
 def of_method(kind: type[p.Method], name: str, about: str, *, done: str = "done") -> Command:
-    """The command of one method. `done`: what it says when the method has nothing to tell."""
+    """The command of one method. `done`: the answer if the method returns nothing."""
     words, options = _fields(kind)
 
     async def run(ask: Ask, line: Line) -> Said:
@@ -44,7 +44,7 @@ def of_method(kind: type[p.Method], name: str, about: str, *, done: str = "done"
 
 
 def _fields(kind: type[p.Method]) -> tuple[list[str], dict[str, str]]:
-    """The fields that are words, and option -> field of all others."""
+    """The fields that are words, and a mapping from option to field for all others."""
     fields = msgspec.structs.fields(kind)
     optional = (field.name for field in fields if not field.required)
     return [field.name for field in fields if field.required], {name.removesuffix("_s"): name for name in optional}
@@ -62,7 +62,7 @@ def _value_of(field: types.Field) -> str:
 
 
 def _method(kind: type[p.Method], given: Mapping[str, str]) -> p.Method:
-    """The method with these values. Raises RequestError for one that does not fit."""
+    """Make the method from these values. Raises RequestError if a value does not fit."""
     values = {name: seconds(text) if name.endswith("_s") else text for name, text in given.items()}
     try:
         return msgspec.convert(values, kind, strict=False)
@@ -71,7 +71,7 @@ def _method(kind: type[p.Method], given: Mapping[str, str]) -> p.Method:
 
 
 def _is_plain(kind: type[p.Method]) -> bool:
-    """Whether each value that must be given can be typed as one word."""
+    """Whether each required value can be typed as one word."""
     return all(
         isinstance(_inner(field.type), types.IntType | types.FloatType | types.StrType)
         for field in _struct(kind).fields
@@ -86,7 +86,7 @@ def _struct(kind: type[p.Method]) -> types.StructType:
 
 
 def _inner(kind: types.Type) -> types.Type:
-    """The type itself; of an optional value, the type of the value."""
+    """The type itself; for an optional value, the type of the value."""
     if isinstance(kind, types.Metadata):
         return _inner(kind.type)
     if isinstance(kind, types.UnionType) and kind.includes_none and len(kind.types) == 2:
@@ -100,7 +100,7 @@ def _first_sentence(kind: type[p.Method]) -> str:
 
 
 def _lines(answer: Struct) -> Iterator[str]:
-    """A field on each line; of a list, an entry on each line, as JSON."""
+    """One line for each field; for a list, one line for each entry, as JSON."""
     for name in answer.__struct_fields__:
         value = getattr(answer, name)
         for entry in value if isinstance(value, tuple | list) else (value,):

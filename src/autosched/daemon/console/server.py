@@ -1,7 +1,7 @@
-"""Connections of the console: who is there, lines in, answers out.
+"""Connections of the console: reads lines and writes answers.
 
 An answer is a status line, `OK ...` or `ERR code ...`, then lines, then a line with a dot; a line that begins with a
-dot gets one more, as in SMTP. Nothing here waits without a deadline, and no reader can hold up the daemon.
+dot gets one more, as in SMTP. Every wait has a deadline, and a slow reader cannot delay the daemon.
 """
 
 import asyncio
@@ -39,22 +39,22 @@ log = logging.getLogger(__name__)
 
 LINE_BYTES_MAX = 4_096
 CONNECTIONS_MAX = 32
-"""Maximum connections of one listener. Those of the network cannot fill the places of the unix socket."""
+"""Maximum connections of one listener. Connections over the network cannot use those of the unix socket."""
 STRANGER_S, IDLE_S = 60.0, 3_600.0
-"""Seconds that a connection may be silent, before it has a role and after."""
+"""Seconds that a connection may be silent, before it is authenticated and after."""
 ANSWER_S = 30.0
 """Seconds within which the daemon must answer."""
 WRITE_S = 30.0
-"""Seconds for which a visitor may leave an answer unread."""
+"""Seconds for which a peer may leave an answer unread."""
 CLOSE_S = 5.0
-"""The same after a visitor was told to go."""
+"""Seconds for which a peer may leave unread what is written when its connection ends."""
 BUFFER_BYTES_MAX = 64 * 1024
 USAGE = "type help"
 WHAT = "the console"
 
 
 class Console:
-    """The console's listeners, and who is connected."""
+    """The console's listeners and connections."""
 
     def __init__(
         self, config: ConsoleConfig, group: int | None, services: Services, authenticator: Authenticator
@@ -65,17 +65,17 @@ class Console:
 
     @property
     def addresses(self) -> tuple[str, ...]:
-        """Where it is: unix:PATH, HOST:PORT, tls://HOST:PORT."""
+        """Addresses of the listeners: unix:PATH, HOST:PORT, tls://HOST:PORT."""
         return tuple(_address(listener, tls is not None) for listener, tls in self._listeners)
 
     def listen(self, listener: socket.socket, tls: ssl.SSLContext | None) -> None:
-        """Serve it until `close`."""
+        """Accept connections from a socket until `close`."""
         self._listeners.append((listener, tls))
         acceptor = Acceptor(self._authenticator.failures, lambda: CONNECTIONS_MAX, "what the console has room for")
         self._do(self._accept(listener, tls, acceptor), "accepting consoles")
 
     async def close(self) -> None:
-        """Everybody has to leave."""
+        """End all connections and listeners."""
         for task in list(self._work):
             task.cancel()
         await asyncio.gather(*self._work, return_exceptions=True)
@@ -90,31 +90,31 @@ class Console:
             self._do(self._attend(connection, tls, acceptor), "a console")
 
     async def _attend(self, connection: Connection, tls: ssl.SSLContext | None, acceptor: Acceptor) -> None:
-        """One connection until its end."""
+        """Serve one connection until its end."""
         try:
-            with contextlib.suppress(OSError):  # a handshake that fails
+            with contextlib.suppress(OSError):  # the TLS handshake fails
                 reader, writer = await _opened(connection.sock, tls)
-                visitor = ConsoleConnection(reader, writer, self._services, self._authenticator, connection.host)
-                visitor.known = lambda: acceptor.know(connection)
-                await self._serve(visitor, None if tls is not None else connection.sock)
+                peer = ConsoleConnection(reader, writer, self._services, self._authenticator, connection.host)
+                peer.known = lambda: acceptor.know(connection)
+                await self._serve(peer, None if tls is not None else connection.sock)
         finally:
             acceptor.leave(connection)
 
-    async def _serve(self, visitor: "ConsoleConnection", local: socket.socket | None) -> None:
+    async def _serve(self, peer: "ConsoleConnection", local: socket.socket | None) -> None:
         try:
             if local is not None and (who := await self._local_principal(local)) is not None:
-                visitor.rise(who)
-            await visitor.serve()
+                peer.set_identity(who)
+            await peer.serve()
         except (OSError, TimeoutError, asyncio.IncompleteReadError):
-            pass  # it is gone, or does not read
+            pass  # the peer has disconnected, or does not read
         except asyncio.LimitOverrunError:
             with contextlib.suppress(OSError, TimeoutError):
-                await visitor.answer(f"ERR request a line of more than {LINE_BYTES_MAX} bytes; {USAGE}")
+                await peer.answer(f"ERR request a line of more than {LINE_BYTES_MAX} bytes; {USAGE}")
         finally:
-            await visitor.part()
+            await peer.disconnect()
 
     async def _local_principal(self, sock: socket.socket) -> Principal | None:
-        """The user that the kernel names, with at most the role of this socket; None where a key is needed."""
+        """The user that the kernel names, with at most the role of this socket; None if a key is needed."""
         try:
             if sock.family == socket.AF_UNIX:
                 uid = peer_identity.peer_uid(sock)
@@ -136,7 +136,8 @@ def open_console(
     services: Services,
     authenticator: Authenticator,
 ) -> Console:
-    """Listen where the settings say, and on what systemd has passed instead. `held` closes it. Raises ConfigError."""
+    """Listen at the addresses of the settings, and on sockets passed by systemd. `held` closes the console. Raises
+    ConfigError."""
     group = peer_identity.group_id(config.daemon.group)
     console = Console(config.console, group, services, authenticator)
     listeners: list[socket.socket] = [held.enter_context(listener) for listener in passed]
@@ -159,7 +160,7 @@ def open_console(
 
 
 async def _opened(sock: socket.socket, tls: ssl.SSLContext | None) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """A connection that was accepted, after its handshake. Raises OSError when there is none in time."""
+    """Streams of an accepted connection, after the TLS handshake. Raises OSError if the handshake takes too long."""
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader(limit=LINE_BYTES_MAX)
     protocol = asyncio.StreamReaderProtocol(reader)
@@ -190,21 +191,21 @@ class ConsoleConnection:
         authenticator: Authenticator,
         host: str,
     ) -> None:
-        """`host`: the other machine, empty for this one."""
+        """`host`: address of the other machine, empty for this one."""
         self._reader, self._writer, self._host = reader, writer, host
         self._services, self._authenticator = services, authenticator
         self.who: Principal | None = None
         self.known: Callable[[], None] = lambda: None
-        """Told when it is known who this is."""
+        """Called when the peer has authenticated."""
         writer.transport.set_write_buffer_limits(BUFFER_BYTES_MAX)
 
-    def rise(self, who: Principal) -> None:
-        """It is known who this is."""
+    def set_identity(self, who: Principal) -> None:
+        """Set the authenticated user."""
         self.who = who
         self.known()
 
-    async def part(self) -> None:
-        """End the connection, after what was written if it is read."""
+    async def disconnect(self) -> None:
+        """End the connection, after the peer has read what was written, within a deadline."""
         self._writer.close()
         try:
             async with asyncio.timeout(CLOSE_S):
@@ -213,7 +214,7 @@ class ConsoleConnection:
             self._writer.transport.abort()
 
     async def answer(self, first: str, lines: Iterable[str] = ()) -> None:
-        """Write an answer. Raises TimeoutError when it is not read."""
+        """Write an answer. Raises TimeoutError if the peer does not read it."""
         text = "".join(f"{'.' if line.startswith('.') else ''}{line}\n" for line in lines)
         await self._write(f"{first.rstrip()}\n{text}.\n")
 
@@ -223,7 +224,7 @@ class ConsoleConnection:
             await self._writer.drain()
 
     async def serve(self) -> None:
-        """Greet, then answer line by line until one side has enough."""
+        """Greet, then answer line by line until one side ends the connection."""
         uptime = formatting.duration(self._services.runtime.clock() - self._services.runtime.timeline.began_at)
         role = self.who.role.value if self.who is not None else "none"
         await self._write(
@@ -237,22 +238,22 @@ class ConsoleConnection:
 
     @property
     def _guesses(self) -> bool:
-        """Whether his machine has shown too many wrong keys."""
+        """Whether the peer's machine has sent too many wrong keys."""
         failures, now = self._authenticator.failures, asyncio.get_running_loop().time()
         return self.who is None and bool(self._host) and failures.banned(self._host, now)
 
     async def _line(self) -> str | None:
-        """The next line; None: there are no more."""
+        """The next line; None at the end."""
         try:
             raw = await self._reader.readuntil(b"\n")
         except asyncio.IncompleteReadError as error:
-            raw = error.partial  # `printf jobs | nc`: the last line need not end
+            raw = error.partial  # `printf jobs | nc`: the last line may lack its end
             if not raw:
                 return None
         return raw.decode(errors="replace").strip("\r\n\0 \t")
 
     async def _obey(self, text: str) -> bool:
-        """Do what a line says, each command with an answer of its own; False: it says goodbye."""
+        """Run the commands of a line, each with its own answer; returns False if the peer says goodbye."""
         try:
             lines = list(commands(text, OPTIONS))
         except AutoschedError as error:
@@ -302,7 +303,7 @@ class ConsoleConnection:
         await self.answer(f"ERR {error.code} {as_typed_here(' '.join(str(error).split()))}")
 
     def _known(self) -> Principal:
-        """The identity of the visitor. Raises Refused when it is not known, or no longer."""
+        """The identity of the peer. Raises Refused if it is unknown, or no longer valid."""
         if self.who is None:
             raise Refused("who are you? Type: auth KEY SECRET. An operator makes keys with: autosched key new ROLE")
         if not self._authenticator.keys.admits(self.who):
@@ -311,7 +312,8 @@ class ConsoleConnection:
         return self.who
 
     async def _ask(self, method: Method) -> Struct:
-        """As over the wire, bounds of its parameters included: making a method checks none. Raises RequestError."""
+        """Call a method as over the wire, with the bounds of its fields checked: constructing a method checks none.
+        Raises RequestError."""
         session = UserSession(self._services, self._known())
         try:
             method = msgspec.convert(msgspec.to_builtins(method), type(method))
@@ -320,7 +322,7 @@ class ConsoleConnection:
         return await session.handle(method)
 
     async def _auth(self, line: Line) -> None:
-        """Rise to the role of a key, which is shown as `autosched key new` prints it, or as id and secret."""
+        """Authenticate with a key, given as `autosched key new` prints it, or as id and secret."""
         id, secret = (*" ".join(line.words).replace(":", " ").split()[-2:], "", "")[:2]
         self._authenticator.look_at_keys()
         key = self._authenticator.keys.get(id)
@@ -333,11 +335,11 @@ class ConsoleConnection:
             raise Refused(f"the key {id[:32]!r} is not known here, or its secret is wrong. Type: auth KEY SECRET")
         if key.role is Role.CLIENT:
             raise Refused(f"the key {key.id} is for clients; they do not come here")
-        self.rise(Principal(f"key {key.id}", key.role, " ".join(("the console", self._host)).rstrip(), key))
+        self.set_identity(Principal(f"key {key.id}", key.role, " ".join(("the console", self._host)).rstrip(), key))
         await self.answer(f"OK role={key.role.value}")
 
     async def _monitor(self, line: Line) -> None:
-        """Tell what happens until a line comes; a reader that is too slow is told how many events it missed."""
+        """Write events until a line comes; a slow reader is told how many events it missed."""
         self._known()
         with self._services.runtime.stream.subscribe(Filter.parse(" ".join(line.words))) as events:
             await self._write("OK a line ends it\n")
@@ -351,7 +353,7 @@ class ConsoleConnection:
                     await self._write(f"{_told(event, json=line.json)}\n")
             finally:
                 stop.cancel()
-                await asyncio.wait([stop])  # only one may read at a time
+                await asyncio.wait([stop])  # only one task may read at a time
             await self._write(".\n")
 
 
@@ -365,7 +367,7 @@ def _told(event: DaemonEvent, *, json: bool) -> str:
 
 _OTHERS: dict[str, tuple[str, str]] = {
     "monitor": ("monitor [job=N] [unit=NAME] [what=StepEnded] [level=debug]", "what happens; a line ends it"),
-    "auth": ("auth KEY SECRET", "rise to the role of a key"),
+    "auth": ("auth KEY SECRET", "authenticate with a key"),
     "help": ("help [COMMAND]", "this"),
     "quit": ("quit", "leave"),
 }

@@ -1,7 +1,7 @@
-"""Copies of the database, made while the daemon writes to it, each checked row by row before it counts as one.
+"""Copies of the database, made while the daemon writes to it, each checked row by row before it counts as a backup.
 
-A copy holds all jobs, events and records. Models and results lie in files beside the database, by the hash of their
-content; nothing ever changes or removes them, so that every copy finds those it names.
+A copy contains all jobs, events and records. Models and results are files beside the database, named by the hash of
+their content. They never change, so that every copy finds the files that it names.
 """
 
 import contextlib
@@ -25,17 +25,17 @@ SIDES = ("", "-wal", "-shm")
 
 
 def all_of(state_dir: Path) -> list[Path]:
-    """The newest first."""
+    """Backups, the newest first."""
     return sorted(database.backups(state_dir).glob(f"{PREFIX}*.db"), reverse=True)
 
 
 def newest(state_dir: Path) -> Path | None:
-    """The last one that was made."""
+    """The newest backup; None if there is none."""
     return next(iter(all_of(state_dir)), None)
 
 
 def commits(path: Path) -> int | None:
-    """How many commits it holds; None when it cannot be read."""
+    """Number of commits in a backup; None if it cannot be read."""
     try:
         with contextlib.closing(open_beside(path)) as db:
             return commits_of(db)
@@ -44,7 +44,8 @@ def commits(path: Path) -> int | None:
 
 
 def there(path: Path) -> Path:
-    """The same path. Raises NotFound when nothing is there, ConfigError when that cannot be seen."""
+    """Return the path of an existing file. Raises NotFound if it does not exist, ConfigError without permission to see
+    it."""
     try:
         path.stat()
     except PermissionError:
@@ -55,26 +56,26 @@ def there(path: Path) -> Path:
 
 
 def stamp(after: datetime | None = None) -> str:
-    """This moment, as part of a name; a later one than that, whatever the clock says."""
+    """The present time as part of a file name, later than `after` even if the clock was set back."""
     now = datetime.now(UTC)
     return (now if after is None or now > after else after + timedelta(microseconds=1)).strftime(MOMENT)
 
 
 def _last_moment(state_dir: Path) -> datetime | None:
-    """Moment in the newest backup's name.
+    """The time in the newest backup's name.
 
-    The clock may have been set back since; a backup made now is newer all the same, and not the first to go.
+    If the clock was set back since, a backup made now still counts as newer and is not the first to be deleted.
     """
     if (last := newest(state_dir)) is None:
         return None
     try:
         return datetime.strptime(last.stem, f"{PREFIX}{MOMENT}").replace(tzinfo=UTC)
-    except ValueError:  # a user put it there
+    except ValueError:  # not a backup's name: a user put the file there
         return None
 
 
 def make(state_dir: Path, to: Path | None = None, keep: int | None = None) -> Path:
-    """Copy the database as it is at this moment; `keep`: number of earlier copies that stay.
+    """Copy the database in its present state; `keep`: number of earlier copies to keep.
 
     Raises Damaged, ConfigError and NotFound.
     """
@@ -102,9 +103,9 @@ def make(state_dir: Path, to: Path | None = None, keep: int | None = None) -> Pa
 
 
 def look(path: Path, files: Path | None = None) -> integrity_check.Findings:
-    """Check all of a database as it is at this moment; `files`: also whether those that it names are there. Raises
-    Damaged when it is no database, and ConfigError."""
-    acknowledged = CommitMark(path).read()  # first: what is committed meanwhile is more and never less
+    """Check the whole database in its present state; `files`: also check that the files it names exist. Raises Damaged
+    if it is no database, and ConfigError."""
+    acknowledged = CommitMark(path).read()  # read first: commits that come meanwhile only add to it
     with database.reading(path) as db:
         schema.version(db, path)
         found = integrity_check.check(db, acknowledged)
@@ -114,7 +115,7 @@ def look(path: Path, files: Path | None = None) -> integrity_check.Findings:
 
 
 def verify(path: Path) -> integrity_check.Findings:
-    """The same; raises Damaged also when anything is damaged."""
+    """Like `look`, and raises Damaged if anything is damaged."""
     found = look(path)
     if found.damage:
         raise found.error(path)
@@ -122,7 +123,7 @@ def verify(path: Path) -> integrity_check.Findings:
 
 
 class Upgraded(Struct, frozen=True):
-    """The form of a database before and after, and where it is kept as it was; empty when nothing was done."""
+    """The database's schema version before and after, and the path of its copy; empty if nothing was done."""
 
     before: int
     after: int
@@ -130,10 +131,11 @@ class Upgraded(Struct, frozen=True):
 
 
 def upgrade(state_dir: Path) -> Upgraded:
-    """Bring the database to the present form; only while no daemon runs. Raises Damaged, ConfigError and NotFound."""
+    """Upgrade the database to the present schema version; only while no daemon runs. Raises Damaged, ConfigError and
+    NotFound."""
     path = there(database.database(state_dir))
     before = verify(path).format
-    if before in (0, schema.VERSION):  # 0: its first life ended before it was made
+    if before in (0, schema.VERSION):  # 0: the daemon's first life ended before the tables existed
         return Upgraded(before, before)
     backup = make(state_dir)
     Journal(path, *database.TABLES).close()
@@ -142,7 +144,7 @@ def upgrade(state_dir: Path) -> Upgraded:
 
 
 def restore(state_dir: Path, backup: Path) -> Path | None:
-    """Put a backup in the database's place; only while no daemon runs. Returns where the former one is now, if there
+    """Replace the database with a backup; only while no daemon runs. Returns the path of the former database, if there
     was one. Raises Damaged, ConfigError and NotFound."""
     if not backup.is_file():
         raise NotFound(
@@ -157,7 +159,7 @@ def restore(state_dir: Path, backup: Path) -> Path | None:
     new = path.with_name(f"{path.name}.new")
     try:
         new.unlink(missing_ok=True)
-        database.copy(backup, new)  # and not its file: what is beside a database that was replaced belongs to it
+        database.copy(backup, new)  # not a copy of the file: files beside it belong to the replaced database
         flush(new)
         former = set_aside(state_dir, "replaced")
         new.rename(path)
@@ -168,8 +170,7 @@ def restore(state_dir: Path, backup: Path) -> Path | None:
 
 
 def set_aside(state_dir: Path, why: str) -> Path | None:
-    """Move the database away, with all that is true only of it, so that another can take its place. Returns where it is
-    now; None: there was none."""
+    """Move the database away, with all files that belong only to it. Returns its new path; None if there was none."""
     path = database.database(state_dir)
     there = [side for side in (*(Path(f"{path}{side}") for side in SIDES), CommitMark(path).path) if side.exists()]
     snapshot.forget(database.snapshots(state_dir))
@@ -184,7 +185,7 @@ def set_aside(state_dir: Path, why: str) -> Path | None:
 
 
 def flush(path: Path) -> None:
-    """A file, or a folder's names, to the disk."""
+    """Flush a file, or the names in a folder, to the disk."""
     file = os.open(path, os.O_RDONLY)
     try:
         os.fsync(file)

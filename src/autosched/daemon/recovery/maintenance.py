@@ -1,7 +1,7 @@
-"""Snapshots and backups, made beside the daemon by a process that only reads its database.
+"""Makes snapshots and backups in a process beside the daemon that only reads its database.
 
-``python -m autosched.daemon.recovery.maintenance snapshot|backup FOLDER [KEEP]`` makes one. The daemon starts it when
-enough was written since the last snapshot, or when the last backup is old enough.
+``python -m autosched.daemon.recovery.maintenance snapshot|backup FOLDER [KEEP]`` makes one. The daemon starts it after
+enough writes since the last snapshot, or when the last backup is old enough.
 """
 
 import asyncio
@@ -23,30 +23,31 @@ from autosched.process import program_runner
 log = logging.getLogger(__name__)
 
 SNAPSHOT_EVERY = 20_000
-"""Writes between two snapshots: what a restart has to replay, in about a second."""
+"""Number of writes between two snapshots: what a restart replays in about a second."""
 FIRST_BACKUP = 1_000
-"""Commits after which the first backup does not wait for its hour."""
+"""Number of commits after which the first backup is made without waiting for its interval."""
 LOOK_S = 10.0
 NICE = 19
-"""The priority of those that no caller waits for, the lowest: on a busy machine a second's work takes minutes at it."""
+"""Nice level of snapshots and backups that no caller waits for. On a busy machine, a second of work then takes
+minutes."""
 LIMIT_S = 1_800.0
-"""One that takes longer is given up."""
+"""Maximum seconds for a snapshot or backup."""
 AGAIN_S = 600.0
-"""After a failure: its cause, such as a full disk, may take a while to pass."""
+"""Seconds until the next try after a failure: a cause such as a full disk may take a while to pass."""
 
 
 class Keeper:
-    """Says when it is time."""
+    """Starts snapshots and backups when they are due."""
 
     def __init__(self, journal: Journal, stream: Stream, folder: Path, settings: BackupConfig, replayed: int) -> None:
-        """`replayed`: what the last start had to replay."""
+        """`replayed`: number of rows that the last start replayed."""
         self._journal, self._stream, self._folder, self.settings = journal, stream, folder, settings
         self._behind = replayed
-        """Writes that no snapshot has, as of the beginning of this life."""
+        """Number of writes without a snapshot at the start."""
         self._quiet_until = 0.0
 
     async def run(self) -> None:
-        """Until it is cancelled."""
+        """Run until cancelled."""
         loop = asyncio.get_running_loop()
         began_at = loop.time()
         while True:
@@ -58,7 +59,7 @@ class Keeper:
                     await self._make("backup", str(self.settings.keep), hurried=False)
 
     def _backup_is_due(self, uptime_s: float) -> bool:
-        """A daemon that has made none yet begins with one, unless it is hardly more than an empty database."""
+        """A daemon without a backup makes one first, unless its database is almost empty."""
         interval_s = self.settings.interval_s
         if not interval_s:
             return False
@@ -66,18 +67,18 @@ class Keeper:
         if last is None:
             return self._journal.commits >= FIRST_BACKUP or uptime_s >= interval_s
         age_s = datetime.now(UTC).timestamp() - last.stat().st_mtime
-        young = 0 <= age_s < interval_s  # one from the future says that the clock was set back, and not how old it is
+        young = 0 <= age_s < interval_s  # a date in the future means that the clock was set back; its age is unknown
         return not young and backups.commits(last) != self._journal.commits
 
     async def snapshot(self, *, hurried: bool = True) -> bool:
-        """Make one now; whether it could be made. `hurried`: a caller waits for it."""
+        """Make a snapshot now; returns whether it was made. `hurried`: a caller waits for it."""
         written = self._journal.written
         if made := await self._make("snapshot", hurried=hurried):
             self._behind = -written
         return made
 
     async def _make(self, *words: str, hurried: bool) -> bool:
-        """Whether it was made."""
+        """Run the process; returns whether it succeeded."""
         command = (
             sys.executable,
             "-m",
@@ -108,7 +109,7 @@ class Keeper:
 
 
 def make_snapshot(folder: Path) -> Path:
-    """Do what a restart does, and keep what comes of it. Raises OSError and AutoschedError."""
+    """Recover the state as a restart does, and save it. Raises OSError and AutoschedError."""
 
     async def make() -> Path:
         with contextlib.closing(Journal(database.database(folder), beside=True)) as journal:
@@ -119,7 +120,7 @@ def make_snapshot(folder: Path) -> Path:
 
 
 def main(words: list[str]) -> int:
-    """The process border: what goes wrong becomes a line and an exit code."""
+    """Process boundary: turns exceptions into a line and an exit code."""
     what, folder, *keep = words
     try:
         if what == "snapshot":

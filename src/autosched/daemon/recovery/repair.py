@@ -1,4 +1,4 @@
-"""A new database from what is sound in a damaged one, when its operator accepts that the rest is lost."""
+"""Replaces a damaged database with its sound rows, if the operator accepts the loss of the rest."""
 
 import contextlib
 import logging
@@ -24,7 +24,7 @@ class Salvaged(Struct, frozen=True):
     """Result of repairing a damaged database."""
 
     copy: Path | None
-    """Where it is kept."""
+    """Path of the damaged database."""
     events: int
     events_lost: int
     """Number of acknowledged events that are lost."""
@@ -32,15 +32,15 @@ class Salvaged(Struct, frozen=True):
     """Lost rows of other tables, as far as they could be counted."""
 
     def words(self) -> str:
-        """For people."""
+        """The result in words."""
         lost = [f"{self.events_lost} events after event {self.events}"] if self.events_lost else []
         lost += [f"{count} rows of {table}" for table, count in self.rows_lost.items()]
         return f"lost: {', '.join(lost) or 'nothing'}; the damaged database is kept at {self.copy}"
 
 
 def see_to(state_dir: Path, *, accept_data_loss: bool) -> None:
-    """Check the database before anything is done to it, and bring it to the present form, of which a backup is made
-    first. Raises Damaged, unless that is accepted, and ConfigError; in the running loop."""
+    """Check the database before the daemon uses it, and upgrade it to the present schema version after making a backup.
+    Raises Damaged unless `accept_data_loss`, and ConfigError. Call in the running loop."""
     path = database.database(state_dir)
     try:
         if not path.exists():
@@ -50,7 +50,7 @@ def see_to(state_dir: Path, *, accept_data_loss: bool) -> None:
         done = backups.upgrade(state_dir)
         if done.backup:
             log.warning("the database had format %d; as it was it is at %s", done.before, done.backup)
-        if accept_data_loss:  # events may be sound, and yet be such as the scheduler cannot live through
+        if accept_data_loss:  # events with correct checksums may still be ones that the scheduler cannot replay
             with contextlib.closing(Journal(path, beside=True)) as journal:
                 recover(journal, database.snapshots(state_dir))
     except Damaged as error:
@@ -64,7 +64,7 @@ def see_to(state_dir: Path, *, accept_data_loss: bool) -> None:
 
 
 def salvage(state_dir: Path) -> Salvaged:
-    """Set the damaged database aside and put a sound one in its place; only while no daemon runs. Raises OSError."""
+    """Move the damaged database away and replace it with a sound one; only while no daemon runs. Raises OSError."""
     path = database.database(state_dir)
     acknowledged = CommitMark(path).read()
     copy = backups.set_aside(state_dir, "damaged")
@@ -80,13 +80,13 @@ def salvage(state_dir: Path) -> Salvaged:
 
 
 class _Past:
-    """The events of a damaged database, as far as the scheduler can handle them."""
+    """The events of a damaged database, as far as the scheduler can replay them."""
 
     def __init__(self) -> None:
         self._core = Scheduler(policies=policy_registry.Installed())
 
     def handle(self, now: float, event: Event, steps: Decided | None) -> None:
-        """Add an event. Raises whatever the scheduler raises."""
+        """Apply an event. Raises the scheduler's exceptions."""
         self._core.handle(now, event, steps)
 
     @property

@@ -1,8 +1,8 @@
-"""The state after all rows up to one of them, so that a restart has only the later ones to replay.
+"""The state after all rows up to a certain one; a restart replays the later rows only.
 
-Snapshots are made of the database alone, by a process that does what a restart does (`keeper.py`): what is in one is
-what a replay gives, and the daemon is not held up. They are files beside the database that can be deleted at any time.
-A damaged one, one of another version and one that is ahead of the database are passed over.
+Snapshots are made from the database alone, by a process that does what a restart does (`maintenance.py`): a snapshot
+equals a replay, and the daemon does not wait for it. Snapshots are files beside the database that can be deleted at any
+time. A damaged one, one of another version and one ahead of the database are ignored.
 """
 
 import logging
@@ -29,37 +29,37 @@ KEEP = 2
 MAGIC = b"autosched snapshot\n"
 _SUMS = struct.Struct(">II")
 VERSION = 1
-"""To be raised when the same rows come to something else than before, although its form is the same."""
+"""Version number, to be increased when the same rows lead to another state of the same form."""
 
 
 class Snapshot(Struct, frozen=True):
-    """All that is kept in memory between two events."""
+    """All state that is kept in memory between two events."""
 
     seq: int
-    """The last event in it."""
+    """Number of the last event in it."""
     policy: str
     replaced: str
     sharing: tuple[JobId, ...]
     state: State
     jobs: dict[JobId, msgspec.Raw]
-    """How far each job is."""
+    """Progress of each job."""
     prints: dict[JobId, tuple[int, int]]
     """Checksums of a job's network and of the marks of its records, which may change after they were counted."""
     records: int
-    """The last record in it, by its place in the table."""
+    """The last record in it, by its position in the table."""
     crc: int
-    """Checksum of the last event's row: a database with another one there has another past."""
+    """Checksum of the last event's row; a database with another row there has another history."""
 
 
 def _plain(value: object) -> object:
-    """Convert a value that msgspec does not know into one that it knows."""
+    """Convert a value that msgspec does not support into one that it does."""
     if isinstance(value, deque):
         return list(value)
     raise NotImplementedError(f"no snapshot can hold a {type(value).__name__}")
 
 
 def _again(kind: Any, value: object) -> object:
-    """The other way round."""
+    """The inverse of `_plain`."""
     origin, words = get_origin(kind) or kind, get_args(kind)
     if origin is deque:
         return deque(msgspec.convert(value, list[float]), RATIOS)
@@ -74,11 +74,11 @@ _DECODER = msgspec.msgpack.Decoder(Snapshot, dec_hook=_again)
 _ENCODER = msgspec.msgpack.Encoder(enc_hook=_plain)
 _PROGRESS = msgspec.msgpack.Decoder(JobProgress, dec_hook=_again)
 _HIDDEN = (JobTimes, Mean, Ratios, JobProgress)
-"""Classes that stand behind types which msgspec does not look into."""
+"""Classes behind types that msgspec does not inspect."""
 
 
 def _shape(kind: Any, seen: dict[Any, None]) -> Iterator[str]:
-    """Names and types of everything in it: another version's snapshot cannot be taken for one of ours."""
+    """Yield names and types of everything in a snapshot, so that snapshots of other versions are recognised."""
     yield type(kind).__name__
     if isinstance(kind, inspect.StructType | inspect.DataclassType):
         if kind.cls in seen:
@@ -99,36 +99,36 @@ def _shape(kind: Any, seen: dict[Any, None]) -> Iterator[str]:
 
 @cache
 def shape() -> int:
-    """The form of all that a snapshot holds, as a number."""
+    """Checksum of the form of a snapshot."""
     seen: dict[Any, None] = {}
     words = [word for kind in inspect.multi_type_info((Snapshot, *_HIDDEN)) for word in _shape(kind, seen)]
     return zlib.crc32(" ".join((str(VERSION), *words)).encode())
 
 
 class PackedProgress:
-    """A job's progress as it lies in a snapshot."""
+    """A job's progress as stored in a snapshot."""
 
     def __init__(self, raw: msgspec.Raw) -> None:
         self.raw = raw
 
     @classmethod
     def of(cls, progress: JobProgress) -> "PackedProgress":
-        """Pack it."""
+        """Pack a job's progress."""
         return cls(msgspec.Raw(_ENCODER.encode(progress)))
 
     def __call__(self) -> JobProgress:
-        """Unpack it; checked with the rest of the snapshot."""
+        """Unpack it; the data was checked with the rest of the snapshot."""
         return _PROGRESS.decode(self.raw)
 
 
 def encode(snapshot: Snapshot) -> bytes:
-    """As the content of a file."""
+    """Encode a snapshot as the content of a file."""
     body = _ENCODER.encode(snapshot)
     return MAGIC + _SUMS.pack(shape(), zlib.crc32(body)) + body
 
 
 def decode(content: bytes) -> Snapshot:
-    """The other way round. Raises ValueError with the reason why it cannot be used."""
+    """The inverse of `encode`. Raises ValueError with the reason if the content cannot be used."""
     start = len(MAGIC) + _SUMS.size
     if content[: len(MAGIC)] != MAGIC or len(content) < start:
         raise ValueError("it is no snapshot")
@@ -148,7 +148,7 @@ def decode(content: bytes) -> Snapshot:
 
 
 def write(folder: Path, snapshot: Snapshot) -> Path:
-    """Keep it, whole or not at all, and of the earlier ones the last. Raises OSError."""
+    """Write a snapshot atomically, and keep one earlier snapshot. Raises OSError."""
     folder.mkdir(mode=0o700, exist_ok=True)
     path = folder / f"{snapshot.seq:015d}.snapshot"
     new = path.with_suffix(".new")
@@ -167,12 +167,12 @@ def write(folder: Path, snapshot: Snapshot) -> Path:
 
 
 def last(folder: Path) -> int:
-    """The last event in the latest one, whether it can be used or not; 0: there is none."""
+    """Number of the last event in the latest snapshot, whether it can be used or not; 0 if there is none."""
     return int(files[0].stem) if (files := _files(folder)) else 0
 
 
 def newest(folder: Path, row_crc: Callable[[int], int | None]) -> Snapshot | None:
-    """The latest that can be used for a database; `row_crc` tells the checksum of one of its events."""
+    """The latest snapshot that fits a database; `row_crc` returns the checksum of one of its events."""
     for path in _files(folder):
         try:
             found = decode(path.read_bytes())
@@ -186,11 +186,11 @@ def newest(folder: Path, row_crc: Callable[[int], int | None]) -> Snapshot | Non
 
 
 def forget(folder: Path) -> None:
-    """The database has another past from now on."""
+    """Remove all snapshots: the database has another history from now on."""
     for path in _files(folder):
         path.unlink(missing_ok=True)
 
 
 def _files(folder: Path) -> list[Path]:
-    """The latest first."""
+    """Files of snapshots, the latest first."""
     return sorted(folder.glob("*.snapshot"), reverse=True)

@@ -1,6 +1,6 @@
 """Restores the state from the newest snapshot and the rows after it.
 
-The daemon does this when it starts, and the process that makes the next snapshot does the same.
+The daemon does this when it starts, and so does the process that makes the next snapshot.
 """
 
 import logging
@@ -27,16 +27,16 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Recovered:
-    """The past, ready to go on."""
+    """The recovered state."""
 
     runtime: Runtime
     progress: ProgressRegistry
     replayed: int
-    """Events after the snapshot."""
+    """Number of events that were replayed after the snapshot."""
 
 
 def recover(journal: Journal, folder: Path, budget: PolicyTimeLimit | None = None) -> Recovered:
-    """Bring back what was. `folder`: where snapshots are. Raises Damaged."""
+    """Recover the state. `folder`: folder of snapshots. Raises Damaged."""
     pruned = pruning.mark(journal)
     found = snapshot.newest(folder, lambda seq: journal.crc_of(seq) if seq >= pruned else None)
     installed = policy_registry.Installed()
@@ -52,7 +52,7 @@ def recover(journal: Journal, folder: Path, budget: PolicyTimeLimit | None = Non
     progress = _progress(journal, found)
     replayed = runtime.replay(found.seq if found is not None else 0)
     for job in [job for job in (*progress.known, *progress.kept) if job not in runtime.state.jobs]:
-        progress.forget(job)  # it was pruned, and its records are still there
+        progress.forget(job)  # the job was pruned, and its records are still there
     for job, one in progress.known.items():
         if runtime.state.jobs[job].state.ended:
             one.close()
@@ -82,7 +82,7 @@ def _packed(progress: ProgressRegistry) -> dict[JobId, msgspec.Raw]:
 
 
 def _progress(journal: Journal, found: Snapshot | None) -> ProgressRegistry:
-    """Count what was stored since; all of it for jobs of which something changed that had been counted."""
+    """Count the records stored since the snapshot, and all records of jobs whose counted ones have changed."""
     progress, store = ProgressRegistry(), JobStore(journal)
     if found is None:
         progress.load(store)

@@ -1,4 +1,4 @@
-"""Table of the audit: who asked for what, and how it ended."""
+"""Table of the audit trail: user, command and outcome."""
 
 from autosched.daemon.storage.journal import Journal
 
@@ -13,7 +13,7 @@ LATEST = "SELECT id, at, who, role, address, command, about, outcome FROM audit 
 
 
 def last(journal: Journal) -> int:
-    """The number of the last row; 0: there is none. Before `Journal.start`."""
+    """The number of the last row; 0 if there is none. Call before `Journal.start`."""
     ((number,),) = journal.rows("SELECT coalesce(max(id), 0) FROM audit")
     assert isinstance(number, int)
     return number

@@ -1,7 +1,7 @@
-"""How statements reach the database: rows of one table together.
+"""Groups statements for SQLite: rows of one table are inserted together.
 
-Each call of SQLite gives the interpreter away and has to get it back from the loop, which takes longer than the row
-itself. So all rows that wait for the same commit go in with a few statements.
+Each call of SQLite releases Python's interpreter lock and waits to get it back from the event loop, which takes longer
+than an insert. All rows of one commit are therefore inserted by a few statements.
 """
 
 import sqlite3
@@ -9,14 +9,14 @@ from collections.abc import Iterable
 from functools import cache
 
 ROWS_MAX = 128
-"""In one statement."""
+"""Maximum number of rows of one statement."""
 
 
 class Insert:
-    """Puts a row into a table."""
+    """An INSERT of rows into a table."""
 
     def __init__(self, table: str, columns: int, conflict: str = "") -> None:
-        """`conflict`: what to do instead when the row is there, beginning with ON CONFLICT."""
+        """`conflict`: the clause for a row that exists, beginning with ON CONFLICT."""
         self.columns = columns
         self._head, self._row, self._tail = f"INSERT INTO {table} VALUES ", f"({', '.join('?' * columns)})", conflict
         self.sql = cache(self._sql)
@@ -27,8 +27,8 @@ class Insert:
 
 
 def blob(content: bytes) -> bytearray:
-    """As the module for SQLite takes it at once: it asks all types but a few whether they adapt themselves, bytes
-    included, which takes longer than the copy."""
+    """Convert bytes to a type that sqlite3 accepts at once. For other types, bytes included, sqlite3 looks for an
+    adapter, which takes longer than the copy."""
     return bytearray(content)
 
 
@@ -36,8 +36,8 @@ Statement = tuple[str | Insert, tuple[object, ...]]
 
 
 def execute(db: sqlite3.Connection, statements: Iterable[Statement]) -> None:
-    """Carry them out. Rows wait for each other, each table's in their order; any other statement finds all that came
-    before it, and nothing that comes after it."""
+    """Run statements. Consecutive inserts are grouped by table and keep their order within a table; any other statement
+    sees all statements before it and none after it."""
     waiting: dict[Insert, list[object]] = {}
     for what, values in statements:
         if isinstance(what, Insert):
@@ -49,7 +49,7 @@ def execute(db: sqlite3.Connection, statements: Iterable[Statement]) -> None:
 
 
 def _insert(db: sqlite3.Connection, waiting: dict[Insert, list[object]]) -> None:
-    """In powers of two, so that SQLite has seen the statement before."""
+    """Insert in powers of two, so that SQLite finds the prepared statement."""
     for insert, values in waiting.items():
         while values:
             rows = min(ROWS_MAX, 1 << (len(values) // insert.columns).bit_length() - 1)

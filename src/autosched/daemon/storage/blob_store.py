@@ -1,4 +1,4 @@
-"""Files by the hash of their content: models that users bring, results that clients leave."""
+"""Files by the hash of their content: models from users, results from clients."""
 
 import asyncio
 import errno
@@ -15,31 +15,32 @@ GONE = ".gone"
 
 
 class Blobs:
-    """A folder of complete files, and of parts of those that are on their way."""
+    """A folder of complete files, and of partial uploads."""
 
     def __init__(self, folder: Path, bytes_max: int, *, durable: bool = True) -> None:
-        """`durable`: whether what was acknowledged must be there after a crash of the machine."""
+        """`durable`: whether acknowledged files survive a crash of the machine."""
         self._folder, self._durable = folder, durable
         self.bytes_max = bytes_max
         self._locks = {digit: asyncio.Lock() for digit in "0123456789abcdef"}  # by the first digit of the hash
         folder.mkdir(exist_ok=True)
 
     def path(self, sha256: str) -> Path:
-        """Where the complete file lies."""
+        """Path of a complete file."""
         return self._folder / sha256
 
     def size(self, sha256: str) -> int | None:
-        """Length of a complete file; None when there is none."""
+        """Length of a complete file in bytes; None if there is none."""
         try:
             return self.path(sha256).stat().st_size
         except FileNotFoundError:
             return None
 
     async def put(self, piece: PutBlob | PutMoved) -> BlobState:
-        """Take a piece, if it continues what is there; says how far the file is in any case."""
+        """Append a piece if it continues the file; returns the progress of the file in any case. Raises Refused and
+        StorageFull."""
         if piece.total > self.bytes_max:
             raise Refused(f"a file of {piece.total} bytes is larger than limits.blob_bytes_max, {self.bytes_max}")
-        # The lock is held until the thread is done, even when the uploader hangs up meanwhile and hears of no failure.
+        # The lock is held until the thread is done, even if the uploader disconnects and does not see the failure.
         alone = asyncio.ensure_future(self._put_alone(piece))
         alone.add_done_callback(lambda done: done.cancelled() or done.exception())
         return await asyncio.shield(alone)

@@ -1,8 +1,8 @@
-"""Beside the database: how much of it was acknowledged, so that what vanishes as a whole is missed.
+"""A file beside the database with the number of acknowledged commits, which detects lost commits.
 
-A flipped bit in the write-ahead log makes SQLite forget all commits from there on, and what is left looks sound. So the
-number of commits is also kept here. It is written after each commit and never before it, and is not flushed: after a
-power failure it may lag behind the database, and never runs ahead of it.
+A flipped bit in the write-ahead log makes SQLite drop all later commits, and the remaining database looks sound. The
+number of commits is therefore kept in a second file. It is written after each commit and not flushed: after a power
+failure the file may lag behind the database, and never runs ahead of it.
 """
 
 import contextlib
@@ -14,7 +14,7 @@ from pathlib import Path
 
 SLOT = struct.Struct(">QQI")
 SLOTS = 2
-"""Written in turns: one that is damaged leaves the other."""
+"""Number of slots, written in turns: if one is damaged, the other remains."""
 
 
 @dataclass(frozen=True, order=True)
@@ -33,7 +33,7 @@ class CommitMark:
         self._file: int | None = None
 
     def read(self) -> Mark | None:
-        """The last acknowledged mark; None where there is none, as with a database that was put there by hand."""
+        """The last acknowledged mark; None if there is none, as for a database that a user put there."""
         try:
             content = self.path.read_bytes()
         except OSError:
@@ -46,7 +46,7 @@ class CommitMark:
         return max(marks, default=None)
 
     def write(self, mark: Mark) -> None:
-        """Note that the journal is durable up to a mark. Where this write fails, only a later loss is harder to see."""
+        """Record that the journal is durable up to a mark. If the write fails, later losses are harder to detect."""
         body = struct.pack(">QQ", mark.commits, mark.seq)
         with contextlib.suppress(OSError):
             if self._file is None:
@@ -54,12 +54,12 @@ class CommitMark:
             os.pwrite(self._file, body + struct.pack(">I", zlib.crc32(body)), SLOT.size * (mark.commits % SLOTS))
 
     def forget(self) -> None:
-        """Nothing is known."""
+        """Remove the file."""
         self.close()
         self.path.unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         if self._file is not None:
             os.close(self._file)
             self._file = None

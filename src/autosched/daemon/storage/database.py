@@ -1,4 +1,4 @@
-"""Where the database is, all of its tables, and what lies beside it."""
+"""Paths of the database and of the folders beside it, and access to it from outside the daemon."""
 
 import contextlib
 import sqlite3
@@ -13,31 +13,31 @@ TABLES = (*job_store.TABLES, *stage_times.TABLES, *audit_log.TABLES, *failure_ca
 
 
 def snapshots(state_dir: Path) -> Path:
-    """Where snapshots are."""
+    """Folder of snapshots."""
     return state_dir / "snapshots"
 
 
 def backups(state_dir: Path) -> Path:
-    """Where backups are."""
+    """Folder of backups."""
     return state_dir / "backups"
 
 
 def has_traces(state_dir: Path, job: str) -> bool:
-    """Whether a daemon with this state folder might know the job; for who asks while none runs. `job`: as people name
-    it."""
+    """Whether a daemon with this state folder may know a job; for programs that ask while no daemon runs. `job`: the
+    job's name or number."""
     path = database(state_dir)
     if not path.exists() or not job.isdecimal() or (state_dir / "jobs" / job).exists():
         return path.exists()
     try:
-        with contextlib.closing(open_beside(path)) as db:  # the client of an external job had its folder elsewhere
+        with contextlib.closing(open_beside(path)) as db:  # the client of an external job has its folder elsewhere
             return db.execute("SELECT 1 FROM records WHERE job = ?", (int(job[:15]),)).fetchone() is not None
     except UNREADABLE:
-        return True  # a daemon will say what is wrong with it
+        return True  # the daemon will report the damage
 
 
 @contextlib.contextmanager
 def reading(path: Path) -> Iterator[sqlite3.Connection]:
-    """Open a database for reading, all of it as of this moment, while a daemon may write to it.
+    """Open a database for reading, in one transaction, while a daemon may write to it.
 
     Raises Damaged and ConfigError.
     """
@@ -49,10 +49,10 @@ def reading(path: Path) -> Iterator[sqlite3.Connection]:
 
 
 def copy(path: Path, to: Path) -> None:
-    """Write a database as it is at this moment to a new file. Raises Damaged and ConfigError for what cannot be read,
-    OSError for what cannot be written."""
+    """Write the present content of a database to a new file. Raises Damaged and ConfigError if the database cannot be
+    read, OSError if the file cannot be written."""
     with reading(path) as db:
-        db.execute("COMMIT")  # of reading: a copy is one transaction by itself
+        db.execute("COMMIT")  # end the transaction of `reading`: VACUUM must not run in one
         try:
             db.execute("VACUUM INTO ?", (str(to),))
         except sqlite3.Error as error:
@@ -62,5 +62,5 @@ def copy(path: Path, to: Path) -> None:
 
 
 def database(state_dir: Path) -> Path:
-    """The file."""
+    """Path of the database."""
     return state_dir / DATABASE

@@ -16,7 +16,7 @@ FORGET = "DELETE FROM cases WHERE number = ?"
 
 
 def cases(journal: Journal) -> Iterator[Case]:
-    """All cases in the order of their numbers. Before `Journal.start`. Raises Damaged."""
+    """All cases in ascending order of their numbers. Call before `Journal.start`. Raises Damaged."""
     for number, body in journal.rows("SELECT number, body FROM cases ORDER BY number"):
         assert isinstance(body, bytes)
         try:

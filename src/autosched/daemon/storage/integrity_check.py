@@ -1,6 +1,6 @@
-"""Is what is on disk what was written? Every row against its checksum, every count, every index, every number.
+"""Checks a database: checksums of all rows, counts of rows, indices, and the numbers of events.
 
-It finds damage of the disk, of memory or by hand: a daemon or a machine that died leaves none.
+It detects damage by disks, memory or users. A crash of the daemon or the machine leaves none.
 """
 
 import sqlite3
@@ -14,18 +14,18 @@ from autosched.daemon.storage.journal import UNREADABLE, WAYS_OUT, commits_of
 from autosched.errors import Damaged
 
 SHOWN = 5
-"""Damaged rows of a table that are named."""
+"""Maximum number of damaged rows of a table that are named."""
 
 
 class Damage(Struct, frozen=True):
-    """One thing that is not as it was written."""
+    """One damaged part of a database."""
 
     table: str
     what: str
     row: str = ""
-    """Its key, where one row is to blame."""
+    """Key of the damaged row, if the damage is of one row."""
     loss: str = ""
-    """The loss without this table and all that builds on it."""
+    """Data that would be lost without the damaged part and everything that depends on it."""
 
 
 class Findings(Struct, frozen=True):
@@ -33,11 +33,11 @@ class Findings(Struct, frozen=True):
 
     format: int
     rows: dict[str, int]
-    """By table."""
+    """Number of rows by table."""
     damage: tuple[Damage, ...]
 
     def error(self, path: Path) -> Damaged:
-        """As something to raise."""
+        """The findings as an exception."""
         first, *others = self.damage
         more = f", and {len(others)} more: see autosched db check" if others else ""
         loss = f" Without it these are lost: {first.loss}." if first.loss else ""
@@ -45,7 +45,7 @@ class Findings(Struct, frozen=True):
 
 
 def check(db: sqlite3.Connection, acknowledged: Mark | None) -> Findings:
-    """Look at everything. O(rows); raises what is in UNREADABLE where the file is no database."""
+    """Check everything. O(rows). Raises one of UNREADABLE if the file is no database."""
     form: int = db.execute("PRAGMA user_version").fetchone()[0]
     rows: dict[str, int] = {}
     damage: list[Damage] = []
@@ -70,7 +70,7 @@ def check(db: sqlite3.Connection, acknowledged: Mark | None) -> Findings:
 
 
 def missing(db: sqlite3.Connection, folder: Path) -> list[Damage]:
-    """Results of jobs whose files are not there, or not whole."""
+    """Results of jobs whose files are missing or incomplete."""
     damage = []
     if "artifacts" in schema.tables(db):
         for job, name, sha256, size in db.execute("SELECT job, name, sha256, bytes FROM artifacts ORDER BY job, name"):
@@ -81,7 +81,7 @@ def missing(db: sqlite3.Connection, folder: Path) -> list[Damage]:
 
 
 def _rows(db: sqlite3.Connection, form: int, table: str, columns: list[str]) -> tuple[int, list[Damage]]:
-    """How many there are, and which of them are damaged."""
+    """The number of rows of a table, and the damaged ones."""
     names = ", ".join(columns)
     if table == "journal":
         reckoned = f"journal_crc(seq, now, event, {'started' if 'started' in columns else 'NULL'})"
@@ -112,18 +112,18 @@ def _wrong(db: sqlite3.Connection, table: str, keys: list[str], key: tuple[objec
 
 
 def _events_from(db: sqlite3.Connection, seq: object) -> str:
-    """Each event builds on those before it."""
+    """Describe the events from a row on: each event depends on those before it."""
     submitted = "coalesce(sum(instr(event, CAST('JobSubmitted' AS BLOB)) > 0), 0)"
     count, jobs = db.execute(f"SELECT count(*), {submitted} FROM journal WHERE seq >= ?", (seq,)).fetchone()
     return f"{count} events from row {seq} on, with the submissions of {jobs} jobs"
 
 
 def _indices(db: sqlite3.Connection, table: str) -> list[Damage]:
-    """Each index must lead to the rows that there are."""
+    """Check that each index contains the rows of its table."""
     damage = []
     kinds = {column: kind for _, column, kind, *_ in db.execute(f"PRAGMA table_info({table})")}
     if db.execute("SELECT 1 FROM sqlite_master WHERE name = ? AND sql LIKE '%WITHOUT ROWID%'", (table,)).fetchone():
-        return []  # the table is the index
+        return []  # the index is the table
     for _, index, *_ in db.execute(f"PRAGMA index_list({table})").fetchall():
         columns = [column for *_, column in db.execute(f"PRAGMA index_info({index})")]
         if all(kinds[column] == "INTEGER" for column in columns):
@@ -141,7 +141,7 @@ def _indices(db: sqlite3.Connection, table: str) -> list[Damage]:
 
 
 def _numbers(db: sqlite3.Connection, count: int) -> list[Damage]:
-    """Events are numbered from 1 without a gap."""
+    """Check that events are numbered from 1 without a gap."""
     first, last = db.execute("SELECT coalesce(min(seq), 1), coalesce(max(seq), 0) FROM journal").fetchone()
     if first == 1 and last == count:
         return []

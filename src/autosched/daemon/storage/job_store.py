@@ -1,4 +1,4 @@
-"""Results of clients: networks, records, result files, and spans of steps. Tables beside the journal."""
+"""Tables of clients' results: networks, records, result files, and spans of steps."""
 
 import asyncio
 from collections.abc import Iterable, Iterator
@@ -30,7 +30,7 @@ TABLES = (
     " PRIMARY KEY (job, name)) STRICT",
     "CREATE TABLE IF NOT EXISTS spans (step INTEGER PRIMARY KEY, body BLOB, crc INTEGER) STRICT",
 )
-# Each row ends with its checksum. It is reckoned here where that can be: a call back from SQL costs as much as a write.
+# Each row ends with its checksum, computed here where possible: a callback from SQL costs as much as a write.
 PUT_NETWORK = (
     "INSERT INTO networks VALUES (?, ?, ?, ?)"
     " ON CONFLICT DO UPDATE SET trials = excluded.trials, body = excluded.body, crc = excluded.crc"
@@ -51,7 +51,7 @@ LOG_TAG = (
     "INSERT INTO tags (id, job, trial, reason, crc) SELECT next, ?1, ?2, ?3, crc(next, ?1, ?2, ?3)"
     " FROM (SELECT coalesce(max(id), 0) + 1 AS next FROM tags)"
 )
-"""Tags in the order in which they were given: the record store repeats them, as it repeats records."""
+"""Tags in the order in which they were set; the record store copies them from here, as it copies records."""
 PUT_ARTIFACT = (
     "INSERT INTO artifacts VALUES (?, ?, ?, ?, ?)"
     " ON CONFLICT DO UPDATE SET sha256 = excluded.sha256, bytes = excluded.bytes, crc = excluded.crc"
@@ -59,9 +59,9 @@ PUT_ARTIFACT = (
 PUT_SPAN = Insert("spans", 3, "ON CONFLICT DO UPDATE SET body = excluded.body, crc = excluded.crc")
 PAGE_RECORDS = 1_000
 PAGE_BYTES = 256 * 1024
-"""A page is closed when it is larger than this; one more record still fits a frame."""
+"""Maximum bytes of a page; one more record still fits a frame."""
 PAGE_SPANS = 200
-"""More would take the loop longer than a millisecond to read and write."""
+"""Maximum number of spans in a page: 1 ms of the event loop."""
 STEP_MAX = 2**63 - 1
 
 _NETWORK = msgspec.msgpack.Decoder(Network)
@@ -71,7 +71,7 @@ _SPAN = msgspec.msgpack.Decoder(Span)
 
 
 class Found(msgspec.Struct, frozen=True):
-    """The part of a record that progress is made of."""
+    """The part of a record that progress is computed from."""
 
     job: JobId
     task: TaskIndex
@@ -80,18 +80,18 @@ class Found(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, job: JobId, record: Record) -> "Found":
-        """The part of this record."""
+        """That part of a record."""
         failure: Failure | None = record.failure
         return cls(job, record.task, Measurement.of(record), failure.value if failure is not None else None)
 
 
 def received_now(record: Record) -> Record:
-    """The record with the present time."""
+    """The record with the present time as the time of its receipt."""
     return msgspec.structs.replace(record, measured_at=datetime.now(UTC).timestamp())
 
 
 class JobStore:
-    """Writes go through the journal's writer, in its order; futures are done when the row is durable."""
+    """Writes through the journal's writer, in its order; a future is done when its row is durable."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
@@ -99,7 +99,7 @@ class JobStore:
     # At the start, before the journal accepts writes ------------------------------------------------------------------
 
     def networks(self, of: Iterable[JobId] | None = None) -> Iterator[tuple[JobId, Network, int]]:
-        """Each planned job's network and trials; `of`: of these jobs only."""
+        """Each planned job's network and number of trials; `of`: of these jobs only."""
         chosen, which = (
             ("WHERE job IN (SELECT value FROM json_each(?))", (_listed(of),)) if of is not None else ("", ())
         )
@@ -113,13 +113,14 @@ class JobStore:
                 ) from None
 
     def last_record(self) -> int:
-        """The place of the last record in its table; 0: there is none."""
+        """The position of the last record in its table; 0 if there is none."""
         ((place,),) = self._journal.rows("SELECT coalesce(max(rowid), 0) FROM records")
         assert isinstance(place, int)
         return place
 
     def checksums(self) -> dict[JobId, tuple[int, int]]:
-        """Checksums of each job's network and of the marks of its records, which may change after they were counted."""
+        """Checksums of each job's network and of the marks of its records, both of which may change after they were
+        counted."""
         sql = (
             "SELECT job, sum(network), sum(marks) FROM (SELECT job, crc AS network, 0 AS marks FROM networks"
             " UNION ALL SELECT job, 0, crc FROM marks) GROUP BY job"
@@ -128,7 +129,7 @@ class JobStore:
         return {job: (network, marks) for job, network, marks in rows}
 
     def identities(self, of: Iterable[JobId] | None = None) -> Iterator[tuple[JobId, IdentityFrom]]:
-        """The identities of each job's records, by growing trials; `of`: of these jobs only."""
+        """The identities of each job's records, in ascending order of trials; `of`: of these jobs only."""
         chosen, which = (
             ("WHERE job IN (SELECT value FROM json_each(?))", (_listed(of),)) if of is not None else ("", ())
         )
@@ -143,7 +144,8 @@ class JobStore:
                 ) from None
 
     def found(self, after: int = 0, anew: Iterable[JobId] = ()) -> Iterator[Found]:
-        """The records stored after this one, and all of some jobs; each job's in the order of their measurement."""
+        """The records stored after a position, and all records of the jobs in `anew`; each job's in the order of
+        measurement."""
         jobs = _listed(anew)
         yield from self._found("r.rowid > ? AND r.job NOT IN (SELECT value FROM json_each(?))", after, jobs)
         if jobs != "[]":
@@ -167,16 +169,16 @@ class JobStore:
     def plan(
         self, job: JobId, network: Network, trials: int, changed: IdentityFrom | None = None
     ) -> asyncio.Future[None]:
-        """Keep what a job's model consists of. `changed`: the identity of its records from now on, where it is new."""
+        """Store a job's network and number of trials. `changed`: a new identity for its records from now on."""
         rows: list[Statement] = [(PUT_NETWORK, checked(job, trials, encode(network)))]
         if changed is not None:
             rows.append((PUT_IDENTITY, checked(job, changed.trial, encode(changed.identity))))
         return self._journal.write(*rows)
 
     def add_record(self, job: JobId, ordinal: int, record: Record, *also: Statement) -> asyncio.Future[None]:
-        """Keep a record, the `ordinal`-th of its job, counted from 0, and in its transaction what follows from it.
+        """Store the `ordinal`-th record of a job, counted from 0, and further statements in the same transaction.
 
-        Only the end of its step waits for it.
+        The write is lazy: only the end of the record's step waits for it.
         """
         body, failure = encode(record), record.failure.value if record.failure is not None else None
         insert = ADD_RECORD, checked(job, ordinal, record.task, record.trial, record.best_s, failure, body)
@@ -186,7 +188,8 @@ class JobStore:
         return self._journal.write(insert, (PUT_MARK, mark), *also, lazy=True)
 
     def tag(self, job: JobId, trials: Iterable[int], reason: str) -> asyncio.Future[None]:
-        """Keep what disturbed these records, the first reason of each; the records themselves stay as they are."""
+        """Tag records with the reason of a disturbance. The first reason of each record counts; records do not
+        change."""
         rows: list[Statement] = []
         for trial in trials:
             rows.append((ADD_TAG, checked(job, trial, Purpose.TRIAL.value, reason)))
@@ -194,12 +197,12 @@ class JobStore:
         return self._journal.write(*rows)
 
     def add_artifacts(self, job: JobId, artifacts: Iterable[Artifact]) -> asyncio.Future[None]:
-        """Keep the names of result files, in one transaction; a later one of the same name replaces it."""
+        """Store the names of result files in one transaction. A later file replaces one of the same name."""
         rows = [checked(job, artifact.name, artifact.sha256, artifact.bytes) for artifact in artifacts]
         return self._journal.write(*((PUT_ARTIFACT, row) for row in rows))
 
     def flush(self) -> asyncio.Future[None]:
-        """Done when everything written so far is durable, and so can be read."""
+        """Return a future that is done when everything written so far is durable, and therefore readable."""
         return self._journal.write()
 
     # Reads ------------------------------------------------------------------------------------------------------------
@@ -211,7 +214,7 @@ class JobStore:
             " LEFT JOIN marks m ON m.job = r.job AND m.trial = r.trial"
             " WHERE r.job = ? AND r.ordinal >= ? ORDER BY r.ordinal LIMIT ?"
         )
-        # Candidates may be large: few rows at a time, so that a page never holds much more than it sends.
+        # Candidates may be large: few rows at a time bound the memory of a page.
         records: list[Record] = []
         size, more = 0, True
         while more and size < PAGE_BYTES and len(records) < PAGE_RECORDS:
@@ -236,12 +239,12 @@ class JobStore:
         )
 
     async def span(self, step: StepId) -> Span | None:
-        """One ended step; None when no such step has ended."""
+        """The span of an ended step; None if there is none."""
         rows = await self._journal.read("SELECT body FROM spans WHERE step = ?", step)
         return next((_SPAN.decode(body) for (body,) in rows if isinstance(body, bytes)), None)
 
     async def step_before(self, moment: float) -> StepId:
-        """The last ended step that had started before this moment of the scheduler's clock; ids grow with time."""
+        """The last ended step that started before a moment of the scheduler's clock; ids grow with time."""
         rows = await self._journal.read("SELECT coalesce(max(step), 0) FROM spans")
         low, high = 0, int(str(rows[0][0]))
         while low < high:
@@ -267,8 +270,8 @@ class JobStore:
         return [_SPAN.decode(body) for body in bodies[:PAGE_SPANS]], len(bodies) > PAGE_SPANS
 
     async def spans_since(self, after: StepId, moment: float, longest_s: float) -> tuple[list[Span], bool]:
-        """The same, for steps that ended after this moment of the scheduler's clock. `longest_s`: maximum length of a
-        step, in seconds."""
+        """Like `spans`, for steps that ended after a moment of the scheduler's clock. `longest_s`: maximum duration of
+        a step in seconds."""
         after = max(after, await self.step_before(moment - longest_s))
         while True:
             spans, more = await self.spans(after)
@@ -283,5 +286,5 @@ def _listed(jobs: Iterable[JobId]) -> str:
 
 
 def span_rows(spans: Iterable[Span]) -> tuple[Statement, ...]:
-    """Ended steps, to be written together with the event that ended them."""
+    """Statements that store ended steps, to be written together with the event that ended them."""
     return tuple([(PUT_SPAN, checked(span.step, blob(encode(span)))) for span in spans])

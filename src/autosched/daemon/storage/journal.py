@@ -1,14 +1,14 @@
-"""The database: events in order, what was decided on each, and in the same transactions whatever must be as durable.
+"""The journal: events in order, the decisions on each, and in the same transactions all data that must be as durable.
 
-One thread writes. Everything that arrives while it commits goes into its next transaction, so the rate of writes does
-not depend on how slow the disk flushes, and the thread is woken once for each. A write is acknowledged after its commit
-(WAL, synchronous=FULL).
+One thread writes. Everything that arrives during a commit goes into the next transaction: the write rate does not
+depend on the disk's flush time, and the thread wakes up once for each transaction. A write is acknowledged after its
+commit (WAL, synchronous=FULL).
 
-A row is an event and the steps that were started on it, so that a replay repeats decisions and takes none: another
-version of a policy, or a policy that is not installed any more, cannot make it diverge.
+A row is an event with the steps that were started on it. A replay repeats these decisions and takes none: a changed or
+missing policy cannot make it diverge.
 
-Rows carry checksums and the numbers of events have no gaps (`schema.py`); how much was acknowledged is also kept beside
-the database (`acknowledged.py`), since a damaged write-ahead log lets commits vanish without a trace.
+Rows carry checksums and the numbers of events have no gaps (`schema.py`). The number of acknowledged commits is also
+kept beside the database (`commit_mark.py`), since a damaged write-ahead log loses commits without a trace.
 """
 
 import asyncio
@@ -40,18 +40,18 @@ T = TypeVar("T")
 RETRY_S = 0.5
 BATCH_MAX = 1_000
 LAZY_S = 0.01
-"""Seconds that a write which nothing awaits is put off, in case of an event that would have to wait for its commit."""
+"""Seconds that a lazy write waits for an event that needs a commit anyway."""
 LAZY_MAX = 32
-"""Maximum of such writes. A connection reads no more while this number of its messages is under way."""
+"""Maximum number of waiting lazy writes. A connection reads no more while this number of its messages is unfinished."""
 TRANSIENT = {
     sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_CANTOPEN,
     sqlite3.SQLITE_READONLY,
 }  # fmt: skip
-"""Errors that may pass: the disk is full or does not answer."""
+"""SQLite error codes that may pass: the disk is full or does not answer."""
 UNREADABLE = (sqlite3.Error, UnicodeDecodeError)
-"""Exceptions of reading a damaged file."""
+"""Exceptions from reading a damaged file."""
 FAULTS = (sqlite3.Error, OverflowError, TypeError, ValueError)
-"""Exceptions of a statement: the last three for values that SQLite cannot hold."""
+"""Exceptions from a statement; the last three are for values that SQLite cannot hold."""
 
 EVENT: msgspec.msgpack.Decoder[Event] = msgspec.msgpack.Decoder(Event)
 STEPS = msgspec.msgpack.Decoder(tuple[Step, ...])
@@ -64,7 +64,7 @@ WAYS_OUT = (
 
 Decided = tuple[Step, ...]
 Row = tuple[float, bytes, bytes]
-"""When, the event, and the steps that were started on it, encoded."""
+"""Time, encoded event, and encoded steps that were started on it."""
 
 
 class _Entry(Struct, eq=False):
@@ -74,26 +74,26 @@ class _Entry(Struct, eq=False):
 
 
 class Journal:
-    """The open database. Everything but the writer thread's own part is called from the event loop."""
+    """The open database. All methods except those of the writer thread are called from the event loop."""
 
     def __init__(self, path: Path, *tables: str, beside: bool = False) -> None:
-        """Open or create the file; `tables` are further statements that make its schema. `beside`: only to be read as
-        it is at this moment, while others write to it. Raises Damaged or ConfigError."""
+        """Open or create the file; `tables`: further statements of its schema. `beside`: read the present state while
+        another process writes. Raises Damaged or ConfigError."""
         self.path = path
         self.stalled = ""
-        """Why nothing can be written now; empty when all is well."""
+        """Why nothing can be written now; empty if all is well."""
         self.stalls = asyncio.Event()
         """Set while nothing can be written."""
         self.worry = ""
-        """A warning about the journal: nothing is lost, but something is not as it should be."""
+        """A warning about the journal: nothing is lost, but something is not as expected."""
         self.seq = 0
         """Number of the last durable event."""
         self.written = 0
-        """Writes of this life."""
+        """Number of writes since the start."""
         self.turns = 0
-        """How often the writer went round, with success or without: it is alive while this grows."""
+        """Number of the writer's rounds, successful or not; grows while the thread is alive."""
         self.commit_s = Histogram(QUICK_BOUNDS_S)
-        """How long commits took; counted in the writer's thread."""
+        """Durations of commits; counted in the writer thread."""
         try:
             self._db = open_beside(path) if beside else _connect(path, tables)
             self.commits = commits_of(self._db)
@@ -101,16 +101,16 @@ class Journal:
             raise unreadable(path, error) from None
         self._acknowledged = CommitMark(path)
         self._unwritten: list[_Entry] = []
-        """Entries that the writer's thread has not taken yet."""
+        """Entries that the writer thread has not taken yet."""
         self._urgent = False
         """Whether a caller waits for one of them."""
         self._patience: asyncio.TimerHandle | None = None
         self._unsettled = 0
-        """How many writes that thread has."""
+        """Number of writes that the writer thread has."""
         self._queue: queue.SimpleQueue[list[_Entry] | None] = queue.SimpleQueue()
         self._closing = threading.Event()
         self._torn: Exception | None = None
-        """Why an event could not be written: what came after it was decided on what the disk does not know."""
+        """Why an event could not be written. Later events depend on it and cannot be written either."""
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._reader = ThreadPoolExecutor(1, "reader")
@@ -120,15 +120,15 @@ class Journal:
 
     @property
     def db(self) -> sqlite3.Connection:
-        """To be used before `start`."""
+        """The connection, to be used before `start`."""
         assert self._thread is None, "the connection is the writer's"
         return self._db
 
     def replay(self, after: int = 0) -> Iterator[tuple[float, Event, Decided | None]]:
-        """The events after this one in order, each checked, with the steps started on it; None: the row is older than
-        that column.
+        """Yield the events after number `after` in order, each checked, with the steps started on it; None as steps if
+        the row is from before that column.
 
-        Raises Damaged. To be exhausted before `start`.
+        Raises Damaged. Must be exhausted before `start`.
         """
         self.seq = after
         try:
@@ -153,12 +153,12 @@ class Journal:
         return Damaged(f"{self.path} is damaged: {what}. {WAYS_OUT}")
 
     def crc_of(self, seq: int) -> int | None:
-        """The checksum of an event's row; None: there is no such row. To be used before `start`."""
+        """The checksum of an event's row; None if there is no such row. To be used before `start`."""
         found = [crc for (crc,) in self.rows("SELECT crc FROM journal WHERE seq = ?", seq)]
         return found[0] if found and isinstance(found[0], int) else None
 
     async def events(self, after: int, limit: int) -> list[tuple[int, Event, Decided | None]]:
-        """Up to `limit` events after this one, each with its number and the steps started on it, as in `replay`."""
+        """Up to `limit` events after a number, each with its number and the steps started on it, as in `replay`."""
         sql = "SELECT seq, event, started FROM journal WHERE seq > ? ORDER BY seq"
         found: list[tuple[int, Event, Decided | None]] = []
         for seq, event, started in await self.read(sql, after, limit=limit):
@@ -168,14 +168,14 @@ class Journal:
         return found
 
     def rows(self, sql: str, *params: object) -> Iterator[tuple[object, ...]]:
-        """Read before `start`, at once."""
+        """Query the database before `start`, in the calling thread."""
         try:
             yield from self._db.execute(sql, params)
         except UNREADABLE as error:
             raise unreadable(self.path, error) from None
 
     async def read(self, sql: str, *params: object, limit: int = -1) -> list[tuple[object, ...]]:
-        """Up to `limit` rows of what is committed, read in a thread of its own."""
+        """Up to `limit` rows of committed data, read in a separate thread."""
 
         def fetch() -> list[tuple[object, ...]]:
             if self._reading is None:
@@ -188,7 +188,7 @@ class Journal:
     # Writing ----------------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begin to accept writes; inside the running loop."""
+        """Accept writes from now on; call in the running loop."""
         self._loop = asyncio.get_running_loop()
         self._thread = threading.Thread(target=self._work, name="journal", daemon=True)
         self._thread.start()
@@ -200,14 +200,14 @@ class Journal:
         started: Decided = (),
         also: tuple[Statement, ...] = (),
     ) -> asyncio.Future[None]:
-        """Write an event, the steps started on it and what belongs to them; done when durable. While the disk is full
-        it waits. One that cannot be written for another reason takes all later ones with it."""
+        """Write an event, the steps started on it, and further statements; done when durable. While the disk is full,
+        the write waits. If an event cannot be written for another reason, all later events fail, too."""
         return self._put(also, (now, msgspec.msgpack.encode(event), msgspec.msgpack.encode(started)))
 
     def write(self, *statements: Statement, lazy: bool = False) -> asyncio.Future[None]:
-        """Write in one transaction; done when durable. Without statements: when everything before is durable.
+        """Write in one transaction; done when durable. Without statements: done when everything before is durable.
 
-        A lazy write is for what only has to be durable together with the next event.
+        A lazy write may wait to become durable together with the next event.
         """
         return self._put(statements, None, lazy)
 
@@ -229,7 +229,7 @@ class Journal:
                 self._loop.call_soon(self._hand_over)
 
     def _hand_over(self) -> None:
-        """The writer has nothing to do: give it what is there now."""
+        """Give all waiting entries to the writer, which is idle."""
         batch, self._unwritten = self._unwritten[:BATCH_MAX], self._unwritten[BATCH_MAX:]
         self._unsettled, self._urgent = len(batch), bool(self._unwritten)
         if self._patience is not None:
@@ -238,7 +238,7 @@ class Journal:
         self._queue.put(batch)
 
     def close(self) -> None:
-        """Write what is outstanding, unless the disk is full, and close. Blocks for a moment."""
+        """Write what is outstanding, unless the disk is full, and close. Blocks briefly."""
         if self._thread is not None:
             self._closing.set()
             self._queue.put(self._unwritten)
@@ -304,11 +304,11 @@ class Journal:
             yield from entry.statements
 
     def _after_error(self, batch: list[_Entry], error: Exception) -> list[_Entry]:
-        """Returns what is to be tried again."""
+        """Handle a failed batch; returns the entries to be tried again."""
         if may_pass(error):
             self._settle([], f"{self.path} cannot be written ({error}); free some space on its disk")
             return batch
-        for number, entry in enumerate(batch):  # find out whose fault it is
+        for number, entry in enumerate(batch):  # one at a time, to find the entry that fails
             try:
                 self._commit([entry])
             except FAULTS as its_own:
@@ -349,7 +349,8 @@ class Journal:
 
 
 def open_beside(path: Path) -> sqlite3.Connection:
-    """Only to read, all tables as of the same moment, while a daemon may be writing. Raises what is in UNREADABLE."""
+    """Open a database for reading, all tables as of the same moment, while a daemon may be writing. Raises one of
+    UNREADABLE."""
     uri = path.absolute().as_uri()
     db = sqlite3.connect(f"{uri}?mode=ro", uri=True, isolation_level=None, check_same_thread=False, timeout=10.0)
     try:
@@ -363,7 +364,7 @@ def open_beside(path: Path) -> sqlite3.Connection:
 
 
 def commits_of(db: sqlite3.Connection) -> int:
-    """How many commits a daemon has made in it; 0 for a database of a form that did not count them."""
+    """Number of commits in a database; 0 for a schema version that did not count them."""
     if db.execute("SELECT 1 FROM sqlite_master WHERE name = 'header'").fetchone() is None:
         return 0
     row = db.execute("SELECT count FROM header WHERE name = ?", (schema.COMMITS,)).fetchone()
@@ -385,8 +386,8 @@ def _connect(path: Path, tables: tuple[str, ...]) -> sqlite3.Connection:
 
 
 def may_pass(error: Exception) -> bool:
-    """Whether it is for lack of space or rights, and not for what is in the file."""
-    code: int = getattr(error, "sqlite_errorcode", 0)  # errors of Python's own layer have none
+    """Whether an error is caused by missing space or rights, and not by the content of the file."""
+    code: int = getattr(error, "sqlite_errorcode", 0)  # errors of the sqlite3 module itself have no code
     return code & 0xFF in TRANSIENT
 
 

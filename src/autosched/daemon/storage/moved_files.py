@@ -1,4 +1,5 @@
-"""Files that move between the hosts of a job: what one built for another to measure. They go with the job's client."""
+"""Files that move between the hosts of a job, such as builds that another host measures. They are removed with the
+job's client."""
 
 import shutil
 from collections.abc import Iterable
@@ -9,7 +10,7 @@ from autosched.model import JobId
 
 
 class MovedFiles:
-    """A folder with a store of files for each job. Nothing in it outlives the daemon."""
+    """A store of files for each job, in one folder. Nothing in it survives a restart of the daemon."""
 
     def __init__(self, folder: Path, bytes_max: int) -> None:
         """`bytes_max`: maximum size of one file."""

@@ -1,17 +1,17 @@
-"""How far the record store has caught up with the daemon's database."""
+"""Progress of copying records to the record store."""
 
 from dataclasses import dataclass
 
 
 @dataclass
 class ProjectionStatus:
-    """Changed by the projection alone; read by views."""
+    """Written by the projection only; read by views."""
 
     url: str = ""
-    """The store, without a password; empty: there is none."""
+    """URL of the store without a password; empty if there is no store."""
     stored: int = 0
-    """Records and tags repeated in this life of the daemon."""
+    """Records and tags written to the store since the daemon started."""
     behind: int = 0
     """Records and tags that the store does not have yet."""
     trouble: str = ""
-    """Why the store does not catch up, and what to do; empty when all is well."""
+    """Why the store lags, and what to do; empty if all is well."""

@@ -1,8 +1,9 @@
 """Removes ended jobs from the database.
 
-A job goes in one transaction: the rows of its steps and results go, and what is left of its events in the journal is
-that it is not known any more. So events keep their numbers, and a replay of all of them, which a version with another
-state needs, comes to what is known now. Records stay, unless it is said otherwise; so do stage times, poison and audit.
+A job is removed in one transaction: rows of its steps and results are deleted, and its events in the journal are
+replaced by its removal. Events keep their numbers, and a replay of all events, which a version with another state
+needs, gives the present state. Records stay unless the caller says otherwise; stage times, blocked candidates and the
+audit trail always stay.
 """
 
 from collections.abc import Container, Iterable, Iterator
@@ -18,7 +19,7 @@ from autosched.daemon.storage.journal import Decided, Journal
 from autosched.model import JobId, StepId
 
 MARK = "pruned"
-"""In `header`: the last event that was changed. A snapshot that does not cover it cannot be gone on from."""
+"""Row of `header`: the last event that pruning changed. A snapshot that does not cover this event cannot be used."""
 ADD_MARK = f"INSERT INTO header VALUES ('{MARK}', ?) ON CONFLICT DO UPDATE SET count = max(count, excluded.count)"
 AMONG = "IN (SELECT value FROM json_each(?))"
 BLANK = (
@@ -26,7 +27,7 @@ BLANK = (
     " WHERE seq IN (SELECT value FROM json_each(?2))"
 )
 MEASURED = (
-    # The last row stays: its number must not be given again, since snapshots and the record store count from there.
+    # The last row stays: its number must not be given again, because snapshots and the record store count from it.
     "DELETE FROM records WHERE job = ? AND rowid < (SELECT max(rowid) FROM records)",
     "DELETE FROM marks WHERE job = ?",
     "DELETE FROM tags WHERE job = ? AND id < (SELECT max(id) FROM tags)",
@@ -36,17 +37,16 @@ MEASURED = (
 
 
 class Trace(Struct):
-    """Where a job is spoken of."""
+    """The rows of the journal and the steps that belong to a job."""
 
     events: list[int] = []
     steps: list[StepId] = []
 
 
 def over(state: State, older_than_s: float, keep: int, hosted: Container[JobId]) -> list[JobId]:
-    """The jobs that ended longer ago, the oldest first.
+    """Jobs that ended more than `older_than_s` ago, the oldest first.
 
-    Left out are the `keep` that ended last, those that still have a client, and those whose records another job is made
-    from or learns from.
+    Excluded are the `keep` latest ones, jobs with a client, and jobs whose records warm-start or seed another job.
     """
     ended = [job for job in state.jobs.values() if job.ended_at is not None]
     ended.sort(key=lambda job: (job.ended_at or 0.0, job.id))
@@ -61,18 +61,19 @@ def over(state: State, older_than_s: float, keep: int, hosted: Container[JobId])
 
 
 class Tracing:
-    """Looks for jobs in the rows of the journal, from the first one on.
+    """Finds the rows of jobs in the journal, read from the first row on.
 
-    Rows of long ago do not say which steps they started: what came before them has to be decided again, so it stays.
+    Rows of early versions do not contain the steps that they started; the events before them have to be decided again
+    and therefore stay.
     """
 
     def __init__(self, jobs: Iterable[JobId]) -> None:
         self.found = {job: Trace([], []) for job in jobs}
-        """The rows of each job, complete once all rows were read."""
+        """The rows of each job; complete after all rows were read."""
         self._of: dict[StepId, JobId] = {}
 
     def look(self, seq: int, event: Event, started: Decided | None) -> None:
-        """At the next row."""
+        """Read the next row."""
         for step in started or ():
             if step.job in self.found:
                 self._of[step.id] = step.job
@@ -86,7 +87,8 @@ class Tracing:
 
 
 def statements(job: JobId, trace: Trace, *, records: bool) -> Iterator[Statement]:
-    """Statements that remove a job, to be run together with the event that says so; `records`: its measurements too."""
+    """Statements that remove a job, to be run together with the event of its removal; `records`: also its
+    measurements."""
     yield BLANK, (msgspec.msgpack.encode(JobPruned(job)), _listed(trace.events))
     yield ADD_MARK, (max(trace.events),)
     yield f"DELETE FROM spans WHERE step {AMONG}", (_listed(trace.steps),)
@@ -96,13 +98,13 @@ def statements(job: JobId, trace: Trace, *, records: bool) -> Iterator[Statement
 
 
 def mark(journal: Journal) -> int:
-    """The last event that was changed by pruning; 0: none was."""
+    """The last event that pruning changed; 0 if there is none."""
     found = [count for (count,) in journal.rows("SELECT count FROM header WHERE name = ?", MARK)]
     return found[0] if found and isinstance(found[0], int) else 0
 
 
 async def counts_of_records(journal: Journal) -> dict[JobId, int]:
-    """How many records each job has."""
+    """The number of records of each job."""
     rows = await journal.read("SELECT job, count(*) FROM records GROUP BY job")
     return {job: count for job, count in rows if isinstance(job, int) and isinstance(count, int)}
 

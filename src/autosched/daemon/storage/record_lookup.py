@@ -1,4 +1,4 @@
-"""Answers what the record store knows of a workload, for the clients of jobs."""
+"""Answers clients' questions about workloads from the record store."""
 
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
@@ -21,11 +21,11 @@ from autosched.recordstore.keys import Environment, candidate_digest, environmen
 from autosched.recordstore.rows import Schedule, Standing, Workload
 
 CATCH_UP_S = 3.0
-"""Seconds that a job waits at most for measurements that end when it begins."""
+"""Maximum seconds that a job waits for measurements that end when it starts."""
 ANSWER_BYTES = 256 * 1024
-"""An answer is closed when it is larger than this; one more schedule still fits a frame."""
+"""Maximum bytes of an answer; one more schedule still fits a frame."""
 SPARE = 4
-"""Factor of the number of hints that are looked at: those of several devices compete."""
+"""Number of hints fetched for each wanted one, because hints of several devices compete."""
 
 
 class RecordLookup:
@@ -39,9 +39,9 @@ class RecordLookup:
         self._reader = StoreReader(url, "jobs go on without what it knows")
 
     async def known(self, asked: GetKnown, job: JobId, backend: str) -> KnownSchedules:
-        """Known schedules for a task of the job; `trouble` says why where the store does not answer.
+        """Known schedules for a task of a job; `trouble` says why if the store does not answer.
 
-        `backend`: name of the job's backend. The job's first question waits for the records that the store lacks.
+        `backend`: name of the job's backend. The job's first question waits for records that are not in the store yet.
         """
         if job not in self._met:
             self._met.add(job)
@@ -50,19 +50,19 @@ class RecordLookup:
         return KnownSchedules(trouble=self._reader.trouble) if found is None else found
 
     async def timings(self, asked: GetTimings, job: JobId, backend: str) -> KnownTimings:
-        """Latencies of object code; none where the store does not answer."""
+        """Latencies of object code; empty if the store does not answer."""
         return await self._reader.ask(partial(self._timings, asked, job, backend)) or KnownTimings({})
 
     async def unknown_programs(self, workloads: Collection[str]) -> Collection[str]:
-        """Workloads whose program the store lacks; none where it does not answer."""
+        """Workloads whose program the store lacks; empty if it does not answer."""
         return await self._reader.ask(lambda reader: reader.catalogue().without_program(workloads)) or ()
 
     async def add_program(self, method: AddProgram) -> None:
-        """Keep the program of a workload; it is dropped where the store does not answer."""
+        """Store the program of a workload; dropped if the store does not answer."""
         await self._reader.ask(partial(self._add_program, method))
 
     def close(self) -> None:
-        """Close the connections; nothing is waited for."""
+        """Close the connections without waiting."""
         self._reader.close()
 
     # In the thread ----------------------------------------------------------------------------------------------------
@@ -107,8 +107,8 @@ class RecordLookup:
         return KnownSchedules(answer[0], tried, answer[1])
 
     def _holds(self, one: Schedule, here: Environment, job: JobId) -> bool:
-        """Whether a latency may stand for a measurement of this job: same model of device, measured by a daemon and by
-        another job, and nothing disturbed it."""
+        """Whether a latency can replace a measurement of this job: undisturbed, of the same device model, measured by a
+        daemon and by another job."""
         return (
             one.environment.device == here.device
             and not one.origin.imported
@@ -118,7 +118,7 @@ class RecordLookup:
 
 
 def ratios_elsewhere(schedules: Iterable[Schedule], device: str) -> dict[bytes, float]:
-    """The least ratio of each schedule on other models of device, see `_ratios`."""
+    """The least ratio of each schedule on other device models, see `_ratios`."""
     found: dict[bytes, float] = {}
     for ratio, one in _ratios(one for one in schedules if one.environment.device != device):
         found[one.candidate] = min(ratio, found.get(one.candidate, inf))
@@ -126,7 +126,7 @@ def ratios_elsewhere(schedules: Iterable[Schedule], device: str) -> dict[bytes, 
 
 
 def promising(schedules: Iterable[Schedule]) -> list[Schedule]:
-    """One schedule of each candidate, by the least ratio; of equal ratios the latest measurement first."""
+    """One schedule of each candidate by ascending ratio; of equal ratios the latest measurement first."""
     ordered = sorted(_ratios(schedules), key=lambda pair: (pair[0], -pair[1].measured_at, pair[1].candidate))
     first: dict[bytes, Schedule] = {}
     for _, one in ordered:
@@ -135,9 +135,9 @@ def promising(schedules: Iterable[Schedule]) -> list[Schedule]:
 
 
 def _ratios(schedules: Iterable[Schedule]) -> Iterator[tuple[float, Schedule]]:
-    """Valid schedules, each with its latency over the best one of its environment.
+    """Valid schedules, each with its latency divided by the best one of its environment.
 
-    Latencies of two devices say nothing about each other: CLBlast takes for an unknown device what is best relative to
+    Latencies of two devices cannot be compared. CLBlast chooses defaults for unknown devices the same way: relative to
     each device's own best.
     """
     by_environment: defaultdict[Environment, list[tuple[float, Schedule]]] = defaultdict(list)
@@ -157,7 +157,7 @@ def _told(one: Schedule, origin: str, elsewhere: float) -> KnownSchedule:
 
 
 def source(one: Schedule, origin: str) -> str:
-    """Where a schedule comes from, in words. `origin`: name of the daemon's own database."""
+    """The origin of a schedule in words. `origin`: name of the daemon's own database."""
     if one.origin.imported:
         return f"imported from {one.origin.detail or one.origin.name}"
     network = f" ({one.job.network})" if one.job.network else ""

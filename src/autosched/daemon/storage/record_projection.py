@@ -1,8 +1,8 @@
-"""Repeats records in the record store, after they are durable in the daemon's own database.
+"""Copies records to the record store, after they are durable in the daemon's own database.
 
-The rows of the database are the queue: a store that is away costs no memory, and no step waits for it. All reading and
-writing is done in one thread of low duty, a batch at a time; the store's cursor says where the next batch begins. A
-batch that was written twice, or half written when something was killed, counts once (`recordstore/store.py`).
+The rows of the database are the queue: an unreachable store costs no memory, and no step waits for it. One thread of
+low duty reads and writes a batch at a time; the store's cursor says where the next batch begins. A batch that was
+written twice or in part counts once (`recordstore/store.py`).
 """
 
 import asyncio
@@ -38,26 +38,26 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 RECORDS = "records.db"
-"""Name of the store's file in the state folder, where the settings name no other store."""
+"""Name of the store's file in the state folder, if the settings name no other store."""
 BATCH = 1_000
 """Maximum records, and maximum tags, of one transaction."""
 GATHER_S = 5.0
-"""Seconds that records are gathered before they are repeated, unless a caller waits for them: each job with records
-costs queries of its own, however many of them there are."""
+"""Seconds that records are gathered before they are copied, unless a caller waits for them. Each job with records in a
+batch costs queries of its own."""
 LOOK_S = 30.0
-"""Seconds after which the database is looked at without news: a full disk may have delayed rows."""
+"""Seconds between two checks of the database without notifications: a full disk may delay rows."""
 RETRY_S, RETRY_MAX_S = 1.0, 30.0
-"""Seconds until a store that cannot be used is tried again: at first, doubled each time, and at most."""
+"""Seconds until the next try of a store that failed: the first ones, doubled each time, and the maximum."""
 DEADLINE_S = 60.0
-"""Seconds after which a database that does not answer is cut off."""
+"""Seconds after which the connection of a store that does not answer is cut."""
 JOBS_KEPT = BATCH
-"""Jobs whose networks are kept decoded: as many as a batch can have."""
+"""Maximum number of jobs whose networks are kept decoded; a batch has at most this number."""
 
 _RECORD = msgspec.msgpack.Decoder(Record)
 _NETWORK = msgspec.msgpack.Decoder(Network)
 _IDENTITY = msgspec.msgpack.Decoder(Identity)
 Facts = Callable[[JobId], tuple[SourceJob, str]]
-"""A job as the store names it, and the name of its backend."""
+"""Returns a job as named in the store, and the name of its backend."""
 RECORDS_AFTER = (
     "SELECT r.rowid, r.crc, r.job, r.body, m.disturbed FROM records r"
     " LEFT JOIN marks m ON m.job = r.job AND m.trial = r.trial WHERE r.rowid > ? ORDER BY r.rowid LIMIT ?"
@@ -71,7 +71,7 @@ LAST = "SELECT (SELECT coalesce(max(rowid), 0) FROM records), (SELECT coalesce(m
 
 
 class _Planned(Struct, frozen=True):
-    """A job's network as it is stored."""
+    """A job's network as stored."""
 
     crc: int
     tasks: dict[int, TaskInfo]
@@ -79,14 +79,14 @@ class _Planned(Struct, frozen=True):
 
 
 class _Piece(Struct, frozen=True):
-    """Rows of the database that follow a cursor, and what follows after them."""
+    """Rows of the database after a cursor, and the cursor after them."""
 
     records: tuple[tuple[JobId, Record], ...]
     planned: dict[JobId, _Planned]
     tags: tuple[Tag, ...]
     after: Cursor
     left: int
-    """Rows beyond this piece."""
+    """Number of rows beyond this piece."""
 
 
 class RecordProjection:
@@ -95,24 +95,24 @@ class RecordProjection:
     KINDS: ClassVar = (Recorded, RecordsTagged)
 
     def __init__(self, database: Path, url: str | Path, facts: Facts, status: ProjectionStatus) -> None:
-        """`url`: of the store, or the file where it is; raises ConfigError for another one. `facts` is asked in the
-        event loop."""
+        """`url`: URL of the store, or its file; raises ConfigError for an unusable one. `facts` is called in the event
+        loop."""
         self._database, self._facts, self._status = database, facts, status
         self._url = url
         self._news = asyncio.Event()
         self._taken, self._repeated = 0, -1
-        """Numbers of happenings: of the last one, and of the last one that is in the store."""
+        """Numbers of events: of the last one, and of the last one whose records are in the store."""
         self._progress = asyncio.Event()
         self._wanted = asyncio.Event()
-        """A caller waits for the present records."""
+        """Set while a caller waits for the present records."""
         self._thread = ThreadPoolExecutor(1, "record store")
         self._store: RecordStore | None = None
         self._reading: sqlite3.Connection | None = None
         self._planned: dict[JobId, _Planned] = {}
         self._cursor: Cursor | None = None
-        """Trouble of the store, where there is any."""
+        """Position up to which the store has this database's rows; None if unknown."""
         self._reached = Cursor()
-        """The last one that was known."""
+        """The last known cursor."""
         self._origin: Origin | None = None
         self._batch = BATCH
         status.url = str(url)
@@ -122,12 +122,12 @@ class RecordProjection:
             status.url = opening.shown(opening.read_url(url))
 
     def take(self, *_: object) -> None:
-        """Something was recorded."""
+        """Note that records or tags were stored."""
         self._taken += 1
         self._news.set()
 
     async def caught_up(self, timeout_s: float) -> None:
-        """Wait until the store has all present records; return after `timeout_s` seconds at the latest."""
+        """Wait until the store has all present records, for `timeout_s` seconds at most."""
         wanted = self._taken
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
@@ -136,7 +136,7 @@ class RecordProjection:
                     await self._progress.wait()
 
     async def run(self) -> None:
-        """Repeat what comes, until this is cancelled."""
+        """Copy rows as they come, until cancelled."""
         retry_s = RETRY_S
         try:
             while True:
@@ -176,7 +176,7 @@ class RecordProjection:
         self._status.trouble = f"{error}{waiting if self._status.behind else ''}"
 
     async def _catch_up(self) -> None:
-        """Repeat all that is in the database now. Raises AutoschedError."""
+        """Copy all rows that are in the database now. Raises AutoschedError."""
         left = 1
         while left:
             began_at = time.monotonic()
@@ -187,11 +187,11 @@ class RecordProjection:
                 left = piece.left
                 self._status.behind = left
                 self._status.stored += len(piece.records) + len(piece.tags)
-            if left:  # half of the time at most, so that a long way does not slow the daemon down
+            if left:  # work half of the time at most, so that a long backlog does not slow the daemon down
                 await asyncio.sleep(time.monotonic() - began_at)
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
-        """Raises StoreUnavailable where the database does not answer for too long."""
+        """Run work in the thread. Raises StoreUnavailable if the store does not answer for too long."""
         done = asyncio.get_running_loop().run_in_executor(self._thread, work)
         while not (await asyncio.wait({done}, timeout=DEADLINE_S))[0]:
             log.warning("the record store does not answer for %.0f s; the connection is cut", DEADLINE_S)
@@ -205,10 +205,10 @@ class RecordProjection:
         try:
             db = self._open()
             last_record, last_tag = db.execute(LAST).fetchone()
-            known = self._reached  # how far the store is, if it does not say so now
+            known = self._reached  # the last known position, if the store does not answer now
             self._status.behind = max(0, last_record - known.record) + max(0, last_tag - known.tag)
-            self._connect(db)  # before a transaction begins: the store may not answer for long
-            db.execute("BEGIN")  # all tables as of one moment
+            self._connect(db)  # before the transaction: the store may take long to answer
+            db.execute("BEGIN")  # one transaction: all tables as of the same moment
             try:
                 last_record, last_tag = db.execute(LAST).fetchone()
                 cursor = self._begin(db, last_record, last_tag)
@@ -235,7 +235,7 @@ class RecordProjection:
         )
 
     def _connect(self, db: sqlite3.Connection) -> None:
-        """Know the store's cursor. Raises StoreUnavailable."""
+        """Connect to the store and read its cursor. Raises StoreUnavailable."""
         from autosched.recordstore.store import RecordStore
 
         if self._store is None:
@@ -251,7 +251,7 @@ class RecordProjection:
         self._reached = self._cursor
 
     def _begin(self, db: sqlite3.Connection, last_record: int, last_tag: int) -> Cursor:
-        """Where to go on: after the last row that the store has, or at the start where that row is another one."""
+        """The cursor to go on from: the store's, or the start if the database has another row there."""
         cursor = self._reached
         row = db.execute("SELECT crc FROM records WHERE rowid = ?", (cursor.record,)).fetchone()
         gone = cursor.record > last_record or cursor.tag > last_tag
@@ -261,7 +261,7 @@ class RecordProjection:
         return cursor
 
     def _write(self, piece: _Piece, facts: dict[JobId, tuple[SourceJob, str]]) -> bool:
-        """Returns whether it was written; if not, the same is to be tried again from the store's cursor."""
+        """Write a piece; returns whether it was written. If not, the caller retries from the store's cursor."""
         from autosched.recordstore.opening import Unstorable
         from autosched.recordstore.store import YIELD_ROWS, CursorMoved
 
@@ -274,7 +274,7 @@ class RecordProjection:
             one = _measurement(origin.name, *facts[job], piece.planned[job], record)
             if one is not None:
                 measurements.append(one)
-        self._cursor = None  # not known, if this fails
+        self._cursor = None  # unknown if this fails
         try:
             store.write(origin, measurements, piece.tags, before, piece.after)
         except CursorMoved:
@@ -282,7 +282,7 @@ class RecordProjection:
             return False
         except Unstorable as error:
             if self._batch > 1:
-                self._batch = max(1, self._batch // 4)  # find the row
+                self._batch = max(1, self._batch // 4)  # smaller batches find the row that cannot be stored
                 return False
             left_out = [f"record {one.record.trial} of job {one.job.number}" for one in measurements]
             left_out += [f"the tag of record {tag.trial} of job {tag.job}" for tag in piece.tags]
@@ -309,7 +309,7 @@ class RecordProjection:
             self._reading = None
 
     def _plans(self, db: sqlite3.Connection, jobs: Set[JobId]) -> dict[JobId, _Planned]:
-        """Networks of the jobs, each decoded once as long as it does not change."""
+        """Networks of the jobs, each decoded once until it changes."""
         for job, crc, count in db.execute(VERSIONS, (json.dumps([*jobs]),)).fetchall():
             known = self._planned.get(job)
             if known is None or known.crc != crc or len(known.identities) != count:
@@ -327,7 +327,7 @@ class RecordProjection:
 
 
 def _record(body: bytes, disturbed: str | None) -> Record | None:
-    """A row of `records`; None for a damaged one, which `autosched db check` names."""
+    """Decode a row of `records`; None for a damaged one, which `autosched db check` names."""
     try:
         record = _RECORD.decode(body)
     except msgspec.MsgspecError as error:
@@ -337,7 +337,7 @@ def _record(body: bytes, disturbed: str | None) -> Record | None:
 
 
 def _measurement(origin: str, job: SourceJob, backend: str, planned: _Planned, record: Record) -> Measurement | None:
-    """A record as the store has it; None where its workload is not known, and for what comes from a store."""
+    """A record as the store has it; None if its workload is unknown, or if it comes from a store."""
     if (info := planned.tasks.get(record.task)) is None or record.purpose is Purpose.KNOWN:
         return None
     told = identity.of_trial(planned.identities, record.trial)

@@ -1,7 +1,7 @@
-"""Takes what is sound over from a damaged database into a new one.
+"""Copies the sound rows of a damaged database to a new one.
 
-Events are taken over up to the first that is damaged, missing or impossible: a later one builds on it. Everything else
-is taken over row by row, unless it belongs to a job or step that is not known any more.
+Events are copied up to the first that is damaged, missing or impossible, because later events depend on it. Rows of
+other tables are copied one by one, except those of jobs or steps that are not in the copied events.
 """
 
 import contextlib
@@ -19,14 +19,14 @@ from autosched.model import JobId, StepId
 log = logging.getLogger(__name__)
 
 ORDER = {"stage_times": "workload, target, stage"}
-"""Tables that have no row numbers."""
+"""Order of tables without row numbers."""
 
 
 class Past(Protocol):
-    """The state after the events that were taken over."""
+    """The state after the copied events."""
 
     def handle(self, now: float, event: Event, steps: Decided | None) -> None:
-        """Add an event. Raises whatever it likes for one that cannot be."""
+        """Apply an event. Raises any exception for an impossible event."""
 
     @property
     def last_job(self) -> JobId:
@@ -38,9 +38,10 @@ class Past(Protocol):
 
 
 def take_over(damaged: Path | None, new: Path, past: Past) -> tuple[int, int, dict[str, int]]:
-    """Make a database of what is sound in a damaged one; None: nothing of it is left.
+    """Create a database from the sound rows of a damaged one; `damaged` None: from nothing.
 
-    Returns the number of events, that of the last one, and how many rows of each table are lost, events included.
+    Returns the number of events, the number of the last event, and the number of lost rows of each table, events
+    included.
     """
     lost: dict[str, int] = {}
     with contextlib.closing(sqlite3.connect(new, isolation_level=None)) as to:
@@ -55,7 +56,7 @@ def take_over(damaged: Path | None, new: Path, past: Past) -> tuple[int, int, di
 
 
 def _source(damaged: Path) -> sqlite3.Connection | None:
-    """The damaged database, brought to the present form if it is of an earlier one; None: nothing can be read."""
+    """Open the damaged database, upgraded to the present version; None if nothing can be read."""
     try:
         if _format(damaged) < schema.VERSION:
             with contextlib.closing(sqlite3.connect(damaged, isolation_level=None)) as db:
@@ -73,9 +74,10 @@ def _format(path: Path) -> int:
 
 
 def _take_over(source: sqlite3.Connection, to: sqlite3.Connection, past: Past) -> dict[str, int]:
-    """Returns how many rows of each table are left behind."""
+    """Copy all tables; returns the number of rows of each table that were left behind."""
     to.execute("BEGIN")
-    with contextlib.suppress(*UNREADABLE):  # without it the record store takes all records for those of another daemon
+    # without the origin, the record store takes all records for those of another daemon
+    with contextlib.suppress(*UNREADABLE):
         for row in source.execute("SELECT name, count FROM header WHERE name = ?", (schema.ORIGIN,)):
             to.execute("INSERT OR REPLACE INTO header VALUES (?, ?)", row)
     taken = _events(source, to, past)
@@ -90,7 +92,7 @@ def _take_over(source: sqlite3.Connection, to: sqlite3.Connection, past: Past) -
 
 
 def _events(source: sqlite3.Connection, to: sqlite3.Connection, past: Past) -> int:
-    """Take over the events that can be; returns the number of the last one."""
+    """Copy events up to the first unusable one; returns the number of the last copied event."""
     taken = 0
     with contextlib.suppress(*UNREADABLE):
         for row in source.execute("SELECT seq, now, event, crc, started FROM journal ORDER BY seq"):
@@ -100,7 +102,7 @@ def _events(source: sqlite3.Connection, to: sqlite3.Connection, past: Past) -> i
             try:
                 steps = None if started is None else STEPS.decode(started)
                 past.handle(now, EVENT.decode(event), steps)
-            except Exception as error:  # whatever it is: the daemon could not start on it
+            except Exception as error:  # any exception: the daemon could not start from this event
                 log.error("event %d cannot be replayed: %r", seq, error)
                 break
             to.execute("INSERT INTO journal VALUES (?, ?, ?, ?, ?)", row)
@@ -109,7 +111,7 @@ def _events(source: sqlite3.Connection, to: sqlite3.Connection, past: Past) -> i
 
 
 def _others(source: sqlite3.Connection, to: sqlite3.Connection, table: str, columns: list[str], past: Past) -> int:
-    """Take over the sound rows of another table, from both ends where it cannot be read in the middle."""
+    """Copy the sound rows of another table, from both ends if its middle cannot be read."""
     checked = schema.has_crc(to, table)
     names = ", ".join([*columns, "crc"] if checked else columns)
     insert = f"INSERT OR IGNORE INTO {table} ({names}) VALUES ({', '.join('?' * (names.count(',') + 1))})"
@@ -124,7 +126,7 @@ def _others(source: sqlite3.Connection, to: sqlite3.Connection, table: str, colu
                 of = dict(zip(columns, row, strict=False))
                 known = of.get("job", 0) <= past.last_job and of.get("step", 0) <= past.last_step
                 sound = not checked or schema.row_crc(*row[:-1]) == row[-1]
-                if table == "records":  # a job's records build on one another
+                if table == "records":  # records of a job depend on earlier ones
                     sound = sound and of["ordinal"] == next_ordinal.get(of["job"], 0)
                 if known and sound:
                     took += to.execute(insert, row).rowcount

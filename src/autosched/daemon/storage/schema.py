@@ -1,7 +1,7 @@
-"""The form of the database: its tables, what each version of it changed, and what lets damage be found.
+"""Database schema: tables, upgrades from each earlier version, and what makes damage detectable.
 
-SQLite does not notice flipped bits, so each row carries a checksum over all its values. It does not notice rows that
-are gone either, so `header` counts the rows of each table, in the transactions that change them, and the commits.
+SQLite does not detect flipped bits: each row carries a checksum over all its values. SQLite does not detect missing
+rows either: `header` counts the rows of each table and the commits, in the transactions that change them.
 """
 
 import secrets
@@ -18,7 +18,8 @@ from autosched.errors import ConfigError
 
 VERSION = 6
 COUNTED_SINCE = 3
-"""Before, only the journal and the content of records had checksums, and rows were not counted."""
+"""First version with counted rows and checksums in all tables; earlier ones had checksums in the journal and in the
+content of records only."""
 JOURNAL = (
     "CREATE TABLE IF NOT EXISTS journal (seq INTEGER PRIMARY KEY, now REAL, event BLOB, crc INTEGER, started BLOB)"
     " STRICT"
@@ -26,9 +27,9 @@ JOURNAL = (
 HEADER = "CREATE TABLE IF NOT EXISTS header (name TEXT PRIMARY KEY, count INTEGER) STRICT, WITHOUT ROWID"
 COMMITS, SHAPE = "commits", "schema"
 ORIGIN = "origin"
-"""In `header`: a number of 63 bits that names the database wherever its records go."""
+"""Row of `header`: a random number of 63 bits that identifies the database in record stores."""
 NAMING_EVENTS = 8
-"""Number of first events whose times name a database of a form without an origin."""
+"""Number of first events whose times identify a database of a version without an origin."""
 COUNT_COMMIT = f"UPDATE header SET count = count + 1 WHERE name = '{COMMITS}'"
 MIGRATIONS: dict[int, tuple[tuple[str, str], ...]] = {
     1: (("journal", "ALTER TABLE journal ADD COLUMN started BLOB"),),
@@ -45,21 +46,21 @@ MIGRATIONS: dict[int, tuple[tuple[str, str], ...]] = {
             for statement in (f"ALTER TABLE {table} ADD COLUMN crc INTEGER", f"UPDATE {table} SET crc = crc({values})")
         ),
         (
-            "records",  # one whose old checksum is wrong stays damaged
+            "records",  # a row with a wrong old checksum stays marked as damaged
             "UPDATE records SET crc = CASE WHEN crc = crc32(body)"
             " THEN crc(job, ordinal, task, trial, best_s, failure, body) ELSE -1 END",
         ),
     ),
-    3: (),  # identities of records are a table of their own; an earlier program would not know a network's
-    4: (),  # tags are a table of their own; an earlier program would not know a record's code and time
+    3: (),  # adds the table of identities; an earlier program would not know a network's identity
+    4: (),  # adds the table of tags; an earlier program would not know a record's code and time
     5: (),  # an earlier program would not know records that come from the record store
 }
-"""From each earlier form to the next: statements, each for a table that must be there."""
+"""From each earlier version to the next: statements, each for a table that must exist."""
 _encode = msgspec.msgpack.Encoder().encode
 
 
 def row_crc(*values: object) -> int:
-    """The checksum of a row; in SQL `crc(...)`. Values of a REAL column must be floats."""
+    """Checksum of a row; in SQL `crc(...)`. Values of a REAL column must be floats."""
     return zlib.crc32(_encode(values))
 
 
@@ -69,20 +70,20 @@ def checked(*values: object) -> tuple[object, ...]:
 
 
 def journal_crc(seq: int, now: float, event: bytes, started: bytes | None) -> int:
-    """The same of a row of the journal."""
+    """Checksum of a row of the journal."""
     crc = zlib.crc32(event, zlib.crc32(struct.pack(">qd", seq, now)))
     return crc if started is None else zlib.crc32(started, crc)
 
 
 def add_functions(db: sqlite3.Connection) -> None:
-    """Let SQL on this connection reckon checksums."""
+    """Define the checksum functions in SQL for a connection."""
     db.create_function("crc", -1, row_crc, deterministic=True)
     db.create_function("crc32", 1, zlib.crc32, deterministic=True)
     db.create_function("journal_crc", 4, journal_crc, deterministic=True)
 
 
 def version(db: sqlite3.Connection, path: Path) -> int:
-    """Schema version of the database; 0: it is new. Raises ConfigError for a later one than this program knows."""
+    """Schema version of the database; 0 if it is new. Raises ConfigError if it is newer than this program."""
     found: int = db.execute("PRAGMA user_version").fetchone()[0]
     if found > VERSION:
         raise ConfigError(f"{path} was written by a newer autosched (format {found}); install that again")
@@ -90,17 +91,17 @@ def version(db: sqlite3.Connection, path: Path) -> int:
 
 
 def shape(db: sqlite3.Connection) -> int:
-    """Checksum of how the database describes itself."""
+    """Checksum of the database's own description."""
     return row_crc(*db.execute("SELECT type, name, tbl_name, sql FROM sqlite_master ORDER BY type, name"))
 
 
 def has_crc(db: sqlite3.Connection, table: str) -> bool:
-    """Whether its rows carry checksums."""
+    """Whether the rows of a table carry checksums."""
     return any(column == "crc" for _, column, *_ in db.execute(f"PRAGMA table_info({table})"))
 
 
 def tables(db: sqlite3.Connection) -> dict[str, list[str]]:
-    """The tables that hold rows, and their columns but for the checksum."""
+    """Tables with rows, and their columns without the checksum."""
     names = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%' AND name <> 'header'"
     return {
         name: [column for _, column, *_ in db.execute(f"PRAGMA table_info({name})") if column != "crc"]
@@ -109,13 +110,14 @@ def tables(db: sqlite3.Connection) -> dict[str, list[str]]:
 
 
 def origin_name(read: Callable[..., Iterable[tuple[object, ...]]]) -> str:
-    """The name of the database, read by a function that runs SQL."""
+    """Name of the database in record stores. `read` runs SQL."""
     ((number,),) = read("SELECT count FROM header WHERE name = ?", ORIGIN)
     return f"{number:016x}"
 
 
 def _origin(db: sqlite3.Connection) -> int:
-    """A name for a database that has none: the same for all copies of an earlier form, else random."""
+    """Number that identifies a database without an origin: the same for all copies of an earlier version, otherwise
+    random."""
     times = [now for (now,) in db.execute(f"SELECT now FROM journal ORDER BY seq LIMIT {NAMING_EVENTS}")]
     if len(times) < NAMING_EVENTS:
         return secrets.randbits(63)
@@ -124,7 +126,7 @@ def _origin(db: sqlite3.Connection) -> int:
 
 
 def prepare(db: sqlite3.Connection, path: Path, wanted: Iterable[str]) -> None:
-    """Make the tables that are missing and bring those of an earlier form up to date, in one transaction."""
+    """Create missing tables and upgrade an earlier version, in one transaction."""
     found = version(db, path)
     db.execute("BEGIN IMMEDIATE")
     there = tables(db)

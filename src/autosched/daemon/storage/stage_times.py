@@ -1,4 +1,4 @@
-"""Table of stage times: a total for each workload, circumstances and stage."""
+"""Table of stage times: a total for each workload, target and stage."""
 
 from autosched.daemon.storage.batched_statements import Insert
 

@@ -1,6 +1,7 @@
 """Runs queries to the record store in a thread, with a deadline.
 
-A store that is away, slow or wrong costs an asker seconds, and never more: the asker goes on as if nothing were known.
+A store that is unreachable, slow or faulty delays its caller by seconds at most: the caller goes on as if the store
+were empty.
 """
 
 import asyncio
@@ -23,7 +24,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 DEADLINE_S = 5.0
-"""Seconds after which a store that does not answer is given up for this time."""
+"""Seconds within which the store must answer a query."""
 REST_S = 30.0
 """Seconds for which a store that failed is not asked again."""
 
@@ -42,8 +43,8 @@ class StoreReader:
         """Why the store did not answer last time."""
 
     async def ask(self, query: Callable[["StoreReader"], T]) -> T | None:
-        """Run a query in the thread; None, and `trouble`, where the store does not answer. Raises what else the query
-        raises."""
+        """Run a query in the thread; None, with the reason in `trouble`, if the store does not answer. Raises other
+        exceptions of the query."""
         if time.monotonic() < self._rests_until:
             return None
         done = asyncio.get_running_loop().run_in_executor(self._thread, query, self)
@@ -58,7 +59,7 @@ class StoreReader:
             return None
 
     def close(self) -> None:
-        """Close the connections; nothing is waited for."""
+        """Close the connections without waiting."""
         self._interrupt()
         self._thread.submit(self._close)
         self._thread.shutdown(wait=False)
@@ -75,7 +76,7 @@ class StoreReader:
     # In the thread ----------------------------------------------------------------------------------------------------
 
     def catalogue(self) -> "Catalogue":
-        """The store, to be searched."""
+        """The store, for searches."""
         from autosched.recordstore.catalogue import Catalogue
 
         if self._catalogue is None:
@@ -83,7 +84,7 @@ class StoreReader:
         return self._catalogue
 
     def store(self) -> "RecordStore":
-        """The store, to be written to."""
+        """The store, for writes."""
         from autosched.recordstore.store import RecordStore
 
         if self._store is None:

@@ -1,7 +1,7 @@
-"""Accepts the browsers' connections: as many as there is room for, each with deadlines for what aiohttp has none.
+"""Accepts connections of browsers, within limits, and adds the deadlines that aiohttp lacks.
 
-aiohttp closes a connection on which no whole request arrives in time. Here it is broken also when its visitor has not
-shown who he is within some seconds, and when an answer lies unread.
+aiohttp closes a connection on which no whole request arrives in time. This module also breaks a connection whose peer
+does not authenticate within some seconds, or leaves an answer unread.
 """
 
 import asyncio
@@ -20,16 +20,16 @@ from autosched.daemon.runtime import spawn
 
 CONNECTIONS_MAX = 256
 STRANGER_S = 10.0
-"""Seconds within which a visitor must authenticate; health checks take less."""
+"""Seconds within which a peer must authenticate; health checks take less."""
 REQUEST_S = 15.0
 """Seconds within which a request must arrive, and that a connection may be idle."""
 UNREAD_S = 30.0
-"""Seconds that an answer may lie unread."""
+"""Seconds that an answer may be unread."""
 SORRY = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 5\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
 
 
 class WebConnection(asyncio.Protocol):
-    """One connection: hands everything to aiohttp's side of it, and looks at the clock."""
+    """One connection: passes everything to aiohttp's protocol, and enforces deadlines."""
 
     def __init__(self, inner: RequestHandler) -> None:
         self._inner = inner
@@ -38,7 +38,7 @@ class WebConnection(asyncio.Protocol):
         self.over = self._loop.create_future()
 
     def _allow(self, what: str, seconds: float) -> None:
-        """Break the connection unless this is done by then."""
+        """Break the connection unless it makes the named progress within some seconds."""
         self._alarms[what] = self._loop.call_later(seconds, self._transport.abort)
 
     def _done(self, what: str) -> None:
@@ -46,41 +46,41 @@ class WebConnection(asyncio.Protocol):
             alarm.cancel()
 
     def known(self) -> None:
-        """Its visitor has shown who he is."""
+        """Note that the peer has authenticated."""
         self._done("who")
 
     # asyncio.Protocol -------------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The connection stands."""
+        """Called when the connection is established."""
         self._transport = cast(asyncio.Transport, transport)  # uvloop has its own, unrelated class
-        self._transport.set_write_buffer_limits(0)  # so that whatever is left unread is noticed, a last answer too
+        self._transport.set_write_buffer_limits(0)  # notice any unread data, a last answer's included
         self._allow("who", STRANGER_S)
         self._inner.connection_made(transport)
 
     def data_received(self, data: bytes) -> None:
-        """Bytes arrived."""
+        """Called when data arrived."""
         self._inner.data_received(data)
 
     def eof_received(self) -> None:
-        """The browser sends no more."""
+        """Called when the browser sends no more."""
         self._inner.eof_received()
 
     def pause_writing(self) -> None:
-        """Something is left unread."""
+        """Called when data is left unread."""
         self._allow("read", UNREAD_S)
         self._inner.pause_writing()
 
     def resume_writing(self) -> None:
-        """It was read."""
+        """Called when the data was read."""
         self._done("read")
         self._inner.resume_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """It is gone."""
+        """Called when the connection is closed."""
         for alarm in self._alarms.values():
             alarm.cancel()
-        if not self.over.done():  # as when who attends was told to end
+        if not self.over.done():  # not if the attending task was cancelled
             self.over.set_result(None)
         self._inner.connection_lost(exc)
 
@@ -89,23 +89,23 @@ class Connections:
     """All connections of the page's listener."""
 
     def __init__(self, failures: LoginRateLimit, made: Callable[[], RequestHandler]) -> None:
-        """`made` makes aiohttp's side of a connection."""
+        """`made` makes aiohttp's protocol object of a connection."""
         self._made = made
         self.acceptor = Acceptor(failures, lambda: CONNECTIONS_MAX, "what the page has room for")
         self._there: dict[RequestHandler, tuple[WebConnection, Connection]] = {}
         self._accepting: asyncio.Task[None] | None = None
 
     def open(self, listener: socket.socket, tls: ssl.SSLContext | None) -> None:
-        """Let visitors in, until `shut`."""
+        """Accept connections from a socket until `shut`."""
         self._accepting = spawn(self._accept(listener, tls), "accepting browsers")
 
     def shut(self) -> None:
-        """Accept no connection any more."""
+        """Stop accepting connections."""
         if self._accepting is not None:
             self._accepting.cancel()
 
     def know(self, handler: RequestHandler) -> None:
-        """The visitor of this connection has shown who he is."""
+        """Note that the peer of a connection has authenticated."""
         if (there := self._there.get(handler)) is not None:
             visit, connection = there
             visit.known()
@@ -116,12 +116,12 @@ class Connections:
             spawn(self._attend(connection, tls), "a browser")
 
     async def _attend(self, connection: Connection, tls: ssl.SSLContext | None) -> None:
-        """One connection until its end."""
+        """Serve one connection until its end."""
         inner = self._made()
         visit = WebConnection(inner)
         self._there[inner] = visit, connection
         try:
-            with contextlib.suppress(OSError):  # a handshake that fails
+            with contextlib.suppress(OSError):  # the TLS handshake fails
                 await asyncio.get_running_loop().connect_accepted_socket(
                     lambda: visit, connection.sock, ssl=tls, ssl_handshake_timeout=HELLO_S if tls is not None else None
                 )

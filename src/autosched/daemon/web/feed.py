@@ -1,8 +1,8 @@
 """Sends changes to all viewers of the page, once a second, as server-sent events.
 
-A frame of changes is made once for all viewers. No viewer is waited for: a viewer that has not taken the last frame
-skips the next ones, and is then told to ask for everything anew. So each viewer costs a frame or two of memory. A
-viewer that takes nothing at all is disconnected.
+One frame of changes is made for all viewers. A viewer that has not taken the last frame skips the next ones, and is
+then told to reload everything; no viewer is waited for, and each costs a frame or two of memory. A viewer that takes
+nothing at all is disconnected.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from autosched.daemon.web.overview_page import OverviewPage
 PULSE_S = 1.0
 VIEWERS_MAX = 64
 PATIENCE_S = 30.0
-"""Seconds after which a viewer whose frame is still on its way is dropped."""
+"""Seconds after which a viewer that does not take a frame is disconnected."""
 ANEW = b"event: anew\ndata: {}\n\n"
 
 
@@ -28,17 +28,17 @@ class Viewer:
 
     response: web.StreamResponse
     cut: Callable[[], None]
-    """Break the connection."""
+    """Breaks the connection."""
     may_stay: Callable[[], bool]
     gone: asyncio.Event = field(default_factory=asyncio.Event)
     frame: bytes = b""
-    """On its way."""
+    """The frame that is being sent."""
     since: float = 0.0
     behind: bool = False
 
 
 class Feed:
-    """All viewers. While there is none, nothing is done."""
+    """All viewers. Does nothing while there is none."""
 
     def __init__(self, board: OverviewPage) -> None:
         self._board = board
@@ -49,7 +49,7 @@ class Feed:
         return len(self._viewers)
 
     async def attend(self, request: web.Request, may_stay: Callable[[], bool]) -> web.StreamResponse:
-        """One viewer until he goes, or has to."""
+        """Serve one viewer until the viewer disconnects or may not stay."""
         if len(self._viewers) >= VIEWERS_MAX:
             raise web.HTTPServiceUnavailable(text=f"{VIEWERS_MAX} pages look already\n", headers={"Retry-After": "30"})
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
@@ -69,7 +69,7 @@ class Feed:
         return response
 
     def close(self) -> None:
-        """Let all viewers go."""
+        """Disconnect all viewers."""
         for viewer in self._viewers:
             viewer.gone.set()
 
@@ -94,7 +94,7 @@ class Feed:
         finally:
             self._pulsing = None
             self._board.close()
-            self.close()  # after a crash, of which the log says more: they come back, and it begins anew
+            self.close()  # after an error, which is in the log: the viewers reconnect and start over
 
     async def _send(self, viewer: Viewer) -> None:
         with contextlib.suppress(ConnectionError, RuntimeError):

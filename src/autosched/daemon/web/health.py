@@ -1,4 +1,4 @@
-"""Whether the daemon lives, and whether it can be given work: for what restarts it or sends users to it."""
+"""Health checks: whether the daemon is alive, and whether it accepts work; for supervisors and load balancers."""
 
 import asyncio
 
@@ -8,7 +8,7 @@ ANSWER_S = 2.0
 
 
 async def trouble(runtime: Runtime) -> str:
-    """Why the daemon is not alive; empty when its loop turns, which it does to say this, and its journal can write."""
+    """Why the daemon is not alive; empty if its loop runs, which this call shows, and its journal can write."""
     if stalled := runtime.journal.stalled:
         return stalled
     try:

@@ -21,22 +21,22 @@ from autosched.records.task_best import Measurement, TaskBest
 from autosched.report import Report, gather, page
 
 POINTS_MAX = 400
-"""Maximum points of one curve; more cannot be seen."""
+"""Maximum number of points of a curve; more cannot be seen."""
 REPORT_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'self'"
-"""The report carries its own style, and no script."""
+"""Content policy of the report: its own style, and no script."""
 READER = Principal("the page", Role.VIEWER)
 T = TypeVar("T")
 
 
 class JobPages:
-    """Answers about one job, as a viewer would get them over the wire."""
+    """Answers requests about one job, with the content that the wire protocol would give."""
 
     def __init__(self, shown: WebServices) -> None:
         self._services = shown.services
         self._session = UserSession(shown.services, READER)
 
     async def job(self, request: web.Request) -> web.Response:
-        """The whole view, and why it waits."""
+        """The whole view of the job, and why it waits."""
         job = _number(request)
         view = await self._view(job)
         lines = (await self._ask(ExplainJob(job=job), Explanation)).lines
@@ -44,13 +44,13 @@ class JobPages:
         return web.Response(body=msgspec.json.encode(body), content_type="application/json")
 
     async def curves(self, request: web.Request) -> web.Response:
-        """How the latency of the network and of each task fell, by time and by trials."""
+        """Latency of the network and of each task, by time and by trials."""
         gathered, records = await self._gathered(_number(request), None)
         body = await asyncio.to_thread(_curves, gathered, records)
         return web.Response(body=body, content_type="application/json")
 
     async def report(self, request: web.Request) -> web.Response:
-        """The same page that its user gets when the job ends."""
+        """The report that the job's user gets at its end."""
         job = _number(request)
         gathered, _ = await self._gathered(job, await self._evaluation(job))
         text = await asyncio.to_thread(page, gathered)
@@ -74,7 +74,7 @@ class JobPages:
         return await asyncio.to_thread(gather, view, evaluation, records, spans, health), records
 
     async def _near(self, view: JobView) -> list[Span]:
-        """The steps in the job's time, the running ones too."""
+        """The steps during the job's time, running ones included."""
         timeline, store = self._services.runtime.timeline, self._services.store
         after, more = 0, True
         found = list[Span]()
@@ -123,9 +123,8 @@ def _curves(gathered: Report, records: Sequence[Record]) -> bytes:
 
 
 def _by_trials(job: JobView, records: Iterable[Record]) -> dict[int, list[tuple[float, float]]]:
-    """Best latencies by the number of the job's trials that were made until then; 0 is the network, with what is known
-    of its rest now.
-    """
+    """Best latencies by the job's number of trials until then; key 0 is the whole network, with the present estimate of
+    its rest."""
     best: defaultdict[int, TaskBest] = defaultdict(TaskBest)
     known_s: dict[int, float] = {}
     untuned_s = {task.task: task.untuned_s for task in job.tasks if task.untuned_s is not None}
@@ -145,7 +144,7 @@ def _by_trials(job: JobView, records: Iterable[Record]) -> dict[int, list[tuple[
 
 
 def _thinned(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """The first, the last and evenly chosen ones between."""
+    """The first point, the last one and evenly chosen ones between."""
     if len(points) <= POINTS_MAX:
         return list(points)
     step = (len(points) - 1) / (POINTS_MAX - 1)

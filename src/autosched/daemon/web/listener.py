@@ -1,7 +1,7 @@
-"""Where the daemon listens for browsers and Prometheus, and when it begins to serve them: at the first connection.
+"""Listens for browsers and Prometheus, and starts the HTTP server at the first connection.
 
-HTTP needs 17 MB and a sixth of a second, which no daemon pays before the first request. Until then the first
-visitor waits in the kernel's queue.
+The server needs 17 MB and 0.17 s to import, which a daemon without visitors does not pay. Until it runs, the first
+connection waits in the kernel's queue.
 """
 
 import asyncio
@@ -22,22 +22,22 @@ log = logging.getLogger(__name__)
 
 CLOSE_S = 1.0
 NOWHERE = ("127.0.0.1", 0)
-"""Never asked for: a daemon without a page makes no listener."""
+"""Never used: a daemon without a page makes no listener."""
 
 
 class Site(Protocol):
     """The server, once it is imported."""
 
     async def close(self) -> None:
-        """Let everybody go."""
+        """Disconnect everybody."""
 
 
 class Listener:
     """One listening socket."""
 
     def __init__(self, config: Config, passed: Sequence[socket.socket] = ()) -> None:
-        """Listen, on what systemd has opened if it has; the caller closes. Raises ConfigError when the port is taken,
-        or when it had to be protected and is not."""
+        """Listen on a socket passed by systemd, or on a new one; the caller closes. Raises ConfigError if the port is
+        in use, or if the settings require protection that it lacks."""
         self._sock = passed[0] if passed else sockets.bind_tcp("http.listen", *config.http_listen() or NOWHERE)
         self._sock.setblocking(False)
         try:
@@ -49,13 +49,13 @@ class Listener:
 
     @property
     def url(self) -> str:
-        """Where the page is."""
+        """Address of the page."""
         host, port = self._sock.getsockname()[:2]
         host = f"[{host}]" if ":" in host else host
         return f"{'https' if self.tls is not None else 'http'}://{host}:{port}/"
 
     def begin(self, shown: WebServices) -> None:
-        """Wait for the first visitor; inside the running loop."""
+        """Wait for the first connection; call in the running loop."""
         loop = asyncio.get_running_loop()
 
         def come() -> None:
@@ -69,11 +69,11 @@ class Listener:
         self._site = await serve(self._sock, self.tls, shown)
 
     def release(self) -> None:
-        """Give the address back."""
+        """Close the socket."""
         self._sock.close()
 
     async def close(self) -> None:
-        """Accept no connection any more, and close all."""
+        """Stop accepting connections, and close all."""
         asyncio.get_running_loop().remove_reader(self._sock)
         if self._site is not None:
             with contextlib.suppress(TimeoutError):
@@ -82,7 +82,7 @@ class Listener:
 
 
 def _loaded() -> Callable[[socket.socket, ssl.SSLContext | None, WebServices], Awaitable[Site]]:
-    """In a thread, since it takes so long."""
+    """Import the server, in a thread because it takes long."""
     from autosched.daemon.web.routes import serve
 
     return serve

@@ -1,4 +1,4 @@
-"""The daemon's numbers as Prometheus reads them: made when they are asked for, from what is counted anyway.
+"""Metrics of the daemon for Prometheus, computed on request from existing counters.
 
 Labels are bounded: units and pools by the settings, stages and outcomes by the tally, causes by their type.
 """
@@ -24,7 +24,7 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class Metrics(Collector):
-    """All numbers of one daemon, in a registry of its own."""
+    """All metrics of one daemon, in a separate registry."""
 
     def __init__(self, runtime: Runtime, usage: Usage, tally: Counters, monitor: DeviceMonitor) -> None:
         self._runtime, self._usage, self._tally, self._monitor = runtime, usage, tally, monitor
@@ -34,15 +34,15 @@ class Metrics(Collector):
         self._registry.register(self)
 
     def text(self) -> bytes:
-        """As Prometheus fetches them."""
+        """The metrics in Prometheus' text format."""
         return generate_latest(self._registry)
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing before the first request."""
+        """Yield nothing before the first request."""
         return ()
 
     def collect(self) -> Iterator[Metric]:
-        """All families."""
+        """Yield all families."""
         self._usage.look(self._runtime.clock())
         yield from self._resources()
         yield from self._steps()

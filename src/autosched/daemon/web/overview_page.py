@@ -1,4 +1,4 @@
-"""Data of the page in JSON: everything at first, then the changes, and no more than the page needs."""
+"""Data of the page in JSON: everything at first, then changes only."""
 
 import asyncio
 from collections import Counter
@@ -24,20 +24,20 @@ from autosched.protocol import Span
 from autosched.version import __version__
 
 ENDED_SHOWN = 50
-"""Jobs that have ended, in what the page begins with; older ones are asked for."""
+"""Number of ended jobs in the first data; older ones are requested."""
 ACTIVE_SHOWN = 500
 SPANS_SHOWN = 2_000
 ROWS_PER_PULSE = 60
 STEPS_PER_PULSE = 200
 SPELLS_PER_PULSE = 100
 TOLD_PER_PULSE = 20
-"""With rows of some 300 bytes and steps and spells of 100, a pulse stays below 50 kB."""
+"""Maximum number of events in a pulse. With rows of 300 bytes and steps of 100, a pulse stays below 50 kB."""
 ROWS_PER_TURN = 10
 WAITING_MAX = 4_000
 EXPERIMENTS_SHOWN = 6
-"""Experiments on the page, the latest."""
+"""Maximum number of experiments on the page, the latest ones."""
 Told = tuple[float, int, str]
-"""Unix time, level and words."""
+"""Unix time, level and words of an event."""
 
 
 class Row(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -64,7 +64,7 @@ class Row(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Bar(Struct, frozen=True, array_like=True):
-    """A step in the Gantt."""
+    """A step in the Gantt chart."""
 
     step: StepId
     job: JobId
@@ -78,7 +78,7 @@ class Bar(Struct, frozen=True, array_like=True):
 
     @classmethod
     def of(cls, span: Span) -> "Bar":
-        """Without what the page does not show."""
+        """The part of a span that the page shows."""
         return cls(
             span.step, span.job, span.task, span.stage, span.units, round(span.started_at, 3),
             None if span.ended_at is None else round(span.ended_at, 3), span.outcome, span.worked_s,
@@ -100,15 +100,15 @@ class Card(Struct, frozen=True, omit_defaults=True):
     drifting: bool = False
     drained: str = ""
     idle: tuple[float, Cause] | None = None
-    """Since when, and why."""
+    """Since when the unit is idle, and why."""
 
 
 class Experiment(Struct, frozen=True):
-    """How far an experiment is."""
+    """Progress of an experiment."""
 
     name: str
     jobs: int
-    """Jobs that it has in all, submitted or not."""
+    """Number of its jobs, submitted or not."""
     active: int
     done: int
     failed: int
@@ -129,13 +129,13 @@ class Lab(Struct, frozen=True):
     warnings: tuple[str, ...]
     queues: dict[str, int]
     typical: float | None
-    """Half of the recent estimates were wrong by this factor at most."""
+    """Median factor by which recent estimates were wrong."""
     experiments: tuple[Experiment, ...]
-    """The latest ones."""
+    """The latest experiments."""
 
 
 class OverviewPage:
-    """The page's contents. `open` while it has a viewer: only then does it listen to what happens."""
+    """Content of the page. Follows events only while it is `open`, which it is while it has a viewer."""
 
     def __init__(self, shown: WebServices) -> None:
         self._shown = shown
@@ -146,11 +146,11 @@ class OverviewPage:
         self._spells_until: dict[UnitName, float] = {}
         self._curves_until: dict[JobId, float] = {}
         self._experiments: dict[str, dict[str, Job]] = {}
-        """The latest job of each combination of each experiment, as far as they were looked for."""
+        """The latest job of each combination of each experiment, as far as known."""
         self._looked_until: JobId = 0
 
     def open(self) -> None:
-        """A viewer has come."""
+        """Count a viewer, and follow events from the first one on."""
         self._reader = self._runtime.stream.subscribe(EVERYTHING, WAITING_MAX)
         now = self._runtime.clock()
         self._spells_until = dict.fromkeys(self._runtime.state.slots, now)
@@ -158,7 +158,7 @@ class OverviewPage:
         self._cards = {}
 
     def close(self) -> None:
-        """The last reader has gone."""
+        """Stop following events: the last viewer has left."""
         if self._reader is not None:
             self._reader.close()
         self._reader = None
@@ -186,7 +186,7 @@ class OverviewPage:
         return msgspec.json.encode(body)
 
     async def past(self) -> bytes:
-        """The last steps and idle spells, and since when each are all of them."""
+        """The last steps and idle periods, and from when on each list is complete."""
         store, timeline = self._shown.services.store, self._runtime.timeline
         first = max(0, self._runtime.state.last_step - SPANS_SHOWN)
         spans, more = await store.spans(first)
@@ -216,7 +216,7 @@ class OverviewPage:
     # What changed -----------------------------------------------------------------------------------------------------
 
     async def pulse(self) -> bytes:
-        """Since the last time."""
+        """Changes since the last call."""
         assert self._reader is not None
         now = self._runtime.clock()
         bars: dict[StepId, Bar] = {}
@@ -289,7 +289,7 @@ class OverviewPage:
         rows = []
         for number, job in enumerate(jobs, 1):
             if number % ROWS_PER_TURN == 0:
-                await asyncio.sleep(0)  # who runs a job must not wait for who looks at many
+                await asyncio.sleep(0)  # clients of running jobs must not wait for viewers of many
             rows.append(self._row(self._runtime.state.jobs[job]))
         return rows
 
@@ -353,14 +353,14 @@ class OverviewPage:
                 combination = labels.get(COMBINATION, "")
                 found.pop(combination, None)
                 found[combination] = jobs[job]
-                self._experiments[name] = found  # the latest is the last, of both
+                self._experiments[name] = found  # later jobs come later in both lists
             self._looked_until = job
         latest = islice(reversed(self._experiments.items()), EXPERIMENTS_SHOWN)
         return tuple(_experiment(name, list(of_it.values())) for name, of_it in latest)
 
 
 def _experiment(name: str, jobs: Sequence[Job]) -> Experiment:
-    """How far it is. `jobs`: the latest one of each combination, in the order in which they came."""
+    """Progress of an experiment. `jobs`: the latest job of each combination, in the order of submission."""
     counts = Counter(job.state for job in jobs)
     text = jobs[-1].spec.labels.get(EXPERIMENT_JOBS, "")
     active = sum(not job.state.ended for job in jobs)

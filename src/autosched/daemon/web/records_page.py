@@ -1,4 +1,4 @@
-"""Data of the records page: what the record store knows, by operator, network and device, and who found it."""
+"""Data of the records page: what the record store has, by operator, network and device, with the origin."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -19,12 +19,12 @@ NEAREST = 6
 HISTORY_MAX = 4_000
 """Maximum measurements of one workload in its chart, the latest of all."""
 TEXT_MAX = 200
-"""Maximum characters of a word that is searched for."""
+"""Maximum characters of a searched word."""
 T = TypeVar("T")
 
 
 class _Row(Struct, frozen=True):
-    """A workload under one kind of circumstances."""
+    """A workload in one environment."""
 
     workload: str
     name: str
@@ -40,10 +40,10 @@ class _Row(Struct, frozen=True):
 
 
 class _Found(Struct, frozen=True):
-    """A schedule, and who found it."""
+    """A schedule, with its origin."""
 
     schedule: str
-    """First digits of its digest."""
+    """First digits of the schedule's digest."""
     best_s: float | None
     interval_s: tuple[float, float] | None
     standing: str
@@ -57,19 +57,19 @@ class _Found(Struct, frozen=True):
     owner: str
     host: str
     own: bool
-    """Whether this daemon measured it, so that its job has a page."""
+    """Whether this daemon measured the schedule, so that the job has a page."""
     imported: bool
 
 
 class RecordsPage:
-    """Answers what is known."""
+    """Answers requests from the record store."""
 
     def __init__(self, reader: StoreReader | None, origin: str) -> None:
-        """`reader`: None where there is no record store. `origin`: name of the daemon's own database there."""
+        """`reader`: None without a record store. `origin`: name of the daemon's own database there."""
         self._reader, self._origin = reader, origin
 
     async def search(self, request: web.Request) -> web.Response:
-        """The latest workloads that fit."""
+        """The latest workloads that match."""
         texts = {name: request.query.get(name, "") for name in Filter.__struct_fields__}
         if any(len(text) > TEXT_MAX for text in texts.values()):
             raise RequestError(f"a word has more than {TEXT_MAX} characters")
@@ -80,7 +80,7 @@ class RecordsPage:
         return _json({"workloads": rows, "more": bool(beyond)})
 
     async def workload(self, request: web.Request) -> web.Response:
-        """All about one workload: the fastest schedules, how its latency fell, similar ones."""
+        """One workload: the fastest schedules, the history of its latency, similar workloads."""
         name = request.match_info["workload"]
 
         def about(known: Catalogue) -> tuple[Workload, list[Schedule], list[Schedule], list[Neighbour]]:
@@ -124,7 +124,7 @@ class RecordsPage:
 
 
 def falling(history: list[Schedule]) -> dict[str, list[tuple[float, float]]]:
-    """For each model of device, how the best latency fell: Unix time and latency in seconds."""
+    """For each device model, the best latency over time: Unix time and latency in seconds."""
     found: dict[str, list[tuple[float, float]]] = {}
     for one in sorted(history, key=lambda one: one.measured_at):
         if one.best_s is None or not one.measured_at:

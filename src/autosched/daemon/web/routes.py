@@ -1,4 +1,4 @@
-"""Routes: what is answered at which address. Everything but health is for those who may look."""
+"""Routes of the HTTP interface. All but health checks and the login need authentication."""
 
 import asyncio
 import socket
@@ -66,7 +66,7 @@ class Site:
         self.connections: Connections | None = None
 
     def _application(self) -> web.Application:
-        """With all routes."""
+        """The application with all routes."""
         app = web.Application(middlewares=[self._middle], client_max_size=BODY_BYTES_MAX)
         get = app.router.add_get
         get("/healthz", self._healthz)
@@ -91,14 +91,14 @@ class Site:
         return app
 
     async def serve(self, listener: socket.socket, tls: ssl.SSLContext | None) -> None:
-        """Let visitors in, until `close`."""
+        """Accept connections until `close`."""
         await self._runner.setup()
         assert self._runner.server is not None
         self.connections = Connections(self._shown.authenticator.failures, self._runner.server)
         self.connections.open(listener, tls)
 
     async def close(self) -> None:
-        """Let everybody go."""
+        """Disconnect everybody."""
         if self.connections is not None:
             self.connections.shut()
         self.feed.close()
@@ -188,7 +188,7 @@ class Site:
 
 
 def _check_origin(request: web.Request) -> None:
-    """Only our own page may send: browsers say whose page it was, and programs that are none say nothing."""
+    """Accept operations from our own page only: browsers send the origin of a request, other programs send none."""
     origin = request.headers.get("Origin")
     site = request.headers.get("Sec-Fetch-Site", "none")
     if site not in ("same-origin", "none") or (origin is not None and urlsplit(origin).netloc != request.host):
@@ -218,7 +218,7 @@ def _verdict(trouble: str) -> web.Response:
 
 
 async def serve(sock: socket.socket, tls: ssl.SSLContext | None, shown: WebServices) -> Site:
-    """Begin to serve on a listening socket."""
+    """Start to serve on a listening socket."""
     site = Site(shown, tls=tls is not None)
     await site.serve(sock, tls)
     return site

@@ -1,8 +1,8 @@
 """Authentication of visitors, with the same keys as over the wire.
 
-On this machine the kernel says whose connection it is. As soon as there are keys, and always for others, a key is asked
-for: by programs in `Authorization` (`Bearer role:id:secret`, or as the password of `Basic`), by browsers once, in a
-form; then a cookie says that it was shown. The cookie is a MAC under the key itself, so it ends with the key.
+For local connections the kernel names the user. Once there are keys, and for all other machines, a key is required:
+programs send it in `Authorization` (`Bearer role:id:secret`, or as the password of `Basic`), browsers once in a form
+and then as a cookie. The cookie is a MAC with the key itself, so it is invalid when the key is.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ WRONG = "This key is not known here. `autosched key list` on the daemon's machin
 
 
 class WebAuthenticator:
-    """Finds out who asks."""
+    """Identifies the sender of a request."""
 
     def __init__(self, config: Config, authenticator: Authenticator, *, tls: bool) -> None:
         self._group = peer_identity.group_id(config.daemon.group)
@@ -40,12 +40,13 @@ class WebAuthenticator:
 
     @property
     def keys_asked(self) -> bool:
-        """Whether a key is needed."""
+        """Whether a key is required."""
         return self._tls or len(self._authenticator.keys) > 0
 
     def check_name(self, request: web.Request) -> None:
-        """A page elsewhere whose name leads here must not speak with the daemon in its reader's name (DNS rebinding):
-        without TLS only addresses and localhost name it. Raises HTTPMisdirectedRequest."""
+        """Refuse host names other than this machine's: a foreign page whose name resolves to this machine must not act
+        in the name of its reader (DNS rebinding). Without TLS, only addresses and localhost are accepted. Raises
+        HTTPMisdirectedRequest."""
         host = (request.url.host or "").strip("[]")
         if self._tls or host == "localhost":
             return
@@ -80,7 +81,7 @@ class WebAuthenticator:
         return key if hmac.compare_digest(_mac(key, until).encode(), mac.encode(errors="replace")) else None
 
     async def with_key(self, request: web.Request, text: str) -> Principal:
-        """The owner of this key. Raises HTTPException. Wrong keys are answered late; hosts with many are banned."""
+        """The owner of a key. Raises HTTPException. Answers to wrong keys are delayed; hosts with many are banned."""
         host, failures = request.remote or "", self._authenticator.failures
         now = asyncio.get_running_loop().time()
         if self._tls and failures.banned(host, now):
@@ -99,11 +100,11 @@ class WebAuthenticator:
         return _whose(known, host)
 
     def admits(self, who: Principal) -> bool:
-        """Whether he may go on looking."""
+        """Whether a user may still watch the page."""
         return self._authenticator.keys.admits(who)
 
     def remember(self, response: web.StreamResponse, who: Principal) -> None:
-        """Let the browser come back for half a day."""
+        """Set the cookie, valid for half a day."""
         if (key := who.key) is not None:
             until = str(_now_s() + COOKIE_S)
             response.set_cookie(

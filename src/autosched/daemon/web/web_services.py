@@ -1,4 +1,4 @@
-"""The parts of the daemon that are looked at over HTTP."""
+"""The parts of the daemon that are shown over HTTP."""
 
 from collections.abc import Callable
 
@@ -14,17 +14,17 @@ from autosched.daemon.storage.store_reader import StoreReader
 
 
 class WebServices(Struct, frozen=True):
-    """Everything that the page, the metrics and the health are made of."""
+    """Everything that the page, the metrics and the health checks read."""
 
     services: Services
     authenticator: Authenticator
-    """Its keys are asked for here, too, and who shows wrong ones is not listened to at either place."""
+    """Shared with the wire, so that a host with wrong keys is banned for both."""
     usage: Usage
     tally: Counters
     curves: Curves
     recent: Recent
     reader: StoreReader | None
-    """None: there is no record store."""
+    """None without a record store."""
     origin: str
     """Name of the daemon's own database in the record store."""
     stopping: Callable[[], bool]
