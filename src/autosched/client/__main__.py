@@ -1,4 +1,4 @@
-"""``python -m autosched.client``: started by the daemon for each job, or by hand on another machine."""
+"""``python -m autosched.client``: started by the daemon for each job, or by a user on another machine."""
 
 import argparse
 import asyncio
@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 async def serve(
     address: str, job: int, token: str, workdir: Path, backstop: WatchdogProcess | None, *, helps: bool
 ) -> None:
-    """Host the job, or help its client, until the daemon says stop, or is gone for good."""
+    """Host the job, or help its client, until the daemon orders the end or cannot be found any more."""
     line = DaemonSession(address, job, token)
     host = HelperRunner(workdir, line) if helps else JobRunner(workdir, line, backstop)
     await line.open(host.handle)
@@ -39,7 +39,7 @@ async def serve(
 async def serve_and_exit(
     address: str, job: int, token: str, workdir: Path, backstop: WatchdogProcess | None, *, helps: bool
 ) -> None:
-    """The same; this process is gone at once then, although threads may still run a stage of killed processes."""
+    """Like `serve`, then end the process at once, even if threads still run a stage of killed processes."""
     try:
         await serve(address, job, token, workdir, backstop, helps=helps)
     except AutoschedError as error:

@@ -1,4 +1,4 @@
-"""A step on another host's unit, seen from the client: its helper there does a tuner's work, in parts."""
+"""A step on another host's unit, seen from the client: a helper on that host does a tuner's work, in parts."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
@@ -11,50 +11,50 @@ from autosched.model import DeviceNote, TaskInfo
 from autosched.protocol import PartResult, RunElsewhere, Work
 
 PART_CANDIDATES_MAX = 32
-"""Maximum candidates of a part: the answer, with a message for each, is one frame."""
+"""Maximum candidates of a part. The answer, with a message for each candidate, must fit a frame."""
 PART_BYTES_MAX = 128 * 1024
-"""Maximum bytes of a part's candidates, unless it is one candidate or all are to be compared."""
+"""Maximum bytes of a part's candidates, unless the part is one candidate or compares all."""
 T = TypeVar("T")
 
 
 class HelperLost(StepFailed):
-    """The helper is gone; what it was to do is to be done again."""
+    """The helper is lost; its work has to be repeated."""
 
     def __init__(self, why: str, *, useless: bool) -> None:
-        """`useless`: it ended by itself before it had done anything."""
+        """`useless`: the helper ended by itself without having done anything."""
         super().__init__(why)
         self.useless = useless
 
 
 class AwayStep:
-    """One step that a helper runs. `build`, `profile` and `compare` are called in the step's thread."""
+    """A step that a helper runs. `build`, `profile` and `compare` are called in the step's thread."""
 
     def __init__(
         self, step: int, builds: MovedBuilds, run: Callable[[RunElsewhere], Awaitable[PartResult]], *, sentinel: bool
     ) -> None:
-        """`run` lets the helper run a part, and waits for its end."""
+        """`run` has the helper run a part, and waits for its end."""
         self._step, self._builds, self._run = step, builds, run
         self._sentinel, self._parts = sentinel, 0
         self._loop = asyncio.get_running_loop()
         self.device: DeviceNote | None = None
         """The helper's observation of the device."""
         self.disturbed = ""
-        """The cause that disturbed the measurements, in words; empty: none is known."""
+        """The cause that disturbed the measurements, in words; empty if none is known."""
         self.worked_s = 0.0
-        """How long the work itself took, in seconds."""
+        """Seconds of the work itself, without transfers."""
 
     def tuner(self, task: TaskInfo) -> "AwayTuner":
-        """The task's tuner at the helper."""
+        """The task's tuner on the helper."""
         return AwayTuner(self, task)
 
     def wait(self, work: Coroutine[Any, Any, T]) -> T:
-        """Wait, in a thread, for what the client's loop does."""
+        """Wait, in a thread, for a coroutine in the client's loop."""
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     async def part(
         self, work: Work, task: TaskInfo, candidates: Sequence[bytes] = (), builts: Sequence[Built] = ()
     ) -> PartResult:
-        """Let the helper do a part of the work. Raises HelperLost, or StepFailed with what failed there."""
+        """Have the helper do a part of the work. Raises HelperLost, or StepFailed with the helper's error."""
         moved = tuple([await self._builds.send(built) for built in builts])
         order = RunElsewhere(
             step=self._step, part=self._parts, work=work, task=task, candidates=tuple(candidates), builds=moved,
@@ -70,18 +70,18 @@ class AwayStep:
         return ended
 
     def came(self, ended: PartResult) -> list[Built]:
-        """The candidates that the helper built."""
+        """Convert the candidates that the helper built."""
         return [self._builds.came(moved) for moved in ended.builds]
 
 
 class AwayTuner:
-    """The part of a tuner that a helper has."""
+    """The stages of a tuner that a helper runs."""
 
     def __init__(self, step: AwayStep, task: TaskInfo) -> None:
         self._step, self._task = step, task
 
     def build(self, candidates: Sequence[bytes], lease: Lease) -> Sequence[Built]:
-        """Build each candidate there."""
+        """Build each candidate on the helper."""
         found: list[Built] = []
         for some in _in_parts(candidates, len):
             ended = self._step.wait(self._step.part(Work.BUILD, self._task, candidates=some))
@@ -90,27 +90,27 @@ class AwayTuner:
         return found
 
     def profile(self, built: Sequence[Built], lease: Lease) -> Iterator[Measured]:
-        """Measure each there."""
+        """Measure each build on the helper."""
         for some in _in_parts(built, lambda one: len(one.candidate)):
             ended = self._step.wait(self._step.part(Work.PROFILE, self._task, builts=some))
             yield from ended.measured
             _check(ended)
 
     def compare(self, built: Sequence[Built], lease: Lease) -> Iterator[Measured]:
-        """Measure all side by side there."""
+        """Measure all builds in turns on the helper."""
         ended = self._step.wait(self._step.part(Work.COMPARE, self._task, builts=built))
         yield from ended.measured
         _check(ended)
 
 
 def _check(ended: PartResult) -> None:
-    """Raise what failed there as a whole."""
+    """Raise the error that ended a part."""
     if ended.error:
         raise StepFailed(ended.error)
 
 
 def _in_parts(items: Sequence[T], size: Callable[[T], int]) -> Iterator[list[T]]:
-    """Split into parts that fit into a frame each."""
+    """Split items into parts that each fit a frame."""
     some: list[T] = []
     for item in items:
         if some and (len(some) == PART_CANDIDATES_MAX or sum(map(size, some)) + size(item) > PART_BYTES_MAX):
@@ -122,7 +122,7 @@ def _in_parts(items: Sequence[T], size: Callable[[T], int]) -> Iterator[list[T]]
 
 
 def _together(one: DeviceNote | None, other: DeviceNote | None) -> DeviceNote | None:
-    """The observations of two parts of a step as one."""
+    """Combine the observations of two parts of a step."""
     if one is None or other is None:
         return one or other
     foreign_s = None if one.foreign_s is None or other.foreign_s is None else one.foreign_s + other.foreign_s

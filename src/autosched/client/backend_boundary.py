@@ -1,7 +1,7 @@
-"""The border to a backend: what foreign code hands over is checked before anything else relies on it.
+"""The boundary to a backend: values from plugin code are validated before other code uses them.
 
-An error with one candidate becomes that candidate's failure; one of a whole stage, a StepFailed that says what
-was expected. So no backend can make a record that the daemon would refuse.
+An invalid value for one candidate becomes that candidate's failure; an invalid result of a stage becomes a StepFailed
+that says what was expected. No backend can therefore create a record that the daemon refuses.
 """
 
 import os
@@ -23,13 +23,13 @@ LATENCY_S_MAX = 1e6
 SAMPLES_MAX = 1_000
 DETAIL_CHARS_MAX = 4_000
 OURS, LIBRARY = os.path.dirname(os.path.dirname(__file__)) + "/", os.path.dirname(os.__file__) + "/"
-"""Where code lies that is not the backend's."""
+"""Folders of code that is not the backend's."""
 
 T = TypeVar("T", bound=Struct)
 
 
 def network(found: object) -> Network:
-    """A network whose tasks are numbered from 1. Raises RequestError."""
+    """Validate a network, whose tasks must be numbered from 1. Raises RequestError."""
     try:
         checked = _checked(found, Network)
     except ValueError as error:
@@ -52,7 +52,7 @@ def network(found: object) -> Network:
 
 
 def candidates(found: object, count: int) -> list[bytes]:
-    """At most `count` of what select answered. Raises StepFailed."""
+    """At most `count` candidates from an answer of `select`. Raises StepFailed."""
     if not isinstance(found, Sequence) or isinstance(found, str | bytes):
         raise StepFailed(f"select answered with a {type(found).__name__}; a sequence of candidates is needed")
     chosen = list(found)[:count]
@@ -65,7 +65,7 @@ def candidates(found: object, count: int) -> list[bytes]:
 
 
 def built(found: object, wanted: Sequence[bytes]) -> list[Built]:
-    """One answer for each candidate, in their order. Raises StepFailed."""
+    """Validate an answer of `build`: one result for each candidate, in their order. Raises StepFailed."""
     answers = list(found) if isinstance(found, Sequence) else []
     if not all(isinstance(one, Built) for one in answers) or [one.candidate for one in answers] != list(wanted):
         raise StepFailed(f"build must answer with one Built for each of the {len(wanted)} candidates, in their order")
@@ -79,7 +79,7 @@ def built(found: object, wanted: Sequence[bytes]) -> list[Built]:
 
 
 def each(found: object) -> Iterable[object]:
-    """Iterate over the results of profile. Raises StepFailed."""
+    """Iterate over the results of `profile`. Raises StepFailed."""
     if not isinstance(found, Iterable):
         raise StepFailed(
             f"profile answered with a {type(found).__name__}; it must yield one Measured for each candidate"
@@ -88,7 +88,7 @@ def each(found: object) -> Iterable[object]:
 
 
 def measured(one: object, wanted: list[bytes]) -> Measured:
-    """A measurement that can become a record; its candidate is taken from `wanted`. Raises StepFailed."""
+    """Validate a measurement; its candidate is removed from `wanted`. Raises StepFailed."""
     if not isinstance(one, Measured) or one.candidate not in wanted:
         what = f"{one.candidate[:40]!r}" if isinstance(one, Measured) else f"a {type(one).__name__}"
         raise StepFailed(f"profile must yield one Measured for each candidate that was built, not {what}")
@@ -100,7 +100,7 @@ def measured(one: object, wanted: list[bytes]) -> Measured:
 
 
 def unsaid(candidate: bytes) -> Measured:
-    """The failure of a candidate for which profile returned nothing."""
+    """The failure of a candidate for which `profile` returned nothing."""
     return Measured(candidate, (), Failure.RUN_ERROR, "the backend's profile stage said nothing of this candidate")
 
 
@@ -127,7 +127,7 @@ def _span_s(seconds: float) -> float:
 
 
 def evaluation(found: object) -> Evaluation:
-    """An evaluation with numbers in it. Raises StepFailed."""
+    """Validate an evaluation. Raises StepFailed."""
     try:
         checked = _checked(found, Evaluation)
     except ValueError as error:
@@ -140,7 +140,7 @@ def evaluation(found: object) -> Evaluation:
 
 
 def baseline(found: object) -> Baseline | None:
-    """A baseline with numbers in it. Raises StepFailed."""
+    """Validate a baseline. Raises StepFailed."""
     try:
         return None if found is None else _checked(found, Baseline)
     except ValueError as error:
@@ -148,7 +148,7 @@ def baseline(found: object) -> Baseline | None:
 
 
 def sentinel(found: object) -> DeviceNote:
-    """The result of a board's sentinel. Raises StepFailed."""
+    """Validate the result of a board's sentinel. Raises StepFailed."""
     try:
         checked = _checked(found, DeviceNote)
     except ValueError as error:
@@ -159,7 +159,7 @@ def sentinel(found: object) -> DeviceNote:
 
 
 def program(found: object) -> Program | None:
-    """A program that may be told. Raises StepFailed."""
+    """Validate the program of a workload. Raises StepFailed."""
     try:
         return None if found is None else _checked(found, Program)
     except ValueError as error:
@@ -167,7 +167,7 @@ def program(found: object) -> Program | None:
 
 
 def _checked(found: object, kind: type[T]) -> T:
-    """The same, with every field as its type says. Raises ValueError."""
+    """Check each field against its type. Raises ValueError."""
     if not isinstance(found, kind):
         raise ValueError(f"it is a {type(found).__name__}, not a {kind.__name__}")
     try:
@@ -177,13 +177,13 @@ def _checked(found: object, kind: type[T]) -> T:
 
 
 def raised_at(error: BaseException) -> traceback.FrameSummary | None:
-    """The last line outside of autosched and of Python's own library that took part; None when there is none."""
+    """The last line of a traceback outside autosched and Python's own library; None if there is none."""
     frames = traceback.extract_tb(error.__traceback__)
     return next((frame for frame in reversed(frames) if is_foreign(frame.filename)), None)
 
 
 def is_foreign(file: str) -> bool:
-    """Whether it belongs neither to autosched nor to Python: packages may lie below Python's library."""
+    """Whether a file belongs neither to autosched nor to Python. Packages may lie below Python's library."""
     if file.startswith(("<", OURS)):
         return False
     return not file.startswith(LIBRARY) or "-packages/" in file

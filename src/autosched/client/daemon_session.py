@@ -1,7 +1,7 @@
-"""A client's line to its daemon. It outlives connections and daemons: what was said and not acknowledged is said again.
+"""Reconnecting session with the daemon. Unacknowledged messages are sent again after a reconnect.
 
-The daemon counts each record and each end of a step once, however often it is told: by the record's number and by the
-step's id. So whatever may not have arrived is repeated, in its order.
+The daemon identifies a record by its number and the end of a step by the step's id, and counts each once. Messages that
+may not have arrived are therefore repeated, in order.
 """
 
 import asyncio
@@ -44,34 +44,35 @@ T = TypeVar("T")
 S = TypeVar("S", bound=Struct)
 
 SEARCH_S = 600.0
-"""Seconds after which a lost daemon is no longer looked for: the job goes on from its records some day."""
+"""Seconds after which the client gives up a lost daemon. A later client resumes the job from its records."""
 ACKNOWLEDGE_S = 600.0
-"""The daemon acknowledges what is durable: with a full disk, only when there is room again."""
+"""Maximum seconds for an acknowledgement. The daemon acknowledges durable data only, and so waits while its disk is
+full."""
 UNSAID_BYTES_MAX = 64 * 1024 * 1024
-"""More than this is not kept for a daemon that does not acknowledge it."""
+"""Maximum bytes of messages kept for a daemon that does not acknowledge them."""
 SAID_AT_ONCE = 16
-"""Maximum repeated messages under way."""
+"""Maximum repeated messages in flight."""
 
 
 class DaemonSession:
-    """One client's connections, one after the other."""
+    """The successive connections of one client."""
 
     def __init__(self, address: str, job: int, token: str, search_s: float = SEARCH_S) -> None:
-        """`search_s`: seconds for which a lost daemon is looked for."""
+        """`search_s`: maximum seconds of the search for a lost daemon."""
         self._address, self._job, self._token, self._search_s = address, job, token, search_s
         self._link: Link | None = None
         self._speaks = (0, 0)
         self._handler: Handler | None = None
         self._open = asyncio.Event()
         self._unsaid: deque[tuple[AddRecord | TagRecords, int]] = deque()  # with its size, in bytes
-        self._dropped = 0  # messages that have left the left end
+        self._dropped = 0  # number of messages removed from the left end
         self._bytes = 0
         self._back = asyncio.Condition()
         self.returns = 0
-        """How often this client has told a daemon to which it came back how it stands."""
+        """Number of reconnects after which this client has reported its state."""
 
     async def open(self, handler: Handler) -> None:
-        """Connect for the first time. Raises DaemonUnreachable, or what the daemon refuses with."""
+        """Connect for the first time. Raises DaemonUnreachable, or the daemon's refusal."""
         self._handler = handler
         self._link = await self._connect(returns=False)
         self._open.set()
@@ -94,18 +95,18 @@ class DaemonSession:
         return link
 
     def speaks(self, since: tuple[int, int]) -> bool:
-        """Whether the daemon knows what came with this protocol."""
+        """Whether the daemon supports methods of a protocol version."""
         return self._speaks >= since
 
     def close(self) -> None:
-        """End the connection; the daemon takes this client for lost."""
+        """End the connection; the daemon then counts this client as lost."""
         if self._link is not None:
             self._link.close()
 
     # Saying -----------------------------------------------------------------------------------------------------------
 
     async def over(self, work: Callable[[Link], Awaitable[T]]) -> T:
-        """Do something over a connection; over the next one, from its beginning, when that one is lost meanwhile."""
+        """Do work over a connection, and repeat it from its beginning over the next one if the connection is lost."""
         while True:
             await self._open.wait()
             link = self._link
@@ -113,19 +114,19 @@ class DaemonSession:
             try:
                 return await work(link)
             except DaemonUnreachable:
-                if not link.closed:  # it is there and does not answer
+                if not link.closed:  # connected, but the daemon does not answer
                     raise
                 if self._link is link:
-                    self._open.clear()  # until there is another one
+                    self._open.clear()  # until the next connection
 
     async def ask(self, method: Method, kind: type[S], *, timeout_s: float = CALL_TIMEOUT_S) -> S:
-        """Call the daemon, again when it was lost before it answered."""
+        """Call the daemon, again if the connection is lost before the answer."""
         return await self.over(lambda link: link.call(method, kind, timeout_s=timeout_s))
 
     def tell(self, method: AddRecord | TagRecords) -> bool:
-        """Say something that must not be lost; the next acknowledged end of a step says that it arrived.
+        """Send a message that must not be lost; the next acknowledged end of a step confirms it.
 
-        Returns False when more is unacknowledged than may be kept: this client must end.
+        Returns False if more bytes are unacknowledged than may be kept; the client must then end.
         """
         size = len(msgspec.msgpack.encode(method))
         self._bytes += size
@@ -135,19 +136,19 @@ class DaemonSession:
         return self._bytes <= UNSAID_BYTES_MAX
 
     def mention(self, method: StopElsewhere | ForgetMoved) -> None:
-        """Say something that may be lost."""
+        """Send a message that may be lost."""
         if self._open.is_set() and self._link is not None and not self._link.closed:
             self._link.notify(method)
 
     async def wait_return(self, returns: int) -> None:
-        """Wait until this client has come back to a daemon more often than that."""
+        """Wait until this client has reconnected more often than `returns`."""
         async with self._back:
             await self._back.wait_for(lambda: self.returns > returns)
 
     async def end(self, says: Callable[[], EndStep]) -> None:
-        """Say that a step has ended; returns when the daemon has it, and everything told before, on disk.
+        """Report the end of a step; returns when it and all earlier messages are durable in the daemon.
 
-        `says` is called for each connection, since the load in it may have changed until the next one.
+        `says` is called for each connection, because the load in it may change until the next one.
         """
 
         async def say(link: Link) -> int:
@@ -163,7 +164,7 @@ class DaemonSession:
             self._dropped += 1
 
     async def beat(self) -> None:
-        """Tell the daemon that this process is alive, for ever, and hear that the daemon is."""
+        """Send heartbeats, without end; each answer shows that the daemon is alive."""
         while True:
             if self._link is not None and not self._link.closed:
                 await self._link.keep_alive(Heartbeat(), HEARTBEAT_S, SILENCE_S)
@@ -173,7 +174,7 @@ class DaemonSession:
     # Coming back ------------------------------------------------------------------------------------------------------
 
     async def keep(self, standing: Callable[[], Return | None]) -> str:
-        """Come back as often as the connection is lost, and tell how it stands then; returns why that is over."""
+        """Reconnect whenever the connection is lost, and report the client's state; returns the reason of the end."""
         while True:
             assert self._link is not None
             why = await self._link.wait_closed()
@@ -186,7 +187,7 @@ class DaemonSession:
             log.info("back at the daemon")
 
     async def _search(self, standing: Callable[[], Return | None]) -> str:
-        """Look for the daemon; returns why that was in vain."""
+        """Search for the daemon; returns why it was not found."""
         clock, why = asyncio.get_running_loop().time, "it does not answer"
         until = clock() + self._search_s
         for pause_s in pauses():

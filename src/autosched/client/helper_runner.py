@@ -1,6 +1,6 @@
-"""Helps a client on another host: does the work of its tuners here, on this host's units, and sends back the results.
+"""Helps a client on another host: runs the stages of its tuners on this host's units, and returns the results.
 
-It decides nothing and remembers nothing that matters: what it is to do comes with each part of a step.
+A helper decides nothing and keeps no state that matters: its orders come with each part of a step.
 """
 
 import asyncio
@@ -43,15 +43,15 @@ from autosched.sentinel import run_sentinel
 log = logging.getLogger(__name__)
 
 IMPORT_TIMEOUT_S = 1_800.0
-"""Maximum seconds of the import of the model."""
+"""Maximum seconds of the model's import."""
 KILL_GRACE_S = 5.0
-"""Seconds by which a part may outlive its killed processes: after them it is stuck here, and this process ends."""
+"""Maximum seconds that a part may run after its processes were killed. If it does not end, this process ends."""
 THREADS_MAX = 4_096
-"""More than lanes and devices of any machine."""
+"""Maximum threads; more than the lanes and devices of any machine."""
 
 
 class HelperRunner:
-    """One helper's state."""
+    """State of one helper."""
 
     def __init__(self, workdir: Path, line: DaemonSession) -> None:
         self._workdir, self._line = workdir, line
@@ -61,14 +61,14 @@ class HelperRunner:
         self._session: MovableSession | None = None
         self._tuners: dict[TaskIndex, Tuner] = {}
         self._parts: dict[tuple[StepId, int], asyncio.Task[None]] = {}
-        """All that were ordered: one that is ordered again is not run again."""
+        """All ordered parts. A part that is ordered again is not run again."""
         self._leases: dict[StepId, Lease] = {}
         self._revoked: dict[StepId, str] = {}
         self._pool = ThreadPoolExecutor(THREADS_MAX, "part")
 
     async def begin(self) -> None:
-        """Fetch the job, and import its model here. Raises what stops it: this process then ends, and its log says
-        why."""
+        """Fetch the job, and import its model. Raises the error that prevents it; this process then ends and logs
+        it."""
         order = await self._line.ask(GetOrder(), JobOrder)
         keep_to(order.host_cores)
         spec, network = order.spec, order.network
@@ -93,11 +93,11 @@ class HelperRunner:
         self._opened.set_result((session, here, spec))
 
     def standing(self) -> Return | None:
-        """Return the message to a daemon to which this helper comes back."""
+        """The message to a daemon after a reconnect."""
         return Return(steps=tuple(self._leases), load=JobLoad())
 
     def kill(self) -> None:
-        """End every process that works here."""
+        """End all processes that work for the helper."""
         if self._session is not None:
             self._session.kill()
 
@@ -139,14 +139,14 @@ class HelperRunner:
             os._exit(1)
 
     def _revoke(self, step: StepId, reason: str) -> None:
-        """Kill what works for the step. If it does not end then, it is stuck in this process: end all of it."""
+        """Kill the processes of a step. If the step does not end then, it hangs in this process: end the process."""
         lease = self._leases.get(step)
         if lease is None:
             return
         log.warning("step %d is revoked: %s", step, reason)
         self._revoked[step] = reason
         if self._session is None:
-            return  # it is not begun when the model is imported
+            return  # a part that was not begun does not start after the import
         self._session.kill(lease)
 
         def check() -> None:
@@ -191,7 +191,7 @@ class HelperRunner:
                 worked_s = loop.time() - began_at
                 await in_thread(self._pool, lease, watch.end)
             sent = tuple([await self._builds.send(built) for built in builds])
-        except Exception as failed:  # the border to plugin code: whatever it raises is this part's failure
+        except Exception as failed:  # boundary to plugin code: any exception is this part's failure
             error = f"{type(failed).__name__}: {failed}"
             log.warning("part %d of step %d failed", order.part, order.step, exc_info=failed)
         self._builds.forget(brought)
@@ -214,7 +214,7 @@ class HelperRunner:
 def _work_of(
     order: RunElsewhere, tuner: Tuner, brought: Sequence[Built], lease: Lease, measured: list[Measured]
 ) -> Callable[[], Sequence[Built]]:
-    """The work of the part's thread. It returns the builds, and adds each measurement to `measured`."""
+    """The function of the part's thread. It returns the builds, and adds each measurement to `measured`."""
 
     def work() -> Sequence[Built]:
         if order.work is Work.BUILD:

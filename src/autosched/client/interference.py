@@ -1,6 +1,5 @@
-"""Watches a device's cores for load of other programs: the time that the cores were busy is compared with the time that
-this client's own processes used on them. The sentinel, which runs before, cannot see short disturbances.
-"""
+"""Detects load of other programs on a device's cores: compares the cores' busy time with the CPU time of this client's
+own processes on them. The sentinel runs before the measurements and cannot detect short disturbances."""
 
 import os
 import time
@@ -14,12 +13,12 @@ from autosched.sentinel import SentinelTimes
 
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 BUSY_FIELDS = (1, 2, 3, 6, 7, 8)
-"""Columns of a line of /proc/stat: user, nice, system, interrupts, soft interrupts, and what a hypervisor took away."""
+"""Columns of a line of /proc/stat: user, nice, system, interrupts, soft interrupts, and time taken by a hypervisor."""
 TIME_FIELDS = range(1, 9)
 
 
 class ForeignLoad:
-    """Watches cores from now on; what this process and its children do there is not foreign."""
+    """Watches cores from its creation on. Load of this process and its children does not count."""
 
     def __init__(self, cores: Iterable[int], stat: Path = Path("/proc/stat")) -> None:
         self._cores, self._stat = frozenset(cores), stat
@@ -28,17 +27,18 @@ class ForeignLoad:
         self._own = self._own_times()
 
     def seen(self) -> tuple[float | None, float]:
-        """Processor time of others, in seconds, None when it cannot be seen here; and how long was watched."""
+        """CPU time of other programs in seconds, None if it cannot be seen; and the duration of the watch in
+        seconds."""
         own = self._own_times()
         busy_s, told_s = self._times()
         watched_s = time.monotonic() - self._began_at
-        if told_s - self._told_s < watched_s / 2 - TICK_S:  # a system that only pretends to count
+        if told_s - self._told_s < watched_s / 2 - TICK_S:  # a system that only emulates /proc/stat
             return None, watched_s
         used_s = sum(max(0.0, spent_s - self._own.get(key, 0.0)) for key, spent_s in own.items())
         return max(0.0, busy_s - self._busy_s - used_s), watched_s
 
     def _times(self) -> tuple[float, float]:
-        """How long the cores were busy, and for how long the system has counted at all."""
+        """Busy time of the cores, and time that the system has counted in all, in seconds."""
         busy = told = 0
         try:
             lines = self._stat.read_text().splitlines()
@@ -52,7 +52,7 @@ class ForeignLoad:
         return busy * TICK_S, told * TICK_S
 
     def _own_times(self) -> dict[tuple[int, str], float]:
-        """Processor time of our processes that may use these cores, and of all that have ended since."""
+        """CPU time of our processes that may use these cores, and of all that have ended since."""
         this = psutil.Process()
         spent: dict[tuple[int, str], float] = {}
         for process in (this, *(this.children(recursive=True) if _has_children() else ())):
@@ -87,19 +87,19 @@ class InterferenceMonitor:
         self._seen: tuple[float | None, float] = (None, 0.0)
 
     def begin(self, sentinel: Callable[[tuple[int, ...]], SentinelTimes] | None) -> None:
-        """Run the sentinel when there is one, then watch the cores."""
+        """Run the sentinel if there is one, then watch the cores."""
         if self.cores:
             self._pace = sentinel(self.cores) if sentinel is not None else None
             self._load = ForeignLoad(self.cores)
 
     def end(self) -> None:
-        """The measurements are over."""
+        """End the watch."""
         if self._load is not None:
             self._seen = self._load.seen()
 
     @property
     def disturbed(self) -> str:
-        """By how much other load disturbed the step, in words; empty when it did not."""
+        """The disturbance of the step by other load, in words; empty if there was none."""
         note = self.note
         if note is None or note.foreign_s is None or not note.disturbed:
             return ""
@@ -107,7 +107,7 @@ class InterferenceMonitor:
 
     @property
     def note(self) -> DeviceNote | None:
-        """For the daemon."""
+        """The observation for the daemon."""
         if not self.cores:
             return self.board
         core_s, memory_s = (self._pace.core_s, self._pace.memory_s) if self._pace is not None else (None, None)

@@ -11,7 +11,7 @@ from autosched.wire import blob_transfer
 
 
 async def fetch_inputs(line: DaemonSession, spec: JobSpec, workdir: Path) -> Path:
-    """Fetch the model of a job, and the samples of its inputs where there are any; returns the model's path."""
+    """Download the model of a job, and samples of its inputs if there are any; returns the model's path."""
     model = await fetch_model(line, spec, workdir / "model")
     if spec.inputs is not None:
         await fetch(line, spec.inputs, workdir / INPUTS)
@@ -19,16 +19,16 @@ async def fetch_inputs(line: DaemonSession, spec: JobSpec, workdir: Path) -> Pat
 
 
 async def fetch_model(line: DaemonSession, spec: JobSpec, folder: Path) -> Path:
-    """Fetch the model under the name that its user knows, since messages name it."""
+    """Download the model under its user's file name, which messages contain."""
     name = re.sub(r"[^A-Za-z0-9_.-]", "_", spec.file or f"{spec.name}.onnx")
-    path = folder / (name.lstrip(".") or "model")  # in a folder of its own: any name is free there
+    path = folder / (name.lstrip(".") or "model")  # in a separate folder, where every name is free
     path.parent.mkdir(parents=True, exist_ok=True)
     await fetch(line, spec.model, path)
     return path
 
 
 async def fetch(line: DaemonSession, sha256: str, path: Path) -> None:
-    """Have a blob in a file."""
+    """Download a blob to a file."""
 
     def there() -> bool:
         return path.exists() and blob_transfer.sha256(path) == sha256

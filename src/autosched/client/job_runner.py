@@ -1,4 +1,4 @@
-"""Hosts one job: answers the daemon's calls, runs the steps it orders, reports each with the new load."""
+"""Hosts one job: answers the daemon's calls, runs the steps that it orders, and reports each with the new load."""
 
 import asyncio
 import contextlib
@@ -101,37 +101,38 @@ from autosched.wire import blob_transfer
 log = logging.getLogger(__name__)
 
 KILL_GRACE_S = 5.0
-"""Seconds by which a step may outlive its killed processes: after them it is stuck here, and this process ends."""
+"""Maximum seconds that a step may run after its processes were killed. If it does not end, this process ends."""
 LAST_STAGE_S = 15.0
-"""Assumed seconds of the last compile and of the last evaluate, before one was seen."""
+"""Assumed seconds of the last compile and of the last evaluate, until one was measured."""
 LAST_STAGES_GROWTH = 1.5
-"""Factor of the durations of an early build, for the last one: it takes in more, and is compared with more."""
+"""Factor from the durations of an early build to those of the last one, which contains and compares more."""
 DESCRIBE_S = 10.0
-"""Maximum seconds for the programs of a network's workloads; the next job of the network tells the rest."""
+"""Maximum seconds to send the programs of a network's workloads; the next job of the network sends the rest."""
 WATCHDOG_S = 1.0
-"""Seconds after its time limit at which a step is killed without an order: the daemon may be gone. With the grace
-before, that is sooner than the daemon takes the step for dead."""
+"""Seconds after its time limit at which a step is killed without an order, because the daemon may be gone. Together
+with the grace before, this is earlier than the daemon's own limit."""
 BACKSTOP_S = 1.0
 """Extra grace before the backstop kills a frozen client, in seconds."""
 DEVICE_LOSSES_MAX = 10
-"""Steps in a row in which a task loses its device, after which the task fails."""
+"""Maximum steps in a row in which a task may lose its device; then the task fails."""
 USELESS_HELPERS_MAX = 3
-"""Helpers in a row that end before they have done anything, after which the client's stages stay on its own host."""
+"""Maximum helpers in a row that end without having done anything; then the client's stages stay on its own host."""
 UNITS_OF_DEVICE = 2
-"""Assumed units of other hosts for each device: a lane and the device."""
+"""Assumed number of other hosts' units for each device: a lane and the device."""
 THREADS_MAX = 4_096
-"""More than lanes and devices of any machine: a step that waits for a thread holds its lease for nothing."""
+"""Maximum threads; more than the lanes and devices of any machine, since a step that waits for a thread wastes its
+lease."""
 LIMITS = {
     errno.EAGAIN: "processes (`ulimit -u`, TasksMax= of a service)",
     errno.EMFILE: "open files (`ulimit -n`, LimitNOFILE= of a service)",
     errno.ENOMEM: "memory (MemoryMax= of a service)",
 }
-"""Limits of the system, by the error number with which it answers."""
+"""Limits of the operating system, by error number."""
 T = TypeVar("T")
 
 
 class JobRunner:
-    """One job's state in this process, and its line to the daemon."""
+    """State of one job in this process, and its session with the daemon."""
 
     def __init__(self, workdir: Path, line: DaemonSession, backstop: WatchdogProcess | None = None) -> None:
         self._workdir = workdir
@@ -141,27 +142,27 @@ class JobRunner:
         self._plan: asyncio.Future[JobPlan] = asyncio.get_running_loop().create_future()
         self._runner: StageRunner | None = None
         self._records: list[Record] = []
-        self._borrowed = 0  # number of leading records that are another job's
+        self._borrowed = 0  # number of leading records that come from another job
         self._earlier: list[Earlier] = []
         self._elsewhere: dict[TaskIndex, dict[bytes, float]] = {}
         """Ratio of each known schedule on other devices, see `KnownSchedule.elsewhere`; by task and candidate."""
         self._timings: dict[str, Timed] = {}
-        """Latencies that other jobs have measured, by the digest of the object code."""
+        """Latencies measured by other jobs, by the digest of the object code."""
         self._recalled: backend.Recalled | None = None
-        """Known schedules that an earlier client of the job took over; None: there was no earlier client."""
+        """Known schedules that an earlier client of the job took over; None if there was no earlier client."""
         self._pace = run_sentinel
         self._began_at = asyncio.get_running_loop().time()
         self._device_cores = 0
         self._age_s = 0.0
-        """Age of the job when this client began, in seconds."""
+        """Age of the job at the start of this client, in seconds."""
         self._identities: Sequence[IdentityFrom] = ()
-        """Circumstances of the job's own records."""
+        """Identities of the job's own records."""
         self._host = OWN_HOST
-        """Where this client runs."""
+        """Host of this client."""
         self._board = False
         """Whether the job's devices are boards."""
         self._device_losses: Counter[TaskIndex] = Counter()
-        """Steps in a row of a task that have lost their device and measured nothing."""
+        """Number of a task's steps in a row that lost their device without a measurement."""
         self._builds = MovedBuilds(line, workdir / "moved")
         self._parts: dict[tuple[StepId, int], asyncio.Future[PartResult]] = {}
         """Parts of steps that helpers run."""
@@ -194,7 +195,7 @@ class JobRunner:
                 )
         except AutoschedError as error:
             plan.broken(JobFailure(error.code, str(error)[:4_000]))
-        except Exception as error:  # the border to plugin code
+        except Exception as error:  # boundary to plugin code
             log.warning("the backend does not open the job", exc_info=error)
             said = f"backend {order.spec.backend!r} raised when it opened the job: {_in_words(error)}"
             plan.broken(JobFailure("job_failed", said[:4_000]))
@@ -218,22 +219,22 @@ class JobRunner:
         self._plan.set_result(plan)
 
     async def _begun(self) -> JobPlan:
-        """The plan of the job, once the backend has opened it; a caller that is cancelled cancels only itself."""
+        """The job's plan, once the backend has opened it. Cancelling a caller does not cancel the opening."""
         return await asyncio.shield(self._plan)
 
     def standing(self) -> Return | None:
-        """Return the message to a daemon to which this client comes back; None before it has told its load."""
+        """The message to a daemon after a reconnect; None before the first report of a load."""
         if not self._plan.done():
             return None
         return Return(steps=tuple(self._held), load=self._plan.result().load())
 
     def kill(self) -> None:
-        """End every process that works for this job."""
+        """End all processes that work for this job."""
         if self._runner is not None:
             self._runner.kill()
 
     async def _fetch_teachers(self, spec: JobSpec, jobs: Iterable[EarlierJob]) -> None:
-        """Fetch what jobs measured that teach this one. Without those that its user did not name it can do."""
+        """Fetch the records of jobs that warm-start this one. Jobs that the user did not name may be missing."""
         for one in jobs:
             try:
                 model = await job_files.fetch_model(self._line, one.spec, self._workdir / "earlier" / str(one.job))
@@ -281,9 +282,10 @@ class JobRunner:
     def _start(self, order: StartStep) -> None:
         step = order.step
         if step.id in self._held:
-            return  # it was told before
+            return  # already reported
         away = self._is_away(step.units)
-        cores = () if away else cores_of(order.cores)  # on another machine some of these numbers mean nothing
+        # on another machine than the daemon's these core numbers may not exist
+        cores = () if away else cores_of(order.cores)
         lease = Lease(stage=step.stage, units=step.units, cores=cores, timeout_s=order.timeout_s, step=step.id)
         self._leases[step.id], self._held[step.id] = lease, None
         overdue = RevokeStep(step=step.id, reason=f"its {order.timeout_s:.0f} s are over, and it was not revoked")
@@ -300,10 +302,10 @@ class JobRunner:
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("a step could not be reported; ending", exc_info=error)
             self.kill()
-            os._exit(1)  # the daemon counts the step as lost and starts a client that resumes from the records
+            os._exit(1)  # the daemon counts the step as lost, and starts a client that resumes from the records
 
     def _revoke(self, order: RevokeStep) -> None:
-        """Kill what works for the step. If it does not end then, it is stuck in this process: end all of it."""
+        """Kill the processes of a step. If the step does not end then, it hangs in this process: end the process."""
         lease = self._leases.get(order.step)
         if lease is None or self._runner is None:
             return
@@ -324,7 +326,7 @@ class JobRunner:
     # Steps --------------------------------------------------------------------------------------------------
 
     async def _run(self, order: StartStep, lease: Lease) -> None:
-        """Run one step to its end and report it, whatever it ends in."""
+        """Run one step to its end and report the outcome."""
         step, plan, returns = order.step, await self._begun(), self._line.returns
         current, outcome, error = plan.started(step.task, step.stage), Outcome.DONE, ""
         kind = "" if current is None else current.kind
@@ -353,7 +355,7 @@ class JobRunner:
             outcome, error = Outcome.FAILED, str(lost)
             log.warning("step %d (%s) has lost its device: %s", step.id, step.stage, lost)
             load = await self._after_device_loss(plan, step, current, lost, returns)
-        except Exception as exc:  # the border to plugin code: whatever it raises is this step's failure
+        except Exception as exc:  # boundary to plugin code: any exception is this step's failure
             outcome, error = Outcome.FAILED, f"{type(exc).__name__}: {exc}{_place(exc)}"
             log.warning("step %d (%s) failed", step.id, step.stage, exc_info=exc)
             load = self._after_failure(plan, step.task, step.stage, exc)
@@ -369,13 +371,14 @@ class JobRunner:
         def said() -> EndStep:
             if self._line.returns == returns:
                 return end
-            return msgspec.structs.replace(end, load=plan.load())  # the daemon has heard a newer load meanwhile
+            return msgspec.structs.replace(end, load=plan.load())  # the daemon has received a newer load since
 
         await self._line.end(said)
         del self._held[step.id]
 
     def _deadline_is_near(self, plan: JobPlan) -> bool:
-        """Whether a search for a latency must end, for the network to be compiled and measured before the deadline."""
+        """Whether a search for a latency must end now, so that the network is compiled and measured before the
+        deadline."""
         deadline_s = plan.spec.deadline_s
         if deadline_s is None or not plan.spec.names_latency:
             return False
@@ -451,8 +454,8 @@ class JobRunner:
         raise RequestError(f"no stage is named {stage!r}")
 
     def _on_this_device(self, plan: JobPlan, network: backend.Network) -> list[Record]:
-        """All records, as far as they hold on this model of device. What an earlier client compared on another one
-        is compared anew."""
+        """All records that hold on this device model. Comparisons of an earlier client on another model are dropped and
+        made again."""
         device = network.identity.device if network.identity is not None else ""
         if device and self._identities and self._identities[-1].identity.device not in ("", device):
             plan.early.forget()
@@ -462,10 +465,10 @@ class JobRunner:
     async def _recall(
         self, plan: JobPlan, network: backend.Network
     ) -> tuple[backend.Network, Sequence[Record], dict[TaskIndex, tuple[bytes, ...]]]:
-        """Ask the record store what is known of the network's tasks. Returns the network with what is taken over, new
-        records of it, and the first candidates of each task.
+        """Query the record store for the network's tasks. Returns the network with the known schedules taken over, new
+        records of them, and the first candidates of each task.
 
-        A client that takes over keeps to what an earlier one took over.
+        A client that resumes a job uses the schedules that an earlier client took over.
         """
         spec, runner = plan.spec, self._runner
         assert runner is not None and network.identity is not None
@@ -492,9 +495,9 @@ class JobRunner:
         return msgspec.structs.replace(network, recalled=recall.recalled), recall.records, recall.hints
 
     async def _find_teachers(self, spec: JobSpec, network: backend.Network) -> backend.Network:
-        """Ask which earlier jobs the search can learn from, where the user named none. Returns the network with them.
+        """Query which earlier jobs can warm-start the search, if the user named none. Returns the network with them.
 
-        A client that takes over keeps to those that an earlier one was told.
+        A client that resumes a job uses the jobs that an earlier client was told.
         """
         runner = self._runner
         assert runner is not None
@@ -517,7 +520,7 @@ class JobRunner:
         return msgspec.structs.replace(network, recalled=msgspec.structs.replace(network.recalled, teachers=teachers))
 
     async def _describe(self, network: backend.Network) -> None:
-        """Give the record store the programs of workloads that it lacks."""
+        """Send the record store the programs of workloads that it lacks."""
         runner = self._runner
         if runner is None or not runner.describes or not self._line.speaks(KNOWN_SINCE):
             return
@@ -534,7 +537,7 @@ class JobRunner:
                         await self._line.ask(AddProgram(task=info, program=program), Done)
 
     async def _look_up(self, plan: JobPlan, codes: Sequence[str]) -> None:
-        """Ask the record store for latencies of object code that other jobs have measured."""
+        """Query the record store for latencies of object code measured by other jobs."""
         network = plan.network
         assert network is not None
         if not codes or network.identity is None or plan.spec.fresh or not self._line.speaks(KNOWN_SINCE):
@@ -544,14 +547,14 @@ class JobRunner:
             self._timings[code] = Timed(known.latency_s, known.source)
 
     def _timed(self, code: str) -> Timed | None:
-        """Called from worker threads."""
+        """The known timing of object code; called from worker threads."""
         if (record := self._plan.result().timing(code)) is not None:
             known = record.detail if record.purpose is Purpose.KNOWN else ""
             return Timed(record.latency_s, known or f"trial {record.trial}")
         return self._timings.get(code)
 
     async def _tell_network(self, plan: JobPlan) -> None:
-        """Tell what the model consists of, and how it compares with its baseline as far as that is known."""
+        """Report the network, and its comparison with the baseline as far as known."""
         network, runner = plan.network, self._runner
         assert network is not None and runner is not None
         if self._useless_helpers < USELESS_HELPERS_MAX:
@@ -572,8 +575,8 @@ class JobRunner:
     async def _keep_early(
         self, plan: JobPlan, step: StepId, evaluation: backend.Evaluation, *, disturbed: bool
     ) -> JobLoad:
-        """Hand over a build that was made in the middle of the search, if it is right, and faster than the baseline and
-        than the module that the user has."""
+        """Hand over a build made during the search if it is correct, and faster than both the baseline and the user's
+        present module."""
         build = BuildMeasurement.of(step, evaluation, disturbed=disturbed)
         if build is None:
             raise RequestError(f"the backend's early evaluation has no timing of {TUNED!r}")
@@ -597,7 +600,7 @@ class JobRunner:
         watch: InterferenceMonitor,
         away: AwayStep | None,
     ) -> None:
-        """Measure the round's candidates, or a share of them, and say of which records other load makes too much."""
+        """Measure the round's candidates or a share of them, and tag the records that other load disturbed."""
         runner = self._runner
         assert runner is not None
         if current.steps > 1 and not current.is_search:
@@ -618,14 +621,14 @@ class JobRunner:
     # Steps of other hosts ---------------------------------------------------------------------------------------------
 
     def _is_away(self, units: Sequence[UnitName]) -> bool:
-        """Whether a step on these units is one of another host, where a helper runs it."""
+        """Whether the units of a step belong to another host, where a helper runs the step."""
         return host_of(units[0]) != self._host
 
     def _away(self, order: StartStep) -> AwayStep:
         return AwayStep(order.step.id, self._builds, self._run_elsewhere, sentinel=order.sentinel)
 
     async def _run_elsewhere(self, order: RunElsewhere) -> PartResult:
-        """Let a helper run a part of a step. A daemon to which this client came back is asked again."""
+        """Have a helper run a part of a step. After a reconnect to the daemon, the request is repeated."""
         ended: asyncio.Future[PartResult] = asyncio.get_running_loop().create_future()
         self._parts[order.step, order.part] = ended
         try:
@@ -641,25 +644,25 @@ class JobRunner:
             del self._parts[order.step, order.part]
 
     def _bring(self, builts: Sequence[Built]) -> Sequence[Built]:
-        """Have the artifacts of builds here. Called from worker threads."""
+        """Download the artifacts of builds; called from worker threads."""
         loop = self._plan.get_loop()
         return asyncio.run_coroutine_threadsafe(self._builds.bring_all(builts), loop).result()
 
     # Boards -----------------------------------------------------------------------------------------------------------
 
     async def _on_board(self, lease: Lease) -> Lease:
-        """The lease with the way to the board that it is for."""
+        """The lease with the address of its board."""
         found = await self._line.ask(GetBoard(step=lease.step), BoardAccess)
         return msgspec.structs.replace(lease, board=backend.Board(found.host, found.port, found.key))
 
     async def _after_device_loss(
         self, plan: JobPlan, step: Step, current: Round | None, lost: DeviceLost, returns: int
     ) -> JobLoad:
-        """Make the stage again, without the candidates that were measured. A candidate that ran at two losses is to
-        blame; where the daemon was lost too, the daemon has cut the session."""
+        """Repeat the stage without the candidates that were measured. A candidate that ran during two losses is blamed.
+        If the daemon was lost too, the daemon has cut the session and no candidate is blamed."""
         try:
             why = (await self._line.ask(GetBoard(step=step.id), BoardAccess)).trouble or str(lost)
-        except RequestError as error:  # the step was revoked, or did not outlive the daemon
+        except RequestError as error:  # the step was revoked, or the daemon was restarted
             why, returns = str(error), -1
         if self._runner is not None and current is not None and self._line.returns == returns:
             self._device_losses[step.task] += 1
@@ -670,8 +673,8 @@ class JobRunner:
         return plan.lost(step.task)
 
     async def _after_loss(self, plan: JobPlan, task: TaskIndex, lost: HelperLost) -> JobLoad:
-        """A helper is lost, which is no fault of the task: its stage is made again. Stages stay here when helpers end
-        again and again before they have done anything."""
+        """Repeat the stage of a lost helper, without blaming the task. After several helpers in a row without any work
+        done, stages stay on this host."""
         self._useless_helpers += lost.useless
         if lost.useless and self._useless_helpers == USELESS_HELPERS_MAX:
             log.error("all stages stay on this host: %d helpers in a row did nothing", USELESS_HELPERS_MAX)
@@ -696,7 +699,7 @@ class JobRunner:
         return await in_thread(self._pool, lease, work)
 
     def _keep(self, record: Record) -> None:
-        """Called from worker threads for each trial."""
+        """Send a record; called from worker threads for each trial."""
         self._plan.get_loop().call_soon_threadsafe(self._note, record)
 
     def _note(self, record: Record) -> None:
@@ -716,7 +719,8 @@ class JobRunner:
             os._exit(1)
 
     async def _hand_over(self, evaluation: backend.Evaluation) -> None:
-        """Upload the result files, then name all of them at once, so that no user fetches files of two builds."""
+        """Upload the result files, then name all of them in one message, so that no user fetches files of two
+        builds."""
         text = msgspec.json.format(msgspec.json.encode(evaluation), indent=2)
         (self._outdir / EVALUATION).write_bytes(text + b"\n")
         files = []
@@ -731,7 +735,7 @@ class JobRunner:
 
 
 def _in_words(error: Exception) -> str:
-    """Say what happened and, where a limit of the system was met, which one to raise."""
+    """The error in words; for a limit of the operating system, also which one to raise."""
     if isinstance(error, AutoschedError):
         return str(error)
     limit = LIMITS.get(error.errno or 0) if isinstance(error, OSError) else None
@@ -740,13 +744,14 @@ def _in_words(error: Exception) -> str:
 
 
 def _place(error: Exception) -> str:
-    """Where in the backend's own code it was raised, for its author; nothing for what explains itself."""
+    """Position in the backend's own code where the error was raised, for its author; empty for errors that explain
+    themselves."""
     at = None if isinstance(error, AutoschedError) else raised_at(error)
     return f" ({os.path.basename(at.filename)}:{at.lineno}, {at.name})" if at is not None else ""
 
 
 def _without_code(network: backend.Network) -> backend.Network:
-    """The same for a daemon that does not know templates and methods of measurement."""
+    """The network for a daemon that does not know templates and measurement methods."""
     identity = network.identity
     return msgspec.structs.replace(
         network,

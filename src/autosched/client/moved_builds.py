@@ -18,24 +18,24 @@ from autosched.protocol import MovedBuild, PutMoved
 from autosched.wire import blob_transfer
 
 SENT_MAX = 256
-"""Maximum builds that a host keeps after it has sent them: the next stage may run there, too."""
+"""Maximum builds that a host keeps after sending them, because the next stage may run on the same host."""
 
 
 class MovedBuilds:
-    """Sends builds of this host, and has those of others here when they are needed."""
+    """Sends builds of this host, and downloads those of other hosts when they are needed."""
 
     def __init__(self, line: DaemonSession, folder: Path) -> None:
-        """`folder`: of this process alone; what an earlier one left there is removed."""
+        """`folder`: used by this process only; files of an earlier process are removed."""
         self._line, self._folder = line, folder
         self._numbers = itertools.count()
         self._sent: OrderedDict[str, Path] = OrderedDict()
         """Builds of this host, by their hash."""
         self._wanted: defaultdict[str, set[Path]] = defaultdict(set)
-        """Artifacts that have the same hash and are still to be measured."""
+        """Artifacts with the same hash that are still to be measured."""
         shutil.rmtree(folder, ignore_errors=True)
 
     async def send(self, built: Built) -> MovedBuild:
-        """Upload what was built. One that came from elsewhere is there already. Raises StepFailed."""
+        """Upload a build. A build from another host is there already. Raises StepFailed."""
         if built.artifact is None:
             return _said(built)
         if (moved := self._moved(built)) is not None:
@@ -58,7 +58,7 @@ class MovedBuilds:
         return structs.replace(_said(built), file=sha256, name=path.name, folder=folder)
 
     def came(self, moved: MovedBuild) -> Built:
-        """A build of another host; its artifact is not here before `bring`."""
+        """Register a build of another host. Its artifact is not on this host before `bring`."""
         path = None
         if moved.file is not None:
             kind, name = "folder" if moved.folder else "file", Path(moved.name).name or "build"
@@ -67,7 +67,7 @@ class MovedBuilds:
         return Built(moved.candidate, path, moved.failure, moved.detail, moved.build_s, moved.code)
 
     async def bring(self, built: Built) -> Built:
-        """Have the artifact of a build here, wherever it was built. Raises StepFailed where it is nowhere any more."""
+        """Download the artifact of a build if another host built it. Raises StepFailed if no host has it any more."""
         if (moved := self._moved(built)) is None or moved.file is None:
             return built
         if (own := self._sent.get(moved.file)) is not None and own.exists():
@@ -86,11 +86,11 @@ class MovedBuilds:
         return built
 
     async def bring_all(self, builts: Iterable[Built]) -> list[Built]:
-        """The same for several."""
+        """Like `bring`, for several builds."""
         return [await self.bring(built) for built in builts]
 
     def forget(self, builts: Iterable[Built]) -> tuple[str, ...]:
-        """These are not needed any more. Returns the hashes of files that the daemon need not keep."""
+        """Release builds that are no longer needed. Returns the hashes of files that the daemon need not keep."""
         over: dict[str, None] = {}
         sent = {path: sha256 for sha256, path in self._sent.items()}
         for built in builts:
@@ -108,7 +108,7 @@ class MovedBuilds:
         return tuple(over)
 
     def _moved(self, built: Built) -> MovedBuild | None:
-        """Describe a build of another host; None: it was built here, or has no artifact."""
+        """Describe a build of another host; None if it was built here or has no artifact."""
         path = built.artifact
         if path is None or self._folder not in path.parents:
             return None

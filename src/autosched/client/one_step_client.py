@@ -1,6 +1,6 @@
-"""A client for one step: holds a device's lease while something of the user's own runs on it.
+"""A client for one step: holds a device's lease while code of the user runs on it.
 
-So a measurement by hand waits for the device like every job, and disturbs no other measurement.
+A measurement by a user therefore waits for the device as jobs do, and disturbs no other measurement.
 """
 
 import asyncio
@@ -37,13 +37,13 @@ Work = Callable[[StartStep], Awaitable[T]]
 WAIT_MAX_S = 24 * 3600.0
 SAID_AFTER_S = 2.0
 SEARCH_S = 60.0
-"""Seconds for which a lost daemon is looked for."""
+"""Maximum seconds of the search for a lost daemon."""
 REPORT_S = 15.0
-"""Seconds for which a user whose measurement is done waits for the daemon to hear of it."""
+"""Maximum seconds that the user waits for the report of a finished measurement."""
 
 
 class _Visitor:
-    """Answers the daemon's calls until its one step has been ordered."""
+    """Answers the daemon's calls until the step is ordered."""
 
     def __init__(self, load: TaskLoad) -> None:
         self._load = load
@@ -52,7 +52,7 @@ class _Visitor:
         self.reason = ""
 
     def standing(self) -> Return:
-        """Whether its step has been ordered, for a daemon that was lost and is back."""
+        """The message to a daemon after a reconnect: whether the step was ordered."""
         if not self.order.done():
             return Return(steps=(), load=JobLoad(tasks=(self._load,)))
         load = TaskLoad(task=self._load.task, stage_done=False)
@@ -84,10 +84,11 @@ async def run_under_lease(
     *,
     waiting: Callable[[int], None] | None = None,
 ) -> T:
-    """Submit `spec` as an external job of one step, `load`; run `work` when the daemon starts it, and report its end.
+    """Submit `spec` as an external job of one step, `load`; run `work` when the daemon starts the step, and report its
+    end.
 
-    `address` is where clients connect; `waiting` is told the job's number when the lease does not come at once.
-    Raises what `work` raises, and JobCancelled when the step is revoked.
+    `address`: where clients connect; `waiting` is called with the job's number if the lease does not come at once.
+    Raises the exceptions of `work`, and JobCancelled if the step is revoked.
     """
     spec = await _with_blob(user, spec)
     submitted = await user.call(Submit(spec=spec), Submitted)
@@ -105,13 +106,13 @@ async def run_under_lease(
             keep.cancel()
             line.close()
     except BaseException:
-        with suppress(AutoschedError):  # it has ended already, or the daemon has
+        with suppress(AutoschedError):  # the job may have ended already, or the daemon
             await user.call(CancelJob(job=submitted.job), Done)
         raise
 
 
 async def _with_blob(user: Link, spec: JobSpec) -> JobSpec:
-    """Every job names a blob; that of a visit is its name."""
+    """Upload the content that each job must name; here it is the job's name."""
     from msgspec.structs import replace
 
     data = spec.name.encode()
@@ -168,6 +169,6 @@ async def _run(visitor: _Visitor, line: DaemonSession, order: StartStep, work: W
         ended = TaskLoad(task=NETWORK_TASK, complete=True)
         load = JobLoad(tasks=(ended,), complete=True, failure=failure)
         end = EndStep(step=order.step.id, outcome=outcome, load=load)
-        with suppress(AutoschedError, TimeoutError):  # a daemon that is gone for good needs no report
+        with suppress(AutoschedError, TimeoutError):  # a daemon that is gone needs no report
             async with asyncio.timeout(REPORT_S):
                 await line.end(lambda: end)

@@ -1,4 +1,4 @@
-"""Threads of steps, and the cores that they and their process run on."""
+"""Pins threads of steps and their process to cores."""
 
 import asyncio
 import os
@@ -13,15 +13,15 @@ T = TypeVar("T")
 
 
 def pin(cores: Iterable[int]) -> None:
-    """Keep the calling thread on these cores; without any, where it is."""
+    """Pin the calling thread to cores; without cores, leave it."""
     if wanted := set(cores):
         os.sched_setaffinity(0, wanted)
 
 
 def keep_to(cores: Sequence[int]) -> None:
-    """Keep this process on the host's cores: a client that its user started by hand is not there yet.
+    """Pin this process to the host's cores; clients that users start are not pinned yet.
 
-    On another machine than the daemon's these numbers may mean nothing, and then nothing happens.
+    On another machine than the daemon's, the core numbers may not exist; nothing happens then.
     """
     if wanted := set(cores) & os.sched_getaffinity(0):
         os.sched_setaffinity(0, wanted)
@@ -33,8 +33,8 @@ def on_lane(lease: Lease) -> bool:
 
 
 async def in_thread(pool: Executor, lease: Lease, work: Callable[[], T]) -> T:
-    """Run in a thread of its own. On a host lane it is pinned there; on a device it only waits for a process that is
-    pinned there itself, so it stays off the device's cores."""
+    """Run work in a thread. The thread is pinned to the cores of a host lane. A step on a device only waits for a
+    process that is pinned to the device, and so stays off the device's cores."""
 
     def run() -> T:
         home = os.sched_getaffinity(0)

@@ -1,7 +1,7 @@
-"""The builds of a round that are still to be measured. Steps on several devices take some each, and come for more.
+"""The builds of a round that are still to be measured, shared by the steps of several devices.
 
-A step takes half of an even share of what is left, one build at least: so faster devices take more, and all end at
-about the same time (guided self-scheduling: Polychronopoulos and Kuck, IEEE Transactions on Computers 36(12), 1987).
+A step takes half of an even share of the rest, at least one build: faster devices take more, and all end at about the
+same time (guided self-scheduling: Polychronopoulos and Kuck, IEEE Transactions on Computers 36(12), 1987).
 """
 
 import threading
@@ -18,46 +18,46 @@ SAME_CODE = "not measured: the same object code as {}"
 
 
 class Timed(Struct, frozen=True):
-    """A latency that was measured, undisturbed, on a device of the job's kind."""
+    """An undisturbed latency, measured on a device of the job's kind."""
 
     latency_s: tuple[float, ...]
     source: str
-    """In words: "trial 12"."""
+    """Origin in words: "trial 12"."""
 
 
 class Keep(Protocol):
     """Makes a record of a measurement."""
 
     def __call__(self, measured: Measured, *, elsewhere: bool = False) -> int:
-        """Return the record's number. `elsewhere`: it was measured in another round or step, so that nothing that
-        disturbs this step concerns it."""
+        """Return the record's number. `elsewhere`: the measurement is of another round or step, and a disturbance of
+        this step does not concern it."""
 
 
 class RoundWork:
-    """The builds of one round of a task, each object code of which is measured once: a timing belongs to machine code.
+    """The builds of one round of a task. Each object code is measured once, because a timing belongs to machine code.
 
-    Thread-safe: each step calls from a thread of its own.
+    Thread-safe: each step calls from its own thread.
     """
 
     def __init__(
         self, built: Sequence[Built], timed: Callable[[str], Timed | None], *, devices: int, copies: bool
     ) -> None:
-        """`timed`: what is known of the object code with a digest. `devices`: how many may share the round; of one the
-        first step gets everything. `copies`: builds of equal code need one measurement; what is measured again is
-        measured itself."""
+        """`timed`: the known timing of the object code with a digest. `devices`: maximum devices that share the round;
+        with one, the first step gets everything. `copies`: whether builds of equal code share a measurement;
+        measurements that are repeated do not."""
         self._waiting = list(built)
         self._timed, self._devices, self._copies = timed, devices, copies
         self._here: dict[str, tuple[Timed, StepId | None]] = {}
-        """Code that was measured in the round, and the step which did that and still runs."""
+        """Code measured in the round, with the step that measured it if that still runs."""
         self._under_way: set[str] = set()
-        """Code that a step measures now."""
+        """Code that a step is measuring."""
         self._steps: set[StepId] = set()
         self._lock = threading.Lock()
 
     def take(self, step: StepId, keep: Keep) -> list[Built]:
-        """Return builds for a step to measure; none: there is no more for it. What is known already becomes a record.
+        """Return builds for a step to measure; none if nothing is left for it. Known timings become records.
 
-        A copy of code that a step has measured is left to that step: what disturbs one disturbs the other.
+        A copy of code that a running step has measured is left to that step: a disturbance of one concerns the other.
         """
         with self._lock:
             self._steps.add(step)
@@ -84,7 +84,7 @@ class RoundWork:
             return chosen
 
     def measured(self, step: StepId, built: Built, measured: Measured, keep: Keep) -> None:
-        """A step has measured one of the builds that it took."""
+        """Record a measurement of one of the builds that a step took."""
         with self._lock:
             number = keep(measured)
             self._under_way.discard(built.code)
@@ -92,7 +92,7 @@ class RoundWork:
                 self._here[built.code] = Timed(measured.latency_s, f"trial {number}"), step
 
     def leave(self, step: StepId, unmeasured: Sequence[Built]) -> None:
-        """A step ends; what it took and has not measured is for others."""
+        """End a step's part; its unmeasured builds are for other steps."""
         with self._lock:
             self._steps.discard(step)
             self._waiting = [*unmeasured, *self._waiting]

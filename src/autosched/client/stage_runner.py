@@ -1,4 +1,4 @@
-"""Runs the backend's stages: each step in a thread of its own, pinned to the cores of its lease."""
+"""Runs the backend's stages: each step in a separate thread, pinned to the cores of its lease."""
 
 import logging
 import threading
@@ -41,9 +41,9 @@ log = logging.getLogger(__name__)
 
 Measurer = Tuner | AwayTuner
 BOARD_MODEL = "board of the kind {}"
-"""`Identity.device` of a board: what processor it has only its operator knows."""
+"""`Identity.device` of a board, whose processor only its operator knows."""
 LOSSES_MAX = 2
-"""Losses of the device while a candidate ran, from which on the candidate is taken to have caused them."""
+"""Number of losses of the device during a candidate from which on the candidate is blamed."""
 
 
 class StageRunner:
@@ -58,8 +58,8 @@ class StageRunner:
         timed: Callable[[str], Timed | None] = lambda _: None,
         bring: Callable[[Sequence[Built]], Sequence[Built]] = lambda built: built,
     ) -> None:
-        """`timed`: what is known of the object code with a digest. `bring` has the artifacts of builds of other hosts
-        here. Both are called, as `keep` is, from worker threads."""
+        """`timed`: the known timing of the object code with a digest. `bring` downloads the artifacts of builds of
+        other hosts. Both, and `keep`, are called from worker threads."""
         self._session = session
         self._poison = poison or BlockedCandidates()
         self._spec = spec
@@ -69,26 +69,26 @@ class StageRunner:
         self._tuners: dict[TaskIndex, Tuner] = {}
         self._infos: dict[TaskIndex, TaskInfo] = {}
         self._halves: dict[TaskIndex, list[Measured]] = {}
-        """Results of unfinished rounds, which their tuners do not know yet."""
+        """Results of unfinished rounds, not yet passed to their tuners."""
         self._hints: dict[TaskIndex, list[bytes]] = {}
         """Known schedules that the search of a task has yet to measure."""
-        self.trials = 0  # numbers the records of the job
+        self.trials = 0  # the number of the job's next record
         self._numbering = threading.Lock()
         self.devices = 1
-        """Number of devices that may share the measurements of a round."""
+        """Maximum number of devices that share the measurements of a round."""
         self._work: dict[TaskIndex, tuple[Sequence[Built], RoundWork]] = {}
-        """The round that each task measures, by its builds."""
+        """The round that each task measures, with its builds."""
         self._sharing = threading.Lock()
         self.on_board = ""
-        """Kind of the job's devices where they are boards; empty: they are this machine, or a part of it."""
+        """Kind of the job's devices if they are boards; empty if they are this machine or a part of it."""
         self._losses: Counter[tuple[TaskIndex, bytes]] = Counter()
-        """How often the device was lost while a candidate ran."""
+        """Number of losses of the device during each candidate."""
 
     def import_network(
         self, lease: Lease, records: Sequence[Record], borrowed: int = 0, earlier: Sequence[Earlier] = ()
     ) -> Network:
-        """Import the model, learn from earlier jobs, and make a tuner for each task, as far as records brought it: up
-        to the last whole round."""
+        """Import the model, warm-start from earlier jobs, and make a tuner for each task with all whole rounds of the
+        records."""
         network = self.take_in(lease)
         self.make_tuners(network, lease, records, borrowed, earlier)
         return network
@@ -109,8 +109,8 @@ class StageRunner:
         earlier: Sequence[Earlier] = (),
         hints: Mapping[TaskIndex, Sequence[bytes]] | None = None,
     ) -> None:
-        """Learn from earlier jobs, and make a tuner for each task, as far as records brought it: up to the last whole
-        round. `hints`: what the search of a task measures first."""
+        """Warm-start from earlier jobs, and make a tuner for each task with all whole rounds of the records. `hints`:
+        candidates that the search of a task measures first."""
         if earlier:
             self._learn(earlier, lease)
         found = pasts(network, self._spec.trials, records, borrowed)
@@ -122,17 +122,17 @@ class StageRunner:
             self._hints[info.task] = first_hints((hints or {}).get(info.task, ()), done)
 
     def _learn(self, earlier: Sequence[Earlier], lease: Lease) -> None:
-        """Learn from earlier jobs. Where the user named none, the job goes on without them."""
+        """Warm-start from earlier jobs. If the user named none, failures are ignored."""
         try:
             self._session.learn(earlier, lease)
-        except Exception as error:  # the border to plugin code
+        except Exception as error:  # boundary to plugin code
             if self._spec.learn_from:
                 raise
             log.warning("nothing is learned from jobs %s", [one.job for one in earlier], exc_info=error)
 
     @property
     def learns(self) -> bool:
-        """Whether the backend can learn from earlier jobs."""
+        """Whether the backend can warm-start from earlier jobs."""
         return hasattr(self._session, "learn")
 
     def tuner(self, task: TaskIndex) -> Tuner:
@@ -144,7 +144,7 @@ class StageRunner:
         return [task for task in self._tuners if self._default(task) is not None]
 
     def _default(self, task: TaskIndex) -> bytes | None:
-        make = getattr(self._tuners[task], "default", None)  # backends of interface 1.0 have none
+        make = getattr(self._tuners[task], "default", None)  # backends of interface 1.0 have no such method
         if make is None or (default := make()) is None:
             return None
         return backend_boundary.candidates([default], 1)[0]
@@ -156,11 +156,12 @@ class StageRunner:
         return tuner
 
     def select(self, task: TaskIndex, current: Round, lease: Lease) -> int:
-        """Choose the round's candidates; returns how many are to be measured. An earlier client's round is finished."""
+        """Choose the round's candidates; returns the number of candidates to measure. An earlier client's round is
+        completed."""
         half, tuner = self._halves.get(task, []), self._tuners[task]  # kept until a choice was made
         known, wanted = {one.candidate for one in half}, current.trials + len(half)
         chosen = self._choose(task, wanted, lease)
-        if not known.issubset(chosen):  # the round was another one, or the backend does not repeat itself
+        if not known.issubset(chosen):  # the round was another one, or the backend's search is not deterministic
             tuner.update(half, lease)
             self._halves.pop(task, None)
             self._hints[task] = [hint for hint in self._hints.get(task, ()) if hint not in known]
@@ -172,7 +173,7 @@ class StageRunner:
         return len(current.candidates)
 
     def _choose(self, task: TaskIndex, count: int, lease: Lease) -> list[bytes]:
-        """The candidates of a round: known schedules that were not measured yet, then what the search selects."""
+        """The candidates of a round: known schedules without a measurement first, then the search's selection."""
         first = self._hints.get(task, [])[:count]
         if len(first) == count:
             return first
@@ -180,9 +181,9 @@ class StageRunner:
         return [*first, *(candidate for candidate in chosen if candidate not in first)]
 
     def build(self, task: TaskIndex, current: Round, lease: Lease, away: AwayStep | None = None) -> None:
-        """Build the round's candidates, but for the poisoned ones. In finals the default is the last of them.
+        """Build the round's candidates except blocked ones. In finals the default is the last of them.
 
-        `away`: the step is one of another host, where a helper builds.
+        `away`: the step is on another host, where a helper builds.
         """
         default = self._default(task) if current.purpose is Purpose.FINAL else None
         if default is not None:
@@ -201,9 +202,9 @@ class StageRunner:
         away: AwayStep | None = None,
         numbers: list[int] | None = None,
     ) -> None:
-        """Measure what was built, or a share of it; each result becomes a record at once.
+        """Measure the round's builds or a share of them; each result becomes a record at once.
 
-        `away`: by a helper on another host. `numbers` takes those of the records that the step measured.
+        `away`: measured by a helper on another host. `numbers` collects the numbers of the records.
         """
         tuner: Measurer = self._tuners[task] if away is None else away.tuner(self._infos[task])
         bring = self._bring if away is None else list
@@ -231,12 +232,12 @@ class StageRunner:
         self._measure(lambda some: tuner.profile(bring(some), lease), work, lease.step, keep)
 
     def blame(self, task: TaskIndex, current: Round, candidate: bytes, device: str, why: str) -> None:
-        """The device was lost while a candidate of the round ran. The second time the candidate is taken to have done
-        it, and becomes a failed record."""
+        """Note that the device was lost while a candidate ran. At the second loss the candidate is blamed and gets a
+        failed record."""
         if candidate not in current.candidates:
             return
         self._losses[task, candidate] += 1
-        if self._losses[task, candidate] >= LOSSES_MAX and current.steps == 1:  # else another step measures it
+        if self._losses[task, candidate] >= LOSSES_MAX and current.steps == 1:  # otherwise another step measures it
             detail = f"the device was lost {LOSSES_MAX} times while it ran: {why}"[: backend_boundary.DETAIL_CHARS_MAX]
             crashed = Measured(candidate, (), Failure.RUN_CRASH, detail)
             current.measured.append(crashed)
@@ -244,7 +245,7 @@ class StageRunner:
             self._record(task, crashed, device, current.purpose, code)
 
     def _bar(self, task: TaskIndex, current: Round, left: list[bytes], keep: Keep) -> dict[bytes, str]:
-        """Candidates may have been poisoned since they were built."""
+        """Fail the candidates that were blocked since they were built."""
         barred = self._barred(task, current)
         for candidate, reason in barred.items():
             left.remove(candidate)
@@ -252,7 +253,7 @@ class StageRunner:
         return barred
 
     def _work_of(self, task: TaskIndex, current: Round, keep: Keep) -> RoundWork:
-        """Return the round's builds that are still to be measured; made by the first of the steps that share it."""
+        """The round's remaining builds; created by the first of the steps that share them."""
         with self._sharing:
             if (known := self._work.get(task)) is not None and known[0] is current.built:
                 return known[1]
@@ -268,7 +269,7 @@ class StageRunner:
             return work
 
     def unknown_codes(self, current: Round) -> list[str]:
-        """Digests of the code that the round will measure, and of which this job knows no latency."""
+        """Digests of the round's code for which this job knows no latency."""
         if not (current.is_search or self._only_known):
             return []
         codes = dict.fromkeys(one.code for one in current.built if one.code)
@@ -276,11 +277,11 @@ class StageRunner:
 
     @property
     def _only_known(self) -> bool:
-        """Whether the job tries nothing: its finals need no measurement where all of their code was measured."""
+        """Whether the job has no trials: its finals need no measurement if all of their code was measured."""
         return self._spec.trials == 0
 
     def _measure(self, profile: Callable[[Sequence[Built]], object], work: RoundWork, step: StepId, keep: Keep) -> None:
-        """Measure what a step gets of the work of a round."""
+        """Measure the builds that a step takes from a round."""
         unmeasured: dict[bytes, Built] = {}
         try:
             while taken := work.take(step, keep):
@@ -301,7 +302,7 @@ class StageRunner:
         left: list[bytes],
         keep: Keep,
     ) -> None:
-        """Measure the finalists and the default side by side, each object code once; records in their order."""
+        """Measure the finalists and the default in turns, each object code once; records in their order."""
         alone: dict[str | bytes, Built] = {}
         for one in built:
             alone.setdefault(one.code or one.candidate, one)
@@ -327,12 +328,12 @@ class StageRunner:
                 keep(structs.replace(answered, candidate=one.candidate), elsewhere=elsewhere)
 
     def _barred(self, task: TaskIndex, current: Round) -> dict[bytes, str]:
-        """Those of a round's candidates that must not be run, and why. The default is always run."""
+        """The round's blocked candidates, with reasons. The default is never blocked."""
         asked = current.candidates[:-1] if current.default_last else current.candidates
         return {candidate: reason for candidate in asked if (reason := self._poison.reason(task, candidate))}
 
     def _record(self, task: TaskIndex, measured: Measured, device: str, purpose: Purpose, code: str = "") -> int:
-        """Number a trial and hand it on, alone: the daemon refuses numbers that arrive out of order."""
+        """Number a trial and pass it on under a lock: the daemon refuses numbers that arrive out of order."""
         with self._numbering:
             self._keep(
                 Record(
@@ -353,9 +354,9 @@ class StageRunner:
             return self.trials - 1
 
     def update(self, task: TaskIndex, current: Round, lease: Lease) -> float | None:
-        """Learn from the round; returns the best latency it measured, in seconds."""
+        """Update the search with the round; returns its best latency in seconds."""
         measured = current.measured
-        if current.purpose is Purpose.AGAIN:  # what has failed again teaches nothing new
+        if current.purpose is Purpose.AGAIN:  # a repeated failure teaches nothing new
             measured = [one for one in measured if one.latency_s]
         if measured or current.purpose is not Purpose.AGAIN:
             self._tuners[task].update(measured, lease)
@@ -364,11 +365,11 @@ class StageRunner:
     def compile(
         self, records: Sequence[Record], lease: Lease, elsewhere: Mapping[TaskIndex, winner.Ratios] | None = None
     ) -> None:
-        """Compile the network with the best schedules. `elsewhere`: how good candidates are on other devices."""
+        """Compile the network with the best schedules. `elsewhere`: ratios of candidates on other devices."""
         self._session.compile(winner.order(record_selection.effective(records), elsewhere), lease)
 
     def evaluate(self, lease: Lease) -> Evaluation:
-        """Check and measure the compiled network. Schedules that were wrong in it become failed records."""
+        """Check and measure the compiled network. Schedules with wrong results in it become failed records."""
         evaluation = backend_boundary.evaluation(self._session.evaluate(lease))
         for one in evaluation.wrong:
             if one.task in self._tuners:
@@ -378,20 +379,20 @@ class StageRunner:
         return evaluation
 
     def sentinel(self, lease: Lease) -> DeviceNote | None:
-        """How fast the board of a lease is at present; None where the backend cannot tell. Raises DeviceLost."""
+        """The present speed of a lease's board; None if the backend has no sentinel. Raises DeviceLost."""
         if not hasattr(self._session, "sentinel"):
             return None
         try:
             return backend_boundary.sentinel(cast(BoardSession, self._session).sentinel(lease))
         except DeviceLost:
             raise
-        except Exception:  # the border to plugin code: the step's own work says more
+        except Exception:  # boundary to plugin code: the step's own work reports more
             log.warning("the sentinel failed on %s", lease.units[0], exc_info=True)
             return None
 
     @property
     def compares(self) -> bool:
-        """Whether the backend can measure what the user would run otherwise; before interface 1.5 none could."""
+        """Whether the backend can measure a baseline; before interface 1.5 none could."""
         return all(hasattr(self._session, name) for name in ("baseline", "compile_early", "evaluate_early"))
 
     @property
@@ -399,7 +400,7 @@ class StageRunner:
         return cast(ComparingSession, self._session)
 
     def baseline(self, lease: Lease) -> Baseline | None:
-        """Measure what the user would run otherwise; None where there is nothing."""
+        """Measure the engine that the user would run otherwise; None if there is none."""
         return backend_boundary.baseline(self._comparing.baseline(lease))
 
     def compile_early(
@@ -409,12 +410,12 @@ class StageRunner:
         self._comparing.compile_early(winner.order(record_selection.effective(records), elsewhere), lease)
 
     def evaluate_early(self, lease: Lease) -> Evaluation:
-        """Check and measure the network as it was compiled in the middle of the search."""
+        """Check and measure the network that was compiled during the search."""
         return backend_boundary.evaluation(self._comparing.evaluate_early(lease))
 
     @property
     def divisible(self) -> tuple[str, ...]:
-        """Stages of which several steps may share the work."""
+        """Stages whose work several steps may share."""
         return ("profile",) if getattr(self._session, "parallel_profile", False) else ()
 
     @property
@@ -428,18 +429,18 @@ class StageRunner:
         return hasattr(self._session, "program")
 
     def program(self, task: TaskInfo) -> Program | None:
-        """Return the program of a workload; None where the backend has none or fails, or the program is too large."""
+        """The program of a workload; None if the backend has none or fails, or if the program is too large."""
         try:
             return backend_boundary.program(cast(DescribingSession, self._session).program(task))
-        except Exception:  # a job does not end for what only others need
+        except Exception:  # programs are for other jobs: a failure does not end this one
             log.warning("the program of %s is not kept", task.name, exc_info=True)
             return None
 
     def kill(self, lease: Lease | None = None) -> None:
-        """Kill the processes that work for this lease, or all of them."""
+        """Kill the processes that work for a lease, or for all leases."""
         self._session.kill(lease)
 
 
 def _measured(record: Record) -> Measured:
-    """As the backend said it."""
+    """A record as the measurement that the backend returned."""
     return Measured(record.candidate, record.latency_s, record.failure, record.detail, record.build_s, record.profile_s)

@@ -1,9 +1,9 @@
 """Backstop: a sibling process that kills a frozen client.
 
-The client's own watchdog does not run then, while processes that it has started may go on, on units that the daemon
-soon takes to be free.
+A frozen client's own watchdog does not run, while its child processes may continue on units that the daemon soon
+considers free.
 
-A client that its daemon has started needs none: the daemon ends it.
+Clients that the daemon starts need no backstop: the daemon ends them.
 """
 
 import os
@@ -19,21 +19,21 @@ from autosched.process.standby_process import NEVER
 
 
 class WatchdogProcess:
-    """Kills this process, and all that it has started, should a step not have ended by its last moment."""
+    """Kills this process and all its children if a step has not ended in time."""
 
     def __init__(self) -> None:
-        """Forks: to be made before there are threads."""
+        """Fork the sibling; to be created before any thread."""
         self._last: dict[StepId, float] = {}
         client = os.getpid()
         _, self._told = standby_process.fork(lambda heard: _stand_by(client, heard))
 
     def expect(self, step: StepId, within_s: float) -> None:
-        """The step ends within this time, or nothing of this client may be left."""
+        """Kill everything unless the step ends within some seconds."""
         self._last[step] = time.monotonic() + within_s
         self._tell()
 
     def ended(self, step: StepId) -> None:
-        """It has."""
+        """Note that the step has ended."""
         self._last.pop(step, None)
         self._tell()
 
@@ -42,7 +42,7 @@ class WatchdogProcess:
 
 
 def _stand_by(client: int, heard: int) -> None:
-    """In the process beside: until the client has ended, whose end of the pipe closes then, or has to."""
+    """Loop of the sibling: runs until the client ends, which closes the pipe, or must be killed."""
     last_at: float | None = NEVER
     while last_at is not None:
         left_s = None if last_at == NEVER else max(0.0, last_at - time.monotonic())
@@ -52,7 +52,7 @@ def _stand_by(client: int, heard: int) -> None:
 
 
 def _kill(client: int) -> None:
-    """Kill the client and all its descendants, which are looked up before the first one dies."""
+    """Kill the client and all its descendants, which are collected before the first one is killed."""
     own = os.getpid()
     with suppress(psutil.NoSuchProcess):
         one = psutil.Process(client)

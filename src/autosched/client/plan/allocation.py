@@ -1,11 +1,11 @@
-"""Which task deserves the next round: the one whose tuning is expected to shorten the network most.
+"""Chooses the task of the next round: the one whose tuning is expected to shorten the network most.
 
 Source: Ansor (Zheng et al., OSDI 2020), section 6, with the constants and the simplified gradient of MetaSchedule's
-gradient-based task scheduler: alpha 0.2, window 3. Ansor's groups of similar tasks, of which a slow one is expected to
-become half as fast as the fastest, gained 0.3 % of the latency in simulations on recorded searches: not worth the code.
+gradient-based task scheduler: alpha 0.2, window 3. Ansor also groups similar tasks, and expects a slow one to become
+half as fast as the fastest. That gained 0.3 % of the latency in simulations on recorded searches, and is left out.
 
-Tasks may compete for calls of the network, of which the fastest will do each (`TaskInfo.groups`): for those calls a
-round gains as much as it may be expected to undercut the group's best.
+Tasks may compete for calls of the network, each of which the fastest task will do (`TaskInfo.groups`): for those calls,
+a round's gain is the expected improvement over the group's best.
 """
 
 from collections.abc import Container, Iterable, Mapping
@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 ALPHA = 0.2
 WINDOW = 3
 STRIKES_MAX = 3
-"""Rounds without one valid measurement, or failed steps, in a row before a task is left alone."""
+"""Maximum rounds without a valid measurement, or failed steps, in a row; then the task gets no more rounds."""
 
 ROUNDS_MIN = 2
-"""Before it is outdone for good: first rounds may be of a single trial."""
+"""Minimum rounds before a task counts as outdone: first rounds may be of a single trial."""
 PEAK_RATIO = 1.5
-"""Speed, in arithmetic operations per second, that a task may reach at most, by the best of all tasks so far."""
+"""Maximum expected speed of a task, in arithmetic operations per second, relative to the best task so far."""
 LIGHT_SHARE = 0.005
 """Share of the network's latency without a search below which a task is light: its whole gain cannot be measured."""
 LIGHT_TRIALS = 1
@@ -40,11 +40,11 @@ class TaskRounds:
     groups: Mapping[str, int] = field(default_factory=dict)
     """Calls for which the task competes with others, by group."""
     untuned_s: float | None = None
-    """Latency of one call without a search, in seconds, as measured in a build of the network; None: not known."""
+    """Latency of one call without a search, in seconds, as measured in a build of the network; None if unknown."""
 
     @property
     def open(self) -> bool:
-        """Whether another round may be given to it."""
+        """Whether the task may get another round."""
         return not self.exhausted and self.strikes < STRIKES_MAX
 
     @property
@@ -54,7 +54,7 @@ class TaskRounds:
 
     @property
     def latency_s(self) -> float | None:
-        """Latency of one call as far as it is known, in seconds: of the search, else without one."""
+        """Known latency of one call, in seconds: of the search, otherwise without a search."""
         return self.best_s[-1] if self.tuned else self.untuned_s
 
     def gain_s(self, leading_s: Mapping[str, float]) -> float:
@@ -81,7 +81,7 @@ def leading(shares: Iterable[TaskRounds]) -> dict[str, float]:
 
 
 def outdone(shares: Iterable[TaskRounds]) -> list[TaskRounds]:
-    """Open shares that cannot be expected to win any call: they need no more rounds."""
+    """Open shares that are not expected to win any call, and so need no more rounds."""
     shares = list(shares)
     leading_s = leading(shares)
     fastest = max(
@@ -98,18 +98,17 @@ def outdone(shares: Iterable[TaskRounds]) -> list[TaskRounds]:
 
 
 def _hopeless(share: TaskRounds, leading_s: Mapping[str, float], peak: float) -> bool:
-    """Whether a share that competes for all of its calls would lose them even at the speed `peak`: its rivals need
-    less arithmetic for the same result.
-    """
+    """Whether a share that competes for all of its calls would lose them even at the speed `peak`: its rivals need less
+    arithmetic for the same result."""
     if not share.groups or sum(share.groups.values()) < share.weight or not peak:
         return False
     return all(group in leading_s and share.flops / peak > leading_s[group] for group in share.groups)
 
 
 def untuned_s(shares: Iterable[TaskRounds]) -> dict[int, float]:
-    """Seconds that the calls of each task take in the network without a search; empty where no build was measured.
+    """Seconds of each task's calls in the network without a search; empty if no build was measured.
 
-    A task that the measured build did not contain is expected to be as fast, by its arithmetic, as those that it did.
+    A task that is not in the measured build is expected to be as fast, by its arithmetic, as those that are.
     """
     shares = list(shares)
     known = {share.task: share.weight * share.untuned_s for share in shares if share.untuned_s is not None}
@@ -121,7 +120,7 @@ def untuned_s(shares: Iterable[TaskRounds]) -> dict[int, float]:
 
 
 def light(shares: Iterable[TaskRounds]) -> set[int]:
-    """Tasks that are too small a part of the network for their tuning to be seen in its latency."""
+    """Tasks whose share of the network is too small for their tuning to be measurable in its latency."""
     shares = list(shares)
     expected_s = untuned_s(shares)
     whole_s = sum(expected_s[share.task] for share in shares if share.untuned_s is not None) if expected_s else 0.0
@@ -131,10 +130,9 @@ def light(shares: Iterable[TaskRounds]) -> set[int]:
 def next_share(
     shares: Iterable[TaskRounds], leading_s: Mapping[str, float], busy: Container[int] = frozenset()
 ) -> TaskRounds | None:
-    """The share to serve next: each task once, those first that need the least arithmetic of their rivals, the heaviest
-    first (by seconds in the network where a build was measured, else by arithmetic); then the largest gain. None when
-    all are closed or `busy`.
-    """
+    """The share to serve next. First each task gets one round: those with the least arithmetic of their rivals first,
+    then the heaviest (by seconds in the network if a build was measured, otherwise by arithmetic). Then the task with
+    the largest gain. None if all are closed or `busy`."""
     shares = list(shares)
     candidates = [share for share in shares if share.open and share.task not in busy]
     if not candidates:

@@ -1,11 +1,10 @@
-"""When a network is worth compiling and measuring before its search is over. Pure.
+"""Decides when to compile and measure a network before its search is over. Pure.
 
-The first build is made before anything was searched. It may be faster than what its user would run otherwise already,
-and it says what each task takes without a search, and what is not tuned costs: so the search knows from its start where
-the time goes, and the estimate is honest. The next ones are made when the network is expected to be faster than what
-its user would run otherwise, and again when it has become clearly faster than the module that the user has. A build
-must promise to be better than the last one, and rounds lie between two of them, so that builds cost a bounded share of
-the search.
+The first build is made before any search. It may already be faster than the baseline. It also shows the latency of each
+task without a search, and of everything that is not tuned: the search knows from its start where the time goes, and the
+estimate is right. Further builds are made when the network is expected to be faster than the baseline, and then when it
+has become clearly faster than the user's present module. A build must promise to be faster than the last one, and a
+minimum number of rounds lies between two builds: this bounds their share of the search.
 """
 
 from collections import Counter, defaultdict
@@ -31,45 +30,44 @@ from autosched.backend import (
 from autosched.model import StepId, TaskIndex, TaskInfo
 
 BY_RULE = "by rule"
-"""Name of the schedule of a kernel that was not searched, among the times of operators."""
+"""Name of the schedule of a kernel without a search, among the times of operators."""
 FIRST_BELOW = 1.5
-"""Maximum ratio of the tasks' sum and the baseline for a build while what is not tuned is not known: a slower network
-is far from passing it."""
+"""Maximum ratio of the tasks' sum to the baseline for a build while the time outside the tasks is unknown."""
 PROMISE = 0.97
-"""Maximum ratio of the tasks' sums of two builds in a row, until a module has been kept."""
+"""Maximum ratio of the tasks' sums of two consecutive builds, until a module has been kept."""
 DISTURBED_GROWTH = 2
-"""Factor of the rounds between two builds for each disturbed build in a row: a device may never come to rest."""
+"""Factor of the rounds between two builds for each disturbed build in a row, because a device may stay noisy."""
 RECHECK_GROWTH = 4
-"""Factor, for each build made, of the rounds before the next one where only the time outside of the tasks speaks
-against the network. That time was measured in a build, maybe while something slowed it down; the growth bounds the
-number of builds by the logarithm of the search's length."""
+"""Factor, for each build made, of the rounds before the next one if only the time outside the tasks speaks against the
+network. That time comes from a build that may have been disturbed. The growth bounds the number of builds by the
+logarithm of the search's length."""
 BETTER = 0.9
-"""Maximum ratio of the expected latency and that of the module that is kept."""
+"""Maximum ratio of the expected latency to that of the kept module."""
 ROUNDS_BETWEEN = 4
 """Minimum rounds of the search between two builds."""
 FAILURES_MAX = 2
-"""Builds that failed as a step, after which no more are made before the end."""
+"""Maximum builds that fail as a step; then no more are made before the end."""
 
 
 @dataclass(frozen=True)
 class BuildMeasurement:
-    """A build of the whole network that was just measured."""
+    """A measured build of the whole network."""
 
     step: StepId
     """The evaluate step that measured it."""
     latency_s: float
     baseline: Timing | None = None
-    """Latency of the baseline beside it; None where it was not measured again."""
+    """Latency of the baseline beside it; None if it was not measured again."""
     form: str = ""
-    """The form of the model that the baseline ran; empty: the same as before."""
+    """The form of the model that the baseline ran; empty if it is the same as before."""
     disturbed: bool = False
-    """Other load ran on the device meanwhile."""
+    """Whether other load ran on the device meanwhile."""
     timing: Timing | None = None
     """The samples, with their confidence interval."""
 
     @classmethod
     def of(cls, step: StepId, evaluation: Evaluation, *, disturbed: bool) -> "BuildMeasurement | None":
-        """The measurement of the tuned build in an evaluation; None where it was not measured."""
+        """The measurement of the tuned build in an evaluation; None if it was not measured."""
         timings = {timing.name: timing for timing in evaluation.timings}
         if (tuned := timings.get(TUNED)) is None or tuned.median_s <= 0.0:
             return None
@@ -79,40 +77,39 @@ class BuildMeasurement:
 
 @dataclass
 class EarlyBuilds:
-    """State of the builds that are made during the search."""
+    """State of the builds during the search."""
 
     comparison: Comparison | None = None
     under_way: bool = False
     built_s: float | None = None
-    """Sum over the tasks, of the last build."""
+    """Sum over the tasks at the last build, in seconds."""
     rounds: int = 0
     """Rounds of the search that have ended since the last build began."""
     failures: int = 0
     builds: int = 0
-    """Builds that were begun, those of earlier clients counted once."""
+    """Number of builds that were begun; all builds of earlier clients count as one."""
     disturbed: int = 0
-    """Builds in a row whose measurement was disturbed."""
+    """Number of builds in a row whose measurement was disturbed."""
     measurements: NetworkMeasurements = field(default_factory=NetworkMeasurements)
     """Measured builds for the daemon, those of earlier clients included."""
 
     def resume(self, network: Network | None) -> None:
-        """Take over what earlier clients of the job measured."""
+        """Take over the measurements of the job's earlier clients."""
         if network is not None:
             self.comparison, self.measurements = network.comparison, network.measured
 
     def forget(self) -> None:
-        """Forget the comparison of earlier clients, which does not hold here."""
+        """Forget the comparison of earlier clients, which does not hold on this device."""
         self.comparison = None
 
     def measured_baseline(self, baseline: Baseline | None) -> None:
-        """Take the latency of the engine that the user would run otherwise; None: there is nothing to compare with."""
+        """Set the latency of the engine that the user would run otherwise; None if there is none."""
         if baseline is not None:
             self.comparison = Comparison(baseline)
 
     def wants(self, tasks_s: float | None, goal_s: float | None = None) -> bool:
-        """Whether a build is worth its time now. `tasks_s`: sum over the tasks, None while one lacks a latency.
-        `goal_s`: latency that ends the search; None: there is none.
-        """
+        """Whether a build is worth its time now. `tasks_s`: sum over the tasks in seconds, None while one lacks a
+        latency. `goal_s`: latency in seconds that ends the search; None if there is no goal."""
         known = self.comparison
         if known is None or self.under_way or self.failures >= FAILURES_MAX:
             return False
@@ -136,8 +133,8 @@ class EarlyBuilds:
         return known.whole_s(tasks_s) <= known.baseline.median_s
 
     def begin(self, tasks_s: float | None) -> None:
-        """A build is being made. `tasks_s`: sum over the tasks, None while one lacks a latency."""
-        self.builds += not self.under_way  # else it was waiting for its lane
+        """Note that a build begins. `tasks_s`: sum over the tasks in seconds, None while one lacks a latency."""
+        self.builds += not self.under_way  # otherwise it waited for its lane
         self.under_way, self.built_s, self.rounds = True, tasks_s, 0
 
     def measured(
@@ -149,10 +146,11 @@ class EarlyBuilds:
         kept: bool,
         after_s: float,
     ) -> None:
-        """An early build was measured. `kept`: it is with the user, `after_s` after the start of the job's client.
+        """Note that an early build was measured. `kept`: whether the user got it, `after_s` seconds after the start of
+        the job's client.
 
-        `inside`: seconds in its tasks and in the whole, measured together in the build; they count where there was no
-        sum when it began. `untuned_s`: seconds of one call of tasks without a search, in the build.
+        `inside`: seconds in its tasks and in the whole, measured together in the build; used if there was no sum when
+        it began. `untuned_s`: seconds of one call of tasks without a search, in the build.
         """
         assert self.comparison is not None
         if build.disturbed:
@@ -174,13 +172,12 @@ class EarlyBuilds:
         self.under_way = False
 
     def told(self, goal: LatencyGoal) -> None:
-        """How far the network is from the latency that its user asked for."""
+        """Set how far the network is from its latency goal."""
         self.measurements = structs.replace(self.measurements, goal=goal)
 
     def ended(self, build: BuildMeasurement, tasks_s: float | None, result_s: float | None) -> None:
-        """The last build was measured. `tasks_s`: sum over the tasks. `result_s`: latency of the module that the user
-        gets if it was measured beside the baseline of `build`; None: the module that was kept before, if there is one.
-        """
+        """Note that the last build was measured. `tasks_s`: sum over the tasks in seconds. `result_s`: latency of the
+        user's module if it was measured beside the baseline of `build`; None: the module kept before, if any."""
         if not build.disturbed:
             self._correct(tasks_s, build.latency_s, build)
         known = self.comparison
@@ -206,21 +203,21 @@ class EarlyBuilds:
         self.measurements = structs.replace(self.measurements, builds=builds)
 
     def failed(self) -> None:
-        """A step of the build failed as a whole."""
+        """Note that a step of the build failed as a whole."""
         self.under_way = False
         self.failures += 1
 
 
 def in_tasks_s(tasks: Iterable[TaskInfo], operators: OperatorTimes) -> float:
-    """Seconds in the calls of tasks, however they are scheduled."""
+    """Seconds in the calls of tasks, with or without a search."""
     words = {task.shape for task in tasks}
     return sum(row.time_s for row in operators.rows if row.name in words)
 
 
 def untuned(tasks: Iterable[TaskInfo], operators: OperatorTimes) -> dict[TaskIndex, float]:
-    """Seconds of one call of each task without a search, from the times of the operators in a build of the network.
+    """Seconds of one call of each task without a search, from the times of operators in a build of the network.
 
-    Operators have the words of the tasks that they are; tasks of the same words share their mean.
+    Operators are matched to tasks by their description; tasks with equal descriptions get the mean.
     """
     calls: Counter[str] = Counter()
     seconds: defaultdict[str, float] = defaultdict(float)

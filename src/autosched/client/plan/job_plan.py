@@ -1,10 +1,10 @@
-"""Decides what each task of a job does next. Pure; the client reports it to the daemon as load.
+"""Decides what each task of a job does next. Pure; the client reports the decision to the daemon as load.
 
-Task 0 is the network: import, then baseline (what its user would run otherwise), then (when all trials are spent)
-compile, then evaluate. Compile and evaluate also come right after the baseline and in the middle of the search, where
-it is worth it (`early`), and a job that is to end as soon as a module is faster than the baseline ends with them. Every
-other task goes from round to round (task_state.py). Only as many tasks are under way as keep all lanes and devices
-fed: with more, the decision which task deserves the next round would be made on older news.
+Task 0 is the network: import, then baseline (the engine that the user would run otherwise), then, when all trials are
+spent, compile and evaluate. Compile and evaluate also run right after the baseline and during the search, when a build
+is worth its time (`early`); a job with a latency goal ends when one of these builds meets it. Every other task goes
+from round to round (task_state.py). The number of tasks in a round is limited to what keeps all lanes and devices busy:
+with more, the choice of the next task would rest on older results.
 """
 
 from collections import defaultdict, deque
@@ -38,20 +38,21 @@ from autosched.model import (
 from autosched.records.network_estimate import network_s
 
 AGAIN_SHARE = 0.25
-"""Maximum re-measurements as a share of the budget, at least one batch: bounds the cost of a noisy device."""
+"""Maximum re-measurements as a share of the budget, at least one batch. Bounds the cost of a noisy device."""
 RETRIED_LEAST = 4
 """Minimum candidates of a round on a second device, while another round can begin."""
 ELSEWHERE_MAX = 64
-"""Maximum tasks that are under way for the units of other hosts: the job may not get them."""
+"""Maximum tasks in a round for the units of other hosts, which the job may not get."""
 NETWORK_STAGES = ("import", "baseline", "compile", "evaluate")
 ON_DEVICE = ("profile", "baseline", "evaluate")
 """Stages that measure."""
 NETWORK_TIMEOUT_S = 1800.0
-"""Importing and compiling a large model, or timing a slow one, takes minutes."""
+"""Seconds of the network's stages: importing and compiling a large model, or timing a slow one, takes minutes."""
 CANDIDATE_TIMEOUT_S = 20.0
-"""Seconds of a step's time limit for each candidate: backends let a slow one build and run for as long."""
+"""Seconds of a step's time limit for each candidate. Backends allow a candidate this time to build and to run."""
 BATCH_USUAL, DAY_S = 30, 86_400.0
-"""Candidates for which the daemon's own time limit is enough; maximum limit that a client may ask for."""
+"""Maximum candidates for which the daemon's own time limit suffices; maximum limit that a client may ask for, in
+seconds."""
 
 
 @dataclass
@@ -67,38 +68,38 @@ class JobPlan:
     tasks: dict[TaskIndex, TaskState] = field(default_factory=dict)
     """The tasks of the network, once it is imported."""
     network_round: Round | None = field(default_factory=lambda: Round(Purpose.NETWORK, "import"))
-    """The stage that the network is in."""
+    """The network's own round, with its stage."""
     trials: int = 0
     """The whole budget."""
     spent: int = 0
-    """Trials measured or under way."""
+    """Trials that were measured or belong to a running round."""
     places: dict[int, tuple[TaskState, int]] = field(default_factory=dict)
-    """Where the job's own records stand, by their number."""
+    """Position of each of the job's own records, by number."""
     codes: dict[str, int] = field(default_factory=dict)
     """Number of a record with a latency of each object code, by the digest of the code."""
     poison: BlockedCandidates = field(default_factory=BlockedCandidates)
     durations_s: defaultdict[str, deque[float]] = field(default_factory=lambda: defaultdict(lambda: deque(maxlen=9)))
-    """How long the last steps of each kind took."""
+    """Durations of the last steps of each kind, in seconds."""
     last_error: str = ""
     """Stage and message of the last step that failed as a whole."""
     failure: JobFailure | None = None
     complete: bool = False
     early: EarlyBuilds = field(default_factory=EarlyBuilds)
-    """Builds of the network in the middle of the search."""
+    """Builds of the network during the search."""
     finishing: bool = False
-    """No more rounds begin, and those under way end with their step: what was looked for is found."""
+    """Whether the search has met its goal: no more rounds begin, and running ones end with their step."""
     why_finished: str = ""
-    """Why the search ended before its trials were made, in words."""
+    """Why the search ended before all trials were made, in words."""
 
     def round(self, task: TaskIndex) -> Round | None:
-        """The round that a task, or the network, is in."""
+        """The round of a task or of the network; None if it is in no round."""
         if task == NETWORK_TASK:
             return self.network_round
         state = self.tasks.get(task)
         return None if state is None else state.round
 
     def current(self, task: TaskIndex) -> Round:
-        """The same where there must be one."""
+        """The round of a task that must be in one."""
         current = self.round(task)
         assert current is not None, f"task {task} is in no round"
         return current
@@ -114,13 +115,14 @@ class JobPlan:
 
     @property
     def _under_way(self) -> int:
-        """How many tasks are in a round, the network counted as one."""
+        """Number of tasks in a round, the network counted as one."""
         return len(self.tasks) - len(self._idle) + (self.network_round is not None)
 
     def started(self, task: TaskIndex, stage: str) -> Round | None:
-        """A step of the task runs; the next call that names the task is its end, or that of one that shares its work.
+        """Note that a step of the task runs; the next call for the task is the end of this step, or of one that shares
+        its work.
 
-        Returns the round; None: the step was to share work that is done.
+        Returns the round; None if the work that the step was to share is done.
         """
         current = self.round(task)
         if current is None or current.stage != stage:
@@ -128,15 +130,15 @@ class JobPlan:
         current.steps += 1
         current.shared |= current.steps > 1
         if current is self.network_round and current.stage == "compile" and self.early.under_way:
-            self.early.begin(self.tasks_s)  # it is compiled with what is known now
+            self.early.begin(self.tasks_s)  # it is compiled from the present state
         return current
 
     def task_load(self, task: TaskIndex) -> JobLoad:
-        """The load of one task, of which nothing has changed."""
+        """The unchanged load of one task."""
         return self._report([task])
 
     def _left(self, task: TaskIndex) -> JobLoad | None:
-        """One of the steps that share a stage has ended; None: it was the last."""
+        """End one of the steps that share a stage; None if it was the last."""
         current = self.current(task)
         if current.steps < 2:
             return None
@@ -155,10 +157,10 @@ class JobPlan:
         compares: bool = False,
         hints: Mapping[TaskIndex, Sequence[bytes]] | None = None,
     ) -> JobLoad:
-        """The network is known, and what was measured; the first `borrowed` records cost this job no trials.
+        """Set the imported network and its records; the first `borrowed` records cost this job no trials.
 
-        `finals`: tasks whose candidates can be compared with each other and with the default. `compares`: the backend
-        can measure what the user would run otherwise. `hints`: first candidates of tasks.
+        `finals`: tasks whose candidates can be compared with each other and with the default. `compares`: whether the
+        backend can measure a baseline. `hints`: first candidates of tasks.
         """
         self.network = network
         self.trials = budget(network, self.spec.trials)
@@ -178,7 +180,7 @@ class JobPlan:
         for task in taken:
             self.tasks[task].search.exhausted = True
         self.network_round = None
-        known = self.early.comparison  # by an earlier client
+        known = self.early.comparison  # of an earlier client
         self.early.builds = int(known is not None)
         if known is not None and known.module_s is not None and (self.spec.until_faster or self._goal_is_met):
             self._finish_search("a build met the goal")
@@ -189,7 +191,7 @@ class JobPlan:
         return self._report(list(dict.fromkeys([NETWORK_TASK, *chosen] if began else chosen)))
 
     def recorded(self, record: Record) -> None:
-        """The job has another record; one of a task that the network does not have is left aside."""
+        """Add a record; one of a task that the network does not have is ignored."""
         if (state := self.tasks.get(record.task)) is None:
             return
         self.places[record.trial] = state, len(state.records)
@@ -198,7 +200,7 @@ class JobPlan:
             self.codes[record.code] = record.trial
 
     def timing(self, code: str) -> Record | None:
-        """A record of this object code, with a latency that nothing disturbed."""
+        """A record of this object code with an undisturbed latency."""
         if (trial := self.codes.get(code)) is None:
             return None
         state, index = self.places[trial]
@@ -206,13 +208,13 @@ class JobPlan:
         return None if record.disturbed else record
 
     def tagged(self, trials: Iterable[int], reason: str) -> list[Record]:
-        """Something disturbed these records; each task measures its own again when its next round begins."""
+        """Tag records as disturbed; each task measures its own again when its next round begins."""
         places = [self.places[trial] for trial in trials if trial in self.places]
         changed = (state.tagged(index, reason) for state, index in places)
         return [record for record in changed if record is not None]
 
     def _replay(self, borrowed: int, records: Sequence[Record]) -> None:
-        """Count earlier records as rounds; the one that was cut off is to be finished."""
+        """Reconstruct rounds from earlier records; an interrupted one is continued."""
         assert self.network is not None
         for task, found in pasts(self.network, self.spec.trials, records, borrowed).items():
             for whole in found.whole:
@@ -221,7 +223,7 @@ class JobPlan:
                 self.tasks[task].half = found
 
     def selected(self, task: TaskIndex, count: int) -> JobLoad:
-        """Select has answered with `count` candidates; none means that the task's space is exhausted."""
+        """Note that select returned `count` candidates; 0 means that the task's space is exhausted."""
         self._pay(task, count)
         if count == 0:
             self.tasks[task].give_up_half()
@@ -230,29 +232,30 @@ class JobPlan:
         return self._advance(task)
 
     def _pay(self, task: TaskIndex, trials: int) -> None:
-        """Charge a round with its trials; those that it does not need go back to the budget."""
+        """Charge a round with its trials; trials that it does not need return to the budget."""
         current = self.current(task)
         self.spent += trials - current.trials
         current.trials = trials
 
     def advanced(self, task: TaskIndex) -> JobLoad:
-        """Build or profile is done, or a share of it."""
+        """Note that build or profile is done, or a share of it."""
         return self._left(task) or self._advance(task)
 
     def updated(self, task: TaskIndex, best_s: float | None) -> JobLoad:
-        """The round is over; `best_s` is the best latency it measured, None when nothing was valid."""
+        """End the round; `best_s` is its best latency in seconds, None if nothing was valid."""
         self.tasks[task].learned(best_s)
         self.early.rounds += self.current(task).is_search
         return self._round_over(task)
 
     def failed(self, task: TaskIndex, measured: int, error: str) -> JobLoad:
-        """A step of the task's round failed as a whole after `measured` trials; what was not measured is given back.
+        """Note that a step of the task's round failed as a whole after `measured` trials; trials that were not measured
+        return to the budget.
 
         The search still learns what was measured before its profile step failed.
         """
         current, state = self.current(task), self.tasks[task]
         self.last_error = error
-        if (load := self._left(task)) is not None:  # the others measure what it has not measured
+        if (load := self._left(task)) is not None:  # the other steps measure the rest
             return load
         if current.is_search:
             self._pay(task, measured)
@@ -263,8 +266,7 @@ class JobPlan:
         return self._round_over(task)
 
     def lost(self, task: TaskIndex) -> JobLoad:
-        """The helper or the device of the task's step is lost: the stage is made again, without the candidates measured
-        before."""
+        """Repeat a stage whose helper or device was lost, without the candidates that were measured."""
         if (load := self._left(task)) is not None:
             return load
         current = self.current(task)
@@ -278,19 +280,20 @@ class JobPlan:
         return self._report([task])
 
     def baseline(self, found: Baseline | None) -> JobLoad:
-        """The engine that the user would run otherwise was measured; None: there is none."""
+        """Set the baseline; None if there is none."""
         self.early.measured_baseline(found)
         return self._network_over()
 
     def compiled(self) -> JobLoad:
-        """The network is compiled."""
+        """Note that the network is compiled."""
         self._begin_network("evaluate")
         return self._report([NETWORK_TASK])
 
     def evaluated_early(
         self, build: BuildMeasurement, operators: OperatorTimes | None = None, *, kept: bool, after_s: float
     ) -> JobLoad:
-        """An early build was measured. `kept`: it is with the user, `after_s` after the start of the job's client.
+        """Note that an early build was measured. `kept`: whether the user got it, `after_s` seconds after the start of
+        the job's client.
 
         `operators`: the time of each operator in it.
         """
@@ -311,7 +314,7 @@ class JobPlan:
 
     @property
     def goal_s(self) -> float | None:
-        """Latency with which the search ends; None: there is none, or not yet."""
+        """Latency in seconds that ends the search; None if there is none, or none yet."""
         return latency_goal.goal_s(self.spec, self.early.measurements.builds)
 
     @property
@@ -320,7 +323,7 @@ class JobPlan:
         return goal is not None and goal.reached is GoalReached.MET
 
     def out_of_time(self) -> None:
-        """The deadline of the job is so near that the network must be compiled now."""
+        """End the search, because the network must be compiled before the job's deadline."""
         if self._searching:
             self._finish_search("the deadline is near")
 
@@ -330,11 +333,11 @@ class JobPlan:
 
     @property
     def optional(self) -> bool:
-        """Whether the job goes on when the network's step under way fails."""
+        """Whether the job goes on if the network's running step fails."""
         return self.early.under_way or self._network_is_in("baseline")
 
     def gave_up_early(self) -> JobLoad:
-        """A step of the network that the job can do without has failed."""
+        """Note that an optional step of the network has failed."""
         self.early.failed()
         return self._network_over()
 
@@ -344,7 +347,7 @@ class JobPlan:
 
     @property
     def tasks_s(self) -> float | None:
-        """Latency of the network as the sum over its tasks; None while one that it must call has none."""
+        """Latency of the network as the sum over its tasks; None while a necessary one has none."""
         assert self.network is not None
         known = {search.task: search.latency_s for search in self._searches}
         return network_s(self.network.tasks, {task: own_s for task, own_s in known.items() if own_s is not None})
@@ -365,9 +368,9 @@ class JobPlan:
         return self.network_round is not None and self.network_round.stage in stages
 
     def evaluated(self, build: BuildMeasurement | None = None, result: Timing | None = None) -> JobLoad:
-        """The results are with the daemon: nothing is left to do. `build`: the last one, where it was measured.
+        """Complete the job: the daemon has its results. `build`: the last build, if it was measured.
 
-        `result`: latency of the module that the user gets, unless it was kept before.
+        `result`: latency of the user's module, unless it was kept before.
         """
         goal_s = self.goal_s
         if build is not None:
@@ -379,7 +382,8 @@ class JobPlan:
         return self._report([])
 
     def _judge_goal(self, goal_s: float, result: Timing | None) -> None:
-        """Say whether the goal is met at the end. `result`: of the last build; None: the user keeps an earlier one."""
+        """Judge at the end whether the goal is met. `result`: of the last build; None if the user keeps an earlier
+        one."""
         known, why = self.early.measurements.goal, self.why_finished or self._why_spent()
         if result is not None:
             self.early.told(latency_goal.result(goal_s, result, why))
@@ -394,7 +398,7 @@ class JobPlan:
         return "no task has more to gain"
 
     def broken(self, failure: JobFailure) -> JobLoad:
-        """The job cannot go on."""
+        """End the job with a failure."""
         self.failure = failure
         if self.network_round is not None:
             self.network_round.steps = 0
@@ -418,7 +422,7 @@ class JobPlan:
         return self._report([task, *(other for other in self._go_on() if other != task)])
 
     def _go_on(self) -> list[TaskIndex]:
-        """Give rounds to the tasks that deserve them; when the budget is spent and all is quiet, compile.
+        """Give rounds to tasks; when the budget is spent and no round runs, compile.
 
         Returns the tasks whose load has changed. A job without a network is complete instead.
         """
@@ -433,7 +437,7 @@ class JobPlan:
         under_way_max = self.lanes + self.devices + 1 + (self.network_round is not None)
         under_way_max += min(self.elsewhere, ELSEWHERE_MAX)
         if self._network_is_in("baseline", "compile"):
-            under_way_max = self.lanes + 1  # else the network would wait for its lane behind many candidates
+            under_way_max = self.lanes + 1  # otherwise the network would wait for its lane behind many candidates
         elsewhere, rest = partial(self._measure_elsewhere, RETRIED_LEAST), partial(self._measure_elsewhere, 1)
         beginnings = (self._finish, self._measure_again, elsewhere, self._try, rest, self._hold_finals)
         for begin in () if self.finishing or self._waits_for_known else beginnings:
@@ -454,12 +458,13 @@ class JobPlan:
 
     @property
     def _waits_for_known(self) -> bool:
-        """Whether what is known is measured first: it may be good enough. Then nothing is searched meanwhile."""
+        """Whether a build of the known schedules comes first, because it may meet the goal. No search runs
+        meanwhile."""
         first = not self.early.measurements.builds and not self.early.failures
         return self.spec.names_latency and self.network_round is not None and first and self._searching
 
     def _build_early(self, chosen: list[TaskIndex]) -> None:
-        """Begin a build of the network in the middle of the search where it is worth its time."""
+        """Begin a build of the network during the search if it is worth its time."""
         assert self.network is not None
         if (
             self.network_round is None
@@ -472,14 +477,14 @@ class JobPlan:
             chosen.append(NETWORK_TASK)
 
     def _try(self) -> TaskIndex | None:
-        """A round of the search for the task that deserves it most."""
+        """Begin a round of the search for the task with the largest gain."""
         assert self.network is not None
         busy = {task for task, state in self.tasks.items() if state.round is not None}
         search = next_share(self._searches, leading(self._searches), busy)
         if search is None or self.spent >= self.trials:
             return None
         count = min(self.network.batch, self.trials - self.spent)
-        if not search.best_s:  # half of the budget is kept for what the first rounds say is worth it
+        if not search.best_s:  # half of the budget is kept for tasks whose first rounds show a gain
             count = min(count, first_count(self.trials, searched(self.network)))
             if search.task in light(self._searches):
                 count = min(count, LIGHT_TRIALS)
@@ -491,7 +496,7 @@ class JobPlan:
         return state.task
 
     def _finish(self) -> TaskIndex | None:
-        """A round that an earlier client had begun."""
+        """Continue a round that an earlier client had begun."""
         left = self.trials - self.spent
         for state in self._idle:
             if state.half is not None and state.search.open and left > 0:
@@ -499,7 +504,7 @@ class JobPlan:
         return None
 
     def _measure_again(self) -> TaskIndex | None:
-        """Another measurement for candidates of a task that were disturbed."""
+        """Begin a round that measures disturbed candidates of a task again."""
         assert self.network is not None
         most = max(0, min(self._again_left(), self.network.batch))
         for state in self._idle:
@@ -517,7 +522,7 @@ class JobPlan:
         return whole - sum(state.attempts.total() for state in self.tasks.values())
 
     def _measure_elsewhere(self, least: int) -> TaskIndex | None:
-        """A second try, on another device, for candidates of a task that failed."""
+        """Begin a round that tries failed candidates of a task again, on another device."""
         assert self.network is not None
         most = min(self._again_left(), self.network.batch)
         for state in self._idle if most > 0 else ():
@@ -528,7 +533,7 @@ class JobPlan:
         return None
 
     def _hold_finals(self) -> TaskIndex | None:
-        """Finals for a task that gets no more trials, the one with the largest share of the latency first."""
+        """Begin finals of a task that gets no more trials, the one with the largest share of the latency first."""
         if self.spent < self.trials and self._any_open:
             return None
         waiting = [state for state in self._idle if state.wants_finals]
@@ -539,7 +544,7 @@ class JobPlan:
         return state.task
 
     def _rounds_left(self) -> float | None:
-        """Rounds that no task has begun: of the search, of what must be measured again, and first finals."""
+        """Number of rounds yet to begin: of the search, of re-measurements, and first finals."""
         if self.network is None:
             return None
         if self.finishing:
@@ -555,7 +560,7 @@ class JobPlan:
         return trials + min(again, max(0, ceil(self._again_left() / batch))) + finals
 
     def _nothing_worked(self) -> bool:
-        """Steps failed as a whole until every task was given up, and none has a schedule."""
+        """Whether all tasks were given up after failed steps, and none has a schedule."""
         valid = any(search.tuned for search in self._searches)
         return bool(self.last_error) and self.spent < self.trials and not valid
 
@@ -592,12 +597,12 @@ class JobPlan:
         )
 
     def _timeout_s(self) -> float | None:
-        """Until it is known how long such steps take; None: whatever the daemon's default is."""
+        """Time limit of a step in seconds, until durations are known; None: the daemon's default."""
         batch = self.network.batch if self.network is not None else 0
         return min(CANDIDATE_TIMEOUT_S * batch, DAY_S) if batch > BATCH_USUAL else None
 
     def _resources(self, stage: str) -> tuple[str, ...]:
-        """The pools of which a stage needs one unit each; none for no stage."""
+        """The pools of which a stage needs one unit each; empty without a stage."""
         if not stage:
             return ()
         return (DEVICE_POOL + self.spec.device,) if stage in ON_DEVICE else (HOST_POOL,)

@@ -1,9 +1,9 @@
-"""Chooses the schedules that a job takes over from the record store after the import of its network. Pure.
+"""Chooses the schedules that a job takes over from the record store after importing its network. Pure.
 
-A task whose winner was measured under the very circumstances of the job, in as many trials as the job would spend on
-it, needs no search: it is taken. Trials of earlier jobs count as trials of this one, so that more trials are asked of
-the network than were made by then, or the search goes on. Other known schedules are the first candidates of their
-task's search: what they say of this device is measured before it counts.
+A task needs no search if its best schedule was measured in the environment of the job, in as many trials as the job
+would spend on it. Trials of earlier jobs count as trials of this one: a job that asks for more trials than were made
+continues the search. Other known schedules are the first candidates of their task's search: they are measured on this
+device before they count.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,11 +18,11 @@ from autosched.records.record_selection import FINALISTS_MAX
 from autosched.records.task_best import short_digest
 
 ASKED = 16
-"""Schedules of each kind that are asked for, of each task."""
+"""Maximum schedules of each kind requested for each task."""
 HINTS_MAX = 4
-"""Schedules that a search measures first."""
+"""Maximum schedules that a search measures first."""
 ENOUGH = 0.9
-"""Share of a budget that must have been spent: trials of steps that failed as a whole left nothing behind."""
+"""Minimum share of a budget that must have been spent; trials of steps that failed as a whole leave no records."""
 
 
 class Recall(Struct, frozen=True):
@@ -45,8 +45,8 @@ def recall(
 ) -> Recall:
     """Choose the known schedules that a job takes over, and the tasks that need no search.
 
-    `trials`: as the job's user asked for. `first_trial`: number of the first record. `goes_on`: the search goes on from
-    what is known, however much was spent on it: its user asked for a latency.
+    `trials`: number that the job's user asked for. `first_trial`: number of the first record. `goes_on`: the search
+    continues from the known schedules in any case, because the user asked for a latency.
     """
     whole = budget(network, trials)
     winners = {task: [one for one in found.own if one.compared] for task, found in known.items()}
@@ -70,7 +70,7 @@ def recall(
 
 
 def first_hints(hints: Sequence[bytes], done: Sequence[Record]) -> list[bytes]:
-    """Hints that were not measured yet."""
+    """Hints without a measurement."""
     measured = {record.candidate for record in done}
     return [candidate for candidate in hints if candidate not in measured]
 

@@ -1,8 +1,8 @@
-"""Whether a network is fast enough for its user: a service level instead of a number of trials. Pure.
+"""Decides whether a network meets its latency goal: a service level instead of a number of trials. Pure.
 
-The best known schedules are compiled and measured before anything is searched (Lorien 3; thesis 4.3: "check the known
-best configurations and see if the SLA is already met before tuning starts"). The search ends when a whole network that
-was measured meets the goal with its confidence interval.
+The best known schedules are compiled and measured before any search (Lorien 3; thesis 4.3: "check the known best
+configurations and see if the SLA is already met before tuning starts"). The search ends when a measured build of the
+whole network meets the goal with its confidence interval.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from autosched.records.statistics import REPEATED
 
 
 def goal_s(spec: JobSpec, builds: Sequence[MeasuredBuild]) -> float | None:
-    """The latency that is to be met; None: there is none, or none before an undisturbed build."""
+    """The latency goal in seconds; None if there is none, or none before an undisturbed build."""
     if spec.latency_goal_s is not None:
         return spec.latency_goal_s
     first = next((build for build in builds if not build.disturbed), None)
@@ -24,7 +24,7 @@ def goal_s(spec: JobSpec, builds: Sequence[MeasuredBuild]) -> float | None:
 
 
 def check(spec: JobSpec, network: Network, peak_flops: float) -> None:
-    """Raise RequestError for a latency that the cores cannot reach, since they do not compute that fast.
+    """Raise RequestError for a latency that the cores cannot reach at their peak speed.
 
     peak_flops: float32 operations per second of the device's cores, an upper bound.
     """
@@ -51,7 +51,7 @@ def reached(goal: float, measured: Timing) -> GoalReached:
 
 
 def result(goal: float, measured: Timing, ended: str) -> LatencyGoal:
-    """The goal as the job's user is told of it. `ended`: why the search ended, in words; empty: it goes on."""
+    """The goal as reported to the user. `ended`: why the search ended, in words; empty while it goes on."""
     return LatencyGoal(
         goal_s=goal, latency_s=measured.median_s, low_s=measured.low_s, high_s=measured.high_s,
         reached=reached(goal, measured), ended=ended,

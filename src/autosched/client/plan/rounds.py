@@ -1,7 +1,7 @@
-"""The rounds of a task, told from its records: how large each was, and whether the last one was cut off.
+"""Reconstructs the rounds of a task from its records: their sizes, and whether the last one was interrupted.
 
-A search decides once a round, from all rounds before it. So a client that takes over goes on in the middle of a round
-as if nothing had happened: it selects from what was known when the round began, and measures what is not measured yet.
+A search decides once a round, from all earlier rounds. A client that resumes a job therefore continues an interrupted
+round: it selects with the records from before the round, and measures the candidates that have no record.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ class PastRounds(Struct, frozen=True):
 
     whole: tuple[tuple[Record, ...], ...] = ()
     half: tuple[Record, ...] = ()
-    """Records of a round that was cut off."""
+    """Records of an interrupted round."""
     missing: int = 0
     """Number of trials that the round lacks."""
 
@@ -34,8 +34,8 @@ def searched(network: Network) -> int:
 
 
 def budget(network: Network, trials: int | None) -> int:
-    """Trials of the whole job: as many as its user wants, else what the backend thinks right, but for those that
-    earlier jobs have made."""
+    """Trials of the whole job: the user's number, otherwise the backend's default, less those that earlier jobs have
+    made."""
     whole = network.default_trials if trials is None else trials
     return max(0, whole - network.recalled.trials)
 
@@ -48,7 +48,7 @@ def spent(own: Sequence[Record], trials: int) -> int:
 def pasts(
     network: Network, trials: int | None, records: Sequence[Record], borrowed: int = 0
 ) -> dict[TaskIndex, PastRounds]:
-    """Past work on each task; the first `borrowed` records are those of another job, as are those that are known."""
+    """Past work on each task; the first `borrowed` records are those of another job, as are known ones."""
     whole = budget(network, trials)
     left, first = whole - spent(records[borrowed:], whole), first_count(whole, searched(network))
     known = [record for record in records[borrowed:] if record.purpose is Purpose.KNOWN]
@@ -63,8 +63,8 @@ def pasts(
 def past(borrowed: Sequence[Record], own: Sequence[Record], batch: int, first: int, left: int) -> PastRounds:
     """A task's records as rounds. `left`: trials that the job may still make.
 
-    A round that was short for another reason, because the space was exhausted or a step failed, is taken for one that
-    was cut off: the client that goes on with it finds that nothing is missing, or something else.
+    A round that was short for another reason, an exhausted space or a failed step, counts as interrupted: the client
+    that continues it finds that nothing, or something else, is missing.
     """
     before = len(record_selection.tried(borrowed))
     tried = record_selection.tried([*borrowed, *own])

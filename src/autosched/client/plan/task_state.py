@@ -1,9 +1,9 @@
-"""One task of the network: its records, how far its search has come, and the round that it is in. Pure.
+"""One task of the network: its records, the progress of its search, and its round. Pure.
 
 Most rounds are rounds of the search: select -> build -> profile -> update. Two other kinds select nothing and cost no
 trials. Disturbed candidates, and those that failed once, are measured again (build -> profile -> update), after a
 failure on another device of the kind, if there is one. When no more trials are to come, the best candidates of the task
-meet in its finals (build -> profile).
+are compared in its finals (build -> profile).
 """
 
 from collections import Counter
@@ -27,43 +27,43 @@ STAGES = {
 }
 """The stages of a round, by its purpose. A round of the network (Purpose.NETWORK) has one stage."""
 FINALS_MAX = 2
-"""Finals that were disturbed, or failed, are held once more."""
+"""Maximum finals of a task: disturbed or failed ones are repeated once."""
 
 
 @dataclass
 class Round:
-    """A round under way. Its step fills in candidates and results, in a thread; the client's loop does the rest."""
+    """A running round. Its step writes candidates and results, in a thread; the client's loop does the rest."""
 
     purpose: Purpose
     stage: str
-    """The stage under way, or the next one."""
+    """The running stage, or the next one."""
     steps: int = 0
     """Number of steps of the stage that run."""
     shared: bool = False
     """Whether several steps have shared the work of the stage."""
     trials: int = 0
-    """Trials of the budget that it takes."""
+    """Trials of the budget that the round takes."""
     avoid: UnitName = ""
-    """The device on which it is not to measure; empty: there is none."""
+    """The device that must not measure the round; empty if there is none."""
     candidates: Sequence[bytes] = ()
     """Candidates to build and measure."""
     default_last: bool = False
-    """Whether the last candidate is the task's default, beside which finals are measured."""
+    """Whether the last candidate is the task's default, with which finals are compared."""
     built: Sequence[Built] = ()
     measured: list[Measured] = field(default_factory=list)
-    """Results: first those of an earlier client of the job, which had begun the round."""
+    """Results, beginning with those of an earlier client of the job that had begun the round."""
     earlier: int = 0
     """Number of results of an earlier client."""
 
     @property
     def stage_after(self) -> str:
-        """The stage that follows in the round; empty: none."""
+        """The next stage of the round; empty if there is none."""
         stages = STAGES.get(self.purpose, ())
         return stages[stages.index(self.stage) + 1] if self.stage in stages[:-1] else ""
 
     @property
     def kind(self) -> str:
-        """The kind of its step as far as its length goes: a final builds less and measures longer than a trial."""
+        """Kind of the round's step for estimates of its duration: finals build less and measure longer than trials."""
         return f"{self.purpose.value} {self.stage}" if self.purpose in (Purpose.AGAIN, Purpose.FINAL) else self.stage
 
     @property
@@ -73,41 +73,41 @@ class Round:
 
     @property
     def results(self) -> int:
-        """Number of its own results, those of an earlier client aside."""
+        """Number of its own results, without those of an earlier client."""
         return len(self.measured) - self.earlier
 
 
 @dataclass
 class TaskState:
-    """Records and search of a task, and the round that it is in."""
+    """Records and search of a task, and its round."""
 
     search: TaskRounds
     records: list[Record] = field(default_factory=list)
-    """Its records, those of another job first."""
+    """The task's records, those of another job first."""
     round: Round | None = None
-    """The round under way."""
+    """The running round."""
     half: PastRounds | None = None
-    """The round that an earlier client left unfinished, with those before."""
+    """The round that an earlier client left unfinished, and those before."""
     shaky: bool = False
     """Whether it may have disturbed records that are to be measured again."""
     doubts: dict[bytes, UnitName] = field(default_factory=dict)
-    """Candidates that failed as they may on a sick device, and where; empty: more is known of them."""
+    """Candidates whose failure may be the device's fault, with the device; empty if more is known of them."""
     attempts: Counter[bytes] = field(default_factory=Counter)
-    """How often each candidate was measured again."""
+    """Number of re-measurements of each candidate."""
     finals: int | None = None
-    """How many finals it had; None: it can have none."""
+    """Number of finals held; None if it can have none."""
     rivals: Sequence[bytes] = ()
-    """Schedules measured elsewhere, which meet the others in the finals of a job without trials."""
+    """Schedules measured elsewhere, which take part in the finals of a job without trials."""
 
     @property
     def task(self) -> TaskIndex:
-        """Its number in the network."""
+        """Number of the task in the network."""
         return self.search.task
 
     # What happened ------------------------------------------------------------------------------------------
 
     def recorded(self, record: Record) -> None:
-        """The task has another record of this job."""
+        """Add a record of this job."""
         self.records.append(record)
         self.shaky |= bool(record.disturbed)
         candidate = record.candidate
@@ -119,7 +119,7 @@ class TaskState:
             self.attempts[candidate] += 1  # by an earlier client
 
     def tagged(self, index: int, reason: str) -> Record | None:
-        """Something disturbed a record. Returns it with the reason; None: it was known to be disturbed."""
+        """Tag a record as disturbed. Returns it with the reason; None if it was tagged before."""
         record = self.records[index]
         if record.disturbed:
             return None
@@ -128,7 +128,7 @@ class TaskState:
         return tagged
 
     def begin(self, purpose: Purpose, candidates: Sequence[bytes], avoid: UnitName = "") -> None:
-        """A round begins that selects nothing."""
+        """Begin a round without a select stage."""
         if purpose is Purpose.AGAIN:
             self.attempts.update(candidates)
         if purpose is Purpose.FINAL and self.finals is not None:
@@ -136,7 +136,7 @@ class TaskState:
         self.round = Round(purpose, STAGES[purpose][0], candidates=tuple(candidates), avoid=avoid)
 
     def learned(self, best_s: float | None) -> None:
-        """The round under way is measured. `best_s`: the best latency in it, in seconds; None: nothing was valid."""
+        """End the measurements of the round. `best_s`: its best latency in seconds; None if nothing was valid."""
         assert self.round is not None
         search, best = self.search, self._best_with([best_s])
         if not self.round.is_search:
@@ -147,15 +147,15 @@ class TaskState:
         self.half = None
 
     def count_round(self, records: Iterable[Record]) -> None:
-        """An earlier client has measured these records in a round."""
+        """Count records of an earlier client as a round."""
         self.search.best_s.append(self._best_with(record.best_s for record in records))
 
     def _best_with(self, latencies_s: Iterable[float | None]) -> float | None:
-        """The best latency so far, these included, in seconds; None while nothing valid was measured."""
+        """The best latency so far, including the given ones, in seconds; None while nothing valid was measured."""
         return min((s for s in (*self.search.best_s[-1:], *latencies_s) if s is not None), default=None)
 
     def give_up_half(self) -> None:
-        """The round that an earlier client left unfinished is not finished: it counts as it is."""
+        """Count the unfinished round of an earlier client as it is."""
         if self.half is not None:
             self.count_round(self.half.half)
             self.half = None
@@ -164,11 +164,11 @@ class TaskState:
 
     @property
     def is_final(self) -> bool:
-        """Whether its finals are held."""
+        """Whether its finals were held."""
         return record_selection.is_final(self.records)
 
     def suspects(self) -> list[bytes]:
-        """Candidates to be measured again, since they were disturbed; none once finals have compared the best ones."""
+        """Disturbed candidates to be measured again; empty after finals have compared the best ones."""
         if self.is_final or self.finals == FINALS_MAX:
             return []
         found = record_selection.suspects(self.records)
@@ -188,15 +188,15 @@ class TaskState:
 
     @property
     def may_be_best(self) -> bool:
-        """Whether there are schedules to compare: measured ones or, where nothing may be tried, those of elsewhere."""
+        """Whether there are schedules to compare: measured ones or, in a job without trials, those of other devices."""
         return self.search.tuned or bool(self.rivals)
 
     @property
     def wants_finals(self) -> bool:
-        """Whether finals are to be held, as far as the task is concerned."""
+        """Whether the task needs finals."""
         return self.finals is not None and self.finals < FINALS_MAX and self.may_be_best and not self.is_final
 
     def finalists(self) -> Sequence[bytes]:
-        """The candidates that meet in finals."""
+        """The candidates of the finals."""
         known = record_selection.finalists(self.records)
         return [*known, *(rival for rival in self.rivals if rival not in known)][: record_selection.FINALISTS_MAX]
