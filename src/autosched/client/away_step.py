@@ -51,7 +51,7 @@ class AwayStep:
         """Wait, in a thread, for a coroutine in the client's loop."""
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
-    async def part(
+    async def run_part(
         self, work: Work, task: TaskInfo, candidates: Sequence[bytes] = (), builts: Sequence[Built] = ()
     ) -> PartResult:
         """Have the helper do a part of the work. Raises HelperLost, or StepFailed with the helper's error."""
@@ -84,7 +84,7 @@ class AwayTuner:
         """Build each candidate on the helper."""
         found: list[Built] = []
         for some in _in_parts(candidates, len):
-            ended = self._step.wait(self._step.part(Work.BUILD, self._task, candidates=some))
+            ended = self._step.wait(self._step.run_part(Work.BUILD, self._task, candidates=some))
             _check(ended)
             found += self._step.came(ended)
         return found
@@ -92,13 +92,13 @@ class AwayTuner:
     def profile(self, built: Sequence[Built], lease: Lease) -> Iterator[Measured]:
         """Measure each build on the helper."""
         for some in _in_parts(built, lambda one: len(one.candidate)):
-            ended = self._step.wait(self._step.part(Work.PROFILE, self._task, builts=some))
+            ended = self._step.wait(self._step.run_part(Work.PROFILE, self._task, builts=some))
             yield from ended.measured
             _check(ended)
 
     def compare(self, built: Sequence[Built], lease: Lease) -> Iterator[Measured]:
         """Measure all builds in turns on the helper."""
-        ended = self._step.wait(self._step.part(Work.COMPARE, self._task, builts=built))
+        ended = self._step.wait(self._step.run_part(Work.COMPARE, self._task, builts=built))
         yield from ended.measured
         _check(ended)
 

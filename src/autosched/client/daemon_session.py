@@ -211,7 +211,7 @@ class DaemonSession:
         self._link = link = await self._connect(returns=True)
         try:
             said = standing()
-            assert said is not None, "who has told its load once can tell it again"
+            assert said is not None, "a client that has reported its load can report it again"
             self.returns += 1
             await link.call(said, Done, timeout_s=ACKNOWLEDGE_S)
             while self._unsaid:

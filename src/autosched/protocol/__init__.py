@@ -1,11 +1,11 @@
-"""The methods that cross the wire, and their types. `autosched.wire` moves them; this package says what they are.
+"""The methods of the wire protocol and their types. `autosched.wire` transports them.
 
 Files: method.py (base type, version, limits), handshake.py (keys and Hello), transfer.py (files and records in pieces),
-jobs.py, clients.py, helpers.py, hosts.py, operations.py, diagnostics.py (the methods by subject), roles.py (who may ask
-what), pagination.py (fetches answers page by page).
+jobs.py, clients.py, helpers.py, hosts.py, operations.py, diagnostics.py (the methods by subject), roles.py
+(authorisation), pagination.py (fetches answers page by page).
 
-A method is a request struct, which says who may ask it, and a result struct. Requests are named in the imperative. The
-name on the wire is the class name in snake_case. A peer that sends anything else gets a WireError.
+A method is a request struct, which declares the role that may call it, and a result struct. Requests are named in the
+imperative. The name on the wire is the class name in snake_case. A peer that sends anything else gets a WireError.
 """
 # ruff: noqa: F403, F405 (one namespace in nine files; mypy checks the names)
 
@@ -24,12 +24,12 @@ from autosched.protocol.transfer import *
 
 @cache
 def wire_name(method: type[Method]) -> str:
-    """`GetJob` is `get_job` on the wire."""
+    """The name of a method on the wire: `GetJob` is `get_job`."""
     return "".join(f"_{c.lower()}" if c.isupper() else c for c in method.__name__).lstrip("_")
 
 
 def _asked_by(asker: Asker) -> dict[str, type[Method]]:
-    """The methods that one end asks, by name."""
+    """The methods that one kind of peer calls, by name."""
     declared = [kind for kind in Method.__subclasses__() if kind.__module__.startswith(f"{__name__}.")]
     return {wire_name(kind): kind for kind in declared if asker in kind.askers}
 

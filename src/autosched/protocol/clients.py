@@ -31,7 +31,7 @@ from autosched.protocol.method import BULK_BYTES, FRAME_BYTES, Asker, Done, Meth
 
 
 class EarlierJob(Struct, frozen=True):
-    """A job from which another one is to learn."""
+    """A job that warm-starts another one."""
 
     job: JobId
     spec: JobSpec
@@ -47,55 +47,55 @@ class JobOrder(Struct, frozen=True):
     network: Network | None
     """As planned by an earlier client of this job, if there was one."""
     records: int
-    """How many records there are to fetch with GetRecords."""
+    """Number of records to fetch with GetRecords."""
     lanes: int
     devices: int
     device_cores: int
     """CPU cores of one of the devices."""
     units_elsewhere: int = 0
-    """Lanes, and devices of the job's kind, of other hosts on which its stages could run. Since 1.9."""
+    """Number of lanes, and devices of the job's kind, of other hosts on which its stages could run. Since 1.9."""
     host_cores: tuple[int, ...] = ()
-    """Where a client that the daemon or an agent has started may run, so that devices stay quiet."""
+    """Cores for a client that the daemon or an agent has started, so that devices are not disturbed."""
     age_s: Seconds = 0.0
     """Time since the job's submission. Since 1.9."""
     host: HostName = OWN_HOST
-    """Host of the client. A step on a unit of another one is run by the client's helper there, by RunElsewhere. Since
+    """Host of the client. A step on a unit of another host is run by the client's helper there, by RunElsewhere. Since
     1.9."""
     identities: tuple[IdentityFrom, ...] = ()
-    """Circumstances in which the records were measured, by growing trials. Since 1.9."""
+    """Identities of the job's records, in ascending order of trials. Since 1.9."""
     board: bool = False
-    """Whether the job's devices are boards: each step on one asks for it with GetBoard. Since 1.9."""
+    """Whether the job's devices are boards: the client gets access to a step's board with GetBoard. Since 1.9."""
     earlier: tuple[EarlierJob, ...] = ()
-    """Jobs to learn from: those of `learn_from` in the spec, or those that an earlier client was told are similar.
-    Their records are to be fetched with GetRecords."""
+    """Jobs that warm-start this one: those of `learn_from` in the spec, or similar jobs that an earlier client was
+    told. Their records are fetched with GetRecords."""
 
 
 ARTIFACT_NAME = r"^[A-Za-z0-9_][A-Za-z0-9_.\-]{0,199}$"
 RETURNS_SINCE = (1, 3)
-"""Below this protocol a client ends with its connection, and a daemon takes no client back."""
+"""First protocol version with Return. Before, a client ends with its connection, and a daemon takes no client back."""
 
 
 class Return(Method, frozen=True):
-    """A client is back, from a lost connection or a daemon that died. Then come the records and ends of steps that it
-    has not heard to be known."""
+    """A client reconnects after a lost connection or a restart of the daemon. It then repeats records and ends of steps
+    that were not acknowledged."""
 
     result = Done
     askers = (Asker.CLIENT,)
     bytes_max = FRAME_BYTES
     steps: Annotated[tuple[StepId, ...], Meta(max_length=4_096)]
-    """Those that it runs, or has ended without hearing that this is known."""
+    """Steps that run, and ended ones without acknowledgement."""
     load: JobLoad
 
 
 class GetOrder(Method, frozen=True):
-    """A client asks for its job."""
+    """A client requests its job."""
 
     result = JobOrder
     askers = (Asker.CLIENT,)
 
 
 class PlanNetwork(Method, frozen=True):
-    """A client tells what its model consists of."""
+    """A client reports the tasks of its model."""
 
     result = Done
     askers = (Asker.CLIENT,)
@@ -105,53 +105,53 @@ class PlanNetwork(Method, frozen=True):
 
 
 class KnownSchedule(Struct, frozen=True, kw_only=True):
-    """A schedule that the record store has."""
+    """A schedule in the record store."""
 
     candidate: Annotated[bytes, Meta(max_length=200_000)]
     """In the backend's own encoding."""
     latency_s: tuple[float, ...]
-    """Samples of one call, in seconds, as they were measured there."""
+    """Samples of one call in seconds, measured in the schedule's own environment."""
     compared: bool = False
-    """Measured undisturbed, side by side with the other good ones of its task."""
+    """Whether it was measured undisturbed, in turns with the other good schedules of its task."""
     code: str = ""
-    """Digest of its object code; empty: not known."""
+    """Digest of its object code; empty if unknown."""
     measured_at: float = 0.0
-    """Unix time in seconds; 0: not known."""
+    """Unix time in seconds; 0 if unknown."""
     elsewhere: float = 0.0
-    """Latency on other models of device over the best one there, where that is least; 0: not known."""
+    """Least ratio of its latency to the best one on another device model; 0 if unknown."""
     source: Text = ""
-    """Where it comes from, in words."""
+    """Its origin, in words."""
 
 
 class KnownSchedules(Struct, frozen=True):
     """Schedules of a workload in the record store."""
 
     own: tuple[KnownSchedule, ...] = ()
-    """Measured by a daemon under the very circumstances of the job, undisturbed: their latencies hold for it. The
-    fastest first."""
+    """Measured undisturbed by a daemon in the environment of the job, so that their latencies hold for it. The fastest
+    first."""
     tried: int = 0
-    """Number of schedules that were measured on this model of device, with whatever version of the compiler."""
+    """Number of schedules measured on this device model, with any version of the compiler."""
     hints: tuple[KnownSchedule, ...] = ()
-    """Others that can be applied, most promising first. Nothing is said about their latency here."""
+    """Other applicable schedules, most promising first. Their latency on this device is unknown."""
     trouble: Text = ""
-    """The reason why the store did not answer; empty: it did."""
+    """Why the store did not answer; empty if it did."""
 
 
 KNOWN_MAX = 32
 KNOWN_SINCE = (1, 9)
-"""Below this protocol a daemon knows none of GetKnown, GetTimings, GetUnknownPrograms, AddProgram, Network.recalled and
+"""First protocol version with GetKnown, GetTimings, GetUnknownPrograms, AddProgram, Network.recalled and
 Purpose.KNOWN."""
 
 
 class GetKnown(Method, frozen=True):
-    """A client asks what is known of a task of its network. The answer has as much as fits."""
+    """A client requests known schedules of a task of its network. The answer is limited to a frame."""
 
     result = KnownSchedules
     askers = (Asker.CLIENT,)
     workload: Name
     """`TaskInfo.workload`"""
     identity: Identity
-    """Circumstances in which the job will measure."""
+    """The environment in which the job will measure."""
     count: Annotated[int, Meta(ge=1, le=KNOWN_MAX)]
     """Maximum number of schedules of each kind."""
     template: Annotated[str, Meta(max_length=200)] = ""
@@ -159,14 +159,14 @@ class GetKnown(Method, frozen=True):
 
 
 class SimilarJobs(Struct, frozen=True):
-    """Earlier jobs whose measurements are worth learning from, the most similar first."""
+    """Earlier jobs that can warm-start a search, the most similar first."""
 
     jobs: tuple[EarlierJob, ...] = ()
 
 
 class GetSimilarJobs(Method, frozen=True):
-    """A client asks which earlier jobs, for the same kind of device and target and by the same backend, tuned operators
-    most like those of its network. Their records are to be fetched with GetRecords."""
+    """A client requests the earlier jobs of the same device kind, target and backend whose operators are most similar
+    to those of its network. Their records are fetched with GetRecords."""
 
     result = SimilarJobs
     askers = (Asker.CLIENT,)
@@ -180,42 +180,42 @@ class KnownTiming(Struct, frozen=True):
     latency_s: tuple[float, ...]
     """Samples of one call, in seconds."""
     source: Text
-    """The measurement that it is from, in words."""
+    """The measurement that it comes from, in words."""
 
 
 class KnownTimings(Struct, frozen=True):
     """Latencies of object code in the record store."""
 
     found: dict[str, KnownTiming]
-    """By the digest of the code; nothing stands here of code that is not known."""
+    """By the digest of the code; unknown code is left out."""
 
 
 class GetTimings(Method, frozen=True):
-    """A client asks which object code was measured before on a device of the job's model, undisturbed."""
+    """A client requests undisturbed latencies of object code on the job's device model."""
 
     result = KnownTimings
     askers = (Asker.CLIENT,)
     bytes_max = FRAME_BYTES
     codes: Annotated[tuple[Annotated[str, Meta(min_length=1, max_length=64)], ...], Meta(max_length=1_000)]
-    """Digests, as `Record.code` has them."""
+    """Digests, as in `Record.code`."""
     identity: Identity
-    """Circumstances in which the job measures."""
+    """The environment in which the job measures."""
 
 
 class BoardAccess(Struct, frozen=True):
-    """How a client reaches the board that a step of its job holds. Since 1.9."""
+    """Access to the board that a step of a job holds. Since 1.9."""
 
     host: str
     """An address of the daemon's own machine."""
     port: int
     key: str
-    """Key of the TVM RPC server there. It holds until the step is over."""
+    """Key of the TVM RPC server there, valid until the step is over."""
     trouble: Text = ""
-    """Why the last session with the board did not begin, or ended; empty: nothing was wrong."""
+    """Why the last session with the board failed to begin, or ended; empty if nothing was wrong."""
 
 
 class GetBoard(Method, frozen=True):
-    """A client asks how to reach the board that a step holds: a machine with a TVM RPC server."""
+    """A client requests access to the board that a step holds: a machine with a TVM RPC server."""
 
     result = BoardAccess
     askers = (Asker.CLIENT,)
@@ -240,7 +240,7 @@ class GetUnknownPrograms(Method, frozen=True):
 
 
 class AddProgram(Method, frozen=True):
-    """A client tells what a workload computes, so that other programs can use its schedules."""
+    """A client sends the program of a workload, so that others can use its schedules without this project."""
 
     result = Done
     askers = (Asker.CLIENT,)
@@ -259,7 +259,8 @@ class AddRecord(Method, frozen=True):
 
 
 class TagRecords(Method, frozen=True):
-    """Notification, both ways: these trials of the client's job were disturbed. To a client: measure them again."""
+    """Notification, in both directions: these trials of the client's job were disturbed. A client measures them
+    again."""
 
     result = Done
     askers = (Asker.CLIENT, Asker.DAEMON)
@@ -277,12 +278,11 @@ class CandidateBlock(Struct, frozen=True):
     task: Annotated[int, Meta(ge=0)]
     sha256: Sha256
     reason: Annotated[str, Meta(max_length=1_000)]
-    """Why it must not be run; empty: it may be again."""
+    """Why the candidate must not be run; empty if it may be run again."""
 
 
 class Poisoned(Method, frozen=True):
-    """Notification: these candidates are not to be run any more. Those known already come before the answer to
-    PlanNetwork."""
+    """Notification: these candidates are blocked. Known blocks are sent before the answer to PlanNetwork."""
 
     result = Done
     askers = (Asker.DAEMON,)
@@ -291,10 +291,9 @@ class Poisoned(Method, frozen=True):
 
 
 class EndStep(Method, frozen=True):
-    """A step ended; `load` says what the client can do now.
+    """A step ended; `load` reports what the client can do now.
 
-    A client that came back since the step ended replaces the load by its present one: the daemon takes the load that it
-    hears last.
+    After a reconnect, the client sends its present load in place of an older one: the last load counts.
     """
 
     result = Done
@@ -305,7 +304,7 @@ class EndStep(Method, frozen=True):
     load: JobLoad
     error: Text = ""
     worked_s: Seconds | None = None
-    """How long the stage itself ran, by the client's clock."""
+    """Seconds that the stage itself ran, by the client's clock."""
     device: DeviceNote | None = None
     """Observation of the device, after a step on a device with cores."""
 
@@ -327,13 +326,13 @@ class ResultFile(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 ARTIFACTS_SINCE = (1, 6)
-"""Below this protocol a daemon knows neither AddArtifacts nor Network.comparison."""
+"""First protocol version with AddArtifacts and Network.comparison."""
 
 MEASUREMENTS_SINCE = (1, 7)
-"""Below this protocol a daemon knows neither Network.measured nor Network.identity."""
+"""First protocol version with Network.measured and Network.identity."""
 
 CODE_SINCE = (1, 8)
-"""Below this protocol a daemon knows none of Record.code, TaskInfo.template and Identity.measurement."""
+"""First protocol version with Record.code, TaskInfo.template and Identity.measurement."""
 
 
 class AddArtifacts(Method, frozen=True):
@@ -353,14 +352,14 @@ class Heartbeat(Method, frozen=True):
 
 
 class AskLoad(Method, frozen=True):
-    """The daemon asks for the load of all tasks."""
+    """The daemon requests the load of all tasks."""
 
     result = JobLoad
     askers = (Asker.DAEMON,)
 
 
 class StartStep(Method, frozen=True):
-    """Run this step on these cores; answered at once, ended by EndStep."""
+    """Run a step on cores. Answered at once; EndStep reports its end."""
 
     result = Done
     askers = (Asker.DAEMON,)
@@ -368,11 +367,11 @@ class StartStep(Method, frozen=True):
     cores: tuple[int, ...]
     timeout_s: float
     sentinel: bool = False
-    """Run the fixed work first that tells how fast the device is at present (DeviceNote)."""
+    """Run the sentinel first, which measures the device's present speed (DeviceNote)."""
 
 
 class RevokeStep(Method, frozen=True):
-    """Kill this step and say so with EndStep."""
+    """Kill a step, and report it with EndStep."""
 
     result = Done
     askers = (Asker.DAEMON,)
@@ -381,7 +380,7 @@ class RevokeStep(Method, frozen=True):
 
 
 class Goodbye(Method, frozen=True):
-    """Notification: the daemon goes, and comes back. Running steps go on; connect again and say Return."""
+    """Notification: the daemon restarts. Running steps go on; reconnect and send Return."""
 
     result = Done
     askers = (Asker.DAEMON,)

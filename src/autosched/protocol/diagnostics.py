@@ -1,4 +1,4 @@
-"""Methods of operators about the inside of a daemon: figures, queues, stalls and tasks of its event loop."""
+"""Methods of operators for diagnosing a daemon: figures, queues, stalls and tasks of its event loop."""
 
 from typing import Annotated
 
@@ -15,7 +15,7 @@ class Figures(Struct, frozen=True):
 
 
 class GetFigures(Method, frozen=True):
-    """How the daemon is, in figures: one section, or all."""
+    """Get figures of the daemon: one section, or all."""
 
     result = Figures
     least_role = Role.VIEWER
@@ -23,7 +23,7 @@ class GetFigures(Method, frozen=True):
 
 
 class Place(Struct, frozen=True):
-    """A task that waits."""
+    """A waiting task."""
 
     job: JobId
     task: int
@@ -42,7 +42,7 @@ class QueueView(Struct, frozen=True):
 
 
 class QueueList(Struct, frozen=True):
-    """All pools."""
+    """The queues of all pools."""
 
     queues: tuple[QueueView, ...]
 
@@ -63,34 +63,34 @@ class Stall(Struct, frozen=True):
     """Wall time, ISO 8601."""
     seconds: float
     where: str
-    """Stack during the stall, the innermost call first; empty when it was not sampled."""
+    """Stack during the stall, the innermost call first; empty if it was not sampled."""
 
 
 class StallList(Struct, frozen=True):
-    """The latest, newest last."""
+    """The latest stalls, newest last."""
 
     stalls: tuple[Stall, ...]
 
 
 class ListStalls(Method, frozen=True):
-    """When the daemon's loop stood still."""
+    """List stalls of the daemon's event loop."""
 
     result = StallList
     least_role = Role.VIEWER
 
 
 class LoopTask(Struct, frozen=True):
-    """Something that goes on in the daemon, an asyncio task."""
+    """An asyncio task of the daemon."""
 
     id: int
-    """As long as it lives."""
+    """Valid as long as the task exists."""
     name: str
     stack: tuple[str, ...]
-    """Where it waits, the outermost call first."""
+    """Where the task waits, the outermost call first."""
 
 
 class LoopTaskList(Struct, frozen=True):
-    """All of them, the oldest first."""
+    """All tasks, the oldest first."""
 
     tasks: tuple[LoopTask, ...]
 
@@ -103,13 +103,13 @@ class ListLoopTasks(Method, frozen=True):
 
 
 class SettingChange(Struct, frozen=True):
-    """A setting that is another in the file than in the daemon."""
+    """A setting that differs between the file and the daemon."""
 
     name: str
     old: str
     new: str
     restart: bool
-    """It becomes true at the next start only."""
+    """Whether it takes effect at the next start only."""
 
 
 class Reloaded(Struct, frozen=True):
@@ -118,12 +118,12 @@ class Reloaded(Struct, frozen=True):
     file: str
     changes: tuple[SettingChange, ...]
     reverts_in_s: float | None = None
-    """Everything is undone then, unless it is confirmed."""
+    """Seconds after which all changes are undone unless they are confirmed."""
 
 
 class Reload(Method, frozen=True):
-    """Read the settings again: with `check` only say what would change; with `timeout_s` undo it then, unless it is
-    confirmed."""
+    """Read the settings again. With `check`, only list the changes; with `timeout_s`, undo them after that time unless
+    they are confirmed."""
 
     result = Reloaded
     check: bool = False
@@ -131,6 +131,6 @@ class Reload(Method, frozen=True):
 
 
 class ConfirmReload(Method, frozen=True):
-    """Keep what was reloaded."""
+    """Keep reloaded settings."""
 
     result = Done

@@ -1,4 +1,4 @@
-"""Methods of a connection before all others: proof of a key, then Hello."""
+"""Methods before all others of a connection: proof of a key, then Hello."""
 
 from typing import Annotated
 
@@ -21,7 +21,7 @@ class Welcome(Struct, frozen=True):
 
 
 class Hello(Method, frozen=True, omit_defaults=True):
-    """Says who comes. role: "user", "client" or "agent"; a client names its job and shows its token."""
+    """Identify the connecting peer. role: "user", "client" or "agent"; a client names its job and shows its token."""
 
     result = Welcome
     askers = (Asker.ANYONE,)
@@ -31,9 +31,9 @@ class Hello(Method, frozen=True, omit_defaults=True):
     job: JobId | None = None
     token: Annotated[str, Meta(max_length=200)] = ""
     proof: Annotated[bytes, Meta(max_length=32)] = b""
-    """That this end has the key that it named in Authenticate."""
+    """Proof that this end has the key named in Authenticate."""
     returns: bool = False
-    """A client that had a connection before, has lost it, and says with Return how it stands."""
+    """Whether the client reconnects, and will report its state with Return."""
 
 
 class Challenge(Struct, frozen=True):
@@ -41,11 +41,11 @@ class Challenge(Struct, frozen=True):
 
     nonce: Annotated[bytes, Meta(min_length=NONCE_BYTES, max_length=NONCE_BYTES)]
     proof: bytes
-    """That the daemon has the key too."""
+    """Proof that the daemon has the key too."""
 
 
 class Authenticate(Method, frozen=True):
-    """Before Hello, where keys are asked for: the id of this end's key, and a nonce. Hello then carries the proof."""
+    """Before Hello, if keys are required: the id of this end's key, and a nonce. Hello then carries the proof."""
 
     result = Challenge
     askers = (Asker.ANYONE,)

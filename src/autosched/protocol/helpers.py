@@ -15,7 +15,7 @@ MOVED_MAX = 1_000
 
 
 class Work(StrEnum):
-    """Work of a tuner that may be done elsewhere."""
+    """Work of a tuner that may run on another host."""
 
     BUILD = "build"
     PROFILE = "profile"
@@ -23,19 +23,19 @@ class Work(StrEnum):
 
 
 class MovedBuild(Struct, frozen=True):
-    """A candidate after the build stage, on its way between hosts."""
+    """A built candidate on its way between hosts."""
 
     candidate: Annotated[bytes, Meta(max_length=200_000)]
     file: Sha256 | None = None
-    """Content of its artifact; the bytes lie among the moved files of the job."""
+    """Hash of its artifact; the bytes are in the moved files of the job."""
     name: Annotated[str, Meta(max_length=200)] = ""
-    """Name of the artifact: its ending may matter."""
+    """Name of the artifact, whose suffix may matter."""
     failure: Failure | None = None
     detail: Text = ""
     build_s: Seconds = 0.0
     code: Annotated[str, Meta(max_length=64)] = ""
     folder: bool = False
-    """Whether the artifact is a folder: then the bytes are a tar file of it."""
+    """Whether the artifact is a folder, sent as a tar file."""
 
 
 class PartLease(Struct, frozen=True):
@@ -44,7 +44,7 @@ class PartLease(Struct, frozen=True):
     stage: Name
     units: Annotated[tuple[Name, ...], Meta(max_length=4)]
     cores: tuple[int, ...]
-    """As they are numbered on the helper's host."""
+    """Numbered as on the helper's host."""
     timeout_s: float
     """Maximum seconds of the work itself; the helper ends what takes longer."""
 
@@ -56,41 +56,41 @@ class PartResult(Struct, frozen=True):
     measured: Annotated[tuple[Measured, ...], Meta(max_length=MOVED_MAX)] = ()
     device: DeviceNote | None = None
     disturbed: Text = ""
-    """The cause that disturbed the measurements, in words; empty: none is known."""
+    """The cause that disturbed the measurements, in words; empty if none is known."""
     worked_s: Seconds = 0.0
-    """How long the work itself took there."""
+    """Seconds of the work itself on the helper."""
     error: Text = ""
-    """Why the stage failed as a whole after that; empty: it did not."""
+    """Why the stage failed as a whole after these results; empty if it did not."""
     lost: Text = ""
-    """Why the helper is gone. Nothing of the part is known, and that is no fault of the task."""
+    """Why the helper is lost. Nothing of the part is known, and the task is not at fault."""
     useless: bool = False
-    """Whether it ended by itself before it had done anything. Of each such helper one part says so."""
+    """Whether the helper ended by itself without having done anything. One part of each such helper says so."""
 
 
 class RunElsewhere(Method, frozen=True):
-    """A client lets its helper on another host run a part of a step; the daemon sends it on. It is answered at once,
-    and PartEnded follows. Asked again, it is not run again."""
+    """A client orders a part of a step from its helper on another host, through the daemon. Answered at once; PartEnded
+    follows. A repeated order is not run again."""
 
     result = Done
     askers = (Asker.CLIENT, Asker.DAEMON)
     bytes_max = FRAME_BYTES
     step: StepId
     part: Annotated[int, Meta(ge=0)]
-    """Counts the parts of the step."""
+    """Number of the part in the step."""
     work: Work
     task: TaskInfo
     candidates: Annotated[tuple[Annotated[bytes, Meta(max_length=200_000)], ...], Meta(max_length=MOVED_MAX)] = ()
-    """To build."""
+    """Candidates to build."""
     builds: Annotated[tuple[MovedBuild, ...], Meta(max_length=MOVED_MAX)] = ()
-    """To profile or compare."""
+    """Builds to profile or compare."""
     sentinel: bool = False
-    """Run the fixed work first that tells how fast the device is at present."""
+    """Run the sentinel first, which measures the device's present speed."""
     lease: PartLease | None = None
     """Set by the daemon."""
 
 
 class PartEnded(Method, frozen=True):
-    """A helper has run a part of a step; the daemon sends it on to the client."""
+    """A helper has run a part of a step; the daemon passes this to the client."""
 
     result = Done
     askers = (Asker.CLIENT, Asker.DAEMON)
@@ -101,7 +101,7 @@ class PartEnded(Method, frozen=True):
 
 
 class StopElsewhere(Method, frozen=True):
-    """Notification: a client wants what its helper runs for the step killed."""
+    """Notification: a client wants the helper's work for a step killed."""
 
     result = Done
     askers = (Asker.CLIENT,)
@@ -110,7 +110,8 @@ class StopElsewhere(Method, frozen=True):
 
 
 class PutMoved(Method, frozen=True):
-    """Upload a piece of a file that moves between the hosts of a job; as PutBlob, but the file goes with the client."""
+    """Upload a piece of a file that moves between the hosts of a job. Like PutBlob, but the file is removed with the
+    client."""
 
     result = BlobState
     askers = (Asker.CLIENT,)
@@ -122,7 +123,7 @@ class PutMoved(Method, frozen=True):
 
 
 class ForgetMoved(Method, frozen=True):
-    """Notification: the client needs these moved files no more."""
+    """Notification: the client no longer needs these moved files."""
 
     result = Done
     askers = (Asker.CLIENT,)

@@ -12,7 +12,7 @@ HOST_NAME = r"^[A-Za-z0-9][A-Za-z0-9_.\-]{0,62}$"
 HOST_REPORT_S = HEARTBEAT_S
 """Maximum seconds between two reports of an agent."""
 REPORTS_OF_LEASE = 6
-"""Minimum reports of an agent while one lease lasts."""
+"""Minimum reports of an agent during one lease."""
 
 ClientName = Annotated[str, Meta(pattern="^[0-9a-f]{16}$")]
 """Name of a client on a host: the beginning of its token's SHA-256."""
@@ -20,7 +20,7 @@ Machine = Annotated[str, Meta(pattern="^[0-9a-f]{32}$")]
 
 
 def client_name(token: str) -> str:
-    """Name of a client on its host: the beginning of its token's SHA-256, which gives the token away to no one."""
+    """Name of a client on its host: the beginning of its token's SHA-256, which does not reveal the token."""
     return hashlib.sha256(token.encode()).hexdigest()[:16]
 
 
@@ -34,9 +34,9 @@ class HostFacts(Struct, frozen=True):
     cores: Annotated[int, Meta(ge=0)] = 0
     memory_bytes: Annotated[int, Meta(ge=0)] = 0
     boot: Annotated[str, Meta(max_length=64)] = ""
-    """Name of this start of the machine, the same in all its containers."""
+    """Name of this boot of the machine, the same in all its containers."""
     versions: Annotated[dict[Name, Name], Meta(max_length=64)] = {}
-    """Python, autosched, and the packages that decide how fast code is."""
+    """Python, autosched, and the packages that affect the speed of code."""
 
 
 class HostedClient(Struct, frozen=True):
@@ -50,19 +50,19 @@ class HostLease(Struct, frozen=True):
     """The answer to a report."""
 
     lease_s: float
-    """Seconds, from when the report was sent, after which the host ends its clients unless another one is answered."""
+    """Seconds after the report was sent at which the host ends its clients, unless another report is answered."""
     kill: tuple[ClientName, ...] = ()
-    """Clients that the daemon has given up. While there are any, the host has not joined: its agent ends them, and asks
+    """Clients that the daemon has given up. The host joins only when there are none: its agent ends them and asks
     again."""
 
 
 class ProbedUnit(Struct, frozen=True):
-    """How fast fixed work ran on a device."""
+    """Times of the sentinel on a device."""
 
     core_s: Annotated[float, Meta(gt=0, le=1e6)] | None = None
-    """Seconds of work that needs only the core; None: the device has no cores."""
+    """Seconds of work that depends on the core only; None if the device has no cores."""
     memory_s: Annotated[float, Meta(gt=0, le=1e6)] | None = None
-    """The same for work that needs the memory."""
+    """Seconds of work that depends on the memory."""
 
 
 class JoinHost(Method, frozen=True):
@@ -73,32 +73,32 @@ class JoinHost(Method, frozen=True):
     bytes_max = FRAME_BYTES
     host: Annotated[HostName, Meta(pattern=HOST_NAME)]
     machine: Machine
-    """Random name of the agent's state folder: another machine may not go by the name of a known one."""
+    """Random name of the agent's state folder: another machine must not use the name of a known one."""
     pools: Annotated[tuple[Pool, ...], Meta(min_length=1, max_length=100)]
-    """Lanes and devices, as they are called there."""
+    """Lanes and devices, by their names on the host."""
     facts: HostFacts
     clients: Annotated[tuple[HostedClient, ...], Meta(max_length=4_096)] = ()
-    """All that are alive there."""
+    """All clients that are alive there."""
     paces: Annotated[dict[Name, ProbedUnit], Meta(max_length=1_000)] = {}  # noqa: RUF012 - a Struct
-    """How fast each device is, as it is called there, measured while nothing ran on it."""
+    """Speed of each idle device, by its name on the host."""
 
 
 class ReportHost(Method, frozen=True):
-    """An agent tells how its host is, and renews its lease."""
+    """An agent reports the state of its host, and renews its lease."""
 
     result = HostLease
     askers = (Asker.AGENT,)
     bytes_max = FRAME_BYTES
     clients: Annotated[tuple[HostedClient, ...], Meta(max_length=4_096)]
     load: Annotated[float, Meta(ge=0, le=1e6)]
-    """Processes that ran or wanted to run, mean of the last minute."""
+    """Load average of the last minute."""
     memory_free_bytes: Annotated[int, Meta(ge=0)]
     clock_s: Annotated[float, Meta(ge=0)]
     """Unix time of the host's clock, in seconds."""
 
 
 class EndedHostClient(Method, frozen=True):
-    """An agent tells that a client, and all that it had started, has ended."""
+    """An agent reports that a client and all its children have ended."""
 
     result = Done
     askers = (Asker.AGENT,)
@@ -107,14 +107,14 @@ class EndedHostClient(Method, frozen=True):
 
 
 class LeaveHost(Method, frozen=True):
-    """An agent takes its host away: first it gets nothing new to do; with `ended`, nothing runs there any more."""
+    """An agent withdraws its host: first the host gets no new work; with `ended`, nothing runs there any more."""
 
     result = Done
     askers = (Asker.AGENT,)
     reason: Text
     ended: bool = False
     disturbed_s: Seconds = 0.0
-    """Seconds up to now in which other programs may have disturbed what was measured there."""
+    """Seconds up to now in which other programs may have disturbed measurements there."""
 
 
 class StartHostClient(Method, frozen=True):
@@ -130,7 +130,7 @@ class StartHostClient(Method, frozen=True):
 
 
 class KillHostClient(Method, frozen=True):
-    """The daemon orders an agent to kill a client, with all that it has started."""
+    """The daemon orders an agent to kill a client with all its children."""
 
     result = Done
     askers = (Asker.DAEMON_OF_AGENT,)
@@ -140,16 +140,16 @@ class KillHostClient(Method, frozen=True):
 
 class ProbeUnit(Method, frozen=True):
     """The daemon orders an agent to treat a quarantined device: its reboot hook, then its sentinel. An error says what
-    is wrong with it."""
+    is wrong."""
 
     result = ProbedUnit
     askers = (Asker.DAEMON_OF_AGENT,)
     unit: Name
-    """As it is called there."""
+    """By its name on the host."""
 
 
 class HostView(Struct, frozen=True, kw_only=True):
-    """One host beside the daemon's own."""
+    """A host beside the daemon's own."""
 
     host: HostName
     state: str
@@ -157,30 +157,30 @@ class HostView(Struct, frozen=True, kw_only=True):
     reason: str = ""
     """Why it is not here."""
     lost_in_s: float | None = None
-    """While it is away: seconds until the host itself must have ended what runs there."""
+    """Seconds until the host itself must have ended its clients, while it is away."""
     units: tuple[str, ...] = ()
     kinds: tuple[str, ...] = ()
     """Kinds of its devices, as jobs name them."""
     busy: int = 0
     drained: int = 0
     jobs: tuple[JobId, ...] = ()
-    """Those whose client is placed there."""
+    """Jobs whose client is placed there."""
     helps: tuple[JobId, ...] = ()
-    """Those whose client is elsewhere, and of which stages run there."""
+    """Jobs with a client on another host and stages there."""
     address: str = ""
-    """Where its agent connects from."""
+    """Address of its agent."""
     heard_s: Seconds | None = None
-    """Seconds since its agent last reported; None: not since the daemon's start."""
+    """Seconds since its agent last reported; None if it has not since the daemon's start."""
     facts: HostFacts | None = None
-    """None: its agent was not there since the daemon's start."""
+    """None if its agent has not connected since the daemon's start."""
     differs: tuple[str, ...] = ()
-    """Versions that other hosts have otherwise, in words. Measurements are kept apart by them."""
+    """Versions that differ from other hosts, in words. Measurements are kept apart by version."""
     load: float = 0.0
     memory_free_bytes: int = 0
     client_bytes: int = 0
     """Memory of all clients there."""
     clock_offset_s: float = 0.0
-    """Its clock minus the daemon's, with the time that the report took."""
+    """The host's clock minus the daemon's, in seconds, with the duration of the report."""
 
 
 class HostList(Struct, frozen=True):
@@ -195,11 +195,11 @@ class ListHosts(Method, frozen=True):
     result = HostList
     least_role = Role.VIEWER
     host: Annotated[HostName, Meta(max_length=200)] = ""
-    """Only this one; empty: all."""
+    """Only this host; empty: all."""
 
 
 class DrainHost(Method, frozen=True):
-    """No unit of the host gets steps any more, and no client is started there; what runs goes on."""
+    """Give the units of a host no more steps, and start no client there. Running steps go on."""
 
     result = Done
     host: HostName
@@ -207,14 +207,14 @@ class DrainHost(Method, frozen=True):
 
 
 class ReturnHost(Method, frozen=True):
-    """All units of the host get steps again."""
+    """Give the units of a host steps again."""
 
     result = Done
     host: HostName
 
 
 class ForgetHost(Method, frozen=True):
-    """A host that has left is not expected back: jobs no longer wait for it."""
+    """Stop waiting for a host that has left: jobs no longer wait for it."""
 
     result = Done
     host: HostName

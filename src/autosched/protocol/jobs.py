@@ -11,25 +11,25 @@ from autosched.protocol.method import WAIT_MAX_S, Done, Method, Role
 
 
 class Chance(StrEnum):
-    """Whether a job will reach the latency that its user asked for, judged at its submission."""
+    """Whether a job is expected to reach its latency goal, judged at its submission."""
 
-    KNOWN = "known"  # an earlier job of the same network has measured it
+    KNOWN = "known"  # measured by an earlier job of the same network
     LIKELY = "likely"
     UNLIKELY = "unlikely"
-    UNKNOWN = "unknown"  # no earlier job of the same network was measured
+    UNKNOWN = "unknown"  # no earlier job of the same network has a measurement
 
 
 class Forecast(Struct, frozen=True, omit_defaults=True):
-    """Expectation of a job at its submission, from earlier jobs of the same network. Since 1.9."""
+    """Expectation for a job at its submission, from earlier jobs of the same network. Since 1.9."""
 
     chance: Chance
-    """Without a latency to reach: known or unknown."""
+    """Without a latency goal: known or unknown."""
     latency_s: float | None = None
-    """The least latency that an earlier job has measured."""
+    """The least latency measured by an earlier job."""
     job: JobId | None = None
-    """That job."""
+    """The job that measured it."""
     ready_s: float | None = None
-    """Seconds that such a job took; the jobs before this one not counted."""
+    """Seconds that such a job took, without waiting for other jobs."""
 
 
 class Submitted(Struct, frozen=True):
@@ -37,9 +37,9 @@ class Submitted(Struct, frozen=True):
 
     job: JobId
     token: str = ""
-    """For external clients: what to show in Hello."""
+    """For external clients: the token for Hello."""
     forecast: Forecast | None = None
-    """None: from a daemon of an earlier protocol."""
+    """None from a daemon of an earlier protocol."""
 
 
 class Submit(Method, frozen=True):
@@ -65,19 +65,19 @@ class TaskView(Struct, frozen=True):
     first_s: float | None
     stage: str = ""
     left_s: float | None = None
-    """Until its running step is killed."""
+    """Seconds until its running step is killed."""
     default_s: float | None = None
-    """Without tuning, measured side by side with the best candidates; equal to `best_s` where it won."""
+    """Without tuning, measured in turns with the best candidates; equal to `best_s` if it won."""
     groups: dict[str, int] = {}
-    """Its calls for which it competes with other tasks, by group; the fastest of a group does them."""
+    """Calls for which it competes with other tasks, by group; the fastest of a group does them."""
     untuned_s: float | None = None
-    """Latency of one call without a search, in a build of the network; None where that was not measured."""
+    """Latency of one call without a search, in a build of the network; None if it was not measured."""
     came_from: str = ""
-    """Where the record store has the best schedule from; empty: this job found it. Since protocol 1.9."""
+    """Origin of the best schedule if it comes from the record store; empty if this job found it. Since protocol 1.9."""
 
 
 class JobView(Struct, frozen=True, kw_only=True):
-    """A job as people want to see it. Latencies in seconds; times in seconds of the daemon's scheduler clock."""
+    """A job in all details. Latencies in seconds; times in seconds of the daemon's scheduler clock."""
 
     job: JobId
     name: str
@@ -93,17 +93,17 @@ class JobView(Struct, frozen=True, kw_only=True):
     failures: dict[str, int]
     """Failed trials by reason."""
     disturbed_records: int = 0
-    """Records, trials or not, that something slowed down while they were measured."""
+    """Number of records that were disturbed."""
     failed_steps: int = 0
-    """Steps that failed as a whole, and with them the trials they were to make."""
+    """Number of steps that failed as a whole, without making their trials."""
     last_error: str = ""
-    """Stage and message of the last of them."""
+    """Stage and message of the last failed step."""
     estimate_s: float | None
-    """Sum over tasks of calls times best latency, of tasks that compete the fastest; that without a search for a task
-    without a record; None while one has neither."""
+    """Sum over tasks of calls times best latency; only the fastest of competing tasks counts. A task without a record
+    counts with its latency without a search. None while a task has neither."""
     first_estimate_s: float | None
     eta_s: float | None
-    """Until the last trial, at the present rate; None while it is not known, and afterwards."""
+    """Seconds until the last trial at the present rate; None while unknown, and afterwards."""
     submitted_at: float
     ended_at: float | None
     now: float
@@ -113,66 +113,66 @@ class JobView(Struct, frozen=True, kw_only=True):
     tasks: tuple[TaskView, ...] = ()
     skipped: tuple[tuple[str, str], ...] = ()
     spec: JobSpec | None = None
-    """As submitted, so that it can be submitted again with other words; in the answer to GetJob only."""
+    """As submitted, so that it can be submitted again with changes; in the answer to GetJob only."""
     priority: int = 0
     deadline_at: float | None = None
-    """When its user wants it to be done."""
+    """The deadline that its user set."""
     shared_units: bool = False
-    """Steps of it shared a unit with other steps, which some policies allow: its latencies are not to be trusted."""
+    """Whether its steps shared a unit with other steps, which some policies allow: its latencies are not reliable."""
     client_bytes: int = 0
-    """Memory of its client, where that runs on the daemon's machine."""
+    """Memory of its client, if that runs on the daemon's machine."""
     owner: str = ""
-    """The submitter, as the audit trail names users: "uid 1000", "key ab12"; empty when it is no longer known."""
+    """The submitter, as in the audit trail: "uid 1000", "key ab12"; empty if no longer known."""
     held: str = ""
-    """Why none of its steps start; empty when they do."""
+    """Why none of its steps start; empty if they do."""
     doing: str = ""
-    """The stage of its first running step, or "waiting", "held", "paused"; of an ended job its state."""
+    """The stage of its first running step, or "waiting", "held", "paused"; for an ended job its state."""
     detail: str = ""
-    """`reason` without what `doing` says as well: "conv on host/0". Since protocol 1.9."""
+    """`reason` without the words of `doing`: "conv on host/0". Since protocol 1.9."""
     labels: Labels = {}
     comparison: Comparison | None = None
-    """How it compares with what its user would run otherwise; None while that is not measured."""
+    """Comparison with the engine that its user would run otherwise; None until it is measured."""
     result_s: float | None = None
     """Latency of the network as measured at the job's end; None before that, and for a job without a module."""
     goal: LatencyGoal | None = None
-    """The latency that its user asked for, and the module that is nearest to it; None before a build was measured."""
+    """The latency goal, and the module that is nearest to it; None before a build was measured."""
     identities: tuple[IdentityFrom, ...] = ()
-    """Circumstances of its measurements; in the answer to GetJob only."""
+    """Identities of its measurements; in the answer to GetJob only."""
     builds: tuple[MeasuredBuild, ...] = ()
-    """Builds of the network that were measured so far; in the answer to GetJob only."""
+    """Measured builds of the network; in the answer to GetJob only."""
 
     @property
     def whole_s(self) -> float | None:
-        """Latency of the whole network: the measured one of a job that has ended, else the expected one."""
+        """Latency of the whole network: the measured one of an ended job, otherwise the expected one."""
         return standing_s(self.estimate_s, self.comparison, self.result_s)
 
 
 class JobList(Struct, frozen=True):
-    """Newest last."""
+    """Jobs, newest last."""
 
     jobs: tuple[JobView, ...]
 
 
 class ListJobs(Method, frozen=True, omit_defaults=True):
-    """Jobs without their tasks, the latest `limit` of those that are asked for; what is empty restricts nothing."""
+    """List jobs without their tasks: the latest `limit` of those that match; an empty field matches all."""
 
     result = JobList
     least_role = Role.VIEWER
     limit: Annotated[int, Meta(ge=1, le=500)] = 200
     owner: Annotated[str, Meta(max_length=200)] = ""
-    """Only those of this owner; "me": of the asking user."""
+    """Only jobs of this owner; "me": of the calling user."""
     name: Annotated[str, Meta(max_length=200)] = ""
     labels: Labels = field(default_factory=dict)
-    """Only those that have all of these."""
+    """Only jobs with all of these labels."""
     state: Annotated[str, Meta(max_length=64)] = ""
-    """Only those in this state, or that do this: "running", "waiting", "profile"; "active": those that have not
-    ended. A word that no job can be or do is refused, with those that there are."""
+    """Only jobs in this state or activity: "running", "waiting", "profile"; "active": jobs that have not ended. An
+    unknown word is refused, and the answer lists the known ones."""
     before: JobId | None = None
-    """Only those with a smaller number: the next page."""
+    """Only jobs with a smaller number: the next page."""
 
 
 class GetJob(Method, frozen=True):
-    """One job with its tasks. Waits up to `wait_s` for a version other than `since`."""
+    """Get one job with its tasks. Waits up to `wait_s` for a version other than `since`."""
 
     result = JobView
     least_role = Role.VIEWER
@@ -182,20 +182,20 @@ class GetJob(Method, frozen=True):
 
 
 class TaskLoadView(Struct, frozen=True):
-    """Load-awareness of one task: the four facts by which the scheduler decides (thesis 4.1.2)."""
+    """Load-awareness of one task: the four facts on which the scheduler decides (thesis 4.1.2)."""
 
     task: int
     name: str
     stage_done: bool
-    """No stage of it is under way."""
+    """Whether none of its stages is running."""
     job_done: bool
-    """It has no further stage."""
+    """Whether it has no further stage."""
     resources_now: tuple[str, ...]
-    """Pools that its running step holds a unit of."""
+    """Pools of the units that its running step holds."""
     resources_next: tuple[str, ...]
     """Pools of which its next stage needs a unit each."""
     stage: str = ""
-    """The stage under way."""
+    """The running stage."""
     stage_next: str = ""
 
 
@@ -207,7 +207,7 @@ class LoadView(Struct, frozen=True):
 
 
 class GetLoad(Method, frozen=True):
-    """Load-awareness of each task of a job. Task 0 is the network."""
+    """Get the load-awareness of each task of a job. Task 0 is the network."""
 
     result = LoadView
     least_role = Role.VIEWER
@@ -232,18 +232,19 @@ class PreviousSettings(Struct, frozen=True):
 
 
 class SetJob(Method, frozen=True):
-    """Want a job sooner or later; the answer says how it was wanted before. Fields that are not named stay."""
+    """Change a job's priority, deadline or target; the answer has the previous settings. Fields that are not named
+    stay."""
 
     result = PreviousSettings
     least_role = Role.USER
     job: JobId
     priority: Annotated[int, Meta(ge=-100, le=100)] | None = None
     deadline_s: Annotated[float, Meta(ge=0, le=1e9)] | None = None
-    """From now; 0: there is none any more."""
+    """Seconds from now; 0 removes the deadline."""
 
 
 class HoldJob(Method, frozen=True):
-    """Start no more steps of a job; those that run go on. It stays so over restarts."""
+    """Start no more steps of a job; running ones go on. Holds over restarts."""
 
     result = Done
     least_role = Role.USER
@@ -260,14 +261,14 @@ class ReleaseJob(Method, frozen=True):
 
 
 class Explanation(Struct, frozen=True):
-    """Why a job does not go on, in sentences, the most important first."""
+    """Why a job does not proceed, in sentences, the most important first."""
 
     job: JobId
     lines: tuple[str, ...]
 
 
 class ExplainJob(Method, frozen=True):
-    """Ask why a job waits, for what, held by whom."""
+    """Explain why a job waits, for what, and who holds it."""
 
     result = Explanation
     least_role = Role.VIEWER
@@ -289,7 +290,7 @@ class ArtifactList(Struct, frozen=True):
 
 
 class ListArtifacts(Method, frozen=True):
-    """Ask for a job's result files; fetch them with GetBlob."""
+    """List a job's result files; fetch them with GetBlob."""
 
     result = ArtifactList
     least_role = Role.VIEWER

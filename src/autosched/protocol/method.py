@@ -6,22 +6,23 @@ from typing import Annotated, ClassVar
 from msgspec import Meta, Struct
 
 PROTOCOL = (1, 9)
-"""(major, minor). Peers with another major are refused; a minor only ever adds methods and optional fields."""
+"""(major, minor). Peers with another major version are refused; a minor version only adds methods and optional
+fields."""
 FRAME_BYTES_BEFORE_HELLO = 4 * 1024
 FRAME_BYTES = 512 * 1024
 CHUNK_BYTES = 256 * 1024
 BULK_BYTES = CHUNK_BYTES + 16 * 1024
-"""A request that is one long string of bytes and little else."""
+"""Maximum bytes of a request that is one long byte string and little else."""
 HEARTBEAT_S = 5.0
 SILENCE_S = 20.0
-"""Seconds of silence after which a client is taken for dead."""
+"""Seconds of silence after which a client is considered dead."""
 WAIT_MAX_S = 30.0
 Version = Annotated[tuple[int, int], Meta(description="(major, minor)")]
 
 
 class Role(StrEnum):
-    """The rights of a connection. viewer < user < operator; a client attaches to the job whose token it shows, an agent
-    lends a host and starts clients there."""
+    """The rights of a connection. viewer < user < operator; a client connects for the job whose token it shows, an
+    agent lends a host and starts clients there."""
 
     VIEWER = "viewer"
     USER = "user"
@@ -31,7 +32,7 @@ class Role(StrEnum):
 
 
 class Asker(StrEnum):
-    """Ends of a connection that ask something."""
+    """Peers that call methods."""
 
     ANYONE = "anyone"
     """A peer before its authentication."""
@@ -45,19 +46,19 @@ class Asker(StrEnum):
 
 
 class Method(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A request. A subclass says all that there is to say about its method, but for the answer itself."""
+    """A request. A subclass declares everything about its method except the answer's content."""
 
     result: ClassVar[type[Struct]]
     """Type of the answer."""
     askers: ClassVar[tuple[Asker, ...]] = (Asker.USER,)
     least_role: ClassVar[Role] = Role.OPERATOR
-    """The least role of a user that may ask it."""
+    """The least role of a user that may call it."""
     audited: ClassVar[bool] = True
-    """Whether it is written into the audit trail. A viewer's method changes nothing, and never is."""
+    """Whether calls are recorded in the audit trail. A viewer's method changes nothing, and never is."""
     bytes_max: ClassVar[int] = 32 * 1024
-    """Longest parameters: small values in their thousands, a key that comes again and again among them, take 5 to 15 ns
-    a byte to read."""
+    """Maximum bytes of the parameters. Thousands of small values, or one key many times, take 5 to 15 ns a byte to
+    decode."""
 
 
 class Done(Struct, frozen=True):
-    """The answer of a method that has nothing to tell."""
+    """The answer of a method without a result."""

@@ -10,16 +10,16 @@ from autosched.protocol.method import Done, Method, Role
 
 
 class Calibration(Struct, frozen=True):
-    """How well the daemon has foreseen how long steps take."""
+    """Accuracy of the daemon's estimates of step durations."""
 
     steps: int
-    """Ended steps of which it had said beforehand how long they would take."""
+    """Number of ended steps with an estimate."""
     mape: float
-    """Mean of |foreseen - taken| / taken."""
+    """Mean of |estimate - duration| / duration."""
     coverage_p90: float | None
-    """Share of steps that took no longer than their 90 % quantile, 0.9 when all is well; None before there are any."""
+    """Share of steps that took no longer than their 90 % quantile, ideally 0.9; None before there are any."""
     typical: float = 1.0
-    """Median factor between the measured and the expected time of recent steps, in either direction."""
+    """Median factor between the measured and the estimated duration of recent steps, in either direction."""
 
 
 class DaemonInfo(Struct, frozen=True):
@@ -40,13 +40,13 @@ class DaemonInfo(Struct, frozen=True):
     goal: str = ""
     calibration: Calibration | None = None
     paused: str = ""
-    """Why no steps start; empty when they do."""
+    """Why no steps start; empty if they do."""
     page: str = ""
-    """Where browsers look; empty when nothing is served."""
+    """Address of the page; empty if there is none."""
 
 
 class Info(Method, frozen=True):
-    """Ask who answers."""
+    """Get the identity and state of the daemon."""
 
     result = DaemonInfo
     least_role = Role.VIEWER
@@ -60,7 +60,7 @@ class PolicyView(Struct, frozen=True):
     rule: str
     """Rule that `predictive` follows at present; empty for other policies."""
     installed: tuple[str, ...]
-    """All policies by name."""
+    """Names of all policies."""
     configured: str
     """The policy of the next start."""
     replaced: str
@@ -69,15 +69,14 @@ class PolicyView(Struct, frozen=True):
 
 
 class GetPolicy(Method, frozen=True):
-    """Ask who goes next, and why so."""
+    """Get the scheduling policy, and the reason for it."""
 
     result = PolicyView
     least_role = Role.VIEWER
 
 
 class ChoosePolicy(Method, frozen=True):
-    """Let another policy decide, or for another goal, until the daemon starts again. A field that is not named
-    stays."""
+    """Use another policy, or another goal, until the daemon restarts. A field that is not named stays."""
 
     result = PolicyView
     policy: Name | None = None
@@ -85,7 +84,7 @@ class ChoosePolicy(Method, frozen=True):
 
 
 class DeviceCondition(StrEnum):
-    """Whether the measurements of a device can be trusted, as far as the daemon watches it."""
+    """Reliability of a device's measurements, as far as the daemon monitors it."""
 
     STEADY = "steady"
     LEARNING = "learning"  # its noise is not known yet
@@ -107,25 +106,25 @@ class UnitView(Struct, frozen=True):
     left_s: float = 0.0
     waiting: int = 0
     busy_ratio: float = 0.0
-    """Share of the daemon's uptime in which it was leased."""
+    """Share of the daemon's uptime in which the unit was leased."""
     health: str = ""
-    """Health of a device in words: whether its measurements can be trusted, and if not, the reason."""
+    """Health of a device in words: whether its measurements are reliable, and if not, why."""
     condition: DeviceCondition | None = None
-    """The same in one word; None for a lane. Since protocol 1.9."""
+    """The health in one word; None for a lane. Since protocol 1.9."""
     drained: str = ""
-    """Why it gets no steps; empty when it does."""
+    """Why it gets no steps; empty if it does."""
     quarantined: bool = False
-    """Whether that is because the daemon does not trust it. Since protocol 1.9."""
+    """Whether the daemon quarantined it. Since protocol 1.9."""
     eta_s: float | None = None
-    """Until its step should end; None when it is not known."""
+    """Seconds until its step should end; None if unknown."""
     accelerator: CudaDevice | RpcServer | None = None
-    """The device where it is no CPU."""
+    """The device if it is no CPU."""
     host: str = ""
-    """Name of the machine that it belongs to; empty: the daemon's own."""
+    """Name of its machine; empty: the daemon's own."""
 
 
 class GoneBoard(Struct, frozen=True):
-    """A board that had registered itself, and is not there now. Since 1.9."""
+    """A board that had registered itself and is absent now. Since 1.9."""
 
     unit: UnitName
     kind: str
@@ -138,24 +137,25 @@ class UnitList(Struct, frozen=True):
 
     units: tuple[UnitView, ...]
     gone: tuple[GoneBoard, ...] = ()
-    """Boards that are to come back. Since 1.9."""
+    """Boards that are expected back. Since 1.9."""
 
 
 class ListDevices(Method, frozen=True):
-    """Host lanes and devices: who holds them, since when, until when."""
+    """List host lanes and devices: who holds them, since when, until when."""
 
     result = UnitList
     least_role = Role.VIEWER
 
 
 class DrainUnit(Method, frozen=True):
-    """Give this lane or device no more steps; what runs on it goes on. It stays so over restarts."""
+    """Give a lane or device no more steps; running ones go on. Holds over restarts."""
 
     result = Done
     unit: Name
     reason: Annotated[str, Meta(min_length=1, max_length=500)]
     deadline_s: Annotated[float, Meta(ge=0, le=1e9)] | None = None
-    """The step that runs on it is killed after this, unless the unit is returned before; None: it ends by itself."""
+    """Seconds after which its running step is killed, unless the unit is returned before; None: the step ends by
+    itself."""
 
 
 class ReturnUnit(Method, frozen=True):
@@ -166,15 +166,14 @@ class ReturnUnit(Method, frozen=True):
 
 
 class FreeUnit(Method, frozen=True):
-    """Nothing runs on this unit any more, by an operator's word: its holder's client is given up, and killed
-    where that is possible."""
+    """Declare that nothing runs on a unit any more: its holder's client is given up, and killed if possible."""
 
     result = Done
     unit: Name
 
 
 class RecentEvent(Struct, frozen=True):
-    """Something out of the ordinary."""
+    """An unusual event."""
 
     at: str
     """Wall time, ISO 8601."""
@@ -182,7 +181,7 @@ class RecentEvent(Struct, frozen=True):
 
 
 class NewsList(Struct, frozen=True):
-    """Newest last."""
+    """Events, newest last."""
 
     news: tuple[RecentEvent, ...]
 
@@ -197,7 +196,7 @@ class ListNews(Method, frozen=True):
 
 
 class Pause(Method, frozen=True):
-    """Start no steps of any job; those that run go on. It stays so over restarts."""
+    """Start no steps of any job; running ones go on. Holds over restarts."""
 
     result = Done
     reason: Annotated[str, Meta(max_length=500)] = ""
@@ -219,17 +218,17 @@ class BlockedCandidate(Struct, frozen=True):
     sha256: str
     """SHA-256 of the candidate."""
     reason: str
-    """How it failed, where, and in which jobs."""
+    """How the candidate failed, where, and in which jobs."""
 
 
 class PoisonList(Struct, frozen=True):
-    """Newest last."""
+    """Blocked candidates, newest last."""
 
     candidates: tuple[BlockedCandidate, ...]
 
 
 class ListPoison(Method, frozen=True):
-    """The latest `limit` poisoned candidates; with `before`, of those with a smaller number."""
+    """List the latest `limit` blocked candidates; with `before`, of those with a smaller number."""
 
     result = PoisonList
     least_role = Role.VIEWER
@@ -238,14 +237,14 @@ class ListPoison(Method, frozen=True):
 
 
 class ForgivePoison(Method, frozen=True):
-    """This candidate may be run again."""
+    """Allow a blocked candidate to be run again."""
 
     result = Done
     number: int
 
 
 class Span(Struct, frozen=True):
-    """One finished or running step on the time line. `ended_at` is None while it runs."""
+    """A finished or running step on the time line. `ended_at` is None while it runs."""
 
     step: StepId
     job: JobId
@@ -257,11 +256,11 @@ class Span(Struct, frozen=True):
     ended_at: float | None
     outcome: str
     worked_s: float | None = None
-    """How long the stage itself ran, by the client's clock: the rest of the lease is what scheduling cost."""
+    """Seconds that the stage itself ran, by the client's clock; the rest of the lease is scheduling."""
 
 
 class SpanList(Struct, frozen=True):
-    """In the order of their start; `more` says that another page follows."""
+    """Steps in the order of their start; `more` means that another page follows."""
 
     spans: tuple[Span, ...]
     now: float
@@ -275,7 +274,7 @@ class IdleList(Struct, frozen=True):
 
 
 class ListIdle(Method, frozen=True):
-    """Reasons for which units were idle in the last `last_s` seconds, at most since the daemon started."""
+    """List the reasons for which units were idle in the last `last_s` seconds, at most since the daemon started."""
 
     result = IdleList
     least_role = Role.VIEWER
@@ -283,7 +282,7 @@ class ListIdle(Method, frozen=True):
 
 
 class ListSpans(Method, frozen=True, omit_defaults=True):
-    """Steps with an id greater than `after`, of all jobs (a Gantt needs to see the neighbours too)."""
+    """List steps with an id greater than `after`, of all jobs (a Gantt chart shows other jobs' steps, too)."""
 
     result = SpanList
     least_role = Role.VIEWER
@@ -293,7 +292,7 @@ class ListSpans(Method, frozen=True, omit_defaults=True):
 
 
 class AuditEntry(Struct, frozen=True):
-    """One command that changed something, or was to."""
+    """A command that changed state, or was refused."""
 
     id: int
     at: str
@@ -306,17 +305,17 @@ class AuditEntry(Struct, frozen=True):
     about: str
     """The command's parameters in JSON, shortened; no secrets."""
     outcome: str
-    """Empty while it is under way, or when the daemon died meanwhile."""
+    """Empty while the command runs, or if the daemon died meanwhile."""
 
 
 class AuditList(Struct, frozen=True):
-    """Newest last."""
+    """Commands, newest last."""
 
     entries: tuple[AuditEntry, ...]
 
 
 class ListAudit(Method, frozen=True):
-    """The latest `limit` commands that changed something; with `before`, of those with a smaller id."""
+    """List the latest `limit` commands that change state; with `before`, of those with a smaller id."""
 
     result = AuditList
     audited = False
@@ -338,24 +337,24 @@ class Pruned(Struct, frozen=True):
     jobs: tuple[JobId, ...]
     steps: int
     records: int
-    """Number of the records of these jobs. They stay, unless their removal was asked for."""
+    """Number of the records of these jobs. They stay unless their removal was requested."""
     files: int
-    """Models and results that no other job refers to."""
+    """Number of models and results that no other job uses."""
     file_bytes: int
     left: int
-    """Jobs that stay."""
+    """Number of jobs that stay."""
     more: bool = False
-    """More jobs are left to prune: call again."""
+    """Whether more jobs are left to prune: call again."""
 
 
 class Prune(Method, frozen=True):
-    """Forget jobs that ended `older_than_s` ago or earlier, but for the `keep` that ended last, with their steps,
-    results and models. Stage times and blocked candidates stay."""
+    """Remove jobs that ended `older_than_s` ago or earlier, except the `keep` latest, with their steps, results and
+    models. Stage times and blocked candidates stay."""
 
     result = Pruned
     older_than_s: Annotated[float, Meta(ge=0, le=1e10)]
     keep: Annotated[int, Meta(ge=0, le=1_000_000_000)] = 0
     records: bool = False
-    """Their records too."""
+    """Whether their records are removed too."""
     dry_run: bool = True
-    """Only say what would go."""
+    """Only report what would be removed."""

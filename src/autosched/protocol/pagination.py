@@ -1,6 +1,6 @@
-"""Iterates over paged answers: a generator asks for one page after the other.
+"""Iterates over paged answers: a generator yields requests, one page after the other.
 
-The caller, who has a connection, answers it, waiting as it does: `answered`, `answered_async`.
+The caller, who has a connection, sends them: `answered`, `answered_async`.
 """
 
 from collections.abc import Awaitable, Callable, Generator
@@ -17,11 +17,11 @@ T = TypeVar("T")
 Steps = Generator[ListSpans, SpanList, tuple[list[Span], float]]
 """The steps, and the daemon's time, in seconds of its scheduler clock."""
 ASKED_LATER_S = 60.0
-"""Maximum seconds between asking for a job and for its steps: its time is counted back from the daemon's now."""
+"""Maximum seconds between requesting a job and its steps: its time is counted back from the daemon's present time."""
 
 
 def answered(asking: Generator[Q, A, T], ask: Callable[[Q], A]) -> T:
-    """Let it ask, until it knows."""
+    """Answer the generator's requests until it returns."""
     try:
         question = next(asking)
         while True:
@@ -32,7 +32,7 @@ def answered(asking: Generator[Q, A, T], ask: Callable[[Q], A]) -> T:
 
 
 async def answered_async(asking: Generator[Q, A, T], ask: Callable[[Q], Awaitable[A]]) -> T:
-    """The same for coroutines."""
+    """Like `answered`, for coroutines."""
     try:
         question = next(asking)
         while True:
@@ -54,7 +54,7 @@ def records_of(job: JobId) -> Generator[GetRecords, RecordPage, list[Record]]:
 
 
 def steps_since(last_s: float | None = None, until: float | None = None) -> Steps:
-    """Those of all jobs in the last seconds, or all. `until`: none is wanted that started after this moment."""
+    """All steps of the last `last_s` seconds, or all. `until`: steps that started after this moment are not wanted."""
     page = yield ListSpans(last_s=last_s)
     spans = list(page.spans)
     while page.more and page.spans and (until is None or spans[-1].started_at <= until):
@@ -66,5 +66,5 @@ def steps_since(last_s: float | None = None, until: float | None = None) -> Step
 
 
 def steps_beside(job: JobView) -> Steps:
-    """Those of a job and of all others in its time."""
+    """Steps of a job, and of all other jobs in its time."""
     return steps_since(job.now - job.submitted_at + ASKED_LATER_S, job.ended_at)

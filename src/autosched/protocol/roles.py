@@ -1,4 +1,4 @@
-"""Authorisation: who may ask what. Each method names the least role that it needs, and whether it is audited."""
+"""Authorisation. Each method names the least role that it needs, and whether it is audited."""
 
 from autosched.protocol.method import Method, Role
 
@@ -8,7 +8,7 @@ _RANK = {Role.VIEWER: 0, Role.USER: 1, Role.OPERATOR: 2}
 
 
 def may(role: Role, method: type[Method]) -> bool:
-    """Whether a user of this role may ask this."""
+    """Whether a user of this role may call a method."""
     return _RANK.get(role, -1) >= _RANK[method.least_role]
 
 
@@ -26,10 +26,10 @@ COMES_AS = {
 
 
 def may_come_as(said: str, role: Role) -> bool:
-    """Whether who has this role may connect as what it says that it is. A client must show its token as well."""
+    """Whether a key's role allows the role said in Hello. A client must show its token as well."""
     return role in COMES_AS[said]
 
 
 def changes(method: type[Method]) -> bool:
-    """Whether what is asked belongs into the audit trail."""
+    """Whether a call belongs in the audit trail."""
     return method.least_role is not Role.VIEWER and method.audited

@@ -9,19 +9,20 @@ from autosched.protocol.method import BULK_BYTES, CHUNK_BYTES, Asker, Method, Ro
 
 
 class BlobState(Struct, frozen=True):
-    """How much of a blob the daemon has; complete when `bytes_have` equals the announced total."""
+    """Progress of an upload; complete when `bytes_have` equals the announced total."""
 
     bytes_have: int
     complete: bool
 
 
 class PutBlob(Method, frozen=True):
-    """Upload a piece of a file, in order. `total` is its whole length. An empty piece asks how far the upload is."""
+    """Upload a piece of a file, in order. `total` is its whole length. An empty piece asks for the progress of the
+    upload."""
 
     result = BlobState
     askers = (Asker.USER, Asker.CLIENT)
     least_role = Role.USER
-    audited = False  # a file in the store does nothing before a job names it
+    audited = False  # a file in the store has no effect until a job names it
     bytes_max = BULK_BYTES
     sha256: Sha256
     total: Annotated[int, Meta(ge=0, le=64 * 1024**3)]
@@ -47,14 +48,14 @@ class GetBlob(Method, frozen=True):
 
 
 class RecordPage(Struct, frozen=True):
-    """Records in the order in which they were measured; `more` says that another page follows."""
+    """Records in the order in which they were measured; `more` means that another page follows."""
 
     records: tuple[Record, ...]
     more: bool
 
 
 class GetRecords(Method, frozen=True):
-    """Records of a job, from the `after`-th on."""
+    """Get records of a job, from the `after`-th on."""
 
     result = RecordPage
     askers = (Asker.USER, Asker.CLIENT)
