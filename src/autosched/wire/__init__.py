@@ -1,4 +1,4 @@
-"""Two ends and what goes between them. `autosched.protocol` says what it means.
+"""Connections and frames. `autosched.protocol` defines the messages.
 
 Files: address.py (syntax of addresses, TLS), frames.py (messages as bytes), link.py (a connection on asyncio),
 blocking_link.py (a connection without an event loop), keys.py and handshake.py (proof of a key, then Hello),

@@ -1,4 +1,4 @@
-"""Where a daemon is: "unix:/path/to/socket", "tcp://host:port", or "tls://host:port"."""
+"""Addresses of daemons: "unix:/path/to/socket", "tcp://host:port", or "tls://host:port"."""
 
 import socket
 from typing import TYPE_CHECKING
@@ -12,7 +12,7 @@ UNIX, TCP, TLS = "unix:", "tcp://", "tls://"
 PROBES = 3
 """Number of TCP keep-alive probes without an answer after which a peer is given up."""
 SERVICE = "/run/autosched/api.sock"
-"""The socket of the daemon that serves this machine's users (systemd/autosched.socket)."""
+"""The socket of the daemon of the machine (systemd/autosched.socket)."""
 
 
 def tcp(address: str) -> tuple[str, int]:
@@ -27,14 +27,14 @@ def tcp(address: str) -> tuple[str, int]:
 
 
 def tls_to(address: str) -> "SSLContext | None":
-    """How to encrypt on the way to this address; None: not at all.
+    """TLS settings for an address; None without encryption.
 
-    The certificate is not judged here: it is part of the proof of a key (keys.py), which no one in between can give,
-    so there is no authority to trust and no name to compare.
+    The certificate is not verified here: it is part of the proof of a key (keys.py), which a peer without the key
+    cannot give. Certificate authorities and names are therefore not needed.
     """
     if not address.startswith(TLS):
         return None
-    import ssl  # here, because commands that only want the unix socket must start fast
+    import ssl  # imported here, because commands that use the unix socket must start fast
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
@@ -48,7 +48,7 @@ def _no_address(text: str) -> str:
 
 
 def notice_silence(sock: socket.socket | None, within_s: int = 20) -> None:
-    """Let the system report a peer that vanished without a word, within `within_s` rather than 15 minutes."""
+    """Have the system report a vanished peer within `within_s` seconds rather than 15 minutes."""
     if sock is None or sock.family not in (socket.AF_INET, socket.AF_INET6):
         return
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

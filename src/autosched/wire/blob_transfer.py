@@ -1,4 +1,4 @@
-"""Files to and from a daemon, named by the hash of their content. An upload that broke off goes on where it ended."""
+"""Uploads and downloads files, named by the hash of their content. An interrupted upload resumes where it ended."""
 
 import errno
 import hashlib
@@ -11,7 +11,7 @@ from autosched.protocol import CHUNK_BYTES, BlobState, Chunk, GetBlob, PutBlob, 
 from autosched.wire.link import Link
 
 Progress = Callable[[int, int], None]
-"""Told how many bytes of how many are there."""
+"""Called with the bytes transferred and the total."""
 
 
 def sha256(path: Path) -> str:
@@ -23,7 +23,7 @@ def sha256(path: Path) -> str:
 async def upload(
     link: Link, path: Path, progress: Progress | None = None, put: type[PutBlob | PutMoved] = PutBlob
 ) -> str:
-    """Put a file into the daemon's blob store, or among the moved files of the client's job; returns its hash."""
+    """Upload a file to the daemon's blob store, or to the moved files of the client's job; returns its hash."""
     name = sha256(path)
     with path.open("rb") as file:
         total = os.fstat(file.fileno()).st_size
@@ -41,9 +41,9 @@ async def upload(
 
 
 async def download(link: Link, name: str, path: Path) -> None:
-    """Fetch a blob into a file. It appears under its name only when it is whole and its hash is right.
+    """Download a blob to a file. The file appears under its name only when it is complete and its hash is right.
 
-    Raises OSError when it cannot be written (a full disk leaves no part of it behind).
+    Raises OSError if it cannot be written (a full disk leaves no partial file behind).
     """
     part = path.with_name(f".{path.name}.part")
     digest = hashlib.sha256()
@@ -66,12 +66,12 @@ async def download(link: Link, name: str, path: Path) -> None:
 
 
 def is_full_disk(error: OSError) -> bool:
-    """True when there was no room, on the disk or in the user's quota."""
+    """Whether an error means that there was no space, on the disk or in the user's quota."""
     return error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 async def fetch(link: Link, name: str) -> bytes:
-    """A small blob's content."""
+    """The content of a small blob."""
     data = bytearray()
     while True:
         chunk = await link.call(GetBlob(sha256=name, offset=len(data)), Chunk)

@@ -1,6 +1,6 @@
-"""A connection without an event loop: for commands that ask one question and end.
+"""A connection without an event loop, for commands that make one call and end.
 
-Importing asyncio and building a loop costs more than a whole listing may; a socket and the sans-I/O `Peer` do.
+Importing asyncio and creating a loop takes longer than a whole listing may; a socket and the sans-I/O `Peer` do not.
 """
 
 import socket
@@ -24,12 +24,12 @@ TIMEOUT_S = 10.0
 
 
 class BlockingLink:
-    """One open connection as a user. `with Caller(address) as daemon: daemon.call(ListJobs(), JobList)`."""
+    """One open connection as a user. `with BlockingLink(address) as daemon: daemon.call(ListJobs(), JobList)`."""
 
     def __init__(
         self, address: str, *, timeout_s: float = TIMEOUT_S, told: Callable[[str], None] | None = None
     ) -> None:
-        """Connect and say hello. `told` hears of each question. Raises DaemonUnreachable."""
+        """Connect and send Hello. `told` is called with a description of each call. Raises DaemonUnreachable."""
         self.address = address
         self._timeout_s, self._told = timeout_s, told
         self._peer = Peer({}, FRAME_BYTES)
@@ -43,7 +43,7 @@ class BlockingLink:
     def _introduce(self) -> Welcome:
         hello = Hello(protocol=PROTOCOL, software=f"autosched {__version__}")
         if not self.address.startswith(UNIX):
-            from autosched.wire import keys  # here, because a command on the unix socket must start fast
+            from autosched.wire import keys  # imported here, because a command on the unix socket must start fast
 
             if (key := keys.for_address(self.address)) is not None:
                 proving = keys.Proving(key, self._channel)
@@ -53,14 +53,14 @@ class BlockingLink:
 
     @property
     def _channel(self) -> bytes:
-        """As of Link: what a proof is bound to."""
+        """The channel of proofs, see Link."""
         import hashlib
 
         shown = getattr(self._socket, "getpeercert", None)
         return hashlib.sha256(shown(binary_form=True) or b"").digest() if shown is not None else b""
 
     def call(self, method: Method, kind: type[T]) -> T:
-        """Ask; wait for the answer. Raises the error that the daemon answers with, or DaemonUnreachable."""
+        """Call a method and wait for the answer. Raises the error of the answer, or DaemonUnreachable."""
         id, frame = self._peer.request(method)
         deadline_at = time.monotonic() + self._timeout_s
         try:
@@ -96,7 +96,7 @@ class BlockingLink:
 
 
 def unreachable(address: str, error: OSError) -> DaemonUnreachable:
-    """The meaning of an operating-system error on the way to a daemon, and the command that helps."""
+    """The exception for an operating-system error while connecting, with the command that helps."""
     service = address == f"{UNIX}{addresses.SERVICE}"
     start = "Start it:  systemctl start autosched" if service else "Start one:  autosched serve"
     if isinstance(error, FileNotFoundError):

@@ -1,13 +1,13 @@
-"""Bytes to messages and back, without any I/O.
+"""Converts bytes to messages and back, without any I/O.
 
-A frame is a 4-byte big-endian length and one MessagePack-RPC message: ``[0, id, method, params]`` asks,
-``[1, id, error, result]`` answers (error is nil or ``[code, message]``, and result then nil or Details), ``[2, method,
-params]`` tells. Params are the fields of a method of protocol/ as a map. Both ends may ask. Ids count from 1; an
-answer with the id 0 says why the connection is about to be closed.
+A frame is a 4-byte big-endian length and one MessagePack-RPC message: a request ``[0, id, method, params]``, an answer
+``[1, id, error, result]`` (error is nil or ``[code, message]``, and result then nil or Details), or a notification
+``[2, method, params]``. Params are the fields of a method of protocol/ as a map. Both ends may send requests. Ids count
+from 1; an answer with the id 0 says why the connection is about to be closed.
 
-Limits hold before anything is decoded: a frame that announces more bytes than allowed is refused by its header alone.
-msgpack reads the head of a message (its kind, id, and method or error) within limits of its own; msgspec reads the
-rest, which has to be what the method takes.
+Limits are checked before anything is decoded: a frame that announces more bytes than allowed is refused by its header.
+msgpack decodes the head of a message (its kind, id, and method or error) within separate limits; msgspec decodes the
+rest, which must match the method.
 """
 
 from collections.abc import Mapping
@@ -29,31 +29,31 @@ Methods = Mapping[str, type[Method]]
 
 UNDECODABLE = (msgspec.MsgspecError, RecursionError, UnicodeDecodeError)
 UNPACKABLE = (msgpack.UnpackException, ValueError)
-"""Errors of msgpack on a head."""
+"""Errors of msgpack while decoding a head."""
 
 
 class Call(Struct, frozen=True):
-    """The peer asks; it waits for `respond` or `fail` with this id."""
+    """A request of the peer, which waits for `respond` or `fail` with this id."""
 
     id: int
     method: Method
 
 
 class Rejected(Struct, frozen=True):
-    """The peer asked for something that is not served or not valid; answer it with `fail(id, error)`."""
+    """A request of the peer that is unknown or invalid; answer it with `fail(id, error)`."""
 
     id: int
     error: AutoschedError
 
 
 class Notice(Struct, frozen=True):
-    """The peer tells something and waits for no answer."""
+    """A notification of the peer, which expects no answer."""
 
     method: Method
 
 
 class Answer(Struct, frozen=True):
-    """The peer answers a request of ours: with `result`, to be read by `result_of`, or with an error."""
+    """An answer of the peer to a request: a `result`, to be decoded by `result_of`, or an error."""
 
     id: int
     error: tuple[str, str] | None
@@ -61,13 +61,13 @@ class Answer(Struct, frozen=True):
 
 
 class Closing(Struct, frozen=True):
-    """The peer closes the connection, because of something that we sent."""
+    """The peer closes the connection because of a message of ours."""
 
     reason: str
 
 
 class Details(Struct, frozen=True, omit_defaults=True):
-    """Fields of an error beyond its message; in the place of the result, which older peers do not read."""
+    """Fields of an error beyond its message; sent in place of the result, which older peers ignore."""
 
     retry_after_s: float | None = None
 
@@ -76,33 +76,34 @@ Message = Call | Rejected | Notice | Answer | Closing
 
 
 HEAD_BYTES = 16 * 1024
-"""Maximum size in bytes of a message without its parameters or its result."""
+"""Maximum bytes of a message without its parameters or its result."""
 _HEAD_LIMITS = {
     "max_buffer_size": HEAD_BYTES, "max_str_len": 4 * MESSAGE_CHARS_MAX, "max_bin_len": 0, "max_array_len": 2,
     "max_map_len": 0, "max_ext_len": 0,
 }  # fmt: skip
 ASKS, ANSWERS, TELLS = 0, 1, 2
 _LENGTHS = {ASKS: 4, ANSWERS: 4, TELLS: 3}
-"""Elements of each kind of message."""
+"""Number of elements of each kind of message."""
 _ENCODER = msgspec.msgpack.Encoder()
 _NIL = Raw(b"\xc0")
 
 
 class Peer:
-    """One end of a connection. Feed it what arrives, send what it returns."""
+    """One end of a connection: decodes received bytes, and encodes messages to send."""
 
     def __init__(self, serves: Methods, frame_bytes: int = FRAME_BYTES_BEFORE_HELLO) -> None:
         self.serves = serves
         """Methods that the peer may call; looked up for each message, so the table may change at any time."""
         self.frame_bytes = frame_bytes
-        """Longest frame accepted now, without its header."""
+        """Maximum bytes of a frame, without its header."""
         self._pending = bytearray()
         self._last_id = 0
 
     # In ---------------------------------------------------------------------------------------------------------------
 
     def receive(self, data: bytes) -> list[Message]:
-        """All messages that are complete with `data`. Raises WireError: send `closing(error)` and close."""
+        """All messages that are complete with `data`. Raises WireError; the caller then sends `closing(error)` and
+        closes."""
         self.feed(data)
         messages = []
         while (message := self.next()) is not None:
@@ -110,16 +111,16 @@ class Peer:
         return messages
 
     def feed(self, data: bytes | memoryview) -> None:
-        """Keep what has arrived until `next` asks for it."""
+        """Buffer received bytes until `next` decodes them."""
         self._pending += data
 
     @property
     def pending_bytes(self) -> int:
-        """Bytes that have arrived and are not decoded yet."""
+        """Number of buffered bytes."""
         return len(self._pending)
 
     def next(self) -> Message | None:
-        """The next complete message, or None until more has arrived. Raises WireError."""
+        """The next complete message; None until more bytes arrive. Raises WireError."""
         pending = self._pending
         if len(pending) < HEADER_BYTES:
             return None
@@ -146,7 +147,7 @@ class Peer:
     def _call(self, id: int, name: str, params: Raw) -> Call | Rejected:
         try:
             return Call(id, self._read(name, params))
-        except WireError as error:  # a new one: the traceback of this one would keep its callers alive
+        except WireError as error:  # a new exception: the traceback of this one would keep its callers alive
             return Rejected(id, WireError(str(error)))
 
     def _read(self, name: str, params: Raw) -> Method:
@@ -172,26 +173,26 @@ class Peer:
     # Out --------------------------------------------------------------------------------------------------------------
 
     def request(self, method: Method) -> tuple[int, bytes]:
-        """A request and the id that its answer will carry."""
+        """Encode a request; returns the id of its answer and the frame."""
         self._last_id += 1
         return self._last_id, _frame((0, self._last_id, wire_name(type(method)), method))
 
     def notify(self, method: Method) -> bytes:
-        """A notification."""
+        """Encode a notification."""
         return _frame((2, wire_name(type(method)), method))
 
     def respond(self, id: int, result: Struct) -> bytes:
-        """The answer to a request. Raises WireError when it does not fit a frame; `fail` then instead."""
+        """Encode the answer to a request. Raises WireError if it does not fit a frame; the caller then uses `fail`."""
         return _frame((1, id, None, result))
 
     def fail(self, id: int, error: AutoschedError) -> bytes:
-        """The answer to a request that cannot be carried out."""
+        """Encode the error that answers a request."""
         message = str(error)[:MESSAGE_CHARS_MAX].encode(errors="replace").decode()
         details = _NIL if error.retry_after_s is None else Details(error.retry_after_s)
         return _frame((1, id, (error.code, message), details))
 
     def closing(self, error: WireError) -> bytes:
-        """The last frame to a peer that broke the protocol."""
+        """Encode the last frame to a peer that broke the protocol."""
         return self.fail(CLOSING_ID, error)
 
 
@@ -219,9 +220,9 @@ def error_of(answer: Answer) -> AutoschedError:
 
 
 def _head(frame: bytes) -> tuple[int, int, str | tuple[str, str] | None, int]:
-    """Kind, id (0 of a notification), and name or error of a message; and where its parameters or its result begin.
+    """Kind, id (0 for a notification), and name or error of a message; and the position of its parameters or result.
 
-    Raises one of UNPACKABLE. Nothing behind the head is read.
+    Raises one of UNPACKABLE. Nothing behind the head is decoded.
     """
     reader = msgpack.Unpacker(None, **_HEAD_LIMITS)
     reader.feed(memoryview(frame)[:HEAD_BYTES])

@@ -1,4 +1,4 @@
-"""How a connection begins, on the side that opens it: prove the key where one is asked for, then say hello."""
+"""The beginning of a connection, on the connecting side: prove the key if one is required, then send Hello."""
 
 import msgspec
 
@@ -9,7 +9,7 @@ from autosched.wire.link import CALL_TIMEOUT_S, Link
 
 
 async def introduce(link: Link, hello: Hello, *, timeout_s: float = CALL_TIMEOUT_S) -> Welcome:
-    """Say hello, with the key that this user has for the address. Raises what the daemon answers, or ConfigError.
+    """Send Hello, with this user's key for the address. Raises the daemon's refusal, or ConfigError.
 
     A client on this machine shows its token, and needs no key.
     """

@@ -1,13 +1,13 @@
-"""Keys: who may come in over TCP, proved by both ends without showing the key.
+"""Keys for connections over TCP: both ends prove that they have the key, without sending it.
 
-A key is a line ``role:id:secret``, the secret being 32 random bytes in hexadecimal. An end that has one asks
-`Authenticate` with the key's id and a nonce. The daemon answers with a nonce of its own and its proof, an HMAC-SHA256
-over side, role, id, both nonces and the channel; only when that is right does the other end show its own proof in
-`Hello`. Each side has words of its own in the proof, so none can be sent back as the other's.
+A key is a line ``role:id:secret``, the secret being 32 random bytes in hexadecimal. The connecting end sends
+`Authenticate` with the key's id and a nonce. The daemon answers with its own nonce and its proof, an HMAC-SHA256 over
+side, role, id, both nonces and the channel. Only if that proof is right does the connecting end send its own in
+`Hello`. The side is part of each proof, so that none can be sent back as the other's.
 
-The channel is the SHA-256 of the certificate that the daemon shows (RFC 5929, tls-server-end-point), and empty without
-TLS: who sits in between has to show another certificate, and then no proof fits. That is why a user who has a key needs
-no certificate authority.
+The channel is the SHA-256 of the daemon's certificate (RFC 5929, tls-server-end-point), and empty without TLS. An
+attacker in between has to show another certificate, with which no proof is right. Users with a key therefore need no
+certificate authority.
 """
 
 import hashlib
@@ -31,24 +31,24 @@ _LINE = re.compile(rf"({_ROLES}):({NAME.pattern}):([0-9a-f]{{64}})(?: jobs=([1-9
 
 
 class Key(Struct, frozen=True):
-    """The right to one role."""
+    """A key: the right to one role."""
 
     role: Role
     id: str
     secret: bytes
     jobs_max: int | None = None
-    """Maximum number of active jobs of the key's owner; None: no limit. Set in the daemon's copy only."""
+    """Maximum number of active jobs of the key's owner; None without a limit. Set in the daemon's copy only."""
 
     def __repr__(self) -> str:
         return f"Key({self.role.value}, {self.id})"  # the secret stays out of logs
 
     def line(self) -> str:
-        """As it is handed out."""
+        """The key as one line of text."""
         return f"{self.role.value}:{self.id}:{self.secret.hex()}"
 
 
 def parse(text: str, where: str) -> Key:
-    """Read a line. Raises ConfigError, which does not repeat what was read."""
+    """Parse a key. Raises ConfigError, which does not contain the text."""
     match = _LINE.fullmatch(text.strip())
     if match is None:
         raise ConfigError(f"{where} holds no key of the form role:id:secret; make one with: autosched key new ROLE")
@@ -56,15 +56,16 @@ def parse(text: str, where: str) -> Key:
 
 
 def proof(key: Key, side: str, nonce: bytes, daemon_nonce: bytes, channel: bytes) -> bytes:
-    """Proof of the possession of this key for these nonces on this channel; `side`: "daemon" or "peer"."""
+    """Proof of the possession of a key for these nonces on this channel; `side`: "daemon" or "peer"."""
     words = "\0".join(("autosched/1", side, key.role.value, key.id, "")).encode()
     return hmac.digest(key.secret, words + nonce + daemon_nonce + channel, hashlib.sha256)
 
 
 def own() -> Key | None:
-    """This user's key: AUTOSCHED_KEY, the file that AUTOSCHED_KEY_FILE names, or autosched/key where settings are.
+    """This user's key: from AUTOSCHED_KEY, from the file named by AUTOSCHED_KEY_FILE, or from autosched/key beside the
+    settings.
 
-    Raises ConfigError for what is no key, or can be read by others.
+    Raises ConfigError if it is no key, or if other users can read it.
     """
     if text := os.environ.get(VARIABLE, ""):
         return parse(text, VARIABLE)
@@ -75,7 +76,7 @@ def own() -> Key | None:
 
 
 def read(path: Path, *, private: bool = True) -> Key:
-    """The key in a file. Raises ConfigError; with `private` also when other users may read it."""
+    """Read the key in a file. Raises ConfigError; with `private` also if other users may read it."""
     try:
         with path.open("rb") as file:
             if private and os.fstat(file.fileno()).st_mode & 0o077:
@@ -86,18 +87,18 @@ def read(path: Path, *, private: bool = True) -> Key:
 
 
 class Proving:
-    """The part of the connecting side: ask, check the daemon's proof, prove."""
+    """The connecting side of the handshake: request, check of the daemon's proof, proof."""
 
     def __init__(self, key: Key, channel: bytes) -> None:
         self._key, self._channel = key, channel
         self._nonce = os.urandom(NONCE_BYTES)
 
     def question(self) -> Authenticate:
-        """To be asked first."""
+        """The first message."""
         return Authenticate(key=self._key.id, nonce=self._nonce)
 
     def answer(self, challenge: Challenge) -> bytes:
-        """The proof for Hello. Raises Refused when the daemon has not the same key."""
+        """The proof for Hello. Raises Refused if the daemon does not have the same key."""
         theirs = proof(self._key, "daemon", self._nonce, challenge.nonce, self._channel)
         if not hmac.compare_digest(theirs, challenge.proof):
             raise Refused(
@@ -108,9 +109,9 @@ class Proving:
 
 
 def for_address(address: str) -> Key | None:
-    """The key to show at this address; none on a unix socket, where the kernel says who comes.
+    """The key for an address; None for a unix socket, where the kernel names the user.
 
-    Raises Refused for TLS without a key: nothing else would tell whose certificate is shown.
+    Raises Refused for TLS without a key, because the certificate could then be anybody's.
     """
     if address.startswith("unix:"):
         return None

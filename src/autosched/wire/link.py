@@ -1,12 +1,12 @@
-"""A connection on asyncio: calls out, calls in, deadlines and bounds. Daemon sessions, clients and users all use it.
+"""A connection on asyncio: calls in both directions, deadlines and limits. Used by daemon sessions, clients and users.
 
 Requests of the peer are handled concurrently and may be answered out of order. Handlers are called in the order of
-arrival, so whatever one does before it returns its awaitable happens in that order; coroutines begin later, in that
-order too. A heartbeat is answered right here. Messages of one turn of the loop leave in one piece.
+arrival, so that everything before a handler returns its awaitable happens in that order; coroutines start later, in
+that order too. A heartbeat is answered here. Messages of one turn of the loop are sent together.
 
-Bounds: at most `in_progress_max` requests of the peer run at once, beyond that nothing more is read; nor is it while
-the peer does not read our answers. A peer that leaves 1 MiB unread, or anything unread for 10 s, is disconnected;
-answers that wait until it reads count as unread.
+Limits: at most `in_progress_max` requests of the peer run at once. Beyond that, and while the peer does not read our
+answers, nothing more is read. A peer that leaves 1 MiB unread, or anything unread for 10 s, is disconnected; answers
+that wait for it to read count as unread.
 """
 
 import asyncio
@@ -31,23 +31,27 @@ from autosched.wire.frames import Answer, Call, Closing, Methods, Notice, Peer, 
 log = logging.getLogger(__name__)
 
 Handler = Callable[[Method], Awaitable[Struct | None]]
-"""Answers a method; None stands for Done."""
+"""Answers a method; None means Done."""
 T = TypeVar("T", bound=Struct)
 
 CALL_TIMEOUT_S = 30.0
 IN_PROGRESS_MAX = 64
 UNREAD_BYTES_HIGH = 64 * 1024
+"""Unread bytes from which on answers wait until the peer reads."""
 UNREAD_BYTES_MAX = 1024 * 1024
 UNREAD_S_MAX = 10.0
-TURN_S = 0.5e-3  # then others are heard; what handlers do at once belongs to the turn
+"""Maximum bytes, and seconds, that a peer may leave unread; it is then disconnected."""
+TURN_S = 0.5e-3
+"""Seconds of a turn, after which other connections are served. The synchronous part of handlers counts."""
 ARRIVED_BYTES = 256 * 1024
+"""Bytes of the receive buffer."""
 TIMER_SLACK_S = 1e-3
-"""The loop's timers are as coarse as this."""
+"""Resolution of the loop's timers in seconds."""
 
 
 class _Shared(threading.local):
-    """The receive buffer that all connections of a thread share: bytes are taken out of it at once. Without it
-    each record of TLS would cost 256 KiB of fresh memory for a moment."""
+    """The receive buffer of all connections of a thread; received bytes are copied out at once. Without it, each TLS
+    record would allocate 256 KiB."""
 
     def __init__(self) -> None:
         self.arrived = memoryview(bytearray(ARRIVED_BYTES))
@@ -58,7 +62,7 @@ _DONE = Done()
 
 
 class _Asked(Struct, eq=False):
-    """A call of ours that is not answered yet."""
+    """A call of ours without an answer so far."""
 
     name: str
     timeout_s: float
@@ -68,7 +72,7 @@ class _Asked(Struct, eq=False):
 
 
 class Link(asyncio.BufferedProtocol):
-    """One open connection, seen from either end."""
+    """One open connection, on either side."""
 
     def __init__(
         self,
@@ -85,11 +89,11 @@ class Link(asyncio.BufferedProtocol):
         self.address = "?"
         """Address of the peer."""
         self.channel = b""
-        """Channel binding of proofs: SHA-256 of the certificate that the daemon showed; empty without one."""
+        """Channel binding of proofs: SHA-256 of the daemon's certificate; empty without one."""
         self.lost = ""
-        """Why the connection ended; empty while it stands."""
+        """Why the connection ended; empty while it is open."""
         self.hung_up = False
-        """Whether the peer ended it, and not this end or a fault in between."""
+        """Whether the peer ended the connection, and not this end or a fault between them."""
         self.last_heard_at = 0.0
         """When the peer last sent anything, by `clock`."""
         self._opened = opened
@@ -102,10 +106,10 @@ class Link(asyncio.BufferedProtocol):
         self._unread_alarm: asyncio.TimerHandle | None = None
         self._unread: list[bytes] = []  # answers that wait until the peer reads
         self._unread_bytes = 0
-        self._unsent: list[bytes] = []  # said in this turn of the loop
+        self._unsent: list[bytes] = []  # sent at the end of this turn of the loop
         self._unsent_bytes = 0
         self._calls: dict[int, _Asked] = {}
-        self._due_at = math.inf  # not later than the first of their deadlines
+        self._due_at = math.inf  # no later than the first deadline of a call
         self._due: asyncio.TimerHandle | None = None
         self._handling: set[asyncio.Future[Struct | None]] = set()
         self._reading = True
@@ -138,12 +142,12 @@ class Link(asyncio.BufferedProtocol):
     # Calling ----------------------------------------------------------------------------------------------------------
 
     async def call(self, method: Method, kind: type[T], *, timeout_s: float = CALL_TIMEOUT_S) -> T:
-        """Ask the peer. Raises the error it answers with, or DaemonUnreachable when no answer comes."""
+        """Call a method of the peer. Raises the error of the answer, or DaemonUnreachable if none comes."""
         return result_of(await self.ask(method, timeout_s), kind)
 
     def ask(self, method: Method, timeout_s: float) -> asyncio.Future[Answer]:
-        """Ask the peer; the future fails with DaemonUnreachable when no answer comes, and this raises it at once when
-        the connection is gone already."""
+        """Send a request; the future fails with DaemonUnreachable if no answer comes. Raises DaemonUnreachable if the
+        connection is already closed."""
         answered: asyncio.Future[Answer] = self._loop.create_future()
 
         def over(answer: Answer | AutoschedError) -> None:
@@ -158,7 +162,7 @@ class Link(asyncio.BufferedProtocol):
         return answered
 
     def order(self, method: Method, timeout_s: float, failed: Callable[[AutoschedError], None]) -> None:
-        """Ask the peer for something that it answers with Done; `failed` is told why it did not."""
+        """Call a method whose answer is Done; `failed` is called with its error."""
 
         def over(answer: Answer | AutoschedError) -> None:
             if isinstance(answer, AutoschedError):
@@ -183,7 +187,7 @@ class Link(asyncio.BufferedProtocol):
             self._watch(due_at)
 
     def _watch(self, due_at: float) -> None:
-        """A timer that goes off too early is cheaper than one for each call: almost all are answered in time."""
+        """Set a timer. One that fires too early is cheaper than one for each call: almost all are answered in time."""
         if self._due is not None:
             self._due.cancel()
         self._due_at, self._due = due_at, self._loop.call_later(due_at - self.clock(), self._overdue)
@@ -199,14 +203,15 @@ class Link(asyncio.BufferedProtocol):
             self._watch(min(asked.due_at for asked in self._calls.values()))
 
     def notify(self, method: Method) -> None:
-        """Tell the peer something. Raises DaemonUnreachable when the connection is gone already."""
+        """Send a notification. Raises DaemonUnreachable if the connection is already closed."""
         self._check_open()
         self._write(self.peer.notify(method))
 
     async def keep_alive(self, ask: Method, every_s: float, silence_s: float) -> None:
-        """Ask this now and then, until the connection ends; end it when the peer has said nothing for `silence_s`.
+        """Send a request every `every_s` seconds until the connection ends; end it after `silence_s` seconds of
+        silence.
 
-        It does not matter what the answer is, and answers take their time: no caller waits for one.
+        Answers are ignored and may be late: no caller waits for them.
         """
         while not self.closed:
             self._write(self.peer.request(ask)[1])
@@ -215,7 +220,7 @@ class Link(asyncio.BufferedProtocol):
                 self.abort(f"it said nothing for {silence_s:g} s")
 
     async def wait_silent(self, seconds: float) -> None:
-        """Wait until the peer has said nothing for so long. Silence counts only while this end listens."""
+        """Wait until the peer has been silent for some seconds. Silence counts only while this end reads."""
         while True:
             left_s = self.last_heard_at + seconds - self.clock()
             if left_s <= 0 and self._reading:
@@ -223,7 +228,7 @@ class Link(asyncio.BufferedProtocol):
             await asyncio.sleep(max(left_s, 1.0))
 
     def close(self, reason: str = "closed by this end") -> None:
-        """Close after what was written has been sent; the peer has 10 s to take it."""
+        """Close after everything written has been sent; the peer has 10 s to read it."""
         if self._transport is not None and not self._transport.is_closing():
             self.lost = self.lost or reason
             self._send()
@@ -232,7 +237,7 @@ class Link(asyncio.BufferedProtocol):
                 self._unread_alarm = self._loop.call_later(UNREAD_S_MAX, self._transport.abort)
 
     def refuse(self, reason: str) -> None:
-        """Tell the peer why this end does not want it, and close."""
+        """Tell the peer why the connection is refused, and close."""
         self.lost = self.lost or reason
         self._write(self.peer.closing(WireError(reason)))
         self.close()
@@ -244,18 +249,18 @@ class Link(asyncio.BufferedProtocol):
             self._transport.abort()
 
     async def wait_closed(self) -> str:
-        """Wait for the end of the connection, from whichever side; returns why."""
+        """Wait for the end of the connection, by either side; returns the reason."""
         await self._closed.wait()
         return self.lost
 
     @property
     def closed(self) -> bool:
-        """True once nothing can be sent any more."""
+        """Whether nothing can be sent any more."""
         return self._transport is None or self._transport.is_closing()
 
     @property
     def reading(self) -> bool:
-        """False while bounds keep this end from listening."""
+        """False while limits keep this end from reading."""
         return self._reading
 
     def _check_open(self) -> None:
@@ -281,7 +286,7 @@ class Link(asyncio.BufferedProtocol):
     # Being called -----------------------------------------------------------------------------------------------------
 
     def _turn(self) -> None:
-        """Take as many messages as bounds allow; the rest stays where it is, undecoded."""
+        """Handle messages within the limits; the rest stays in the buffer, undecoded."""
         self._turn_planned = False
         if self.closed:
             return
@@ -334,13 +339,13 @@ class Link(asyncio.BufferedProtocol):
             self._transport.pause_reading()
 
     def _handle(self, id: int | None, method: Method) -> None:
-        """Without an id no caller waits for an answer."""
+        """Handle a request, or a notification if `id` is None."""
         try:
             if self.handler is None:
                 raise WireError(f"nothing here answers {type(method).__name__}")
             answer = self.handler(method)
             handled = answer if isinstance(answer, asyncio.Future) else asyncio.ensure_future(answer)
-        except Exception as error:  # whatever a handler raises is told, and the connection goes on
+        except Exception as error:  # any exception of a handler is answered, and the connection goes on
             self._failed(id, method, error)
         else:
             self._handling.add(handled)
@@ -374,7 +379,7 @@ class Link(asyncio.BufferedProtocol):
             self._answer(self.peer.fail(id, error))
 
     def _answer(self, frame: bytes) -> None:
-        """At once, or when the peer reads again."""
+        """Send an answer now, or when the peer reads again."""
         if self._readable:
             self._write(frame)
             return
@@ -386,7 +391,7 @@ class Link(asyncio.BufferedProtocol):
     # asyncio.BufferedProtocol -----------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The connection stands."""
+        """Called when the connection is established."""
         transport = cast(asyncio.Transport, transport)  # uvloop has its own, unrelated class
         self._transport = transport
         transport.set_write_buffer_limits(high=UNREAD_BYTES_HIGH)
@@ -404,11 +409,11 @@ class Link(asyncio.BufferedProtocol):
             self._opened(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Where to put what arrives."""
+        """The buffer for received bytes."""
         return self._arrived
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Called by the event loop: this number of bytes arrived."""
+        """Called by the event loop when bytes arrived."""
         self._hear(self._arrived[:nbytes])
 
     def _hear(self, data: memoryview) -> None:
@@ -417,14 +422,14 @@ class Link(asyncio.BufferedProtocol):
         self._turn()
 
     def pause_writing(self) -> None:
-        """The peer does not read fast enough."""
+        """Called when the peer does not read fast enough."""
         self._readable = False
         if self._unread_alarm is None:
             reason = f"it read nothing for {UNREAD_S_MAX:g} s"
             self._unread_alarm = self._loop.call_later(UNREAD_S_MAX, self.abort, reason)
 
     def resume_writing(self) -> None:
-        """The peer has caught up."""
+        """Called when the peer has caught up."""
         self._readable = True
         for frame in self._unread:
             self._write(frame)
@@ -435,7 +440,7 @@ class Link(asyncio.BufferedProtocol):
         self._plan_turn()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The connection is gone."""
+        """Called when the connection is closed."""
         self.hung_up |= exc is None and not self.lost
         self.lost = self.lost or (str(exc) if exc is not None else "the peer closed the connection")
         if self._unread_alarm is not None:
@@ -448,7 +453,7 @@ class Link(asyncio.BufferedProtocol):
             self._due.cancel()
         for handled in self._handling:
             handled.cancel()
-        self.handler = None  # it may know this link: Python's collector would have to find both
+        self.handler = None  # the handler may refer to this link: only the garbage collector would free the two
         self._unread.clear()
         self._closed.set()
 

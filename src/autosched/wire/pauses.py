@@ -1,4 +1,4 @@
-"""Pauses between attempts to find a daemon again."""
+"""Pauses between attempts to reconnect."""
 
 from collections.abc import Iterator
 from random import Random
@@ -7,8 +7,8 @@ PAUSE_FIRST_S, PAUSE_MAX_S, PAUSE_GROWTH = 0.1, 30.0, 1.5
 
 
 def pauses(rng: Random | None = None, most_s: float = PAUSE_MAX_S) -> Iterator[float]:
-    """Seconds between two attempts: longer and longer, `most_s` at most, and not the same for all who lost their daemon
-    at once."""
+    """Yield the seconds between attempts: growing, at most `most_s`, and random, so that peers of one daemon do not
+    reconnect together."""
     rng, pause_s = rng or Random(), PAUSE_FIRST_S
     while True:
         yield pause_s * rng.uniform(0.5, 1.0)

@@ -1,6 +1,6 @@
-"""A clock that stands still while this process does: stopped by a signal, or on a virtual machine that is moved.
+"""A clock that stands still while its process does: stopped by a signal, or on a virtual machine that is migrated.
 
-By the loop's own clock everybody would have been silent all that time, and be given up before what they said is read.
+By the loop's own clock, all peers would have been silent for that time, and be given up before their messages are read.
 """
 
 import asyncio
@@ -8,7 +8,7 @@ import threading
 
 BEAT_S = 1.0
 STOOD_STILL_S = 1.0
-"""A beat that is later than this is not late because the loop is busy."""
+"""Delay of a beat, in seconds, from which on the process was suspended and the loop not just busy."""
 
 
 class Clock:
@@ -20,7 +20,7 @@ class Clock:
         self._beat()
 
     def time(self) -> float:
-        """Seconds of the loop's clock, but for those in which this process stood still."""
+        """Seconds of the loop's clock, without the time in which this process was suspended."""
         now = self._loop.time()
         if (late_s := now - self._due_at) > STOOD_STILL_S:
             self._stood_still_s += late_s
@@ -37,7 +37,7 @@ class Clock:
 
 
 class _Latest(threading.local):
-    """A thread's."""
+    """The latest clock of a thread."""
 
     loop: asyncio.AbstractEventLoop | None = None
     clock: Clock
@@ -47,7 +47,7 @@ _LATEST = _Latest()
 
 
 def clock() -> Clock:
-    """The running loop's."""
+    """The clock of the running loop."""
     if (loop := asyncio.get_running_loop()) is not _LATEST.loop:
         _LATEST.loop, _LATEST.clock = loop, Clock(loop)
     return _LATEST.clock
