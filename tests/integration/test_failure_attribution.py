@@ -62,7 +62,7 @@ def test_poison_is_listed_and_forgiven_and_the_audit_knows(
 ) -> None:
     with lab(tmp_path, TWO_DEVICES) as there:
         command = command_line(there, tmp_path, monkeypatch, capsys)
-        assert command("poison", "list") == (0, "", "No candidate is poisoned.\n")
+        assert command("poison", "list") == (0, "", "No candidate is blocked.\n")
         there.wait(there.submit(**POISON))
         code, out, _ = command("poison", "list", "-o", "json")
         (first, *_) = json.loads(out)["poison"]

@@ -13,11 +13,11 @@ from typing import NoReturn
 
 def main() -> NoReturn:
     """Run the command line and exit."""
-    gc.disable()  # what is imported stays: collecting meanwhile is a tenth of a listing's time; app.py turns it on
+    gc.disable()  # garbage collection during imports is a tenth of a listing's time; app.py turns it on
     try:
         _stand_in_for_closed()
         code = _run(sys.argv[1:])
-    except KeyboardInterrupt:  # while commands are imported; `run` sees to all later ones
+    except KeyboardInterrupt:  # while commands are imported; `run` handles all later ones
         sys.stderr.write("\nautosched: interrupted\n")
         code = 130
     sys.exit(code)
@@ -32,17 +32,17 @@ def _run(words: list[str]) -> int:
 
 
 def _stand_in_for_closed() -> None:
-    """Keep the numbers 0 to 2 for what they mean: else a database or socket would be opened as a closed output."""
+    """Open the standard streams that are closed: otherwise a database or socket would get the number of an output."""
     for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
         if getattr(sys, name) is None:
-            os.open(os.devnull, os.O_RDWR)  # the lowest number that is free, which is this one
+            os.open(os.devnull, os.O_RDWR)  # the lowest free number, which is this stream's
             setattr(sys, name, open(number, mode, encoding="utf-8"))  # noqa: SIM115 - open for as long as the process
     if isinstance(sys.stdout, TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # a terminal may not know "…"; a result with a "?" is still one
+        sys.stdout.reconfigure(errors="replace")  # a terminal may not support "…"; print "?" instead of failing
 
 
 def _colour_help() -> None:
-    """Let rich-click write the help; its import is spared to all other calls."""
+    """Let rich-click write help; it is imported for help only."""
     import rich_click
     from rich_click.patch import patch
 

@@ -19,7 +19,7 @@ from autosched.cli.listings import seconds_of
     "--key",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="The key of this agent, which an operator has made: autosched key new agent. Default: AUTOSCHED_KEY_FILE.",
+    help="This agent's key; operators make it with autosched key new agent. Default: AUTOSCHED_KEY_FILE.",
 )
 @click.option("--name", metavar="NAME", help="What this machine is called there. Default: its own name.")
 @click.option(
@@ -27,7 +27,7 @@ from autosched.cli.listings import seconds_of
     "--config",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Settings; [resources], [[device]] and [log] count. Default: half of the cores are a device.",
+    help="Settings: [resources], [[device]] and [log] apply. Default: half of the cores are a device.",
 )
 @click.option("--cores", type=click.IntRange(1), metavar="N", help="Number of cores of the device, without --config.")
 @click.option(
@@ -43,19 +43,21 @@ from autosched.cli.listings import seconds_of
     flag_value="5m",
     callback=seconds_of,
     metavar="[TIME]",
-    help="Lend it only while other programs do not use it, and have not for this time. Default of TIME: 5m.",
+    help="Lend the machine only after other programs have not used it for this time. Default of TIME: 5m.",
 )
-@click.option("--until-stdin-closes", is_flag=True, help="End with whatever started it: when standard input closes.")
+@click.option(
+    "--until-stdin-closes", is_flag=True, help="Stop when standard input closes, and so with the parent process."
+)
 @click.pass_obj
 def agent(
     host: str | None, address: str | None, key: Path | None, name: str | None, config: Path | None, cores: int | None,
     state_dir: Path | None, quiet_s: float | None, until_stdin_closes: bool,
 ) -> int:  # fmt: skip
-    """Lend this machine to a daemon on another one, until it is stopped.
+    """Lend this machine to a daemon on another one, until this command is stopped.
 
-    The daemon starts clients of jobs here, on the lanes and devices that the settings name. When it cannot be reached
-    for a minute, all of them are ended. SIGTERM gives the machine back at once: each job loses at most one step of each
-    task, and goes on elsewhere. So does --idle as soon as other programs use half a core.
+    The daemon starts clients of jobs here, on the lanes and devices of the settings. If the daemon cannot be reached
+    for a minute, all clients are ended. SIGTERM gives the machine back at once: each job loses at most one step of each
+    task, and continues on other hosts. With --idle the same happens as soon as other programs use half a core.
     """
     from autosched.errors import Refused, RequestError
 
@@ -78,5 +80,5 @@ def agent(
 
 
 def _own_name() -> str:
-    """This machine's name, without its domain and what names of hosts cannot have."""
+    """This machine's name without its domain, and without characters that names of hosts cannot have."""
     return re.sub(r"[^A-Za-z0-9_.-]+", "-", platform.node().partition(".")[0]).strip("-._")[:63] or "host"

@@ -1,4 +1,4 @@
-"""`autosched audit`: who changed what, when, and what came of it."""
+"""`autosched audit`: the audit trail: commands that changed something, with user, time and outcome."""
 
 import click
 
@@ -15,12 +15,12 @@ from autosched.text import tables
     "--before",
     type=click.IntRange(1, formatting.WHOLE_MAX),
     metavar="NUMBER",
-    help="Only what is older than the entry NUMBER.",
+    help="Only entries before this number.",
 )
 @listing_option
 @click.pass_obj
 def audit(host: str | None, limit: int, before: int | None, style: str) -> None:
-    """List the commands that changed something, the newest last: by whom, from where, and what came of them."""
+    """List the commands that changed something, newest last: user, address and outcome."""
     with caller(host) as daemon:
         entries = daemon.call(ListAudit(limit=limit, before=before), AuditList).entries
     if not entries and style in ("table", "wide"):

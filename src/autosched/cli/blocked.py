@@ -1,4 +1,4 @@
-"""`autosched poison list|forgive`: candidates that are not run any more, since they failed twice."""
+"""`autosched blocked list|forgive`: candidates that are blocked after repeated failures."""
 
 import click
 
@@ -24,18 +24,18 @@ def poison() -> None:
 @poison.command("list")
 @click.option("--limit", type=click.IntRange(1, 500), default=50, show_default=True, help="At most so many.")
 @click.option(
-    "--before", type=click.IntRange(1, formatting.WHOLE_MAX), metavar="NUMBER", help="Only what is older than this one."
+    "--before", type=click.IntRange(1, formatting.WHOLE_MAX), metavar="NUMBER", help="Only entries before this number."
 )
 @document_option
 @click.pass_obj
 def list_(host: str | None, limit: int, before: int | None, style: str) -> None:
-    """List poisoned candidates and why, the newest last."""
+    """List blocked candidates with reasons, newest last."""
     with caller(host) as daemon:
         found = daemon.call(ListPoison(limit=limit, before=before), PoisonList).candidates
     if style == "json":
         return document("poison", found)
     if not found:
-        return say("No candidate is poisoned.")
+        return say("No candidate is blocked.")
     data(table(("NO", "WHERE", "WORKLOAD", "CANDIDATE", "WHY"), [_row(one) for one in found], right=(0,), give=4))
 
 
@@ -43,7 +43,7 @@ def list_(host: str | None, limit: int, before: int | None, style: str) -> None:
 @click.argument("number", type=click.IntRange(1, formatting.WHOLE_MAX))
 @click.pass_obj
 def forgive(host: str | None, number: int) -> None:
-    """Let a candidate be run again, by its number in the list."""
+    """Allow a candidate to be run again, by its number in the list."""
     with caller(host) as daemon:
         daemon.call(ForgivePoison(number=number), Done)
     say(f"candidate {number} may be run again.")

@@ -12,19 +12,19 @@ from autosched.errors import RequestError
 
 
 @click.command()
-@click.option("--key", default="", metavar="KIND", help="Kind of this board; with --tracker it is listed by it.")
-@click.option("--tracker", metavar="HOST:PORT", help="The daemon's port for boards, at which it registers itself.")
-@click.option("--host", default="127.0.0.1", show_default=True, metavar="ADDRESS", help="The address to listen at.")
+@click.option("--key", default="", metavar="KIND", help="Kind of this board, used by --tracker.")
+@click.option("--tracker", metavar="HOST:PORT", help="The daemon's port for boards, with which this board registers.")
+@click.option("--host", default="127.0.0.1", show_default=True, metavar="ADDRESS", help="Address to listen on.")
 @click.option("--port", type=click.IntRange(1, 65_535), default=9091, show_default=True, help="The first to be tried.")
-@click.option("--custom-addr", metavar="ADDRESS", help="The address by which the daemon reaches it.")
+@click.option("--custom-addr", metavar="ADDRESS", help="Address at which the daemon reaches this board.")
 @click.option(
     "--allow", multiple=True, metavar="NETWORK", help="Who may connect: 192.168.7.0/24. Default: --tracker's machine."
 )
 def board(key: str, tracker: str | None, host: str, port: int, custom_addr: str | None, allow: Sequence[str]) -> int:
-    """Run a TVM RPC server on the board itself, until it is stopped.
+    """Run a TVM RPC server on the board itself, until this command is stopped.
 
-    Any peer that may connect runs any program here. This is TVM's own server, but it goes on after a session that ended
-    badly, waits for its daemon as long as that is away, and refuses all machines but those of --allow.
+    Peers that can connect can run any program here. This is TVM's own server, but it survives sessions that end badly,
+    waits for an absent daemon, and refuses all machines except those of --allow.
     """
     if importlib.util.find_spec("tvm") is None:
         raise RequestError(tvm_programs.INSTALL)

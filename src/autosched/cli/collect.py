@@ -1,4 +1,4 @@
-"""`autosched collect`: the tasks of many networks, tuned before anybody asks for them."""
+"""`autosched collect`: collects the tasks of many networks, and tunes them before a user needs them."""
 
 import asyncio
 import time
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from autosched.task_bundle import Change
 
 AGAIN_S = 5.0
-"""Seconds until a daemon that was lost is connected to again."""
+"""Seconds between attempts to reconnect to a lost daemon."""
 LISTED = 50
-"""Tasks of a list, unless another number is asked for."""
+"""Default number of tasks in a list."""
 NOTES_SHOWN = 3
 
 COLUMNS = (
@@ -58,13 +58,17 @@ COLUMNS = (
     "mutations",
     multiple=True,
     metavar="NAME=VALUES",
-    help="Other sizes too: batch=1,4,16, or resolution=0.75,1.25 (factors of height and width). Several are combined.",
+    help="Further sizes: batch=1,4,16, or resolution=0.75,1.25 (factors of height and width). Several are combined.",
 )
 @shape_option
 @click.option(
-    "--budget", "budget_s", callback=seconds_of, metavar="TIME", help="Tune the most useful tasks for so long: 30m, 2h."
+    "--budget",
+    "budget_s",
+    callback=seconds_of,
+    metavar="TIME",
+    help="Tune the most useful tasks for this time: 30m, 2h.",
 )
-@click.option("--idle", is_flag=True, help="Tune them whenever the daemon has nothing else to do, until Ctrl-C.")
+@click.option("--idle", is_flag=True, help="Tune them whenever the daemon is idle, until Ctrl-C.")
 @click.option("--device", default="cpu", show_default=True, help="Kind of device to tune on.")
 @click.option("-t", "--target", default="auto", show_default=True, help="TVM target, as tune takes it.")
 @click.option(
@@ -72,7 +76,7 @@ COLUMNS = (
     "--backend",
     default=DEFAULT_BACKEND,
     show_default=True,
-    help="For which the tasks are, with its default layout.",
+    help="Target of the tasks, with its default layout.",
 )
 @click.option(
     "-n", "--limit", type=click.IntRange(1, 100_000), default=LISTED, show_default=True, help="Tasks of the list."
@@ -88,9 +92,9 @@ def collect(
 ) -> int:  # fmt: skip
     """Collect the tasks of networks in the record store, each once; tune and list the most useful ones.
 
-    MODEL is a file, a folder of files, a pattern, or a name of the zoo. Networks that were collected
-    before are not imported again. Without MODEL, the collected tasks are listed: the more of the time of all networks a
-    task takes, and the less it was searched, the more useful it is to tune.
+    MODEL is a file, a folder of files, a pattern, or a name of the zoo. Networks that were collected before are not
+    imported again. Without MODEL, the collected tasks are listed. A task is the more useful to tune, the larger its
+    share of the time of all networks and the less it was searched.
     """
     from autosched.collecting.collector import importer, read_changes
 
@@ -112,7 +116,7 @@ def collect(
 
 
 def _fill(host: str | None, by: "Importer", device: str, budget_s: float | None, store: "str | URL") -> int | None:
-    """Tune collected tasks. Returns an exit code where it was interrupted, else None."""
+    """Tune collected tasks. Returns an exit code if interrupted, otherwise None."""
     from autosched.collecting.filler import Filler
 
     filler = Filler(by, store, device, lambda text: data(f" {text}"))
@@ -126,7 +130,7 @@ def _fill(host: str | None, by: "Importer", device: str, budget_s: float | None,
 
 
 async def _filling(host: str | None, filler: "Filler", budget_s: float | None) -> bool:
-    """Tune for a budget of time; without one, until it is interrupted, whatever becomes of the daemon meanwhile."""
+    """Tune for a time budget, or until interrupted; a lost daemon is reconnected to."""
     if budget_s is not None:
         async with on_demand.connected(host, told=say) as daemon:
             await filler.fill(daemon, budget_s)
@@ -141,7 +145,7 @@ async def _filling(host: str | None, filler: "Filler", budget_s: float | None) -
 
 
 def _found(words: Sequence[str]) -> list["Found"]:
-    """The networks that words name, each once."""
+    """The networks selected by words, each once."""
     from autosched.experiments import models
 
     here = Path()
@@ -186,7 +190,7 @@ def _told(outcome: "Outcome") -> str:
 
 
 def _list(by: "Importer", limit: int, settings: Path | None, store: str, style: str) -> None:
-    """Show the most useful tasks."""
+    """Print the most useful tasks."""
     from autosched.collecting.usefulness import rate
     from autosched.recordstore.collected import Collection
 
@@ -201,7 +205,7 @@ def _list(by: "Importer", limit: int, settings: Path | None, store: str, style: 
 
 
 def _summary(uses: Sequence["Use"], rated: Sequence["Rated"]) -> Iterator[str]:
-    """How many tasks there are, how many are tuned, and how long the others would take."""
+    """Number of tasks, number of tuned ones, and expected time for the others."""
     from autosched.collecting.filler import TRIALS
 
     models, networks = len({use.model for use in uses}), len({use.network for use in uses})

@@ -1,4 +1,4 @@
-"""A group of commands that has a proposal for one that was mistyped."""
+"""A group of commands that suggests a command for a mistyped one."""
 
 import gc
 from collections.abc import Mapping
@@ -20,14 +20,14 @@ class Group(click.Group):
     """Command group of `autosched` itself, and of each command with subcommands."""
 
     meant: ClassVar[Mapping[str, str]] = {}
-    """Command names of other programs, and ours."""
+    """Command names of other programs, with ours."""
     hidden_names: tuple[str, ...] = ()
-    """Names that work and are in no list."""
+    """Names that work and are not listed."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command that the first word names."""
+        """Find the command named by the first word."""
         import difflib
 
         if args and not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:

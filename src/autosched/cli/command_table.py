@@ -1,4 +1,4 @@
-"""The table of commands, and the border at which every error becomes words and an exit code."""
+"""The table of commands, and the boundary where every error becomes a message and an exit code."""
 
 import errno
 import sys
@@ -17,28 +17,28 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         "tune": ("tune:tune", "make a network faster, wait, and check the result"),
         "submit": ("tune:submit", "hand over networks and return at once"),
         "attach": ("tune:attach", "follow a job to its end, fetch its results"),
-        "fetch": ("fetch:fetch", "fetch what a running job has so far"),
+        "fetch": ("fetch:fetch", "fetch the present results of a running job"),
         "compile": ("tune:compile", "compile a job's network with its trials so far"),
         "run": ("module:run", "run a compiled network once"),
         "evaluate": ("module:evaluate", "measure a compiled network"),
         "experiment": ("nouns:experiment", "many combinations: check, run, status, results, stop"),
-        "collect": ("collect:collect", "tasks of many networks, tuned before they are asked for"),
-        "demo": ("demo:demo", "see what autosched does, in minutes"),
+        "collect": ("collect:collect", "tune tasks of many networks before a user needs them"),
+        "demo": ("demo:demo", "see autosched at work, in minutes"),
     },
     "Watch": {
         "jobs": ("listings:jobs", "list jobs"),
         "job": ("nouns:job", "one job: show, explain, wait, set, hold, release, cancel"),
         "top": ("top:top", "watch devices, jobs and latencies live"),
-        "queue": ("listings:queue", "who waits for what, and who is next"),
-        "gantt": ("gantt:show", "who used which device when"),
-        "plot": ("plot:plot", "how a job's best latency fell"),
+        "queue": ("listings:queue", "list waiting tasks in scheduling order"),
+        "gantt": ("gantt:show", "show the use of devices over time"),
+        "plot": ("plot:plot", "plot a job's best latency over time"),
     },
     "Operate": {
         "device": ("nouns:device", "devices: list, log, explain, drain, undrain, free"),
         "hosts": ("nouns:hosts", "other machines: list, show, add, drain, undrain, forget, scale"),
         "policy": ("policy:policy", "show or choose the scheduling policy"),
         "blocked": ("blocked:poison", "candidates blocked after failures: list, forgive"),
-        "audit": ("audit:audit", "who changed what"),
+        "audit": ("audit:audit", "list commands that changed something"),
         "console": ("console:console", "type commands to the daemon itself"),
     },
     "Daemon and data": {
@@ -51,14 +51,14 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
     },
     "Develop": {
         "doctor": ("doctor:doctor", "check this machine"),
-        "model": ("model:model", "see what would be tuned of a network"),
+        "model": ("model:model", "list the tasks of a network"),
         "plugin": ("plugin:plugin", "backends: list, new, check, run"),
         "sim": ("sim:sim", "simulate the scheduler on known loads"),
-        "plan": ("what_if:plan", "what recorded jobs would take with more devices"),
+        "plan": ("what_if:plan", "predict recorded jobs with more devices"),
         "completion": ("manual:completion", "completion of commands for your shell"),
     },
 }
-"""Commands by subject: name -> place and what it is for, in at most ten words."""
+"""Commands by subject: name -> place, and purpose in at most ten words."""
 FLAT = {
     "cancel": "listings:cancel", "devices": "listings:devices", "drain": "operations:drain",
     "explain": "listings:explain", "man": "manual:man",
@@ -69,17 +69,17 @@ FLAT = {
     "status": "listings:status", "stop": "listings:stop", "token": "key:token", "undrain": "operations:undrain",
     "wait": "wait:wait",
 }  # fmt: skip
-"""Names of verbs without their noun, and what only packagers need. They work as well, and are in no list."""
+"""Verbs without their noun, and commands for packagers. They work, and are not listed."""
 VISIBLE = {name: place for group in GROUPS.values() for name, (place, _) in group.items()}
 COMMANDS = VISIBLE | FLAT
 """All names that work."""
 MEANT = {"list": "jobs", "ls": "jobs", "ps": "jobs", "log": "device log UNIT"}
-"""Command names of other programs, and ours."""
+"""Command names of other programs, with ours."""
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 
 
 class Commands(Group):
-    """A group whose commands are imported when one is named."""
+    """A group whose commands are imported on use."""
 
     meant = MEANT
     hidden_names = tuple(FLAT)
@@ -89,11 +89,11 @@ class Commands(Group):
         return list(VISIBLE)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import the module that holds the command."""
+        """Import the module of a command."""
         return load(COMMANDS[cmd_name]) if cmd_name in COMMANDS else None
 
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Commands by subject, a line for each, so that all of them fit a terminal."""
+        """Write the commands by subject, one line each, so that all fit a terminal."""
         about, _, steps = (self.help or "").partition("\n\n")
         lines = [f"Usage: {ctx.command_path} [OPTIONS] COMMAND [ARGS]...", "", about, steps.strip()]
         coloured = output.colours()
@@ -120,8 +120,8 @@ class Commands(Group):
     help="The daemon: unix:/path/to/socket or tcp://HOST:PORT or tls://HOST:PORT. Default: this user's own daemon.",
 )
 @click.option("-q", "--quiet", is_flag=True, help="Print results only: no hints, no progress. Errors stay.")
-@click.option("-v", "--verbose", is_flag=True, help="Say what the daemon is asked, and where an error arose.")
-@click.option("--color/--no-color", "colour", default=None, help="Colours: on terminals, unless NO_COLOR.")
+@click.option("-v", "--verbose", is_flag=True, help="Print calls to the daemon, and the origin of errors.")
+@click.option("--color/--no-color", "colour", default=None, help="Use colours. Default: on terminals, unless NO_COLOR.")
 @click.version_option(__version__, prog_name="autosched")
 @click.pass_context
 def autosched(ctx: click.Context, host: str | None, quiet: bool, verbose: bool, colour: bool | None) -> None:
@@ -140,7 +140,7 @@ def run(words: Sequence[str]) -> int:
 
 
 def _told(act: Callable[[], object]) -> int:
-    """Act, and say what goes wrong; returns the exit code."""
+    """Run a function and report its error; returns the exit code."""
     try:
         code = act()
     except click.exceptions.NoArgsIsHelpError as error:
@@ -162,20 +162,20 @@ def _told(act: Callable[[], object]) -> int:
     except KeyboardInterrupt:
         complain("\nautosched: interrupted")
         return INTERRUPTED
-    except BrokenPipeError:  # the reader of the pipe has seen enough
+    except BrokenPipeError:  # the reader of the pipe has closed it
         output.discard()
         return 0
     except OSError as error:
         complain(_unwritable(error) if error.errno in FULL else _bug(error))
         return 1
-    except Exception as error:  # the process border: a bug of ours
+    except Exception as error:  # process boundary: any other exception is a bug of ours
         complain(_bug(error))
         return 1
     return code if isinstance(code, int) else 0
 
 
 def _unwritable(error: OSError) -> str:
-    if error.filename is None:  # of what is written, only stdout has no name
+    if error.filename is None:  # the only output without a name is stdout
         output.discard()
     return (
         f"autosched: {error.filename or 'the results'} cannot be written ({error.strerror});"

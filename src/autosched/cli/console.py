@@ -1,4 +1,4 @@
-"""`autosched console`: the daemon's console in this terminal, where there is no nc, or TLS in between."""
+"""`autosched console`: the daemon's console in this terminal, without nc, and over TLS."""
 
 import asyncio
 import contextlib
@@ -33,8 +33,8 @@ GOODBYE = b"\nquit\n"
 def console(host: str | None, where: str | None, certificate: Path | None) -> None:
     """Type commands to the daemon itself: `help` lists them, `quit` leaves.
 
-    ADDRESS is a socket, HOST:PORT or tls://HOST:PORT, as daemon.json in the state folder names them; by default that
-    of this user's daemon, or of this machine's. Over TLS your key is shown for you.
+    ADDRESS is a socket, HOST:PORT or tls://HOST:PORT, as in daemon.json in the state folder; by default the socket of
+    this user's daemon, or of this machine's. Over TLS, your key is sent for you.
     """
     there = daemon_address.named(where) if where else f"{UNIX}{_usual(daemon_address.named(host))}"
     assert there is not None
@@ -60,7 +60,7 @@ def _usual(daemon: str | None) -> Path:
 
 
 def _trusting(certificate: Path | None) -> ssl.SSLContext:
-    """This certificate and no other, whatever name it bears. Raises RequestError."""
+    """TLS settings that accept one certificate only, with any name. Raises RequestError."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     try:
@@ -95,13 +95,14 @@ async def _relay(there: str, tls: ssl.SSLContext | None, greeting: bytes) -> Non
 
 
 def _type(loop: asyncio.AbstractEventLoop, writer: asyncio.StreamWriter) -> None:
-    """In a thread, since files cannot be waited for; past Python's buffer, whose lock a daemon thread may not keep."""
+    """Copy input to the connection, in a thread, since files cannot be awaited; without Python's buffer, whose lock a
+    daemon thread must not keep."""
 
     async def send(chunk: bytes) -> None:
         writer.write(chunk)
         await writer.drain()
 
-    with contextlib.suppress(OSError, RuntimeError, CancelledError):  # the other side has had enough
+    with contextlib.suppress(OSError, RuntimeError, CancelledError):  # the other side has closed the connection
         while chunk := os.read(sys.stdin.fileno(), CHUNK_BYTES):
             asyncio.run_coroutine_threadsafe(send(chunk), loop).result()
         asyncio.run_coroutine_threadsafe(send(GOODBYE), loop)

@@ -1,4 +1,4 @@
-"""`autosched db`: look after the database of a daemon on this machine."""
+"""`autosched db`: check, back up, restore, upgrade and prune the database of a daemon on this machine."""
 
 import os
 from datetime import UTC, datetime
@@ -24,15 +24,15 @@ style_option = click.option(
 
 @click.group(cls=Group)
 def db() -> None:
-    """Check, back up, restore, upgrade and prune a daemon's database. It need not run; check, backup and prune may be
-    used while it does."""
+    """Check, back up, restore, upgrade and prune a daemon's database. Check, backup and prune also work while the
+    daemon runs."""
 
 
 @db.command()
 @config_option
 @style_option
 def check(settings: Path | None, style: str) -> int:
-    """Check every row, and that the files of results are there. Exit code 8: something is damaged."""
+    """Check every row, and that the result files exist. Exit code 8: something is damaged."""
     from autosched.daemon.recovery import backups
     from autosched.daemon.storage import database
 
@@ -60,7 +60,7 @@ def check(settings: Path | None, style: str) -> int:
 @config_option
 @style_option
 def backup(file: Path | None, settings: Path | None, style: str) -> None:
-    """Copy the database to FILE, by default among the daemon's own backups, and check the copy row by row."""
+    """Copy the database to FILE, by default to the daemon's own backups, and check the copy row by row."""
     from autosched.daemon.recovery import backups
 
     made = backups.make(config_of(settings).state_dir, file)
@@ -76,10 +76,10 @@ def backup(file: Path | None, settings: Path | None, style: str) -> None:
 @config_option
 @style_option
 def restore(file: Path | None, settings: Path | None, style: str) -> None:
-    """Put the backup FILE, or the daemon's own one of that name, in the database's place; without FILE, list these.
+    """Replace the database with the backup FILE, or with the daemon's own backup of that name; without FILE, list
+    these.
 
-    Only while the daemon does not run. The former database is kept. Jobs and records that came after the backup are not
-    known any more.
+    Works only while the daemon does not run. The former database is kept. Jobs and records after the backup are lost.
     """
     from autosched.daemon.recovery import backups
     from autosched.daemon.storage import database
@@ -102,7 +102,7 @@ def restore(file: Path | None, settings: Path | None, style: str) -> None:
 
 
 def _alone(state_dir: Path) -> int:
-    """Take the folder, so that no daemon starts on it meanwhile. Raises Refused when one runs."""
+    """Lock the folder, so that no daemon starts on it meanwhile. Raises Refused if one runs."""
     from autosched.daemon import state_folder
 
     try:
@@ -127,7 +127,7 @@ def _list(found: list[Path], style: str) -> None:
 @config_option
 @style_option
 def upgrade(settings: Path | None, style: str) -> None:
-    """Bring the database to the form of this version, after a backup; the daemon does the same when it starts."""
+    """Upgrade the database to this version, after a backup; the daemon does the same when it starts."""
     from autosched.daemon.recovery import backups
 
     state_dir = config_of(settings).state_dir
@@ -145,19 +145,23 @@ def upgrade(settings: Path | None, style: str) -> None:
 
 
 PRUNE_S = 1_800.0
-"""A snapshot may have to be made first, of everything that was ever written."""
+"""Maximum seconds of pruning: a snapshot of all events may have to be made first."""
 NEEDS_FORCE = 5
 
 
 @db.command()
 @click.option(
-    "--older-than", "older_than_s", callback=seconds_of, metavar="TIME", help="Jobs that ended longer ago, such as 90d."
+    "--older-than",
+    "older_than_s",
+    callback=seconds_of,
+    metavar="TIME",
+    help="Jobs that ended at least this time ago, such as 90d.",
 )
 @click.option(
-    "--keep", type=click.IntRange(0, formatting.WHOLE_MAX), metavar="N", help="All but the N jobs that ended last."
+    "--keep", type=click.IntRange(0, formatting.WHOLE_MAX), metavar="N", help="Jobs except the N that ended last."
 )
-@click.option("--records", is_flag=True, help="Delete what these jobs have measured, too.")
-@click.option("--force", is_flag=True, help="Do it; without, it is only said what would go.")
+@click.option("--records", is_flag=True, help="Delete the records of these jobs, too.")
+@click.option("--force", is_flag=True, help="Do it. Default: only print what would be removed.")
 @config_option
 @style_option
 @click.pass_obj
@@ -165,10 +169,10 @@ def prune(
     host: str | None, older_than_s: float | None, keep: int | None, records: bool, force: bool, settings: Path | None,
     style: str,
 ) -> int:  # fmt: skip
-    """Forget ended jobs, with their steps, results and models; a running daemon does it itself.
+    """Remove ended jobs, with their steps, results and models; a running daemon does it itself.
 
-    Stage times and blocked candidates stay, and so do records, unless --records is given. Nothing brings back what is
-    gone: make a backup first. With both --older-than and --keep, jobs go that both let go.
+    Stage times and blocked candidates stay, and so do records, unless --records is given. This cannot be undone: make a
+    backup first. With both --older-than and --keep, a job must fulfil both to be removed.
     """
     if older_than_s is None and keep is None:
         raise click.UsageError("nothing says which jobs. Give --older-than TIME or --keep N, such as --older-than 90d")
@@ -190,7 +194,7 @@ def prune(
 
 
 def _prune(host: str | None, settings: Path | None, wish: Prune) -> Pruned:
-    """By the owner of the database: the daemon that is named, the one that runs on it, or this process."""
+    """Prune through the named daemon, the one that runs on the database, or in this process."""
     from autosched.daemon import state_folder
     from autosched.daemon.access.peer_identity import Principal
     from autosched.daemon.operations import retention

@@ -1,7 +1,7 @@
-"""`autosched demo`: what it is for, in under three minutes, on this machine, leaving nothing but a folder of results.
+"""`autosched demo`: shows the purpose of autosched in under three minutes, and leaves only a folder of results.
 
-Part 1 simulates the load that the thesis measured, with the very scheduler that the daemon runs. Part 2 tunes two real
-networks at the same time on one host lane and one device, through a private daemon. Part 3 says what came out.
+Part 1 simulates the load that the thesis measured, with the daemon's scheduler. Part 2 tunes two real networks at the
+same time on one host lane and one device, through a private daemon. Part 3 reports the results.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ from autosched.text.gantt import ansi, busy_s, gantt, speaks_unicode
 NETWORKS = (("rnet", 48), ("magika", 40))
 """Zoo name and trials: a face detector's refinement stage and a file-type classifier, both trained."""
 OFFLINE_NETWORKS = (("squeezenet", 80), ("shufflenet", 48))
-"""Shapes of real networks out of the onnx package, with random weights: for machines without a package index."""
+"""Shapes of real networks from the onnx package, with random weights, for machines without a package index."""
 OUTPUT = "demo-out"
 LINE_EVERY_S = 15.0
 GANTT_S = 30.0
@@ -72,7 +72,7 @@ def _simulate() -> None:
 
 
 async def _tune_both(serve: list[str]) -> bool:
-    """Parts 2 and 3: two networks at once, and what came out; returns whether one failed."""
+    """Parts 2 and 3: two networks at once, and their results; returns whether one failed."""
     data("")
     data(" 2/3  tuning two real networks at the same time, on this CPU, with a private daemon")
     models = await asyncio.to_thread(_networks)
@@ -90,7 +90,7 @@ async def _tune_both(serve: list[str]) -> bool:
 
 
 def _networks() -> list[tuple[api.Model, int]]:
-    """The models; those that need no download where there is none."""
+    """The models; without a network connection, those that need no download."""
     try:
         return [(_model(name), trials) for name, trials in NETWORKS]
     except AutoschedError as error:
@@ -127,7 +127,7 @@ def _recent(spans: list[Span], now: float, style: dict[str, Any]) -> list[str]:
 
 @contextmanager
 def _screen() -> Iterator[Any]:
-    """Something that shows a text in place, or None where there is no terminal for it."""
+    """A display that updates a text in place; None without a suitable terminal."""
     if not (sys.stderr.isatty() and colours(sys.stderr)):
         yield None
         return
@@ -140,7 +140,7 @@ def _screen() -> Iterator[Any]:
 
 
 async def _tell(daemon: Daemon, views: list[JobView]) -> bool:
-    """Part 3."""
+    """Part 3: the results."""
     results: list[Result] = []
     failed = False
     for view in views:
@@ -186,7 +186,7 @@ def _style() -> dict[str, Any]:
 
 @contextmanager
 def _private_state() -> Iterator[None]:
-    """A daemon of the demo's own: it neither disturbs nor sees the user's."""
+    """A separate daemon for the demo, which neither disturbs nor sees the user's."""
     before = {name: os.environ.pop(name, None) for name in ("AUTOSCHED_STATE_DIR", "AUTOSCHED_HOST")}
     with tempfile.TemporaryDirectory(prefix="autosched-demo-", ignore_cleanup_errors=True) as folder:
         os.environ["AUTOSCHED_STATE_DIR"] = folder

@@ -1,4 +1,4 @@
-"""`autosched device log`: what happened on a lane or device lately."""
+"""`autosched device log`: recent events of a lane or device."""
 
 import click
 
@@ -14,7 +14,7 @@ from autosched.text import tables
 @listing_option
 @click.pass_obj
 def log(host: str | None, unit: str, limit: int, style: str) -> None:
-    """List what went wrong on a lane or device since the daemon started, and who drained it and why."""
+    """List failures of a lane or device since the daemon started, and drains with user and reason."""
     with caller(host) as daemon:
         found = daemon.call(ListNews(unit=unit, limit=limit), NewsList).news
         there = next((one for one in daemon.call(ListDevices(), UnitList).units if one.unit == unit), None)

@@ -1,4 +1,4 @@
-"""`autosched doctor`: is this machine fit to tune on."""
+"""`autosched doctor`: checks whether this machine is fit for tuning."""
 
 import asyncio
 
@@ -12,7 +12,7 @@ COLOURS = {"ok": 32, "warning": 33, "broken": 31}
 
 
 @click.command()
-@click.option("--target", default="", metavar="TARGET", help="Check what building for it, or a kind of boards, needs.")
+@click.option("--target", default="", metavar="TARGET", help="Target, or kind of boards, to check the build tools for.")
 @document_option
 @click.pass_obj
 def doctor(host: str | None, target: str, style: str) -> int:
@@ -37,7 +37,7 @@ async def _examine(host: str | None, target: str, *, told: bool) -> list[Finding
 
 
 def line(finding: Finding) -> str:
-    """A finding, and its fix on a line of its own."""
+    """A finding, with its fix on a separate line."""
     mark = MARKS[finding.state]
     if colours():
         mark = f"\x1b[{COLOURS[finding.state]}m{mark}\x1b[0m"

@@ -1,4 +1,4 @@
-"""`autosched experiment check|run|status|results|stop`: all combinations of lists of values, and one table of them."""
+"""`autosched experiment check|run|status|results|stop`: all combinations of lists of values, and a table of results."""
 
 import contextlib
 import os
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from autosched.experiments.workspace import Workspace
 
 STORED_MAX = 200
-"""Maximum jobs of the record store that are looked at for the forecast."""
+"""Maximum jobs of the record store that the forecast uses."""
 FAILURES_SHOWN = 5
-quick_option = click.option("--quick", is_flag=True, help="In its quick size: with the lists of [quick].")
+quick_option = click.option("--quick", is_flag=True, help="Use the short lists of [quick].")
 file_argument = click.argument("file", type=click.Path(path_type=Path), metavar="FILE.toml")
 
 
@@ -34,7 +34,7 @@ file_argument = click.argument("file", type=click.Path(path_type=Path), metavar=
 @file_argument
 @quick_option
 def check(file: Path, quick: bool) -> None:
-    """Check the file of an experiment, and say how many jobs, trials and hours it takes. Nothing starts."""
+    """Check the file of an experiment, and print its numbers of jobs, trials and hours. Starts nothing."""
     from autosched.experiments import workspace
     from autosched.experiments.definition import load
     from autosched.experiments.plan import plan
@@ -47,13 +47,13 @@ def check(file: Path, quick: bool) -> None:
 @click.command()
 @file_argument
 @quick_option
-@click.option("--retry-failed", is_flag=True, help="Run jobs that failed once more.")
+@click.option("--retry-failed", is_flag=True, help="Run failed jobs once more.")
 @click.pass_obj
 def run(host: str | None, file: Path, quick: bool, retry_failed: bool) -> int:
     """Run all combinations of a file that have not run yet, and wait for them.
 
-    Ctrl-C ends this command alone; jobs that were submitted go on. Run it again to go on: nothing runs twice. What was
-    added to the file since runs too.
+    Ctrl-C ends this command only; submitted jobs continue. Run it again to continue: nothing runs twice. Combinations
+    added to the file since then also run.
     """
     from autosched.experiments import workspace
     from autosched.experiments.definition import load
@@ -88,7 +88,7 @@ def run(host: str | None, file: Path, quick: bool, retry_failed: bool) -> int:
 @document_option
 @click.pass_obj
 def status(host: str | None, name: str | None, style: str) -> None:
-    """Show how far an experiment is; without NAME, all that have run here."""
+    """Show the progress of an experiment; without NAME, of all experiments that have run here."""
     from autosched.experiments import workspace
 
     places = list(workspace.known().values()) if name is None else [_place(name)]
@@ -102,7 +102,7 @@ def status(host: str | None, name: str | None, style: str) -> None:
 
 
 def _place(name: str) -> "Workspace":
-    """The experiment of a name, or of a file."""
+    """The folder of an experiment, by name or file."""
     from autosched.experiments import workspace
     from autosched.experiments.definition import load
 
@@ -114,11 +114,11 @@ def _place(name: str) -> "Workspace":
 
 
 def _view(place: "Workspace") -> dict[str, Any]:
-    """How far an experiment is, from its folder."""
+    """Progress of an experiment, from its folder."""
     found: dict[str, Any] = {"name": place.name, "file": place.source().file, "runner": place.runner()}
     try:
         planned = place.plan()
-    except RequestError as error:  # a model has gone since
+    except RequestError as error:  # a model was removed since
         rows = place.rows()
         return {**found, "trouble": str(error), "jobs": len(rows), "done": len(rows)}
     rows = place.rows_of(planned)
@@ -160,7 +160,7 @@ def _lines(view: dict[str, Any]) -> list[str]:
 )
 @listing_option
 def results(name: str, path: Path | None, style: str) -> None:
-    """Show the table of an experiment, a row for each job that has ended, and the comparisons of its file."""
+    """Print the table of an experiment, one row for each ended job, and the comparisons of its file."""
     from autosched.experiments import markdown, page, table
 
     place = _place(name)
@@ -169,7 +169,7 @@ def results(name: str, path: Path | None, style: str) -> None:
         planned = place.plan()
         rows = list(place.rows_of(planned).values())
         names = planned.varied or ["model"]
-    except RequestError:  # a model has gone since
+    except RequestError:  # a model was removed since
         rows = list(place.rows().values())
         names = table.parameters(rows)
     if path is not None:
@@ -233,7 +233,7 @@ def _columns(names: Sequence[str]) -> list[Column]:
 @click.argument("name")
 @click.pass_obj
 def stop(host: str | None, name: str) -> int:
-    """Stop an experiment: end the process that runs it, and cancel its jobs. Rows of jobs that have ended stay."""
+    """Stop an experiment: end the process that runs it, and cancel its jobs. Rows of ended jobs stay."""
     from autosched.experiments.runner import stop_jobs
 
     place = _place(name)
@@ -250,8 +250,8 @@ def stop(host: str | None, name: str) -> int:
 
 
 def _foresight(planned: "Plan") -> "Callable[[Mapping[str, Row]], Outlook]":
-    """Return what tells how long the rest takes, from the rows of the jobs that have ended. Earlier jobs of all
-    experiments and of the record store are read once, here."""
+    """Return a function that estimates the rest from the rows of ended jobs. Earlier jobs of all experiments and of the
+    record store are read once, here."""
     from autosched import config
     from autosched.experiments import workspace
     from autosched.experiments.forecast import outlook
@@ -272,7 +272,7 @@ def _foresight(planned: "Plan") -> "Callable[[Mapping[str, Row]], Outlook]":
 
 
 def _stored(planned: "Plan") -> list["Row"]:
-    """Earlier jobs of the same models in the record store of this user's daemon; none where there is no store."""
+    """Earlier jobs of the same models in the record store of this user's daemon; none without a store."""
     from autosched.api.local_daemon import catalogue
     from autosched.errors import StoreUnavailable
     from autosched.experiments.forecast import row_of_store

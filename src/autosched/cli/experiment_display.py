@@ -1,4 +1,4 @@
-"""How far an experiment is, at a terminal: a bar and the jobs that run; elsewhere a line for each job that ends."""
+"""Progress of an experiment: at a terminal a bar and the running jobs, elsewhere a line for each ended job."""
 
 import sys
 from collections.abc import Callable, Mapping
@@ -25,13 +25,13 @@ def bar(part: float) -> str:
 
 
 class Display:
-    """Progress of a run: a bar at a terminal, else a line for each job that ends."""
+    """Progress of a run: a bar at a terminal, otherwise a line for each ended job."""
 
     def __init__(self, planned: "Plan", foresee: "Callable[[Mapping[str, Row]], Outlook]") -> None:
-        """`foresee`: tells how long the rest takes, from the rows of the jobs that have ended."""
+        """`foresee`: estimates the duration of the rest, from the rows of ended jobs."""
         self._planned, self._foresee = planned, foresee
         self._left_s: float | None = None
-        """Seconds until all jobs have ended, as of the last end."""
+        """Seconds until all jobs have ended, estimated at the last end of a job."""
         self._live: Any = None
         self._told: set[str] = set()
         self._note = ""
@@ -50,7 +50,7 @@ class Display:
             self._live.__exit__(kind, error, tb)
 
     def show(self, progress: "Progress") -> None:
-        """Tell the news."""
+        """Show the progress."""
         if not self._told:
             self._told.update(progress.before)
         for name, row in progress.rows.items():
@@ -76,14 +76,14 @@ class Display:
 
 
 def ended(planned: "Plan", row: "Row", done: int, total: int) -> str:
-    """A job that has ended, in a line."""
+    """One line about an ended job."""
     what = formatting.latency(row.latency_s) if row.latency_s is not None else row.state
     took = f"{row.trials} trials in {formatting.duration(row.took_s)}"
     return f"{done}/{total}  {planned.called(row.values)}: {what}, {took}"
 
 
 def picture(planned: "Plan", progress: "Progress", left_s: float) -> list[str]:
-    """The bar, and a line for each job that runs. `left_s`: seconds until all have ended, as of the last end."""
+    """The bar, and one line for each running job. `left_s`: seconds until all have ended, estimated at the last end."""
     done = len(progress.rows)
     whole = f"{done} of {progress.total} jobs  {bar(done / max(1, progress.total))}"
     lines = [f" {planned.definition.name}  {whole}  about {formatting.duration(left_s)} left"]

@@ -1,4 +1,4 @@
-"""The command `fetch`: results of a job that goes on."""
+"""`autosched fetch`: results of a running job."""
 
 import asyncio
 from pathlib import Path
@@ -17,7 +17,7 @@ from autosched.cli.tune import may_be_there, view_of
 @click.option("-o", "--output", type=click.Path(path_type=Path), metavar="DIR|FILE.so", help="Default: as submitted.")
 @click.pass_obj
 def fetch(host: str | None, which: str, output: Path | None) -> int:
-    """Fetch the results that a job has so far: the module that is faster than ONNX Runtime already, and a report."""
+    """Fetch the present results of a job: the module, if one is already faster than ONNX Runtime, and a report."""
 
     async def get() -> result_folder.Result:
         async with connected(host, told=say, start=may_be_there(which)) as daemon:

@@ -1,4 +1,4 @@
-"""Follows a job to its end, in the terminal: progress, what keys ask for, results. Ctrl-C and q leave it going."""
+"""Follows a job to its end in the terminal: progress, keys, results. Ctrl-C and q leave the job running."""
 
 import asyncio
 import signal
@@ -26,13 +26,13 @@ T = TypeVar("T")
 RECONNECT_TRIES = 5
 RECONNECT_PAUSE_S = 1.0
 FAILURES_FROM = 200
-"""Number of last records among which failures are looked for."""
+"""Number of last records in which failures are looked for."""
 DETAIL_CHARS = 200
 NO_TASKS = (" its tasks are not known yet: the network is imported first",)
 
 
 def follow(host: str | None, job: JobId, output: Path) -> int:
-    """Watch a job to its end, fetch its results and tell them."""
+    """Watch a job to its end, fetch its results and print them."""
     detached = f"\nDetached. The job goes on:  autosched attach {job}     stop it:  autosched cancel {job}"
     result = interruptible(_follow(host, job, output), detached)
     if result is None:
@@ -44,7 +44,7 @@ def follow(host: str | None, job: JobId, output: Path) -> int:
 
 
 def interruptible(work: Coroutine[Any, Any, T], farewell: str) -> T | None:
-    """Run it; when it is interrupted or told to end, say farewell and return None."""
+    """Run a coroutine; if it is interrupted or the process is told to end, print `farewell` and return None."""
     try:
         return asyncio.run(_until_told(work))
     except (KeyboardInterrupt, asyncio.CancelledError):
@@ -53,7 +53,7 @@ def interruptible(work: Coroutine[Any, Any, T], farewell: str) -> T | None:
 
 
 async def _until_told(work: Coroutine[Any, Any, T]) -> T:
-    """SIGTERM ends it as Ctrl-C does, so that whatever holds the terminal gives it back."""
+    """Let SIGTERM end the coroutine as Ctrl-C does, so that the terminal is restored."""
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, _stopper())
     return await work
 
@@ -98,7 +98,7 @@ class Kept:
         self._latency_s: float | None = None
 
     async def look(self, daemon: Daemon, view: JobView) -> None:
-        """Fetch it if there is one that is not here yet."""
+        """Fetch the module if there is one that was not fetched yet."""
         latency_s = None if view.comparison is None else view.comparison.module_s
         if latency_s is None or latency_s == self._latency_s or JobState(view.state).ended:
             return
@@ -125,7 +125,7 @@ class Keys:
         self.view: JobView | None = None
 
     def press(self, key: str) -> None:
-        """Do what the key is for. While the daemon is asked, nothing else is asked."""
+        """Handle a key. Further keys are ignored while the daemon answers."""
         if key == "q":
             self._leave()
         elif self.daemon is None or self.view is None:
@@ -147,14 +147,14 @@ class Keys:
 
     async def _failures(self, daemon: Daemon, view: JobView) -> None:
         records: tuple[Record, ...] = ()
-        with suppress(AutoschedError):  # what is known without them is told all the same
+        with suppress(AutoschedError):  # without the records, print the rest
             asked = GetRecords(job=view.job, after=max(0, view.trials - FAILURES_FROM))
             records = tuple((await daemon.link.call(asked, RecordPage)).records)
         self._screen.above(failures(view, records))
 
 
 def failures(view: JobView, records: Iterable[Record]) -> Iterator[str]:
-    """How many trials failed, why, of which tasks, and what was said of the last of each kind."""
+    """Number of failed trials by reason, their tasks, and the message of the last one of each kind."""
     if view.failed_steps:
         yield f" {formatting.failed_steps(view.failed_steps, view.last_error)}"
     if not view.failed:

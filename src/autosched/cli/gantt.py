@@ -1,4 +1,4 @@
-"""`autosched gantt`: who used which unit when, in the terminal or as a file for a trace viewer."""
+"""`autosched gantt`: the use of lanes and devices over time, in the terminal or as a file for a trace viewer."""
 
 import shutil
 import sys
@@ -16,7 +16,7 @@ from autosched.text.chrome_trace import trace
 from autosched.text.gantt import ansi, gantt, idle_lines, speaks_unicode
 
 SHOWN_MIN_S = 1e-3
-"""Minimum length of the time that is shown, in seconds."""
+"""Minimum length of the shown period, in seconds."""
 
 
 @click.command("gantt")
@@ -33,7 +33,7 @@ SHOWN_MIN_S = 1e-3
 @document_option
 @click.pass_obj
 def show(host: str | None, last: str, file: Path | None, style: str) -> None:
-    """Show who used which lane and device when, and why they were idle."""
+    """Show the steps on each lane and device over time, and why units were idle."""
     try:
         seconds = formatting.seconds(last)
     except ValueError as error:

@@ -13,7 +13,7 @@ from autosched.protocol import Done, DrainHost, ForgetHost, HostList, ListHosts,
 from autosched.text import tables
 
 JOIN_LOOKS, JOIN_LOOK_S = 60, 0.5
-"""Maximum looks whether a host that was added has joined, and seconds between two of them."""
+"""Maximum checks whether an added host has joined, and seconds between two checks."""
 NONE = "No other host is lent to the daemon. Lend one, there:  autosched agent --daemon tls://HOST:PORT --key FILE"
 
 
@@ -21,7 +21,7 @@ NONE = "No other host is lent to the daemon. Lend one, there:  autosched agent -
 @listing_option
 @click.pass_obj
 def list_(host: str | None, style: str) -> None:
-    """List the hosts that agents lend, and what each is doing."""
+    """List the hosts that agents lend, and their work."""
     with caller(host) as daemon:
         found = daemon.call(ListHosts(), HostList).hosts
     if not found and style in ("table", "wide"):
@@ -48,7 +48,7 @@ def show_(host: str | None, name: str, style: str) -> None:
 @click.argument("reason", metavar="REASON...", nargs=-1, required=True)
 @click.pass_obj
 def drain(host: str | None, name: str, reason: tuple[str, ...]) -> None:
-    """Give no unit of a host steps any more; what runs goes on. Say why: who waits is told."""
+    """Give the units of a host no more steps; running steps go on. The reason is shown to users of waiting jobs."""
     with caller(host) as daemon:
         daemon.call(DrainHost(host=name, reason=" ".join(reason)), Done)
     say(f"host {name} gets no steps. Give it steps again:  autosched hosts undrain {name}")
@@ -68,7 +68,7 @@ def undrain(host: str | None, name: str) -> None:
 @click.argument("name", metavar="HOST")
 @click.pass_obj
 def forget(host: str | None, name: str) -> None:
-    """Do not expect a host back that has left: no job waits for it any more."""
+    """Stop waiting for a host that has left: jobs no longer wait for it."""
     with caller(host) as daemon:
         daemon.call(ForgetHost(host=name), Done)
     say(f"host {name} is forgotten. Its agent may lend it again")
@@ -90,21 +90,21 @@ def _address(host: str | None) -> str:
     required=True,
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="The batch file of one agent: etc/slurm/agent.sbatch, with what your cluster needs.",
+    help="Batch file of one agent: etc/slurm/agent.sbatch, with the options of your cluster.",
 )
 @click.option(
     "--key",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="The key of the agents, on a file system that the nodes see. Default: AUTOSCHED_KEY_FILE.",
+    help="The agents' key, on a file system of the nodes. Default: AUTOSCHED_KEY_FILE.",
 )
 @click.option("--name", "prefix", default="slurm", show_default=True, help="What they are called, before their number.")
 @click.pass_obj
 def scale(host: str | None, count: int, file: Path, key: Path | None, prefix: str) -> None:
-    """Have N agents run as jobs of Slurm: submit what is missing, cancel what is too much.
+    """Have N agents run as jobs of Slurm: submit missing ones, cancel surplus ones.
 
-    Run it where jobs are submitted, with the address that nodes reach the daemon by:
-    autosched --host tls://lab:7433 hosts scale --slurm agent.sbatch 4
+    Run it on a machine that can submit jobs, with the address at which nodes reach the daemon: autosched --host
+    tls://lab:7433 hosts scale --slurm agent.sbatch 4
     """
     from autosched.launch import slurm_agents
 
@@ -125,7 +125,7 @@ def scale(host: str | None, count: int, file: Path, key: Path | None, prefix: st
 @click.command()
 @click.argument("machine", metavar="ssh://USER@HOST")
 @click.option(
-    "--key", type=click.Path(path_type=Path), required=True, metavar="FILE", help="The key of the agent, here."
+    "--key", type=click.Path(path_type=Path), required=True, metavar="FILE", help="The agent's key, on this machine."
 )
 @click.option("--name", metavar="NAME", help="Name of the machine in the lab. Default: HOST, without its domain.")
 @click.option(
@@ -136,10 +136,10 @@ def scale(host: str | None, count: int, file: Path, key: Path | None, prefix: st
 )
 @click.pass_obj
 def add(host: str | None, machine: str, key: Path, name: str | None, install: str) -> None:
-    """Install an agent on a machine by ssh, run it there by systemd, and wait until it lends the machine.
+    """Install an agent on a machine by ssh, start it with systemd, and wait until it lends the machine.
 
-    Give the address by which that machine reaches the daemon:
-    autosched --host tls://lab:7433 hosts add ssh://me@lab2 --key lab2.key
+    Give the address at which that machine reaches the daemon: autosched --host tls://lab:7433 hosts add ssh://me@lab2
+    --key lab2.key
     """
     from autosched.launch import ssh_agents
 

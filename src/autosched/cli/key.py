@@ -1,4 +1,4 @@
-"""`autosched key new|list|revoke`: who may come in over TCP. For the daemon's own user, on its machine."""
+"""`autosched key new|list|revoke`: keys for connections over TCP. For the daemon's own user, on its machine."""
 
 from pathlib import Path
 
@@ -25,7 +25,7 @@ KEYS = (
 
 
 def folder_of(config: Path | None) -> Path:
-    """Where the daemon with these settings has its keys."""
+    """Folder of the keys of a daemon with these settings."""
     from autosched.config import load
     from autosched.daemon.access import keyring
 
@@ -34,10 +34,10 @@ def folder_of(config: Path | None) -> Path:
 
 @click.group(cls=Group)
 def key() -> None:
-    """Make, list and withdraw the keys with which users come in over TCP.
+    """Make, list and revoke the keys of users who connect over TCP.
 
-    A running daemon notices what changes. To replace a key, make a new one of the same role, hand it out, and then
-    withdraw the old one: until then both are valid.
+    A running daemon notices changes. To replace a key, make a new one of the same role, hand it out, and then revoke
+    the old one: until then both are valid.
     """
 
 
@@ -49,11 +49,11 @@ def key() -> None:
 def new(role: str, name: str, jobs: int | None, config: Path | None) -> None:
     """Make a key and print it.
 
-    NAME stands where what its owner did is told; the owner of a new key of the same name owns the same jobs.
+    NAME identifies the owner in the audit trail and in lists; a new key with the same name owns the same jobs.
 
-    ROLE: a viewer looks on; a user submits and cancels jobs, which run as programs on the daemon's machine; an operator
-    may everything. A client only works for the job whose token it has; an agent lends a machine, and clients of jobs
-    run there with its key.
+    ROLE: a viewer may look; a user may submit and cancel jobs, which run as programs on the daemon's machine; an
+    operator may do everything. A client only works for the job whose token it has; an agent lends a machine, and
+    clients of jobs run there with its key.
     """
     _make(role, name, jobs, config)
 
@@ -86,7 +86,7 @@ def list_(config: Path | None, style: str) -> None:
 @click.argument("id", metavar="KEY")
 @_config
 def revoke(id: str, config: Path | None) -> None:
-    """Withdraw a key; who is connected with it has to leave within seconds."""
+    """Revoke a key; its connections are closed within seconds."""
     from autosched.daemon.access import keyring
 
     gone = keyring.revoke(folder_of(config), id)
@@ -95,7 +95,7 @@ def revoke(id: str, config: Path | None) -> None:
 
 @click.group(cls=Group)
 def token() -> None:
-    """The same as `key`, as some type it."""
+    """Another name of `key`."""
 
 
 @token.command()
@@ -111,7 +111,7 @@ def add(name: str, role: str, quota: str, config: Path | None) -> None:
 
 
 def _jobs(quota: str) -> int | None:
-    """The jobs that a quota like "share=1 jobs=50" allows."""
+    """The number of jobs that a quota like "share=1 jobs=50" allows."""
     said = dict(word.partition("=")[::2] for word in quota.split())
     jobs, share = said.pop("jobs", ""), said.pop("share", "1")
     if said or share != "1" or not (jobs == "" or (jobs.isdecimal() and 0 < int(jobs) <= JOBS_MAX)):

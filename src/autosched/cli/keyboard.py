@@ -1,4 +1,4 @@
-"""Keys of a terminal, one by one, while something else is shown on it; the terminal is as it was at every end."""
+"""Reads single keys of a terminal while output is shown on it, and restores the terminal at every end."""
 
 import asyncio
 import os
@@ -10,20 +10,20 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 READ_MAX = 64
-"""Keys at once; the rest comes next."""
+"""Maximum keys of one read."""
 
 
 def heard() -> bool:
-    """Whether a user can press them."""
+    """Whether the process has a terminal for keys."""
     return sys.stdin.isatty() and sys.stdout.isatty()
 
 
 @contextmanager
 def pressed(tell: Callable[[str], None]) -> Iterator[None]:
-    """Tell of each key, in the event loop that runs. Where stdin and stdout are no terminal, of none.
+    """Call `tell` with each key, in the running event loop. Without a terminal as stdin and stdout, never.
 
-    Ctrl-C stays a signal. In the background nothing is read, as that would stop the process; when it comes back to
-    the foreground keys are heard again.
+    Ctrl-C stays a signal. In the background nothing is read, because that would stop the process; back in the
+    foreground, keys are read again.
     """
     if not heard():
         yield
@@ -34,7 +34,7 @@ def pressed(tell: Callable[[str], None]) -> Iterator[None]:
     def read() -> None:
         try:
             keys = os.read(terminal, READ_MAX)
-        except OSError:  # it hung up
+        except OSError:  # the terminal was closed
             keys = b""
         if not keys:
             loop.remove_reader(terminal)
@@ -55,12 +55,12 @@ def pressed(tell: Callable[[str], None]) -> Iterator[None]:
     finally:
         loop.remove_signal_handler(signal.SIGCONT)
         loop.remove_reader(terminal)
-        if _in_foreground(terminal):  # else it is the shell's
+        if _in_foreground(terminal):  # otherwise the settings are the shell's
             termios.tcsetattr(terminal, termios.TCSADRAIN, before)
 
 
 def _in_foreground(terminal: int) -> bool:
     try:
         return os.tcgetpgrp(terminal) == os.getpgrp()
-    except OSError:  # it hung up
+    except OSError:  # the terminal was closed
         return False

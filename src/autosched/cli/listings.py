@@ -1,6 +1,6 @@
-"""Questions with a short answer: jobs, job, cancel, explain, devices, queue, status, info, slowlog, stop.
+"""Commands with a short answer: jobs, job, cancel, explain, devices, queue, status, info, slowlog, stop.
 
-They use one blocking connection and no event loop: `autosched jobs` must answer before anyone notices it started.
+They use one blocking connection and no event loop, so that `autosched jobs` answers at once.
 """
 
 from collections.abc import Iterable
@@ -55,23 +55,23 @@ from autosched.wire.blocking_link import TIMEOUT_S, BlockingLink
 
 
 def caller(host: str | None, timeout_s: float = TIMEOUT_S) -> BlockingLink:
-    """A connection to the daemon that is meant."""
+    """A connection to the selected daemon."""
     told = complain if output.verbose else None
     return BlockingLink(daemon_address.named(host) or daemon_address.default(), timeout_s=timeout_s, told=told)
 
 
 def chosen(daemon: BlockingLink, which: Iterable[str], *, active: bool = False) -> list[int]:
-    """The jobs that are named; `active`: names and labels mean those that have not ended."""
+    """Numbers of the selected jobs; `active`: names and labels select only jobs that have not ended."""
     return answered(select(which, active=active), lambda asked: _numbers(daemon, asked))
 
 
 def the_job(daemon: BlockingLink, which: str) -> int:
-    """The one job that is named."""
+    """Number of the one selected job."""
     return answered(select_one(which), lambda asked: _numbers(daemon, asked))
 
 
 def all_numbers(daemon: BlockingLink, asked: ListJobs) -> list[int]:
-    """Numbers of all jobs that are asked for, the oldest first, page by page."""
+    """Numbers of all matching jobs, the oldest first, page by page."""
     return list(answered(every(asked), lambda page: _numbers(daemon, page)))
 
 
@@ -87,7 +87,7 @@ def seconds_of(_ctx: click.Context, _option: click.Parameter, value: str | None)
         raise click.BadParameter(str(error)) from None
 
 
-dry_run_option = click.option("-n", "--dry-run", is_flag=True, help="Only say what would be done.")
+dry_run_option = click.option("-n", "--dry-run", is_flag=True, help="Only print what would be done.")
 
 
 @click.command()
@@ -98,13 +98,16 @@ dry_run_option = click.option("-n", "--dry-run", is_flag=True, help="Only say wh
     "-u", "--user", "owner", default="", metavar="WHO", help='Only jobs of this user: me, "uid 1000", "key ab12".'
 )
 @click.option(
-    "--state", default="", metavar="WORD", help="Only jobs that are or do this: active, waiting, held, profile, failed."
+    "--state",
+    default="",
+    metavar="WORD",
+    help="Only jobs in this state or activity: active, waiting, held, profile, failed.",
 )
 @click.option("-l", "--label", "words", multiple=True, metavar="KEY=VALUE", help="Only jobs with this label.")
 @listing_option
 @click.pass_obj
 def jobs(host: str | None, limit: int, owner: str, state: str, words: tuple[str, ...], style: str) -> None:
-    """List jobs, the newest last."""
+    """List jobs, newest last."""
     asked = ListJobs(limit=limit, owner=owner, state=state, labels=labels(words))
     with caller(host) as daemon:
         found = daemon.call(asked, JobList).jobs
@@ -117,7 +120,7 @@ def jobs(host: str | None, limit: int, owner: str, state: str, words: tuple[str,
 
 @click.command()
 @click.argument("which", metavar="JOB")
-@click.option("--load", is_flag=True, help="Show by which facts the scheduler decides about each task, instead.")
+@click.option("--load", is_flag=True, help="Show the facts on which the scheduler decides about each task, instead.")
 @format_option
 @click.pass_obj
 def job(host: str | None, which: str, load: bool, style: str) -> None:
@@ -140,7 +143,7 @@ def job(host: str | None, which: str, load: bool, style: str) -> None:
 
 
 def _load(view: LoadView, style: str) -> None:
-    """Write the four facts of load-awareness of each task."""
+    """Print the four facts of load-awareness of each task."""
     if style == "json":
         return document("load", view)
     if not view.tasks:
@@ -153,7 +156,7 @@ def _load(view: LoadView, style: str) -> None:
 @dry_run_option
 @click.pass_obj
 def cancel(host: str | None, which: tuple[str, ...], dry_run: bool) -> int:
-    """Stop jobs. Their records are kept."""
+    """Cancel jobs. Their records are kept."""
     failed = 0
     with caller(host) as daemon:
         if not (jobs := chosen(daemon, which, active=True)):
@@ -182,7 +185,7 @@ def cancel(host: str | None, which: tuple[str, ...], dry_run: bool) -> int:
 @document_option
 @click.pass_obj
 def explain(host: str | None, which: str, style: str) -> None:
-    """Say why a job waits, for what, and who holds that; or what a lane or device does, and why not."""
+    """Explain why a job waits, for what, and who holds it; or why a lane or device is idle."""
     with caller(host) as daemon:
         lab = daemon.call(ListDevices(), UnitList).units
         unit = next((u for u in lab if u.unit == which), None)
@@ -202,7 +205,7 @@ def explain(host: str | None, which: str, style: str) -> None:
 @listing_option
 @click.pass_obj
 def devices(host: str | None, style: str) -> None:
-    """List host lanes and devices: who holds them, until when, and why they do nothing."""
+    """List host lanes and devices: holders, expected ends, and reasons for being idle."""
     with caller(host) as daemon:
         listed = daemon.call(ListDevices(), UnitList)
     found = listed.units
@@ -221,7 +224,7 @@ def devices(host: str | None, style: str) -> None:
 @listing_option
 @click.pass_obj
 def queue(host: str | None, style: str) -> None:
-    """List who waits for which lanes and devices, and who is next."""
+    """List the tasks that wait for lanes and devices, in scheduling order."""
     with caller(host) as daemon:
         found = daemon.call(ListQueues(limit=100 if style == "wide" else 5), QueueList).queues
     show(style, "queues", tables.QUEUES, found, id=lambda queue: queue.pool)
@@ -231,7 +234,7 @@ def queue(host: str | None, style: str) -> None:
 @listing_option
 @click.pass_obj
 def slowlog(host: str | None, style: str) -> None:
-    """List when the daemon's loop stood still, for how long, and what ran then."""
+    """List stalls of the daemon's event loop, with duration and the call that ran."""
     with caller(host) as daemon:
         found = daemon.call(ListStalls(), StallList).stalls
     if not found and style in ("table", "wide"):
@@ -244,7 +247,7 @@ def slowlog(host: str | None, style: str) -> None:
 @document_option
 @click.pass_obj
 def info(host: str | None, section: str, style: str) -> None:
-    """Show the daemon's figures, of one SECTION or all: daemon, sched, devices, storage, stream."""
+    """Print the daemon's figures, of one SECTION or all: daemon, sched, devices, storage, stream."""
     with caller(host) as daemon:
         found = daemon.call(GetFigures(section=section), Figures).sections
     if style == "json":
@@ -258,7 +261,7 @@ def info(host: str | None, section: str, style: str) -> None:
 @document_option
 @click.pass_obj
 def status(host: str | None, style: str) -> None:
-    """Say whether a daemon runs, since when, and how it is. Exit code 3 when none does."""
+    """Print whether a daemon runs, since when, and its health. Exit code 3 if none runs."""
     with caller(host) as daemon:
         info = daemon.call(Info(), DaemonInfo)
         where = daemon.address
@@ -280,10 +283,12 @@ def status(host: str | None, style: str) -> None:
 
 
 @click.command()
-@click.option("--drain", "drain_s", callback=seconds_of, metavar="TIME", help="Let running steps end first: 30s, 5m.")
+@click.option(
+    "--drain", "drain_s", callback=seconds_of, metavar="TIME", help="Maximum wait for running steps: 30s, 5m."
+)
 @click.pass_obj
 def stop(host: str | None, drain_s: float | None) -> None:
-    """Shut the daemon down, and its clients. Unfinished jobs go on from their records when it starts again."""
+    """Stop the daemon and its clients. Unfinished jobs resume from their records when it starts again."""
     with caller(host) as daemon:
         active = daemon.call(Info(), DaemonInfo).jobs_active
         daemon.call(Shutdown(drain_s=drain_s or 0.0), Done)

@@ -1,4 +1,4 @@
-"""Completions and manual pages, made from the command line itself."""
+"""Shell completions and manual pages, generated from the command line itself."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +20,7 @@ SHELLS = {
 @click.argument("shell", type=click.Choice(list(SHELLS)))
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> None:
-    """Print what makes a shell complete commands and options."""
+    """Print the script that makes a shell complete commands and options."""
     from click.shell_completion import get_completion_class
 
     kind = get_completion_class(shell)
@@ -47,7 +47,7 @@ def man(ctx: click.Context, folder: Path) -> None:
 
 
 def _pages(command: click.Command, name: str, parent: click.Context | None) -> Iterator[tuple[str, str]]:
-    """Name and text of the pages of a command and of those below it."""
+    """Name and text of the pages of a command and its subcommands."""
     with click.Context(command, info_name=name.rpartition("-")[2] if parent else name, parent=parent) as ctx:
         yield name, "\n".join(_page(command, name, ctx)) + "\n"
         for each, below in _below(command, ctx):
@@ -83,6 +83,6 @@ def _below(command: click.Command, ctx: click.Context) -> Iterator[tuple[str, cl
 
 
 def _roff(text: str) -> str:
-    """Letters that mean something to roff, as letters."""
+    """Escape characters that have a meaning in roff."""
     escaped = text.replace("\\", "\\e").replace("-", "\\-")
     return f"\\&{escaped}" if escaped.startswith((".", "'")) else escaped

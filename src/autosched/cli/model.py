@@ -1,4 +1,4 @@
-"""`autosched model check`: can this network be tuned, and what has to be done first."""
+"""`autosched model check`: whether a network can be tuned, and what must be done first."""
 
 import asyncio
 import shlex
@@ -20,7 +20,7 @@ TASKS_SHOWN = 8
 
 @click.group(cls=Group)
 def model() -> None:
-    """Look at models: ONNX and TFLite files, PyTorch programs."""
+    """Check models: ONNX and TFLite files, PyTorch programs."""
 
 
 @model.command()
@@ -29,7 +29,7 @@ def model() -> None:
 @click.option("-t", "--target", default="auto", show_default=True, help='TVM target: auto, "llvm -mcpu=...", JSON.')
 @document_option
 def check(path: Path, shapes: dict[str, tuple[int, ...]], target: str, style: str) -> None:
-    """Import a network in a child process and say what would be tuned, or which operator stands in the way."""
+    """Import a network in a child process and list its tasks, or the operator that prevents the import."""
     net = api.load_model(path, shapes)
     words = [str(net.path), "--target", target]
     for name, shape in shapes.items():
@@ -40,12 +40,12 @@ def check(path: Path, shapes: dict[str, tuple[int, ...]], target: str, style: st
     for line in tell(path, answer):
         data(line)
     fixed = "".join(f" --shape {name}={','.join(map(str, shape))}" for name, shape in shapes.items())
-    name = f"./{path}" if str(path).startswith("-") else str(path)  # else it would be read as an option
+    name = f"./{path}" if str(path).startswith("-") else str(path)  # otherwise it would be parsed as an option
     say(f" Try:  autosched tune {shlex.quote(name)}{fixed}")
 
 
 def tell(path: Path, answer: dict[str, Any]) -> Iterator[str]:
-    """The answer of the child in lines."""
+    """The answer of the child, line by line."""
     yield f" {path.name}  {answer['format']}, {formatting.count(answer['nodes_before'], 'node')}"
     for tensor in answer["inputs"]:
         yield f" ok  input {tensor['name']}: {tensor['dtype']} {'x'.join(map(str, tensor['shape'])) or 'scalar'}"

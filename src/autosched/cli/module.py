@@ -27,14 +27,14 @@ inputs_option = click.option(
     "inputs",
     multiple=True,
     metavar="[NAME=]FILE.npy",
-    help="An input as NumPy file; random when none is given.",
+    help="Input as a NumPy file. Default: random.",
 )
 samples_option = click.option(
     "--inputs",
     "samples",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE.npz",
-    help="Samples of all inputs, by name; the first one is timed, all of them are checked.",
+    help="Samples of all inputs, by name. The first one is measured, all are checked.",
 )
 style_option = click.option(
     "-o", "--format", "style", type=click.Choice(("table", "json")), default="table", help="How to print."
@@ -49,13 +49,13 @@ style_option = click.option(
 @click.option("--output", type=click.Path(path_type=Path), metavar="DIR", help="Write each output to DIR/NAME.npy.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of random inputs.")
 @click.option(
-    "--check", is_flag=True, help="Compare its outputs with its model's in ONNX Runtime, and time both on a device."
+    "--check", is_flag=True, help="Compare outputs with ONNX Runtime's on the model, and measure both on a device."
 )
 @click.option(
     "--model",
     type=click.Path(path_type=Path),
     metavar="MODEL.onnx",
-    help="For --check: what it was compiled from. Default: found near it, here, or in the daemon.",
+    help="For --check: the module's model. Default: searched near the module, here, and in the daemon.",
 )
 @click.option("--device", default="cpu", show_default=True, help="For --check: kind of device to measure on.")
 @style_option
@@ -64,11 +64,11 @@ def run(
     host: str | None, module: Path, inputs: tuple[str, ...], samples: Path | None, tolerance: float | None,
     output: Path | None, seed: int, check: bool, model: Path | None, device: str, style: str,
 ) -> int:  # fmt: skip
-    """Run a compiled network once, in a process of its own, on as many threads as the cores that it was tuned for.
+    """Run a compiled network once, in a separate process, with as many threads as the cores that it was tuned for.
 
-    It stays off the devices' cores, where enough others are left.
+    The process stays off the devices' cores if enough others are left.
 
-    With --check it runs on a device, waits for that when a daemon is using it, and exits with 1 if outputs differ.
+    With --check it runs on a device, waits while a daemon uses that, and exits with 1 if outputs differ.
     """
     found = api.load_module(module)
     if not check:
@@ -103,13 +103,13 @@ def _samples(path: Path | None) -> list[str]:
 
 
 def _run(found: Module, inputs: Sequence[str], output: Path | None, seed: int, style: str) -> None:
-    """`inputs`: the child's options that name them; made up without any."""
+    """Run the module. `inputs`: the child's options for inputs; empty: random ones."""
     words = ["run", str(found.path), "--seed", str(seed), *inputs]
     if output is not None:
         words += ["--output", str(output)]
     pools = config.resources(Config()).pools
     cores = sorted({core for pool in pools if pool.name == HOST_POOL for unit in pool.units for core in unit.cores})
-    if len(cores) >= found.cores:  # else it needs the cores of the devices, too
+    if len(cores) >= found.cores:  # otherwise it needs the cores of the devices, too
         words += ["--cores", ",".join(map(str, cores))]
     answer = asyncio.run(tvm_programs.ask(tvm_programs.MODULE_COMMAND, words, timeout_s=RUN_S))
     if style == "json":
@@ -132,18 +132,18 @@ def _run(found: Module, inputs: Sequence[str], output: Path | None, seed: int, s
 @samples_option
 @click.option(
     "--tolerance", type=click.FloatRange(0, 1, min_open=True), metavar="SHARE",
-    help="Check the outputs too, as `run --check`; they may differ by this share of each output's largest value.",
+    help="Check the outputs too, as `run --check`. Maximum difference, as a share of each output's largest value.",
 )  # fmt: skip
 @click.option("--device", default="cpu", show_default=True, help="Kind of device to measure on.")
 @click.option("--seconds", type=click.FloatRange(0.1, 600), default=5.0, show_default=True, help="How long to measure.")
-@click.option("--operators", is_flag=True, help="Show the time of each operator, measured inside of the network.")
+@click.option("--operators", is_flag=True, help="Show the time of each operator, measured within the network.")
 @style_option
 @click.pass_obj
 def evaluate(
     host: str | None, module: Path, inputs: tuple[str, ...], samples: Path | None, tolerance: float | None,
     device: str, seconds: float, operators: bool, style: str,
 ) -> int:  # fmt: skip
-    """Measure a compiled network on a device's cores; waits for the device when a daemon is using it."""
+    """Measure a compiled network on a device's cores; waits while a daemon uses the device."""
     found = api.load_module(module)
     given: dict[str, Any] = {"daemon": host, "device": device, "budget_s": seconds, "inputs": inputs, "told": say}
     if operators:

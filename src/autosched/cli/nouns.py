@@ -1,5 +1,5 @@
-"""Nouns of the command line with the commands of several modules as verbs: `job`, `device`, `hosts`, `daemon`,
-`records`, `experiment`."""
+"""Nouns of the command line, with commands of several modules as verbs: `job`, `device`, `hosts`, `daemon`, `records`,
+`experiment`."""
 
 from collections.abc import Mapping
 from copy import copy
@@ -11,10 +11,11 @@ from autosched.cli.command_group import Group, load
 
 
 class Noun(Group):
-    """A group whose verbs are imported when one is named. Without a verb, what follows belongs to the usual one."""
+    """A group whose verbs are imported on use. Words without a verb belong to the usual verb."""
 
     def __init__(self, *args: Any, verbs: Mapping[str, str], usual: str, alone: str = "", **more: Any) -> None:
-        """`verbs`: verb -> place of its command. `usual`: verb before words. `alone`: verb where there are no words."""
+        """`verbs`: verb -> place of its command. `usual`: verb that is put before words without one. `alone`: verb
+        without any words."""
         super().__init__(*args, **more)
         self.verbs, self.usual, self.alone = verbs, usual, alone
 
@@ -31,7 +32,7 @@ class Noun(Group):
         return command
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Put the usual verb before what has none."""
+        """Put the usual verb before words that have none."""
         if args[:1] and (args[0] in ("-h", "--help") or args[0] in self.verbs or _near(args[0], self.verbs)):
             return super().parse_args(ctx, args)
         usual = self.alone if self.alone and (not args or args[0].startswith("-")) else self.usual
@@ -39,7 +40,7 @@ class Noun(Group):
 
 
 def _near(word: str, verbs: Mapping[str, str]) -> bool:
-    """Whether a word is a verb that was mistyped, and no name of a job or a unit."""
+    """Whether a word is a mistyped verb rather than a job or a unit."""
     from difflib import get_close_matches
 
     return word.isalpha() and bool(get_close_matches(word, verbs, 1))
@@ -63,7 +64,7 @@ def _near(word: str, verbs: Mapping[str, str]) -> bool:
     },
 )
 def job() -> None:
-    """Show one job and its tasks, or do something with jobs. `autosched job 12` is `autosched job show 12`."""
+    """Show one job and its tasks, or change jobs. `autosched job 12` is `autosched job show 12`."""
 
 
 @click.group(
@@ -80,8 +81,8 @@ def job() -> None:
     },
 )
 def device() -> None:
-    """List lanes and devices, see what went wrong on one, take one out of use. `autosched device` lists them,
-    `autosched device cpu0` says what one does."""
+    """List lanes and devices, show failures of one, take one out of use. `autosched device` lists them, `autosched
+    device cpu0` explains the state of one."""
 
 
 @click.group(
@@ -99,7 +100,7 @@ def device() -> None:
     },
 )
 def hosts() -> None:
-    """See the machines that agents lend to the daemon, and take one out of use. `autosched hosts` lists them."""
+    """List the machines that agents lend to the daemon, and take one out of use. `autosched hosts` lists them."""
 
 
 @click.group(
@@ -119,7 +120,7 @@ def hosts() -> None:
     },
 )
 def daemon() -> None:
-    """Run, stop, pause and look into the daemon. Without a verb it says whether one runs."""
+    """Run, stop, pause and inspect the daemon. Without a verb, print whether one runs."""
 
 
 @click.group(
@@ -139,10 +140,10 @@ def daemon() -> None:
     },
 )
 def records() -> None:
-    """See, share and bring up to date what all jobs have measured.
+    """List, share and upgrade the measurements of all jobs.
 
-    The record store keeps the best schedules of each operator, by device, compiler and backend, and gives them to later
-    jobs. See the page for users, "What is known already".
+    The record store keeps the best schedules of each operator, by device, compiler and backend, and offers them to
+    later jobs. See the page for users, "What is known already".
     """
 
 

@@ -42,7 +42,7 @@ NEEDS_FORCE = 5
 def each(
     daemon: BlockingLink, which: tuple[str, ...], change: Callable[[BlockingLink, JobView], str], *, dry_run: bool
 ) -> int:
-    """Change all active jobs that are named, and say what was done; the exit code is that of the last refusal."""
+    """Change all selected active jobs, and print each change; returns the exit code of the last refusal."""
     code, jobs = 0, chosen(daemon, which, active=True)
     if not jobs:
         say("No job is active. See those that were:  autosched jobs")
@@ -62,13 +62,15 @@ def each(
 
 @click.command(epilog=MANY)
 @click.argument("words", metavar="JOB... [target=TARGET]", nargs=-1, required=True)
-@click.option("--priority", type=click.IntRange(-100, 100), metavar="N", help="Higher goes first, -100 to 100.")
+@click.option(
+    "--priority", type=click.IntRange(-100, 100), metavar="N", help="Priority, -100 to 100; higher goes first."
+)
 @click.option(
     "--deadline",
     "deadline_s",
     callback=seconds_of,
     metavar="TIME",
-    help="Be done within 45s, 30m, 2h from now; or none.",
+    help="Deadline from now: 45s, 30m, 2h; or none.",
 )
 @dry_run_option
 @click.pass_obj
@@ -104,7 +106,7 @@ def set(host: str | None, words: tuple[str, ...], priority: int | None, deadline
 
 
 def _replaced(daemon: BlockingLink, view: JobView, target: str, device: str | None) -> str:
-    """Submit it again for another target, as `submit -t` would, and cancel it."""
+    """Submit a job again for another target, as `submit -t` would, and cancel the old one."""
     from autosched.cli.tune import DEVICE, placed
 
     if JobState(view.state).ended or view.spec is None:
@@ -137,7 +139,7 @@ def hold(host: str | None, which: tuple[str, ...], reason: str, dry_run: bool) -
 @dry_run_option
 @click.pass_obj
 def release(host: str | None, which: tuple[str, ...], dry_run: bool) -> int:
-    """Let held jobs go on."""
+    """Let held jobs proceed."""
 
     def change(daemon: BlockingLink, view: JobView) -> str:
         daemon.call(ReleaseJob(job=view.job), Done)
@@ -151,7 +153,7 @@ def release(host: str | None, which: tuple[str, ...], dry_run: bool) -> int:
 @click.option("--reason", default="", metavar="TEXT", help="Why; shown to everybody who waits.")
 @click.pass_obj
 def pause(host: str | None, reason: str) -> None:
-    """Start no steps of any job. Running steps go on and end; it stays so over restarts."""
+    """Start no steps of any job. Running steps go on; the pause holds over restarts."""
     with caller(host) as daemon:
         daemon.call(Pause(reason=reason), Done)
     say("No new steps start; those that run finish. Start steps again:  autosched resume")
@@ -170,11 +172,15 @@ def resume(host: str | None) -> None:
 @click.argument("unit", metavar="UNIT")
 @click.option("--reason", required=True, metavar="TEXT", help="Why; shown to everybody who waits for it.")
 @click.option(
-    "--deadline", "deadline_s", callback=seconds_of, metavar="TIME", help="Kill what then still runs on it: 45s, 10m."
+    "--deadline",
+    "deadline_s",
+    callback=seconds_of,
+    metavar="TIME",
+    help="Kill the running step after this time: 45s, 10m.",
 )
 @click.pass_obj
 def drain(host: str | None, unit: str, reason: str, deadline_s: float | None) -> None:
-    """Give a lane or device no more steps. A running step goes on; it stays drained over restarts."""
+    """Give a lane or device no more steps. A running step goes on; the unit stays drained over restarts."""
     with caller(host) as daemon:
         daemon.call(DrainUnit(unit=unit, reason=reason, deadline_s=deadline_s), Done)
         held = next(
@@ -197,10 +203,10 @@ def undrain(host: str | None, unit: str) -> None:
 
 @click.command()
 @click.argument("unit", metavar="UNIT")
-@click.option("--force", is_flag=True, help="I know that nothing runs on it.")
+@click.option("--force", is_flag=True, help="Confirm that nothing runs on the unit.")
 @click.pass_obj
 def free(host: str | None, unit: str, force: bool) -> int:
-    """Say that nothing runs on a lane or device any more, when its holder cannot.
+    """Declare that nothing runs on a lane or device any more, if its holder cannot.
 
     The holder's client is given up, and killed if it runs on the daemon's machine.
     """
@@ -224,15 +230,19 @@ def free(host: str | None, unit: str, force: bool) -> int:
 
 
 @click.command()
-@click.option("--check", is_flag=True, help="Only say what would change.")
+@click.option("--check", is_flag=True, help="Only print what would change.")
 @click.option(
-    "--timeout", "timeout_s", callback=seconds_of, metavar="TIME", help="Undo it after 60s, 5m, unless it is confirmed."
+    "--timeout",
+    "timeout_s",
+    callback=seconds_of,
+    metavar="TIME",
+    help="Undo the changes after 60s, 5m, unless they are confirmed.",
 )
-@click.option("--confirm", is_flag=True, help="Keep what was reloaded with a timeout.")
+@click.option("--confirm", is_flag=True, help="Keep settings that were reloaded with a timeout.")
 @document_option
 @click.pass_obj
 def reload(host: str | None, check: bool, timeout_s: float | None, confirm: bool, style: str) -> None:
-    """Let the daemon read its settings again. Settings that can only change at a start are named."""
+    """Have the daemon read its settings again. Settings that need a restart are listed."""
     if confirm and (check or timeout_s):
         raise click.UsageError("--confirm keeps what was reloaded; it goes without --check and --timeout")
     if check and timeout_s:

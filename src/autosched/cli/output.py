@@ -13,14 +13,14 @@ from autosched.text import tables
 from autosched.text.tables import Column
 
 SCHEMA = 1
-"""Version of every JSON document the command line prints."""
+"""Version of all JSON documents that the command line prints."""
 
 LIST_FORMATS = ("table", "wide", "json", "jsonl", "csv", "id")
 FORMATS = ("table", "json", "id")
 VARIABLE = "AUTOSCHED_OUTPUT"
 WIDTH = 80
 INTERRUPTED = 130
-"""The exit code of a command that its user ended, as of shells."""
+"""Exit code of a command that its user interrupted, as in shells."""
 
 Row = Sequence[str]
 F = TypeVar("F", bound=Callable[..., Any])
@@ -35,18 +35,18 @@ def listing_option(command: F) -> F:
 
 
 def format_option(command: F) -> F:
-    """`-o table|json|id` of a command that prints one thing which has a number or a name."""
+    """`-o table|json|id` of a command that prints one object with a number or a name."""
     return _option(FORMATS, "How to print: lines for people, JSON for programs, the id for other commands.")(command)
 
 
 def document_option(command: F) -> F:
-    """`-o table|json` of a command that prints what has no id."""
+    """`-o table|json` of a command that prints an object without an id."""
     return _option(FORMATS[:2], "How to print: lines for people, JSON for programs.")(command)
 
 
 def _option(formats: Sequence[str], text: str) -> Callable[[F], F]:
     def from_environment(_ctx: click.Context, _option: click.Parameter, value: str | None) -> str:
-        """The variable's style, if this command can print it."""
+        """The style named by the variable, if this command supports it."""
         wanted = value or os.environ.get(VARIABLE, "")
         if not value and wanted and wanted not in LIST_FORMATS:
             raise click.BadParameter(f"{VARIABLE} is {wanted!r}; choose from {', '.join(LIST_FORMATS)}, or unset it")
@@ -64,7 +64,7 @@ def _option(formats: Sequence[str], text: str) -> Callable[[F], F]:
 
 
 def show(style: str, key: str, columns: Sequence[Column], rows: Sequence[Any], *, id: Callable[[Any], object]) -> None:
-    """A list in any of the formats."""
+    """Print a list in any of the formats."""
     match style:
         case "json":
             document(key, rows)
@@ -82,27 +82,27 @@ def show(style: str, key: str, columns: Sequence[Column], rows: Sequence[Any], *
 
 
 def room() -> int:
-    """Characters in a line: of the terminal, or those of everybody."""
+    """Characters of a line: of the terminal, or the common default."""
     return max(WIDTH, shutil.get_terminal_size((WIDTH, 24)).columns) if sys.stdout.isatty() else WIDTH
 
 
 def bold(text: str) -> str:
-    """In bold where colour may be written."""
+    """Bold text if colours may be used."""
     return f"\x1b[1m{text}\x1b[0m" if colours() else text
 
 
 def data(text: str) -> None:
-    """A line of result."""
+    """Print a line of a result."""
     sys.stdout.write(text + "\n")
 
 
 def discard() -> None:
-    """Drop what could not be written, so that it is not tried again at the end."""
+    """Drop unwritten output, so that it is not written again at the exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 verbose = False
-"""Whether to say what the daemon is asked, and where in the program an error arose."""
+"""Whether to print calls to the daemon, and the origin of errors in the program."""
 quiet = False
 """Whether only results and errors are printed."""
 colour: bool | None = None
@@ -110,13 +110,13 @@ colour: bool | None = None
 
 
 def say(text: str = "") -> None:
-    """A line for the person who watches."""
+    """Print a line for a person who watches."""
     if not quiet:
         complain(text)
 
 
 def complain(text: str) -> None:
-    """A line that no user should miss."""
+    """Print a warning, even if quiet."""
     sys.stderr.write(text + "\n")
     sys.stderr.flush()
 
@@ -128,7 +128,7 @@ def document(key: str, value: object) -> None:
 
 
 def colours(stream: Any = None) -> bool:
-    """True when colour may be written: a terminal, and the user did not say NO_COLOR."""
+    """Whether colours may be used: on a terminal, unless the user set NO_COLOR."""
     stream = stream or sys.stdout
     if colour is not None:
         return colour
@@ -136,14 +136,14 @@ def colours(stream: Any = None) -> bool:
 
 
 def dumb() -> bool:
-    """Whether the terminal only takes lines of text, such as a shell inside an editor."""
+    """Whether the terminal only supports lines of text, such as a shell inside an editor."""
     return os.environ.get("TERM") == "dumb"
 
 
 def table(headers: Row, rows: Sequence[Row], *, right: Sequence[int] = (), give: int = -1) -> str:
-    """Columns of text. `right`: columns set flush right. Column `give` is cut so that lines fit.
+    """Columns of text. `right`: right-aligned columns. Column `give` is cut so that lines fit.
 
-    Written here and not with rich, whose import costs half of what a listing may cost.
+    Implemented here instead of with rich, whose import takes half of the time that a listing may take.
     """
     cells = [list(headers), *(list(row) for row in rows)]
     widths = [max(len(row[column]) for row in cells) for column in range(len(headers))]

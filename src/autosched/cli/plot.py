@@ -1,4 +1,4 @@
-"""`autosched plot`: how the best latency of a job fell, in the terminal."""
+"""`autosched plot`: the best latency of a job over time, in the terminal."""
 
 import shutil
 import sys
@@ -22,7 +22,7 @@ HEIGHT = 10
 @document_option
 @click.pass_obj
 def plot(host: str | None, which: str, style: str) -> None:
-    """Show how the best latency of a job fell: the estimate for the whole network against time."""
+    """Plot the best latency of a job over time: the estimate for the whole network."""
     from autosched import report
 
     with caller(host) as daemon:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 TRIALS = 16
 OPTION_CHARS = 74
-"""Characters of a line of help of an option."""
+"""Characters of a line of an option's help."""
 option_option = click.option(
     "--option", "options", multiple=True, callback=options_of, metavar="KEY=VALUE",
     help="Option of the backend; repeatable.",
@@ -37,16 +37,16 @@ target_option = click.option("-t", "--target", default="auto", show_default=True
 
 @click.group(cls=Group)
 def plugin() -> None:
-    """Write a backend of your own; list, check and debug those that are installed."""
+    """Create a new backend; list, check and debug installed ones."""
 
 
 @plugin.command("list")
 @click.argument("name", required=False)
 @document_option
 def list_(name: str | None, style: str) -> None:
-    """Show the backends that are installed, and why one cannot be used; with NAME, the options of one.
+    """List the installed backends, and why one cannot be used; with NAME, list the options of one.
 
-    Each is imported in a process of its own.
+    Each backend is imported in a separate process.
     """
     from autosched.conformance import installed_backends
 
@@ -67,7 +67,7 @@ def list_(name: str | None, style: str) -> None:
 
 
 def _say_options(one: "Plugin") -> None:
-    """The options of a backend, each with its default and its meaning."""
+    """Print the options of a backend, each with its default and meaning."""
     if one.trouble:
         raise RequestError(f"backend {one.name} cannot be used: {one.trouble}")
     data(f" {one.name}: {one.about}" if one.about else f" {one.name}")
@@ -84,7 +84,7 @@ def _say_options(one: "Plugin") -> None:
 @click.argument("name")
 @click.option("--into", type=click.Path(file_okay=False, path_type=Path), default=Path(), help="Where to write it.")
 def new(name: str, into: Path) -> None:
-    """Write a package that works already: autosched-backend-NAME."""
+    """Create a working package for a new backend: autosched-backend-NAME."""
     from autosched.conformance import scaffold
 
     folder = scaffold.create(name, into)
@@ -97,14 +97,14 @@ def new(name: str, into: Path) -> None:
 @model_option
 @option_option
 @target_option
-@click.option("--only", "only", multiple=True, metavar="CHECK", help="Just this one; repeatable.")
+@click.option("--only", "only", multiple=True, metavar="CHECK", help="Only this one; repeatable.")
 @click.option("--in-process", is_flag=True, help="Run the checks in this process, where a debugger can follow.")
 @document_option
 def check(
     name: str, model: Path | None, options: dict[str, Any], target: str, only: tuple[str, ...], in_process: bool,
     style: str,
 ) -> int:  # fmt: skip
-    """Run the conformance suite: what is broken, where, and what to do. Exit code 1: something is."""
+    """Run the conformance suite and print what is broken, where, and what to do. Exit code 1: something is broken."""
     from autosched.conformance.check_runner import CHECKS
 
     backend.check_name(name)
@@ -160,7 +160,7 @@ def _example(name: str, folder: Path) -> Path:
 @click.option(
     "--stage",
     type=click.Choice(("import", "select", "build", "profile", "update", "compile", "evaluate")),
-    help="Only this one, and what it needs before.",
+    help="Only this stage, and those before it.",
 )
 @click.option("--trials", type=click.IntRange(min=1), default=TRIALS, show_default=True, help="Of the whole job.")
 @click.option("--seed", type=click.IntRange(0, 2**31 - 1), default=0, show_default=True, help="Of what is random.")
@@ -169,7 +169,7 @@ def run(
     name: str, model: Path | None, options: dict[str, Any], target: str, stage: str | None, trials: int, seed: int,
     debugged: bool,
 ) -> None:  # fmt: skip
-    """Run a small job in this process, or the first step of one stage (and what it needs before)."""
+    """Run a small job in this process, or the first step of one stage (and the stages before it)."""
     from autosched.conformance.local_job import LocalJob, of_use, plainly, tidy
     from autosched.simple.child_process import DEBUG, STOP
 
@@ -204,7 +204,7 @@ def run(
 
 
 def _under_pdb(work: Callable[[], JobLoad]) -> JobLoad:
-    """Stop at the first line of the stage, and again where it raises."""
+    """Stop in the debugger at the first line of the stage, and again where it raises."""
     import pdb
 
     try:

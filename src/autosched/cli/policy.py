@@ -1,4 +1,5 @@
-"""`autosched policy`: who goes next, by whose word, and how good the estimates are; and the options that choose it."""
+"""`autosched policy`: the scheduling policy, its reason, and the accuracy of estimates; and the options that choose
+it."""
 
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
@@ -15,7 +16,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def goal_of(_ctx: click.Context, _option: click.Parameter, value: str | None) -> Goal | None:
-    """The word as what it means."""
+    """The goal with this name."""
     return None if value is None else Goal(value)
 
 
@@ -28,7 +29,7 @@ goal_option = click.option(
 
 
 def policy_options(of: str) -> Callable[[F], F]:
-    """`--policy` and `--goal`; `of`: which daemon they are for."""
+    """`--policy` and `--goal`; `of`: the daemon that they apply to, in words."""
 
     def options(command: F) -> F:
         policy = click.option("--policy", metavar="NAME", help=f"Who goes next {of}. See which: autosched policy")
@@ -39,7 +40,7 @@ def policy_options(of: str) -> Callable[[F], F]:
 
 
 def serve_words(policy: str | None, goal: Goal | None) -> list[str]:
-    """The same as options of `autosched serve`."""
+    """The policy and goal as options of `autosched serve`."""
     return [*(["--policy", policy] if policy else []), *(["--goal", goal.value] if goal else [])]
 
 
@@ -49,9 +50,9 @@ def serve_words(policy: str | None, goal: Goal | None) -> list[str]:
 @document_option
 @click.pass_obj
 def policy(host: str | None, name: str | None, goal: Goal | None, style: str) -> None:
-    """Show who goes next, why, and how good the estimates are; with NAME or --goal, change it.
+    """Print the scheduling policy, its reason, and the accuracy of estimates; with NAME or --goal, change it.
 
-    The choice holds until the daemon starts again. Then its configuration decides: scheduler.policy.
+    The choice holds until the daemon restarts; then the setting scheduler.policy applies.
     """
     with caller(host) as daemon:
         chosen = name is not None or goal is not None

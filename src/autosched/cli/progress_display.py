@@ -1,4 +1,4 @@
-"""Shows how a job gets on: a picture kept up to date on a terminal, a line from time to time elsewhere."""
+"""Shows the progress of a job: a live display on a terminal, a line from time to time elsewhere."""
 
 import sys
 import time
@@ -21,13 +21,13 @@ KEYS = " w = all tasks, f = failures, e = explain, q = detach; the job goes on"
 
 
 class Progress(Protocol):
-    """Something to show views of a job on; used in a `with`."""
+    """A display of a job; used in a `with`."""
 
     def show(self, view: JobView) -> None:
-        """The job now."""
+        """Show the present state of the job."""
 
     def above(self, lines: Iterable[str]) -> None:
-        """Say what was asked for; it stays, above what changes."""
+        """Print lines that stay, above the display."""
 
     def __enter__(self) -> "Progress": ...
 
@@ -42,7 +42,7 @@ def progress() -> Progress:
 
 
 class Lines:
-    """One line when something important happened, else one every half a minute."""
+    """One line after each important event, otherwise one every half a minute."""
 
     def __init__(self) -> None:
         self._said_at = -LINE_EVERY_S
@@ -55,7 +55,7 @@ class Lines:
         return
 
     def show(self, view: JobView) -> None:
-        """Say it if it is time."""
+        """Print a line if it is time."""
         module_s = None if view.comparison is None else view.comparison.module_s
         phase = (view.state, bool(view.tasks), view.estimate_s is None, view.comparison is None, module_s)
         now = time.monotonic()
@@ -65,7 +65,7 @@ class Lines:
         say(line(view))
 
     def above(self, lines: Iterable[str]) -> None:
-        """Say it."""
+        """Print lines."""
         for text in lines:
             say(plain(text))
 
@@ -92,7 +92,7 @@ def line(view: JobView) -> str:
 
 
 class Live:
-    """A picture in place, drawn with rich."""
+    """A live display, drawn with rich."""
 
     def __init__(self) -> None:
         from rich.console import Console
@@ -114,21 +114,21 @@ class Live:
             say(line(self._last))
 
     def show(self, view: JobView) -> None:
-        """Draw the job as it is now."""
+        """Draw the present state of the job."""
         if view.estimate_s != self._estimate_s:
             self._estimate_s, self._gained_at = view.estimate_s, time.monotonic()
         self._last = view
         self._live.update(picture(view, time.monotonic() - self._gained_at, keys=self._keys))
 
     def above(self, lines: Iterable[str]) -> None:
-        """Print it above the picture."""
+        """Print lines above the display."""
         from rich.text import Text
 
         self._live.console.print(Text("\n".join(map(plain, lines))))
 
 
 def picture(view: JobView, since_gain_s: float, *, keys: bool = False) -> Any:
-    """The live view: header, bar, best, tasks by share, and the keys where there are any."""
+    """The live display: header, bar, best latency, tasks by share, and the keys if there are any."""
     from rich.console import Group
     from rich.text import Text
 

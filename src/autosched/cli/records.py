@@ -1,4 +1,4 @@
-"""`autosched records list|best|show|stats`: what a record store knows."""
+"""`autosched records list|best|show|stats`: the content of a record store."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from autosched.recordstore.rows import Measurement, Schedule, SourceJob, Workload
 
 LISTED = 50
-"""Workloads of a list, unless another number is asked for."""
+"""Default number of workloads in a list."""
 WORKLOADS_MAX = 100_000
 SCHEDULES_MAX = 10_000
 NEAREST = 5
-"""Similar workloads that are shown with one."""
+"""Number of similar workloads that are shown with one."""
 
 store_option = click.option(
     "--store", default="", envvar=RECORDS_VARIABLE, metavar="URL|FILE",
@@ -56,7 +56,7 @@ def _speed(workload: "Workload", schedule: "Schedule | None") -> str:
 
 
 def _of_best(column: Any) -> Any:
-    """A column that is empty where all schedules failed."""
+    """A column that is empty if all schedules failed."""
     return lambda row: "" if row.best is None else column(row.best)
 
 
@@ -99,11 +99,11 @@ MEASUREMENTS = (
 
 
 COMMON = {"BACKEND": "by", "DEVICE": "on", "NETWORK": "of"}
-"""Columns that a table leaves out where all rows say the same; that is said once, after a word."""
+"""Columns that are left out if all rows have the same value; the value is printed once, after a word."""
 
 
 def _telling(columns: Sequence[Column], rows: Sequence[Any], style: str) -> Sequence[Column]:
-    """The columns of a table that tell its rows apart, for people; what all rows have in common is said before."""
+    """Print values that all rows share, and return the other columns; only for tables."""
     if style != "table":
         return columns
     values = {column.title: {column.of(row) for row in rows} for column in columns if column.title in COMMON}
@@ -114,7 +114,7 @@ def _telling(columns: Sequence[Column], rows: Sequence[Any], style: str) -> Sequ
 
 
 def how(schedule: "Schedule") -> str:
-    """In one word how a schedule was measured."""
+    """How a schedule was measured, in one word."""
     words = {"BOUND": "disturbed", "COMPARED": "compared", "SEARCHED": "alone", "WRONG": "wrong"}
     return "imported" if schedule.origin.imported else words.get(schedule.standing.name, "disturbed")
 
@@ -195,9 +195,9 @@ def best(
 @config_option
 @format_option
 def show_(words: tuple[str, ...], store: str, settings: Path | None, style: str) -> None:
-    """Show all that is known of one workload or of one schedule.
+    """Show everything about one workload or one schedule.
 
-    Both have identifiers, of which the first characters are enough. A workload may be named by its description, too.
+    Both have identifiers, of which the first characters suffice. A workload may also be given by its description.
     """
     text = " ".join(words)
     with catalogue(store, settings) as known:
@@ -274,7 +274,7 @@ def _facts(one: "Schedule", workload: "Workload") -> Sequence[str]:
 @config_option
 @style_option
 def stats(store: str, settings: Path | None, style: str) -> None:
-    """Count what the record store has, by backend, device and compiler."""
+    """Count the content of the record store, by backend, device and compiler."""
     with catalogue(store, settings) as lookup:
         found = lookup.stats()
     if style == "json":

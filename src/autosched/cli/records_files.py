@@ -1,4 +1,4 @@
-"""`autosched records export|import|merge|prune`: what goes into a record store and out of it."""
+"""`autosched records export|import|merge|prune`: moves measurements out of and into a record store."""
 
 import contextlib
 import shutil
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
 GZIP = ".gz"
 COMMENTS_MAX = 1_000
-"""Maximum lines of comments before the first record of a log."""
+"""Maximum comment lines before the first record of a log."""
 WRONG_SHOWN = 20
-"""Wrong lines of a file that are told one by one."""
+"""Maximum wrong lines of a file that are printed."""
 KEPT = 10
-"""Schedules of each workload that `prune` keeps, unless another number is given."""
+"""Default number of schedules of each workload that `prune` keeps."""
 
 
 METASCHEDULE = "metaschedule"
@@ -53,8 +53,8 @@ def export(
 ) -> None:  # fmt: skip
     """Write measurements to a file.
 
-    jsonl has everything, and other record stores take it in. csv and parquet are tables for notebooks. With .gz at
-    the end of its name, the file is compressed. metaschedule is a folder with a database for programs that use TVM.
+    jsonl contains everything, and other record stores import it. csv and parquet are tables for notebooks. A file name
+    that ends in .gz is compressed. metaschedule is a folder with a database for programs that use TVM.
     """
     from autosched.recordstore.catalogue import Filter
 
@@ -112,7 +112,7 @@ def _written_for_tvm(known: "Catalogue", wanted: "Filter", part: Path, path: Pat
 
 
 def _formats() -> Any:
-    """The modules that read and write files of other programs on TVM. Raises RequestError."""
+    """The modules for file formats of other programs on TVM. Raises RequestError."""
     try:
         from autosched_tvm import api
         from autosched_tvm.api import metaschedule, tuning_logs  # noqa: F401  (loads TVM)
@@ -126,11 +126,11 @@ def _formats() -> Any:
 @store_option
 @config_option
 def import_(files: tuple[Path, ...], store: str, settings: Path | None) -> int:
-    """Take in files that `export` wrote, here or elsewhere; databases of MetaSchedule (folders); logs of AutoTVM 0.2,
-    packages of TopHub and logs of Ansor 0.6, as seeds for workloads that are known here.
+    """Import files written by `export`, here or elsewhere; databases of MetaSchedule (folders); logs of AutoTVM 0.2,
+    packages of TopHub and logs of Ansor 0.6, as seeds for known workloads.
 
-    Known schedules are not doubled. Imported schedules are the first candidates of later searches: they count with
-    what they measure here. A wrong line is told with its number and left out. Exit code 2: there were some.
+    Known schedules are not duplicated. Imported schedules are the first candidates of later searches, and count with
+    their latency on this machine. Wrong lines are printed with their numbers and skipped. Exit code 2: there were some.
     """
     from autosched.recordstore.store import RecordStore
 
@@ -195,7 +195,7 @@ def _is_log(path: Path) -> bool:
                 if line and not line.startswith(b"#"):
                     return json_lines.tuner_of(line) != ""
     except (OSError, EOFError):
-        return False  # reading it tells why
+        return False  # importing the file reports the reason
     return False
 
 
@@ -204,7 +204,7 @@ def _is_log(path: Path) -> bool:
 @store_option
 @config_option
 def merge(other: str, store: str, settings: Path | None) -> None:
-    """Take in all measurements of another record store. Nothing is doubled."""
+    """Import all measurements of another record store, without duplicates."""
     from autosched.recordstore import json_lines
     from autosched.recordstore.store import RecordStore
 
@@ -218,19 +218,19 @@ def merge(other: str, store: str, settings: Path | None) -> None:
     "--older-than", "older_than_s", callback=seconds_of, metavar="TIME",
     help="Minimum age of the last measurement of a schedule, such as 90d.",
 )  # fmt: skip
-@click.option("--imported", is_flag=True, help="Only schedules that files brought, and no daemon measured.")
+@click.option("--imported", is_flag=True, help="Only imported schedules that no daemon has measured.")
 @click.option(
     "--keep", type=click.IntRange(0, SCHEDULES_MAX), default=KEPT, show_default=True, metavar="N",
-    help="The N fastest schedules of each workload, device, compiler and backend stay.",
+    help="Keep the N fastest schedules of each workload, device, compiler and backend.",
 )  # fmt: skip
-@click.option("--force", is_flag=True, help="Do it; without, it is only said what would go.")
+@click.option("--force", is_flag=True, help="Do it. Default: only print what would be removed.")
 @store_option
 @config_option
 @style_option
 def prune(
     older_than_s: float | None, imported: bool, keep: int, force: bool, store: str, settings: Path | None, style: str
 ) -> int:
-    """Delete schedules from the record store, with what was measured of them.
+    """Delete schedules from the record store, with their measurements.
 
     Later jobs may try them again. The daemon's own database keeps its records: see `autosched db prune`.
     """

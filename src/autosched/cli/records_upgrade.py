@@ -1,4 +1,4 @@
-"""`autosched records upgrade`: known schedules, after an upgrade of the compiler."""
+"""`autosched records upgrade`: rebuilds known schedules after an upgrade of the compiler."""
 
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     pass
 
 PAGE = 500
-"""Jobs that are asked for at once."""
+"""Maximum jobs of one request."""
 LABELS = {"made-by": "records-upgrade"}
 PRIORITY = -50
-"""Priority of the jobs of `upgrade`: all others go first."""
+"""Priority of the jobs of `upgrade`, below all others."""
 
 
 @click.command()
@@ -30,10 +30,10 @@ PRIORITY = -50
 @format_option
 @click.pass_obj
 def upgrade(host: str | None, detach: bool, dry_run: bool, style: str) -> int:
-    """Bring known schedules up to date after an upgrade of the compiler or of autosched.
+    """Renew known schedules after an upgrade of the compiler or of autosched.
 
-    The best schedules of each network that was tuned here are built again. Where the object code is still the same, the
-    old measurement holds; only what changed is measured. Nothing is searched.
+    The best schedules of each network that was tuned here are built again. If the object code is unchanged, the old
+    measurement holds; only changed code is measured. Nothing is searched.
     """
     with caller(host) as daemon:
         done = all_numbers(daemon, ListJobs(limit=PAGE, state=JobState.DONE.value))
@@ -57,7 +57,7 @@ def upgrade(host: str | None, detach: bool, dry_run: bool, style: str) -> int:
 
 
 def networks(views: Iterable[JobView]) -> list[JobView]:
-    """The last job of each network that was tuned, for each target, device and backend with its options."""
+    """The last job of each tuned network, for each target, device and backend with its options."""
     found: dict[bytes, JobView] = {}
     for view in views:
         if view.spec is not None and not view.spec.external:
@@ -66,7 +66,7 @@ def networks(views: Iterable[JobView]) -> list[JobView]:
 
 
 def renewal(view: JobView, name: str | None = None) -> JobSpec:
-    """The job that takes over what is known of a network, and tries nothing."""
+    """A job that takes over the known schedules of a network, without trials."""
     spec = view.spec
     assert spec is not None
     return JobSpec(
@@ -77,7 +77,7 @@ def renewal(view: JobView, name: str | None = None) -> JobSpec:
 
 
 def told_apart(records: Sequence[Record]) -> tuple[int, int, int, int]:
-    """Numbers of a job's schedules: unchanged circumstances, equal object code, measured anew, failed."""
+    """Numbers of a job's schedules: same identity, equal object code, measured again, failed."""
     known = sum(record.purpose is Purpose.KNOWN for record in records)
     finals = [record for record in records if record.purpose in (Purpose.FINAL, Purpose.DEFAULT)]
     copied = sum(record.copied for record in finals)

@@ -1,4 +1,4 @@
-"""How the end of a job is told: latencies, outputs, failures, files, and what to type next."""
+"""The summary at the end of a job: latencies, outputs, failures, files, and the next commands."""
 
 from collections import defaultdict
 from collections.abc import Iterator
@@ -74,7 +74,7 @@ def _next(result: Result, job: JobId) -> Iterator[str]:
 
 
 def evaluation(measured: Evaluation, told: str = "") -> Iterator[str]:
-    """How it compares with its rival, latencies side by side, and whether the outputs are equal. `told`: advice."""
+    """Comparison with the baseline: latencies, and whether the outputs are equal. `told`: advice."""
     found = verdict(measured)
     yield f" {found.headline}"
     if told:
@@ -101,7 +101,7 @@ def evaluation(measured: Evaluation, told: str = "") -> Iterator[str]:
 
 
 def operators(times: OperatorTimes) -> str:
-    """Where the time goes, by the schedules of the kernels."""
+    """The distribution of time, by the schedules of the kernels."""
     by_schedule: defaultdict[str, float] = defaultdict(float)
     for row in times.rows:
         by_schedule[row.schedule] += row.time_s
@@ -111,7 +111,7 @@ def operators(times: OperatorTimes) -> str:
 
 
 def shown(path: Path) -> str:
-    """Short where it lies below the current folder; quoted where a shell needs it."""
+    """A path, relative if it lies below the current folder, and quoted if a shell needs it."""
     import shlex
 
     try:

@@ -10,13 +10,17 @@ from autosched.model import Goal
 
 @click.command()
 @click.option(
-    "-c", "--config", type=click.Path(path_type=Path), metavar="FILE", help="Settings; etc/autosched.toml explains all."
+    "-c",
+    "--config",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Settings file; etc/autosched.toml explains all settings.",
 )
-@click.option("--on-demand", is_flag=True, help="End when there has been nothing to do for a while.")
+@click.option("--on-demand", is_flag=True, help="Stop the daemon when it has been idle for a while.")
 @click.option(
     "--accept-data-loss",
     is_flag=True,
-    help="Start on a damaged database with what is sound in it; the damaged one is kept. See: autosched db check",
+    help="Replace a damaged database with its sound rows; the damaged one is kept. See: autosched db check",
 )
 @click.option(
     "--cores", type=click.IntRange(1), metavar="N",
@@ -29,8 +33,9 @@ def serve(
 ) -> int:  # fmt: skip
     """Run the daemon until it is stopped.
 
-    SIGTERM: it is started again, an upgrade perhaps; clients go on with their steps and find the next one. SIGINT and
-    `autosched stop`: clients end with it; their jobs go on from their records some day. Once more: at once.
+    SIGTERM: for a restart, perhaps an upgrade; clients continue their steps and reconnect to the next daemon. SIGINT
+    and `autosched stop`: clients end too; their jobs resume from their records at the next start. A second signal ends
+    the daemon at once.
     """
     from autosched.config import Config, load, with_device_cores, with_policy
     from autosched.daemon import compose

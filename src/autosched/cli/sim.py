@@ -1,4 +1,5 @@
-"""`autosched sim`: the daemon's scheduler in virtual time, on instances whose best schedule is known or bounded."""
+"""`autosched sim`: runs the daemon's scheduler in virtual time, on instances whose best schedule is known or
+bounded."""
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -21,7 +22,7 @@ T = TypeVar("T")
 
 ALL = "all"
 STEPS_PER_PROCESS = 4_000
-"""Number of steps that take as long as starting a process."""
+"""Number of simulated steps that take as long as starting a process."""
 
 
 @click.command()
@@ -38,13 +39,13 @@ STEPS_PER_PROCESS = 4_000
     "shapes",
     multiple=True,
     metavar="KIND:N-C-M[:SEED]",
-    help="A load drawn from a seed: N jobs, C hosts, M devices. Kinds, from even to wild: hom, noisy, het, heavy.",
+    help="Random load: N jobs, C hosts, M devices. Kinds, from uniform to heavy-tailed: hom, noisy, het, heavy.",
 )
 @click.option("--longer", type=click.IntRange(1, 1_000), default=1, help="Generated jobs: factor of the rounds.")
 @click.option(
     "--load",
     type=click.FloatRange(0, 1, min_open=True, max_open=True),
-    help="Generated jobs: they arrive one by one and keep the busiest resource busy for that share of the time.",
+    help="Generated jobs arrive one by one, and keep the busiest resource busy for this share of the time.",
 )
 @click.option(
     "--jobs", type=click.IntRange(1, 100_000), help="Number of generated jobs instead of N. [400 with --load]"
@@ -55,7 +56,7 @@ STEPS_PER_PROCESS = 4_000
     type=click.Choice([goal.value for goal in Goal]),
     default=Goal.BALANCED.value,
     show_default=True,
-    help="What `predictive` is to achieve.",
+    help="Goal of `predictive`.",
 )
 @click.option(
     "--estimates",
@@ -81,8 +82,8 @@ def sim(
 ) -> None:
     """Simulate the scheduler on known loads.
 
-    RATIO is the makespan over the best known one, or over the lower bound where none is known. MEAN is the mean time
-    from a job's arrival to its end; SLOW is the worst job's time over the one that it would take alone.
+    RATIO is the makespan divided by the best known one, or by the lower bound if none is known. MEAN is the mean time
+    from a job's arrival to its end; SLOW is the largest ratio of a job's time to the time that it would take alone.
     """
     from autosched import policy_registry
     from autosched.sim import estimate_quality as kinds
@@ -115,7 +116,7 @@ def _steps(trials: Sequence["SimulationRun"]) -> int:
 
 
 def _counted(outcomes: Iterator[T], count: int) -> Iterator[T]:
-    """The same, with progress at a terminal."""
+    """Pass outcomes on, with progress at a terminal."""
     watched = count > 1 and sys.stderr.isatty()
     for number, outcome in enumerate(outcomes, 1):
         if watched:
@@ -125,7 +126,7 @@ def _counted(outcomes: Iterator[T], count: int) -> Iterator[T]:
 
 
 def _rows(outcomes: Iterator["Row | RequestError"], *, several: bool) -> list["Row"]:
-    """Where policies are compared, one that gets nowhere is left out and named."""
+    """The rows; if policies are compared, one that does not finish is named and left out."""
     rows = list["Row"]()
     failed = list[RequestError]()
     for outcome in outcomes:

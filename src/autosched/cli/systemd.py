@@ -1,4 +1,4 @@
-"""`autosched install-systemd`: write the units that make the daemon a service of this machine."""
+"""`autosched install-systemd`: writes the units that make the daemon a service of this machine."""
 
 import subprocess
 import sys
@@ -32,16 +32,16 @@ OF_THE_SERVICE = {
     "group": GROUP,
     "keys": "/etc/autosched/keys",
 }
-"""Settings of the service that differ from the defaults, which suit one user."""
+"""Settings of the service that differ from the defaults, which suit a single user."""
 SETTLE = (
     ("systemd-sysusers", f"/{PLACES['sysusers.conf']}"),
     ("systemd-tmpfiles", "--create", f"/{PLACES['tmpfiles.conf']}"),
     ("systemctl", "daemon-reload"),
 )
-"""Commands that make the account and the folders, and let systemd read its new units."""
+"""Commands that create the account and the folders, and make systemd read its new units."""
 SETTLE_MAX_S = 60.0
 BOOTED = Path("/run/systemd/system")
-"""There where systemd runs (sd_booted)."""
+"""Exists if systemd runs (sd_booted)."""
 HIDDEN = (Path("/home"), Path("/root"), Path("/run/user"), Path("/tmp"), Path("/var/tmp"))
 """Folders that ProtectHome= and PrivateTmp= hide from the service."""
 
@@ -54,16 +54,16 @@ class Change(Struct, frozen=True):
 
     @property
     def word(self) -> str:
-        """The change of the file, in a word."""
+        """The change of the file, in one word."""
         if not self.path.exists():
             return "new"
         if self.path.name == Path(SETTINGS).name:
-            return "kept"  # its operator has changed it, or will
+            return "kept"  # its operator may have changed it
         return "same" if self.path.read_text() == self.text else "changed"
 
 
 def shipped(name: str) -> str:
-    """A file that comes with autosched: in the package, or in the tree from which it runs."""
+    """A file that belongs to autosched: in the package, or in the source tree."""
     tree = Path(__file__).parents[3]
     for path in (Path(str(files("autosched"))) / "systemd" / name, tree / "systemd" / name, tree / "etc" / name):
         if path.is_file():
@@ -72,7 +72,7 @@ def shipped(name: str) -> str:
 
 
 def settings() -> str:
-    """All settings with their comments, as the service wants them."""
+    """All settings with their comments, with the service's values."""
     text = shipped("autosched.toml")
     for name, value in OF_THE_SERVICE.items():
         text = text.replace(f'\n{name} = ""\n', f'\n{name} = "{value}"\n', 1)  # the table [daemon] comes first
@@ -87,7 +87,7 @@ def changes(root: Path, bin: Path) -> Iterator[Change]:
 
 
 @click.command()
-@click.option("--dry-run", is_flag=True, help="Only say what would be written.")
+@click.option("--dry-run", is_flag=True, help="Only print what would be written.")
 @click.option(
     "--root", type=click.Path(path_type=Path, file_okay=False), default=Path("/"), metavar="DIR",
     help="Write below this folder, to look at it or to make a package.",
@@ -95,8 +95,7 @@ def changes(root: Path, bin: Path) -> Iterator[Change]:
 def install(dry_run: bool, root: Path) -> None:
     """Make the daemon a service of this machine: units for systemd, its account, its settings.
 
-    Writes files, makes the account and the folders they name, and starts nothing. Settings that are there stay as they
-    are.
+    Writes files, creates the account and the folders they name, and starts nothing. Existing settings are kept.
     """
     bin = Path(sys.executable).absolute().parent
     if not (bin / "autosched").exists():
@@ -122,7 +121,7 @@ def install(dry_run: bool, root: Path) -> None:
 
 
 def settle() -> None:
-    """Make of the files what the service needs before it starts. Raises ConfigError."""
+    """Create what the files declare and the service needs. Raises ConfigError."""
     for words in SETTLE:
         try:
             done = subprocess.run(words, capture_output=True, text=True, timeout=SETTLE_MAX_S)

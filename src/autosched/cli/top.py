@@ -11,18 +11,18 @@ from autosched.cli.output import INTERRUPTED, dumb
 
 
 @click.command()
-@click.option("--once", is_flag=True, help="Print what there is, and end.")
+@click.option("--once", is_flag=True, help="Print the present state once.")
 @click.option("--plain", is_flag=True, help="Without keys, as where the extra [tui] is not installed.")
 @click.pass_obj
 def top(host: str | None, once: bool, plain: bool) -> int:
     """Watch lanes, devices, jobs and latencies live.
 
-    Keys: arrows choose a job; e explains it, c cancels it, p sets its priority; d drains a unit, u undrains it; + and -
-    zoom the time line; ? shows all.
+    Keys: arrows select a job; e explains it, c cancels it, p sets its priority; d drains a unit, u undrains it; + and -
+    zoom the time line; ? lists all keys.
     """
     where = daemon_address.named(host) or daemon_address.default()
     try:
-        once = once or not sys.stdout.isatty() or dumb()  # nothing can be renewed in place
+        once = once or not sys.stdout.isatty() or dumb()  # without a terminal nothing can be updated in place
         if once or plain or find_spec("textual") is None:
             from autosched.top.plain import show
 

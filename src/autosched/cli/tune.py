@@ -68,9 +68,9 @@ def labels_of(_ctx: click.Context, _option: click.Parameter, values: tuple[str, 
 
 
 def placed(target: str, device: str, lab: UnitList) -> tuple[str, str]:
-    """Target and device of a job: a target that is a kind of device means that device, and what it is itself.
+    """Target and device of a job. A target that is the kind of a device selects that device and its own target.
 
-    Raises RequestError for a single word that is neither that nor surely a target: most likely a device is meant.
+    Raises RequestError for a single word that is neither, nor certainly a target: the user most likely means a device.
     """
     kinds = {kind for unit in lab.units for pool in unit.pools if (kind := device_kind(pool))}
     kinds |= {board.kind for board in lab.gone}
@@ -93,12 +93,12 @@ def _as_file(text: str) -> str:
 
 
 def with_layout(options: dict[str, Option], layout: str | None) -> dict[str, Option]:
-    """`--layout X` is short for `--option layout=X`."""
+    """Options with `--layout X`, which is short for `--option layout=X`."""
     return options if layout is None else {"layout": layout, **options}
 
 
 def trials_of(_ctx: click.Context, _option: click.Parameter, value: int | None) -> int | None:
-    """No more than a job may have."""
+    """Check a number of trials against the maximum of a job."""
     if value is not None and value < 0:
         raise click.BadParameter(f"{value} trials make no sense. Give 1 or more, 0 for what is known, or leave it out")
     if value is not None and value > TRIALS_MAX:
@@ -147,11 +147,11 @@ shape_option = click.option(
 )  # fmt: skip
 inputs_file_option = click.option(
     "--inputs", type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="FILE.npz",
-    help="Samples of inputs for the check of the result, by name; made up by default.",
+    help="Samples of inputs for the check of the result, by name. Default: random.",
 )  # fmt: skip
 tolerance_option = click.option(
     "--tolerance", type=click.FloatRange(0, 1, min_open=True), metavar="SHARE",
-    help="Allowed difference of outputs, as a share of each output's largest value. Default: what rounding explains.",
+    help="Maximum difference of outputs, as a share of each output's largest value. Default: the effect of rounding.",
 )  # fmt: skip
 _SETTINGS = (
     shape_option,
@@ -164,7 +164,7 @@ _SETTINGS = (
     ),
     click.option(
         "--trials", type=int, callback=trials_of, metavar="N",
-        help="For the whole network; 0 delivers what is known. Default: the backend's.",
+        help="Trials for the whole network; 0: use known schedules only. Default: the backend's.",
     ),
     click.option(
         "--backend", default=DEFAULT_BACKEND, envvar="AUTOSCHED_BACKEND", show_default=True,
@@ -172,7 +172,7 @@ _SETTINGS = (
     ),
     click.option(
         "--layout", type=click.Choice(LAYOUTS),
-        help="Of the convolutions, for backends on TVM; auto tunes each in several. Default: the backend's.",
+        help="Memory layout of convolutions, for backends on TVM; auto tunes several. Default: the backend's.",
     ),
     click.option("--seed", type=click.IntRange(0, 2**31 - 1), default=0, show_default=True, help="Of what is random."),
     click.option(
@@ -181,10 +181,10 @@ _SETTINGS = (
     ),
     click.option(
         "--learn-from", multiple=True, metavar="JOB",
-        help="A job that has ended, of any model, whose measurements teach this search: 12, last, @NAME; repeatable.",
+        help="Warm-start the search from an ended job's measurements: 12, last, @NAME; repeatable.",
     ),
     click.option(
-        "--fresh", is_flag=True, help="Measure all anew: take nothing from the record store of earlier jobs."
+        "--fresh", is_flag=True, help="Ignore the record store of earlier jobs."
     ),
     click.option(
         "--target-ms", type=float, metavar="MS",
@@ -192,7 +192,7 @@ _SETTINGS = (
     ),
     click.option(
         "--improve-by", callback=share_of, metavar="PERCENT",
-        help="End the search when the latency is lower by this share than with the best known schedules: 20%.",
+        help="End the search when the latency is this share below that of the best known schedules: 20%.",
     ),
     click.option(
         "--until-faster", is_flag=True,
@@ -200,11 +200,11 @@ _SETTINGS = (
     ),
     click.option(
         "--priority", type=click.IntRange(-100, 100), default=0, show_default=True,
-        help="Higher goes first; who waits rises, so that nothing starves.",
+        help="Priority; higher goes first. Waiting jobs rise, so that none starves.",
     ),
     click.option(
         "--deadline", "deadline_s", callback=seconds_of, metavar="TIME",
-        help="Be done within 45s, 30m, 2h: the job is hurried when that becomes tight.",
+        help="Deadline: 45s, 30m, 2h. The job gets precedence when it becomes tight.",
     ),
     click.option(
         "-l", "--label", "labels", multiple=True, callback=labels_of, metavar="KEY=VALUE",
@@ -212,7 +212,7 @@ _SETTINGS = (
     ),
     click.option(
         "--step-timeout", "step_timeout_s", callback=seconds_of, metavar="TIME",
-        help="Kill no step before it has taken so long: 90s, 10m. Default: what is learned, or the daemon's.",
+        help="Time limit of a step: 90s, 10m. Default: learned from earlier steps, or the daemon's.",
     ),
 )  # fmt: skip
 
@@ -246,9 +246,9 @@ def tune(
 ) -> int:  # fmt: skip
     """Make a network faster: tune it, compile it, check its outputs and measure it.
 
-    MODEL is an ONNX or TFLite file or a PyTorch program (.pt2), or what the backend that is chosen takes for one.
-    Starts a private daemon when none runs. Ctrl-C or q detaches: the job goes on and can be attached again or
-    cancelled. At a terminal w shows all tasks, f what failed and why, e what the job waits for.
+    MODEL is an ONNX or TFLite file, a PyTorch program (.pt2), or another file that the chosen backend accepts. Starts a
+    private daemon if none runs. Ctrl-C or q detaches: the job goes on and can be attached again or cancelled. At a
+    terminal, w shows all tasks, f failures with reasons, e what the job waits for.
     """
     net = api.load_model(model, words.pop("shapes"))
     folder = result_folder.prepare(output or Path(f"{net.name}-tuned"))
@@ -276,14 +276,14 @@ def tune(
 
 
 def _forecast(one: Forecast) -> str:
-    """Expectation of a job: "known, 9.31 ms by job 12; such a job takes 33s"."""
+    """Expectation for a job: "known, 9.31 ms by job 12; such a job takes 33s"."""
     found = f", {formatting.latency(one.latency_s)} by job {one.job}" if one.latency_s is not None else ""
     took = f"; such a job takes {formatting.duration(one.ready_s)}" if one.ready_s is not None else ""
     return f"forecast from earlier jobs of this network: {one.chance.value}{found}{took}"
 
 
 async def _check_policy(daemon: Daemon, policy: str | None, goal: Goal | None) -> None:
-    """A daemon that ran before is not changed for one job."""
+    """Refuse a policy for a daemon that was already running: one job does not change it."""
     if policy is None and goal is None:
         return
     from autosched import policy_registry
@@ -315,7 +315,7 @@ def submit(
     host: str | None, /, models: tuple[Path, ...], targets: tuple[str, ...], output: Path | None, external: bool,
     style: str, **words: Any,
 ) -> None:  # fmt: skip
-    """Hand over one or more models to be tuned at the same time, and return at once."""
+    """Submit one or more models to be tuned at the same time, and return at once."""
     shapes, options = words.pop("shapes"), with_layout(words.pop("options"), words.pop("layout"))
     loaded = [api.load_model(model, shapes) for model in models]
     nets, device = [net for net in loaded for _ in targets], words.pop("device")
@@ -363,7 +363,7 @@ def submit(
 
 
 def selected(jobs: Sequence[JobId]) -> str:
-    """How these jobs are named, the oldest first, and no other that was submitted meanwhile."""
+    """Words that select these jobs, the oldest first, and no others."""
     first, last = jobs[0], jobs[-1]
     return f"{first}-{last}" if 1 < len(jobs) == last - first + 1 else ",".join(map(str, jobs))
 
@@ -373,7 +373,7 @@ def selected(jobs: Sequence[JobId]) -> str:
 @_output_option("as submitted")
 @click.pass_obj
 def attach(host: str | None, which: str, output: Path | None) -> int:
-    """Follow a job to its end and fetch its results; those of one that has ended, at once. Keys as in `tune`."""
+    """Follow a job to its end and fetch its results; an ended job's results at once. Keys as in `tune`."""
 
     async def find() -> JobView:
         async with connected(host, told=say, start=may_be_there(which)) as daemon:
@@ -395,7 +395,7 @@ def attach(host: str | None, which: str, output: Path | None) -> int:
 def compile(
     host: str | None, which: str, output: Path | None, inputs: Path | None, tolerance: float | None
 ) -> int:  # fmt: skip
-    """Compile a job's network with the best of its trials so far; works for jobs that run, failed or were cancelled."""
+    """Compile a job's network with its best trials so far; also for running, failed and cancelled jobs."""
 
     async def begin() -> tuple[JobId, Path]:
         async with connected(host, told=say, start=may_be_there(which)) as daemon:
@@ -426,14 +426,14 @@ def _compile_spec(view: JobView, folder: Path) -> JobSpec:
 
 
 def may_be_there(which: str) -> bool:
-    """Whether it is worth while to start a daemon, should none run, to ask it for this job."""
+    """Whether starting a daemon, if none runs, can help to find this job."""
     from autosched.daemon.storage.database import has_traces
 
     return has_traces(Config().state_dir, which)
 
 
 async def view_of(daemon: Daemon, which: str) -> JobView:
-    """The job that a word names: 12, last, @NAME."""
+    """The job that a word selects: 12, last, @NAME."""
     return await daemon.job(await answered_async(select_one(which), _numbers(daemon)))
 
 
@@ -449,7 +449,7 @@ def _numbers(daemon: Daemon) -> Callable[[ListJobs], Awaitable[list[JobId]]]:
 
 
 def _uploading() -> Callable[[int, int], None] | None:
-    """Tell how an upload gets on, where a person watches and it takes long."""
+    """A function that prints the progress of a long upload at a terminal; None elsewhere."""
     import sys
 
     if not sys.stderr.isatty():

@@ -1,4 +1,4 @@
-"""`autosched wait`: until jobs have ended, for scripts."""
+"""`autosched wait`: waits until jobs have ended, for scripts."""
 
 import time
 
@@ -13,9 +13,9 @@ from autosched.text.job_selectors import MANY
 from autosched.wire.blocking_link import BlockingLink
 
 TIMED_OUT = 124
-"""As of timeout(1)."""
+"""As in timeout(1)."""
 ASK_S = 5.0
-"""Seconds for which a question waits for news: less than a connection may be silent."""
+"""Seconds for which a request waits for news; less than a connection may be silent."""
 
 
 @click.command(epilog=MANY)
@@ -25,7 +25,8 @@ ASK_S = 5.0
 )
 @click.pass_obj
 def wait(host: str | None, which: tuple[str, ...], timeout_s: float | None) -> int:
-    """Wait until jobs have ended. Exit code: 0 all are done, 6 one failed, 7 one was cancelled, 124 time is up."""
+    """Wait until jobs have ended. Exit code: 0 all are done, 6 one failed, 7 one was cancelled, 124 the timeout
+    passed."""
     until_at = None if timeout_s is None else time.monotonic() + timeout_s
     code = 0
     with caller(host) as daemon:
@@ -45,7 +46,7 @@ def wait(host: str | None, which: tuple[str, ...], timeout_s: float | None) -> i
 
 
 def last_view(daemon: BlockingLink, job: JobId, until_at: float | None = None) -> JobView:
-    """The view of a job when it has ended, or at a moment of the monotonic clock when it has not ended by then."""
+    """The view of a job at its end, or at a moment of the monotonic clock, whichever comes first."""
     view = daemon.call(GetJob(job=job), JobView)
     while not JobState(view.state).ended:
         left_s = ASK_S if until_at is None else until_at - time.monotonic()

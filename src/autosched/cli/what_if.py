@@ -1,4 +1,4 @@
-"""`autosched plan`: what if there were another device, another host, another job?"""
+"""`autosched plan`: predicts recorded jobs with another device, another host, or another job."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -29,16 +29,22 @@ ALL = "all"
     "source",
     type=click.Path(path_type=Path),
     metavar="JOURNAL",
-    help="A daemon's state folder, or the autosched.db in it; it is only read. [default: this user's own daemon]",
+    help="A daemon's state folder, or its autosched.db; only read. [default: this user's own daemon]",
 )
-@click.option("--jobs", "which", metavar="JOB...", default="all", help="Of these jobs only: 12-15, 12,14, last.")
+@click.option("--jobs", "which", metavar="JOB...", default="all", help="Only these jobs: 12-15, 12,14, last.")
 @click.option("--hosts", type=click.IntRange(1, COUNT_MAX), help="Number of hosts, each with the same lanes.")
 @click.option("--lanes", type=click.IntRange(1, COUNT_MAX), help="Number of lanes per host.")
 @click.option(
-    "--devices", multiple=True, metavar="[KIND=]N", help="Number of devices, of that kind when there are several."
+    "--devices", multiple=True, metavar="[KIND=]N", help="Number of devices; of that kind, if there are several kinds."
 )
-@click.option("--add-job", "added", multiple=True, metavar="JOB[:COPIES]", help="Copies of a job, there when it came.")
-@click.option("--policy", metavar="NAME", help="Another policy, or `all` to compare them. [default: the recorded one]")
+@click.option(
+    "--add-job",
+    "added",
+    multiple=True,
+    metavar="JOB[:COPIES]",
+    help="Number of copies of a job, submitted when it was.",
+)
+@click.option("--policy", metavar="NAME", help="Policy, or `all` to compare them. [default: the recorded one]")
 @click.option("--goal", type=click.Choice([goal.value for goal in Goal]), help="Another goal of `predictive`.")
 @document_option
 def plan(
@@ -52,11 +58,12 @@ def plan(
     goal: str | None,
     style: str,
 ) -> None:
-    """Say what recorded jobs would have taken with more devices, hosts, lanes or jobs, or under another policy.
+    """Print the time that recorded jobs would have taken with more devices, hosts, lanes or jobs, or under another
+    policy.
 
-    The scheduler itself runs them again in virtual time, as they were (SIMULATED) and with the change (PLANNED). It is
-    assumed that a step takes as long as it took, on any unit; that a job stays on one host, the one with the least work
-    when it came; and that it makes the rounds that it made. Other jobs that ran at the time are not there.
+    The scheduler itself runs them again in virtual time, as they were (SIMULATED) and with the change (PLANNED). The
+    prediction assumes that a step takes its recorded time on any unit, that a job stays on one host, the one with the
+    least work at its arrival, and that it makes its recorded rounds. Other jobs of that time are left out.
     """
     from autosched import policy_registry
     from autosched.config import load
@@ -70,7 +77,7 @@ def plan(
     kinds = [pool.name for pool in recording.pools if pool.name.startswith(DEVICE_POOL)]
 
     def recorded_jobs(asked: ListJobs) -> Sequence[JobId]:
-        """All of them have ended, as far as it was recorded."""
+        """All ended jobs, as far as recorded."""
         return [
             job.job
             for job in recording.jobs
