@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from autosched.experiments.reading import experiment
 
 
-if not TYPE_CHECKING:  # else the type checker would take any name for granted
+if not TYPE_CHECKING:  # otherwise the type checker would accept any name
 
     def __getattr__(name: str) -> Any:
         if name == "experiment":

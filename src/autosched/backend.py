@@ -1,9 +1,9 @@
-"""The public interface that a backend plugin implements; `autosched.simple` is a shorter one.
+"""The public interface of a backend plugin; `autosched.simple` is a shorter one.
 
 A backend is found by its entry point in the group ``autosched.backends`` and is loaded only inside a client process,
-never by the daemon. It knows nothing of scheduling: the client asks it to run one stage at a time, each on the cores
-of a lease, and it answers. State that must survive a killed client is the job's records and nothing else:
-`Session.tuner(task, seed)` followed by `Tuner.restore(records)` must give a tuner that can go on.
+never by the daemon. It does not schedule: the client calls one stage at a time, each on the cores of a lease. All state
+that must survive a killed client is in the job's records: `Session.tuner(task, seed)` followed by
+`Tuner.restore(records)` must return a tuner that can continue.
 """
 
 import itertools
@@ -34,13 +34,13 @@ from autosched.model import (
 )
 from autosched.plugin_registry import installed_plugins
 
-if TYPE_CHECKING:  # its import costs more than the rest of this module, and most readers of it need types only
+if TYPE_CHECKING:  # imported for types only: it costs more than the rest of this module
     from importlib.metadata import EntryPoint
 
 BACKEND_API = (1, 7)
-"""(major, minor): a plugin works with this daemon when its major is equal and its minor is not greater.
+"""(major, minor): a plugin works with this daemon if its major version is equal and its minor version is not greater.
 
-docs/plugins.md tells what each minor brought.
+docs/plugins.md lists the changes of each minor version.
 """
 
 GROUP = "autosched.backends"
@@ -48,39 +48,39 @@ TUNED = "tuned"
 """Name of the timing of the build with the best schedules."""
 PositiveSeconds = Annotated[float, Meta(gt=0, le=1e6)]
 EVALUATION = "evaluation.json"
-"""Among a job's results: what `Session.evaluate` answered, as JSON. The client writes it."""
+"""Name of a result file: the answer of `Session.evaluate` as JSON. The client writes it."""
 
 INPUTS = "inputs.npz"
-"""Name of the file, in a session's `workdir`, with the user's samples of inputs, where the job has any. Since 1.5."""
+"""Name of the file in a session's `workdir` with the user's samples of inputs, if the job has any. Since 1.5."""
 
 _UNNUMBERED = itertools.count(1)
-"""Numbers for leases that are made without a step."""
+"""Numbers for leases without a step."""
 
 
 class Board(Struct, frozen=True):
-    """A machine with a TVM RPC server, where kernels run for this one; `tvm.rpc.connect` takes these. Since 1.7."""
+    """A machine with a TVM RPC server, on which kernels run; `tvm.rpc.connect` takes these fields. Since 1.7."""
 
     host: str
     port: int
     key: str
-    """It changes with the step."""
+    """Changes with each step."""
 
 
 class Lease(Struct, frozen=True):
-    """The right to use some cores for one step. Stay on them; stop by `timeout_s`."""
+    """The right to use some cores for one step. The step must stay on them, and stop by `timeout_s`."""
 
     stage: str
     units: tuple[str, ...]
     cores: tuple[int, ...]
     timeout_s: float
     step: int = 0
-    """Number of the step that holds it, which tells the leases of a job apart. Since 1.6.
+    """Number of the step that holds the lease, which distinguishes the leases of a job. Since 1.6.
 
-    A lease that is made without one, outside of a daemon's job, gets a negative number of its own.
+    A lease without a step, outside of a daemon's job, gets a unique negative number.
     """
     board: Board | None = None
-    """The device where it is a board: nothing of the step's measurements runs on this machine. None: it is this
-    machine. Since 1.7."""
+    """The device if it is a board: the measurements of the step run on it. None: they run on this machine. Since
+    1.7."""
 
     def __post_init__(self) -> None:
         if not self.step:
@@ -88,7 +88,7 @@ class Lease(Struct, frozen=True):
 
 
 class Built(Struct, frozen=True):
-    """One candidate after the build stage: a file to profile, or the reason why there is none."""
+    """A candidate after the build stage: a file to profile, or the reason why there is none."""
 
     candidate: bytes
     artifact: Path | None = None
@@ -96,12 +96,12 @@ class Built(Struct, frozen=True):
     detail: str = ""
     build_s: float = 0.0
     code: str = ""
-    """Name of the object code that will be run, as `model.code_name` makes it: of equal names one is measured. Of
-    candidates that are as fast, that with the least code wins. Empty: not told. Since 1.7."""
+    """Name of the object code, as made by `model.code_name`: of equal names only one is measured. Of candidates with
+    equal latency, the one with the least code wins. Empty if unknown. Since 1.7."""
 
 
 class Measured(Struct, frozen=True):
-    """One candidate after the profile stage. `latency_s`: repeated measurements of one call, empty when it failed."""
+    """A candidate after the profile stage. `latency_s`: repeated measurements of one call, empty if it failed."""
 
     candidate: bytes
     latency_s: tuple[float, ...] = ()
@@ -112,17 +112,17 @@ class Measured(Struct, frozen=True):
 
 
 class Skipped(Struct, frozen=True, forbid_unknown_fields=True):
-    """An operator that is not tuned, and why."""
+    """An operator that is not tuned, with the reason."""
 
     name: str
     reason: str
 
 
 class Baseline(Struct, frozen=True, forbid_unknown_fields=True):
-    """The engine that the network's user would run without autosched, measured on the job's device. Since 1.5."""
+    """The engine that the user would run without autosched, measured on the job's device. Since 1.5."""
 
     runtime: Name
-    """Its name: "ONNX Runtime"."""
+    """Name of the engine: "ONNX Runtime"."""
     version: Text
     form: Text
     """The form of the model that it ran, the fastest of those that were tried: "with fixed shapes"."""
@@ -133,15 +133,15 @@ class Baseline(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Comparison(Struct, frozen=True, forbid_unknown_fields=True):
-    """How a network that is being tuned compares with its baseline, as far as it is known. Since 1.5."""
+    """Comparison of a network with its baseline during tuning, as far as known. Since 1.5."""
 
     baseline: Baseline
     scale: Annotated[float, Meta(gt=0, le=1)] = 1.0
     rest_s: Seconds | None = None
-    """Latency of what is not tuned: that of a build beyond the sum of its tasks; None: no build was measured yet."""
+    """Latency outside the tasks: that of a build minus the sum of its tasks; None if no build was measured yet."""
     module_s: PositiveSeconds | None = None
-    """Latency of the module that is kept for the user while the search goes on: right, and faster than the baseline or,
-    where the user named a latency, the best so far."""
+    """Latency of the module that is kept for the user while the search goes on. It is correct, and faster than the
+    baseline or, with a latency goal, the best so far."""
     faster_after_s: Seconds | None = None
     """Seconds from the start of the job's first client to the first such module."""
 
@@ -150,16 +150,16 @@ class Comparison(Struct, frozen=True, forbid_unknown_fields=True):
         return self.scale * tasks_s + (self.rest_s or 0.0)
 
     def calibrated(self, tasks_s: float, measured_s: float) -> "Comparison":
-        """The same after a build was measured whose tasks sum up to `tasks_s`.
+        """The comparison after a build was measured whose tasks sum up to `tasks_s`.
 
-        A build that is faster than its sum scales the sum: kernels that were measured alone found colder caches.
+        A build that is faster than its sum scales the sum: kernels that are measured alone find colder caches.
         """
         if measured_s < tasks_s:
             return structs.replace(self, scale=measured_s / tasks_s, rest_s=0.0)
         return structs.replace(self, scale=1.0, rest_s=measured_s - tasks_s)
 
     def against(self, timing: "Timing", form: str) -> "Comparison":
-        """The same with a newer measurement of the baseline. `form`: the form of the model that it ran."""
+        """The comparison with a newer measurement of the baseline. `form`: the form of the model that it ran."""
         baseline = structs.replace(
             self.baseline, form=form or self.baseline.form, median_s=timing.median_s, low_s=timing.low_s,
             high_s=timing.high_s,
@@ -182,23 +182,23 @@ class MeasuredBuild(Struct, frozen=True, forbid_unknown_fields=True):
     rest_s: Seconds | None = None
     """`Comparison.rest_s` from this build on."""
     disturbed: bool = False
-    """Other load ran on the device meanwhile."""
+    """Whether other load ran on the device meanwhile."""
 
 
 class GoalReached(StrEnum):
-    """Whether a measured network meets the latency that its user asked for."""
+    """Whether a measured network meets the latency goal of its user."""
 
     MET = "met"
     MISSED = "missed"
-    UNCLEAR = "unclear"  # the goal lies within what measurements of one module differ by
+    UNCLEAR = "unclear"  # the goal is within the noise of the measurement
 
 
 class LatencyGoal(Struct, frozen=True, forbid_unknown_fields=True):
-    """The latency that a job's user asked for, and the module that is nearest to it. Since protocol 1.9."""
+    """The latency goal of a job's user, and the module that is nearest to it. Since protocol 1.9."""
 
     goal_s: PositiveSeconds
     latency_s: PositiveSeconds
-    """Median of the module that the user can have."""
+    """Median latency of the user's module."""
     low_s: PositiveSeconds
     high_s: PositiveSeconds
     """Bounds of its 95 % confidence interval."""
@@ -213,17 +213,18 @@ class NetworkMeasurements(Struct, frozen=True, forbid_unknown_fields=True, omit_
     builds: Annotated[tuple[MeasuredBuild, ...], Meta(max_length=BUILDS_MAX)] = ()
     """In the order of measurement."""
     untuned_s: dict[TaskIndex, PositiveSeconds] = {}
-    """Latency of one call of each task without a search, in the first undisturbed build; not of all tasks."""
+    """Latency of one call of each task without a search, in the first undisturbed build; some tasks may be missing."""
     result_s: PositiveSeconds | None = None
-    """Latency of the module that the user gets, as measured at the job's end; None before that, and without one."""
+    """Latency of the user's module, as measured at the job's end; None before that, and without a module."""
     goal: LatencyGoal | None = None
-    """None: the user named no latency, or no build was measured yet. Since protocol 1.9."""
+    """None without a latency goal, or before a build was measured. Since protocol 1.9."""
 
 
 def expected_s(
     tasks_s: float | None, comparison: Comparison | None = None, result_s: float | None = None
 ) -> float | None:
-    """Latency of a whole network: measured at the end, else expected from the sum over its tasks; None: not known."""
+    """Latency of a whole network: measured at the end, otherwise expected from the sum over its tasks; None if
+    unknown."""
     if result_s is not None:
         return result_s
     return tasks_s if tasks_s is None or comparison is None else comparison.whole_s(tasks_s)
@@ -232,8 +233,8 @@ def expected_s(
 def standing_s(
     tasks_s: float | None, comparison: Comparison | None = None, result_s: float | None = None
 ) -> float | None:
-    """Latency that a network has got so far: measured at the end, else the least of what is expected and of the module
-    that its user can have; None: not known."""
+    """Present latency of a network: measured at the end, otherwise the lesser of the expected latency and that of the
+    user's module; None if unknown."""
     whole_s = expected_s(tasks_s, comparison, result_s)
     module_s = None if comparison is None or result_s is not None else comparison.module_s
     return min((known for known in (whole_s, module_s) if known is not None), default=None)
@@ -243,50 +244,50 @@ class Recalled(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=Tr
     """Known schedules that a job took over from the record store after the import. Since protocol 1.9."""
 
     taken: Annotated[tuple[TaskIndex, ...], Meta(max_length=TASKS_MAX)] = ()
-    """Tasks that need no search: they have enough records of Purpose.KNOWN."""
+    """Tasks that need no search, because they have enough records of Purpose.KNOWN."""
     trials: Annotated[int, Meta(ge=0)] = 0
-    """Trials of earlier jobs that stand for trials of this one."""
+    """Number of trials of earlier jobs that count as trials of this one."""
     sources: Annotated[dict[TaskIndex, dict[Name, Text]], Meta(max_length=TASKS_MAX)] = {}
-    """Where the known schedules of each task come from, by `short_digest` in hexadecimal digits."""
+    """Origin of the known schedules of each task, by `short_digest` in hexadecimal digits."""
     teachers: Annotated[tuple[JobId, ...], Meta(max_length=EARLIER_MAX)] = ()
-    """Earlier jobs from which the search learns though the user named none."""
+    """Earlier jobs that warm-start the search although the user named none."""
 
     def source(self, task: TaskIndex, digest: str) -> str:
-        """Where a schedule comes from; empty: from the job's own search."""
+        """Origin of a schedule; empty if it is from the job's own search."""
         return self.sources.get(task, {}).get(digest, "")
 
 
 class Network(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A model after import: what there is to tune."""
+    """A model after import: the tasks to tune."""
 
     tasks: Annotated[tuple[TaskInfo, ...], Meta(max_length=TASKS_MAX)]
     """Indices count from 1; task 0 is the network itself."""
     skipped: tuple[Skipped, ...] = ()
     default_trials: int = 0
-    """Trials for the whole network when the user names none."""
+    """Default number of trials for the whole network."""
     batch: int = 8
     """Candidates per round of a task."""
     tasks_only: bool = False
     """Whether there is no network that calls the tasks: nothing is compiled or evaluated. Since 1.7."""
     identity: Identity | None = None
-    """Circumstances of what will be measured: the backend tells target and compiler as far as it knows them, and the
-    client adds what is empty. Since 1.6."""
+    """Environment of the measurements: the backend sets target and compiler as far as known, and the client adds the
+    other fields. Since 1.6."""
     comparison: Comparison | None = None
-    """Filled in by the client, never by a backend. Since 1.5."""
+    """Set by the client, never by a backend. Since 1.5."""
     measured: NetworkMeasurements = NetworkMeasurements()
-    """Filled in by the client, never by a backend. Since protocol 1.7."""
+    """Set by the client, never by a backend. Since protocol 1.7."""
     recalled: Recalled = Recalled()
-    """Filled in by the client, never by a backend. Since protocol 1.9."""
+    """Set by the client, never by a backend. Since protocol 1.9."""
     movable: Annotated[tuple[Name, ...], Meta(max_length=8)] = ()
-    """Stages that may run on other hosts than the client's. Filled in by the client, never by a backend. Since protocol
+    """Stages that may run on other hosts than the client's. Set by the client, never by a backend. Since protocol
     1.9."""
     divisible: Annotated[tuple[Name, ...], Meta(max_length=8)] = ()
-    """Stages of which several steps, each on a unit of its own, may share the work. Filled in by the client, never by a
-    backend. Since protocol 1.9."""
+    """Stages whose work several steps may share, each on a separate unit. Set by the client, never by a backend. Since
+    protocol 1.9."""
 
 
 class Earlier(Struct, frozen=True):
-    """A job that has ended, and from which another one is to learn."""
+    """An ended job that warm-starts another one."""
 
     job: JobId
     spec: JobSpec
@@ -294,11 +295,11 @@ class Earlier(Struct, frozen=True):
     workloads: dict[TaskIndex, str]
     """`TaskInfo.workload` of each of its tasks."""
     records: tuple[Record, ...]
-    """One of each candidate that its search selected."""
+    """One record of each candidate that its search selected."""
 
 
 RIVALS = {"onnxruntime": "ONNX Runtime", "litert": "LiteRT", "pytorch": "PyTorch"}
-"""Engines that users run otherwise: names of timings, and names for people. The model's file decides which."""
+"""Baseline engines: names of timings, and names for people. The model's file decides which one is used."""
 
 
 class Timing(Struct, frozen=True):
@@ -316,38 +317,38 @@ class OperatorTime(Struct, frozen=True):
     """Time of all calls of one operator in an inference."""
 
     name: str
-    """In words, as tasks are: "matmul+add 128x384 by 384x384"; or a part of the virtual machine's own work."""
+    """The description of a task: "matmul+add 128x384 by 384x384"; or a part of the virtual machine's own work."""
     schedule: str
-    """Where the kernel's schedule comes from: "tuned", "by rule", "default" (TVM's own), "library", "unknown"; or
-    "virtual machine", for its own work."""
+    """Origin of the kernel's schedule: "tuned", "by rule", "default" (TVM's own), "library", "unknown"; or "virtual
+    machine" for that machine's own work."""
     calls: int
     time_s: float
     """Seconds of all calls together."""
 
 
 class OperatorTimes(Struct, frozen=True):
-    """Where the time of one inference goes."""
+    """The distribution of the time of one inference over its operators."""
 
     whole_s: float
-    """Latency of the network without any instrument, in runs that nothing interrupted."""
+    """Latency of the network without instrumentation, in undisturbed runs."""
     rows: tuple[OperatorTime, ...]
-    """Those that take longest first."""
+    """The longest first."""
 
     @property
     def sum_s(self) -> float:
-        """Sum of all rows. It is measured apart from `whole_s`, so that the two prove each other."""
+        """Sum of all rows in seconds. It is measured separately from `whole_s`, as a check of both."""
         return sum(row.time_s for row in self.rows)
 
 
 class Difference(Struct, frozen=True):
-    """An element of an output that is not what the reference computes."""
+    """An element of an output that differs from the reference."""
 
     output: str
     sample: int
-    """Number of the inputs for which it was computed, from 0."""
+    """Number of the inputs, from 0."""
     index: tuple[int, ...]
     expected: str
-    """Both values as text, since JSON has neither infinities nor NaN."""
+    """Both values as text, because JSON has neither infinities nor NaN."""
     got: str
     tolerance: float
     build: str = ""
@@ -355,7 +356,7 @@ class Difference(Struct, frozen=True):
 
 
 class WrongSchedule(Struct, frozen=True):
-    """A candidate with which the network computed something wrong, although its kernel alone did not."""
+    """A candidate that gives wrong results in the network, although its kernel alone is correct."""
 
     task: TaskIndex
     candidate: bytes
@@ -387,55 +388,56 @@ class Evaluation(Struct, frozen=True):
     tolerance: float
     cores: tuple[int, ...]
     published: str
-    """Which build `module` is: "tuned", or "default" when tuning did not make it faster; empty: none is right, and
-    none is handed over."""
+    """The build that `module` contains: "tuned", or "default" if tuning did not make it faster; empty: none is correct,
+    and none is handed over."""
     notes: tuple[str, ...] = ()
     form: str = ""
     """The form of the model that "onnxruntime" among the timings ran, the fastest of `forms`. Since 1.5."""
     forms: tuple[Timing, ...] = ()
-    """Latencies of ONNX Runtime with each form of the model, from a short race, by the form's name. Since 1.5."""
+    """Latencies of ONNX Runtime with each form of the model, from a short comparison, by the form's name. Since 1.5."""
     operators: OperatorTimes | None = None
-    """Time of each operator in the build that is published. Since 1.5."""
+    """Time of each operator in the published build. Since 1.5."""
     difference: Difference | None = None
-    """Where the build that was rejected differs most; since 1.5."""
+    """The largest difference of the rejected build. Since 1.5."""
     samples: int = 1
-    """Samples of inputs for which outputs were compared; since 1.5."""
+    """Number of samples of inputs for which outputs were compared. Since 1.5."""
     wrong: tuple[WrongSchedule, ...] = ()
-    """Schedules that were taken out because of their results in the network; since 1.5."""
+    """Schedules that were removed because of their results in the network. Since 1.5."""
     note_groups: tuple[NoteGroup, ...] = ()
-    """Notes that hold for several operators each; since 1.6."""
+    """Notes about several operators each. Since 1.6."""
     board: str = ""
-    """The device that it was measured on, where that is a board: nothing of it runs on this machine. Since 1.7."""
+    """The device if it is a board, on which everything was measured. Since 1.7."""
 
 
 class Tuner(Protocol):
     """The search of one task: a fold over its records."""
 
     def restore(self, records: Sequence[Record]) -> None:
-        """Take over what an earlier client measured, one record per candidate, in the order of their selection."""
+        """Take over the records of an earlier client, one per candidate, in the order of their selection."""
 
     def select(self, count: int, lease: Lease) -> Sequence[bytes]:
-        """Up to `count` new candidates; empty when the space is exhausted. Must not change what the tuner knows."""
+        """Select up to `count` new candidates; empty if the space is exhausted. Must not change the tuner's state."""
 
     def build(self, candidates: Sequence[bytes], lease: Lease) -> Sequence[Built]:
         """Build each candidate on the lease's cores. A candidate that fails is a Built with a failure."""
 
     def profile(self, built: Sequence[Built], lease: Lease) -> Iterator[Measured]:
-        """Measure each on the lease's device, yielding as results arrive; failed builds are passed on as they are."""
+        """Measure each build on the lease's device, yielding results as they arrive; failed builds are passed
+        through."""
 
     def update(self, measured: Sequence[Measured], lease: Lease) -> None:
-        """Learn from a round; from a candidate a second time when its first measurement was disturbed."""
+        """Learn from a round. A candidate comes a second time if its first measurement was disturbed."""
 
     def default(self) -> bytes | None:
-        """The candidate that is the task without any tuning; None: candidates of this task are never compared.
+        """The candidate without any tuning; None: candidates of this task are never compared.
 
         Since 1.1, like `compare`; a tuner of an older backend has neither.
         """
 
     def compare(self, built: Sequence[Built], lease: Lease) -> Iterator[Measured]:
-        """Measure all of them side by side, taking turns, so that whatever disturbs the device disturbs all alike.
+        """Measure all builds in turns, so that a disturbance of the device affects all alike.
 
-        The default candidate is the last one, in `built` and in what is yielded.
+        The default candidate is the last one, in `built` and in the results.
         """
 
 
@@ -446,52 +448,52 @@ class Session(Protocol):
         """Read, simplify and split the model. Raises ModelRejected."""
 
     def learn(self, earlier: Sequence[Earlier], lease: Lease) -> None:
-        """Take over what other jobs found, before there is a tuner; only for jobs whose user asks for it. Tuners
-        must depend on nothing else of it: a client that takes over is told the same once more.
+        """Warm-start from other jobs, before the first tuner is created; only called if the user asks for it. Tuners
+        may depend on these jobs only: a client that resumes the job passes the same ones again.
 
         Since 1.4; a job that asks for it fails with a backend that has no such method. Raises RequestError for a job
-        that can teach nothing here.
+        that is of no use.
         """
 
     def tuner(self, task: TaskInfo, seed: int) -> Tuner:
-        """The search for one task; cheap, since a resumed job makes all of them."""
+        """Create the search of one task. Must be cheap, because a resumed job creates all of them."""
 
     def compile(self, records: Sequence[Record], lease: Lease) -> None:
         """Compile the whole network with the best schedule of each task, and once without any.
 
-        `records` are those that count, one per candidate. Since 1.7 the first one of a task is to be used, also when it
-        is the default candidate: of those that measurement cannot tell apart, it is chosen by a fixed rule. Before,
-        they came in any order, and the fastest was to be used.
+        `records`: the valid ones, one per candidate. Since 1.7, the first record of each task must be used, even if it
+        is the default candidate: a fixed rule selects it among candidates that measurements cannot distinguish. Before,
+        records came in any order, and the fastest was to be used.
         """
 
     def evaluate(self, lease: Lease) -> Evaluation:
-        """Check the outputs and measure default, tuned and reference builds side by side on the lease's cores.
+        """Check the outputs, and measure default, tuned and reference builds in turns on the lease's cores.
 
-        Leaves the files to hand to the user in the session's output folder; `evaluation.json` is added to them.
+        Writes the user's files to the session's output folder; the client adds `evaluation.json`.
         """
 
     def kill(self, lease: Lease | None = None) -> None:
-        """Kill the processes that work for this lease at once (None: all of them); called from another thread."""
+        """Kill the processes that work for a lease at once (None: for all leases); called from another thread."""
 
 
 class ComparingSession(Session, Protocol):
-    """One job inside a backend that knows what the user would run otherwise. Since 1.5.
+    """One job inside a backend that can measure the baseline. Since 1.5.
 
-    With a session that lacks one of these methods, nothing is compiled before the search is over.
+    For a session that lacks one of these methods, nothing is compiled before the search is over.
     """
 
     def baseline(self, lease: Lease) -> Baseline | None:
-        """Measure on the lease's cores what the user would run otherwise; None where there is nothing."""
+        """Measure the engine that the user would run otherwise, on the lease's cores; None if there is none."""
 
     def compile_early(self, records: Sequence[Record], lease: Lease) -> None:
-        """Compile as `compile` does, in the middle of the search; a build without schedules is not needed."""
+        """Compile as `compile` does, during the search; a build without schedules is not needed."""
 
     def evaluate_early(self, lease: Lease) -> Evaluation:
-        """Check what was compiled last, in the middle of the search, and measure it side by side with the baseline.
+        """Check the last build made during the search, and measure it in turns with the baseline.
 
-        The timings are "tuned" and that of the baseline. A build that is right and clearly faster than the baseline or,
-        for a job whose user named a latency (`JobSpec.latency_goal_s`, `improve_by`), however fast, is left in the
-        output folder, as by `evaluate`, and `published` is "tuned"; otherwise it is empty.
+        The timings are "tuned" and that of the baseline. A correct build that is clearly faster than the baseline is
+        written to the output folder, as by `evaluate`, and `published` is "tuned"; otherwise `published` is empty. For
+        a job with a latency goal (`JobSpec.latency_goal_s`, `improve_by`), the build need not be faster.
         """
 
 
@@ -499,58 +501,58 @@ class DescribingSession(Session, Protocol):
     """One job inside a backend whose workloads other programs can compile. Since 1.7."""
 
     def program(self, task: TaskInfo) -> Program | None:
-        """Return the computation of a task's workload, in a form that other programs read; None where there is none.
+        """Return the program of a task's workload, in a form that other programs read; None if there is none.
 
-        Called after the import, for workloads whose program the record store lacks. The job goes on where it fails.
+        Called after the import, for workloads whose program the record store lacks. A failure does not end the job.
         """
 
 
 class MovableSession(Session, Protocol):
     """One job inside a backend whose candidates may be built on one host and measured on another. Since 1.7.
 
-    `Built.artifact` is then one file, or a folder of files, with all that `Tuner.profile` and `Tuner.compare` need,
-    also those of another session of the same job on a machine with the same processor and versions. There the file has
-    another path; what it is called at the end stays the same. `JobSpec.target` is what `Network.identity` tells, where
-    that tells it, so that a machine with another processor builds for the right one.
+    `Built.artifact` is then one file, or a folder of files, and contains everything that `Tuner.profile` and
+    `Tuner.compare` need, also in another session of the same job on a machine with the same processor and versions. The
+    path is different there; its last part is the same. If `Network.identity` contains a target, `JobSpec.target` is set
+    to it, so that a machine with another processor builds for the right one.
     """
 
     def import_tasks(self, lease: Lease) -> Network:
-        """Import the model as far as `tuner`, `build`, `profile` and `compare` need it. The tasks are the same as those
-        of `import_network` on the other machine."""
+        """Import the model as far as `tuner`, `build`, `profile` and `compare` need it. The tasks must equal those of
+        `import_network` on the other machine."""
 
 
 class BoardSession(Session, Protocol):
-    """One job inside a backend that can tell how fast a board is at present. Since 1.7.
+    """One job inside a backend that can measure the present speed of a board. Since 1.7.
 
-    A board's clock and its other load cannot be read. Its measurements are watched all the same where the backend runs
-    fixed work at the start of some steps: the daemon compares how long that takes.
+    A board's clock and other load cannot be read. The backend runs fixed work at the start of some steps instead, and
+    the daemon compares its times.
     """
 
     def sentinel(self, lease: Lease) -> DeviceNote:
-        """Run fixed work on the board of the lease, and tell how long the fastest of some runs took; called before the
-        stage of a step. Some 200 ms are enough. `foreign_s`: the time that other programs took away meanwhile; None
-        where that is not known. Raises DeviceLost."""
+        """Run fixed work on the board of the lease, and return the time of the fastest of some runs; called before the
+        stage of a step. It should take 200 ms. `foreign_s`: CPU time of other programs meanwhile; None if unknown.
+        Raises DeviceLost."""
 
 
 class ParallelSession(Session, Protocol):
     """One job inside a backend that measures candidates of one task on several devices at once. Since 1.7."""
 
     parallel_profile: bool
-    """Whether `Tuner.profile` may be called by several threads at a time, each with other builds of one round and a
-    lease of its own."""
+    """Whether `Tuner.profile` may be called by several threads at the same time, with different builds of one round and
+    separate leases."""
 
 
 class Backend(Protocol):
-    """The entry point's object."""
+    """The object of the entry point."""
 
     api: tuple[int, int]
 
     def open(self, job: JobSpec, model: Path, workdir: Path, outdir: Path, device_cores: int) -> Session:
-        """Start one job. Files may be written below `workdir`; what lands in `outdir` is the user's result.
+        """Start one job. Files may be written below `workdir`; files in `outdir` are the user's results.
 
-        `device_cores`: CPU cores of the device that is profiled on; 0 when it is no CPU.
+        `device_cores`: CPU cores of the device that measures; 0 if it is no CPU.
 
-        Raises RequestError for options it does not know or cannot use.
+        Raises RequestError for unknown or unusable options.
         """
 
 
@@ -560,26 +562,26 @@ def available() -> "dict[str, EntryPoint]":
 
 
 def check_name(name: str) -> None:
-    """Raise NotFound unless a backend of that name is installed. Fast for one that was seen before."""
+    """Raise NotFound unless a backend of that name is installed. Cached."""
     if name not in installed_plugins(GROUP) and name not in (names := available()):
         there = ", ".join(names) or "none"
         raise NotFound(f"no backend is named {name!r}. Installed: {there}. To add one:  pip install -e ITS_FOLDER")
 
 
 def version(name: str) -> str:
-    """Version of the package that offers a backend; empty where it tells none."""
+    """Version of the package that provides a backend; empty if it has none."""
     entry = available().get(name)
     return entry.dist.version if entry is not None and entry.dist is not None else ""
 
 
 def load(name: str) -> Backend:
-    """Import the backend. Only a client process may call this. Raises NotFound, or RequestError that says why not."""
+    """Import a backend. Only a client process may call this. Raises NotFound, or RequestError with the reason."""
     check_name(name)
     entry = installed_plugins(GROUP)[name]
     package = entry.dist.name if entry.dist is not None else entry.module
     try:
         backend: Any = entry.load()()
-    except (Exception, SystemExit) as error:  # whatever another package may raise
+    except (Exception, SystemExit) as error:  # another package may raise any exception
         raise RequestError(
             f"backend {name!r} of the package {package} cannot be loaded from {entry.value}: {type(error).__name__}:"
             f" {error}. Mend the package or remove it; see all backends with: autosched plugin list"

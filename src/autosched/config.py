@@ -1,6 +1,7 @@
-"""The configuration: a TOML file made into frozen values, checked once. etc/autosched.toml documents every setting.
+"""The configuration: a TOML file, validated once and converted to immutable values. etc/autosched.toml documents every
+setting.
 
-Nothing else reads the file: `daemon.main` hands these values on.
+Nothing else reads the file: `daemon.main` passes the values on.
 """
 
 import os
@@ -26,11 +27,11 @@ STATE_VARIABLE = "AUTOSCHED_STATE_DIR"
 Cores = Annotated[tuple[Annotated[int, Meta(ge=0, le=65_535)], ...], Meta(max_length=4_096)]
 Period = Annotated[float, Meta(gt=0, le=1e9)]
 Place = Annotated[str, Meta(pattern=r"^[^\x00]*$")]
-"""A path, or what else the system looks up by name."""
+"""A path, or another name for the operating system."""
 
 
 class DaemonConfig(Struct, frozen=True, forbid_unknown_fields=True):
-    """Where the daemon lives."""
+    """State folder, sockets and TLS of the daemon."""
 
     state_dir: Place = ""
     socket: Place = ""
@@ -46,7 +47,7 @@ RoleName = Literal["viewer", "user", "operator"]
 
 
 class ConsoleConfig(Struct, frozen=True, forbid_unknown_fields=True):
-    """Where people type commands, and what they may there."""
+    """Addresses of the console, and the roles of its users."""
 
     socket: Place = ""
     role: RoleName = "operator"
@@ -55,7 +56,7 @@ class ConsoleConfig(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ResourcesConfig(Struct, frozen=True, forbid_unknown_fields=True):
-    """Which cores the host's lanes own, and the device that there is by default."""
+    """Cores of the host's lanes, and the default device."""
 
     host_cores: Cores | Literal["auto"] = "auto"
     lanes: Annotated[int, Meta(ge=1, le=1_000)] | Literal["auto"] = "auto"
@@ -63,10 +64,10 @@ class ResourcesConfig(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class DeviceConfig(Struct, frozen=True, forbid_unknown_fields=True):
-    """One device. Without cores it is profiled on from wherever its client runs."""
+    """A device. Without cores, its client may run anywhere while it measures."""
 
     name: Annotated[str, Meta(pattern=r"^[^\s\x00-\x1f\x7f@]{1,200}$")]
-    """Without an @, which comes before the name of a host."""
+    """Without an @, which precedes the name of a host."""
     kind: Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9_.\-]{0,99}$")]
     cores: Cores = ()
     cuda: Annotated[int, Meta(ge=0, le=1_024)] | None = None
@@ -92,16 +93,16 @@ class SchedulerConfig(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class LauncherConfig(Struct, frozen=True, forbid_unknown_fields=True):
-    """The engine that starts agents."""
+    """The cluster engine that starts agents."""
 
     kind: Literal["", "dask"] = ""
     """Empty: agents are started by hand, or by a service of their machine."""
     scheduler: str = ""
     """Address of a Dask scheduler."""
     cluster: str = ""
-    """File in which a Dask scheduler leaves its address."""
+    """File to which a Dask scheduler writes its address."""
     daemon: Annotated[str, Meta(pattern="^$|^(tcp|tls|unix)://?.+")] = ""
-    """Address by which agents reach the daemon."""
+    """Address at which agents reach the daemon."""
     key: str = ""
     """File with the key of the agents."""
     agents: Annotated[int, Meta(ge=1, le=1_000)] = 1
@@ -110,14 +111,14 @@ class LauncherConfig(Struct, frozen=True, forbid_unknown_fields=True):
     name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.\-]{0,50}$")] = "dask"
     """Prefix of the agents' names, before their number."""
     settings: str = ""
-    """Settings of the agents, on the machines of the workers."""
+    """Settings file of the agents, on the machines of the workers."""
 
 
 class GuardConfig(Struct, frozen=True, forbid_unknown_fields=True):
-    """How devices are watched."""
+    """Monitoring of devices."""
 
     sentinel_interval_s: Annotated[float, Meta(ge=0, le=1e9)] = 30.0
-    """0: before each step."""
+    """Seconds between runs of the sentinel; 0: before each step."""
     quarantine_s: Period = 10.0
     reboot_timeout_s: Period = 600.0
 
@@ -130,7 +131,7 @@ class BackupConfig(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RetentionConfig(Struct, frozen=True, forbid_unknown_fields=True):
-    """Which ended jobs are pruned, once a day."""
+    """Ended jobs to prune, once a day."""
 
     days: Annotated[float, Meta(ge=0, le=100_000)] = 0.0
     keep: Annotated[int, Meta(ge=0, le=1_000_000_000)] = 100
@@ -141,11 +142,11 @@ class RecordsConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """The record store."""
 
     url: Annotated[str, Meta(pattern=r"^(off|sqlite:///.+|postgresql://.+)?$")] = ""
-    """Empty: a file in the state folder. "off": there is none."""
+    """Empty: a file in the state folder. "off": no store."""
 
 
 class HttpConfig(Struct, frozen=True, forbid_unknown_fields=True):
-    """Where the page, metrics and health are."""
+    """Address of the page, metrics and health checks."""
 
     listen: str = "127.0.0.1:0"
 
@@ -160,12 +161,12 @@ class BoardConfig(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class BoardsConfig(Struct, frozen=True, forbid_unknown_fields=True):
-    """Where boards register themselves, and programs of TVM ask for them."""
+    """Address at which boards register, and programs of TVM request them."""
 
     listen: str = ""
-    """Empty: nowhere."""
+    """Empty: no listener."""
     networks: Annotated[tuple[Annotated[str, Meta(max_length=100)], ...], Meta(max_length=1_000)] = ()
-    """Networks that may connect, beside this machine."""
+    """Networks that may connect, besides this machine."""
 
 
 class LogConfig(Struct, frozen=True, forbid_unknown_fields=True):
@@ -186,7 +187,7 @@ class LimitsConfig(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Config(Struct, frozen=True, forbid_unknown_fields=True):
-    """Everything that can be set."""
+    """All settings."""
 
     daemon: DaemonConfig = DaemonConfig()
     console: ConsoleConfig = ConsoleConfig()
@@ -211,7 +212,7 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def state_dir(self) -> Path:
-        """Journal, records and files; AUTOSCHED_STATE_DIR or ~/.local/state/autosched by default."""
+        """Folder of journal, records and files; AUTOSCHED_STATE_DIR or ~/.local/state/autosched by default."""
         if chosen := self._chosen_state_dir:
             return Path(chosen).expanduser().absolute()
         return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state") / "autosched"
@@ -222,7 +223,8 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def socket(self) -> Path:
-        """The daemon's unix socket: in XDG_RUNTIME_DIR, or in the state folder when that is unset or was chosen."""
+        """The daemon's unix socket: in XDG_RUNTIME_DIR, or in the state folder if that is unset or the folder was
+        set."""
         if self.daemon.socket:
             return Path(self.daemon.socket).expanduser().absolute()
         runtime = os.environ.get("XDG_RUNTIME_DIR")
@@ -232,26 +234,26 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def console_socket(self) -> Path:
-        """The console's unix socket: beside the daemon's."""
+        """The console's unix socket, beside the daemon's."""
         chosen = self.console.socket
         return Path(chosen).expanduser().absolute() if chosen else self.socket.with_name("console.sock")
 
     def console_listen(self) -> tuple[str, int] | None:
-        """Host and port of the console; None: there is none over TCP. Raises ConfigError as `listen` does."""
+        """Host and port of the console; None without a TCP listener. Raises ConfigError as `listen` does."""
         return self._address("console.listen", self.console.listen) if self.console.listen else None
 
     def listen(self) -> tuple[str, int]:
-        """Host and port of the TCP listener. Raises ConfigError when others could reach it without TLS."""
+        """Host and port of the TCP listener. Raises ConfigError if other machines could reach it without TLS."""
         return self._address("daemon.listen", self.daemon.listen)
 
     def http_listen(self) -> tuple[str, int] | None:
-        """Host and port of the page; None when there is to be none. Raises ConfigError as `listen` does."""
+        """Host and port of the page; None without a page. Raises ConfigError as `listen` does."""
         return self._address("http.listen", self.http.listen) if self.http.listen else None
 
     def boards_listen(self) -> tuple[str, int] | None:
-        """Host and port at which boards register themselves; None: there is none.
+        """Host and port at which boards register; None without a listener.
 
-        Raises ConfigError for an address that others can reach without a list of who may come.
+        Raises ConfigError if other machines can reach the address and no networks are listed.
         """
         if not self.boards.listen:
             return None
@@ -265,8 +267,8 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
         return host, port
 
     def board_networks(self) -> "list[IPv4Network | IPv6Network]":
-        """Networks whose machines may register boards and ask for them. Raises ConfigError."""
-        import ipaddress  # here, because commands that only want the default paths must start fast
+        """Networks whose machines may register and request boards. Raises ConfigError."""
+        import ipaddress  # imported here, because commands that only need the default paths must start fast
 
         try:
             return [ipaddress.ip_network(one, strict=False) for one in self.boards.networks]
@@ -282,7 +284,7 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def _host_and_port(setting: str, value: str) -> tuple[str, int]:
-    """The two parts of a setting. Raises ConfigError."""
+    """Host and port of a setting. Raises ConfigError."""
     host, _, port = value.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not host or not port.isdecimal() or int(port) > 65_535:
@@ -291,7 +293,7 @@ def _host_and_port(setting: str, value: str) -> tuple[str, int]:
 
 
 def check_protected(daemon: DaemonConfig, host: str, what: str) -> None:
-    """Raise ConfigError, which begins with `what`, when others could reach this address without TLS."""
+    """Raise ConfigError, which begins with `what`, if other machines could reach this address without TLS."""
     if not loopback(host) and not daemon.tls_certificate:
         raise ConfigError(
             f"{what}, which other machines can reach; that needs TLS and keys: set"
@@ -301,10 +303,10 @@ def check_protected(daemon: DaemonConfig, host: str, what: str) -> None:
 
 
 def loopback(host: str) -> bool:
-    """Whether only this machine reaches it."""
+    """Whether only this machine can reach a host's address."""
     if host in ("127.0.0.1", "::1", "localhost"):
         return True
-    import ipaddress  # here, because commands that only want the default paths must start fast
+    import ipaddress  # imported here, because commands that only need the default paths must start fast
 
     try:
         return ipaddress.ip_address(host).is_loopback
@@ -324,8 +326,8 @@ def load(path: Path | None) -> Config:
 
 
 def parse(text: str, where: str) -> Config:
-    """Check a configuration text; `where` names it in messages."""
-    import tomllib  # here, because commands that only want the default paths must start fast
+    """Validate a configuration text; `where` names it in messages."""
+    import tomllib  # imported here, because commands that only need the default paths must start fast
 
     try:
         raw = tomllib.loads(text)
@@ -360,8 +362,9 @@ def parse(text: str, where: str) -> Config:
 
 
 def check_policy(scheduler: SchedulerConfig) -> None:
-    """Raise ConfigError for a policy that is not installed or not allowed; those of other packages are not loaded."""
-    # Here, because commands that only want the default paths must start fast.
+    """Raise ConfigError for a policy that is not installed or not allowed. Policies of other packages are not
+    loaded."""
+    # Imported here, because commands that only need the default paths must start fast.
     from autosched import policy_registry
     from autosched.core.policies.policy import POLICIES
 
@@ -374,7 +377,7 @@ def check_policy(scheduler: SchedulerConfig) -> None:
 
 
 def with_policy(config: Config, policy: str | None, goal: Goal | None) -> Config:
-    """The same with another policy or goal, as the command line may say. Raises ConfigError."""
+    """The configuration with a policy or goal from the command line. Raises ConfigError."""
     scheduler = msgspec.structs.replace(
         config.scheduler, policy=policy or config.scheduler.policy, goal=goal or config.scheduler.goal
     )
@@ -383,7 +386,8 @@ def with_policy(config: Config, policy: str | None, goal: Goal | None) -> Config
 
 
 def with_device_cores(config: Config, cores: int | None) -> Config:
-    """The same with a default device of this number of cores. Raises ConfigError where the settings list devices."""
+    """The configuration with a default device of this number of cores. Raises ConfigError if the settings list
+    devices."""
     if cores is None:
         return config
     if config.device:
@@ -398,13 +402,14 @@ def with_device_cores(config: Config, cores: int | None) -> Config:
 
 
 class Resources(Struct, frozen=True):
-    """The pools of this machine, and what is not ideal about them."""
+    """The pools of this machine, with warnings about them."""
 
     pools: tuple[Pool, ...]
     warnings: tuple[str, ...] = ()
 
     def stay_off_devices(self) -> None:
-        """Keep this process, and every client it starts, on the cores of the lanes: devices are to be quiet."""
+        """Pin this process, and the clients that it starts, to the cores of the lanes, so that devices are
+        undisturbed."""
         lanes = [unit for pool in self.pools if pool.name == HOST_POOL for unit in pool.units]
         if cores := {core for unit in lanes for core in unit.cores}:
             os.sched_setaffinity(0, cores)
@@ -446,7 +451,7 @@ def resources(config: Config, usable: Iterable[int] | None = None) -> Resources:
 
 
 def _accelerator(device: DeviceConfig) -> CudaDevice | RpcServer | None:
-    """The GPU or board of a device; None for a CPU. Raises ConfigError for a device that is two things."""
+    """The GPU or board of a device; None for a CPU. Raises ConfigError for a device that is both."""
     said = {"cores": bool(device.cores), "cuda": device.cuda is not None, "rpc": bool(device.rpc)}
     if sum(said.values()) > 1:
         names = " and ".join(name for name, there in said.items() if there)
@@ -463,7 +468,7 @@ def _accelerator(device: DeviceConfig) -> CudaDevice | RpcServer | None:
 
 
 def _default_device(count: int | str, cores: list[int]) -> tuple[int, ...]:
-    """The cores of the device that there is by default: the last ones, so that core 0 stays with the host."""
+    """The cores of the default device: the last ones, so that core 0 stays with the host."""
     if isinstance(count, str):
         count = max(1, len(cores) // 2)
     if count > len(cores):
@@ -498,7 +503,7 @@ def _check(units: list[Unit], usable: list[int]) -> None:
 
 
 def usable_cores() -> list[int]:
-    """Cores this process may run on, those that share a physical core next to each other."""
+    """Cores this process may run on, those of one physical core next to each other."""
     return sorted(os.sched_getaffinity(0), key=lambda core: (_first_sibling(core), core))
 
 
@@ -514,7 +519,7 @@ def _first_sibling(core: int) -> int:
 
 
 def _explain(error: str, text: str, where: str) -> str:
-    """msgspec says what is wrong and at which path, "Expected `int`, got `str` - at `$.device[0].cores`"."""
+    """Explain an error of msgspec, such as "Expected `int`, got `str` - at `$.device[0].cores`"."""
     import difflib
 
     what, _, at = error.partition(" - at `$")
@@ -553,7 +558,7 @@ def _fields(kind: Any, path: list[str]) -> tuple[msgspec.structs.FieldInfo, ...]
 
 
 def _choices(kind: Any) -> Iterator[str]:
-    """The words that a setting of this type may have."""
+    """The allowed words of a setting of this type."""
     if isinstance(kind, EnumType):
         yield from kind
     for part in get_args(kind):

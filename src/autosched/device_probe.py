@@ -1,4 +1,4 @@
-"""Treat a device that was not as it should be, and measure how fast it is. On the machine to which it belongs."""
+"""Reboots a faulty device, and measures its speed. Runs on the device's own machine."""
 
 import logging
 import os
@@ -15,11 +15,11 @@ log = logging.getLogger(__name__)
 
 SENTINEL = "autosched.sentinel"
 SENTINEL_S = 30.0
-"""Seconds within which the sentinel ends."""
+"""Maximum seconds of the sentinel."""
 SAID_MAX = 200
-"""Maximum characters of a program's last words."""
+"""Maximum characters of a program's last output in a message."""
 DEVICE = "AUTOSCHED_DEVICE"
-"""In the environment of a reboot hook: the device's name."""
+"""Environment variable of a reboot hook: the device's name."""
 
 
 class Pace(Struct, frozen=True):
@@ -30,13 +30,13 @@ class Pace(Struct, frozen=True):
 
 
 class Unwell(Exception):
-    """The device is not as it should be; in words."""
+    """The device is faulty; the reason in words."""
 
 
 async def treat(unit: UnitName, cores: Sequence[int], hook: Sequence[str], hook_s: float) -> Pace | None:
-    """Reboot a device where there is a hook, and run the sentinel on it; None: it has no cores to run it on.
+    """Reboot a device if there is a hook, and run the sentinel on it; None if it has no cores.
 
-    `hook_s`: seconds that the hook may take. Raises Unwell.
+    `hook_s`: maximum seconds of the hook. Raises Unwell.
     """
     if hook:
         log.warning("the reboot hook of %s is called", unit)
@@ -51,7 +51,7 @@ async def treat(unit: UnitName, cores: Sequence[int], hook: Sequence[str], hook_
 
 
 async def run(words: Sequence[str], timeout_s: float, environment: Mapping[str, str], what: str) -> str:
-    """Run a program to its end; returns what it printed. Raises Unwell when it fails or takes too long."""
+    """Run a program to its end; returns its output. Raises Unwell if it fails or takes too long."""
     try:
         ended = await program_runner.run(words, timeout_s=timeout_s, environment={**os.environ, **environment})
     except TimeoutError:

@@ -1,4 +1,4 @@
-"""Types of devices in words, and the targets that fit each. Pure."""
+"""Types of devices in words, and their targets. Pure."""
 
 import shlex
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ TARGET_KINDS = (*CPU_KINDS, *CUDA_KINDS, "opencl", "vulkan", "metal", "rocm", "h
 BOARD_TARGET = "llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72 -num-cores=4"
 """An example of a target."""
 CUDA_TAG = "nvidia/"
-"""Beginning of the tags by which TVM knows NVIDIA's devices: "nvidia/geforce-rtx-4090"."""
+"""Prefix of TVM's tags for NVIDIA's devices: "nvidia/geforce-rtx-4090"."""
 
 
 def words(device: Device) -> str:
@@ -29,7 +29,8 @@ def words(device: Device) -> str:
 
 
 def target_kind(target: str) -> str | None:
-    """The kind of a target as its user wrote it: "llvm" for a CPU's name; None for one that the device decides."""
+    """The kind of a target as its user wrote it: "llvm" for the name of a CPU; None for one that depends on the
+    device."""
     text = target.strip()
     if text in ("", "auto"):
         return None
@@ -46,7 +47,7 @@ def target_kind(target: str) -> str | None:
 
 
 def fits(target: str, device: Device) -> bool:
-    """Whether code for a target runs on a device. A target that cannot be judged from here fits."""
+    """Whether code for a target runs on a device. A target that cannot be judged here counts as fitting."""
     kind = target_kind(target)
     if kind not in TARGET_KINDS or isinstance(device, RpcServer) or (isinstance(device, CpuCores) and not device.cores):
         return True
@@ -54,7 +55,7 @@ def fits(target: str, device: Device) -> bool:
 
 
 def refusal(target: str, kind: str, kinds: dict[str, tuple[Unit, ...]]) -> str:
-    """Why a job for a target gets no device of a kind, and what would do; empty where it can have one.
+    """Why a job for a target gets no device of a kind, and what to change; empty if it can get one.
 
     `kinds`: the devices of all kinds.
     """

@@ -1,4 +1,4 @@
-"""Looks at this machine as a place to tune on: what is fine, not ideal or broken, and the fix for each."""
+"""Checks this machine's fitness for tuning: findings that are fine, not ideal or broken, with fixes."""
 
 import os
 import shutil
@@ -22,15 +22,15 @@ PROBE_S = 180.0
 DISK_LOW_BYTES, DISK_NEEDED_BYTES = 5 * 1024**3, 512 * 1024**2
 LOAD_SAMPLE_S = 1.0
 LOAD_BAD = 0.25
-"""Share of the machine that others may use before measurements suffer."""
+"""Share of the machine that other programs may use before measurements suffer."""
 REINSTALL = "pip install --force-reinstall -c etc/constraints.txt 'autosched[tvm]'"
-TRYING = "trying: "  # what the probe says of each check before it begins
+TRYING = "trying: "  # prefix of the probe's message before each check
 
 State = Literal["ok", "warning", "broken"]
 
 
 class Finding(Struct, frozen=True):
-    """One thing that was looked at."""
+    """A checked property, with the result."""
 
     state: State
     what: str
@@ -38,7 +38,7 @@ class Finding(Struct, frozen=True):
 
 
 async def examine(host: str | None, target: str = "") -> AsyncIterator[Finding]:
-    """Everything, quick checks first; or what a target or a kind of boards needs."""
+    """All findings, quick checks first; or those of a target or a kind of boards."""
     if target:
         found, target = await _boards(host, target)
         for finding in found:
@@ -190,8 +190,8 @@ async def _boards(host: str | None, target: str) -> tuple[list[Finding], str]:
 
 
 async def _tvm(target: str = "") -> list[Finding]:
-    """Prove in a child process that TVM imports, compiles, links, runs and searches, in versions that fit together; or
-    that it can build for a target."""
+    """Check in a child process that TVM imports, compiles, links, runs and searches, with matching versions; or that it
+    builds for a target."""
     try:
         ended = await json_command.run(INSTALLATION_CHECK, [target] if target else [], timeout_s=PROBE_S)
     except AutoschedError as error:

@@ -26,12 +26,12 @@ from typing import ClassVar
 
 
 class AutoschedError(Exception):
-    """Something autosched knows how to explain."""
+    """An error with an explanation for the user."""
 
     exit_code: ClassVar[int] = 1
-    code: ClassVar[str] = "error"  # the word that crosses the wire
+    code: ClassVar[str] = "error"  # sent over the wire
     retry_after_s: float | None = None
-    """When to try again, if the daemon said so."""
+    """Seconds until the caller should retry, if the daemon said so."""
 
 
 class ConfigError(AutoschedError):
@@ -55,21 +55,21 @@ class RequestError(AutoschedError):
 
 
 class NotFound(RequestError):
-    """There is no such thing."""
+    """The named object does not exist."""
 
     exit_code = 4
     code = "not_found"
 
 
 class Refused(RequestError):
-    """The daemon refuses this for now."""
+    """The daemon refuses the request for now."""
 
     exit_code = 5
     code = "refused"
 
 
 class Busy(Refused):
-    """The daemon has too much to do; nothing was done."""
+    """The daemon is overloaded; nothing was done."""
 
     code = "busy"
 
@@ -79,7 +79,7 @@ class Busy(Refused):
 
 
 class StorageFull(Refused):
-    """The daemon's disk takes nothing more for now."""
+    """The daemon's disk is full."""
 
     code = "storage_full"
 
@@ -99,7 +99,7 @@ class DaemonUnreachable(AutoschedError):
 
 
 class Damaged(AutoschedError):
-    """The content on disk is not what was written."""
+    """The content on disk differs from what was written."""
 
     exit_code = 8
     code = "damaged"
@@ -126,22 +126,22 @@ class JobCancelled(AutoschedError):
 
 
 class StepFailed(AutoschedError):
-    """This step cannot succeed; its task is told why and the job goes on."""
+    """This step cannot succeed; the reason is reported to its task, and the job goes on."""
 
     code = "step_failed"
 
 
 class DeviceLost(StepFailed):
-    """The device was lost in the middle of a step, which is no fault of what ran there: it is measured again."""
+    """The device was lost during a step. The candidate that ran is not at fault and is measured again."""
 
     def __init__(self, message: str, candidate: bytes | None = None) -> None:
-        """`candidate`: the one that ran when the device was lost; None: none did."""
+        """`candidate`: the candidate that ran when the device was lost; None if none did."""
         super().__init__(message)
         self.candidate = candidate
 
 
 def from_wire(code: str, message: str) -> AutoschedError:
-    """The exception for an error word received over the wire; unknown words become RequestError."""
+    """The exception for an error code received over the wire; unknown codes become RequestError."""
     kinds: dict[str, type[AutoschedError]] = {
         kind.code: kind
         for kind in (
@@ -172,8 +172,8 @@ _KINDS = {
 
 
 def misfit(error: Exception) -> str:
-    """Return msgspec's complaint about a value, place first and without its own notation: "limit: expected a whole
-    number >= 1" for "Expected `int` >= 1 - at `$.limit`"."""
+    """Explain an error of msgspec, place first: "limit: expected a whole number >= 1" for "Expected `int` >= 1 - at
+    `$.limit`"."""
     what, _, place = str(error).partition(" - at `$")
     what = in_words(what, _KINDS)
     place = place.strip(".`")
@@ -181,8 +181,8 @@ def misfit(error: Exception) -> str:
 
 
 def in_words(what: str, kinds: Mapping[str, str]) -> str:
-    """Rewrite msgspec's words, with the types of values called as a reader calls them: `int | null` is "a whole number
-    or nothing". Other types stay as they are."""
+    """Replace the types in msgspec's message by words: `int | null` is "a whole number or nothing". Unknown types
+    stay."""
     kind = rf"(?:{'|'.join(kinds)})"
     return re.sub(
         rf"`({kind}(?: \| {kind})*)`", lambda found: " or ".join(kinds[one] for one in found[1].split(" | ")), what

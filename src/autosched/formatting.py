@@ -1,4 +1,4 @@
-"""How numbers are written for people: latencies, durations, sizes, ratios. One place, so that all outputs agree."""
+"""Formats numbers for people: latencies, durations, sizes, ratios. All outputs use these functions."""
 
 import re
 from collections import Counter
@@ -7,15 +7,15 @@ from collections.abc import Mapping, Sequence
 SHARED_UNITS = "steps of this job shared units with others: its latencies are disturbed and no measure of the network"
 """Warning for a job whose steps shared units with others, which some policies allow."""
 SECONDS_MAX = 1_000_000_000
-"""As of times in messages (`model.Seconds`)."""
+"""Maximum seconds of times in messages (`model.Seconds`)."""
 SOURCES_SHOWN = 1
-"""Number of sources of known schedules, after the first, that are all named."""
+"""Maximum number of sources of known schedules that are named after the first."""
 WHOLE_MAX = 2**63 - 1
 """The largest number that programs in every language can read."""
 
 
 def latency(seconds: float | None) -> str:
-    """Three significant digits with the unit that suits: "412 us", "4.81 ms", "1.20 s"."""
+    """Three significant digits with a suitable unit: "412 us", "4.81 ms", "1.20 s"."""
     if seconds is None:
         return "-"
     for factor, unit in ((1e6, "us"), (1e3, "ms")):
@@ -29,7 +29,7 @@ def _three_digits(value: float) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """Whole seconds, minutes and hours, the two largest of them: "45s", "4m10s", "1h52m"; "?" when it is not known."""
+    """Whole seconds, minutes and hours, the two largest of them: "45s", "4m10s", "1h52m"; "?" if unknown."""
     if seconds is None:
         return "?"
     whole = max(0, round(seconds))
@@ -52,7 +52,7 @@ def seconds(text: str) -> float:
 
 
 def brief(text: str, longest: int = 40) -> str:
-    """The same with long words cut, to a number of characters: a fused operator is named by all its parts."""
+    """A text with its long words cut to a number of characters; names of fused operators are long."""
     return " ".join(word if len(word) <= longest else f"{word[: longest - 1]}…" for word in text.split(" "))
 
 
@@ -79,12 +79,12 @@ def ratio(value: float) -> str:
 
 
 def tiny(value: float) -> str:
-    """A difference that should be none: "4.1e-07", "0"."""
+    """A difference that should be zero: "4.1e-07", "0"."""
     return f"{value:.1e}" if value else "0"
 
 
 def share(part: float, whole: float) -> str:
-    """Per cent without decimals; "-" of nothing."""
+    """Per cent without decimals; "-" if the whole is zero."""
     return f"{100 * part / whole:.0f} %" if whole else "-"
 
 
@@ -94,9 +94,9 @@ def gflops(flops: float, seconds: float | None) -> str:
 
 
 def came_from(sources: Sequence[str]) -> str:
-    """Which tasks have a schedule of the record store, by where they come from; empty: none has.
+    """The tasks with a schedule of the record store, by origin; empty if there are none.
 
-    `sources`: of each task where its best schedule comes from; empty for what its own job found.
+    `sources`: for each task the origin of its best schedule; empty for one that its own job found.
     """
     known = Counter(source for source in sources if source)
     if not known:
@@ -115,7 +115,7 @@ def reasons(failures: Mapping[str, int]) -> str:
 
 
 def failed_steps(number: int, last: str) -> str:
-    """How many steps failed as a whole, and the last one's words; empty for none."""
+    """Number of steps that failed as a whole, and the message of the last one; empty for none."""
     return f"{count(number, 'step')} failed as a whole, the last one: {last}" if number else ""
 
 
@@ -125,5 +125,5 @@ def count(number: int, noun: str) -> str:
 
 
 def disturbed(records: int) -> str:
-    """How many records something slowed down, for people."""
+    """Number of disturbed records, for people."""
     return f"{count(records, 'measurement')} disturbed by other load or by a slower device" if records else ""

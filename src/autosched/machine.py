@@ -11,12 +11,12 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 PACKAGES = ("autosched", "apache-tvm", "tvm-ffi", "numpy", "xgboost-cpu", "xgboost")
-"""Packages of which the version decides what is compiled, and how fast it is."""
+"""Packages whose version affects the compiled code and its speed."""
 
 
 @cache
 def cpu_model(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
-    """Name of the processor's model, as the kernel tells it; its architecture where the kernel tells none."""
+    """Name of the processor's model from the kernel; its architecture if the kernel has none."""
     try:
         lines = cpuinfo.read_text(errors="replace").splitlines()
     except OSError:
@@ -38,12 +38,12 @@ def online_cores(listed: Path = Path("/sys/devices/system/cpu/online")) -> list[
 
 
 def unix_time_s() -> float:
-    """The time of day, in seconds. It jumps: to be shown and compared, not to measure with."""
+    """The time of day, in Unix seconds. It may jump: for display and comparison, not for measurements."""
     return time.clock_gettime(time.CLOCK_REALTIME)
 
 
 def boot_id(told: Path = Path("/proc/sys/kernel/random/boot_id")) -> str:
-    """Name of this start of the machine, the same in all its containers; empty where the kernel tells none."""
+    """Name of this boot of the machine, the same in all its containers; empty if the kernel has none."""
     try:
         return told.read_text().strip()
     except OSError:
@@ -52,11 +52,11 @@ def boot_id(told: Path = Path("/proc/sys/kernel/random/boot_id")) -> str:
 
 @cache
 def cores() -> frozenset[int]:
-    """Numbers of the cores that this process may use, whether it is kept to some of them at present or not."""
+    """Numbers of the cores that this process may use, whether or not it is pinned to some of them now."""
     found: set[int] = set()
 
     def look() -> None:
-        """In a thread of its own, which is moved from core to core."""
+        """Runs in a thread that is moved from core to core."""
         for core in online_cores():
             with suppress(OSError):
                 os.sched_setaffinity(0, {core})
@@ -69,7 +69,7 @@ def cores() -> frozenset[int]:
 
 
 def cores_of(wanted: Iterable[int]) -> tuple[int, ...]:
-    """Those of some cores that this process may use; the numbers may be another machine's."""
+    """The cores among `wanted` that this process may use; the numbers may be another machine's."""
     there = cores()
     return tuple(core for core in wanted if core in there)
 
@@ -77,10 +77,10 @@ def cores_of(wanted: Iterable[int]) -> tuple[int, ...]:
 UNITS = 2
 """Assumed floating-point units of a core that multiply and add."""
 LANES = {"avx512f": 16, "avx": 8, "sse2": 4, "sve2": 16, "sve": 16, "asimd": 8}
-"""Float32 numbers of one instruction, by the flags of /proc/cpuinfo; generous where a flag says no exact number."""
+"""Float32 numbers of one instruction, by flag of /proc/cpuinfo; an upper bound if a flag gives no exact number."""
 LANES_UNKNOWN = 16
 CLOCK_UNKNOWN_HZ = 5e9
-"""Assumed maximum clock of a core where the kernel tells none: no server or laptop runs faster for long."""
+"""Assumed maximum clock of a core in Hz if the kernel has none: no server or laptop runs faster for long."""
 
 
 def peak_flops(
@@ -103,7 +103,7 @@ def peak_flops(
 
 @cache
 def versions() -> dict[str, str]:
-    """Versions of Python, autosched, and the packages that decide what is compiled and how fast it is."""
+    """Versions of Python, autosched, and the packages that affect the compiled code and its speed."""
     found = {"python": platform.python_version()}
     for name in PACKAGES:
         try:

@@ -1,7 +1,7 @@
-"""The nouns of autosched: what a job, a task, a step, a resource and a record are.
+"""The nouns of autosched: job, task, step, resource, record.
 
-Plain immutable data, shared by every part and sent over the wire as it stands. Units are in the names.
-The words are those of the glossary in ARCHITECTURE.md.
+Plain immutable data, shared by all parts and sent over the wire as they are. Units are in the names. The words are
+those of the glossary in ARCHITECTURE.md.
 """
 
 import hashlib
@@ -15,37 +15,37 @@ from msgspec import Meta, Struct, structs
 JobId = int
 TaskIndex = int
 StepId = int
-PoolName = str  # what a stage asks for: "host", "device:cpu"
-UnitName = str  # what it gets: "host/0", "cpu0"
+PoolName = str  # requested by a stage: "host", "device:cpu"
+UnitName = str  # leased to a step: "host/0", "cpu0"
 HostName = str  # a machine that lends units
 OWN_HOST: HostName = ""
 """The machine of the daemon itself."""
 HOST_POOL: PoolName = "host"
-"""Pool of the lanes, where stages run that need no device."""
+"""Pool of the lanes, for stages that need no device."""
 DEVICE_POOL = "device:"
-"""A pool of devices is called so, and then by the kind of its devices."""
+"""Prefix of pools of devices, before the kind of the devices."""
 
-# Sizes that hold on the wire and in the journal: a hostile peer cannot make us allocate more.
+# Maximum sizes on the wire and in the journal: they bound memory against hostile peers.
 Name = Annotated[str, Meta(min_length=1, max_length=200)]
 Text = Annotated[str, Meta(max_length=4_000)]
 CODE_DIGEST_PATTERN = "[0-9a-f]{0,64}"
-"""Name of object code, as `code_name` makes it; empty: not told."""
+"""Pattern of an object code's name, as made by `code_name`; empty if unknown."""
 Sha256 = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
 Seconds = Annotated[float, Meta(ge=0, le=1e9)]
 Word = Annotated[str, Meta(min_length=1, max_length=64)]
 Labels = Annotated[dict[Word, Word], Meta(max_length=16)]
-EXPERIMENT, EXPERIMENT_JOBS, COMBINATION = "experiment", "experiment-jobs", "combination"
-"""Labels of a job of an experiment: its name, the number of its jobs, and which of its combinations this one is."""
 """A user's labels of jobs, such as team=vision, in letters, digits and _ . / -. No decision depends on them."""
+EXPERIMENT, EXPERIMENT_JOBS, COMBINATION = "experiment", "experiment-jobs", "combination"
+"""Labels of a job of an experiment: its name, the number of its jobs, and the job's combination."""
 TASKS_MAX = 4_096
 TRIALS_MAX = 10_000_000
 EARLIER_MAX = 8
-"""Jobs from which one may learn: each is imported anew."""
+"""Maximum number of jobs that warm-start another: each is imported again."""
 FOREIGN_SHARE = 0.05
-"""Share of a core that other processes may use before a measurement is called disturbed: timer ticks and kernel
-threads stay below it, and a latency that is a median of samples is not moved by less."""
+"""Share of a core that other processes may use before a measurement counts as disturbed. Timer ticks and kernel threads
+stay below it, and less does not change a median latency."""
 FOREIGN_MIN_S = 0.05
-"""Processor time is counted in ticks of 10 ms, for the cores and for each process: less than five mean nothing."""
+"""Minimum CPU time in seconds that counts: the kernel counts ticks of 10 ms, and fewer than five are noise."""
 
 DEFAULT_BACKEND = "autotvm"
 """Backend of jobs that name none."""
@@ -55,7 +55,7 @@ NETWORK_TASK: TaskIndex = 0
 
 
 class CpuCores(Struct, frozen=True, forbid_unknown_fields=True, tag="cpu"):
-    """Cores of a CPU, by their numbers on the unit's host; none: known to the client alone."""
+    """Cores of a CPU, by their numbers on the unit's host; empty if only the client knows them."""
 
     cores: Annotated[tuple[int, ...], Meta(max_length=4_096)] = ()
 
@@ -87,15 +87,15 @@ Device = CpuCores | CudaDevice | RpcServer
 
 
 class Unit(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """One thing that one step can hold: a host lane or a device."""
+    """A host lane or a device, held by one step at a time."""
 
     name: Name
     cores: Annotated[tuple[int, ...], Meta(max_length=4_096)] = ()
     """CPU cores that it owns."""
     accelerator: CudaDevice | RpcServer | None = None
-    """The device where it is no CPU."""
+    """The device if it is no CPU."""
     host: Annotated[str, Meta(max_length=200)] = ""
-    """Name of the machine that it belongs to; empty: the daemon's own."""
+    """Name of its machine; empty: the daemon's own."""
     model: Annotated[str, Meta(max_length=200)] = ""
     """Model of a device of another machine: "AMD EPYC 9V74 80-Core Processor"."""
 
@@ -111,24 +111,24 @@ class Unit(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
 
 
 class Pool(Struct, frozen=True, forbid_unknown_fields=True):
-    """Interchangeable units with one queue. A unit may stand in several pools; it is leased once at most."""
+    """Interchangeable units with one queue. A unit may be in several pools; at most one lease holds it."""
 
     name: Name
     units: Annotated[tuple[Unit, ...], Meta(min_length=1, max_length=1_000)]
 
 
 def at_host(name: str, host: HostName) -> str:
-    """Name of a host's pool or unit: "device:cpu@lab2". Those of the daemon's own host are called by no host."""
+    """Name of a host's pool or unit: "device:cpu@lab2". Names of the daemon's own host have no suffix."""
     return f"{name}@{host}" if host else name
 
 
 def host_of(name: str) -> HostName:
-    """The host by which a pool or unit is called: the inverse of `at_host`."""
+    """The host of a pool's or unit's name: the inverse of `at_host`."""
     return name.partition("@")[2]
 
 
 def lent_by(host: HostName, pools: Iterable[Pool]) -> tuple[Pool, ...]:
-    """Pools and units of a host, as the daemon calls them."""
+    """Pools and units of a host, with the daemon's names for them."""
 
     def named(unit: Unit) -> Unit:
         return structs.replace(unit, name=at_host(unit.name, host), host=host)
@@ -137,72 +137,73 @@ def lent_by(host: HostName, pools: Iterable[Pool]) -> tuple[Pool, ...]:
 
 
 def device_kind(pool: PoolName) -> str:
-    """Kind of the devices of a pool, on whatever host; empty for a pool of lanes."""
+    """Kind of the devices of a pool, on any host; empty for a pool of lanes."""
     return pool.removeprefix(DEVICE_POOL).partition("@")[0] if pool.startswith(DEVICE_POOL) else ""
 
 
 def code_name(content: bytes, size: int | None = None) -> str:
     """Name of object code: eight hexadecimal digits of its size in bytes, and 56 of its SHA-256.
 
-    `content`: what decides whether two codes are the same. `size`: of the code, if that is not all of the content.
+    `content`: the bytes that determine whether two codes are equal. `size`: of the code, if it is not the whole
+    content.
     """
     length = len(content) if size is None else size
     return f"{min(length, 2**32 - 1):08x}{hashlib.sha256(content).hexdigest()[:56]}"
 
 
 class JobSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A user's submission: one model to tune for one target. Fields with defaults are not sent, so that a version that
-    does not know it yet can read it."""
+    """A user's submission: one model to tune for one target. Fields with defaults are not sent, so that versions
+    without such a field can read it."""
 
     name: Name
     model: Sha256
-    """Content hash of the model's file; the bytes lie in the daemon's blob store. The backend knows what they mean."""
+    """Content hash of the model's file, which is in the daemon's blob store. Only the backend interprets it."""
     file: Annotated[str, Meta(max_length=200)] = ""
-    """The file's name as its user knows it: messages name it, and its ending may tell its kind. Empty: NAME.onnx."""
+    """The user's name of the file, for messages; its suffix may determine its kind. Empty: NAME.onnx."""
     shapes: Annotated[dict[Name, Annotated[tuple[int, ...], Meta(max_length=16)]], Meta(max_length=64)] = {}
     """Input name to its shape, for inputs whose ONNX shape is dynamic."""
     inputs: Sha256 | None = None
-    """Content hash of a .npz file with samples of inputs, for checking the result; the bytes lie in the blob store."""
+    """Content hash of a .npz file with samples of inputs, for checking the result; in the blob store."""
     target: Annotated[str, Meta(max_length=2_000)] = "auto"
-    """TVM target as a JSON object, or "auto": the CPU that the device is."""
+    """TVM target as a JSON object, or "auto": the CPU of the device."""
     device: Name = "cpu"
     backend: Name = DEFAULT_BACKEND
     trials: Annotated[int, Meta(ge=0, le=TRIALS_MAX)] | None = None
-    """Trials for the whole network. None: the backend's default. 0: compile what is known already, in the record store
-    or in `records_from`."""
+    """Trials for the whole network. None: the backend's default. 0: compile with known schedules only, from the record
+    store or `records_from`."""
     seed: Annotated[int, Meta(ge=0, lt=2**31)] = 0
     options: Annotated[dict[Name, bool | int | float | str], Meta(max_length=64)] = {}
     """Backend options, checked by the backend."""
     records_from: JobId | None = None
-    """Also use the records of this earlier job."""
+    """An earlier job whose records are used too."""
     learn_from: Annotated[tuple[JobId, ...], Meta(max_length=EARLIER_MAX)] = ()
-    """Earlier jobs, of any models, whose records teach the search; what they measured is not counted as measured."""
+    """Earlier jobs, of any models, that warm-start the search; their measurements do not count as measured."""
     fresh: bool = False
-    """Take nothing from the record store: measure all anew. Since protocol 1.9."""
+    """Ignore the record store. Since protocol 1.9."""
     latency_goal_s: Annotated[float, Meta(gt=0, le=1e6)] | None = None
     """Latency of the network, in seconds, with which the search ends. Since protocol 1.9."""
     improve_by: Annotated[float, Meta(gt=0, lt=1)] | None = None
-    """The search ends when the network's latency is lower by this share than that of the best known schedules at the
-    job's start. Since protocol 1.9."""
+    """The search ends when the network's latency is this share below that of the best known schedules at the job's
+    start. Since protocol 1.9."""
     until_faster: bool = False
-    """The search ends when a module is right and faster than what the user would run otherwise."""
+    """The search ends when a module is correct and faster than the baseline."""
     output: Annotated[str, Meta(max_length=4_096)] = ""
-    """Where the submitting user wants the results; used by `attach`, never by the daemon."""
+    """The submitting user's result folder; used by `attach`, never by the daemon."""
     external: bool = False
-    """The client is started by the user, not by the daemon."""
+    """Whether the user starts the client, and not the daemon."""
     priority: Annotated[int, Meta(ge=-100, le=100)] = 0
     """Higher goes first; a waiting job rises, so that none starves."""
     deadline_s: Annotated[float, Meta(gt=0, le=1e9)] | None = None
-    """Seconds after its submission within which the user wants the job done; it is hurried when they become tight."""
+    """Deadline in seconds after the submission; the job gets precedence when it becomes tight."""
     labels: Labels = {}
     """Labels, of letters, digits and _ . / - only."""
     step_timeout_s: Annotated[float, Meta(gt=0, le=86_400)] | None = None
-    """Minimum time limit of each of its steps, in seconds; longer where such steps are known to take longer. None: not
-    said."""
+    """Minimum time limit of each of its steps, in seconds; longer if such steps are known to take longer. None if not
+    set."""
 
     @property
     def names_latency(self) -> bool:
-        """Whether its user named a latency with which the search ends."""
+        """Whether its user set a latency goal."""
         return self.latency_goal_s is not None or self.improve_by is not None
 
 
@@ -214,30 +215,30 @@ class TaskInfo(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, om
     workload: Name
     """Structural hash: equal workloads may share records."""
     weight: Annotated[int, Meta(ge=1)] = 1
-    """How often the network calls it in one inference."""
+    """Number of its calls in one inference."""
     flops: Annotated[float, Meta(ge=0)] = 0.0
     """Floating-point operations of one call."""
     shape: Text = ""
     """The operator and its shapes, for people: "conv2d 64x56x56 -> 64, 3x3"."""
     template: Annotated[str, Meta(max_length=200)] = ""
-    """Name and version of the schedule template or trace format that candidates are made for: a candidate of another
-    version cannot be applied. Empty: the workload tells it. Since protocol 1.8."""
+    """Name and version of the schedule template or trace format of its candidates: a candidate of another version
+    cannot be applied. Empty if the workload determines it. Since protocol 1.8."""
     groups: Annotated[dict[Name, Annotated[int, Meta(ge=1)]], Meta(max_length=TASKS_MAX)] = {}
-    """Where it competes: for each group of tasks of which the network will use the fastest, how many of its calls that
-    is. Calls in no group are its own."""
+    """Groups of tasks of which the network will use the fastest, with the number of this task's calls in each. Calls in
+    no group are its own."""
 
 
 PROGRAM_BYTES = 256 * 1024
-"""Maximum size of a program; a larger one is not kept."""
+"""Maximum bytes of a program; larger ones are not stored."""
 
 
 class Program(Struct, frozen=True):
     """Computation of a workload, for other programs that compile it. Since protocol 1.9."""
 
     form: Annotated[str, Meta(min_length=1, max_length=100)]
-    """Name and version of what can read it: "tvm 0.27"."""
+    """Name and version of the program that can read it: "tvm 0.27"."""
     content: Annotated[bytes, Meta(max_length=PROGRAM_BYTES)]
-    """In that form, compressed with zlib."""
+    """The program, compressed with zlib."""
 
 
 class Failure(StrEnum):
@@ -250,18 +251,18 @@ class Failure(StrEnum):
     RUN_TIMEOUT = "run timeout"
     RUN_CRASH = "run crash"
     WRONG_RESULT = "wrong result"
-    POISONED = "poisoned"  # it failed twice before, perhaps in another job, and was not run
+    POISONED = "poisoned"  # blocked after two failures, perhaps in another job, and not run
 
 
 class Purpose(StrEnum):
-    """Why a candidate was measured. Only trials spend budget."""
+    """Why a candidate was measured. Only trials cost budget."""
 
     TRIAL = "trial"
-    AGAIN = "again"  # something disturbed an earlier measurement of the candidate
-    FINAL = "final"  # side by side with the other good candidates of its task
+    AGAIN = "again"  # an earlier measurement of the candidate was disturbed
+    FINAL = "final"  # in turns with the other good candidates of its task
     DEFAULT = "default"  # the task without any tuning, the last of the finals
-    KNOWN = "known"  # not measured in this job: taken over from the record store; `detail` says where it comes from
-    NETWORK = "network"  # in the whole network, where its result turned out to be wrong
+    KNOWN = "known"  # not measured in this job: from the record store; `detail` names the origin
+    NETWORK = "network"  # in the whole network, where its result was wrong
 
 
 class Record(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -269,25 +270,25 @@ class Record(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit
 
     task: Annotated[int, Meta(ge=0, le=TASKS_MAX)]
     trial: Annotated[int, Meta(ge=0)]
-    """Counts the records of this job from 0; (job, trial) names the record for ever."""
+    """Number of the record in its job, from 0; (job, trial) identifies the record for ever."""
     candidate: Annotated[bytes, Meta(max_length=200_000)]
     """The schedule, in the backend's own encoding."""
     latency_s: Annotated[tuple[Annotated[float, Meta(gt=0, le=1e6)], ...], Meta(max_length=1_000)] = ()
-    """Repeated measurements of one call; empty when it failed."""
+    """Repeated measurements of one call; empty if it failed."""
     failure: Failure | None = None
     detail: Text = ""
-    """The failure in words: the compiler's or the device's own message. Of a latency that was not measured for this
-    record, where it comes from."""
+    """The failure in words: the message of the compiler or the device. For a latency that was not measured for this
+    record, its origin."""
     device: Annotated[str, Meta(max_length=200)] = ""
     build_s: Seconds = 0.0
     profile_s: Seconds = 0.0
     purpose: Purpose = Purpose.TRIAL
     disturbed: Text = ""
-    """Reason why the latency is too high, found later: kept beside the record and filled in when the record is read."""
+    """Why the latency is too high, found later: stored beside the record and set when the record is read."""
     code: Annotated[str, Meta(max_length=64)] = ""
-    """Name of the object code that was measured, as `code_name` makes it; empty: not told. Since protocol 1.8."""
+    """Name of the measured object code, as made by `code_name`; empty if unknown. Since protocol 1.8."""
     measured_at: Annotated[float, Meta(ge=0)] = 0.0
-    """Unix time in seconds at which the daemon received the record; 0: not known. Since protocol 1.8."""
+    """Unix time in seconds at which the daemon received the record; 0 if unknown. Since protocol 1.8."""
 
     @property
     def copied(self) -> bool:
@@ -296,7 +297,7 @@ class Record(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit
 
     @property
     def best_s(self) -> float | None:
-        """Median of the repeats, in seconds; the fastest of a disturbed one, since a disturbance only slows down.
+        """Median of the repeats, in seconds; the fastest one of a disturbed record, since disturbances only slow down.
 
         None for a failure.
         """
@@ -310,13 +311,13 @@ class Record(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit
 
 
 class Identity(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Circumstances of a measurement. Measurements of one workload are comparable where all of them are equal.
+    """Environment of a measurement. Measurements of one workload are comparable if all fields are equal.
 
-    Empty fields are not known.
+    Empty fields are unknown.
     """
 
     target: Annotated[str, Meta(max_length=1_000)] = ""
-    """The resolved target: exact, whatever word the user gave for it."""
+    """The resolved target: exact, whatever the user's word for it."""
     device: Annotated[str, Meta(max_length=200)] = ""
     """Model of the device: "AMD EPYC 9V74 80-Core Processor"."""
     compiler: Annotated[str, Meta(max_length=200)] = ""
@@ -328,58 +329,57 @@ class Identity(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=Tr
 
 
 class IdentityFrom(Struct, frozen=True, forbid_unknown_fields=True):
-    """The identity of a job's records from one trial on, until the next one of these."""
+    """The identity of a job's records from one trial on, until the next of these."""
 
     trial: Annotated[int, Meta(ge=0)]
     identity: Identity
 
 
 class DeviceNote(Struct, frozen=True, forbid_unknown_fields=True):
-    """A client's observation of the device during a step, apart from the measurements of its job."""
+    """A client's observation of the device during a step, besides the measurements of its job."""
 
     core_s: Annotated[float, Meta(gt=0, le=1e6)] | None = None
-    """How long fixed work that needs only the core took, at best; None: it was not to be run."""
+    """Least seconds of the sentinel's work in the core; None if it did not run."""
     memory_s: Annotated[float, Meta(gt=0, le=1e6)] | None = None
-    """The same for fixed work that needs the memory."""
+    """Least seconds of the sentinel's work in the memory."""
     foreign_s: Seconds | None = None
-    """Processor time that others used on the device's cores; None: it cannot be seen."""
+    """CPU time of other programs on the device's cores; None if it cannot be seen."""
     watched_s: Seconds = 0.0
     """Seconds for which the cores were watched."""
 
     @property
     def disturbed(self) -> bool:
-        """Whether what others did is more than noise."""
+        """Whether the other load is more than noise."""
         return self.foreign_s is not None and self.foreign_s >= max(FOREIGN_MIN_S, FOREIGN_SHARE * self.watched_s)
 
 
 class TaskLoad(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Load-awareness: what a client says about one of its tasks (thesis 4.1.2, four facts).
+    """Load-awareness: a client's report on one of its tasks (thesis 4.1.2, four facts).
 
-    A task whose stage is done, that is not complete and that names no next resource has nothing to do
-    until the client says otherwise.
+    A task whose stage is done, that is not complete and that names no next resource has no work until a later report.
     """
 
     task: Annotated[int, Meta(ge=0, le=TASKS_MAX)]
     stage_done: bool = True
     complete: bool = False
     resources_now: Annotated[tuple[Name, ...], Meta(max_length=4)] = ()
-    """Pools of the stage under way; empty: not said. The daemon holds this against its leases: a client that names
-    others has its job failed."""
+    """Pools of the running stage; empty if not reported. The daemon compares this with its leases: a client that names
+    other pools has its job failed."""
     resources_next: Annotated[tuple[Name, ...], Meta(max_length=4)] = ()
     """Pools of which the next stage needs one unit each, all or nothing."""
     stage_next: Annotated[str, Meta(max_length=40)] = ""
     expected_s: Seconds | None = None
-    """How long the next stage should take."""
+    """Expected seconds of the next stage."""
     gain: Annotated[float, Meta(ge=0, le=1e12)] | None = None
     """Seconds of network latency that the next round of this task is expected to save."""
     timeout_s: Annotated[float, Meta(gt=0, le=86_400)] | None = None
-    """The step is killed after this long, until such steps have been seen; None: the daemon's default."""
+    """Seconds after which the step is killed, until such steps have been seen; None: the daemon's default."""
     avoid: Annotated[tuple[Name, ...], Meta(max_length=4)] = ()
-    """Units that the next step is not to get while its pools have others: something failed there."""
+    """Units that the next step should not get while its pools have others, because something failed there."""
 
 
 class JobFailure(Struct, frozen=True, forbid_unknown_fields=True):
-    """Why a job ended without a result; `code` is one of the words in errors.py."""
+    """Why a job ended without a result; `code` is one of the codes in errors.py."""
 
     code: Name
     message: Text
@@ -392,7 +392,7 @@ class JobLoad(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     complete: bool = False
     failure: JobFailure | None = None
     rounds_left: Annotated[float, Meta(ge=0, le=1e9)] | None = None
-    """Rounds that no task of the job has begun yet; None: the client cannot tell."""
+    """Number of rounds that no task of the job has begun yet; None if unknown."""
 
 
 class Step(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -420,23 +420,23 @@ class StageHistory(Struct, frozen=True, forbid_unknown_fields=True):
 class Goal(StrEnum):
     """The objective of the policy `predictive`."""
 
-    BALANCED = "balanced"  # short jobs soon, and the last one no later than it must be
-    MAKESPAN = "makespan"  # the last job as early as possible
-    LATENCY = "latency"  # the mean job as early as possible
+    BALANCED = "balanced"  # short jobs early, and the last one no later than necessary
+    MAKESPAN = "makespan"  # minimum end of the last job
+    LATENCY = "latency"  # minimum mean completion time
 
 
 class Outcome(StrEnum):
     """How a step ended: exactly one of these, once."""
 
     DONE = "done"
-    FAILED = "failed"  # the client says so; the task goes on as its load says
-    LOST = "lost"  # not known; the client or the daemon died
+    FAILED = "failed"  # reported by the client; the task's load says how it continues
+    LOST = "lost"  # unknown; the client or the daemon died
 
 
 class JobState(StrEnum):
-    """Where a job stands."""
+    """State of a job."""
 
-    STARTING = "starting"  # accepted; its client is not attached yet
+    STARTING = "starting"  # accepted; its client is not connected yet
     RUNNING = "running"
     DONE = "done"
     FAILED = "failed"
@@ -444,10 +444,10 @@ class JobState(StrEnum):
 
     @property
     def ended(self) -> bool:
-        """True when nothing more will happen to the job."""
+        """Whether the job has ended."""
         return self in (JobState.DONE, JobState.FAILED, JobState.CANCELLED)
 
 
 def encode(value: object) -> bytes:
-    """Any of these structs as MessagePack."""
+    """Encode any of these structs as MessagePack."""
     return msgspec.msgpack.encode(value)

@@ -1,15 +1,15 @@
-"""Registry of the plugins that installed packages offer by entry point. Reads metadata only; imports none of them."""
+"""Plugins of installed packages, found by entry point. Reads metadata only; imports nothing."""
 
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:  # its import costs more than all readers of this module need at their start
+if TYPE_CHECKING:  # imported for types only: it costs more than all that callers need at their start
     from importlib.metadata import EntryPoint
 
 _read: "dict[str, dict[str, EntryPoint]]" = {}
 
 
 def installed_plugins(group: str, *, anew: bool = False) -> "dict[str, EntryPoint]":
-    """By name, in order of the names. Reading takes milliseconds, so it is done once, and again when asked `anew`."""
+    """Plugins by name, in the order of names. Cached, because reading takes milliseconds; `anew` reads again."""
     from importlib.metadata import entry_points
 
     if anew or group not in _read:

@@ -1,8 +1,7 @@
-"""Which policies there are: those of the core, and those of other packages.
+"""Registry of policies: those of the core, and those of other packages.
 
-A package offers a policy by an entry point of the group `autosched.policies` whose object is a
-`core.policy.Policy`. Its code runs inside the daemon: what raises or takes longer than `scheduler.policy_budget_s` is
-replaced.
+A package offers a policy by an entry point of the group `autosched.policies` whose object is a `core.policy.Policy`.
+Its code runs inside the daemon: a policy that raises, or takes longer than `scheduler.policy_budget_s`, is replaced.
 """
 
 from collections.abc import Iterator, Mapping
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
 
 GROUP = "autosched.policies"
 FALLBACK = POLICIES["interleaved"]
-"""Decides when another policy cannot: it needs no estimates and has no code that could fail."""
+"""Replaces a policy that fails: it needs no estimates, and only code of the core."""
 
 
 class PolicyBroken(AutoschedError):
@@ -25,7 +24,7 @@ class PolicyBroken(AutoschedError):
 
 
 def _offered() -> "dict[str, EntryPoint]":
-    """Policies of other packages by name; a name of the core cannot be taken."""
+    """Policies of other packages by name; a name of the core cannot be used."""
     core = POLICIES.keys() | ALIASES.keys()
     return {name: entry for name, entry in installed_plugins(GROUP).items() if name not in core}
 
@@ -36,7 +35,7 @@ def installed() -> tuple[str, ...]:
 
 
 def proper_name(name: str) -> str:
-    """The name of a policy that may have another one."""
+    """The main name of a policy that may have another one."""
     return ALIASES.get(name, name)
 
 
@@ -47,7 +46,7 @@ def check_name(name: str) -> None:
 
 
 def check_allowed(policy: Policy, allow_interference: bool) -> None:
-    """Raise Refused for a policy that spoils measurements, unless the operator wants that."""
+    """Raise Refused for a policy that disturbs measurements, unless the operator allows it."""
     if policy.shares_units and not allow_interference:
         raise Refused(
             f"under {policy.name!r} steps share a unit, which disturbs what they measure; it is for measuring that, and"
@@ -56,7 +55,7 @@ def check_allowed(policy: Policy, allow_interference: bool) -> None:
 
 
 def load(name: str) -> Policy:
-    """The policy; imports the package that brings it. Raises NotFound or PolicyBroken."""
+    """Load a policy; imports the package that provides it. Raises NotFound or PolicyBroken."""
     check_name(name)
     if (name := proper_name(name)) in POLICIES:
         return POLICIES[name]
@@ -64,7 +63,7 @@ def load(name: str) -> Policy:
     package = entry.dist.name if entry.dist is not None else entry.module
     try:
         policy = entry.load()
-    except Exception as error:  # whatever another package may raise
+    except Exception as error:  # another package may raise any exception
         raise PolicyBroken(f"the policy {name!r} of the package {package} cannot be loaded: {error!r}") from error
     if not isinstance(policy, Policy):
         raise PolicyBroken(f"the policy {name!r} of the package {package} is a {type(policy).__name__}, not a Policy")
@@ -74,7 +73,7 @@ def load(name: str) -> Policy:
 
 
 class Installed(Mapping[str, Policy]):
-    """All policies by name, each loaded when it is asked for; one that cannot be used is not there."""
+    """All policies by name, loaded on access; unusable ones are left out."""
 
     def __getitem__(self, name: str) -> Policy:
         try:

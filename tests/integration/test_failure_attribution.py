@@ -157,7 +157,7 @@ def test_what_is_forgiven_must_be_known(tmp_path: Path) -> None:
 
         async def ask() -> None:
             daemon = await Daemon.connect(there.address)
-            with pytest.raises(Exception, match="no candidate with the number 7 is poisoned"):
+            with pytest.raises(Exception, match="no candidate with the number 7 is blocked"):
                 await daemon.link.call(ForgivePoison(number=7), Done)
             daemon.close()
 

@@ -190,7 +190,7 @@ class AttributionHandler:
     async def forgive(self, number: int) -> None:
         """Unblock a candidate. Raises NotFound."""
         if (case := self.blame.forgive(number)) is None:
-            raise NotFound(f"no candidate with the number {number} is poisoned; see them with: autosched poison list")
+            raise NotFound(f"no candidate with the number {number} is blocked; see: autosched blocked list")
         self._announce([case], forgiven=True)
         await self._journal.write((failure_cases.FORGET, (number,)))
 
