@@ -1,10 +1,9 @@
-"""Sentinel: fixed work that tells how fast the cores of a device are at present.
+"""Sentinel: fixed work that measures the present speed of a device's cores.
 
     python -m autosched.sentinel 1,2
 
-prints the times on cores 1 and 2 as JSON. The work knows nothing of tuning: hashing needs the core alone, copying needs
-the caches and the memory too. The best of some repeats counts, in processor time of its thread, so that it says how
-fast the core can be at present.
+prints the times on cores 1 and 2 as JSON. Hashing depends on the core alone, copying also on the caches and the memory.
+The least CPU time of several repeats counts: it is the speed that the core can reach at present.
 """
 
 import ctypes
@@ -19,30 +18,30 @@ import msgspec
 from msgspec import Struct
 
 HASHED_BYTES = 256 * 1024
-"""Fits the L2 cache: 0.2 to 1 ms of hashing."""
+"""Bytes to hash, which fit the L2 cache: 0.2 to 1 ms."""
 COPIED_BYTES = 8 * 1024 * 1024
-"""Larger than the L2 cache of today's cores: a copy takes some ms."""
+"""Bytes to copy, more than the L2 cache of today's cores: some ms."""
 REPEATS = 7
 CORES_MAX = 16
-"""Each core needs two buffers; of larger devices the first cores speak for all."""
+"""Maximum cores to measure, the first ones of larger devices: each core needs two buffers."""
 
 
 class SentinelTimes(Struct, frozen=True):
-    """How long the sentinel's two halves took on the slowest core, in seconds."""
+    """Times of the sentinel's two halves on the slowest core, in seconds."""
 
     core_s: float
     memory_s: float
 
 
 def run_sentinel(cores: tuple[int, ...]) -> SentinelTimes:
-    """Run the sentinel on all of these cores at once; it takes some 20 ms."""
+    """Run the sentinel on all of these cores at once; takes about 20 ms."""
     with ThreadPoolExecutor(CORES_MAX, "sentinel") as threads:
         found = list(threads.map(_pace_of, cores[:CORES_MAX]))
     return SentinelTimes(max(one.core_s for one in found), max(one.memory_s for one in found))
 
 
 def _pace_of(core: int) -> SentinelTimes:
-    """In a thread of its own, which ends with it. Both halves let other threads of this process run meanwhile."""
+    """Times on one core, in a thread that is pinned to it. Both halves release the interpreter lock."""
     os.sched_setaffinity(0, {core})
     text = bytes(HASHED_BYTES)
     source, target = (ctypes.create_string_buffer(COPIED_BYTES) for _ in range(2))
@@ -62,5 +61,5 @@ def _best_s(work: Callable[[], object]) -> float:
     return max(min(times), 1) / 1e9
 
 
-if __name__ == "__main__":  # the daemon measures a device on which no client may work
+if __name__ == "__main__":  # the daemon measures devices that no client may use
     sys.stdout.buffer.write(msgspec.json.encode(run_sentinel(tuple(int(core) for core in sys.argv[1].split(",")))))

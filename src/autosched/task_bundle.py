@@ -1,7 +1,7 @@
-"""Tasks that were collected from networks, and the file in which a job gets them.
+"""Tasks collected from networks, and the file in which a job gets them.
 
-A job tunes the tasks of such a file as it tunes those of a network. Nothing calls them: no network is built. The file
-is written by `autosched collect`, and read by backends that know programs of this form.
+A job tunes the tasks of such a file like those of a network, but no network is built. `autosched collect` writes the
+file, and backends that know programs of this form read it.
 """
 
 from pathlib import Path
@@ -26,7 +26,7 @@ class BundledTask(Struct, frozen=True, forbid_unknown_fields=True):
     shape: str
     flops: Annotated[float, Meta(ge=0)]
     weight: Annotated[int, Meta(ge=1)]
-    """Importance beside the other tasks of the file: trials go where weight times latency is large."""
+    """Importance relative to the file's other tasks: trials go to tasks with a large product of weight and latency."""
     program: Program
 
 
@@ -34,13 +34,13 @@ class Change(Struct, frozen=True):
     """Another size of a network. `Change()` is the size of its file."""
 
     batch: Annotated[int, Meta(ge=0, le=65_536)] = 0
-    """Batch of all inputs; 0: as it is."""
+    """Batch of all inputs; 0: unchanged."""
     resolution: Annotated[float, Meta(gt=0, le=64)] = 1.0
     """Factor of height and width of images."""
 
     @classmethod
     def read(cls, text: str) -> "Change":
-        """A size from text: "batch=4 resolution=0.75"; none for the size of the file. Raises RequestError."""
+        """Parse a size: "batch=4 resolution=0.75"; empty for the size of the file. Raises RequestError."""
         values = dict(word.partition("=")[::2] for word in text.split())
         try:
             return msgspec.convert(values, cls, strict=False)
@@ -49,7 +49,7 @@ class Change(Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """As `read` takes it."""
+        """The size in the form that `read` parses."""
         said = [f"batch={self.batch}"] if self.batch else []
         if self.resolution != 1.0:
             said.append(f"resolution={self.resolution:g}")
@@ -57,7 +57,7 @@ class Change(Struct, frozen=True):
 
     @property
     def words(self) -> str:
-        """For people: "batch 4, resolution 0.75"; empty for the size of the file."""
+        """The size for people: "batch 4, resolution 0.75"; empty for the size of the file."""
         return ", ".join(self.text.split()).replace("=", " ")
 
 
@@ -66,10 +66,10 @@ class Taken(Struct, frozen=True):
 
     change: Change
     kept: tuple[str, ...]
-    """Operators that only take the sizes of the file, from which on nothing was changed."""
+    """Operators that only accept the sizes of the file; from them on nothing was changed."""
     tasks: tuple[BundledTask, ...]
     reason: str = ""
-    """Why there are none: the network cannot have this size."""
+    """Why there are no tasks, if the network cannot have this size."""
 
 
 class TaskBundle(Struct, frozen=True, forbid_unknown_fields=True):
@@ -84,7 +84,7 @@ def write(bundle: TaskBundle, path: Path) -> None:
 
 
 def read(path: Path) -> TaskBundle:
-    """Read a file. Raises ModelRejected for one that `write` did not write, and for one that is truncated."""
+    """Read a file. Raises ModelRejected for a file of another form, or a truncated one."""
     data = path.read_bytes()
     try:
         if not data.startswith(MAGIC):

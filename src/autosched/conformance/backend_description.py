@@ -1,4 +1,4 @@
-"""``python -m autosched.conformance.backend_description NAME``: import one backend and print what it says of itself, as
+"""``python -m autosched.conformance.backend_description NAME``: import one backend and print its description as
 JSON."""
 
 import inspect
@@ -26,7 +26,7 @@ def describe(name: str) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Answer for one backend; whatever it prints stands before the answer."""
+    """Print the description of one backend; output of the backend itself comes before it."""
     try:
         answer = {"ok": True, **describe(sys.argv[1])}
     except AutoschedError as error:

@@ -1,4 +1,4 @@
-"""Drives a backend as a client does, but believes nothing: what checks look at."""
+"""Drives a backend as a client does, without trusting it, and keeps the results for the checks."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -19,16 +19,16 @@ Option = bool | int | float | str
 LEASE_S = 300.0
 NOTHING = type("nothing", (), {"__repr__": lambda _: "none at all"})()
 SHOWN = 100
-"""Characters of what is too long to be told: around the place that matters."""
+"""Maximum characters of a value in a message, around the relevant position."""
 
 
 class Subject(Struct, frozen=True, kw_only=True):
-    """The backend under test and its test data. `BackendContract` has the same names, and explains them."""
+    """The backend under test and its test data; the fields are explained in `BackendContract`."""
 
     entry: str
-    """MODULE:NAME of what the entry point names."""
+    """MODULE:NAME of the entry point."""
     model: str
-    """A file."""
+    """Path of the model."""
     options: dict[str, Option] = {}
     target: str = "auto"
     hanging: dict[str, dict[str, Option]] = {}
@@ -39,7 +39,7 @@ class Subject(Struct, frozen=True, kw_only=True):
 
 
 class Broken(Exception):
-    """A check failed: what was seen, and the method of the backend that is to be looked at."""
+    """A check failed: the observation, and the method of the backend to look at."""
 
     def __init__(self, seen: str, at: object = None) -> None:
         super().__init__(seen)
@@ -47,7 +47,7 @@ class Broken(Exception):
 
 
 class NotApplicable(Exception):
-    """There is nothing to check here, and why."""
+    """The check does not apply, with the reason."""
 
 
 @dataclass
@@ -59,7 +59,7 @@ class Round:
     measured: list[Measured] = field(default_factory=list)
 
     def records(self, first: int = 0) -> list[Record]:
-        """Return them as the daemon would keep them; a nonsense latency is a failure."""
+        """Return the results as the daemon would keep them; an invalid latency is a failure."""
         return [
             Record(task=1, trial=trial, candidate=one.candidate, latency_s=tuple(one.latency_s), failure=one.failure)
             for trial, one in enumerate(self.measured, first)
@@ -67,18 +67,18 @@ class Round:
 
 
 class BackendHarness:
-    """One backend in a folder of its own."""
+    """Runs one backend in a separate folder."""
 
     def __init__(self, subject: Subject, folder: Path, alone: bool = False) -> None:
         self.subject, self.folder = subject, folder
         self.alone = alone
-        """Whether this process, its HOME and its current folder are there for the checks only."""
+        """Whether this process, its HOME and its current folder exist for the checks only."""
         self._cores = sorted(os.sched_getaffinity(0))
         folder.mkdir(parents=True, exist_ok=True)
 
     @cached_property
     def backend(self) -> Backend:
-        """The backend that the entry point names."""
+        """The backend of the entry point."""
         module, _, name = self.subject.entry.partition(":")
         found: Any = import_module(module)
         for part in name.split("."):
@@ -87,37 +87,37 @@ class BackendHarness:
         return made
 
     def lease(self, stage: str) -> Lease:
-        """A fresh one: the last core is the device."""
+        """A new lease; the last core is the device."""
         device = stage in ("profile", "evaluate")
         unit, core = ("cpu0", self._cores[-1]) if device else ("host/0", self._cores[0])
         return Lease(stage=stage, units=(unit,), cores=(core,), timeout_s=LEASE_S)
 
     def workdir(self, name: str) -> Path:
-        """Where the session of this name works."""
+        """Work folder of the session with a name."""
         return self.folder / "jobs" / name
 
     def open(
         self, name: str, options: Mapping[str, Option] | None = None, model: Path | None = None, seed: int = 0
     ) -> Session:
-        """A session, in a folder of its own that stays what it was when the name was used before."""
+        """Open a session in its own folder, which keeps its content when the name is used again."""
         outdir = self.workdir(name) / "out"
         outdir.mkdir(parents=True, exist_ok=True)
         return self.backend.open(self.spec(options, seed), model or self.model, self.workdir(name), outdir, 1)
 
     @property
     def model(self) -> Path:
-        """The model that is tuned."""
+        """The model to tune."""
         return Path(self.subject.model)
 
     def spec(self, options: Mapping[str, Option] | None = None, seed: int = 0) -> JobSpec:
-        """A job of the backend, under the name by which it is installed, if it is."""
+        """A job of the backend, under its installed name if it is installed."""
         name = next((name for name, entry in available().items() if entry.value == self.subject.entry), "checked")
         given = {**self.subject.options, **(options or {})}
         return JobSpec(name="net", model="0" * 64, backend=name, options=given, target=self.subject.target, seed=seed)
 
     @cached_property
     def session(self) -> Session:
-        """A session with its network, shared by the checks that do no harm to it."""
+        """A session with its network, shared by checks that do not change it."""
         return self.open("shared")
 
     @cached_property
@@ -133,18 +133,18 @@ class BackendHarness:
         return self.network.tasks[0]
 
     def imported(self, name: str, options: Mapping[str, Option] | None = None, seed: int = 0) -> tuple[Session, Tuner]:
-        """A session of its own, and the tuner of its first task."""
+        """A new session, and the tuner of its first task."""
         session = self.open(name, options, seed=seed)
         network = session.import_network(self.lease("import"))
         return session, session.tuner(network.tasks[0], seed)
 
     def tuner(self, seed: int = 0) -> Tuner:
-        """A fresh search of the first task."""
-        task = self.task  # imports the network, if that was not done
+        """A new search of the first task."""
+        task = self.task  # imports the network first if necessary
         return self.session.tuner(task, seed)
 
     def measure(self, tuner: Tuner, count: int | None = None) -> Round:
-        """Select, build and profile; learns nothing."""
+        """Select, build and profile, without update."""
         count = self.subject.count if count is None else count
         found = Round(list(tuner.select(count, self.lease("select"))))
         found.built = list(tuner.build(found.candidates, self.lease("build")))
@@ -152,27 +152,27 @@ class BackendHarness:
         return found
 
     def learn(self, tuner: Tuner, found: Round) -> None:
-        """Update."""
+        """Update the tuner with a round."""
         tuner.update(found.measured, self.lease("update"))
 
     @cached_property
     def round(self) -> Round:
-        """The first round of a fresh search, for checks of what stages answer."""
+        """The first round of a new search, for checks of the stages' answers."""
         return self.measure(self.tuner())
 
     @cached_property
     def finished(self) -> tuple[Session, Any]:
-        """A session whose small job has come to its end, and its evaluation; it worked in `workdir("finished")`."""
+        """A session whose small job has ended, and its evaluation; its folder is `workdir("finished")`."""
         session, tuner = self.imported("finished")
         return session, self.whole(session, tuner)
 
     def measured_alone(self, tuner: Tuner, candidates: Sequence[bytes]) -> list[bytes]:
-        """Those of the candidates that build and run, sorted."""
+        """The candidates that build and run, sorted."""
         built = tuner.build(candidates, self.lease("build"))
         return sorted(one.candidate for one in tuner.profile(built, self.lease("profile")) if one.failure is None)
 
     def whole(self, session: Session, tuner: Tuner, rounds: int = 1) -> Any:
-        """A small job to its end; returns the evaluation."""
+        """Run a small job to its end; returns the evaluation."""
         records: list[Record] = []
         for _ in range(rounds):
             found = self.measure(tuner)
@@ -183,7 +183,7 @@ class BackendHarness:
 
 
 def well_formed(value: Struct, at: object) -> None:
-    """Raise Broken unless every field is what its type says, so that it can cross the wire."""
+    """Raise Broken unless every field matches its type, so that the value can be sent over the wire."""
     try:
         msgspec.msgpack.decode(msgspec.msgpack.encode(value), type=type(value))
     except (msgspec.MsgspecError, TypeError, OverflowError) as error:
@@ -191,7 +191,7 @@ def well_formed(value: Struct, at: object) -> None:
 
 
 def answers_each(kind: str, answered: Sequence[bytes], wanted: Sequence[bytes], at: object) -> None:
-    """Raise Broken unless the answers are those to the candidates."""
+    """Raise Broken unless there is one answer for each candidate."""
     if list(answered) != list(wanted):
         raise Broken(
             f"{kind} was given {len(wanted)} candidates and answered for {_few(answered)}, not {_few(wanted)}", at
@@ -199,7 +199,7 @@ def answers_each(kind: str, answered: Sequence[bytes], wanted: Sequence[bytes], 
 
 
 def parting(one: Sequence[object], other: Sequence[object]) -> str:
-    """The first place where two answers that should be equal differ, in words."""
+    """The first difference between two answers that should be equal, in words."""
     pairs = enumerate(zip_longest(one, other, fillvalue=NOTHING), 1)
     number, (mine, yours) = next((number, pair) for number, pair in pairs if pair[0] != pair[1])
     texts = [repr(value) for value in (mine, yours)]

@@ -1,4 +1,4 @@
-"""Checks of a backend that compares a network with its baseline during the search. One that does not passes."""
+"""Checks of a backend that measures the baseline. Other backends pass."""
 
 from typing import cast
 
@@ -7,15 +7,15 @@ from autosched.conformance.backend_harness import BackendHarness, Broken, Check,
 from autosched.conformance.plugin_errors import written
 
 SINCE = (1, 5)
-"""The version of the interface that has `Session.baseline`."""
+"""First version of the interface with `Session.baseline`."""
 METHODS = ("baseline", "compile_early", "evaluate_early")
 
 
 def early_builds_are_compared(bench: BackendHarness) -> None:
-    """baseline measures what the user would run otherwise, and evaluate_early a build in the middle of the search.
+    """baseline measures the engine that the user would run otherwise, and evaluate_early a build during the search.
 
-    All three methods are needed, and `api = (1, 5)`. `published` is "tuned" when the build is right and faster,
-    and lies in the output folder; otherwise it is empty. The search goes on afterwards.
+    All three methods are needed, and `api = (1, 5)`. `published` is "tuned" if the build is correct and faster, and in
+    the output folder; otherwise it is empty. The search goes on afterwards.
     """
     found, tuner = bench.imported("compared")
     missing = [name for name in METHODS if not hasattr(found, name)]

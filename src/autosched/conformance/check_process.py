@@ -1,7 +1,7 @@
 """The process in which checks run: ``python -m autosched.conformance.check_process FD FOLDER``.
 
-``... story HOW FOLDER`` is a client's life. No other module imports this one: Python warns of a module that is imported
-before it is run, and those would be the last words of a check that says nothing else.
+``... story HOW FOLDER`` runs a client's whole life. No other module imports this one: Python prints a warning about a
+module that is imported before it is run, which would become part of a check's output.
 """
 
 import os
@@ -18,10 +18,10 @@ from autosched.process.pipe_messages import line
 
 
 def _serve(out: int, folder: Path) -> None:
-    """Answer check after check, until no more is asked."""
+    """Run the requested checks one after the other."""
     asked = os.fdopen(os.dup(0), "rb")
     subject = msgspec.json.decode(asked.readline(), type=Subject)
-    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # a backend that reads its standard input must not get ours
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # a backend that reads standard input must not get ours
     bench = BackendHarness(subject, folder, alone=True)
     while name := asked.readline().decode().strip():
         os.write(out, line(judge(bench, name)))

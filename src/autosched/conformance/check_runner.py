@@ -1,4 +1,5 @@
-"""Runs checks in a warm process that may crash or hang with what it checks: the next check gets a new one then.
+"""Runs checks in a warm process that may crash or hang with the code under test, and is then replaced for the next
+check.
 
 That process is autosched.conformance.check_process.
 """
@@ -28,9 +29,9 @@ CHECKS: dict[str, Check] = {
         *baseline_checks.CHECKS, *process_checks.CHECKS,
     )
 }  # fmt: skip
-"""In the order in which their failures are best mended."""
+"""Checks, in the order in which their failures should be fixed."""
 FIRST = ("a_session_opens", "the_model_is_imported")
-"""Without one of these, no other check can say anything."""
+"""Checks without which no other check means anything."""
 DEADLINE_S = 300.0
 TAIL_LINES = 3
 
@@ -42,7 +43,7 @@ class CheckResult(Struct, frozen=True):
     state: Literal["ok", "broken", "n/a"]
     seen: str = ""
     where: str = ""
-    """The place in the backend's code that is to be looked at: file:line, name."""
+    """Position in the backend's code to look at: file:line, name."""
 
     @property
     def promise(self) -> str:
@@ -55,7 +56,7 @@ class CheckResult(Struct, frozen=True):
         return _explained(self.check)[1]
 
     def lines(self) -> list[str]:
-        """For people: what, where, what to do."""
+        """Lines for people: what failed, where, and what to do."""
         if self.state == "ok":
             return [f"ok   {self.check}"]
         if self.state == "n/a":
@@ -81,7 +82,7 @@ def judge(bench: BackendHarness, name: str) -> CheckResult:
         return CheckResult(name, "broken", str(error), defined(error.at))
     except AutoschedError as error:
         return CheckResult(name, "broken", f"it raised {type(error).__name__}: {error}", place(error))
-    except Exception as error:  # the border to the backend's code
+    except Exception as error:  # boundary to the backend's code
         traceback.print_exc()
         return CheckResult(name, "broken", f"it raised {type(error).__name__}: {error}", place(error))
     return CheckResult(name, "ok")
@@ -96,7 +97,7 @@ class Runner:
         self._child: AnsweringChild | None = None
         self._count = 0
         self.stopped_by = ""
-        """Which of the first checks is broken; no other one is run then."""
+        """Name of the failed check after which no other one is run."""
         self._bench = BackendHarness(subject, self._folder / "here")
 
     def __enter__(self) -> "Runner":
@@ -111,7 +112,7 @@ class Runner:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def check(self, name: str) -> CheckResult:
-        """Run one check, unless one that it needs was broken."""
+        """Run one check, unless a check that it depends on has failed."""
         if self.stopped_by and self.stopped_by != name:
             return CheckResult(name, "n/a", f"not checked: {self.stopped_by} must be mended first")
         verdict = self._verdict(name)
@@ -120,7 +121,7 @@ class Runner:
         return verdict
 
     def _verdict(self, name: str) -> CheckResult:
-        """A process that does not survive the check is replaced for the next one."""
+        """Result of a check in the process; a process that does not survive is replaced for the next check."""
         if not self._isolated:
             return judge(self._bench, name)
         if self._child is None:
@@ -142,7 +143,7 @@ class Runner:
         return self._folder / f"{self._count}.log"
 
     def _start(self) -> AnsweringChild:
-        """A process with the environment of a client, whose current folder, HOME and TMPDIR are its own."""
+        """Start a process with the environment of a client, and with its own current folder, HOME and TMPDIR."""
         self._count += 1
         places = {name: self._folder / f"{self._count}-{name}" for name in ("HOME", "TMPDIR", "cwd", "bench")}
         for folder in places.values():

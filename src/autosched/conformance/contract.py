@@ -17,24 +17,24 @@ class BackendContract:
     """Contract of every backend. Name the derived class Test..., so that pytest finds it."""
 
     backend: ClassVar[type[Any]]
-    """The object that the entry point names; at the top of a module that can be imported."""
+    """The object of the entry point; must be at the top level of an importable module."""
     model: ClassVar[Path | bytes | None] = None
     """A small model: its file, or its bytes. None: the backend's `example`, or any bytes."""
     options: ClassVar[Mapping[str, Option]] = {}
-    """Options with which a round is quick."""
+    """Options with which a round is short."""
     target: ClassVar[str] = "auto"
     hanging: ClassVar[Mapping[str, Mapping[str, Option]]] = {}
-    """Stage to the options with which it never ends, if there are such options."""
+    """Stage to options with which it never ends, if such options exist."""
     count: ClassVar[int] = 4
     """Candidates in a round."""
     rounds: ClassVar[int] = 20
-    """Rounds of the check of memory."""
+    """Rounds of the memory check."""
     growth_bytes: ClassVar[int] = 64 * 1024**2
-    """Growth of memory that counts as no leak, in bytes."""
+    """Growth of memory in bytes that does not count as a leak."""
     kill_s: ClassVar[float] = 1.0
-    """A stage must end within this time after a kill; more on a machine that is always busy."""
+    """Maximum seconds until a stage ends after a kill; increase it on a machine that is always busy."""
     deadline_s: ClassVar[float] = DEADLINE_S
-    """Time limit of one check, in seconds."""
+    """Maximum seconds of one check."""
     isolated: ClassVar[bool] = True
     """False: run in this process, where a debugger can follow."""
     _runner: ClassVar[Runner | None] = None
@@ -50,7 +50,7 @@ class BackendContract:
 
     @classmethod
     def subject(cls, folder: Path) -> Subject:
-        """The subject of the checks; a model that is given as bytes is written into the folder."""
+        """The subject of the checks; a model given as bytes is written to the folder."""
         return Subject(
             entry=f"{cls.backend.__module__}:{cls.backend.__qualname__}",
             model=str(model_file(cls.backend, cls.model, folder)), options=dict(cls.options), target=cls.target,
@@ -60,7 +60,7 @@ class BackendContract:
 
     @classmethod
     def hold(cls, name: str) -> None:
-        """Run one check. Raises AssertionError that says what is wrong, where, and what to do."""
+        """Run one check. Raises AssertionError with the failure, its position, and what to do."""
         if cls._runner is None:
             cls._folder = tempfile.TemporaryDirectory(prefix="autosched-model-")
             cls._runner = Runner(cls.subject(Path(cls._folder.name)), isolated=cls.isolated, deadline_s=cls.deadline_s)
@@ -72,7 +72,7 @@ class BackendContract:
 
 
 def model_file(backend: object, model: Path | bytes | None, folder: Path) -> Path:
-    """The model that is meant, as a file."""
+    """The model as a file."""
     if model is None:
         model = getattr(backend, "example", None) or b"any bytes"
     if isinstance(model, bytes):

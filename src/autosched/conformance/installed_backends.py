@@ -1,4 +1,4 @@
-"""Which backends are installed, and which of them work: each is imported in a process of its own."""
+"""Lists installed backends, and whether they work: each is imported in a separate process."""
 
 import asyncio
 from typing import TYPE_CHECKING
@@ -27,17 +27,17 @@ class Plugin(Struct, frozen=True):
     entry: str
     """MODULE:NAME"""
     api: str = ""
-    """Version of the interface that the plugin was written for; empty when it cannot be loaded."""
+    """Version of the interface that the plugin was written for; empty if it cannot be loaded."""
     about: str = ""
     options: tuple[str, ...] = ()
     """Names of its options."""
     option_help: tuple[OptionHelp, ...] = ()
     trouble: str = ""
-    """Why it cannot be used; empty when it can."""
+    """Why the plugin cannot be used; empty if it can."""
 
 
 async def installed() -> list[Plugin]:
-    """All backends by name. Those that crash, hang or raise when they are imported are told with the reason."""
+    """All backends by name. Those that crash, hang or raise during their import are listed with the reason."""
     from importlib.metadata import entry_points
 
     used = backend.available()
@@ -46,7 +46,7 @@ async def installed() -> list[Plugin]:
 
 
 async def described(name: str) -> Plugin:
-    """One backend. Raises NotFound for a name that no package offers."""
+    """One backend. Raises NotFound for a name that no package provides."""
     backend.check_name(name)
     used = backend.available()
     return await _look(used[name], used)

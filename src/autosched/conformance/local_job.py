@@ -1,4 +1,4 @@
-"""`autosched plugin run`: a small job, or one stage of one, in this process: no daemon, and a debugger may follow."""
+"""`autosched plugin run`: runs a small job, or one stage of it, in this process, without a daemon, for debuggers."""
 
 import os
 import shutil
@@ -16,31 +16,31 @@ from autosched.model import NETWORK_TASK, JobLoad, JobSpec, Record, TaskIndex
 LEASE_S = 600.0
 Told = Callable[[str], None]
 Watch = Callable[[Callable[[], JobLoad]], JobLoad]
-"""Calls a stage, perhaps under a debugger."""
+"""Calls a stage, possibly in a debugger."""
 METHODS = {"import": "import_network"}
 """Methods of the stages whose method has another name."""
 CHOOSING = ("import", "select", "update")
-"""Stages that make nothing to look at."""
+"""Stages that leave no files."""
 SIMPLE = {"select": "suggest", "build": "build", "profile": "measure"}
-"""Methods that a stage calls of a simple backend. Other stages call several methods, and name the one that failed."""
+"""Methods that a stage calls of a simple backend. Other stages call several methods, and name the failed one."""
 
 
 def plainly(work: Callable[[], JobLoad]) -> JobLoad:
-    """Just call it."""
+    """Call the stage without a debugger."""
     return work()
 
 
 def of_use(folder: Path, stage: str | None) -> Path | None:
-    """Return the folder in which an author can look at what a trial has left, if there is a file.
+    """Return the folder with files of a trial, if there are any.
 
-    `stage`: which one has ended; empty for a whole job, of which only the results matter; None when it has failed.
+    `stage`: the stage that has ended; empty for a whole job, of which only the results matter; None if it has failed.
     """
     wanted = folder / ("job/out" if stage == "" else "job")
     return wanted if stage not in CHOOSING and any(path.is_file() for path in wanted.rglob("*")) else None
 
 
 def tidy(place: Path, left: Path | None) -> None:
-    """Delete all that a trial has left there, but for one folder."""
+    """Delete all files of a trial except one folder."""
     if left is not None and place in left.parents:
         for other in place.iterdir():
             tidy(other, left)
@@ -51,10 +51,10 @@ def tidy(place: Path, left: Path | None) -> None:
 
 
 class LocalJob:
-    """One job, its steps one after the other, as the client's plan orders them."""
+    """One job, whose steps run one after the other as the client's plan orders them."""
 
     def __init__(self, backend: Backend, spec: JobSpec, model: Path, folder: Path, told: Told) -> None:
-        """Raises RequestError for what the backend does not accept, and PluginFailed for what it does not foresee."""
+        """Raises RequestError for unacceptable settings, and PluginFailed for other errors of the backend."""
         outdir = folder / "out"
         outdir.mkdir(parents=True)
         cores = sorted(os.sched_getaffinity(0))
@@ -72,7 +72,7 @@ class LocalJob:
             return self._backend.open(spec, model, folder, folder / "out", 1)
         except AutoschedError:
             raise
-        except (Exception, SystemExit) as error:  # the border to the plugin's code
+        except (Exception, SystemExit) as error:  # boundary to the plugin's code
             raise plugin_errors.failed(
                 "open", error, "No stage has begun: the session of the job was to be opened"
             ) from error
@@ -82,10 +82,10 @@ class LocalJob:
         self._plan.recorded(record)
 
     def run(self, until: str = "", watch: Watch = plainly) -> None:
-        """To the end, or to the end of the first step of a stage, which is the one that is watched.
+        """Run to the end, or to the end of the first step of a stage, which is the one that is watched.
 
-        Raises PluginFailed when the backend's code fails, what it says in words of its own, and JobFailed when the
-        plan ends without a result.
+        Raises PluginFailed if the backend's code fails, its own errors if it explains them, and JobFailed if the plan
+        ends without a result.
         """
         waiting = {load.task: load for load in self._plan.load().tasks}
         try:
@@ -118,7 +118,7 @@ class LocalJob:
         except AutoschedError:
             self._told(f"{stage:9}{of}: failed{self._written(task, stage)}")
             raise
-        except (Exception, SystemExit) as error:  # the border to the plugin's code
+        except (Exception, SystemExit) as error:  # boundary to the plugin's code
             self._told(f"{stage:9}{of}: failed{self._written(task, stage)}")
             only = f"--stage {stage} " if first else ""
             to_do = f"Stop there, with its variables at hand:  autosched plugin run {self._name} {only}--pdb"
@@ -127,7 +127,7 @@ class LocalJob:
         return load
 
     def _written(self, task: TaskIndex, stage: str) -> str:
-        """Where the plugin's method for the stage begins, unless it is one of ours."""
+        """Position of the plugin's method for the stage, unless that is one of ours."""
         owner = self._session if task == NETWORK_TASK else self._runner.tuner(task)
         methods = (getattr(owner, METHODS.get(stage, stage), None), getattr(self._backend, SIMPLE.get(stage, ""), None))
         return f", its code begins at {where}" if (where := plugin_errors.written(*methods)) else ""

@@ -1,4 +1,4 @@
-"""Describes the options of a backend: names, defaults, and the text that stands below each in its source."""
+"""Describes the options of a backend: names, defaults, and the docstring of each field."""
 
 import ast
 import inspect
@@ -15,13 +15,13 @@ class OptionHelp(Struct, frozen=True):
 
     name: str
     default: str
-    """As JSON; empty for an option that must be given."""
+    """As JSON; empty for a required option."""
     text: str
-    """Meaning of the option; empty where its author wrote none."""
+    """Meaning of the option; empty if its author wrote none."""
 
 
 def option_help(options: type | None) -> list[OptionHelp]:
-    """The options of a backend's class of options, in its order; empty for a class that is no msgspec struct."""
+    """The options of a backend's options class, in its order; empty if the class is no msgspec struct."""
     if options is None or not (isinstance(options, type) and issubclass(options, Struct)):
         return []
     texts = {name: text for kind in reversed(options.__mro__) for name, text in _docstrings(kind)}
@@ -42,7 +42,7 @@ def _default(field: msgspec.inspect.Field) -> str:
 
 
 def _docstrings(kind: type) -> Iterator[tuple[str, str]]:
-    """The strings below the fields of a class; none where its source is not there."""
+    """The docstrings of a class' fields; none without its source."""
     try:
         (tree,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
     except (OSError, TypeError, SyntaxError, ValueError):

@@ -1,4 +1,4 @@
-"""Whose code failed, and where: what the author of a plugin is told of an exception."""
+"""Locates exceptions in plugin code, for its author."""
 
 import inspect
 import traceback
@@ -8,15 +8,15 @@ from autosched.client.backend_boundary import is_foreign, raised_at
 from autosched.errors import AutoschedError
 
 OWN_FRAMES = 2
-"""Number of our own frames that are shown where a traceback has no others."""
+"""Number of our own frames that are shown if a traceback has no others."""
 
 
 class PluginFailed(AutoschedError):
-    """A plugin raised what it should not; names the method, the place and what to do."""
+    """A plugin raised an unexpected exception; contains the method, the position and what to do."""
 
 
 def failed(method: str, error: BaseException, to_do: str) -> PluginFailed:
-    """The plugin's `method` has raised. Told with the traceback, but for our own calls that led there."""
+    """The error for an exception of the plugin's `method`, with the traceback from the plugin's code on."""
     frames = traceback.extract_tb(error.__traceback__)
     where = place(error)
     first = next((i for i, frame in enumerate(frames) if is_foreign(frame.filename)), -OWN_FRAMES)
@@ -32,17 +32,17 @@ def failed(method: str, error: BaseException, to_do: str) -> PluginFailed:
 
 
 def place(error: BaseException) -> str:
-    """The last line outside of autosched and Python that took part; empty when there is none."""
+    """The last line of a traceback outside autosched and Python; empty if there is none."""
     return f"{at.filename}:{at.lineno}, {at.name}" if (at := raised_at(error)) is not None else ""
 
 
 def written(*methods: object) -> str:
-    """Where the first of these is written that is not ours; empty when all are."""
+    """Position of the first of these methods that is not ours; empty if all are."""
     return next((where for where in map(defined, methods) if where and is_foreign(where)), "")
 
 
 def defined(at: object) -> str:
-    """Where a method or a class is written; empty when there is none, or the place is not known."""
+    """Position of a method's or class' definition; empty if unknown."""
     if at is None:
         return ""
     found: Any = getattr(at, "__func__", at)

@@ -1,4 +1,5 @@
-"""Checks of a backend as a guest in its process: it can be killed, keeps to its folder, and leaves nothing behind."""
+"""Checks of a backend as part of its process: it can be killed, writes to its own folders only, and leaves no
+processes."""
 
 import gc
 import os
@@ -15,9 +16,9 @@ from autosched.backend import Lease, Session, Tuner
 from autosched.conformance.backend_harness import BackendHarness, Broken, Check, NotApplicable
 
 BEGUN_S = 0.2
-"""Seconds after which a stage is taken to be under way."""
+"""Seconds after which a stage is assumed to be running."""
 GONE_PER_KILL = 5.0
-"""Time for a client's children to end, in multiples of the time of a kill."""
+"""Maximum time for a client's children to end, as a multiple of the time of a kill."""
 SAID_BYTES_MAX = 64 * 1024
 MARK = "AUTOSCHED_JOB_DIR"
 STORY_S = 300.0
@@ -25,7 +26,7 @@ KILLED = 9
 
 
 def _stage(bench: BackendHarness, session: Session, tuner: Tuner, stage: str) -> Callable[[Lease], object]:
-    """The stage as a call; what it needs before is done already."""
+    """A function that runs the stage; the stages before it have run."""
     candidates = list(bench.round.candidates)
     match stage:
         case "select":
@@ -48,14 +49,14 @@ def _stage(bench: BackendHarness, session: Session, tuner: Tuner, stage: str) ->
 
 
 def _killed_after_s(bench: BackendHarness, session: Session, work: Callable[[Lease], object], stage: str) -> float:
-    """How long the stage goes on after a kill, in seconds."""
+    """Seconds that the stage runs on after a kill."""
     lease = bench.lease(stage)
     ended = threading.Event()
 
     def run() -> None:
         try:
             work(lease)
-        except Exception:  # how it ends is its own affair
+        except Exception:  # any exception may end it
             pass
         finally:
             ended.set()
@@ -84,7 +85,7 @@ def kill_ends_a_stage(bench: BackendHarness) -> None:
 def kill_ends_what_hangs(bench: BackendHarness) -> None:
     """A stage that never ends is ended by kill too. `hanging` names options with which each stage hangs.
 
-    Whatever waits must wait for the kill as well: no read, join or lock without a way out.
+    Every read, join or lock must also end when the lease is killed.
     """
     if not bench.subject.hanging:
         raise NotApplicable("`hanging` names no options with which a stage hangs")
@@ -100,9 +101,9 @@ def kill_ends_what_hangs(bench: BackendHarness) -> None:
 
 
 def kill_spares_other_leases(bench: BackendHarness) -> None:
-    """kill(lease) does not touch what works for another lease.
+    """kill(lease) does not affect work for other leases.
 
-    Keep what runs by the lease's identity; two leases may look alike.
+    Register running work by the lease's identity; two leases may be equal.
     """
     session, tuner = bench.imported("spared")
     lease = bench.lease("build")
@@ -113,9 +114,9 @@ def kill_spares_other_leases(bench: BackendHarness) -> None:
 
 
 def kill_of_nothing_is_harmless(bench: BackendHarness) -> None:
-    """kill when nothing runs does nothing, for a lease and for all.
+    """kill does nothing if nothing runs, for a lease and for all.
 
-    It may come when the stage has just ended, or before it began.
+    It may be called when the stage has just ended, or before it began.
     """
     session = bench.open("idle")
     session.kill(bench.lease("build"))
@@ -166,7 +167,7 @@ def tasks_work_side_by_side(bench: BackendHarness) -> None:
 
 
 def _own_bytes() -> int:
-    """Memory that is this process's own, in use or swapped out: pages of files come and go as the system likes."""
+    """Private memory of this process, in use or swapped out, in bytes; pages of files do not count."""
     lines = (line.split() for line in Path("/proc/self/status").read_text().splitlines())
     return sum(int(words[1]) * 1024 for words in lines if words[0] in ("RssAnon:", "VmSwap:"))
 
@@ -181,7 +182,7 @@ def memory_is_bounded(bench: BackendHarness) -> None:
     before = 0
     for number in range(bench.subject.rounds):
         found = bench.measure(tuner)
-        if not found.candidates:  # a small space is used up
+        if not found.candidates:  # the search space is exhausted
             tuner = bench.tuner(number + 1)
         bench.learn(tuner, found)
         gc.collect()
@@ -193,9 +194,9 @@ def memory_is_bounded(bench: BackendHarness) -> None:
 
 
 def it_says_little(bench: BackendHarness) -> None:
-    """A round prints at most 64 KiB: what a backend prints goes into the client's log, which is kept.
+    """A round prints at most 64 KiB: output of a backend goes to the client's log, which is kept.
 
-    Use `logging` at level debug for what only you need. Printing does no other harm.
+    Use `logging` at level debug for messages that only you need.
     """
     sizes = [_said_bytes()]
     bench.measure(bench.tuner())
@@ -211,9 +212,9 @@ def _said_bytes() -> int:
 
 
 def it_writes_nowhere_else(bench: BackendHarness) -> None:
-    """Nothing is written but in the job's work folder, its output folder and TMPDIR: neither here nor in HOME.
+    """Nothing is written outside the job's work folder, its output folder and TMPDIR: not here and not in HOME.
 
-    The client of a service may have no other place. Give every tool that you call its folder by name.
+    The client of a service may have no other writable folder. Give the folder by name to each tool that you call.
     """
     if not bench.alone:
         raise NotApplicable("the checks share this process with a debugger")
@@ -224,7 +225,7 @@ def it_writes_nowhere_else(bench: BackendHarness) -> None:
 
 
 def story(bench: BackendHarness, killed: bool) -> None:
-    """A client's life, in a process of its own: to the end, or killed after a build."""
+    """Run a client's life in a separate process: to the end, or killed after a build."""
     session, tuner = bench.imported("life")
     if killed:
         tuner.build(tuner.select(bench.subject.count, bench.lease("select")), bench.lease("build"))
@@ -235,7 +236,7 @@ def story(bench: BackendHarness, killed: bool) -> None:
 
 
 def _live(bench: BackendHarness, how: str) -> None:
-    """Let a client live in this bench's folder."""
+    """Run a client's life in this bench's folder."""
     words = [sys.executable, "-m", "autosched.conformance.check_process", "story", how, str(bench.folder)]
     order = msgspec.json.encode(bench.subject)
     environment = {**os.environ, MARK: str(bench.folder)}
@@ -245,9 +246,9 @@ def _live(bench: BackendHarness, how: str) -> None:
 
 
 def it_leaves_no_process_behind(bench: BackendHarness) -> None:
-    """When a client has ended, nothing that it started runs on.
+    """When a client has ended, no process that it started runs on.
 
-    kill() without a lease ends all; what is in a session of its own must notice by itself that its parent has gone.
+    kill() without a lease ends all; a process in a session of its own must notice by itself that its parent is gone.
     """
     _live(bench, "whole")
     mark = f"{MARK}={bench.folder}".encode()
@@ -260,7 +261,7 @@ def it_leaves_no_process_behind(bench: BackendHarness) -> None:
 
 
 def _fields(pid: str, file: str) -> list[bytes]:
-    """Fields of a file of a process in /proc; empty when the process is gone, or a zombie."""
+    """Fields of a file of a process in /proc; empty if the process is gone, or a zombie."""
     try:
         return Path(f"/proc/{pid}/{file}").read_bytes().split(b"\0")
     except OSError:

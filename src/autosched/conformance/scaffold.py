@@ -1,4 +1,4 @@
-"""`autosched plugin new`: a package that works already, copied from the one in template/."""
+"""`autosched plugin new`: copies the template package, which works as it is."""
 
 import keyword
 import re
@@ -10,11 +10,11 @@ from autosched.errors import RequestError
 
 TEMPLATE = Path(__file__).parent / "template"
 WORD = "mytuner"
-"""Stands for the name in the template's files and their names."""
+"""The name in the template's files and file names, to be replaced."""
 
 
 def create(name: str, parent: Path) -> Path:
-    """Write autosched-backend-NAME below `parent`; returns it. Raises RequestError for what is taken."""
+    """Write autosched-backend-NAME below `parent`; returns its path. Raises RequestError if the name is in use."""
     _check(name)
     folder = parent / f"autosched-backend-{name.replace('_', '-')}"
     try:

@@ -1,4 +1,4 @@
-"""Checks of the search: what it may know, and what it must be able to go on from."""
+"""Checks of the search: what it may depend on, and from what it must be able to continue."""
 
 import pickletools
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ def _select(bench: BackendHarness, tuner: Tuner, count: int | None = None) -> Se
 def select_gives_bytes(bench: BackendHarness) -> None:
     """Candidates are bytes, at most 200,000 of them each, and there is at least one.
 
-    Encode what you choose: JSON does. Whatever belongs to all candidates should lie in the work folder instead.
+    Encode your choices, for example as JSON. Data that all candidates share should be in the work folder instead.
     """
     tuner = bench.tuner()
     found = _select(bench, tuner)
@@ -45,8 +45,8 @@ def select_keeps_to_its_count(bench: BackendHarness) -> None:
 def select_is_pure(bench: BackendHarness) -> None:
     """A second select without an update in between gives the same candidates: select changes nothing.
 
-    A step may be lost and made again. Draw from a generator that is made anew in select, of (seed, number of records),
-    and remember nothing there: what was selected is learned of in update.
+    A step may be lost and repeated. In select, draw from a new generator seeded with (seed, number of records), and
+    store nothing: selected candidates are learned in update.
     """
     tuner = bench.tuner()
     if list(first := _select(bench, tuner)) != list(second := _select(bench, tuner)):
@@ -54,9 +54,9 @@ def select_is_pure(bench: BackendHarness) -> None:
 
 
 def the_same_seed_selects_the_same(bench: BackendHarness) -> None:
-    """Two searches with the same seed that learned the same select the same.
+    """Two searches with the same seed and the same measurements select the same.
 
-    Nothing but task, seed and measurements may decide: no clock, no `random` module without a seed, no set's order.
+    Only task, seed and measurements may decide: no clock, no `random` module without a seed, no order of a set.
     """
     one, other = (bench.imported(name, seed=5)[1] for name in ("seed", "seed again"))
     for _ in range(2):
@@ -70,7 +70,7 @@ def the_same_seed_selects_the_same(bench: BackendHarness) -> None:
 def select_never_repeats(bench: BackendHarness) -> None:
     """Measured candidates are not selected again, and no round has a candidate twice.
 
-    Keep the candidates of update and restore in a set, and leave them out. When nothing is left, select nothing.
+    Keep the candidates of update and restore in a set, and leave them out. If nothing is left, select nothing.
     """
     tuner, seen = bench.tuner(), set[bytes]()
     for _ in range(3):
@@ -95,9 +95,10 @@ def _records(bench: BackendHarness) -> list[Record]:
 
 
 def a_restored_search_goes_on(bench: BackendHarness) -> None:
-    """After restore, select gives candidates that the records do not have.
+    """After restore, select gives candidates that are not in the records.
 
-    A client may be killed at any time; the next one starts from the records. restore must leave what update would.
+    A client may be killed at any time; the next one starts from the records. restore must lead to the same state as
+    update.
     """
     records = _records(bench)
     tuner = _restored(bench, records)
@@ -109,7 +110,7 @@ def a_restored_search_goes_on(bench: BackendHarness) -> None:
 def restoring_twice_gives_the_same(bench: BackendHarness) -> None:
     """Two searches restored from the same records select the same.
 
-    Rebuild all that select uses from (seed, records): caches and models that live in a file or a module are lost.
+    Rebuild all state of select from (seed, records): caches and models in files or modules are lost.
     """
     records = _records(bench)
     found = []
@@ -122,9 +123,9 @@ def restoring_twice_gives_the_same(bench: BackendHarness) -> None:
 
 
 def restore_takes_any_record(bench: BackendHarness) -> None:
-    """restore takes failures, disturbed records, and candidates of other backends, which it need not understand.
+    """restore accepts failures, disturbed records, and candidates of other backends.
 
-    A job may use the records of another one. Look at `failure` first, and skip a candidate that you cannot decode.
+    A job may use the records of another one. Check `failure` first, and skip a candidate that you cannot decode.
     """
     failed, disturbed = (_records(bench) * 2)[:2]
     mixed = [
@@ -136,9 +137,9 @@ def restore_takes_any_record(bench: BackendHarness) -> None:
 
 
 def update_takes_failures(bench: BackendHarness) -> None:
-    """A round in which every candidate failed is learned from, and the search goes on.
+    """A round in which every candidate failed can be learned from, and the search goes on.
 
-    `latency_s` is empty then: no minimum, no division. Often the first round of a hard task is like that.
+    `latency_s` is empty then: no minimum, no division. The first round of a hard task is often like that.
     """
     tuner = bench.tuner()
     failed = [Measured(candidate, (), Failure.RUN_ERROR, "no") for candidate in _select(bench, tuner)]
@@ -147,9 +148,9 @@ def update_takes_failures(bench: BackendHarness) -> None:
 
 
 def update_takes_a_second_measurement(bench: BackendHarness) -> None:
-    """A candidate that was disturbed is measured and learned from a second time.
+    """A disturbed candidate is measured, and learned from, a second time.
 
-    Replace what you knew of it; do not count it as a new one.
+    Replace its first measurement; do not count it as a new candidate.
     """
     tuner = bench.tuner()
     found = list(_select(bench, tuner))
@@ -160,7 +161,7 @@ def update_takes_a_second_measurement(bench: BackendHarness) -> None:
 
 
 def candidates_are_no_pickles(bench: BackendHarness) -> None:
-    """No candidate is a pickle: records travel between users, and to load a pickle is to run its code.
+    """No candidate is a pickle: users exchange records, and loading a pickle runs its code.
 
     Use JSON or MessagePack.
     """
@@ -180,7 +181,7 @@ def _is_pickle(data: bytes) -> bool:
 def the_default_is_a_candidate(bench: BackendHarness) -> None:
     """default() is None, or bytes that build and run.
 
-    It stands for the task without tuning, and the best candidates are compared with it before one of them is used.
+    It is the task without tuning; the best candidates are compared with it before one of them is used.
     """
     tuner = bench.tuner()
     default = tuner.default()

@@ -1,4 +1,4 @@
-"""Checks of what the stages answer: the client relies on it, and the user's records consist of it."""
+"""Checks of the stages' answers, on which the client and the user's records rely."""
 
 import re
 import shutil
@@ -30,9 +30,9 @@ FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,199}")
 
 
 def the_interface_version_is_accepted(bench: BackendHarness) -> None:
-    """The backend says for which version of the interface it was written, and this autosched has that.
+    """The backend states the version of the interface that it was written for, and this autosched supports it.
 
-    Set `api = (major, minor)` on the class to the version you have read the documentation of.
+    Set `api = (major, minor)` on the class to the version whose documentation you have read.
     """
     try:
         check_api(type(bench.backend).__name__, getattr(bench.backend, "api", None))
@@ -41,9 +41,9 @@ def the_interface_version_is_accepted(bench: BackendHarness) -> None:
 
 
 def a_session_opens(bench: BackendHarness) -> None:
-    """open() takes the model, the target and the options of this suite.
+    """open() accepts the model, the target and the options of this suite.
 
-    No other check says anything before it does. Options that were given with --option must be those of the backend.
+    No other check can run before. Options given with --option must be those of the backend.
     """
     try:
         bench.open("opened")
@@ -52,13 +52,13 @@ def a_session_opens(bench: BackendHarness) -> None:
 
 
 def the_model_is_imported(bench: BackendHarness) -> None:
-    """import_network answers with the network of this suite's model.
+    """import_network returns the network of this suite's model.
 
-    No other check says anything before it does. A simple backend is asked for its spaces, and the default of each is
-    built and measured: all of that must work. Look at it alone:  autosched plugin run NAME --stage import --pdb
+    No other check can run before. A simple backend is asked for its spaces, and the default of each is built and
+    measured: all of that must work. Run it alone:  autosched plugin run NAME --stage import --pdb
     """
     at: object = type(bench.session).import_network
-    if not written(at):  # of a simple backend, any of the author's three methods may be to blame
+    if not written(at):  # for a simple backend, any of the author's three methods may be at fault
         at = type(bench.backend)
     try:
         network = bench.network
@@ -69,7 +69,7 @@ def the_model_is_imported(bench: BackendHarness) -> None:
 
 
 def an_unknown_option_is_refused(bench: BackendHarness) -> None:
-    """An option that the backend does not have is refused with a RequestError that names it.
+    """An unknown option is refused with a RequestError that names it.
 
     A typing mistake must not silently tune with defaults: msgspec.convert into a Struct with forbid_unknown_fields.
     """
@@ -83,20 +83,20 @@ def an_unknown_option_is_refused(bench: BackendHarness) -> None:
 
 
 def garbage_is_no_model(bench: BackendHarness) -> None:
-    """A file that is no model is refused with a ModelRejected, or whatever it is is tuned.
+    """A file that is no model is refused with a ModelRejected, or else it is tuned.
 
-    Any other exception reaches the user as a bug of yours. Say what the file should have been.
+    Users see any other exception as a bug of the backend. Say what the file should have been.
     """
     path = bench.folder / "garbage.bin"
     path.write_bytes(bytes(range(256)) * 16)
     try:
         bench.open("garbage", model=path).import_network(bench.lease("import"))
     except RequestError:
-        return  # a ModelRejected is one
+        return  # ModelRejected is a RequestError
 
 
 def the_network_is_valid(bench: BackendHarness) -> None:
-    """Tasks count from 1, no two are equal, and every field is in its bounds.
+    """Tasks count from 1, no two are equal, and every field is within its bounds.
 
     Name, workload and shape are short texts, weight is 1 or more, flops 0 or more, batch 1 or more.
     """
@@ -112,7 +112,7 @@ def the_network_is_valid(bench: BackendHarness) -> None:
 def the_network_is_the_same_again(bench: BackendHarness) -> None:
     """Importing the model in another session gives the same tasks in the same order.
 
-    A resumed job meets its records by task number, and other jobs by workload: derive both from the model alone.
+    A resumed job finds its records by task number, and other jobs by workload: derive both from the model alone.
     """
     again = bench.open("again").import_network(bench.lease("import"))
     if again.tasks != bench.network.tasks:
@@ -131,14 +131,14 @@ def build_answers_each_candidate(bench: BackendHarness) -> None:
 
 
 def equal_candidates_have_equal_code(bench: BackendHarness) -> None:
-    """The digest of a candidate's code (`Built.code`) is the same when another session builds the candidate.
+    """The name of a candidate's code (`Built.code`) is the same when another session builds the candidate.
 
-    Code that is known need not be measured again. `autosched.model.code_name` makes the digest. Take it of what runs
-    alone: no paths, no times of day.
+    Known code need not be measured again. `autosched.model.code_name` makes the name. Make it from what runs only: no
+    paths, no times of day.
     """
     found, at = bench.round, bench.tuner().build
     if not any(one.code for one in found.built):
-        raise NotApplicable("this backend tells no digests of its code")
+        raise NotApplicable("this backend does not name its object code")
     for one in found.built:
         if not re.fullmatch(CODE_DIGEST_PATTERN, one.code):
             raise Broken(f"the digest of the code is {one.code!r}", at)
@@ -149,7 +149,7 @@ def equal_candidates_have_equal_code(bench: BackendHarness) -> None:
 
 
 def artifacts_lie_in_the_work_folder(bench: BackendHarness) -> None:
-    """Built files lie below the job's work folder, where it is found and deleted.
+    """Built files are in the job's work folder, where they are found and deleted.
 
     Use the `workdir` of open(). Two jobs never share one.
     """
@@ -164,10 +164,10 @@ def _below(path: Path, folder: Path) -> bool:
 
 
 def a_build_is_measured_in_another_session(bench: BackendHarness) -> None:
-    """A session that has only imported the tasks measures what another session has built, wherever the artifact lies.
+    """A session that has only imported the tasks measures builds of another session, wherever the artifact is.
 
-    `Built.artifact` is a file or a folder with all that `profile` needs: another host gets nothing else of it. What
-    does not depend on the candidate, such as the result to compare with, `profile` makes there itself.
+    `Built.artifact` is a file or folder with all that `profile` needs; another host gets nothing else. Data that does
+    not depend on the candidate, such as the expected result, is created by `profile` itself.
     """
     if not hasattr(bench.session, "import_tasks"):
         raise NotApplicable("its sessions have no import_tasks: all stages of a job run on one host")
@@ -185,7 +185,7 @@ def a_build_is_measured_in_another_session(bench: BackendHarness) -> None:
 
 
 def _moved(built: Built, folder: Path) -> Built:
-    """The same build with its artifact in another folder, and not where it was."""
+    """The build with its artifact moved to another folder."""
     if built.artifact is None:
         return built
     folder.mkdir(parents=True, exist_ok=True)
@@ -193,10 +193,10 @@ def _moved(built: Built, folder: Path) -> Built:
 
 
 def a_round_is_measured_by_several_devices(bench: BackendHarness) -> None:
-    """Two threads measure the halves of a round at once, each with a lease of its own; each answers its own half.
+    """Two threads measure the halves of a round at once, each with its own lease; each answers its own half.
 
-    Sessions say with `parallel_profile = True` that `profile` may be called so. What it keeps on the way belongs to the
-    call, or is guarded by a lock.
+    Sessions allow this with `parallel_profile = True`. State of `profile` must belong to the call, or be guarded by a
+    lock.
     """
     if not getattr(bench.session, "parallel_profile", False):
         raise NotApplicable("its sessions have no parallel_profile: one device measures a round")
@@ -220,9 +220,9 @@ def a_round_is_measured_by_several_devices(bench: BackendHarness) -> None:
 
 
 def a_candidate_that_makes_no_sense_fails_alone(bench: BackendHarness) -> None:
-    """Candidates that this backend never made fail, or do what they can; the others of the round are as always.
+    """Invalid candidates fail, or run; the other candidates of the round are not affected.
 
-    Records of other backends come in by restore, and are measured again. Answer with a failure, do not raise.
+    Records of other backends come in by restore, and are measured again. Return a failure, do not raise.
     """
     tuner = bench.tuner()
     candidates = [FOREIGN, *bench.round.candidates]
@@ -233,7 +233,7 @@ def a_candidate_that_makes_no_sense_fails_alone(bench: BackendHarness) -> None:
 
 
 def a_failed_build_is_passed_on(bench: BackendHarness) -> None:
-    """profile passes on what failed to build, with its failure, and does not run it.
+    """profile passes failed builds on, with their failure, and does not run them.
 
     `if one.failure is not None: yield Measured(one.candidate, (), one.failure, one.detail)`
     """
@@ -245,7 +245,7 @@ def a_failed_build_is_passed_on(bench: BackendHarness) -> None:
 
 
 def profile_answers_each_candidate(bench: BackendHarness) -> None:
-    """profile yields one Measured for each Built; the order is free.
+    """profile yields one Measured for each Built, in any order.
 
     Each costs the user a trial. A candidate that cannot be measured is a failure: run error, run timeout, run crash,
     wrong result.
@@ -257,9 +257,9 @@ def profile_answers_each_candidate(bench: BackendHarness) -> None:
 
 
 def latencies_are_latencies(bench: BackendHarness) -> None:
-    """Latencies are numbers of seconds above 0: never NaN, infinite, negative, or in other types of number.
+    """Latencies are seconds above 0: never NaN, infinite, negative, or of another number type.
 
-    When a measurement gives no sensible number, it failed: Failure.RUN_ERROR. A single NaN would win or spoil a search.
+    A measurement without a meaningful number failed: Failure.RUN_ERROR. A single NaN would win or spoil a search.
     """
     at = bench.tuner().profile
     for one in bench.round.measured:
@@ -271,7 +271,7 @@ def latencies_are_latencies(bench: BackendHarness) -> None:
 def a_measurement_is_a_latency_or_a_failure(bench: BackendHarness) -> None:
     """Each Measured has either latencies or a failure, and at least one candidate of the first round has latencies.
 
-    Both, or neither, is nothing that a record could say. When all fail, the detail of the failure says why.
+    A record cannot have both or neither. If all fail, the detail of the failure says why.
     """
     measured, at = bench.round.measured, bench.tuner().profile
     for one in measured:
@@ -282,9 +282,10 @@ def a_measurement_is_a_latency_or_a_failure(bench: BackendHarness) -> None:
 
 
 def compare_ends_with_the_default(bench: BackendHarness) -> None:
-    """compare measures side by side and yields each once; the default, which comes last, comes last again.
+    """compare measures in turns and yields each candidate once; the default comes last, in the builds and in the
+    results.
 
-    Take turns, several times, and yield each candidate's latencies when all turns are over.
+    Take several turns, and yield each candidate's latencies after the last one.
     """
     tuner = bench.tuner()
     if (default := tuner.default()) is None:
@@ -300,7 +301,7 @@ def compare_ends_with_the_default(bench: BackendHarness) -> None:
 def the_job_ends_with_an_evaluation(bench: BackendHarness) -> None:
     """compile takes the records, and evaluate measures "default" and "tuned" and compares their outputs.
 
-    Both in seconds; `published` names the one that lies in the output folder.
+    Both in seconds; `published` names the one in the output folder.
     """
     session, evaluation = bench.finished
     if not isinstance(evaluation, Evaluation):
@@ -315,9 +316,9 @@ def the_job_ends_with_an_evaluation(bench: BackendHarness) -> None:
 
 
 def a_job_without_luck_ends_too(bench: BackendHarness) -> None:
-    """When no candidate ever worked, the network is compiled without tuning.
+    """If no candidate ever worked, the network is compiled without tuning.
 
-    The records that compile gets may all be failures; `best_s` of each is None.
+    The records of compile may all be failures; `best_s` of each is None.
     """
     session, tuner = bench.imported("unlucky")
     candidates = tuner.select(bench.subject.count, bench.lease("select"))

@@ -1,4 +1,4 @@
-"""Checks of a backend that learns from earlier jobs. One without `Session.learn` passes: it is asked for nothing."""
+"""Checks of a backend that warm-starts from earlier jobs. A backend without `Session.learn` passes."""
 
 from collections.abc import Sequence
 
@@ -8,13 +8,13 @@ from autosched.conformance.plugin_errors import written
 from autosched.model import Failure, Record
 
 SINCE = (1, 4)
-"""The version of the interface that has `Session.learn`."""
+"""First version of the interface with `Session.learn`."""
 TEACHER = 7
 """Number of the earlier job."""
 
 
 def _records(bench: BackendHarness) -> list[Record]:
-    """Records of a first round, a failure among them."""
+    """Records of a first round, including a failure."""
     first, *others = bench.round.records()
     return [Record(task=1, trial=0, candidate=first.candidate, failure=Failure.RUN_CRASH, detail="it died"), *others]
 
@@ -24,10 +24,10 @@ def _earlier(bench: BackendHarness, workload: str, records: Sequence[Record]) ->
 
 
 def _taught(bench: BackendHarness, name: str, workload: str = "") -> Tuner:
-    """The search of the first task in a session that has learned from a job of the same model."""
+    """The search of the first task in a session that was warm-started from a job of the same model."""
     session = bench.open(name)
     if not hasattr(session, "learn"):
-        raise NotApplicable("its sessions have no learn: who asks for it is refused")
+        raise NotApplicable("its sessions have no learn: jobs that ask for it are refused")
     lease, records = bench.lease("import"), _records(bench)
     task = session.import_network(lease).tasks[0]
     session.learn([_earlier(bench, workload or task.workload, records)], lease)
@@ -35,14 +35,14 @@ def _taught(bench: BackendHarness, name: str, workload: str = "") -> Tuner:
 
 
 def learn_takes_what_a_job_measured(bench: BackendHarness) -> None:
-    """After learn, the search goes on: it selects candidates, which build, and learns of its own.
+    """After learn, the search goes on: it selects candidates, which build, and learns from its own.
 
-    Measurements there are not this job's: its candidates are not tried yet, whatever you know of them. There may be
-    failures, whose `latency_s` is empty, and workloads that this network does not have. It needs `api = (1, 4)`.
+    Measurements of learn are not this job's: their candidates still count as not tried. There may be failures, whose
+    `latency_s` is empty, and workloads that this network does not have. It needs `api = (1, 4)`.
     """
     for name, workload in (("taught", ""), ("taught by a stranger", "a workload of another network")):
         tuner = _taught(bench, name, workload)
-        if tuple(bench.backend.api) < SINCE and written(bench.session.learn):  # that of autosched.simple is ours
+        if tuple(bench.backend.api) < SINCE and written(bench.session.learn):  # the method of autosched.simple is ours
             said = f"there is a learn, which older versions of autosched do not call, and api = {bench.backend.api}"
             raise Broken(said, type(bench.backend))
         found = bench.measure(tuner)
@@ -54,10 +54,10 @@ def learn_takes_what_a_job_measured(bench: BackendHarness) -> None:
 
 
 def learning_twice_gives_the_same(bench: BackendHarness) -> None:
-    """Two sessions that learned the same select the same, also where a client died in between.
+    """Two sessions that learned the same select the same, even if a client died in between.
 
-    The next client is told the same once more, and then of the records: let nothing else decide, no clock, no file that
-    the first one left, no `random` module without a seed.
+    The next client passes the same jobs again, and then the records. Nothing else may decide: no clock, no file of an
+    earlier client, no `random` module without a seed.
     """
     seen: list[list[list[bytes]]] = []
     for name in ("learned", "learned again"):

@@ -1,14 +1,14 @@
-"""A backend in one class: say what there is to choose, build one choice, measure it. The rest is done here.
+"""A backend in one class: list the choices, build one, measure it. This package does the rest.
 
     class MyBackend(SimpleBackend):
         def spaces(self, job): ...                        # the tasks of a model, and the knobs of each
-        def build(self, job, space, choice, folder): ...  # leave what is to be measured in the folder
+        def build(self, job, space, choice, folder): ...  # write what is to be measured to the folder
         def measure(self, job, space, choice, folder): ... # run it: Run(latencies in seconds, outputs)
 
-These three run in child processes pinned to the lease's cores: they may crash, hang, print and leak, and be killed at
-any time. A crash is one failed candidate. They must depend on their arguments alone. A candidate is its choice as JSON.
-A search of one's own, also with a model that learns, is a fourth method, `suggest`. A backend that needs more (warm
-workers, tasks that teach each other, another encoding) implements the protocols of `autosched.backend` itself.
+These three methods run in child processes pinned to the lease's cores: they may crash, hang, print and leak, and be
+killed at any time. A crash is one failed candidate. They must depend on their arguments alone. A candidate is its
+choice as JSON. A custom search, with or without a learned model, is a fourth method, `suggest`. A backend that needs
+more (warm workers, tasks that share a model, another encoding) implements the protocols of `autosched.backend` itself.
 """
 
 import json
@@ -30,21 +30,21 @@ if TYPE_CHECKING:
 Value: TypeAlias = bool | int | float | str
 Choice: TypeAlias = Mapping[str, Value]
 Tried: TypeAlias = tuple[Choice, float | None]
-"""A choice and the latency it had, in seconds; None when it failed."""
+"""A choice and its latency in seconds; None if it failed."""
 
 
 class Space(Struct, frozen=True, kw_only=True):
-    """One task: what there is to choose."""
+    """One task: the choices to search."""
 
     name: str
     knobs: Mapping[str, tuple[Value, ...]]
-    """The values that each knob may have."""
+    """The values of each knob."""
     default: Mapping[str, Value]
     """Choice without tuning; its values need not be among those of the knobs."""
     weight: int = 1
-    """How often the whole calls it."""
+    """Number of calls in the whole."""
     flops: float = 0.0
-    """Floating-point operations of one call; 0: unknown."""
+    """Floating-point operations of one call; 0 if unknown."""
     shape: str = ""
     """Operator and shapes, for people."""
 
@@ -57,7 +57,7 @@ class Job(Struct, frozen=True, kw_only=True):
     options: Struct
     target: str = "auto"
     cores: tuple[int, ...] = ()
-    """Those of the lease: where this runs."""
+    """Cores of the lease, on which this process runs."""
 
 
 class Run(Struct, frozen=True):
@@ -72,7 +72,7 @@ class NoOptions(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class CandidateFailed(Exception):
-    """Raised by `build` or `measure`: this choice does not work, for a reason that its user should read."""
+    """Raised by `build` or `measure`: the choice does not work, with a reason for the user."""
 
     def __init__(self, detail: str, failure: Failure | None = None) -> None:
         super().__init__(detail)
@@ -81,7 +81,7 @@ class CandidateFailed(Exception):
 
 
 class SimpleBackend:
-    """Inherit, implement three methods, name the class in the entry point."""
+    """Base class of simple backends: implement three methods, and name the class in the entry point."""
 
     api: tuple[int, int] = (1, 2)
     Options: ClassVar[type[Struct]] = NoOptions
@@ -91,27 +91,27 @@ class SimpleBackend:
     batch: ClassVar[int] = 8
     """Choices in a round."""
     trials_per_task: ClassVar[int] = 64
-    """The budget of a job that names none."""
+    """Default trials for each task."""
     tolerance: ClassVar[float] = 1e-6
-    """Outputs may differ from those of the default by so much, relative to the larger of 1 and the value."""
+    """Maximum difference to the default's outputs, relative to the larger of 1 and the value."""
     build_timeout_s: ClassVar[float] = 60.0
     run_timeout_s: ClassVar[float] = 10.0
-    """For one choice."""
+    """Maximum seconds of one measurement."""
 
     # What the author writes -------------------------------------------------------------------------------------------
 
     def spaces(self, job: Job) -> Sequence[Space]:
-        """The tasks of a model. Raises ModelRejected for what is none."""
+        """The tasks of a model. Raises ModelRejected for an invalid one."""
         raise NotImplementedError(self._lacks("spaces"))
 
     def build(self, job: Job, space: Space, choice: Choice, folder: Path) -> None:
-        """Leave in the folder what `measure` needs. Raises CandidateFailed."""
+        """Write what `measure` needs to the folder. Raises CandidateFailed."""
 
     def code(self, job: Job, space: Space, choice: Choice, folder: Path) -> str:
-        """Name of everything that `measure` runs for the choice, as `code_name` makes it; called after `build`.
+        """Name of the code that `measure` runs for the choice, as made by `code_name`; called after `build`.
 
-        One of several choices with equal names is measured. Where `measure` depends on the choice itself, and not only
-        on what lies in the folder, the choice belongs into the content. Since 1.7. As it is: "", not told.
+        Of several choices with equal names one is measured. If `measure` depends on the choice itself, and not only on
+        the content of the folder, the choice must be part of the named content. Since 1.7. Default: "", unknown.
         """
         return ""
 
@@ -120,22 +120,22 @@ class SimpleBackend:
         raise NotImplementedError(self._lacks("measure"))
 
     def suggest(self, space: Space, seed: int, tried: Sequence[Tried], count: int) -> Sequence[Choice]:
-        """Up to `count` choices that were not tried; none: nothing is left. Must depend on its arguments alone.
+        """Up to `count` choices without a measurement; none if nothing is left. Must depend on its arguments alone.
 
-        Runs in the client's own process, with no deadline but the step's. As it is here: half of them at random, half
-        next to the best three.
+        Runs in the client's own process, limited by the step's time only. Default: half of them random, half next to
+        the best three.
         """
         return search.suggest(space, seed, tried, count)
 
     def compiler(self, job: Job) -> str:
-        """Compilers and their versions, "gcc 12.2.0": measurements under different ones are never compared.
+        """Compilers and their versions, "gcc 12.2.0": measurements with different ones are never compared.
 
-        Since 1.6. As it is: none.
+        Since 1.6. Default: none.
         """
         return ""
 
     def publish(self, job: Job, best: Sequence[tuple[Space, Choice, Path]], outdir: Path) -> None:
-        """Leave in `outdir` what the user gets, from the best choice of each task and the folder it was built in."""
+        """Write the user's result to `outdir`, from the best choice of each task and its build folder."""
         choices = {space.name: dict(choice) for space, choice, _ in best}
         (outdir / f"{job.name}.json").write_text(json.dumps(choices, indent=1) + "\n")
 
@@ -150,7 +150,7 @@ class SimpleBackend:
         return SimpleSession(self, job, own, workdir, outdir)
 
     def read(self, backend: str, given: Mapping[str, Value]) -> Struct:
-        """The options of a job. Raises RequestError that names what there is."""
+        """The options of a job. Raises RequestError that lists the known ones."""
         try:
             return msgspec.convert(dict(given), self.Options)
         except msgspec.ValidationError as error:

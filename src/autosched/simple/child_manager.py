@@ -1,4 +1,4 @@
-"""The child processes of a simple backend's job, by the lease that they work for, each answer with a deadline."""
+"""The child processes of a simple backend's job, by lease; each answer has a deadline."""
 
 import os
 import sys
@@ -15,23 +15,23 @@ from autosched.process.answering_child import AnsweringChild
 from autosched.simple.child_process import CRASHED, DEBUG, Answer, Item, Order, answers
 
 START_S = 30.0
-"""For an interpreter to start and to import the author's module, on a busy machine."""
+"""Maximum seconds for an interpreter to start and import the author's module, on a busy machine."""
 TIMED_OUT = "timeout"
-"""Code of the answer that a child did not give."""
+"""Code of an answer that did not come in time."""
 
 
 class Children:
-    """Runs orders; `kill` comes from another thread."""
+    """Runs orders in child processes; `kill` is called from another thread."""
 
     def __init__(self) -> None:
         self._running: dict[int, set[AnsweringChild]] = {}
-        """By the step whose lease they work for."""
+        """By the step of the lease that they work for."""
         self._killed: set[int] = set()
         """Steps whose leases were killed."""
         self._lock = threading.Lock()
 
     def kill(self, lease: Lease | None = None) -> None:
-        """End what works for this lease (None: all), also what is about to start for it."""
+        """Kill the children of a lease (None: all), including those that are about to start."""
         with self._lock:
             for step in [lease.step] if lease is not None else list(self._running):
                 self._killed.add(step)
@@ -50,9 +50,9 @@ class Children:
         raise StepFailed("the time of the step was over")
 
     def each(self, order: Order, items: Sequence[Item], lease: Lease, timeout_s: float) -> Iterator[Answer]:
-        """An answer for each item as it comes. A child that dies or exceeds `timeout_s` costs the item it was at.
+        """Yield an answer for each item as it comes. If a child dies or exceeds `timeout_s`, its current item fails.
 
-        Raises StepFailed when the lease is killed or its time is over, and when the author's module cannot be imported.
+        Raises StepFailed if the lease is killed or its time is over, or if the author's module cannot be imported.
         """
         if os.environ.get(DEBUG):
             yield from list(answers(msgspec.structs.replace(order, items=tuple(items))))[1:]

@@ -1,8 +1,8 @@
 """Runs an author's methods in a process that may crash, hang and be killed: ``python -m autosched.simple.child_process
 FD``.
 
-The order comes on standard input; each answer goes to the file descriptor FD, so that what the author's code
-prints goes nowhere but into the client's log.
+The order comes on standard input; answers go to the file descriptor FD, so that output of the author's code only
+reaches the client's log.
 """
 
 import hashlib
@@ -25,10 +25,10 @@ from autosched.process.pipe_messages import line
 from autosched.simple import CandidateFailed, Choice, Job, Run, SimpleBackend, Space
 
 DEBUG, STOP = "AUTOSCHED_DEBUG", "stop"
-"""When this is set in the environment, orders are carried out in the client's process, where a debugger can follow; if
-it is set to STOP, what the author's code raises is not caught there, for the debugger to stop at it."""
+"""Environment variable with which orders run in the client's process, for debuggers; with the value STOP, exceptions of
+the author's code are not caught, so that the debugger stops there."""
 CRASHED = "crash"
-"""Code of the answer of a child that cannot go on."""
+"""Code of the answer of a child that cannot continue."""
 
 
 class Item(Struct, frozen=True):
@@ -56,7 +56,7 @@ class Order(Struct, frozen=True, kw_only=True):
 
 
 class Answer(Struct, frozen=True, omit_defaults=True):
-    """Result of one item. The first answer says that the author's module is imported."""
+    """Result of one item. The first answer reports that the author's module is imported."""
 
     spaces: tuple[Space, ...] = ()
     run: Run = Run(())
@@ -64,18 +64,18 @@ class Answer(Struct, frozen=True, omit_defaults=True):
     """Result of `SimpleBackend.code` for a build."""
     error: str = ""
     failure: str = ""
-    """The word of a Failure, when the author named one."""
+    """Value of a Failure, if the author named one."""
     code: str = ""
-    """The word of an AutoschedError, when the author raised one."""
+    """Code of an AutoschedError, if the author raised one."""
 
 
 def entry_of(backend: SimpleBackend) -> str:
-    """Import path of the author's class, which must stand at the top of a module."""
+    """Import path of the author's class, which must be at the top level of a module."""
     return f"{type(backend).__module__}:{type(backend).__qualname__}"
 
 
 def code_of(kind: type) -> str:
-    """A hash of the Python file that the class is in or, in a package, of all that lie beside and below it."""
+    """A hash of the class' Python file or, in a package, of all files beside and below it."""
     module = sys.modules[kind.__module__]
     file = Path(getattr(module, "__file__", None) or "")
     files = sorted(file.parent.rglob("*.py")) if module.__package__ else [file]
@@ -84,14 +84,14 @@ def code_of(kind: type) -> str:
 
 
 def load(entry: str) -> SimpleBackend:
-    """The backend, in the child."""
+    """Load the backend, in the child."""
     module, _, name = entry.partition(":")
     backend: SimpleBackend = getattr(import_module(module), name)()
     return backend
 
 
 def answers(order: Order) -> Iterator[Answer]:
-    """Import, say so, and work through the order."""
+    """Import the module, report that, and process the order."""
     backend = load(order.backend)
     options = msgspec.json.decode(order.options, type=backend.Options)
     job = Job(name=order.name, model=Path(order.model), options=options, target=order.target, cores=order.cores)
@@ -182,7 +182,7 @@ def _tried(work: Callable[[], Answer]) -> Answer:
         return Answer(error=str(error) or "no reason was given", failure=error.failure or "")
     except AutoschedError as error:
         return Answer(error=str(error), code=error.code)
-    except Exception as error:  # the border to the author's code
+    except Exception as error:  # boundary to the author's code
         if os.environ.get(DEBUG) == STOP:
             raise
         return _raised(error)
@@ -194,7 +194,7 @@ def _raised(error: Exception, code: str = "") -> Answer:
 
 
 def _where(error: BaseException) -> str:
-    """The place in the author's code."""
+    """Position of an exception in the author's code."""
     frames = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)
@@ -204,7 +204,7 @@ def _where(error: BaseException) -> str:
 
 
 def main() -> None:
-    """Obey one order."""
+    """Process one order."""
     end_with_parent()
     order = msgspec.json.decode(sys.stdin.buffer.read(), type=Order)
     if cores := set(order.cores) & os.sched_getaffinity(0) or set(order.cores):
@@ -214,7 +214,7 @@ def main() -> None:
     try:
         for answer in answers(order):
             out.write(line(answer))
-    except Exception as error:  # the author's module, or what cannot be sent
+    except Exception as error:  # an error of the author's module, or an answer that cannot be sent
         out.write(line(_raised(error, CRASHED)))
 
 

@@ -1,4 +1,4 @@
-"""The search of a simple backend: pure functions of a space, a seed and what was tried."""
+"""The search of a simple backend: pure functions of a space, a seed and earlier measurements."""
 
 import json
 import math
@@ -11,18 +11,18 @@ if TYPE_CHECKING:
     from autosched.simple import Choice, Space, Tried
 
 LISTED_MAX = 20_000
-"""A space up to this size is listed when guessing finds nothing new; so a small one is known to be exhausted."""
+"""Maximum size of a space that is enumerated when random choices find nothing new."""
 GUESSES = 50
 PARENTS = 3
 
 
 def encode(choice: "Choice") -> bytes:
-    """A choice as a candidate: the same bytes for the same choice."""
+    """Encode a choice as a candidate: equal choices give equal bytes."""
     return json.dumps(dict(choice), sort_keys=True, separators=(",", ":")).encode()
 
 
 def decode(space: "Space", candidate: bytes) -> "Choice | None":
-    """The choice that a candidate is; None for one that is none of this space."""
+    """Decode a candidate; None if it is none of this space."""
     try:
         choice = json.loads(candidate)
     except (ValueError, RecursionError):
@@ -34,12 +34,12 @@ def decode(space: "Space", candidate: bytes) -> "Choice | None":
 
 
 def size(space: "Space") -> int:
-    """How many choices there are."""
+    """Number of choices of a space."""
     return math.prod(map(len, space.knobs.values()))
 
 
 def suggest(space: "Space", seed: int, tried: "Sequence[Tried]", count: int) -> "list[Choice]":
-    """New choices: by turns at random, and one knob away from one of the best three."""
+    """New choices: in turns random, and one knob away from one of the best three."""
     rng = random.Random(f"{seed}/{space.name}/{len(tried)}")
     valid = sorted((latency_s, encode(choice), choice) for choice, latency_s in tried if latency_s is not None)
     parents = [choice for _, _, choice in valid[:PARENTS]]

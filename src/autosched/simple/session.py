@@ -1,4 +1,4 @@
-"""Session of a simple backend: its stages, made of the author's three methods."""
+"""Session of a simple backend: its stages, composed of the author's three methods."""
 
 import hashlib
 import itertools
@@ -24,13 +24,14 @@ from autosched.simple.child_process import CRASHED, Answer, Item, Order, called,
 from autosched.simple.search import decode, encode
 
 MEASUREMENT = "simple 1"
-"""How choices are timed: the number grows with a change that alters latencies."""
+"""Name of the timing method; its number grows with each change that alters latencies."""
 COMPARED = 3
-"""Turns that the finals of a task take."""
+"""Number of turns in a task's finals."""
 HEARD_MAX = 4
-"""Maximum number of the best candidates of earlier jobs that are tried: the very best is in part luck."""
+"""Maximum number of the best candidates of earlier jobs that are tried: the very best is partly luck."""
 EVALUATED = 9
-"""Turns in which default and tuned choices are measured at the end: enough for a 95 % interval without the extremes."""
+"""Number of turns in which default and tuned choices are measured at the end: enough for a 95 % interval without the
+extremes."""
 
 
 class SimpleSession:
@@ -44,10 +45,10 @@ class SimpleSession:
         self._children = Children()
         self._spaces: dict[TaskIndex, Space] = {}
         self._references: dict[TaskIndex, tuple[float, ...]] = {}
-        """Values that the default choice of each task computes."""
+        """Outputs of each task's default choice."""
         self._best: dict[TaskIndex, Choice] = {}
         self._earlier: defaultdict[str, list[dict[bytes, float]]] = defaultdict(list)
-        """Candidates that worked in earlier jobs, with their seconds, by the kin of the task."""
+        """Candidates that worked in earlier jobs, with their seconds, by the similarity key of the task."""
         self._numbers = itertools.count()
         for folder in (self.builds, self.final):
             shutil.rmtree(folder, ignore_errors=True)  # an earlier client may have been killed halfway
@@ -55,21 +56,22 @@ class SimpleSession:
 
     @property
     def builds(self) -> Path:
-        """Where candidates are built."""
+        """Folder of candidates' builds."""
         return self.workdir / "builds"
 
     @property
     def final(self) -> Path:
-        """Where the best of each task is built, and its default."""
+        """Folder of the builds of each task's best choice and default."""
         return self.workdir / "final"
 
     # The whole --------------------------------------------------------------------------------------------------------
 
     def import_network(self, lease: Lease) -> Network:
-        """Ask for the spaces, and run the default of each for what it computes. Raises ModelRejected."""
+        """Get the spaces, and run the default of each for its outputs. Raises ModelRejected."""
         answer = self._children.one(self._order("spaces"), lease)
         if answer.code in (CRASHED, TIMED_OUT):
-            short = answer.code == TIMED_OUT or signal.SIGKILL.name in answer.error  # of time or, mostly, of memory
+            # a lack of time or, mostly, of memory
+            short = answer.code == TIMED_OUT or signal.SIGKILL.name in answer.error
             advice = "Try a smaller model" if short else "Mend it"
             raise ModelRejected(f"the backend's spaces() did not answer: {answer.error}. {advice}")
         if answer.error:
@@ -90,7 +92,7 @@ class SimpleSession:
         )  # fmt: skip
 
     def learn(self, earlier: Sequence[Earlier], lease: Lease) -> None:
-        """Try first the best candidates of earlier jobs, of any model, for tasks of the same name and knobs.
+        """Try the best candidates of earlier jobs first, of any model, for tasks with the same name and knobs.
 
         Raises RequestError for a job of another backend.
         """
@@ -105,7 +107,7 @@ class SimpleSession:
                 self._earlier[_kin(one.workloads.get(task, ""))].append(worked)
 
     def _heard(self, task: TaskInfo) -> list[bytes]:
-        """The best candidates of earlier jobs for such a task, by their ratio to the best of their job."""
+        """The best candidates of earlier jobs for similar tasks, by their ratio to the best of their job."""
         ratios: dict[bytes, float] = {}
         for worked in self._earlier[_kin(task.workload)]:
             least_s = min(worked.values(), default=inf)
@@ -127,7 +129,7 @@ class SimpleSession:
             self._must("build", [self._final(task, space.default), self._final(task, self._best[task])], lease)
 
     def evaluate(self, lease: Lease) -> Evaluation:
-        """Measure default and tuned by turns; publish the faster."""
+        """Measure default and tuned in turns; publish the faster one."""
         latency_s = {"default": [0.0] * EVALUATED, "tuned": [0.0] * EVALUATED}
         error = 0.0
         for task, space in self._spaces.items():
@@ -151,19 +153,19 @@ class SimpleSession:
         )  # fmt: skip
 
     def kill(self, lease: Lease | None = None) -> None:
-        """Kill the children of this lease, or all."""
+        """Kill the children of a lease, or of all leases."""
         self._children.kill(lease)
 
     # What tuners need -------------------------------------------------------------------------------------------------
 
     def answers(self, method: str, items: Sequence[Item], lease: Lease) -> Iterator[Answer]:
-        """Build or measure each."""
+        """Build or measure each item."""
         kind = self.backend
         timeout_s = kind.build_timeout_s if method == "build" else kind.run_timeout_s
         return self._children.each(self._order(method), items, lease, timeout_s)
 
     def judged(self, task: TaskIndex, candidate: bytes, answer: Answer) -> Measured:
-        """Judge a measurement: values that differ from the default's make it a failure."""
+        """Validate a measurement: outputs that differ from the default's make it a failure."""
         if answer.error:
             return Measured(candidate, (), _failure("measure", answer), answer.error)
         if (error := self._difference(task, answer.run)) > self.backend.tolerance:
@@ -180,7 +182,7 @@ class SimpleSession:
         return max((abs(a - b) / max(1.0, abs(a)) if isfinite(b) else float("inf") for a, b in pairs), default=0.0)
 
     def _must(self, method: str, items: Sequence[Item], lease: Lease) -> list[Run]:
-        """Build or measure what has to work, or the job cannot go on."""
+        """Build or measure items that must work for the job to continue."""
         runs = []
         for item, answer in zip(items, self.answers(method, items, lease), strict=True):
             if said := answer.error or (_nonsense(answer.run, lease) if method == "measure" else ""):
@@ -197,7 +199,7 @@ class SimpleSession:
         return Item(self._spaces[task], choice, str(_folder(self.final, task, choice)))
 
     def fresh(self, task: TaskIndex, candidate: bytes) -> Item | None:
-        """A candidate and a folder to build it in; None for what is none of the task's space."""
+        """A candidate and a new folder to build it in; None if it is not in the task's space."""
         choice = decode(self._spaces[task], candidate)
         return None if choice is None else Item(self._spaces[task], choice, str(self.builds / str(next(self._numbers))))
 
@@ -215,7 +217,7 @@ class SimpleSession:
 
 
 class SimpleTuner:
-    """The search of one task: what was tried, in order."""
+    """The search of one task: the measured candidates, in order."""
 
     def __init__(
         self, session: SimpleSession, task: TaskIndex, space: Space, seed: int, heard: Sequence[bytes] = ()
@@ -224,7 +226,7 @@ class SimpleTuner:
         self._tried: dict[bytes, Tried] = {}
 
     def restore(self, records: Sequence[Record]) -> None:
-        """Take over what can be read."""
+        """Take over all records that can be decoded."""
         for record in records:
             self._learn(record.candidate, record.best_s)
 
@@ -237,7 +239,7 @@ class SimpleTuner:
         return [one for one in fresh if one not in self._tried][:count]
 
     def build(self, candidates: Sequence[bytes], lease: Lease) -> Sequence[Built]:
-        """Each in a folder of its own."""
+        """Build each candidate in a separate folder."""
         found = ((candidate, self._session.fresh(self._task, candidate)) for candidate in candidates)
         items = {candidate: item for candidate, item in found if item is not None}
         answers = dict(zip(items, self._session.answers("build", list(items.values()), lease), strict=True))
@@ -252,7 +254,7 @@ class SimpleTuner:
         return Built(candidate, artifact=Path(item.folder), code=answer.digest)
 
     def profile(self, built: Sequence[Built], lease: Lease) -> Iterator[Measured]:
-        """One after the other."""
+        """Measure the builds one after the other."""
         yield from (Measured(one.candidate, (), one.failure, one.detail) for one in built if one.failure is not None)
         good = self._session.there(self._task, built)
         for candidate, answer in zip(good, self._session.answers("measure", list(good.values()), lease), strict=True):
@@ -264,7 +266,7 @@ class SimpleTuner:
         return encode(self._space.default)
 
     def compare(self, built: Sequence[Built], lease: Lease) -> Iterator[Measured]:
-        """Measure by turns; a choice that fails once has failed."""
+        """Measure in turns; a choice that fails once has failed."""
         good = self._session.there(self._task, built)
         found: dict[bytes, list[Measured]] = {candidate: [] for candidate in good}
         turns = list(good) * COMPARED
@@ -282,7 +284,7 @@ class SimpleTuner:
             yield failed or Measured(one.candidate, tuple(s for run in runs for s in run.latency_s))
 
     def update(self, measured: Sequence[Measured], lease: Lease) -> None:
-        """Remember."""
+        """Store the measurements."""
         for one in measured:
             self._learn(one.candidate, median(one.latency_s) if one.latency_s else None)
 
@@ -305,7 +307,7 @@ def _check(space: Space) -> None:
 
 
 def _nonsense(run: Run, lease: Lease) -> str:
-    """Why a measurement is none, though it was made; empty: it is one."""
+    """Why a measurement is invalid; empty if it is valid."""
     if not run.latency_s:
         return "it measured no latency"
     if bad := [seconds for seconds in run.latency_s if not 0 < seconds < inf]:
@@ -316,8 +318,9 @@ def _nonsense(run: Run, lease: Lease) -> str:
 
 
 def _info(task: TaskIndex, space: Space, circumstances: Sequence[object]) -> TaskInfo:
-    """Equal workloads share failures and times, so all that can change what a choice does is in them: the space, the
-    model, the options and the author's code. They begin with what those have in common that teach each other."""
+    """Describe a task. Equal workloads share failures and times, so that everything that affects a choice is in the
+    workload: the space, the model, the options and the author's code. The workload begins with a key that similar tasks
+    share."""
     kin = hashlib.sha256(msgspec.json.encode([space.name, space.knobs])).hexdigest()
     own = hashlib.sha256(msgspec.json.encode([space.shape, space.default, *circumstances])).hexdigest()
     return TaskInfo(

@@ -1,4 +1,4 @@
-"""Tunes a toy: adding up numbers, in blocks of which size and in which way. Replace it by what you want to tune."""
+"""Tunes a toy: the addition of numbers in blocks, by block size and method. Replace it by your own operator."""
 
 import json
 import time
@@ -17,7 +17,7 @@ class Options(Struct, frozen=True, forbid_unknown_fields=True):
     """Options of a job: autosched tune MODEL --backend mytuner --option repeat=9."""
 
     repeat: Annotated[int, Meta(ge=1, le=1_000)] = 5
-    """Timed calls in a measurement."""
+    """Number of timed calls of a measurement."""
 
 
 class MytunerBackend(SimpleBackend):
@@ -28,7 +28,7 @@ class MytunerBackend(SimpleBackend):
     example = Path(__file__).parent / "example.json"
 
     def spaces(self, job: Job) -> Sequence[Space]:
-        """A model is a JSON object: the name of each task, and how many numbers it adds."""
+        """A model is a JSON object: the name of each task, and the number of numbers that it adds."""
         try:
             sizes = msgspec.json.decode(job.model.read_bytes(), type=dict[str, Annotated[int, Meta(ge=1)]])
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
@@ -45,13 +45,13 @@ class MytunerBackend(SimpleBackend):
         ]
 
     def build(self, job: Job, space: Space, choice: Choice, folder: Path) -> None:
-        """A compiler would be called here. This one refuses to make large blocks with a loop."""
+        """A real backend would call a compiler. This one refuses large blocks with a loop."""
         if choice["way"] == "loop" and int(choice["block"]) > 1024:
             raise CandidateFailed("a loop over so large a block is not supported")
         (folder / "numbers.json").write_text(json.dumps(list(range(int(space.flops)))))
 
     def measure(self, job: Job, space: Space, choice: Choice, folder: Path) -> Run:
-        """Call it `repeat` times on the lease's core, where this process runs already."""
+        """Call it `repeat` times. This process is already pinned to the lease's core."""
         assert isinstance(job.options, Options)
         numbers = json.loads((folder / "numbers.json").read_text())
         latency_s = []
@@ -63,7 +63,7 @@ class MytunerBackend(SimpleBackend):
 
 
 def add(numbers: Sequence[int], block: int, quick: bool) -> int:
-    """The tasks of a model."""
+    """Add the numbers in blocks."""
     total = 0
     for start in range(0, len(numbers), block):
         if quick:

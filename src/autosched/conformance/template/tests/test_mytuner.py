@@ -1,4 +1,4 @@
-"""The backend keeps what every backend promises, and does what it is for."""
+"""Checks the interface of the backend, and its own behaviour."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from autosched.simple import Job
 
 
 class TestMytuner(BackendContract):
-    """Some 40 checks; each that fails says what to do."""
+    """Some 40 checks; each failure says what to do."""
 
     backend = MytunerBackend
     options = {"repeat": 1}
