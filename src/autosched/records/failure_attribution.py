@@ -1,9 +1,9 @@
-"""Candidate or device? Who is to blame for a measurement that failed. Pure: times come from the caller, of one clock.
+"""Attributes failed measurements to candidates or devices. Pure: times come from the caller, of one clock.
 
-A candidate that fails is tried once more, on another device of the kind if there is one. When it fails again it is
-poisoned, for good and for all jobs, provided that one of the two devices has measured something else well since: where
-nothing works, nothing is learned of candidates. When it passes elsewhere, that speaks against the device where it
-failed.
+A candidate that fails is tried once more, on another device of the kind if there is one. If it fails again, it is
+blocked permanently and for all jobs, provided that one of the two devices has measured something else successfully
+since: where nothing works, nothing is learned about candidates. If it passes on another device, that is evidence
+against the device where it failed.
 """
 
 from collections import deque
@@ -15,27 +15,27 @@ from msgspec import Struct
 from autosched.model import Failure, JobId, UnitName
 
 DOUBTFUL = (Failure.RUN_ERROR, Failure.RUN_TIMEOUT, Failure.RUN_CRASH, Failure.WRONG_RESULT)
-"""Failures that a faulty device may cause as well as a bad candidate. A failed build needs no device."""
+"""Failures that a faulty device may cause as well as a faulty candidate. A failed build needs no device."""
 CASES_MAX = 100_000
-"""The oldest make room."""
+"""Maximum number of cases; the oldest are dropped."""
 WORDS_MAX = 200
 MISHAPS_MAX = 3
 WITHIN_S = 600.0
-"""Seconds within which this number of failures, each with another candidate or task, quarantines a device."""
+"""Seconds within which this number of failures, each of another candidate or task, quarantines a device."""
 PAUSE_MAX_S = 3_600.0
 
 
 class Suspect(Struct, frozen=True):
-    """A candidate, the same in all jobs."""
+    """A candidate, identified across all jobs."""
 
     place: str
-    """Where its measurements are comparable: backend, target and kind of device."""
+    """Scope in which its measurements are comparable: backend, target and kind of device."""
     workload: str
     sha256: str
 
 
 class Incident(Struct, frozen=True):
-    """It failed on a device."""
+    """A failure of a suspect on a device."""
 
     device: UnitName
     at: float
@@ -51,12 +51,12 @@ class Case(Struct, frozen=True):
     number: int
     suspect: Suspect
     mishaps: tuple[Incident, ...]
-    """The first one, and the last."""
+    """The first incident, and the last."""
     poisoned: bool = False
 
     @property
     def reason(self) -> str:
-        """Why, in words."""
+        """The reason in words."""
         return "; ".join(f"{one.words} on {one.device} (job {one.job})" for one in self.mishaps)
 
 
@@ -65,9 +65,9 @@ class Finding(Struct, frozen=True):
 
     changed: tuple[Case, ...] = ()
     closed: tuple[Case, ...] = ()
-    """Cases that are closed: the candidates are no longer suspected."""
+    """Closed cases: the candidates are no longer suspected."""
     against: tuple[tuple[UnitName, Case], ...] = ()
-    """Devices on which something failed that passes elsewhere."""
+    """Devices on which something failed that passes on another device."""
 
 
 class CandidateSuspicion:
@@ -78,7 +78,8 @@ class CandidateSuspicion:
         self._last = 0
         self._good_at: dict[UnitName, float] = {}
         self._open: dict[UnitName, dict[Suspect, None]] = {}
-        """By device: failed twice, there or elsewhere too, which counts when one of the devices proves sound."""
+        """By device: cases of two failures, at least one of them there; decided when one of the devices proves
+        sound."""
         self._poisoned: dict[tuple[str, str], dict[Suspect, None]] = {}
         """By place and workload."""
         for case in cases:
@@ -86,7 +87,7 @@ class CandidateSuspicion:
             self._last = max(self._last, case.number)
 
     def failed(self, suspect: Suspect, mishap: Incident) -> Finding:
-        """A measurement failed."""
+        """Record a failed measurement."""
         known = self.cases.get(suspect)
         if known is None:
             self._last += 1
@@ -100,7 +101,7 @@ class CandidateSuspicion:
         return Finding((self._keep(Case(known.number, suspect, (first, mishap), sound)),))
 
     def passed(self, suspect: Suspect, device: UnitName, at: float) -> Finding:
-        """A measurement was good: its device is sound, and its candidate no suspect."""
+        """Record a good measurement: its device is sound, and its candidate no suspect."""
         self._good_at[device] = at
         known = self.cases.get(suspect)
         if known is not None and not known.poisoned:
@@ -115,7 +116,7 @@ class CandidateSuspicion:
         return Finding(tuple(changed), (known,), tuple((culprit, known) for culprit in elsewhere))
 
     def excuse(self, device: UnitName) -> Finding:
-        """The device was not sound: what failed there says nothing of candidates that are not poisoned yet."""
+        """Drop the evidence of a faulty device about candidates that are not blocked yet."""
         changed, closed = [], []
         for case in [case for case in self.cases.values() if not case.poisoned]:
             left = tuple(one for one in case.mishaps if one.device != device)
@@ -129,7 +130,7 @@ class CandidateSuspicion:
         return Finding(tuple(changed), tuple(closed))
 
     def forgive(self, number: int) -> Case | None:
-        """Forget a case; None when there is no such."""
+        """Remove a case; None if there is none with this number."""
         found = next((case for case in self.cases.values() if case.number == number), None)
         if found is not None:
             self._close(found)
@@ -152,7 +153,7 @@ class CandidateSuspicion:
             shelf.pop(case.suspect, None)
 
     def _shelves(self, case: Case) -> list[dict[Suspect, None]]:
-        """Where a case stands besides among all."""
+        """Indexes that contain a case, besides the list of all."""
         if case.poisoned:
             return [self._poisoned.setdefault((case.suspect.place, case.suspect.workload), {})]
         if len(case.mishaps) > 1:
@@ -172,21 +173,21 @@ class Chart:
     """Evidence against one device."""
 
     mishaps: deque[tuple[float, Hashable, str, bool]] = field(default_factory=lambda: deque(maxlen=100))
-    """When, with what, in words, and whether it is proved: the same was good elsewhere."""
+    """Time, subject, words, and whether it is proved: the subject passed on another device."""
     level: int = 0
-    """How often it was quarantined without a good spell after it."""
+    """Number of quarantines without a good period after them."""
     returned_at: float | None = None
 
 
 class DeviceSuspicion:
-    """Devices under suspicion, and for how long they are kept away from work."""
+    """Evidence against devices, and the durations of quarantines."""
 
     def __init__(self, pause_s: float) -> None:
         self._pause_s = pause_s
         self._of: dict[UnitName, Chart] = {}
 
     def against(self, device: UnitName, what: Hashable, words: str, at: float, *, proved: bool) -> str:
-        """Something speaks against the device. Returns why it is to be quarantined now; empty: it is not."""
+        """Add evidence against a device. Returns why it must be quarantined now; empty if not."""
         chart = self._of.setdefault(device, Chart())
         chart.mishaps.append((at, what, words, proved))
         recent = {key: said for when, key, said, _ in chart.mishaps if at - when < WITHIN_S}
@@ -196,27 +197,28 @@ class DeviceSuspicion:
         return f"{len(recent)} mishaps within {WITHIN_S / 60:.0f} min, the last: {words}"
 
     def well(self, device: UnitName) -> None:
-        """It has measured something: what is not proved against it was not its fault."""
+        """Record a successful measurement: unproved evidence against the device is dropped."""
         if (chart := self._of.get(device)) is not None:
             proved = [mishap for mishap in chart.mishaps if mishap[3]]
             chart.mishaps.clear()
             chart.mishaps.extend(proved)
 
     def enters(self, device: UnitName, at: float) -> float:
-        """It is quarantined; returns after how many seconds to probe it. Longer each time, until it stays well."""
+        """Begin a quarantine; returns the seconds until the first probe, longer each time until the device stays
+        good."""
         chart = self._of.setdefault(device, Chart())
         if chart.returned_at is None or at - chart.returned_at >= WITHIN_S:
             chart.level = 0
         return self.probed(device)
 
     def probed(self, device: UnitName) -> float:
-        """It has not passed, or is only coming; returns after how many seconds to probe it next."""
+        """Record a failed or absent probe; returns the seconds until the next one."""
         chart = self._of.setdefault(device, Chart())
         chart.level += 1
         return min(self._pause_s * 2.0 ** (chart.level - 1), max(PAUSE_MAX_S, self._pause_s))
 
     def leaves(self, device: UnitName, at: float) -> None:
-        """It works again."""
+        """End a quarantine."""
         self._of.setdefault(device, Chart()).returned_at = at
 
     def said(self, device: UnitName, at: float) -> str:

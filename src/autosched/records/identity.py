@@ -1,9 +1,9 @@
 """Identity of measurements: which of them are comparable. Pure.
 
-Two keys of circumstances. The strict one holds everything that can change a latency or a failure: backend, compiler,
-resolved target, kind and model of the device. The loose one holds what a job's user asked for; it is known before the
-model is imported, and it is the key of measurements whose identity is not known: those of clients that do not tell it,
-and those stored before it was told. The two kinds of keys never meet.
+There are two keys. The strict key has everything that can change a latency or a failure: backend, compiler, resolved
+target, kind and model of the device. The loose key has the user's settings; it is known before the model is imported,
+and is the key of measurements without a known identity (from clients that do not report it, or from earlier versions).
+The two kinds of keys never match.
 """
 
 from bisect import bisect_right
@@ -19,9 +19,9 @@ DIGEST_BYTES = 8
 
 
 def complete(told: Identity | None, spec: JobSpec, *, device: str, version: str) -> Identity:
-    """The identity of a job's measurements. `told`: by its backend; `device`: model of the client's device.
+    """The identity of a job's measurements. `told`: reported by its backend; `device`: model of the client's device.
 
-    `version`: of the backend's package; empty where it has none.
+    `version`: of the backend's package; empty if it has none.
     """
     known = told or Identity()
     return structs.replace(
@@ -33,7 +33,8 @@ def complete(told: Identity | None, spec: JobSpec, *, device: str, version: str)
 
 
 def circumstances(spec: JobSpec, identity: Identity | None) -> str:
-    """The key of what may be compared, for one workload: strict where the identity is known, else loose."""
+    """The key within which measurements of one workload are comparable: strict if the identity is known, otherwise
+    loose."""
     if identity is None:
         return loose(spec)
     told = (identity.backend, identity.compiler, identity.target, f"{spec.device}: {identity.device}")
@@ -41,7 +42,7 @@ def circumstances(spec: JobSpec, identity: Identity | None) -> str:
 
 
 def loose(spec: JobSpec) -> str:
-    """The key of measurements whose identity is not known, and of what does not depend on it."""
+    """The key of measurements without a known identity, and of data that does not depend on it."""
     return f"{spec.backend} {spec.target} on {spec.device}"
 
 
@@ -58,10 +59,10 @@ def digest(identity: Identity) -> str:
 
 def moved(records: Sequence[Record], known: Sequence[IdentityFrom], device: str) -> list[Record]:
     """A job's records for a client that may be on another host now. `device`: model of its devices; `known`: identities
-    of the records, by growing trials.
+    of the records, in ascending order of trials.
 
-    What was measured on another model of device says which schedules are good, and not how fast they are here: it
-    counts as disturbed, so that the best are measured again.
+    A measurement on another device model shows which schedules are good, and not how fast they are here: it counts as
+    disturbed, so that the best ones are measured again.
     """
     found = []
     for record in records:
@@ -74,6 +75,6 @@ def moved(records: Sequence[Record], known: Sequence[IdentityFrom], device: str)
 
 
 def of_trial(known: Sequence[IdentityFrom], trial: int) -> Identity | None:
-    """The identity of a job's record; None: not known. `known`: by growing trials."""
+    """The identity of a job's record; None if unknown. `known`: in ascending order of trials."""
     place = bisect_right([one.trial for one in known], trial)
     return known[place - 1].identity if place else None

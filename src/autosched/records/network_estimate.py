@@ -1,11 +1,11 @@
-"""The network's latency, estimated from the latencies of its tasks. Pure."""
+"""Estimates the network's latency from the latencies of its tasks. Pure."""
 
 from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 
 class Part(Protocol):
-    """The needed part of a task: `TaskInfo` and `TaskView` have it."""
+    """The part of a task that the estimate needs; `TaskInfo` and `TaskView` have it."""
 
     @property
     def task(self) -> int:
@@ -21,9 +21,9 @@ class Part(Protocol):
 
 
 def calls_made(parts: Iterable[Part], best_s: Mapping[int, float]) -> dict[int, int]:
-    """How often the network will call each task, by the best latencies: the fastest of a group does all its calls.
+    """Number of the network's calls of each task, by the best latencies: the fastest of a group does all its calls.
 
-    As long as no task of a group has a latency, its calls count for each of them.
+    While no task of a group has a latency, its calls count for each of them.
     """
     parts = list(parts)
     first: dict[str, tuple[float, int]] = {}
@@ -40,7 +40,7 @@ def calls_made(parts: Iterable[Part], best_s: Mapping[int, float]) -> dict[int, 
 
 
 def network_s(parts: Iterable[Part], best_s: Mapping[int, float]) -> float | None:
-    """The network's latency as the sum of its tasks'; None while one that it must call has none, or without tasks."""
+    """The network's latency as the sum of its tasks'; None while a necessary one has none, or without tasks."""
     calls = {task: count for task, count in calls_made(parts, best_s).items() if count}
     if not calls or not calls.keys() <= best_s.keys():
         return None

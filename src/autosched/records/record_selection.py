@@ -1,7 +1,7 @@
-"""Which records count: what is best of a task, what must be measured again, and who takes part in its finals.
+"""Selects records: the best of a task, those to be measured again, and the finalists.
 
 All functions are pure and take records in the order in which they were measured. A disturbance can only slow a kernel
-down, so a disturbed latency still counts as an upper bound, until its candidate has an undisturbed one.
+down, so a disturbed latency counts as an upper bound until its candidate has an undisturbed one.
 """
 
 from collections.abc import Hashable, Iterable, Sequence
@@ -10,9 +10,10 @@ from typing import Protocol, TypeVar
 from autosched.model import Failure, Purpose, Record, TaskIndex
 
 FINALISTS_MAX = 3
-"""Besides the default. The lowest of hundreds of noisy latencies is in part luck; who is close to it may be better."""
+"""Maximum finalists besides the default. The lowest of hundreds of noisy latencies is partly luck; one close to it may
+be better."""
 FINALISTS_WITHIN = 1.10
-"""Maximum latency of a finalist over the best one. Three short samples are not wrong by more."""
+"""Maximum latency of a finalist relative to the best one. Three short samples are not wrong by more."""
 ATTEMPTS_MAX = 2
 """Maximum re-measurements of a disturbed candidate. Bounds the work on a permanently noisy device."""
 FINALS = (Purpose.FINAL, Purpose.DEFAULT)
@@ -27,7 +28,7 @@ class Measured(Protocol):
 
     @property
     def candidate(self) -> Hashable:
-        """Names the schedule."""
+        """The identity of the schedule."""
 
     @property
     def purpose(self) -> Purpose:
@@ -35,7 +36,7 @@ class Measured(Protocol):
 
     @property
     def disturbed(self) -> object:
-        """True where other load made it slower."""
+        """True if other load made it slower."""
 
     @property
     def best_s(self) -> float | None:
@@ -54,42 +55,44 @@ def by_task(records: Iterable[Record]) -> dict[TaskIndex, list[Record]]:
 
 
 def effective(records: Iterable[Record]) -> list[Record]:
-    """Records of a job that count: of each task its finals when it has them, else one record of each candidate.
+    """Valid records of a job: of each task its finals if it has them, otherwise one record of each candidate.
 
-    When a candidate was wrong in the network, the finals no longer decide: the next best may not have been in them.
+    If a candidate was wrong in the network, the finals no longer decide: the next best may not have been in them.
     """
     return [record for own in by_task(records).values() for record in deciding(own, latest_undisturbed(own))]
 
 
 def deciding(records: Sequence[M], lasting: Iterable[M]) -> list[M]:
-    """The records that count of one task, given one lasting record of each of its candidates."""
+    """The valid records of one task, given the deciding record of each of its candidates."""
     return list(lasting) if wrong_in_network(records) else finals(records) or list(lasting)
 
 
 def wrong_in_network(records: Iterable[M]) -> set[Hashable]:
-    """Candidates of a task that were wrong in the whole network; no later measurement of their kernels mends that."""
+    """Candidates of a task with wrong results in the whole network, which no later measurement of their kernels
+    changes."""
     return {record.candidate for record in records if record.purpose is Purpose.NETWORK}
 
 
 def tried(records: Iterable[Record]) -> list[Record]:
-    """Records that a search needs: one of each candidate that it selected, in the order of selection."""
+    """Records for a search: one of each candidate that it selected, in the order of selection."""
     searched = [record for record in records if record.purpose not in FINALS]
     return [record for own in by_task(searched).values() for record in latest_undisturbed(own)]
 
 
 def best(records: Sequence[Record]) -> Record | None:
-    """The fastest of one task's records that count; None when nothing is valid."""
+    """The fastest valid record of one task; None if there is none."""
     return fastest(effective(records))
 
 
 def fastest(records: Iterable[M]) -> M | None:
-    """The fastest valid record, the first of equal ones; None when nothing is valid."""
+    """The fastest valid record, the first of equal ones; None if there is none."""
     valid = [record for record in records if record.best_s is not None]
     return min(valid, key=lambda record: (record.best_s or 0.0, record.trial), default=None)
 
 
 def latest_undisturbed(records: Iterable[M]) -> list[M]:
-    """One record of each candidate of a task: the last undisturbed one, else the last, in the order of the first."""
+    """One record of each candidate of a task: the last undisturbed one, otherwise the last, in the order of the
+    first."""
     chosen: dict[Hashable, M] = {}
     for record in records:
         before = chosen.get(record.candidate)
@@ -99,12 +102,12 @@ def latest_undisturbed(records: Iterable[M]) -> list[M]:
 
 
 def replaces(record: M, before: M) -> bool:
-    """Whether a later record of a candidate counts instead of the earlier one. A wrong result in the network stays."""
+    """Whether a later record of a candidate replaces the earlier one. A wrong result in the network stays."""
     return before.purpose is not Purpose.NETWORK and bool(before.disturbed or not record.disturbed)
 
 
 def is_final(records: Sequence[Record]) -> bool:
-    """Whether a task has had its finals, undisturbed, and nothing was tried after them."""
+    """Whether a task has had undisturbed finals, and no trial after them."""
     last = finals(records)
     return bool(last) and not any(record.disturbed for record in last)
 
@@ -117,7 +120,7 @@ def finalists(records: Sequence[Record]) -> list[bytes]:
 
 
 def suspects(records: Iterable[Record]) -> list[bytes]:
-    """Candidates of a task whose search knows nothing but disturbed measurements of them, the fastest first."""
+    """Candidates of a task with disturbed measurements only, the fastest first."""
     found = [
         record
         for record in latest_undisturbed(record for record in records if record.purpose not in FINALS)
@@ -128,12 +131,12 @@ def suspects(records: Iterable[Record]) -> list[bytes]:
 
 
 def finals(records: Sequence[M]) -> list[M]:
-    """The last finals of a task, when they are complete: the default is measured last."""
+    """The last complete finals of a task: the default is measured last."""
     records = [record for record in records if record.purpose is not Purpose.NETWORK]
     end = len(records)
     while end and records[end - 1].purpose is not Purpose.DEFAULT:
         if records[end - 1].purpose not in FINALS:
-            return []  # nothing was tried after finals that count
+            return []  # a trial came after these finals
         end -= 1
     begin = end - 1
     while begin > 0 and records[begin - 1].purpose is Purpose.FINAL:

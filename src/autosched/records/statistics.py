@@ -8,19 +8,19 @@ from autosched.backend import Timing
 
 CONFIDENCE = 0.95
 REPEATED = 0.01
-"""Share by which two measurements of one module may lie apart, however narrow their intervals are."""
+"""Share by which two measurements of one module may differ, however narrow their intervals are."""
 
 
 def summarize(name: str, samples_s: Sequence[float]) -> Timing:
-    """Median and the bounds of its 95 % interval; with fewer than six samples the interval is all of them."""
+    """Median and the bounds of its 95 % interval; with fewer than six samples the interval covers all of them."""
     low_s, high_s = interval(samples_s)
     return Timing(name, tuple(samples_s), median(samples_s), low_s, high_s)
 
 
 def interval(samples_s: Sequence[float], confidence: float = CONFIDENCE) -> tuple[float, float]:
-    """The narrowest symmetric pair of order statistics that holds the median with this confidence.
+    """The narrowest symmetric pair of order statistics that contains the median with this confidence.
 
-    The number of samples below the true median is binomial(n, 1/2), whatever the distribution.
+    The number of samples below the true median is binomial(n, 1/2) for any distribution.
     """
     ordered = sorted(samples_s)
     count = len(ordered)
@@ -40,5 +40,5 @@ def p99(samples: Iterable[float]) -> float:
 
 
 def clearly_faster(left: Timing, right: Timing) -> bool:
-    """Whether the intervals say that `left` is faster than `right`."""
+    """Whether `left` is faster than `right` by their intervals."""
     return left.high_s < right.low_s

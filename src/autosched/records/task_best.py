@@ -1,7 +1,7 @@
-"""The best measurement of one task, kept record by record; always the one that `standing.best` finds in all of them.
+"""The best measurement of one task, kept record by record; always equals `record_selection.best` of all records.
 
-Everything that shows a best latency while a job runs asks a `TaskBest`: the views of jobs, the page, `top`, the
-console, the metrics and the curves of reports.
+Every output of a best latency while a job runs uses a `TaskBest`: the views of jobs, the page, `top`, the console, the
+metrics and the curves of reports.
 """
 
 from collections.abc import Collection, Iterable
@@ -29,13 +29,13 @@ class Measurement(Struct, frozen=True, array_like=True):
     """Digest of the candidate, of DIGEST_BYTES."""
     purpose: Purpose
     median_s: float | None
-    """Median latency of the repeats; None for a failure."""
+    """Median latency of the repeats in seconds; None for a failure."""
     fastest_s: float | None
     disturbed: bool = False
 
     @classmethod
     def of(cls, record: Record) -> "Measurement":
-        """The measurement in a record."""
+        """That part of a record."""
         undisturbed = structs.replace(record, disturbed="")
         fastest_s = min(record.latency_s, default=None)
         return cls(
@@ -49,23 +49,23 @@ class Measurement(Struct, frozen=True, array_like=True):
 
     @property
     def best_s(self) -> float | None:
-        """As `Record.best_s`."""
+        """Like `Record.best_s`."""
         return self.fastest_s if self.disturbed else self.median_s
 
 
 @dataclass(slots=True)
 class TaskBest:
-    """The best of a task's measurements so far. A trial costs constant time, a disturbed or final one linear time."""
+    """The best of a task's measurements so far. A trial takes constant time, a disturbed or final one linear time."""
 
     measurements: list[Measurement] = field(default_factory=list)
     best: Measurement | None = None
-    """The fastest that counts; None while nothing is valid."""
+    """The fastest valid measurement; None if there is none."""
     lasting: dict[bytes, Measurement] = field(default_factory=dict)
-    """The measurement of each candidate that counts outside of finals."""
+    """The deciding measurement of each candidate outside of finals."""
     default: Measurement | None = None
-    """The task without tuning, where its last finals are complete."""
+    """The task without tuning, if its last finals are complete."""
     searched_only: bool = True
-    """No finals and no check of the whole network so far."""
+    """Whether there were no finals and no check of the whole network so far."""
 
     @property
     def best_s(self) -> float | None:
@@ -78,7 +78,7 @@ class TaskBest:
         return self.default.best_s if self.default is not None else None
 
     def add(self, measurement: Measurement) -> None:
-        """Count one more."""
+        """Add a measurement."""
         self.measurements.append(measurement)
         before = self.lasting.get(measurement.candidate)
         if before is None or record_selection.replaces(measurement, before):
@@ -91,7 +91,7 @@ class TaskBest:
             self.best = record_selection.fastest([self.best, measurement] if self.best is not None else [measurement])
 
     def tag(self, trials: Collection[int]) -> None:
-        """Other load disturbed these measurements."""
+        """Tag measurements as disturbed."""
         if not any(one.trial in trials for one in self.measurements):
             return
         self.measurements = [
@@ -101,7 +101,7 @@ class TaskBest:
         self._decide()
 
     def close(self) -> None:
-        """Forget all measurements but those that decided: the job has ended."""
+        """Drop all measurements but the deciding ones, after the end of the job."""
         last = record_selection.finals(self.measurements)
         self.measurements = [*(one for one in [self.best] if one is not None and one not in last), *last]
         self.lasting = {one.candidate: one for one in record_selection.latest_undisturbed(self.measurements)}

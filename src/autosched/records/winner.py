@@ -1,7 +1,7 @@
-"""One winner: which of a task's schedules a network is compiled with. Pure.
+"""Selects the winner: the schedule of each task that a network is compiled with. Pure.
 
-Candidates that measurement cannot tell apart are a tie. Noise would choose another of them each time; a fixed rule
-chooses the same one, so that two tunings with the same records give one module.
+Candidates that measurements cannot distinguish are tied. Noise would select another of them each time; a fixed rule
+selects the same one, so that two tunings with the same records give the same module.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,16 +13,16 @@ from autosched.records.record_selection import by_task
 from autosched.records.statistics import interval
 
 SAMPLES_LEAST = 6
-"""Samples from which on an interval says something; fewer are noise."""
+"""Minimum samples for an interval; fewer are noise."""
 TIE_WITHIN = 1.02
-"""Maximum latency of a candidate in a tie over that of the fastest: wide intervals are no reason to take a slow one."""
+"""Maximum latency of a tied candidate relative to the fastest, so that wide intervals do not admit slow ones."""
 
 Ratios = Mapping[bytes, float]
 """Latency of candidates on other devices, divided by the best latency there."""
 
 
 def order(records: Iterable[Record], elsewhere: Mapping[TaskIndex, Ratios] | None = None) -> list[Record]:
-    """The records that count of several tasks, the winner of each task first, and no failures."""
+    """The valid records of several tasks, the winner of each task first, without failures."""
     found = by_task(record for record in records if record.best_s is not None)
     return [record for task in sorted(found) for record in ranked(found[task], (elsewhere or {}).get(task, {}))]
 
@@ -30,8 +30,8 @@ def order(records: Iterable[Record], elsewhere: Mapping[TaskIndex, Ratios] | Non
 def ranked(records: Sequence[Record], elsewhere: Ratios | None = None) -> list[Record]:
     """Valid records of one task, one of each candidate, the winner first.
 
-    First comes the tie of the fastest, by rule: the best on other devices, as far as that is known; the least code; the
-    digest of the candidate. Then the others, by their latency.
+    First come the candidates tied with the fastest, ordered by their ratio on other devices if known, then by code
+    size, then by the digest of the candidate. The others follow by latency.
     """
     known = elsewhere or {}
     ordered = sorted(records, key=lambda record: (record.best_s or inf, _digest(record)))
@@ -52,10 +52,10 @@ def in_order(records: Sequence[Record]) -> list[Record]:
 
 
 def are_tied(fastest: Record, other: Record) -> bool:
-    """Whether measurement cannot tell another candidate from the fastest one.
+    """Whether measurements cannot distinguish a candidate from the fastest one.
 
-    Equal object code is equal. Else the samples decide, in pairs where both have as many, since those were taken in
-    turns: the 95 % interval of their ratios holds 1, or the intervals of both overlap.
+    Equal object code is tied. Otherwise the samples decide, in pairs if both have the same number, since those were
+    measured in turns: the 95 % interval of their ratios contains 1, or the intervals of both overlap.
     """
     if fastest.candidate == other.candidate or (fastest.code and fastest.code == other.code):
         return True
@@ -71,7 +71,7 @@ def are_tied(fastest: Record, other: Record) -> bool:
 
 
 def code_bytes(record: Record) -> int:
-    """Size of a record's object code, which its name begins with; without a name, more than any."""
+    """Bytes of a record's object code, with which its name begins; without a name, more than any."""
     return int(record.code[:8], 16) if record.code else 2**32
 
 

@@ -1,6 +1,6 @@
-"""A record store as people search it: by words of an operator, a network or a device, or by an identifier.
+"""Searches a record store by words of an operator, a network or a device, or by an identifier.
 
-Workloads come first, the latest ones before others, so that an answer reads few rows of a store of any size.
+The latest workloads come first, so that an answer reads few rows of a store of any size.
 """
 
 from collections.abc import Collection, Iterator
@@ -18,18 +18,18 @@ from autosched.recordstore.rows import KnownWorkload, Measurement, Schedule, Wor
 from autosched.recordstore.tables import ENVIRONMENTS, JOBS, MEASUREMENTS, SCHEDULE_KEY, SCHEDULES, WORKLOADS
 
 ID_DIGITS_MIN = 4
-"""Minimum characters that name a schedule or a workload."""
+"""Minimum characters of an identifier of a schedule or a workload."""
 AMBIGUOUS_SHOWN = 8
-"""Workloads that an error names, of those that a text could mean."""
+"""Maximum workloads that an error about an ambiguous text names."""
 
 
 _CIRCUMSTANCES = ("device", "target", "backend")
-"""Texts of a filter that are columns of `environments`."""
+"""Filters that are columns of `environments`."""
 _WORKLOAD = tuple(WORKLOADS.c[name] for name in Workload.__struct_fields__)
 
 
 class Filter(Struct, frozen=True, kw_only=True):
-    """Texts that must occur, in capital or small letters. An empty text admits everything."""
+    """Texts that must occur, ignoring case. An empty text matches everything."""
 
     operator: str = ""
     """Text in the name or the description of the operator, or the beginning of its hash."""
@@ -43,7 +43,7 @@ class Filter(Struct, frozen=True, kw_only=True):
     """Text in the name and version of the backend."""
 
     def admits(self, one: Measurement) -> bool:
-        """Whether a measurement has all of the texts. `network` is that of its own job."""
+        """Whether a measurement matches all texts. `network` is that of its own job."""
         where, workload = one.environment, one.workload
         operator = self.operator.lower()
         told = (workload.name, workload.shape)
@@ -61,20 +61,20 @@ class MeasuredJob(Struct, frozen=True):
     """Work of one job with one backend. Times in seconds."""
 
     model: str
-    """Content hash of its file."""
+    """Content hash of the model's file."""
     backend: str
     trials: int
     build_s: float
     profile_s: float
     lasted_s: float
-    """From its first measurement to the last one."""
+    """Seconds from its first measurement to the last one."""
 
 
 class Catalogue(Lookup):
     """Searches an open store, for one thread at a time. All methods raise StoreUnavailable."""
 
     def workloads(self, wanted: Filter = ANYTHING, limit: int | None = None) -> list[KnownWorkload]:
-        """Return a row for each workload and each kind of circumstances, the latest workloads first.
+        """Return a row for each workload and environment, the latest workloads first.
 
         limit: maximum number of workloads.
         """
@@ -88,9 +88,9 @@ class Catalogue(Lookup):
             return [one for row in rows for one in self._known(connection, row.id, Workload(*row[1:]), wanted)]
 
     def workload(self, text: str) -> Workload:
-        """The workload whose hash begins with the text, or whose description it is or is part of.
+        """The workload whose hash begins with the text, or whose description equals or contains it.
 
-        Raises NotFound, and RequestError where there are several.
+        Raises NotFound, and RequestError if there are several.
         """
         hashed = WORKLOADS.c.hash.startswith(text, autoescape=True)
         told = or_(WORKLOADS.c.name == text, WORKLOADS.c.shape == text)
@@ -108,7 +108,7 @@ class Catalogue(Lookup):
         raise NotFound(f"there is no workload {text!r}. See what there is:  autosched records list")
 
     def fastest(self, workload: str, wanted: Filter = ANYTHING, k: int = 10) -> list[Schedule]:
-        """The k fastest schedules of a workload, under whatever circumstances (device and backend as wanted)."""
+        """The k fastest schedules of a workload in any environment (device and backend as wanted)."""
         return self._valid(workload, SCHEDULES.c.best_s, k, *_circumstances(wanted))
 
     def history(self, workload: str, limit: int) -> list[Schedule]:
@@ -131,10 +131,9 @@ class Catalogue(Lookup):
             return self._schedules(connection, workload, rows.all())
 
     def schedule(self, identifier: str) -> list[Schedule]:
-        """Return a row for each workload and each kind of circumstances of a schedule, the fastest first.
+        """Return a row for each workload and environment of a schedule, the fastest first.
 
-        identifier: first hexadecimal digits of its digest. Raises NotFound, and RequestError where there are
-        several.
+        identifier: first hexadecimal digits of its digest. Raises NotFound, and RequestError if there are several.
         """
         if len(identifier) < ID_DIGITS_MIN or not identifier.isascii():
             raise NotFound(f"{identifier!r} names no schedule: it takes {ID_DIGITS_MIN} hexadecimal digits or more")
@@ -162,7 +161,7 @@ class Catalogue(Lookup):
         return sorted(found, key=lambda one: (one.best_s is None, one.best_s or 0.0))
 
     def measurements(self, schedule: Schedule) -> list[Measurement]:
-        """All measurements of a schedule of one workload under one kind of circumstances, in order of time."""
+        """All measurements of a schedule of one workload in one environment, in order of time."""
         with self._database.transaction() as connection:
             environment, digest = self._place(connection, schedule)
             rows = connection.execute(
@@ -175,7 +174,7 @@ class Catalogue(Lookup):
             return [one for _, one in self._measurements(connection, rows)]
 
     def jobs(self, models: Collection[str], limit: int) -> list[MeasuredJob]:
-        """Work of the latest jobs of these models, as far as their measurements tell it; the latest first.
+        """Work of the latest jobs of these models, as far as their measurements show it; the latest first.
 
         models: content hashes of files. limit: maximum number of jobs.
         """
@@ -228,7 +227,7 @@ class Catalogue(Lookup):
 
 
 def _about(text: str) -> ColumnElement[bool]:
-    """Whether an operator's name or description has this text."""
+    """Condition that an operator's name or description contains a text."""
     return or_(WORKLOADS.c.name.icontains(text, autoescape=True), WORKLOADS.c.shape.icontains(text, autoescape=True))
 
 

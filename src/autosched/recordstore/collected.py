@@ -1,4 +1,4 @@
-"""Tasks that were collected from networks: which there are, which networks use them, and what is known of each."""
+"""Tasks collected from networks: the tasks, the networks that use them, and what the store knows of each."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -14,65 +14,65 @@ from autosched.recordstore.store import RecordStore
 from autosched.recordstore.tables import ENVIRONMENTS, NETWORKS, SCHEDULES, USES, WORKLOADS
 
 UNTUNED = b""
-"""Candidate of the backends on TVM that is no schedule."""
+"""Candidate of the backends on TVM that means no schedule."""
 
 
 class Scope(Struct, frozen=True):
-    """Properties that collected tasks share when one job tunes them."""
+    """Properties that collected tasks must share to be tuned by one job."""
 
     target: str
     """As in `keys.Environment.target`."""
     layout: str
-    """Memory layout of convolutions, and what else the import was told."""
+    """Memory layout of convolutions, and other options of the import."""
 
 
 class Collected(Struct, frozen=True):
     """A network in one size."""
 
     model: str
-    """Content hash of its file."""
+    """Content hash of the network's file."""
     name: str
     change: str
-    """The size beside that of the file: "x=1,3,64,64, batch 4, resolution 0.75"; empty: the same."""
+    """The size if it differs from the file's: "x=1,3,64,64, batch 4, resolution 0.75"; empty if it does not."""
     scope: Scope
     importer: str
-    """Versions of what took it in."""
+    """Versions of the importer."""
     notes: tuple[str, ...]
-    """Operators that only take the sizes of the file, from which on nothing was changed."""
+    """Operators that only accept the sizes of the file; from them on nothing was changed."""
     collected_at: float
     """Unix time in seconds."""
     uses: Mapping[Workload, int]
-    """How often an inference calls each task."""
+    """Number of calls of each task in an inference."""
 
 
 class Use(Struct, frozen=True):
     """One task of one collected network."""
 
     network: int
-    """Tells networks in one size apart."""
+    """Identifies the network in one size."""
     model: str
     """Content hash of the network's file."""
     workload: Workload
     weight: int
-    """Calls in one inference."""
+    """Number of calls in one inference."""
 
 
 class Knowledge(Struct, frozen=True):
-    """Measurements of a workload in brief."""
+    """Summary of a workload's measurements."""
 
     best_s: float | None
-    """Latency of its fastest schedule."""
+    """Latency of its fastest schedule in seconds."""
     untuned_s: float | None
-    """Latency without a schedule."""
+    """Latency without a schedule in seconds."""
     tried: int
-    """Schedules that were measured, failures included."""
+    """Number of measured schedules, failures included."""
 
 
 class Collector(RecordStore):
     """Adds collected networks to an open store. All methods raise StoreUnavailable."""
 
     def changes(self, model: str, scope: Scope, importer: str) -> set[str]:
-        """Sizes in which a model was collected by this importer."""
+        """Sizes in which this importer has collected a model."""
         wanted = (
             NETWORKS.c.model == model, NETWORKS.c.target == scope.target, NETWORKS.c.layout == scope.layout,
             NETWORKS.c.importer == importer,
@@ -81,8 +81,8 @@ class Collector(RecordStore):
             return set(connection.execute(select(NETWORKS.c.change).where(*wanted)).scalars())
 
     def add_network(self, found: Collected, programs: Mapping[Workload, Program]) -> int:
-        """Keep a network, in place of the same one that was collected before; returns how many of its tasks no
-        collected network had."""
+        """Store a network, replacing an earlier collection of it; returns the number of its tasks that no collected
+        network had."""
         self.add_programs(programs)
         row = {
             "model": found.model, "name": found.name, "change": found.change, "target": found.scope.target,
@@ -116,7 +116,7 @@ class Collection(Lookup):
     """Reads collected networks from an open store. All methods raise StoreUnavailable."""
 
     def scopes(self) -> list[Scope]:
-        """Scopes for which networks were collected, the latest first."""
+        """Scopes of collected networks, the latest first."""
         columns = NETWORKS.c.target, NETWORKS.c.layout
         latest = select(*columns).group_by(*columns).order_by(func.max(NETWORKS.c.collected_at).desc())
         with self._database.transaction() as connection:
@@ -154,8 +154,8 @@ class Collection(Lookup):
     def known(self, scope: Scope, backend: str, threads: int) -> dict[str, Knowledge]:
         """Measurements of collected workloads by a backend, by hash of the workload.
 
-        threads: number of threads of a kernel; measurements of backends that do not tell it count as well. Models of
-        devices and versions of compilers are not told apart.
+        threads: number of threads of a kernel; measurements of backends that do not report it are included. Device
+        models and compiler versions are not distinguished.
         """
         untuned = case((SCHEDULES.c.digest == candidate_digest(UNTUNED), SCHEDULES.c.best_s))
         rows = (
@@ -174,7 +174,7 @@ class Collection(Lookup):
             return {hashed: Knowledge(*told) for hashed, *told in connection.execute(rows)}
 
     def threads(self, scope: Scope, backend: str) -> int:
-        """With how many threads a backend has measured most schedules; 1 where it has measured none."""
+        """The number of threads with which a backend has measured most schedules; 1 if it has measured none."""
         rows = (
             select(ENVIRONMENTS.c.threads)
             .select_from(SCHEDULES)

@@ -1,8 +1,8 @@
-"""A record store as lines of JSON: one measurement a line, with everything that is known of it.
+"""A record store as lines of JSON: one measurement a line, with all its fields.
 
-A line names its measurement as the store does, by what was measured. So a file may be taken in twice, into any store,
-and nothing is doubled; two stores that take in each other's files hold the same. A measurement from a file counts as
-imported: it is measured here before it counts.
+A line identifies its measurement by content, as the store does. A file may therefore be imported twice, into any store,
+without duplicates; two stores that import each other's files have the same content. An imported measurement is a hint:
+its schedule is measured on this machine before it counts.
 """
 
 import gzip
@@ -26,9 +26,9 @@ from autosched.recordstore.store import RecordStore
 
 FORMAT = 1
 LINE_BYTES_MAX = 2_000_000
-"""Maximum length of a line."""
+"""Maximum bytes of a line."""
 BATCH = 500
-"""Measurements of one transaction."""
+"""Maximum measurements of one transaction."""
 GZIP = ".gz"
 
 
@@ -37,9 +37,9 @@ class Line(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     format: int = FORMAT
     origin: str
-    """Name of the database that it was measured into."""
+    """Name of the database in which it was measured."""
     host: str = ""
-    """Host of that database, or name of the file that it came from before."""
+    """Host of that database, or name of the file that it was imported from before."""
     job: SourceJob
     workload: Workload
     environment: Environment
@@ -53,30 +53,30 @@ class Taken(Struct):
 
     lines: int = 0
     new: int = 0
-    """Measurements that the store did not have."""
+    """Number of measurements that the store did not have."""
     wrong: int = 0
-    """Lines that are none, which were left out."""
+    """Number of invalid lines, which were skipped."""
     dropped: Counter[str] = field(default_factory=Counter)
-    """Lines that are right and of no use here, by reason; of logs of other tuners."""
+    """Number of valid lines without use here, by reason; for logs of other tuners."""
     seeded: int = 0
-    """Known workloads that got schedules from such a log."""
+    """Number of known workloads that got schedules from such a log."""
 
     @property
     def known(self) -> int:
-        """Measurements that the store had."""
+        """Number of measurements that the store already had."""
         return self.lines - self.new - self.wrong
 
 
 _LINE = msgspec.json.Decoder(Line)
 Complain = Callable[[int, str], None]
-"""Hears of a wrong line: its number, from 1, and what is wrong."""
+"""Called for an invalid line, with its number, from 1, and the reason."""
 Programs = Callable[[Collection[str]], Mapping[str, Program]]
-"""Gives programs of workloads, by hash, as far as they are known."""
+"""Returns the known programs of workloads, by hash."""
 
 
 @contextmanager
 def opened(path: Path, mode: str) -> Iterator[BinaryIO]:
-    """A file to read ("rb") or write ("wb"), compressed where its name ends with .gz."""
+    """Open a file to read ("rb") or write ("wb"), compressed if its name ends with .gz."""
     with path.open(mode) as file:
         if path.suffix != GZIP:
             yield cast(BinaryIO, file)
@@ -86,7 +86,7 @@ def opened(path: Path, mode: str) -> Iterator[BinaryIO]:
 
 
 def write(measurements: Iterable[tuple[Origin, Measurement]], programs: Programs, file: BinaryIO) -> int:
-    """Write all of them; returns how many."""
+    """Write measurements; returns their number."""
     count, told = 0, set[str]()
     for origin, one in measurements:
         name = one.workload.hash
@@ -102,9 +102,9 @@ def write(measurements: Iterable[tuple[Origin, Measurement]], programs: Programs
 
 
 def read(file: BinaryIO, store: RecordStore, complain: Complain) -> Taken:
-    """Take all lines into a store. A wrong line is told, and never ends it.
+    """Import all lines into a store. An invalid line is reported and skipped.
 
-    Raises StoreUnavailable, and RequestError for a file that is cut off; what came before is taken.
+    Raises StoreUnavailable, and RequestError for a truncated file, of which the complete lines are imported.
     """
     taken = Taken()
     found: defaultdict[Origin, list[Measurement]] = defaultdict(list)
@@ -126,12 +126,12 @@ def read(file: BinaryIO, store: RecordStore, complain: Complain) -> Taken:
             if number % BATCH == 0:
                 _add(found, programs, store, taken)
     finally:
-        _add(found, programs, store, taken)  # of a file that was cut off, what is whole
+        _add(found, programs, store, taken)  # the complete lines of a truncated file
     return taken
 
 
 def tuner_of(line: bytes) -> str:
-    """Which other tuner wrote a line of a log: "AutoTVM", "Ansor", or "" for none of them."""
+    """The tuner that wrote a line of a log: "AutoTVM", "Ansor", or "" for none of them."""
     try:
         told = json.loads(line)
     except (ValueError, RecursionError):
@@ -144,7 +144,7 @@ def tuner_of(line: bytes) -> str:
 
 
 def merge(measurements: Iterable[tuple[Origin, Measurement]], programs: Programs, store: RecordStore) -> Taken:
-    """Take the measurements of another store. Raises StoreUnavailable."""
+    """Import the measurements of another store. Raises StoreUnavailable."""
     taken, waiting = Taken(), iter(measurements)
     while batch := list(islice(waiting, BATCH)):
         found: defaultdict[Origin, list[Measurement]] = defaultdict(list)
@@ -169,7 +169,7 @@ def _add(
 
 
 def lines(file: BinaryIO) -> Iterator[bytes]:
-    """The lines of a file, each cut off where it is too long. Raises RequestError for a file that cannot be read."""
+    """The lines of a file, each truncated to the maximum length. Raises RequestError for an unreadable file."""
     try:
         while text := file.readline(LINE_BYTES_MAX + 1):
             yield text
@@ -180,7 +180,7 @@ def lines(file: BinaryIO) -> Iterator[bytes]:
 
 
 def _decoded(text: bytes) -> Line:
-    """Raises RequestError."""
+    """Decode a line. Raises RequestError."""
     if len(text) > LINE_BYTES_MAX:
         raise RequestError(f"it is longer than {LINE_BYTES_MAX:,} bytes")
     try:

@@ -1,9 +1,10 @@
 """Keys of stored schedules. Pure.
 
-Two keys, as in XLA's autotuning cache. The strict one has everything that can change the machine code of a candidate or
-how its latency is measured; equal strict keys mean that a stored latency may stand for a new measurement. The loose one
-has what decides whether a candidate can be applied at all; it gives hints that are measured before they count. Neither
-has names of machines or counts of their cores: MIOpen's users renamed files for lack of that.
+There are two keys, as in XLA's autotuning cache. The strict key has everything that can change the machine code of a
+candidate or the way its latency is measured: with equal strict keys, a stored latency may replace a new measurement.
+The loose key has everything that decides whether a candidate can be applied: with equal loose keys, a schedule is a
+hint to be measured. Neither contains names of machines or counts of their cores, for lack of which MIOpen's users
+renamed files.
 """
 
 from functools import lru_cache
@@ -25,12 +26,12 @@ NAMES = ("tag", "model", "host", "keys", "device")
 
 
 class Environment(Struct, frozen=True, forbid_unknown_fields=True):
-    """Circumstances of a measurement, as the store keeps them. Empty fields are not known."""
+    """Environment of a measurement, as stored. Empty fields are unknown."""
 
     target: str = ""
-    """Instruction set and microarchitecture: a TVM target as JSON without names, or another backend's word."""
+    """Instruction set and microarchitecture: a TVM target as JSON without names, or another backend's text."""
     threads: int = 0
-    """Threads of a kernel; 0: not known."""
+    """Number of threads of a kernel; 0 if unknown."""
     compiler: str = ""
     """Compilers and their versions."""
     measurement: str = ""
@@ -38,20 +39,19 @@ class Environment(Struct, frozen=True, forbid_unknown_fields=True):
     backend: str = ""
     """Name and version of the backend."""
     template: str = ""
-    """Name and version of the schedule template; empty: schedules that need none."""
+    """Name and version of the schedule template; empty for schedules without one."""
     device: str = ""
-    """Model of the device. In neither key: latencies of two models are told apart, schedules are not."""
+    """Model of the device. In neither key: latencies of two models are kept apart, schedules are not."""
 
     @property
     def strict(self) -> bytes:
-        """Strict key, to be taken together with the workload."""
+        """Strict key, to be combined with the workload."""
         known = (self.target, self.threads, self.compiler, self.measurement, self.backend, self.template)
         return _digest(known)
 
     @property
     def loose(self) -> bytes:
-        """Loose key, to be taken together with the workload. A schedule of a template can be applied by all backends
-        that have it."""
+        """Loose key, to be combined with the workload. All backends that have a template can apply its schedules."""
         backend = "" if self.template else self.backend_name
         return _digest((self.target, self.threads, backend, self.template))
 
@@ -63,7 +63,7 @@ class Environment(Struct, frozen=True, forbid_unknown_fields=True):
 
 @lru_cache(1_024)
 def environment(identity: Identity | None, backend: str, template: str = "") -> Environment:
-    """The circumstances that a client told; `backend`: name of the job's backend, where the identity has none."""
+    """The environment reported by a client; `backend`: name of the job's backend, if the identity has none."""
     known = identity or Identity()
     target, threads = split_target(known.target)
     return Environment(
@@ -72,7 +72,7 @@ def environment(identity: Identity | None, backend: str, template: str = "") -> 
 
 
 def split_target(target: str) -> tuple[str, int]:
-    """The target without names, and its number of threads (0: not told). Words that are no JSON object stay."""
+    """The target without names, and its number of threads (0 if unknown). Texts that are no JSON object stay."""
     try:
         attributes = msgspec.json.decode(target, type=dict[str, object])
     except (msgspec.MsgspecError, RecursionError):
@@ -83,7 +83,7 @@ def split_target(target: str) -> tuple[str, int]:
 
 
 def join_target(target: str, threads: int) -> str:
-    """The inverse of `split_target`, as JSON: the target of a kernel with a number of threads (0: not told)."""
+    """The inverse of `split_target`, as JSON: the target of a kernel with a number of threads (0 if unknown)."""
     attributes = msgspec.json.decode(target, type=dict[str, object])
     return msgspec.json.encode(attributes | ({"num-cores": threads} if threads else {})).decode()
 
@@ -94,9 +94,9 @@ def candidate_digest(candidate: bytes) -> bytes:
 
 
 def measurement_id(origin: str, job: int, workload: str, record: Record) -> bytes:
-    """Names a measurement in all stores: equal for the same record of the same daemon, however it is written.
+    """Name of a measurement in all stores: equal for the same record of the same daemon, in any encoding.
 
-    Two records of one number (a database that was put back from a backup counts anew) have two names.
+    Two records with one number (after restoring a backup) have different names.
     """
     failure = record.failure.value if record.failure is not None else ""
     told = (origin, job, record.trial, workload, record.candidate, record.latency_s, failure, record.purpose.value)

@@ -1,7 +1,7 @@
 """Opens the database of a record store: connections with deadlines, and migrations.
 
-A statement that a server does not answer ends by a deadline of the server's, and where the server itself stands still,
-by `interrupt`, which cuts the connection from another thread.
+The server ends a statement after a deadline. If the server itself hangs, `interrupt` cuts the connection from another
+thread.
 """
 
 import contextlib
@@ -24,22 +24,22 @@ from autosched.errors import ConfigError, StoreUnavailable
 SCHEMA = "4"
 """Revision of the present schema, the last one in migrations/versions."""
 CONNECT_S = 5
-"""Seconds until a server that does not answer is given up."""
+"""Maximum seconds of a connection attempt."""
 STATEMENT_S = 30
-"""Seconds until the server ends a statement."""
+"""Seconds after which the server ends a statement."""
 BUSY_S = 10.0
-"""Seconds to wait for another process that writes to the same SQLite file."""
+"""Maximum seconds to wait for another process that writes to the same SQLite file."""
 CACHE_KIB = 32 * 1024
-"""Page cache of each connection to SQLite."""
+"""Page cache of each connection to SQLite, in KiB."""
 CHECKPOINT_PAGES = 4_000
-"""Pages in SQLite's log before they are moved to the file: a page that changes often moves once."""
+"""Pages in SQLite's log before they are moved to the file: a page that changes often is moved once."""
 MIGRATING = 0x6175746F
 """Key of the lock that lets one process at a time migrate a PostgreSQL database."""
 DIALECTS = ("sqlite", "postgresql")
 
 
 _ONE_AT_A_TIME = threading.Lock()
-"""Alembic keeps the migration that runs in global variables."""
+"""Alembic keeps the running migration in global variables."""
 
 
 class Unstorable(StoreUnavailable):
@@ -93,7 +93,7 @@ def engine(url: URL) -> Engine:
 
 
 def migrate(made: Engine, schema: str = SCHEMA) -> None:
-    """Bring the tables to a schema, by default the present one; makes them in an empty database.
+    """Migrate the tables to a schema, by default the present one; creates them in an empty database.
 
     Raises StoreUnavailable.
     """
@@ -104,7 +104,7 @@ def migrate(made: Engine, schema: str = SCHEMA) -> None:
         _lock(connection)
         found = _schema(connection)
         if found == schema:
-            return  # another process was faster
+            return  # another process has migrated it
         import alembic.command
         from alembic.config import Config
         from alembic.script import ScriptDirectory
@@ -133,7 +133,7 @@ def _lock(connection: Connection) -> None:
 
 
 def _schema(connection: Connection) -> str:
-    """Revision of the schema; empty: there is none yet."""
+    """Revision of the schema; empty if there is none yet."""
     if not inspect(connection).has_table("alembic_version"):
         return ""
     return connection.execute(text("SELECT version_num FROM alembic_version")).scalar() or ""
@@ -142,7 +142,7 @@ def _schema(connection: Connection) -> str:
 def _prepare_sqlite(connection: sqlite3.Connection, _: object) -> None:
     _use_write_ahead_log(connection)
     for pragma in (
-        "synchronous = NORMAL",  # a commit that a power failure takes back is repeated from the daemon's database
+        "synchronous = NORMAL",  # a commit that a power failure reverts is repeated from the daemon's database
         f"cache_size = -{CACHE_KIB}",
         f"wal_autocheckpoint = {CHECKPOINT_PAGES}",
     ):
@@ -150,7 +150,8 @@ def _prepare_sqlite(connection: sqlite3.Connection, _: object) -> None:
 
 
 def _use_write_ahead_log(connection: sqlite3.Connection) -> None:
-    """SQLite does not wait by itself for another connection that does the same to a new file."""
+    """Switch to the write-ahead log; SQLite does not wait by itself for another connection that does the same to a new
+    file."""
     until = time.monotonic() + BUSY_S
     while True:
         try:
@@ -164,7 +165,7 @@ def _use_write_ahead_log(connection: sqlite3.Connection) -> None:
 
 @contextlib.contextmanager
 def explained(url: URL) -> Iterator[None]:
-    """Raise StoreUnavailable for what a database or its driver raises, with what to do."""
+    """Convert exceptions of a database or its driver to StoreUnavailable with advice."""
     try:
         yield
     except (SQLAlchemyError, OSError, OverflowError) as error:
@@ -181,9 +182,9 @@ def explained(url: URL) -> Iterator[None]:
 
 
 def interrupt(connection: Any) -> None:
-    """Let a thread that waits on this driver's connection go on with an error at once; from another thread.
+    """Make a thread that waits on this driver's connection fail at once; called from another thread.
 
-    Nothing is done to a connection to SQLite: it waits for BUSY_S at most, and it may be closed at this moment.
+    Connections to SQLite are left alone: they wait for BUSY_S at most, and may be closed at this moment.
     """
     if isinstance(connection, sqlite3.Connection):
         return
@@ -192,16 +193,16 @@ def interrupt(connection: Any) -> None:
 
 
 class Database:
-    """One connection to a store, for one thread at a time. It connects when it is first used, and again after each
-    error, and brings the tables up to date before it uses them."""
+    """One connection to a store, for one thread at a time. It connects on first use, and again after each error, and
+    migrates the tables before it uses them."""
 
     def __init__(self, url: str | URL, *, reads_only: bool = False) -> None:
-        """`reads_only`: each statement stands alone, which saves a server two round trips. Raises ConfigError for a
-        URL that names no store."""
+        """`reads_only`: each statement stands alone, which saves a server two round trips. Raises ConfigError for a URL
+        of no store."""
         self.url, self._reads_only = read_url(url), reads_only
         self.engine = engine(self.url)
         self.known: tuple[dict[Any, Any], ...] = ()
-        """Cache of the content for its user, dropped with the connection."""
+        """Cache of the content for the connection's user, dropped with the connection."""
         self._connection: Connection | None = None
 
     def close(self) -> None:
@@ -210,18 +211,18 @@ class Database:
         for one in self.known:
             one.clear()
         if connection is not None:
-            with contextlib.suppress(Exception):  # the server may be gone
+            with contextlib.suppress(Exception):  # the server may be unreachable
                 connection.close()
 
     def interrupt(self) -> None:
-        """Let the thread that waits for the database go on with StoreUnavailable; called from another thread."""
+        """Make the thread that waits for the database fail with StoreUnavailable; called from another thread."""
         with contextlib.suppress(Exception):
             if (connection := self._connection) is not None:
                 interrupt(connection.connection.driver_connection)
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[Connection]:
-        """Raises StoreUnavailable; then nothing was written, and the connection is closed."""
+        """Run a transaction. Raises StoreUnavailable; then nothing was written, and the connection is closed."""
         try:
             with explained(self.url):
                 if self._connection is None:

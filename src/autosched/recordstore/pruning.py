@@ -1,6 +1,6 @@
-"""Deletes schedules from a store, with all that was measured of them.
+"""Deletes schedules from a store, with all their measurements.
 
-Workloads, jobs and circumstances stay: daemons that are running refer to their rows.
+Workloads, jobs and environments stay: running daemons refer to their rows.
 """
 
 from contextlib import suppress
@@ -16,7 +16,7 @@ from autosched.recordstore.rows import Pruned
 from autosched.recordstore.tables import MEASUREMENTS, SCHEDULE_KEY, SCHEDULES
 
 BATCH = 500
-"""Schedules of one transaction: others who write wait for one batch."""
+"""Maximum schedules of one transaction: other writers wait for one batch."""
 _KEY = tuple(SCHEDULES.c[name] for name in SCHEDULE_KEY)
 _SAME_SCHEDULE = [SCHEDULES.c[name] == bindparam(name) for name in SCHEDULE_KEY]
 _OF_SCHEDULE = [MEASUREMENTS.c[name] == bindparam(name) for name in SCHEDULE_KEY]
@@ -24,21 +24,21 @@ _THERE = exists().where(*(SCHEDULES.c[name] == MEASUREMENTS.c[name] for name in 
 
 
 class Unwanted(Struct, frozen=True, kw_only=True):
-    """Which schedules go: those that all of this holds for."""
+    """Schedules to delete: those that fulfil all of these conditions."""
 
     before: float = 0.0
-    """Unix time in seconds of the measurement that represents a schedule; 0: whatever its time."""
+    """Unix time in seconds; the schedule's representative measurement is older. 0: any time."""
     imported: bool = False
-    """Only what files brought, and no daemon measured."""
+    """Only imported schedules that no daemon measured."""
     keep: int = 0
-    """Fastest schedules of each workload, under the same circumstances, that stay."""
+    """Number of fastest schedules of each workload and environment to keep."""
 
 
 def prune(url: str | URL, wanted: Unwanted, *, dry_run: bool = False) -> Pruned:
     """Delete schedules with their measurements; `dry_run` only counts them.
 
-    A daemon that is running does not bring them back. Raises ConfigError and StoreUnavailable; then what was deleted
-    before stays deleted.
+    A running daemon does not bring them back. Raises ConfigError and StoreUnavailable; earlier batches then stay
+    deleted.
     """
     database = opening.Database(url)
     try:
@@ -73,7 +73,7 @@ def _old(wanted: Unwanted) -> list[ColumnElement[bool]]:
 
 
 def _unwanted(wanted: Unwanted) -> Select[Any]:
-    """Keys of the schedules that go."""
+    """Keys of the schedules to delete."""
     place = (
         func.row_number()
         .over(
@@ -96,7 +96,7 @@ def _count(connection: Connection, unwanted: Select[Any]) -> Pruned:
 
 
 def _give_space_back(database: opening.Database) -> None:
-    """Make the file of SQLite smaller, unless others are busy with it. A server does so by itself."""
+    """Shrink the file of SQLite, unless others use it. Servers do so by themselves."""
     if database.engine.dialect.name == "sqlite":
         with (
             suppress(StoreUnavailable),

@@ -1,6 +1,7 @@
-"""Queries of a record store: the best schedules of a workload, all of them, those on other devices, and alike ones.
+"""Queries of a record store: the best schedules of a workload, all of them, those on other devices, and similar
+workloads.
 
-Each query reads few rows by an index; rows of small tables that many others refer to are kept in memory.
+Each query reads few rows by an index; rows of small tables with many references are kept in memory.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -30,7 +31,7 @@ from autosched.recordstore.store import KNOWN_MAX
 from autosched.recordstore.tables import ENVIRONMENTS, JOBS, MEASUREMENTS, ORIGINS, PROGRAMS, SCHEDULES, WORKLOADS
 
 EVERYTHING_PAGE = 500
-"""Measurements that are read at once."""
+"""Measurements of one read."""
 PAGE = 100
 """Schedules of one page of `Lookup.all`."""
 STANDINGS = tuple(Standing)
@@ -183,16 +184,16 @@ class Lookup:
         self._database.close()
 
     def best(self, workload: str, environment: Environment, k: int = 1) -> list[Schedule]:
-        """The k fastest schedules of a workload whose latency may stand for a new measurement: same strict key."""
+        """The k fastest schedules of a workload whose latency may replace a new measurement: same strict key."""
         return self._best(workload, "strict_key", environment.strict, k)
 
     def hints(self, workload: str, environment: Environment, k: int = 1) -> list[Schedule]:
-        """The k fastest schedules that can be applied, measured under whatever circumstances: same loose key."""
+        """The k fastest applicable schedules, measured in any environment: same loose key."""
         return self._best(workload, "loose_key", environment.loose, k)
 
     def tried(self, workload: str, environment: Environment) -> int:
-        """Number of schedules of a workload that were tried on the same model of device by the same backend, failures
-        included, with whatever versions of compiler and backend."""
+        """Number of schedules of a workload that the same backend tried on the same device model, failures included,
+        with any versions of compiler and backend."""
         told = {
             "key": environment.loose, "device": environment.device, "hash": workload,
             "backend": environment.backend_name, "versions": f"{environment.backend_name} ",
@@ -202,15 +203,15 @@ class Lookup:
         return found
 
     def failed(self, workload: str, environment: Environment) -> set[bytes]:
-        """Digests (`keys.candidate_digest`) of schedules that failed under the very circumstances: they do not replay
-        any more, are wrong, or crash."""
+        """Digests (`keys.candidate_digest`) of schedules that failed in this environment: they cannot be applied any
+        more, are wrong, or crash."""
         told = {"key": environment.strict, "hash": workload}
         with self._database.transaction() as connection:
             return set(connection.execute(_FAILED, told).scalars())
 
     def of_code(self, codes: Sequence[str], environment: Environment) -> list[Schedule]:
-        """Schedules whose object code has one of these digests, with latencies that were measured by the same method
-        on the same model of device with as many threads; whichever their workload, compiler and backend."""
+        """Schedules whose object code has one of these digests, with latencies measured by the same method on the same
+        device model with the same number of threads, of any workload, compiler and backend."""
         told = {
             "codes": sorted(set(codes)), "device": environment.device, "measurement": environment.measurement,
             "threads": environment.threads,
@@ -225,7 +226,7 @@ class Lookup:
         return found
 
     def programs(self, workloads: Collection[str]) -> dict[str, Program]:
-        """Programs of these workloads, as far as they are known."""
+        """The known programs of these workloads."""
         found: dict[str, Program] = {}
         for some in _batches(sorted(workloads)):
             with self._database.transaction() as connection:
@@ -234,7 +235,7 @@ class Lookup:
         return found
 
     def without_program(self, workloads: Collection[str]) -> set[str]:
-        """Those of the workloads whose program is not known."""
+        """The workloads without a known program."""
         known = set[str]()
         for some in _batches(sorted(workloads)):
             with self._database.transaction() as connection:
@@ -242,7 +243,7 @@ class Lookup:
         return set(workloads) - known
 
     def everything(self) -> Iterator[tuple[Origin, Measurement]]:
-        """All measurements, each with its schedule, in the order in which jobs came."""
+        """All measurements, each with its schedule, in the order of their jobs' arrival."""
         last = (-1, -1, b"")
         while True:
             told = dict(zip(("job", "trial", "id"), last, strict=True))
@@ -255,7 +256,7 @@ class Lookup:
             last = (rows[-1].job_id, rows[-1].trial, rows[-1].id)
 
     def stats(self) -> Stats:
-        """How much the store has; reads all of it."""
+        """Counts of the store's content; reads all of it."""
         with self._database.transaction() as connection:
             counts = [
                 connection.execute(select(func.count()).select_from(table)).scalar_one()
@@ -267,12 +268,12 @@ class Lookup:
         return Stats(measurements, schedules, workloads, jobs, origins, imported, holdings)
 
     def interrupt(self) -> None:
-        """Let the thread that waits for the database go on with StoreUnavailable; called from another thread."""
+        """Make the thread that waits for the database fail with StoreUnavailable; called from another thread."""
         self._database.interrupt()
 
     def all(self, workload: str, after: Schedule | None = None, limit: int = PAGE) -> list[Schedule]:
-        """A page of all that is known of a workload, failures included, in a fixed order; the first one without
-        `after`, the next with the last schedule of the page before."""
+        """A page of a workload's schedules, failures included, in a fixed order. `after`: last schedule of the previous
+        page; None for the first page."""
         with self._database.transaction() as connection:
             if (number := self._workload_id(connection, workload)) is None:
                 return []
@@ -281,7 +282,7 @@ class Lookup:
             return self._schedules(connection, workload, connection.execute(_ALL, told).all())
 
     def other_devices(self, workload: str) -> list[Schedule]:
-        """The fastest schedule of a workload on each model of a device and each target, the fastest first."""
+        """The fastest schedule of a workload on each device model and target, the fastest first."""
         with self._database.transaction() as connection:
             if (number := self._workload_id(connection, workload)) is None:
                 return []
@@ -296,7 +297,7 @@ class Lookup:
             return self._schedules(connection, workload, rows)
 
     def nearest(self, workload: Workload, k: int = 5) -> list[Neighbour]:
-        """The k other measured workloads of the same operator whose sizes are nearest, the nearest first."""
+        """The k other measured workloads of the same operator with the nearest sizes, the nearest first."""
         wanted = shapes.parse(workload.shape)
         with self._database.transaction() as connection:
             index = self._index(connection, wanted.operator)
@@ -322,7 +323,7 @@ class Lookup:
             return self._schedules(connection, workload, rows)
 
     def _index(self, connection: Connection, operator: str) -> shapes.ShapeIndex[Workload]:
-        """All workloads of an operator; read again when there are more of them."""
+        """All workloads of an operator; read again when their number has grown."""
         count = connection.execute(_COUNT, {"operator": operator}).scalar_one()
         index = self._indices.get(operator)
         if index is None or len(index) != count:
@@ -350,7 +351,7 @@ class Lookup:
         return found
 
     def _know_jobs(self, connection: Connection, numbers: set[int]) -> None:
-        """Have these jobs in memory."""
+        """Load these jobs into memory."""
         if len(self._jobs) + len(numbers) > KNOWN_MAX:
             self._jobs.clear()
         if missing := numbers - self._jobs.keys():
@@ -378,7 +379,7 @@ class Lookup:
     def _fastest(
         self, connection: Connection, workload_id: int, environment_id: int, k: int
     ) -> Sequence[Row[*tuple[Any, ...]]]:
-        """The k fastest valid schedules of a workload under one kind of circumstances."""
+        """The k fastest valid schedules of a workload that match a condition."""
         told = {"workload": workload_id, "environment": environment_id, "k": k}
         return connection.execute(_BEST, told).all()
 
@@ -414,7 +415,7 @@ def _batches(hashes: Sequence[str]) -> Iterator[Sequence[str]]:
 
 
 def _keep(known: dict[Any, Any], key: object, value: object) -> None:
-    """Remember it; when that becomes too much, forget the rest."""
+    """Add to a cache; when it is full, drop its other content."""
     if len(known) >= KNOWN_MAX:
         known.clear()
     known[key] = value

@@ -1,4 +1,4 @@
-"""Rows that are written to the store, and those that are found there."""
+"""Types of rows that are written to the store, and of those that are read."""
 
 from enum import IntEnum
 
@@ -11,7 +11,7 @@ from autosched.recordstore.keys import ID_DIGITS, Environment, candidate_digest
 
 
 class Origin(Struct, frozen=True):
-    """Where measurements come from: a daemon's database, or an import."""
+    """Origin of measurements: a daemon's database, or an import."""
 
     name: str
     """Unique: the number of a daemon's database, or the digest of an imported file."""
@@ -33,7 +33,7 @@ class Workload(Struct, frozen=True):
 
     @property
     def identifier(self) -> str:
-        """First characters of its hash, which name it for people."""
+        """First characters of its hash, which identify it for people."""
         return self.hash[:ID_DIGITS]
 
 
@@ -52,7 +52,7 @@ class SourceJob(Struct, frozen=True):
 
 
 class Measurement(Struct, frozen=True):
-    """One record on its way into the store."""
+    """One record to be written to the store."""
 
     id: bytes
     job: SourceJob
@@ -62,18 +62,18 @@ class Measurement(Struct, frozen=True):
 
 
 class Cursor(Struct, frozen=True):
-    """How far a daemon's database is repeated in the store."""
+    """Progress of copying a daemon's database to the store."""
 
     record: int = 0
     """Number of the last record."""
     record_crc: int = 0
-    """Checksum of that record: tells whether the database is still the same."""
+    """Checksum of that record, which shows whether the database is still the same."""
     tag: int = 0
     """Number of the last tag."""
 
 
 class Tag(Struct, frozen=True):
-    """Found out later: other load disturbed this measurement."""
+    """A disturbance of a measurement by other load, found later."""
 
     job: int
     trial: int
@@ -85,13 +85,13 @@ class Standing(IntEnum):
 
     UNKNOWN = 0  # disturbed, and without a latency
     BOUND = 1  # disturbed: the latency is an upper bound
-    SEARCHED = 2  # undisturbed, alone
-    COMPARED = 3  # undisturbed, side by side with the other good ones of its task
-    WRONG = 4  # it computed something wrong in a whole network
+    SEARCHED = 2  # undisturbed, not compared with others
+    COMPARED = 3  # undisturbed, in turns with the other good ones of its task
+    WRONG = 4  # wrong result in a whole network
 
 
 def judge(record: Record) -> tuple[Standing, float | None]:
-    """How much a record says about its schedule, and the latency in seconds that it gives, if any.
+    """The standing of a record, and the latency in seconds that it gives, if any.
 
     The rules are those of `records.record_selection`.
     """
@@ -103,7 +103,7 @@ def judge(record: Record) -> tuple[Standing, float | None]:
 
 
 class Schedule(Struct, frozen=True):
-    """A schedule that is known, with the measurement that represents it."""
+    """A known schedule, with its representative measurement."""
 
     workload: str
     """Structural hash."""
@@ -111,21 +111,21 @@ class Schedule(Struct, frozen=True):
     candidate: bytes
     """In its backend's own encoding."""
     best_s: float | None
-    """Median of the samples; the fastest of a disturbed measurement. None for a failure."""
+    """Median of the samples in seconds; the fastest of a disturbed measurement. None for a failure."""
     standing: Standing
     samples_s: tuple[float, ...]
     failure: str
-    """Why there is no latency; empty where there is one."""
+    """Why there is no latency; empty if there is one."""
     code: str
-    """Digest of the object code, in hexadecimal digits; empty: not known."""
+    """Digest of the object code, in hexadecimal digits; empty if unknown."""
     measured_at: float
-    """Unix time in seconds; 0: not known."""
+    """Unix time in seconds; 0 if unknown."""
     job: SourceJob
     origin: Origin
 
     @property
     def identifier(self) -> str:
-        """First hexadecimal digits of its digest, which name it for people."""
+        """First hexadecimal digits of its digest, which identify it for people."""
         return candidate_digest(self.candidate).hex()[:ID_DIGITS]
 
     @property
@@ -135,28 +135,28 @@ class Schedule(Struct, frozen=True):
 
 
 class KnownWorkload(Struct, frozen=True):
-    """Knowledge of a workload under one kind of circumstances."""
+    """Summary of a workload in one environment."""
 
     workload: Workload
     environment: Environment
     tried: int
-    """Schedules that were measured, failures included."""
+    """Number of measured schedules, failures included."""
     failed: int
     measured_at: float
-    """Unix time in seconds of the latest measurement; 0: not known."""
+    """Unix time in seconds of the latest measurement; 0 if unknown."""
     best: Schedule | None
-    """The fastest schedule; None: all failed."""
+    """The fastest schedule; None if all failed."""
 
 
 class Pruned(Struct, frozen=True):
-    """How much was deleted from a store."""
+    """Counts of what was deleted from a store."""
 
     schedules: int
     measurements: int
 
 
 class Holding(Struct, frozen=True):
-    """How much a store has of one kind of circumstances."""
+    """Counts of a store's content for one backend, device and compiler."""
 
     backend: str
     device: str
@@ -166,16 +166,16 @@ class Holding(Struct, frozen=True):
 
 
 class Stats(Struct, frozen=True):
-    """How much a store has."""
+    """Counts of a store's content."""
 
     measurements: int
     schedules: int
     workloads: int
     jobs: int
     origins: int
-    """Databases of daemons, and of imported files."""
+    """Number of databases of daemons, and of imported files."""
     imported: int
-    """Measurements that come from files."""
+    """Number of imported measurements."""
     holdings: tuple[Holding, ...]
     """By backend, device and compiler, the largest first."""
 

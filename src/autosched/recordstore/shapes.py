@@ -1,4 +1,4 @@
-"""Which workloads are alike: the same operator with other sizes, by the distance of their sizes. Pure."""
+"""Similarity of workloads: the same operator with other sizes, by the distance of their sizes. Pure."""
 
 import math
 import re
@@ -12,14 +12,14 @@ from msgspec import Struct
 T = TypeVar("T")
 
 _SIZES = re.compile(r"\b\d+(?:x\d+)*\b(?! more\b)")
-"""Sizes in the description of a task: "64x56x56". Not the digits of a name ("conv2d", "NCHW8c")."""
+"""Sizes in the description of a task: "64x56x56". Digits of a name ("conv2d", "NCHW8c") do not count."""
 
 
 class Shape(Struct, frozen=True):
     """An operator and its sizes."""
 
     operator: str
-    """The description with each size replaced by "#": equal for workloads that differ in sizes alone."""
+    """The description with each size replaced by "#": equal for workloads that differ only in sizes."""
     sizes: tuple[int, ...]
 
     @property
@@ -49,16 +49,17 @@ class ShapeIndex(Generic[T]):
         entries.sort(key=lambda entry: math.fsum(entry[0]))
         self._entries = entries
         self._magnitudes = [math.fsum(place) for place, _ in entries]
-        """Sum of the logarithms of each one's sizes."""
+        """Sum of the logarithms of each workload's sizes."""
 
     def __len__(self) -> int:
         return len(self._entries)
 
     def nearest(self, wanted: Shape, k: int, use: Callable[[T], bool] = lambda _: True) -> list[tuple[float, T]]:
-        """The k nearest, with their distances, the nearest first. `use`: asked last, whether a workload counts.
+        """The k nearest workloads with their distances, the nearest first. `use`: whether a workload counts, asked
+        last.
 
-        Few are looked at: by the Cauchy-Schwarz inequality two of n sizes whose magnitudes differ by m are at least
-        m / sqrt(n) apart.
+        Few are examined: by the Cauchy-Schwarz inequality, two workloads of n sizes whose magnitudes differ by m have
+        at least the distance m / sqrt(n).
         """
         place, root = wanted.place, math.sqrt(max(1, len(wanted.sizes)))
         found: list[tuple[float, int, T]] = []  # a heap, the farthest first
@@ -74,7 +75,7 @@ class ShapeIndex(Generic[T]):
         return [(-away, what) for away, _, what in sorted(found, key=lambda one: (-one[0], -one[1]))]
 
     def _outwards(self, magnitude: float) -> Iterator[tuple[float, int]]:
-        """The difference of magnitude and the place of each one, by growing difference."""
+        """Yield the difference of magnitude and the index of each workload, by ascending difference."""
         above, magnitudes = bisect_left(self._magnitudes, magnitude), self._magnitudes
         below, count = above - 1, len(magnitudes)
         while below >= 0 or above < count:

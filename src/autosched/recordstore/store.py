@@ -1,8 +1,8 @@
-"""Writes to a record store: repeats measurements of a daemon's database, each once.
+"""Writes to a record store: copies measurements of a daemon's database, each once.
 
-A batch is one transaction, together with how far its daemon's database is repeated by it. So whatever is killed when,
-the store never has half a batch, and the next one begins where the last one ended. A store that lost its content tells
-that by its cursor: the daemon begins anew.
+A batch is one transaction, which also moves the cursor of the daemon's database. After any kill, the store has no
+partial batch, and the next one begins where the last one ended. A store that lost its content has an earlier cursor,
+and the daemon starts over.
 """
 
 import time
@@ -32,16 +32,16 @@ from autosched.recordstore.tables import (
 )
 
 IMPORTED = ", imported"
-"""Follows the name of an origin under which a file's measurements stand beside those of the daemon itself."""
+"""Suffix of an origin's name for imported measurements beside those of the daemon itself."""
 KNOWN_MAX = 100_000
-"""Maximum row numbers that are kept in memory, of each table."""
+"""Maximum row numbers that are cached, of each table."""
 YIELD_ROWS = 16
-"""Rows after which a thread lets others have the interpreter: an event loop would wait for it for 5 ms."""
+"""Rows after which a thread releases the interpreter lock: an event loop would wait 5 ms for it."""
 ROWS_MAX = 64
-"""Rows of one statement to SQLite."""
+"""Maximum rows of one statement to SQLite."""
 _SAMPLES = msgspec.json.Decoder(tuple[float, ...])
 _JUDGED = ("best_s", "own", "standing", "measured_at", "measurement_id", "job_id", "samples_s", "failure", "code")
-"""Columns of a schedule that come from the measurement that represents it."""
+"""Columns of a schedule that come from its representative measurement."""
 _ORDER = ("own", "standing", "measured_at", "measurement_id")
 """Columns that rank two measurements of one schedule: the greater one represents it, in whatever order they come."""
 
@@ -50,14 +50,14 @@ _KEY_OF, _KEY_AND_ORDER = itemgetter(*SCHEDULE_KEY), itemgetter(*SCHEDULE_KEY, *
 
 
 class CursorMoved(Exception):
-    """Another process has repeated the same database meanwhile: begin again from the cursor."""
+    """Another process has copied from the same database meanwhile: start again from the cursor."""
 
 
 class _Bulk:
-    """Inserts many rows by the driver alone: SQLAlchemy's handling of parameters costs as much as the rows.
+    """Inserts many rows through the driver: SQLAlchemy's handling of parameters takes as long as the rows.
 
-    To SQLite they go many in a statement: each statement gives the interpreter away, and has to get it back from the
-    event loop, which takes longer than the row.
+    For SQLite, a statement has many rows: each statement releases the interpreter lock and waits to get it back from
+    the event loop, which takes longer than a row.
     """
 
     def __init__(self, statement: Any, table: Table, engine: Engine) -> None:
@@ -69,8 +69,8 @@ class _Bulk:
         self._one = one
 
     def execute(self, connection: Connection, rows: Sequence[dict[str, Any]]) -> int:
-        """Insert the rows, of which no two may have the same key; returns how many were inserted or changed."""
-        if self._names is None:  # psycopg takes them by name, and sends them together
+        """Insert rows with different keys; returns the number of inserted or changed ones."""
+        if self._names is None:  # psycopg takes parameters by name, and pipelines them
             return connection.exec_driver_sql(self._sql, list(rows)).rowcount
         row, changed = itemgetter(*self._names), 0
         for begin in range(0, len(rows), ROWS_MAX):
@@ -103,11 +103,11 @@ class RecordStore:
         self._database.close()
 
     def interrupt(self) -> None:
-        """Let the thread that waits for the database go on with StoreUnavailable; called from another thread."""
+        """Make the thread that waits for the database fail with StoreUnavailable; called from another thread."""
         self._database.interrupt()
 
     def cursor(self, origin: Origin) -> Cursor:
-        """How far this database is repeated. Raises StoreUnavailable."""
+        """The cursor of a database. Raises StoreUnavailable."""
         with self._database.transaction() as connection:
             self._origin_id(connection, origin)
             columns = ORIGINS.c.records, ORIGINS.c.records_crc, ORIGINS.c.tags
@@ -116,10 +116,9 @@ class RecordStore:
     def write(
         self, origin: Origin, measurements: Sequence[Measurement], tags: Sequence[Tag], before: Cursor, after: Cursor
     ) -> None:
-        """Repeat a piece of a daemon's database, from one cursor to the next, in one transaction.
+        """Copy a piece of a daemon's database, from one cursor to the next, in one transaction.
 
-        Rows that are there already stay as they are. Raises CursorMoved, and StoreUnavailable; then nothing was
-        written.
+        Existing rows stay as they are. Raises CursorMoved, and StoreUnavailable; then nothing was written.
         """
         with self._database.transaction() as connection:
             moved = connection.execute(
@@ -137,10 +136,10 @@ class RecordStore:
                 self._tag(connection, origin, tag)
 
     def add(self, origin: Origin, measurements: Sequence[Measurement], tags: Sequence[Tag] = ()) -> int:
-        """Add measurements that are no piece of a daemon's database; returns how many are new.
+        """Add measurements that are no piece of a daemon's database; returns the number of new ones.
 
-        Imported ones never become those of a daemon that writes here, whatever they claim: what this daemon did not
-        write itself goes under another name. Raises StoreUnavailable; then none was added.
+        Imported measurements are never mixed with those of a daemon that writes to this store: they get another name of
+        origin. Raises StoreUnavailable; then none was added.
         """
         with self._database.transaction() as connection:
             if origin.imported and self._is_written_here(connection, origin.name):
@@ -152,7 +151,7 @@ class RecordStore:
         return new
 
     def add_programs(self, programs: Mapping[Workload, Program]) -> None:
-        """Keep the programs of workloads; those that are there stay as they are. Raises StoreUnavailable."""
+        """Store the programs of workloads; existing ones stay. Raises StoreUnavailable."""
         if not programs:
             return
         with self._database.transaction() as connection:
@@ -170,7 +169,7 @@ class RecordStore:
             return connection.execute(select(func.count()).select_from(MEASUREMENTS)).scalar_one()
 
     def _upsert_schedules(self) -> Any:
-        """Put a schedule; where it is there, keep the measurement that says more."""
+        """Statement that inserts a schedule, or updates it if the new measurement ranks higher."""
         put = self._insert(SCHEDULES)
         new, old = put.excluded, SCHEDULES.c
         return put.on_conflict_do_update(
@@ -182,7 +181,7 @@ class RecordStore:
     # Rows -------------------------------------------------------------------------------------------------------------
 
     def _add(self, connection: Connection, origin: Origin, measurements: Sequence[Measurement]) -> int:
-        """Returns how many measurements are new."""
+        """Insert measurements; returns the number of new ones."""
         if not measurements:
             return 0
         self._learn(connection, origin, measurements)
@@ -220,7 +219,7 @@ class RecordStore:
                     "candidate": record.candidate,
                 }
             )  # fmt: skip
-        # In one order everywhere, so that two daemons cannot wait for each other's rows.
+        # In a fixed order, so that two daemons cannot deadlock on each other's rows.
         measured.sort(key=itemgetter("job_id", "trial", "id"))
         schedules.sort(key=_KEY_AND_ORDER)
         schedules = [last for _, (*_, last) in groupby(schedules, _KEY_OF)]
@@ -229,7 +228,7 @@ class RecordStore:
         return new
 
     def _tag(self, connection: Connection, origin: Origin, tag: Tag) -> None:
-        """Mark a measurement, and let another one of its schedule represent it where that says more now."""
+        """Tag a measurement, and update its schedule if another measurement ranks higher now."""
         where = and_(
             MEASUREMENTS.c.trial == tag.trial,
             MEASUREMENTS.c.disturbed == "",
@@ -259,13 +258,13 @@ class RecordStore:
 
     @staticmethod
     def _is_written_here(connection: Connection, name: str) -> bool:
-        """Whether the daemon of this origin itself writes to this store."""
+        """Whether the daemon of this origin writes to this store."""
         found = select(ORIGINS.c.id).where(ORIGINS.c.name == name, ORIGINS.c.imported == 0)
         return connection.execute(found).scalar() is not None
 
     @staticmethod
     def _without_known(connection: Connection, name: str, measurements: Sequence[Measurement]) -> Sequence[Measurement]:
-        """Those that are not there under their own origin."""
+        """The measurements that are not stored under their own origin."""
         jobs = select(JOBS.c.id).join(ORIGINS)
         jobs = jobs.where(ORIGINS.c.name == name, JOBS.c.number.in_({one.job.number for one in measurements}))
         there = select(MEASUREMENTS.c.id).where(
@@ -275,7 +274,7 @@ class RecordStore:
         return [one for one in measurements if one.id not in known]
 
     def _origin_id(self, connection: Connection, origin: Origin) -> int:
-        if not origin.imported and origin.name not in self._origins:  # a file may have brought some of it before
+        if not origin.imported and origin.name not in self._origins:  # an import may have added some of them before
             claimed = update(ORIGINS).where(ORIGINS.c.name == origin.name, ORIGINS.c.imported != 0)
             connection.execute(claimed.values(name=f"{origin.name}{IMPORTED}"))
         row = {"name": origin.name, "imported": int(origin.imported), "detail": origin.detail}
@@ -283,7 +282,7 @@ class RecordStore:
         return self._origins[origin.name]
 
     def _learn(self, connection: Connection, origin: Origin, measurements: Iterable[Measurement]) -> None:
-        """Know the numbers of all rows that these refer to; rows that are missing are made."""
+        """Load the numbers of all rows that these refer to; missing rows are inserted."""
         origin_id = self._origin_id(connection, origin)
         jobs = {(origin.name, one.job.number): one.job for one in measurements}
         environments = {one.environment: one.environment for one in measurements}
@@ -320,7 +319,7 @@ class RecordStore:
 
 
 def _storable(value: Any) -> Any:
-    """Text without NUL characters, which PostgreSQL does not take."""
+    """Text without NUL characters, which PostgreSQL does not accept."""
     return value.replace("\0", "") if isinstance(value, str) else value
 
 
@@ -338,7 +337,7 @@ def _environment_row(environment: Environment) -> dict[str, Any]:
 
 
 def _judged(row: Row[Any]) -> dict[str, Any]:
-    """The columns of a schedule that this row of `measurements` would give it."""
+    """The columns of a schedule for this row of `measurements`."""
     record = Record(
         task=0,
         trial=row.trial,

@@ -1,7 +1,6 @@
-"""Writes flat tables for notebooks and spreadsheets, as CSV or Parquet: those of a record store have one measurement a
-row.
+"""Writes flat tables for notebooks and spreadsheets, as CSV or Parquet, with one measurement a row for a record store.
 
-They are made to be read by other programs. `json_lines` is for another record store.
+For transfer to another record store, use `json_lines`.
 """
 
 import base64
@@ -31,11 +30,11 @@ COLUMNS: dict[str, type] = {
 median, `low_s` and `high_s` bound its 95 % confidence interval; `samples_s` is a JSON list; `schedule` is the digest
 of `candidate`, which is in base 64."""
 BATCH = 5_000
-"""Rows that are written to Parquet at once."""
+"""Maximum rows written to Parquet at once."""
 
 
 def row(origin: Origin, one: Measurement) -> dict[str, Any]:
-    """The columns of one measurement; None: not known."""
+    """The columns of one measurement; None for unknown values."""
     record, where, job = one.record, one.environment, one.job
     low_s, high_s = interval(record.latency_s) if record.latency_s else (None, None)
     return {
@@ -73,7 +72,7 @@ def write_csv(table: Iterable[Mapping[str, Any]], columns: Mapping[str, type], f
 
 
 def write_parquet(table: Iterable[Mapping[str, Any]], columns: Mapping[str, type], path: Path) -> int:
-    """Write a table; returns the number of its rows. Raises RequestError where pyarrow is not installed."""
+    """Write a table; returns the number of its rows. Raises RequestError if pyarrow is not installed."""
     try:
         import pyarrow
         from pyarrow import parquet

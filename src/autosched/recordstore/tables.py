@@ -1,4 +1,4 @@
-"""Tables of the store, in its present schema. `migrations/` leads there from each earlier one."""
+"""Tables of the store, in its present schema. `migrations/` upgrades earlier ones."""
 
 from sqlalchemy import (
     BigInteger,
@@ -17,7 +17,7 @@ from sqlalchemy import (
 
 META = MetaData()
 ID = BigInteger().with_variant(Integer, "sqlite")
-"""A row number: SQLite gives numbers by itself to INTEGER alone."""
+"""Type of a row number: SQLite assigns numbers to INTEGER only."""
 
 ORIGINS = Table(
     "origins",
@@ -93,7 +93,7 @@ MEASUREMENTS = Table(
     Index("ix_measurements_digest", "digest"),
     sqlite_with_rowid=False,
 )
-"""One row for each measurement, in the order in which they arrive: rows that are written together lie together."""
+"""One row for each measurement, in the order of arrival: rows written together are stored together."""
 SCHEDULES = Table(
     "schedules",
     META,
@@ -109,18 +109,18 @@ SCHEDULES = Table(
     Column("failure", Text, nullable=False),
     Column("code", Text, nullable=False),
     Column("candidate", LargeBinary, nullable=False),
-    Column("own", SmallInteger, nullable=False, server_default="1"),  # a daemon measured it; 0: a file says so
+    Column("own", SmallInteger, nullable=False, server_default="1"),  # measured by a daemon; 0: imported
     sqlite_with_rowid=False,
 )
-"""One row for each schedule of a workload under one environment, with the measurement that represents it.
+"""One row for each schedule of a workload in one environment, with its representative measurement.
 
-In SQLite rows lie in the order of their key, so that all schedules of a workload are read in one piece.
+In SQLite rows are stored in the order of their key, so that all schedules of a workload are read in one piece.
 """
 PROGRAMS = Table(
     "programs",
     META,
     Column("workload_id", ID, ForeignKey("workloads.id"), primary_key=True, autoincrement=False),
-    Column("form", Text, nullable=False),  # what can read it: "tvm 0.27"
+    Column("form", Text, nullable=False),  # the program that can read it: "tvm 0.27"
     Column("content", LargeBinary, nullable=False),
 )
 """Computations of workloads, for other programs that compile them."""
@@ -133,7 +133,7 @@ NETWORKS = Table(
     Column("change", Text, nullable=False),  # "batch 4, resolution 0.75"; empty: as in the file
     Column("target", Text, nullable=False),  # as in `environments`
     Column("layout", Text, nullable=False),
-    Column("importer", Text, nullable=False),  # versions of what took it in: another one may find other tasks
+    Column("importer", Text, nullable=False),  # versions of the importer: another one may find other tasks
     Column("notes", Text, nullable=False),  # a JSON list
     Column("collected_at", Double, nullable=False),
     UniqueConstraint("model", "change", "target", "layout", name="uq_networks_model_change_target_layout"),
@@ -147,9 +147,9 @@ USES = Table(
     Column("weight", Integer, nullable=False),
     sqlite_with_rowid=False,
 )
-"""The tasks of collected networks, and how often an inference calls each."""
+"""The tasks of collected networks, and the number of calls of each in an inference."""
 SCHEDULE_KEY = ("workload_id", "environment_id", "digest")
-"""Columns that name a schedule, in `schedules` and in `measurements`."""
+"""Columns that identify a schedule, in `schedules` and in `measurements`."""
 _coded = SCHEDULES.c.code != ""
 Index("ix_schedules_code", SCHEDULES.c.code, sqlite_where=_coded, postgresql_where=_coded)
 _valid = SCHEDULES.c.best_s.is_not(None)

@@ -1,6 +1,6 @@
 """`python -m autosched.sim --seeds 1000`: random worlds with faults, every invariant checked after every event.
 
-`--seed N --print` shows one of them event by event: that is how a failed simulation is looked into.
+`--seed N --print` prints one of them event by event, to debug a failed simulation.
 """
 
 import argparse
@@ -15,11 +15,11 @@ from autosched.sim.parallel import each
 from autosched.sim.random_testing import EXCLUSIVE, attempt
 
 CHUNK = 50
-"""Seeds that one process tries before it tells."""
+"""Seeds that one process runs before it reports."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the seeds; 1 if one of them failed."""
+    """Run the seeds; returns 1 if one of them failed."""
     parser = argparse.ArgumentParser(prog="python -m autosched.sim", description=__doc__)
     parser.add_argument("--seeds", type=int, default=100, help="how many seeds to try (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="the first seed (default: %(default)s)")

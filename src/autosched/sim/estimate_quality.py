@@ -1,4 +1,4 @@
-"""Foreknowledge of a simulated scheduler: complete, none, or wrong."""
+"""Quality of the estimates of a simulated scheduler: perfect, learned or wrong."""
 
 import math
 import re
@@ -12,7 +12,7 @@ from autosched.errors import RequestError
 from autosched.sim.scenario import ScenarioJob, Work
 
 Expectation = Callable[[Work], float | None]
-"""How long a step is said to take; None: nothing is said."""
+"""Returns the expected seconds of a step; None if unknown."""
 
 SIGMA_MAX = 10.0
 

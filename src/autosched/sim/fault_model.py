@@ -1,7 +1,6 @@
-"""Poisonous candidates and sick devices in a simulated world, and what `autosched.records.failure_attribution` makes of
-them.
+"""Faulty candidates and devices in a simulated world, and their attribution by `autosched.records.failure_attribution`.
 
-It does what the daemon's verdicts and quarantine do, without a disk, hooks and sentinels: a probe sees the truth.
+It does what the daemon's attribution and quarantine do, without a disk, hooks and sentinels: a probe sees the truth.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,14 +15,14 @@ from autosched.sim.simulated_client import SimClient
 
 PAUSE_S = 5.0
 SICK_FAILS = 0.8
-"""Share of measurements on a sick device that fail."""
+"""Share of measurements on a faulty device that fail."""
 BY = "the world"
 QUARANTINE = "quarantined by the world"
 Later = Callable[[float, JobId, Callable[[], Event | None]], None]
 
 
 class Sickness:
-    """The true faults, and those that the daemon believes in."""
+    """The true faults, and those that the daemon assumes."""
 
     def __init__(
         self,
@@ -33,38 +32,38 @@ class Sickness:
         clock: Callable[[], float],
         later: Later,
     ) -> None:
-        """`drained`: as the scheduler sees it; `later`: lets something happen after a number of seconds."""
+        """`drained`: as the scheduler sees it; `later`: schedules a function after a number of seconds."""
         self._faults, self._drained, self._clock, self._later = faults, drained, clock, later
         self._rng = Random(f"sickness/{seed}")
         self._blame, self._ward = CandidateSuspicion(), DeviceSuspicion(PAUSE_S)
         self.never: dict[str, None] = {}
         """Candidates that were blocked so far."""
         self.barred: dict[StepId, None] = {}
-        """Steps that did not measure what was poisoned."""
+        """Steps that did not run their blocked candidate."""
 
     def restart(self) -> None:
-        """The next daemon knows the cases, and no more."""
+        """Start the next daemon, which only knows the cases."""
         self._blame, self._ward = CandidateSuspicion(self._blame.cases.values()), DeviceSuspicion(PAUSE_S)
 
     def is_sick(self, device: UnitName, now: float) -> bool:
-        """The truth about a device."""
+        """Whether a device is really faulty."""
         return any(unit == device and begin <= now < end for begin, unit, end in self._faults.sick)
 
     def is_poisoned(self, candidate: str) -> bool:
-        """Whether it must not be run any more."""
+        """Whether a candidate is blocked."""
         known = self._blame.cases.get(_suspect(candidate))
         poisoned = known is not None and known.poisoned
         assert poisoned or candidate not in self.never, f"{candidate} was poisoned, and is to be run again"
         return poisoned
 
     def bars(self, candidate: str, step: Step) -> bool:
-        """Whether this step does not measure its candidate."""
+        """Whether a step does not run its candidate."""
         if barred := self.is_poisoned(candidate):
             self.barred[step.id] = None
         return barred
 
     def is_to_be_repeated(self, step: Step, candidate: str, outcome: Outcome, client: SimClient) -> bool:
-        """Judge candidate and device by the end of a step; returns whether the step is to be repeated."""
+        """Attribute the end of a step; returns whether the step must be repeated."""
         device = step.units[-1]
         if not candidate or step.id in self.barred or outcome is Outcome.LOST:
             return False
@@ -77,7 +76,7 @@ class Sickness:
         return False
 
     def _measured(self, step: Step, candidate: str, device: UnitName) -> bool:
-        """Whether it was good."""
+        """Whether the measurement succeeded."""
         now, suspect = self._clock(), _suspect(candidate)
         drawn = self._rng.random() if self.is_sick(device, now) else 1.0
         if candidate in self._faults.poison or drawn < SICK_FAILS:
@@ -100,7 +99,7 @@ class Sickness:
 
     def _is_probed(self, device: UnitName) -> Event | None:
         if device not in self._drained or self._drained[device].reason != QUARANTINE:
-            return None  # an operator has come in between
+            return None  # an operator has drained it meanwhile
         if self.is_sick(device, self._clock()):
             self._later(self._ward.probed(device), 0, partial(self._is_probed, device))
             return None

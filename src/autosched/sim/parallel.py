@@ -1,4 +1,4 @@
-"""Simulations side by side, one process per core; results come in the order of the work all the same."""
+"""Runs simulations in parallel, one process per core; results come in the order of the work."""
 
 import multiprocessing
 import os
@@ -12,14 +12,14 @@ R = TypeVar("R")
 
 
 def cores() -> int:
-    """How many this process may use."""
+    """Number of cores that this process may use."""
     return len(os.sched_getaffinity(0))
 
 
 def each(work: Callable[[W], R], items: Iterable[W], processes: int) -> Iterator[R]:
-    """`work` of every item, in order. An exception ends it all; so does leaving the iterator.
+    """`work` of every item, in order. An exception ends all; so does leaving the iterator.
 
-    `work` must be importable from a module that is not the program itself.
+    `work` must be importable from a module that is not the main program.
     """
     if processes <= 1:
         yield from map(work, items)

@@ -1,4 +1,4 @@
-"""Instances under policies: one row for each, with the makespan held against the best that is known."""
+"""Instances under policies: one row for each, with the makespan relative to the best known one."""
 
 from statistics import fmean
 
@@ -42,14 +42,14 @@ class Row(Struct, frozen=True, kw_only=True):
     steps: int
     makespan_s: float
     mean_completion_s: float
-    """From a job's arrival to its end."""
+    """Mean seconds from a job's arrival to its end."""
     bound_s: float
-    """No schedule is shorter."""
+    """Lower bound of all schedules."""
     best_known_s: float | None
     ratio: float
-    """Makespan over the best known one, or over the bound where none is known."""
+    """Makespan relative to the best known one, or to the bound if none is known."""
     mean_slowdown: float
-    """A job's completion time over its own work: 1 when it never waits."""
+    """Mean of a job's completion time divided by its own work: 1 if it never waits."""
     max_slowdown: float
     hosts_busy: float
     """Mean over the hosts, share of the makespan, in [0, 1]."""
@@ -59,7 +59,7 @@ class Row(Struct, frozen=True, kw_only=True):
 def simulate(
     scenario: Scenario, policy: str, goal: Goal, estimates: EstimateQuality = LEARNED, *, name: str = "the recording"
 ) -> SimulationResult:
-    """Raises NotFound for an unknown policy, RequestError when it lets some job wait for ever."""
+    """Raises NotFound for an unknown policy, RequestError if it lets a job wait for ever."""
     report = Simulator(scenario, policy_registry.load(policy), goal=goal, estimates=estimates).run()
     if stuck := len(scenario.jobs) - sum(state is JobState.DONE for state in report.states.values()):
         raise RequestError(
@@ -69,7 +69,7 @@ def simulate(
 
 
 def run(trial: SimulationRun) -> Row:
-    """Simulate one instance. Raises RequestError when it does not end."""
+    """Simulate one instance. Raises RequestError if it does not end."""
     instance = trial.instance
     load = instance_scenario(instance)
     report = simulate(load, trial.policy, trial.goal, trial.estimates, name=instance.name)
@@ -99,7 +99,7 @@ def run(trial: SimulationRun) -> Row:
 
 
 def attempt(trial: SimulationRun) -> Row | RequestError:
-    """The same with the error as a value: it can cross from one process to another."""
+    """Like `run`, with the error as a value that can be sent between processes."""
     try:
         return run(trial)
     except RequestError as error:

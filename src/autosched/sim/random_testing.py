@@ -1,4 +1,4 @@
-"""Random worlds in which much goes wrong: every invariant is checked after every event, and every job must end."""
+"""Random worlds with many faults: every invariant is checked after every event, and every job must end."""
 
 import hashlib
 import sys
@@ -23,12 +23,12 @@ TURNS = (
     (INTERLEAVED.name, Goal.BALANCED),
     (SEQUENTIAL.name, Goal.BALANCED),
 )
-"""Policies and goals under which seeds are tried, each in its turn."""
+"""Policies and goals for the seeds, in turns."""
 SELDOM = 6 * PLAN_EVERY
 
 
 def _brief(state: State) -> Search | None:
-    """Look ahead seldom and not far: how good a rule is does not matter here, that it comes and goes does."""
+    """Search rarely and not far ahead: the quality of a rule does not matter here, its changes do."""
     search = plan(state) if state.last_step % SELDOM < PLAN_EVERY else None
     return search and replace(search, rules=search.rules[:2], moves=1, moves_first=2)
 
@@ -38,7 +38,7 @@ CHOICE = EXCLUSIVE | {PREDICTIVE.name: replace(PREDICTIVE, plan=_brief)}
 
 
 class Tried(msgspec.Struct):
-    """Result of a few seeds in a row; a problem ends them."""
+    """Result of a range of seeds; a problem ends it."""
 
     events: int
     states: Counter[str]
@@ -51,12 +51,12 @@ class Tried(msgspec.Struct):
 
 
 def check(scheduler: Scheduler) -> None:
-    """All invariants, after an event."""
+    """Check all invariants, after an event."""
     scheduler.state.check_all()
 
 
 def finish(world: Simulator) -> None:
-    """Let a world happen to its end. AssertionError says what went wrong."""
+    """Run a world to its end. Raises AssertionError with the violation."""
     report = world.run()
     alive = [job for job in range(1, len(world.scenario.jobs) + 1) if job not in report.states]
     assert not alive, f"the faults have stopped, but jobs {alive} never ended"
@@ -67,9 +67,9 @@ def finish(world: Simulator) -> None:
 
 
 def attempt(seeds: Sequence[int], turn: tuple[str, Goal] | None, *, show: bool = False, hosts: bool = False) -> Tried:
-    """Run these seeds up to the first that fails. `turn` is the policy and goal; None: each seed has its own.
+    """Run seeds up to the first failure. `turn`: policy and goal; None: each seed has its own.
 
-    `hosts`: beside the daemon's own host there are others, which come and go.
+    `hosts`: with other hosts that come and go.
     """
     tried = Tried(0, Counter(), b"")
     digest = hashlib.sha256()
@@ -79,7 +79,7 @@ def attempt(seeds: Sequence[int], turn: tuple[str, Goal] | None, *, show: bool =
         world = Simulator(scenario, CHOICE[policy], check, goal=goal, choice=CHOICE)
         try:
             finish(world)
-        except Exception as error:  # whatever it is, the seed that shows it must be named
+        except Exception as error:  # for any exception, the seed must be named
             tried.failed, tried.problem = seed, str(error) if isinstance(error, AssertionError) else repr(error)
         for entry in world.history:
             digest.update(msgspec.msgpack.encode(entry))

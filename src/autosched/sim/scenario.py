@@ -23,43 +23,44 @@ from autosched.model import (
 
 HOST, DEVICE = HOST_POOL, f"{DEVICE_POOL}cpu"
 CANDIDATES = tuple(f"c{n}" for n in range(8))
-"""Few, so that jobs meet each other's."""
+"""Names of candidates; few, so that jobs share them."""
 
 
 class Work(Struct, frozen=True):
-    """One step that a task will have to make."""
+    """One step that a task will make."""
 
     stage: str
     pools: tuple[PoolName, ...]
     duration_s: float
-    """When it has its units for itself."""
+    """Duration in seconds without sharing units."""
     timeout_s: float | None = None
     candidate: str = ""
-    """Candidate of the measurement; empty: none that could be blamed."""
+    """Candidate of the measurement; empty for none."""
 
 
 Round = tuple[Work, ...]
-"""The stages between two updates. A lost client loses the round that it was in."""
+"""The stages between two updates. A lost client loses its current round."""
 
 
 class ScenarioJob(Struct, frozen=True, kw_only=True):
-    """One simulated job: `before` and `after` are the network's own steps, the tasks go side by side in between."""
+    """One simulated job: `before` and `after` are the network's own steps; the tasks run in parallel between them."""
 
     tasks: tuple[tuple[Round, ...], ...]
     """Rounds of task 1, task 2 and so on."""
     pool: tuple[Round, ...] = ()
-    """Rounds of no task yet, after those of `tasks`. An idle task takes the next one, as in a search that chooses by
-    gain."""
+    """Rounds of no particular task, after those of `tasks`. An idle task takes the next one, as in a search that
+    chooses by gain."""
     before: Round = ()
     after: Round = ()
     order: tuple[TaskIndex, ...] | None = None
-    """Whose round begins next, round by round; None: every task begins its next round as soon as it can."""
+    """The task of each round, in the order in which rounds begin; None: every task begins its next round as soon as it
+    can."""
     under_way_max: int = 1
-    """With an order: tasks that have a round under way at once."""
+    """With an order: maximum tasks that are in a round."""
     arrives_at: float = 0.0
     cancelled_at: float | None = None
     client_start_s: float | None = None
-    """None: as the scenario says."""
+    """None: as in the scenario."""
     name: str = ""
     priority: int = 0
     deadline_s: float | None = None
@@ -74,45 +75,46 @@ class ScenarioJob(Struct, frozen=True, kw_only=True):
 
 
 class Faults(Struct, frozen=True, kw_only=True):
-    """Probabilities per step, per client and per life of the daemon. Nothing goes wrong after `until_s`."""
+    """Probabilities per step, per client and per life of the daemon. No faults after `until_s`."""
 
     step_fails: float = 0.0
     step_hangs: float = 0.0
-    """It never ends by itself: only its deadline helps."""
+    """The step does not end by itself, only by its deadline."""
     revoke_ignored: float = 0.0
-    """The client does not kill the step that it was told to kill."""
+    """The client does not kill a step that it was told to kill."""
     client_dies: float = 0.0
-    """In the middle of a step."""
+    """The client dies during a step."""
     client_never_attaches: float = 0.0
     answer_is_late: float = 0.0
-    """A dead client's last StepEnded still arrives, after its loss."""
+    """A dead client's last StepEnded arrives after its loss."""
     restarts: tuple[float, ...] = ()
-    """When the daemon dies and starts again."""
+    """Times at which the daemon dies and restarts."""
     client_outlives: float = 0.0
-    """It goes on when the daemon dies, and comes back to the next one."""
+    """The client survives the daemon, and reconnects to the next one."""
     client_cut_off: float = 0.0
-    """In the middle of a step: it goes on, and comes back after a while; what it is told meanwhile does not arrive."""
+    """The client is disconnected during a step: it continues, and reconnects later; messages to it are lost
+    meanwhile."""
     drains: tuple[tuple[float, UnitName, float], ...] = ()
-    """From when until when which unit gets no steps."""
+    """Start, unit and end of drains."""
     poison: tuple[str, ...] = ()
-    """Candidates that fail wherever they are measured, also after `until_s`."""
+    """Candidates that fail on every device, also after `until_s`."""
     sick: tuple[tuple[float, UnitName, float], ...] = ()
-    """From when until when on which device most measurements fail."""
+    """Start, device and end of periods in which most measurements fail."""
     until_s: float = float("inf")
 
 
 class HostPlan(Struct, frozen=True):
-    """A host beside the daemon's own, and when it cannot be reached."""
+    """A host beside the daemon's own, and the periods in which it cannot be reached."""
 
     name: HostName
     pools: tuple[Pool, ...]
     joins_at: float = 0.0
     cuts: tuple[tuple[float, float], ...] = ()
-    """From when until when. What runs on a host that is cut off for long is ended by the host itself."""
+    """Start and end of each period. A host that is cut off for long ends its clients itself."""
 
 
 class Scenario(Struct, frozen=True, kw_only=True):
-    """A complete simulation, but for the policy."""
+    """A complete simulation except for the policy."""
 
     pools: tuple[Pool, ...]
     jobs: tuple[ScenarioJob, ...]
@@ -123,14 +125,14 @@ class Scenario(Struct, frozen=True, kw_only=True):
     step_timeout_s: float = 600.0
     attach_timeout_s: float = 60.0
     choices: tuple[tuple[float, str, Goal], ...] = ()
-    """When an operator chooses which policy and goal."""
+    """Times at which an operator chooses a policy and goal."""
     halts: tuple[tuple[float, JobId, float], ...] = ()
-    """From when until when which job is held; 0: everything is paused."""
+    """Start, job and end of holds; job 0: everything is paused."""
     hosts: tuple[HostPlan, ...] = ()
     movable: tuple[str, ...] = ()
     """Stages of all jobs that may run on other hosts than their client's."""
     divisible: tuple[str, ...] = ()
-    """Stages of all jobs of which several steps may share the work."""
+    """Stages of all jobs whose work several steps may share."""
 
 
 def pools(lanes: int, devices: int) -> tuple[Pool, Pool]:
@@ -142,7 +144,7 @@ def pools(lanes: int, devices: int) -> tuple[Pool, Pool]:
 
 
 def with_hosts(scenario: Scenario) -> Scenario:
-    """The same with one to three hosts that come and go; now and then no other host has devices for the jobs."""
+    """The scenario with one to three hosts that come and go; sometimes no other host has devices for the jobs."""
     rng = Random(f"hosts/{scenario.seed}")
     names = [f"lab{number}" for number in range(rng.randint(1, 3))]
     lanes, devices = scenario.pools
@@ -167,7 +169,7 @@ def _random_host(rng: Random, name: HostName) -> HostPlan:
 
 
 def lower_bound_s(scenario: Scenario) -> float:
-    """No schedule is shorter: the work on each pool, shared by its units, and the longest chain of one task.
+    """Lower bound of all schedules: the work on each pool, shared by its units, and the longest chain of one task.
 
     For jobs that all arrive at 0, pools without common units, and no faults.
     """
@@ -185,10 +187,10 @@ def lower_bound_s(scenario: Scenario) -> float:
 
 
 def random_scenario(seed: int, faults: Faults | None = None) -> Scenario:
-    """A few jobs of a few tasks on a few units, with everything in it that can go wrong unless `faults` says less.
+    """A few jobs with a few tasks on a few units, with all kinds of faults unless `faults` has fewer.
 
-    Durations are multiples of 0.5 s, so that ties are frequent; now and then one unit stands in both pools, as on a
-    machine with one core, or a step needs a lane and a device at once.
+    Durations are multiples of 0.5 s, so that ties are frequent; sometimes one unit is in both pools, as on a machine
+    with one core, or a step needs a lane and a device at once.
     """
     rng, names = Random(f"scenario/{seed}"), Random(f"candidates/{seed}")
     resources = pools(rng.randint(1, 3), rng.randint(1, 2))

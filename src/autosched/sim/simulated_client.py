@@ -1,4 +1,4 @@
-"""A simulated client: it knows what its job still has to do, and says so as load-awareness. It does nothing itself."""
+"""A simulated client: knows the remaining work of its job, and reports it as load-awareness. It runs nothing itself."""
 
 from collections import deque
 from collections.abc import Iterable
@@ -15,7 +15,7 @@ def _exact(work: Work) -> float | None:
 
 
 class SimClient:
-    """One job's progress through its plan. A phase is what may go on at the same time."""
+    """One job's progress through its plan. A phase is work that may run in parallel."""
 
     def __init__(self, plan: ScenarioJob, expectation: Expectation = _exact) -> None:
         before, after = ({NETWORK_TASK: [steps]} if steps else {} for steps in (plan.before, plan.after))
@@ -24,25 +24,25 @@ class SimClient:
         phases: tuple[dict[TaskIndex, list[Round]], ...] = ({**before}, tasks, {**after})
         self._phases = [phase for phase in phases if phase]
         self._place: dict[TaskIndex, tuple[int, int]] = {}  # finished rounds, finished steps of this round
-        self._under_way: dict[TaskIndex, None] = {}  # their round has begun
+        self._under_way: dict[TaskIndex, None] = {}  # tasks whose round has begun
         self._order = None if plan.order is None else deque(plan.order)
         self._under_way_max = plan.under_way_max
         self._pool = deque(plan.pool)
-        self._avoided: dict[TaskIndex, UnitName] = {}  # where its measurement failed, which is made once more
+        self._avoided: dict[TaskIndex, UnitName] = {}  # device of the failed measurement that is repeated
         self._expectation = expectation
         self.rounds_left = sum(len(rounds) for rounds in tasks.values()) + len(plan.pool)
         self.rounds_done = 0
         self._begin_phase()
 
     def next_work(self, task: TaskIndex) -> Work | None:
-        """The next step of a task of this phase; None when it is complete or its next round has not begun."""
+        """The next step of a task of this phase; None if it is complete or its next round has not begun."""
         if task not in self._under_way:
             return None
         done, step = self._place[task]
         return self._phases[0][task][done][step]
 
     def future(self, task: TaskIndex) -> tuple[Work, ...]:
-        """All that a task of this phase still has to do, the step under way included; times as they are expected."""
+        """The remaining work of a task of this phase, the running step included, with expected times."""
         if task not in self._place:
             return ()
         done, step = self._place[task]
@@ -50,25 +50,25 @@ class SimClient:
         return tuple(self._as_expected(work) for n, steps in enumerate(rounds) for work in steps[0 if n else step :])
 
     def load(self) -> JobLoad:
-        """The load that a client reports when it attaches."""
+        """The load that a client reports when it connects."""
         return self._report(self._place)
 
     def resume(self) -> None:
-        """A new client takes over: only finished rounds left records."""
+        """Start a new client: only finished rounds left records."""
         self._place = {task: (done, 0) for task, (done, _) in self._place.items()}
         self._avoided.clear()
 
     def may_retry(self, task: TaskIndex) -> bool:
-        """Whether a measurement that failed is to be made once more."""
+        """Whether a failed measurement is to be repeated."""
         return task not in self._avoided
 
     def retry(self, task: TaskIndex, device: UnitName) -> JobLoad:
-        """Measure a candidate that failed on one device again on another one."""
+        """Repeat a failed measurement on another device."""
         self._avoided[task] = device
         return self._report([task])
 
     def ended(self, task: TaskIndex, *, ok: bool) -> JobLoad:
-        """A step is over. A task gives a failed round up; the network's own steps are tried again."""
+        """End a step. A task gives up a failed round; the network's own steps are repeated."""
         self._avoided.pop(task, None)
         done, step = self._place[task]
         over = step + 1 == len(self._phases[0][task][done]) if ok else task != NETWORK_TASK
@@ -91,7 +91,7 @@ class SimClient:
         self._go_on(*self._place)
 
     def _go_on(self, *idle: TaskIndex) -> list[TaskIndex]:
-        """Begin rounds: of these tasks, or of those whose turn it is. Returns the tasks."""
+        """Begin rounds of these tasks, or of those whose turn it is. Returns the tasks."""
         if self._order is None or NETWORK_TASK in self._place:
             return [task for task in idle if self._begin(task)]
         begun: list[TaskIndex] = []

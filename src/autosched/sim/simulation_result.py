@@ -13,9 +13,9 @@ class SimulationResult(Struct, frozen=True, kw_only=True):
     """The outcome of one scenario under one policy."""
 
     makespan_s: float
-    """From 0 until the last job ended."""
+    """Seconds from 0 until the last job ended."""
     completion_s: dict[JobId, float]
-    """From its arrival until its end, per job."""
+    """Seconds from arrival to end, per job."""
     states: dict[JobId, JobState]
     busy: dict[UnitName, float]
     """Share of the makespan in which a unit was leased: in [0, 1]."""
@@ -32,7 +32,7 @@ class SimulationResult(Struct, frozen=True, kw_only=True):
         ended: Mapping[JobId, tuple[float, JobState]],
         events: int,
     ) -> "SimulationResult":
-        """Sum up a world in which everything has happened: `ended` has when and how."""
+        """Summarise a finished world: `ended` has the time and outcome of each step."""
         makespan_s = max((at for at, _ in ended.values()), default=0.0)
         on_unit: dict[UnitName, list[Span]] = {unit: [] for unit in units}
         for span in spans:

@@ -1,4 +1,4 @@
-"""The world around the scheduler: one heap of things to come, delivered in order of time, then of registration."""
+"""The world around the scheduler: one heap of events, delivered in order of time, then of registration."""
 
 import heapq
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -43,16 +43,16 @@ EVENTS_BASE = 10_000
 EVENTS_PER_STEP = 20
 
 AWAY_S = 4.0
-"""On average a client that is cut off comes back so soon; a scenario may give it up before."""
+"""Mean seconds until a disconnected client reconnects; a scenario may give it up before."""
 HOST_LEASE_S = 10.0
 """Seconds after which a host that cannot be reached ends its clients."""
 HOST_RETURN_S = 1.0
-"""Seconds after which a host has found a daemon that was started again."""
+"""Seconds after which a host has found a restarted daemon."""
 MODEL = "0" * 64
 
 
 class Entry(Struct, frozen=True):
-    """One event and what the scheduler asked for: a line of the journal."""
+    """One event and the scheduler's actions: a line of the journal."""
 
     now: float
     event: Event
@@ -63,17 +63,17 @@ class Entry(Struct, frozen=True):
 
 @dataclass(slots=True)
 class Process:
-    """The process that hosts a job: what the world knows of it, which is the truth."""
+    """The process that hosts a job, as it really is."""
 
     client: SimClient
     host: HostName = OWN_HOST
-    life: int = 0  # how many processes this job has had
+    life: int = 0  # number of processes that this job has had
     alive: bool = False
-    loss_due: bool = False  # its ClientLost is under way
-    progressed: bool = False  # since it was started
-    new: bool = False  # it has not attached yet
-    away: bool = False  # it outlived a daemon, or was cut off, and has not come back
-    missed: bool = False  # it is away, and the daemon does not know that yet
+    loss_due: bool = False  # its ClientLost is scheduled
+    progressed: bool = False  # since its start
+    new: bool = False  # not connected yet
+    away: bool = False  # survived a daemon, or was disconnected, and has not reconnected
+    missed: bool = False  # away, and the daemon does not know it yet
     running: dict[StepId, None] = field(default_factory=dict)
     unsaid: list[tuple[Step, Outcome]] = field(default_factory=list)
     """Steps that ended while it was away."""
@@ -83,7 +83,7 @@ class Process:
 
 @dataclass(slots=True)
 class Running:
-    """A step in progress. Its work shrinks by `rate` per second; `version` makes outdated ends recognisable."""
+    """A running step. Its remaining work shrinks by `rate` per second; `version` makes outdated ends recognisable."""
 
     step: Step
     outcome: Outcome
@@ -94,12 +94,12 @@ class Running:
 
 
 def events_max(scenario: Scenario) -> int:
-    """A simulation that needs more does not end by itself."""
+    """Maximum number of events of a scenario that ends by itself."""
     return EVENTS_BASE + EVENTS_PER_STEP * sum(1 for plan in scenario.jobs for _ in plan.works())
 
 
 class Simulator:
-    """Lets a scenario happen. `watch` sees the scheduler after every event: the place for checks."""
+    """Runs a scenario. `watch` sees the scheduler after every event, for checks."""
 
     def __init__(
         self,
@@ -111,7 +111,7 @@ class Simulator:
         estimates: EstimateQuality = LEARNED,
         choice: Mapping[str, Policy] = POLICIES,
     ) -> None:
-        """`choice`: what an operator may choose from."""
+        """`choice`: the policies that an operator may choose."""
         self.scenario = scenario
         self.scheduler = Scheduler(policy, goal, policies={**choice, policy.name: policy})
         self.history: list[Entry] = []
@@ -128,7 +128,7 @@ class Simulator:
         self._pushed = 0
         self._running: dict[StepId, Running] = {}
         self._steps: dict[StepId, Step] = {}
-        self._cuts: dict[HostName, int] = {}  # how often a host was cut off
+        self._cuts: dict[HostName, int] = {}  # number of times that a host was cut off
         self._down: dict[HostName, None] = {}
         self._on_unit: dict[UnitName, dict[StepId, None]] = {}
         arrivals = sorted(enumerate(scenario.jobs), key=lambda item: (item[1].arrives_at, item[0]))
@@ -144,7 +144,7 @@ class Simulator:
         self._sickness = Sickness(scenario.faults, scenario.seed, drained, lambda: self.now, self._later)
 
     def run(self) -> SimulationResult:
-        """Let everything happen."""
+        """Run to the end."""
         for at in (0.0, *self.scenario.faults.restarts):
             self._later(at, 0, self._daemon_starts)
         for host in self.scenario.hosts:
@@ -191,7 +191,8 @@ class Simulator:
     # What comes next ----------------------------------------------------------------------------------------
 
     def _later(self, after_s: float, job: JobId, happen: Callable[[], Event | None]) -> None:
-        """Rounded to microseconds: what is simultaneous on paper is simultaneous here."""
+        """Schedule an event after some seconds, rounded to microseconds so that events of equal time are
+        simultaneous."""
         self._pushed += 1
         heapq.heappush(self._heap, (round(self.now + after_s, 6), job, self._pushed, happen))
 
@@ -206,7 +207,7 @@ class Simulator:
                 self.now = max(self.now, at)
                 event = happen()
                 if event is None and self._unsettled and not (self._heap and self._heap[0][0] <= self.now):
-                    event = events.DeadlineReached()  # what was to happen now did not, and others wait for it
+                    event = events.DeadlineReached()  # the event for this moment did not happen, and others wait for it
             else:
                 return
             if event is not None:
@@ -214,7 +215,7 @@ class Simulator:
                 yield event
 
     def _risk(self, probability: float) -> bool:
-        """Whether something goes wrong now. Draws no number when it cannot."""
+        """Whether a fault happens now. Draws no number if the probability is 0."""
         return probability > 0 and self.now < self.scenario.faults.until_s and self._rng.random() < probability
 
     # What happens by itself ---------------------------------------------------------------------------------
@@ -233,7 +234,7 @@ class Simulator:
         )
 
     def _outlives_daemon(self, job: JobId) -> bool:
-        """Whether the next daemon finds the job's client alive; it may still never come back."""
+        """Whether the next daemon finds the job's client alive; it may still never reconnect."""
         process, known, faults = self._processes[job], self.scheduler.state.jobs.get(job), self.scenario.faults
         spoken = process.alive and known is not None and known.attached and not known.state.ended
         if not (spoken and self._risk(faults.client_outlives)):
@@ -253,7 +254,7 @@ class Simulator:
         return events.HostJoined(host.name, host.pools)
 
     def _host_is_cut_off(self, host: HostPlan, back_after_s: float) -> Event | None:
-        """Its clients are cut off with it, and ended with it where that lasts."""
+        """Cut a host off. Its clients are cut off too, and ended if that lasts."""
         if host.name in self._down or host.name not in self._cuts:
             return None
         self._down[host.name] = None
@@ -293,17 +294,17 @@ class Simulator:
         return events.HostLeft(host.name, "it did not come back")
 
     def _loses_helper(self, process: Process, host: HostName) -> None:
-        """A helper's host has gone: its client reports the steps there as failed."""
+        """End a helper with its host: its client reports the steps there as failed."""
         for step in [self._steps[step] for step in process.running if host_of(self._steps[step].units[0]) == host]:
             if step.id in self._running:
                 self._vacate(step.id)
             elif process.unheard.pop(step.id, None) is None:
-                continue  # it has ended, and its client is cut off
+                continue  # ended, while its client is cut off
             after_s = self._rng.random()
             self._later(after_s, step.job, partial(self._says_again, step, Outcome.FAILED, process.life))
 
     def _is_placed(self, job: JobId) -> Event | None:
-        """Its host is chosen; its client starts there."""
+        """Start the client of a job whose host was chosen."""
         known = self.scheduler.state.jobs.get(job)
         if known is None or known.state.ended or job in self.scheduler.state.without_host:
             return None
@@ -316,7 +317,7 @@ class Simulator:
         return events.ClientPlaced(job, chosen)
 
     def _is_cut_off(self, job: JobId, life: int) -> Event | None:
-        """At first only the client knows."""
+        """Cut a client off; at first only the client knows."""
         process = self._processes[job]
         if process.life == life and process.alive and not process.away:
             process.away = process.missed = True
@@ -356,7 +357,7 @@ class Simulator:
         return events.UnitDrained(unit, "it is cleaned", "its operator", 5.0 if self.scenario.seed % 2 else None)
 
     def _is_halted(self, job: JobId, reason: str) -> Event | None:
-        """Job 0: all of them."""
+        """Hold a job, or everything for job 0."""
         if not job:
             return events.Paused("its operator", reason)
         known = self.scheduler.state.jobs.get(job)
@@ -424,7 +425,7 @@ class Simulator:
         process = self._processes[step.job]
         del process.running[step.id]
         process.progressed |= outcome is Outcome.DONE
-        if any(self._steps[other].task == step.task for other in process.running):  # they make what is left
+        if any(self._steps[other].task == step.task for other in process.running):  # they do the rest
             shared = TaskLoad(task=step.task, stage_done=False)
             load = JobLoad(tasks=(shared,), rounds_left=process.client.rounds_left)
             return events.StepEnded(step.id, outcome, load, "" if outcome is Outcome.DONE else "simulated failure")
@@ -466,7 +467,7 @@ class Simulator:
             self._later(common_s if own_s is None else own_s, job, partial(self._attaches, job, process.life))
 
     def _stop_client(self, job: JobId, life: int, reason: str) -> Event | None:
-        """One on a host that cannot be reached is stopped when the host is back, unless the host has ended it."""
+        """Stop a client. One on an unreachable host is stopped when the host is back, unless the host has ended it."""
         process = self._processes[job]
         if process.host in self._down:
             if process.life == life:
@@ -483,7 +484,7 @@ class Simulator:
             queued_at=task.ready_at, started_at=self.now, ended_at=None, outcome="",
         )  # fmt: skip
         if not process.alive or process.missed:
-            return  # it died, or hears nothing, and the scheduler will hear of it
+            return  # it died, or cannot be reached, and the scheduler will be told
         assert not process.away, f"step {step.id} was started for a client that has not come back"
         work = process.client.next_work(step.task)
         assert work is not None, f"step {step.id} was started for a task that is complete"
@@ -518,7 +519,7 @@ class Simulator:
         self._occupy(Running(step, outcome, duration_s, self.now))
 
     def _revoke(self, step_id: StepId) -> None:
-        """The step is killed, which is noticed later."""
+        """Kill a step; the end is reported later."""
         running = self._running.get(step_id)
         if (
             running is not None
@@ -540,7 +541,7 @@ class Simulator:
         return None
 
     def _lose(self, job: JobId, after_s: float, reason: str) -> None:
-        """The process dies now; the scheduler hears of it a little later. True also of a process that never was."""
+        """Kill a process now; the scheduler is told a little later. Returns True also if there was no process."""
         process = self._processes[job]
         self._dies(process)
         if not process.loss_due:
@@ -550,7 +551,7 @@ class Simulator:
     def _dies(self, process: Process) -> None:
         process.alive = process.away = process.missed = False
         for step in process.running:
-            if step in self._running:  # else it has ended, and its client did not get to say so
+            if step in self._running:  # otherwise it has ended, and its client could not report it
                 self._vacate(step)
         process.running.clear()
         process.unsaid.clear()
@@ -567,7 +568,7 @@ class Simulator:
         self._share(running.step.units)
 
     def _share_work(self, step: Step, others: list[Running]) -> None:
-        """The step takes an equal share of the work that is left to others; one that hangs keeps its own."""
+        """Give a step an equal share of others' remaining work; one that hangs keeps its own."""
         left_s = [self._left_s(other) for other in others if other.remaining_s < float("inf")]
         share_s = sum(left_s) / (len(left_s) + 1)
         for other in others:

@@ -26,11 +26,11 @@ class Row(Struct, frozen=True, kw_only=True):
     """Mean over the lanes, in [0, 1]."""
     device_busy: float
     speedup: float
-    """Over `sequential` in the same table."""
+    """Speed-up over `sequential` in the same table."""
 
 
 class Table(Struct, frozen=True, kw_only=True):
-    """All policies on one load, and what no policy can beat."""
+    """All policies on one load, with the bound for all policies."""
 
     jobs: int
     iterations: int
@@ -55,7 +55,7 @@ def run(policy: Policy, load: Scenario) -> SimulationResult:
 
 
 def table(jobs: int = 4, iterations: int = 50, lanes: int = 1, devices: int = 1) -> Table:
-    """Every policy on the thesis' load; a few hundred milliseconds."""
+    """Every policy on the thesis' load; takes a few hundred milliseconds."""
     load = scenario(jobs, iterations, lanes, devices)
     reports = {policy.name: run(policy, load) for policy in POLICIES}
     sequential_s = reports[SEQUENTIAL.name].makespan_s
@@ -83,7 +83,7 @@ def table(jobs: int = 4, iterations: int = 50, lanes: int = 1, devices: int = 1)
 
 
 def chart(table: Table, policy: str, *, width: int = 80, unicode: bool = True, style: Style | None = None) -> list[str]:
-    """The first steps of a policy, as lines for a terminal: as long as one iteration of each job takes alone."""
+    """The first steps of a policy, as lines for a terminal: the time that one iteration of each job takes alone."""
     units = [f"host/{i}" for i in range(table.lanes)] + [f"cpu{i}" for i in range(table.devices)]
     end = table.jobs * sum(work.duration_s for work in ROUND)
     return gantt(table.reports[policy].spans, 0.0, end, units=units, width=width, unicode=unicode, style=style)

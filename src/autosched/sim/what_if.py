@@ -1,7 +1,7 @@
-"""Simulates a recording as it was and with a change, and compares both with what was recorded.
+"""Simulates a recording as it was and with a change, and compares both with the recording.
 
-Assumed: a step takes as long as it took, on any unit; each host has as many lanes; tasks that had to wait wait anew. A
-job makes the very rounds that it made, however many of its tasks are under way.
+Assumptions: a step takes its recorded time on any unit; each host has the same number of lanes; waiting is simulated
+anew. A job makes its recorded rounds, whatever the number of its tasks in a round.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,38 +18,38 @@ from autosched.sim.workload_scenarios import AS_IT_WAS, Change, recorded_scenari
 from autosched.workloads.recordings import RecordedJob, Recording
 
 FAR_OFF = 0.1
-"""Share by which a simulation of the past may differ from it without a warning."""
+"""Maximum share by which a simulation of the recording may differ from it without a warning."""
 
 
 class Outlook(Struct, frozen=True, kw_only=True):
-    """One way in which it went or would go."""
+    """One recorded or simulated course."""
 
     policy: str
     goal: Goal
     units: Mapping[PoolName, int]
     makespan_s: float
-    """From the first job's arrival to the last step's end."""
+    """Seconds from the first job's arrival to the last step's end."""
     mean_completion_s: float
     busy: Mapping[PoolName, float]
     """Share of the makespan in which a unit of the pool was leased, in [0, 1]."""
 
 
 class PlannedJob(Struct, frozen=True, kw_only=True):
-    """A job from its arrival to its end, in seconds; a copy was neither recorded nor there before."""
+    """A job from its arrival to its end, in seconds; a copy was not recorded."""
 
     job: JobId
     name: str
     copy: int
     """0: the recorded job itself."""
     arrived_s: float
-    """After the first one."""
+    """Seconds after the first job's arrival."""
     recorded_s: float | None
     simulated_s: float | None
     planned_s: float
 
 
 class Plan(Struct, frozen=True, kw_only=True):
-    """Three columns and what to know about them."""
+    """The recorded, simulated and planned courses, with warnings."""
 
     recorded: Outlook
     simulated: Outlook
@@ -62,7 +62,7 @@ class Plan(Struct, frozen=True, kw_only=True):
 def plan(
     recording: Recording, which: Sequence[JobId], change: Change, policy: str | None = None, goal: Goal | None = None
 ) -> Plan:
-    """Raises NotFound for jobs that are not in the recording, RequestError for a change that is none."""
+    """Raises NotFound for jobs that are not in the recording, RequestError for an invalid change."""
     return compare(recording, which, change, (policy,), goal)[0]
 
 
@@ -73,7 +73,7 @@ def compare(
     wanted: Sequence[str | None],
     goal: Goal | None = None,
 ) -> list[Plan]:
-    """The same with each of these policies; None: the recorded one."""
+    """Plan with each of these policies; None: the recorded one."""
     by_id = {job.job: job for job in recording.jobs}
     if missing := [job for job in which if job not in by_id]:
         raise NotFound(f"there is no job {missing[0]} in this recording; there are: {_numbers(by_id)}")
@@ -138,7 +138,7 @@ def _units(pools: Sequence[Pool]) -> Mapping[PoolName, int]:
 def _planned_jobs(
     jobs: Sequence[RecordedJob], change: Change, past: SimulationResult, future: SimulationResult
 ) -> tuple[PlannedJob, ...]:
-    """The simulator numbers jobs in the order of their arrival, as they stand here."""
+    """The jobs; the simulator numbers them in the order of their arrival."""
     simulated = {job.job: past.completion_s[number] for number, job in enumerate(with_copies(jobs, AS_IT_WAS.added), 1)}
     copies: dict[JobId, int] = {}
     planned = list[PlannedJob]()

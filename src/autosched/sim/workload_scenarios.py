@@ -1,4 +1,4 @@
-"""Workloads as scenarios: an instance with its hosts and devices, and a recording with what is to be different."""
+"""Workloads as scenarios: an instance with its hosts and devices, and a recording with changes."""
 
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,18 +12,19 @@ from autosched.workloads.instances import Instance, InstanceJob
 from autosched.workloads.recordings import RecordedJob, RecordedStep, Recording
 
 PATIENCE_S = 1e9
-"""Nothing hangs here, so no step is ever late."""
+"""Maximum seconds of a step: nothing hangs here."""
 
 
 def instance_scenario(instance: Instance) -> Scenario:
-    """Each host is a pool of one lane, since a job is tied to its host; the devices are one pool."""
+    """The scenario of an instance: each host is a pool of one lane, since a job is tied to its host; the devices are
+    one pool."""
     hosts = tuple(Pool(host_pool(host), (Unit(f"host/{host}", (host,)),)) for host in range(instance.hosts))
     first = instance.hosts
     devices = Pool("device:cpu", tuple(Unit(f"cpu{i}", (first + i,)) for i in range(instance.devices)))
     return Scenario(
         pools=(*hosts, devices),
         jobs=tuple(_instance_job(job) for job in instance.jobs),
-        seed=zlib.crc32(instance.name.encode()),  # wrong estimates are wrong in another way in each instance
+        seed=zlib.crc32(instance.name.encode()),  # wrong estimates differ between instances
         step_timeout_s=PATIENCE_S,
         attach_timeout_s=PATIENCE_S,
     )
@@ -50,13 +51,13 @@ class Change(Struct, frozen=True, kw_only=True):
     """Changes of a recorded load."""
 
     hosts: int = 1
-    """Each with as many lanes; a job stays on its host."""
+    """Number of hosts, each with the same number of lanes; a job stays on its host."""
     lanes: int | None = None
-    """Per host."""
+    """Number of lanes per host."""
     devices: Mapping[PoolName, int] = {}
     """Pool to its number of units."""
     added: tuple[tuple[JobId, int], ...] = ()
-    """Copies of recorded jobs: each arrives together with the job that it copies."""
+    """Copies of recorded jobs: each arrives together with its original."""
 
 
 AS_IT_WAS = Change()
@@ -65,8 +66,8 @@ AS_IT_WAS = Change()
 def recorded_scenario(recording: Recording, jobs: Sequence[RecordedJob], change: Change = AS_IT_WAS) -> Scenario:
     """These jobs and their copies, on other resources. The first of them arrives at 0.
 
-    Jobs are spread over the hosts in the order of their arrival, each to the host with the least work. As many tasks of
-    a job are under way as its client allows: one more than its host has lanes and its device's pool has units.
+    Jobs are assigned to hosts in the order of their arrival, each to the host with the least work. The number of a
+    job's tasks in a round is that of its client: one more than its host has lanes and its device's pool has units.
     """
     pools = _pools(recording.pools, jobs, change)
     units = {pool.name: len(pool.units) for pool in pools}
@@ -82,7 +83,7 @@ def recorded_scenario(recording: Recording, jobs: Sequence[RecordedJob], change:
 
 
 def with_copies(jobs: Iterable[RecordedJob], added: Iterable[tuple[JobId, int]]) -> list[RecordedJob]:
-    """In the order of their arrival. Raises RequestError for a copy of none of them."""
+    """Jobs and copies in the order of their arrival. Raises RequestError for a copy of an unknown job."""
     everything = list(jobs)
     by_id = {job.job: job for job in everything}
     for job, copies in added:
@@ -93,7 +94,7 @@ def with_copies(jobs: Iterable[RecordedJob], added: Iterable[tuple[JobId, int]])
 
 
 def _pools(recorded: Sequence[Pool], jobs: Iterable[RecordedJob], change: Change) -> tuple[Pool, ...]:
-    """Those of the recording with other numbers of units; of pools that no job asks for there is none left."""
+    """The recording's pools with other numbers of units; pools that no job uses are left out."""
     asked = {pool for job in jobs for step in job.steps() for pool in step.pools}
     pools = {pool.name: pool.units for pool in recorded if pool.name in asked}
     for name in sorted(change.devices.keys() - pools.keys()):
@@ -110,7 +111,7 @@ def _pools(recorded: Sequence[Pool], jobs: Iterable[RecordedJob], change: Change
 
 
 def _resized(units: tuple[Unit, ...], count: int, name: str) -> tuple[Unit, ...]:
-    """The first of them, or all and new ones."""
+    """The first units, or all and further ones."""
     return (*units[:count], *(Unit(f"{name}{number}") for number in range(len(units), count)))
 
 

@@ -1,4 +1,4 @@
-"""Schedules are found by the name of their object code; what a daemon measured comes before what a file says."""
+"""An index of schedules by object code; measurements of daemons precede imported ones."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -8,7 +8,7 @@ down_revision = "1"
 
 
 def upgrade() -> None:
-    """Make the index, and the column; nothing was imported before."""
+    """Create the index and the column; nothing was imported before."""
     op.add_column("schedules", sa.Column("own", sa.SmallInteger, nullable=False, server_default="1"))
     coded = sa.text("code <> ''")
     op.create_index("ix_schedules_code", "schedules", ["code"], sqlite_where=coded, postgresql_where=coded)

@@ -13,7 +13,7 @@ ID = sa.BigInteger().with_variant(sa.Integer, "sqlite")
 
 
 def upgrade() -> None:
-    """Make the table; write the loose keys anew."""
+    """Create the table; write the loose keys again."""
     op.create_table(
         "programs",
         sa.Column("workload_id", ID, sa.ForeignKey("workloads.id"), primary_key=True, autoincrement=False),

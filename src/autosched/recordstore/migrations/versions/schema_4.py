@@ -1,4 +1,4 @@
-"""Networks whose tasks were collected."""
+"""Tables of networks whose tasks were collected."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -10,7 +10,7 @@ ID = sa.BigInteger().with_variant(sa.Integer, "sqlite")
 
 
 def upgrade() -> None:
-    """Make the tables."""
+    """Create the tables."""
     texts = ("model", "name", "change", "target", "layout", "importer", "notes")
     op.create_table(
         "networks",
