@@ -21,6 +21,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 from networks import Network, networks
 
@@ -159,7 +160,7 @@ def _broken_build(session: Any, random: np.random.Generator, path: Path) -> tupl
     import onnx
     from tvm.s_tir import meta_schedule as ms
 
-    from autosched_tvm.compile import candidate_build, model_sources, network_compiler, onnx_import
+    from autosched_tvm.compile import candidate_build, model_sources, network_compiler, onnx_import, task_extraction
     from autosched_tvm.compile.layouts.layout_option import LayoutOption
 
     compilation = session._compilation
@@ -171,15 +172,18 @@ def _broken_build(session: Any, random: np.random.Generator, path: Path) -> tupl
     fused, _ = network_compiler.laid_out(
         onnx_import.cleaned(model), target, choices, layout, winograd=compilation.winograd
     )
-    used = [key for key in schedules if network_compiler.with_schedules(fused, {key: schedules[key].function})[1]]
+    used = [key for key, one in schedules.items() if network_compiler.with_schedules(fused, {key: one})[1]]
+    present = {task_extraction.hash_of(kernel) for _, kernel in network_compiler.kernels(fused)}
     for _ in range(ATTEMPTS_MAX):
         key = used[int(random.integers(len(used)))]
         name, mutation = MUTATIONS[int(random.integers(len(MUTATIONS)))]
-        changed = mutation(schedules[key].function, random)
-        if changed is None or not _is_material(schedules[key].function, changed, target):
+        functions = schedules[key].functions
+        kernel = next(filter(present.__contains__, functions))
+        changed = mutation(functions[kernel], random)
+        if changed is None or not _is_material(functions[kernel], changed, target):
             continue
-        functions = {other: one.function for other, one in schedules.items()} | {key: changed}
-        module, _ = network_compiler.with_schedules(fused, functions)
+        broken = msgspec.structs.replace(schedules[key], functions=functions | {kernel: changed})
+        module, _ = network_compiler.with_schedules(fused, schedules | {key: broken})
         who = network_compiler.SideName("net", "tuned")
         network_compiler.write_build(
             path, module, model_sources.OnnxSource(model), compilation.target, ms.database.MemoryDatabase(), who

@@ -1,7 +1,7 @@
 """Compiles a whole network, with the best schedule of each task or with none. Runs in a child process."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -70,9 +70,8 @@ def _compile_tuned(
     """Leave tuned.so in the folder; returns the network in its layouts, without schedules, and what was compiled."""
     target = tvm.target.Target(json.loads(compilation.target))
     schedules, lacking = applied(choices)
-    functions = {key: one.function for key, one in schedules.items()}
     fused, notes = laid_out(cleaned, target, choices, LayoutOption(compilation.layout), winograd=compilation.winograd)
-    tuned, used = with_schedules(fused, functions)
+    tuned, used = with_schedules(fused, schedules)
     path, who = Path(compilation.folder) / "tuned", SideName(compilation.name, "tuned")
     write_build(path, tuned, source, compilation.target, ms.database.MemoryDatabase(), who, by_rule=True)
     best = {choice.task: choice.candidates[0] for choice in choices if choice.candidates}
@@ -80,18 +79,23 @@ def _compile_tuned(
     return fused, Compiled(tasks=used, notes=(*lacking, *notes), substitutes=len(best) - kept)
 
 
-def with_schedules(fused: Any, functions: Mapping[str, Any]) -> tuple[Any, int]:
-    """A fused network with these functions in place of their workloads, which are named by hash; how many it needs."""
+def with_schedules(fused: Any, schedules: Mapping[str, "Applied"]) -> tuple[Any, int]:
+    """A fused network with schedules for its kernels, by hash of the workload; and the number of schedules used."""
     module = fused.clone()
     used = set()
+    for variable, kernel in kernels(fused):
+        schedule = schedules.get(key := task_extraction.workload_hash(kernel))
+        if schedule is not None and (scheduled := schedule.to(kernel)) is not None:
+            module.update_func(variable, scheduled.without_attr("global_symbol").with_attr(rules.SCHEDULE, rules.TUNED))
+            used.add(key)
+    return module, len(used)
+
+
+def kernels(fused: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield the name and the program of each kernel of a fused network; the program is that of a task."""
     for variable, function in fused.functions_items():
         if isinstance(function, tvm.tirx.PrimFunc):
-            workload = tvm.IRModule({"main": function.with_attr("global_symbol", "main")})
-            if (scheduled := functions.get(key := task_extraction.hash_of(workload))) is not None:
-                ready = scheduled.without_attr("global_symbol").with_attr(rules.SCHEDULE, rules.TUNED)
-                module.update_func(variable, ready)
-                used.add(key)
-    return module, len(used)
+            yield variable, tvm.IRModule({"main": function.with_attr("global_symbol", "main")})
 
 
 def laid_out(
@@ -101,7 +105,7 @@ def laid_out(
     if layout is not LayoutOption.AUTO and not winograd:
         return layout_variants.single(cleaned, target, layout).fused, []
     latencies_s = {
-        task_extraction.hash_of(candidate_build.load_task(choice.workload)): choice.best_s
+        task_extraction.workload_hash(candidate_build.load_task(choice.workload)): choice.best_s
         for choice in choices
         if choice.best_s
     }
@@ -144,16 +148,26 @@ def versions() -> dict[str, str]:
 
 
 class Applied(Struct, frozen=True):
-    """A task's function under a schedule."""
+    """A schedule of a task, with the functions of the kernels to which it was applied."""
 
     task: int
     candidate: bytes
-    function: Any
+    functions: dict[str, Any | None]
+    """By `hash_of` the kernel's program; None if the schedule does not apply to it."""
+
+    def to(self, kernel: Any) -> Any | None:
+        """The function of a kernel of the task under the schedule; None if the schedule does not apply to it."""
+        if (key := task_extraction.hash_of(kernel)) not in self.functions:
+            try:
+                self.functions[key] = candidate_build.scheduled(kernel, self.candidate)["main"]
+            except Exception:  # whatever TVM raises: the kernel gets a schedule by rule
+                self.functions[key] = None
+        return self.functions[key]
 
 
 def applied(choices: Sequence[TaskSchedules]) -> tuple[dict[str, Applied], list[str]]:
-    """The function of each task's workload, by hash, under the best schedule that applies, and what did not."""
-    functions = {}
+    """The best schedule of each task that applies, by hash of the workload; and notes about tasks without one."""
+    schedules = {}
     notes = []
     for choice in choices:
         if not choice.candidates:
@@ -164,11 +178,12 @@ def applied(choices: Sequence[TaskSchedules]) -> tuple[dict[str, Applied], list[
                 function = candidate_build.scheduled(workload, candidate)["main"]
             except Exception:  # a schedule from elsewhere may not fit; the next best may
                 continue
-            functions[task_extraction.hash_of(workload)] = Applied(choice.task, candidate, function)
+            known = {task_extraction.hash_of(workload): function}
+            schedules[task_extraction.workload_hash(workload)] = Applied(choice.task, candidate, known)
             break
         else:
             notes.append(f"task {choice.task}: no recorded schedule applies; it is compiled without one")
-    return functions, notes
+    return schedules, notes
 
 
 def _pipeline(by_rule: Any | None = None, schedules: dict[str, str] | None = None) -> Any:

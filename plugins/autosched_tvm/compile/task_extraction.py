@@ -1,13 +1,19 @@
-"""Takes the tunable tasks out of a network: equal kernels once, with their weights; the rest is named with a reason."""
+"""Extracts the tunable tasks of a network: equal workloads once, with their weights; other operators with a reason.
 
+Kernels that differ only in float constants, such as the scales of a quantised network, are one workload: a constant
+changes the result of a kernel, and not its speed.
+"""
+
+import math
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import tvm
 import tvm_ffi
+from tvm import tirx
 from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule.arg_info import ArgInfo
 
@@ -17,7 +23,15 @@ from autosched_tvm.worker_messages import TEMPLATE, Extracted
 
 TRIVIAL_FLOPS_PER_ELEMENT = 1.0
 TRIVIAL_SHARE = 2e-5
-"""An operator with less of the network's arithmetic than this cannot be seen in its latency."""
+"""Share of the network's arithmetic below which an operator cannot be seen in its latency."""
+
+PLAIN_MAX = 4.0
+"""Multiples of 0.5 up to this are part of a workload: a sum starts at 0, a factor of 1 does nothing, and powers of 2, 3
+and 0.5 are computed by other instructions."""
+HUGE = 1e30
+"""Constants from here on are part of a workload: a maximum starts at the least number of its type."""
+ANY = 0.7
+"""Stands for any other float constant in the hash of a workload."""
 
 SCHEDULED = "tirx.is_scheduled"
 """TVM's attribute of a kernel whose loops are not to be changed."""
@@ -37,7 +51,7 @@ def extract(modules: Sequence[Any], target: Any) -> tuple[Extracted, list[Any]]:
     skipped: dict[str, Skipped] = {}
     uses, covered, total = 0, 0.0, 0.0
     for module in modules:
-        inside = [_find(task) for task in ms.relax_integration.extract_tasks(module, target)]
+        inside = _merged(_find(task) for task in ms.relax_integration.extract_tasks(module, target))
         work = sum(one.work for one in inside)
         worth = []
         for one in inside:
@@ -83,12 +97,34 @@ def _find(task: Any) -> _Found:
     flops = float(tvm.s_tir.analysis.estimate_tir_flops(workload))
     name = str(task.task_name)[:NAME_MAX]
     scheduled = any(f.attrs is not None and f.attrs.get(SCHEDULED) for f in workload.functions.values())
-    return _Found(name, hash_of(workload), int(task.weight), flops, buffers_of(workload), workload, scheduled)
+    return _Found(name, workload_hash(workload), int(task.weight), flops, buffers_of(workload), workload, scheduled)
+
+
+def _merged(found: Iterable[_Found]) -> list[_Found]:
+    """One entry for each workload, with the calls of all of its kernels."""
+    by_hash: dict[str, _Found] = {}
+    for one in found:
+        first = by_hash.setdefault(one.hash, one)
+        if first is not one:
+            by_hash[one.hash] = replace(first, weight=first.weight + one.weight)
+    return list(by_hash.values())
 
 
 def hash_of(program: Any) -> str:
-    """The same for equal programs, scheduled or not, in any process; 16 digits."""
+    """The structural hash of a program, scheduled or not, in 16 digits: equal for equal programs in any process."""
     return f"{tvm_ffi.structural_hash(program) & (2**64 - 1):016x}"
+
+
+def workload_hash(program: Any) -> str:
+    """Like `hash_of`, and equal for programs without schedules that differ only in float constants."""
+    return hash_of(tvm_ffi.structural.structural_map(program, (tirx.FloatImm, _anonymous)))
+
+
+def _anonymous(constant: Any) -> Any:
+    value = abs(float(constant.value))
+    if value <= PLAIN_MAX and value * 2 == int(value * 2):
+        return constant
+    return tirx.FloatImm(str(constant.ty), ANY) if math.isfinite(value) and value < HUGE else constant
 
 
 def buffers_of(workload: Any) -> list[Shape]:

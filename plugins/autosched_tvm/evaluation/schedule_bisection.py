@@ -86,9 +86,8 @@ class _Hunt:
         self._fused, _ = network_compiler.laid_out(
             self._source.cleaned(tvm_target), tvm_target, choices, layout, winograd=compilation.winograd
         )
-        everything = {key: one.function for key, one in self._schedules.items()}
         self.keys = [
-            key for key in everything if network_compiler.with_schedules(self._fused, {key: everything[key]})[1]
+            key for key, one in self._schedules.items() if network_compiler.with_schedules(self._fused, {key: one})[1]
         ]
         self._longest_s = 0.0
         self._known: dict[frozenset[str], Check] = {}
@@ -106,8 +105,7 @@ class _Hunt:
             raise OutOfTime
         path = Path(tempfile.mkdtemp(prefix="attempt-", dir=self._folder)) / "build"
         # In a folder of its own: a library that was loaded is not loaded again by the same name.
-        functions = {key: self._schedules[key].function for key in keys}
-        module, _ = network_compiler.with_schedules(self._fused, functions)
+        module, _ = network_compiler.with_schedules(self._fused, {key: self._schedules[key] for key in keys})
         try:
             database = ms.database.MemoryDatabase()
             network_compiler.write_build(path, module, self._source, self._target, database, self._who, by_rule=True)

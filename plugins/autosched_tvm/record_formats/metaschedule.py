@@ -27,7 +27,7 @@ from autosched.recordstore.keys import Environment, join_target, split_target
 from autosched.recordstore.rows import Measurement, Origin, Standing, Workload, judge
 from autosched.recordstore.store import RecordStore
 from autosched_tvm.compile import workload_program
-from autosched_tvm.compile.task_extraction import buffers_of, describe, hash_of
+from autosched_tvm.compile.task_extraction import buffers_of, describe, workload_hash
 from autosched_tvm.compile.winograd import workload as stages
 from autosched_tvm.record_formats import foreign_record
 from autosched_tvm.worker_messages import TEMPLATE
@@ -245,7 +245,7 @@ def _workload(text: bytes) -> tuple[Workload, Program]:
     """Raises RequestError."""
     try:
         module = module_of(text)
-        name = hash_of(module)
+        name = workload_hash(module)
         buffers = buffers_of(module)
         named = str((module["main"].attrs or {}).get("global_symbol", "main"))
         flops = float(tvm.s_tir.analysis.estimate_tir_flops(module))

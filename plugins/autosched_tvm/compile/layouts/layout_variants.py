@@ -81,7 +81,9 @@ class Kernel:
         """As tasks are made of it."""
         workload = tvm.IRModule({"main": function.with_attr("global_symbol", "main")})
         size = sum(4.0 * math.prod(shape) for shape in task_extraction.buffers_of(workload))
-        return cls(task_extraction.hash_of(workload), float(tvm.s_tir.analysis.estimate_tir_flops(workload)), size)
+        return cls(
+            task_extraction.workload_hash(workload), float(tvm.s_tir.analysis.estimate_tir_flops(workload)), size
+        )
 
 
 @dataclass(frozen=True)
