@@ -1,4 +1,4 @@
-"""An agent's connections to its daemon, one after the other: it lends the machine, reports, and takes orders."""
+"""An agent's successive connections to its daemon: it lends the machine, reports, and carries out orders."""
 
 import asyncio
 import contextlib
@@ -49,11 +49,11 @@ from autosched.wire.pauses import pauses
 log = logging.getLogger(__name__)
 
 LOOK_S = 0.2
-"""Minimum seconds between two looks at the lease."""
+"""Minimum seconds between two checks of the lease."""
 ENDING_S = 0.02
-"""Seconds between two looks for clients that were killed."""
+"""Seconds between two checks for the end of killed clients."""
 LEAVE_S = 10.0
-"""Seconds in which an agent that is told to stop tells the daemon so."""
+"""Maximum seconds in which a stopping agent reports that to the daemon."""
 MACHINE = "machine"
 """File in the state folder with the random name of this machine."""
 
@@ -71,8 +71,8 @@ class Agent:
         hooks: Mapping[UnitName, Sequence[str]],
         hook_s: float,
     ) -> None:
-        """`folder`: the agent's state folder, which is this process' alone. `hooks`: commands that reboot a device, by
-        its name, and how long one may take, in seconds."""
+        """`folder`: the agent's state folder, used by this process only. `hooks`: commands that reboot a device, by its
+        name, and the maximum seconds of each."""
         self._address, self._host, self._pools, self._lease = address, host, pools, lease
         self._machine = machine_name(folder)
         self._hooks, self._hook_s = hooks, hook_s
@@ -81,13 +81,13 @@ class Agent:
         self._paces: dict[UnitName, ProbedUnit] = {}
         self.clients = ClientKeeper(folder, address, self._client_ended)
         self._link: Link | None = None
-        self._unsaid: dict[str, str] = {}  # clients of which the daemon has not heard that they ended, and how
+        self._unsaid: dict[str, str] = {}  # clients whose end was not reported to the daemon yet, and how they ended
         self._saying: set[asyncio.Task[None]] = set()
         self._leaving = self._complaint = ""
         self._report_every_s = HOST_REPORT_S
 
     async def run(self, stop: asyncio.Event, owner: OwnerWatch | None = None) -> None:
-        """Lend the machine until told to stop. Raises Refused and RequestError for what will not change by itself.
+        """Lend the machine until told to stop. Raises Refused and RequestError for permanent errors.
 
         `owner`: of a borrowed machine, which is lent only while its owner does not use it.
         """
@@ -102,7 +102,7 @@ class Agent:
             await self.clients.kill_all()
 
     async def _lend(self, stop: asyncio.Event, owner: OwnerWatch | None) -> None:
-        """Lend the machine until told to stop, or until its owner is back."""
+        """Lend the machine until told to stop, or until its owner uses it."""
         self._leaving = ""
         self._paces = await device_paces.paces(self._pools, self._folder, busy=bool(self.clients.names))
         loop = asyncio.get_running_loop()
@@ -113,7 +113,7 @@ class Agent:
             await _first(asyncio.wait(work, return_when=asyncio.FIRST_COMPLETED), stop)
             for task in work:
                 if task.done():
-                    task.result()  # raises why it ended
+                    task.result()  # raises the reason of its end
             if stop.is_set():
                 await self._leave()
         finally:
@@ -122,17 +122,18 @@ class Agent:
             await asyncio.wait(work)
 
     async def _give_back_to(self, owner: OwnerWatch) -> None:
-        """When the owner is back, first end what runs here, then tell the daemon that nothing does."""
+        """When the owner uses the machine, end all clients, then report that to the daemon."""
         back = await owner.back()
         self._leaving = str(back)
-        async with asyncio.TaskGroup() as both:  # in this order: the daemon is to start nothing in place of what ends
+        # in this order: the daemon must not start anything in place of ended clients
+        async with asyncio.TaskGroup() as both:
             both.create_task(self._say_leaving(ended=False))
             both.create_task(self.clients.kill_all())
         log.info("the machine is given back: %s", back)
         await self._say_leaving(ended=True, disturbed_s=asyncio.get_running_loop().time() - back.since_s)
 
     async def _watch_lease(self) -> None:
-        """End all clients when the daemon could not be reached for too long."""
+        """End all clients if the daemon could not be reached for too long."""
         while True:
             await asyncio.sleep(max(self._lease.left_s, LOOK_S))
             if not self._lease.valid and self.clients.names:
@@ -142,7 +143,7 @@ class Agent:
     # Connections ------------------------------------------------------------------------------------------------------
 
     async def _serve(self) -> None:
-        """Connect, join, report; again and again."""
+        """Connect, join and report, repeatedly."""
         waits = pauses(most_s=HOST_REPORT_S)
         while True:
             try:
@@ -157,13 +158,13 @@ class Agent:
             await asyncio.sleep(next(waits))
 
     def _complain(self, why: str) -> None:
-        """Log what is in the way, once for as long as it is the same."""
+        """Log a problem once, until it changes."""
         if why != self._complaint:
             log.warning("%s", why)
         self._complaint = why
 
     async def _connected(self) -> None:
-        """One connection from its beginning to its end."""
+        """Serve one connection from its beginning to its end."""
         link = await Link.open(self._address, serves=HOST_METHODS, handler=self._obey)
         try:
             await introduce(link, Hello(protocol=PROTOCOL, software=f"autosched {__version__}", role="agent"))
@@ -182,7 +183,7 @@ class Agent:
             link.abort("it is over")
 
     async def _join(self, link: Link) -> None:
-        """Lend the machine; what the daemon has given up is ended before."""
+        """Lend the machine; clients that the daemon has given up are ended first."""
         while True:
             sent_at = now_s()
             said = JoinHost(
@@ -195,7 +196,7 @@ class Agent:
             await self._end(lease.kill)
 
     async def _end(self, names: tuple[str, ...]) -> None:
-        """Kill these clients, and wait until nothing is left of them."""
+        """Kill these clients, and wait until no process of them is left."""
         for name in names:
             self.clients.kill(name)
         async with asyncio.timeout(SILENCE_S):
@@ -260,14 +261,15 @@ class Agent:
             saying.add_done_callback(self._saying.discard)
 
     async def _say_ended(self, link: Link, name: str) -> None:
-        """Tell the daemon; without its answer, tell it again over the next connection. It counts the end once."""
+        """Report a client's end to the daemon; without an answer, report it again over the next connection. The daemon
+        counts it once."""
         if (how := self._unsaid.get(name)) is not None:
             with contextlib.suppress(AutoschedError):
                 await link.call(EndedHostClient(client=name, how=how[:4_000]), Done)
                 self._unsaid.pop(name, None)
 
     async def _leave(self) -> None:
-        """Tell the daemon first that nothing new is to begin here, then that nothing runs any more."""
+        """Report that nothing new may begin on this machine, then that nothing runs any more."""
         self._leaving = "its agent was stopped"
         await self._say_leaving(ended=False)
         await self.clients.kill_all()
@@ -294,7 +296,7 @@ async def _first(work: Coroutine[Any, Any, Any], stop: asyncio.Event) -> None:
 
 
 def machine_name(folder: Path) -> str:
-    """The random name of the machine, or rather of this state folder, made once."""
+    """The random name of this state folder, and so of the machine; created once."""
     path = folder / MACHINE
     with contextlib.suppress(OSError):
         if len(name := path.read_text().strip()) == 32:

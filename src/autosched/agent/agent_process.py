@@ -32,9 +32,9 @@ def serve(
     until_eof: bool = False,
 ) -> int:
     """Lend this machine until SIGTERM or SIGINT or, with `until_eof`, until the standard input closes; returns the exit
-    code. `quiet_s`: the machine is borrowed; seconds without load of other programs after which it is lent.
+    code. `quiet_s`: for a borrowed machine, seconds without load of other programs after which it is lent.
 
-    Raises ConfigError for a folder that cannot be used, and what the daemon refuses with for good.
+    Raises ConfigError for an unusable folder, and permanent refusals of the daemon.
     """
     logging.basicConfig(
         level=settings.log.level.upper(), stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s"

@@ -1,5 +1,5 @@
-"""The clients on an agent's machine: started, watched, killed with all that they have started, and taken over by the
-next agent."""
+"""The clients on an agent's machine: starts, watches and kills them with all their processes, and adopts those of an
+earlier agent."""
 
 import asyncio
 import logging
@@ -18,16 +18,17 @@ from autosched.protocol import HostedClient
 log = logging.getLogger(__name__)
 
 LOGS_KEPT = 200
-"""Folders of ended clients, each with its log, that are kept."""
+"""Maximum number of folders of ended clients, each with its log."""
 JOBS, CACHE = "jobs", "cache"
-"""Folders in the agent's state folder: of clients, and of what backends keep for later jobs."""
+"""Folders in the agent's state folder: of clients, and of data that backends keep for later jobs."""
 
 
 class ClientKeeper:
     """All clients on this machine."""
 
     def __init__(self, folder: Path, address: str, ended: Callable[[str, str], None]) -> None:
-        """`address`: of the daemon; `ended`: told the name of a client of which nothing is left, and how it ended."""
+        """`address`: of the daemon; `ended`: called with the name of a client without any process left, and how it
+        ended."""
         self._jobs, self._cache, self._address, self._ended = folder / JOBS, folder / CACHE, address, ended
         self._clients: dict[str, tuple[Process, str]] = {}  # with its temporary folder
         self._watching: set[asyncio.Task[None]] = set()
@@ -35,25 +36,25 @@ class ClientKeeper:
 
     @property
     def folder(self) -> Path:
-        """Folder with those of all clients, by which their processes are known."""
+        """Folder of all clients' folders, by which their processes are recognised."""
         return self._jobs
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Those of which something may be left."""
+        """Names of clients that may have processes."""
         return tuple(self._clients)
 
     @property
     def pids(self) -> tuple[int, ...]:
-        """Their processes."""
+        """Process ids of the clients."""
         return tuple(process.pid for process, _ in self._clients.values())
 
     def alive(self) -> tuple[HostedClient, ...]:
-        """The same, with their memory."""
+        """The clients with their memory."""
         return tuple(HostedClient(name, process.memory_bytes) for name, (process, _) in self._clients.items())
 
     def adopt(self) -> None:
-        """Take over the clients of an earlier agent that are alive; of all others nothing may be left."""
+        """Adopt living clients of an earlier agent; kill the processes of all others."""
         self._jobs.mkdir(parents=True, exist_ok=True)
         spared = []
         for path in sorted(self._jobs.glob(f"*/{NOTE}")):
@@ -70,7 +71,7 @@ class ClientKeeper:
             log.info("took over %d clients of an earlier agent", len(spared))
 
     def start(self, name: str, job: JobId, token: str, cache_bytes_max: int, *, helps: bool = False) -> None:
-        """Start a client, or a helper of one that is elsewhere. Raises OSError."""
+        """Start a client, or a helper of a client on another host. Raises OSError."""
         folder = self._jobs / name
         order = ClientOrder(job, self._address, token, folder, self._cache, cache_bytes_max, helps)
         launched = self.launcher.launch(order)
@@ -100,26 +101,26 @@ class ClientKeeper:
 
     @staticmethod
     def _clear(folder: Path, temporary: str) -> None:
-        """Logs stay."""
+        """Remove a client's files except logs."""
         if temporary:
             shutil.rmtree(temporary, ignore_errors=True)
         client_note.tear(folder)
         sweep(folder)
 
     def kill(self, name: str) -> None:
-        """Kill a client, if there is one of this name; that nothing is left of it is told later."""
+        """Kill a client, if there is one of this name; its end is reported later."""
         if (known := self._clients.get(name)) is not None:
             known[0].kill()
 
     async def kill_all(self) -> None:
-        """Kill all clients; returns when nothing is left of them."""
+        """Kill all clients; returns when no process of them is left."""
         for name in self.names:
             self.kill(name)
         await asyncio.gather(*self._watching)
 
 
 def _changed_at(folder: Path) -> float:
-    """When a folder was last changed; 0: it is gone."""
+    """Time of a folder's last change; 0 if it does not exist."""
     try:
         return folder.stat().st_mtime
     except OSError:

@@ -1,4 +1,4 @@
-"""How fast the devices of this machine are: measured before they are lent, and kept for the next agent."""
+"""Measures the speed of this machine's devices before they are lent, and keeps it for the next agent."""
 
 import contextlib
 import logging
@@ -17,11 +17,11 @@ from autosched.protocol import ProbedUnit
 log = logging.getLogger(__name__)
 
 FILE = "paces.json"
-"""File in the state folder with what was measured."""
+"""File in the state folder with the results."""
 
 
 class Paces(Struct, frozen=True):
-    """Paces that were measured since the machine started."""
+    """Results that were measured since the machine's boot."""
 
     boot: str
     units: tuple[Unit, ...]
@@ -29,7 +29,7 @@ class Paces(Struct, frozen=True):
 
 
 async def paces(pools: Sequence[Pool], folder: Path, *, busy: bool) -> dict[UnitName, ProbedUnit]:
-    """Pace of each device with cores. `busy`: clients run here, so that nothing can be measured now."""
+    """Speed of each device with cores. `busy`: whether clients run here, so that nothing can be measured now."""
     units = tuple(unit for pool in pools if device_kind(pool.name) for unit in pool.units if unit.cores)
     known = _kept(folder)
     if known is not None and (known.boot, known.units) == (boot_id(), units):

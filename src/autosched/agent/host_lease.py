@@ -1,7 +1,7 @@
-"""Ends all clients of a machine that its daemon cannot reach any more, also when the agent itself is frozen or dead.
+"""Ends all clients of a machine that cannot reach its daemon any more, even if the agent is frozen or dead.
 
-The agent's lease of its own machine is a moment until when clients may run. A process beside the agent knows it, and
-kills everything when it has come. The next agent on this machine ends that process when its own stands by.
+The agent's lease of its own machine is a moment until which clients may run. A sibling process of the agent knows it,
+and kills all clients when it has passed. The next agent on this machine ends that process when its own is ready.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ from autosched.process.detached_process import birth
 from autosched.process.standby_process import NEVER
 
 OVER = -NEVER
-"""Told when nothing is left to guard."""
+"""Moment that means that nothing is left to guard."""
 KEPT = "lease.json"
 LOOK_S = 1.0
 """Maximum seconds between two looks at the clock."""
@@ -29,25 +29,24 @@ class _Kept(msgspec.Struct, frozen=True):
     """State for the next agent on this machine."""
 
     pid: int
-    """The process beside the agent."""
+    """Process id of the sibling."""
     born: str
     until_s: float = 0.0
-    """Until when clients may run."""
+    """Moment until which clients may run."""
 
 
 class HostLease:
-    """Until when clients may run on this machine, by the clock that goes on while the machine sleeps."""
+    """The moment until which clients may run on this machine, by a clock that includes sleep of the machine."""
 
     def __init__(self, folder: Path, jobs: Path) -> None:
-        """`folder`: the agent's; `jobs`: the one with all clients' folders. Forks: to be made before there are
-        threads."""
+        """`folder`: the agent's; `jobs`: the folder of all clients' folders. Forks: to be created before any thread."""
         self._until_s, self._note = 0.0, folder / KEPT
         guard, self._told = standby_process.fork(lambda heard: _stand_by(heard, jobs))
         self._kept = _Kept(guard, birth(guard))
         self._relieve()
 
     def _relieve(self) -> None:
-        """Take over from the process of an earlier agent, whose moment no one moves any more."""
+        """Replace the sibling of an earlier agent."""
         earlier = None
         with contextlib.suppress(OSError, msgspec.MsgspecError):
             earlier = msgspec.json.decode(self._note.read_bytes(), type=_Kept)
@@ -58,46 +57,46 @@ class HostLease:
 
     @property
     def valid(self) -> bool:
-        """Whether clients may run, and be started."""
+        """Whether clients may run and be started."""
         return now_s() < self._until_s
 
     @property
     def left_s(self) -> float:
-        """Seconds for which they may; negative when it is over."""
+        """Remaining seconds; negative after the end."""
         return self._until_s - now_s()
 
     def renew(self, until_s: float) -> None:
-        """The daemon trusts this machine until then, by `now_s`. Never shortened."""
+        """Extend the lease until a moment, by `now_s`. Never shortens it."""
         self._until_s = max(self._until_s, until_s)
         kept = msgspec.structs.replace(self._kept, until_s=self._until_s)
-        with contextlib.suppress(OSError):  # on a full disk the next agent ends the clients that it finds
+        with contextlib.suppress(OSError):  # if the disk is full, the next agent ends the clients that it finds
             private_file.write(self._note, msgspec.json.encode(kept))
         standby_process.tell(self._told, self._until_s)
 
     def end(self) -> None:
-        """No client is left, and the agent ends."""
+        """End the lease: no client is left, and the agent ends."""
         with contextlib.suppress(OSError):
             standby_process.tell(self._told, OVER)
 
 
 def _boot(born: str) -> str:
-    """The start of the machine in which a process was born."""
+    """The boot of the machine in which a process was born."""
     return born.partition("/")[0]
 
 
 def now_s() -> float:
-    """Seconds since the machine was started, also those in which it slept."""
+    """Seconds since the machine's boot, including sleep."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def _stand_by(heard: int, jobs: Path) -> None:
-    """In the process beside. When the agent has died, the moment stands; then this ends."""
+    """Loop of the sibling. After the agent's death, it waits for the last moment, and ends."""
     os.setsid()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     until_s, agents = NEVER, [heard]
     while agents or until_s != NEVER:
-        looked_s = now_s()  # before it listens: a client that starts later may be let by a moment not heard yet
+        looked_s = now_s()  # read before listening: a client that starts later may belong to a later moment
         over = looked_s >= until_s
         if select.select(agents, [], [], 0.0 if over else min(until_s - looked_s, LOOK_S))[0]:
             moment = standby_process.hear(heard)

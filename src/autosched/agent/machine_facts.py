@@ -1,4 +1,4 @@
-"""Facts about this machine that an agent tells its daemon."""
+"""Facts about this machine that an agent reports to its daemon."""
 
 import os
 import platform
@@ -9,13 +9,13 @@ from autosched.protocol import HostFacts
 
 
 def facts() -> HostFacts:
-    """The facts that an agent tells of its machine."""
+    """The facts about this machine."""
     system = f"{platform.system()} {platform.release()} {platform.machine()}"
     return HostFacts(system[:200], cpu_model()[:200], len(cores()), memory_bytes(), boot_id()[:64], versions())
 
 
 def memory_bytes() -> int:
-    """Memory of this machine, or of the control group that bounds this process where that is less."""
+    """Memory of this machine in bytes, or of the process' control group if that is less."""
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     try:
         limit = Path("/sys/fs/cgroup/memory.max").read_text().strip()
@@ -25,7 +25,7 @@ def memory_bytes() -> int:
 
 
 def memory_free_bytes() -> int:
-    """Memory that programs can still get; 0 where the kernel does not tell."""
+    """Available memory in bytes; 0 if the kernel does not report it."""
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
     except OSError:
@@ -34,7 +34,7 @@ def memory_free_bytes() -> int:
 
 
 def load() -> float:
-    """Processes that ran or wanted to run, mean of the last minute."""
+    """Load average of the last minute."""
     try:
         return os.getloadavg()[0]
     except OSError:

@@ -1,6 +1,6 @@
-"""Watches whether other programs use a borrowed machine: it is lent only while they do not.
+"""Detects use of a borrowed machine by other programs: the machine is lent only while it is unused.
 
-The processor time of the whole machine is compared with that of the agent and of all that it has started.
+The CPU time of the whole machine is compared with that of the agent and all its descendants.
 """
 
 import asyncio
@@ -18,15 +18,15 @@ log = logging.getLogger(__name__)
 
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 LOOK_S = 0.2
-"""Seconds between two looks."""
+"""Seconds between two checks."""
 LOOKS = 2
-"""Number of looks over which load is averaged: the kernel counts in ticks."""
+"""Number of checks over which load is averaged, because the kernel counts in ticks."""
 BUSY_CORES = 0.5
-"""Minimum load of other programs, in cores, of a machine that is in use."""
+"""Minimum load of other programs, in cores, of a machine in use."""
 BUSY_SHARE = 0.02
-"""The same as a share of the machine's cores, where that is more: a large machine is never quite idle."""
+"""Minimum load as a share of the machine's cores, if that is more: a large machine is never quite idle."""
 TELL_EVERY_S = 600.0
-"""Seconds between two log lines about a machine that is in use."""
+"""Seconds between two log lines about a machine in use."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class OwnerBack:
     cores: float
     """Their load, in cores."""
     since_s: float
-    """Start of the load, at the earliest, by the clock of the event loop."""
+    """Earliest start of the load, by the clock of the event loop."""
 
     def __str__(self) -> str:
         return f"its owner is back: other programs use {self.cores:.1f} of its cores"
@@ -44,15 +44,15 @@ class OwnerBack:
 
 @dataclass(frozen=True)
 class _Spent:
-    """Processor time of one process and of its ended children."""
+    """CPU time of one process and its ended children."""
 
     born: str
-    """Start of the process in ticks since the boot, which tells it from a later one with the same number."""
+    """Start of the process in ticks since the boot, which distinguishes it from a later one with the same number."""
     ticks: int
 
 
 class ForeignTime:
-    """Processor time that other programs use on this machine."""
+    """CPU time of other programs on this machine."""
 
     def __init__(self, roots: Callable[[], Iterable[int]], proc: Path = Path("/proc")) -> None:
         """`roots`: the processes that are not foreign, with all their descendants."""
@@ -62,24 +62,25 @@ class ForeignTime:
         self.look()
 
     def look(self) -> tuple[float, bool]:
-        """Seconds of processor time that others used since the last look; and whether the kernel counts at all."""
+        """Seconds of CPU time of other programs since the last call; and whether the kernel counts at all."""
         busy, told = self._machine()
         passed, counted = busy - self._busy, told > self._told
         self._busy, self._told = busy, told
         before, self._own = self._own, self._spent({*self._own, *self._roots()})
         used = _used(before, self._own, passed)
-        if (passed - used) * TICK_S >= LOOK_S * BUSY_CORES:  # it may be processes that were started since
+        # the load may come from processes started since the last call
+        if (passed - used) * TICK_S >= LOOK_S * BUSY_CORES:
             self._own = self._spent(self._descendants())
             used = _used(before, self._own, passed)
         return max(0, passed - used) * TICK_S, counted
 
     def _machine(self) -> tuple[int, int]:
-        """Ticks for which the machine's cores ran programs, and of all that is counted."""
+        """Ticks in which the machine's cores ran programs, and all counted ticks."""
         fields = [int(field) for field in (self._proc / "stat").read_text().split("\n", 1)[0].split()[1:9]]
         return sum(fields[:3]), sum(fields)  # user, nice and system
 
     def _spent(self, pids: Iterable[int]) -> dict[int, _Spent]:
-        """The time of each of these processes that is alive."""
+        """CPU time of each of these processes that is alive."""
         found = {}
         for pid in pids:
             if fields := self._fields(pid):
@@ -87,7 +88,7 @@ class ForeignTime:
         return found
 
     def _descendants(self) -> set[int]:
-        """The roots, and all processes that descend from one of them."""
+        """The roots with all their descendants."""
         children: dict[int, list[int]] = {}
         for entry in os.scandir(self._proc):
             if entry.name.isdecimal() and (fields := self._fields(int(entry.name))):
@@ -101,7 +102,7 @@ class ForeignTime:
         return found
 
     def _fields(self, pid: int) -> list[str]:
-        """The fields of a process' stat that follow its name (man 5 proc_pid_stat); empty when it is gone."""
+        """The fields of a process' stat after its name (man 5 proc_pid_stat); empty if it has ended."""
         try:
             return (self._proc / str(pid) / "stat").read_text().rpartition(")")[2].split()
         except OSError:
@@ -109,10 +110,10 @@ class ForeignTime:
 
 
 def _used(before: Mapping[int, _Spent], after: Mapping[int, _Spent], busy: int) -> int:
-    """Ticks that processes used between two looks, of all for which the machine was busy.
+    """Ticks that processes used between two checks, of all in which the machine was busy.
 
-    A parent has the time of its children that have ended. Where one ended whose parent is not known, its time is
-    missing; then nothing is known of this look, and all of it counts as their own.
+    A parent has the time of its ended children. If the parent of an ended one is unknown, its time is missing; the
+    check is then inconclusive, and all time counts as their own.
     """
     used = sum(one.ticks for one in after.values()) - sum(one.ticks for one in before.values())
     gone = any(pid not in after or after[pid].born != one.born for pid, one in before.items())
@@ -120,16 +121,16 @@ def _used(before: Mapping[int, _Spent], after: Mapping[int, _Spent], busy: int) 
 
 
 class OwnerWatch:
-    """Tells when the machine is quiet, and when its owner is back."""
+    """Waits for a borrowed machine to be quiet, and for its owner to return."""
 
     def __init__(self, foreign: ForeignTime, quiet_s: float, cores: int) -> None:
-        """`quiet_s`: seconds for which a machine that is lent was not in use; `cores`: how many it has."""
+        """`quiet_s`: seconds without use before the machine is lent; `cores`: number of its cores."""
         self._foreign, self.quiet_s = foreign, quiet_s
         self.busy_cores = max(BUSY_CORES, BUSY_SHARE * cores)
         self._looks: deque[tuple[float, float, float]] = deque(maxlen=LOOKS)  # begun at, lasted, seconds of others
 
     async def quiet(self) -> None:
-        """Return when the machine has not been in use for long enough. Raises Refused where that cannot be seen."""
+        """Return when the machine has not been in use for long enough. Raises Refused if use cannot be detected."""
         self._begin()
         since, told_at = self._now(), -TELL_EVERY_S
         while (now := self._now()) - since < self.quiet_s:
@@ -143,7 +144,7 @@ class OwnerWatch:
                     )  # fmt: skip
 
     async def back(self) -> OwnerBack:
-        """Return when other programs use the machine. Raises Refused where that cannot be seen."""
+        """Return when other programs use the machine. Raises Refused if use cannot be detected."""
         self._begin()
         while (load := await self._look()) < self.busy_cores:
             pass
@@ -155,7 +156,7 @@ class OwnerWatch:
         self._looks.append((self._now(), 0.0, 0.0))
 
     async def _look(self) -> float:
-        """Load of other programs in the last looks, in cores."""
+        """Load of other programs in the last checks, in cores."""
         began, lasted, _ = self._looks[-1]
         await asyncio.sleep(LOOK_S)
         begins = began + lasted

@@ -1,5 +1,5 @@
-"""Collects the tasks of whole zoos of networks, in several sizes, and tunes the most useful ones before anybody asks.
+"""Collects the tasks of many networks, in several sizes, and tunes the most useful ones in advance.
 
-Files: collector.py (takes networks in, in a process of their own), usefulness.py (pure: which task is worth trials),
-filler.py (tunes the most useful tasks for some time, or while nothing else is to do).
+Files: collector.py (imports networks, each in a separate process), usefulness.py (pure: which task is worth trials),
+filler.py (tunes the most useful tasks for some time, or while the daemon is idle).
 """

@@ -1,4 +1,4 @@
-"""Takes networks in, each in a process of its own, and keeps their tasks in a record store."""
+"""Imports networks, each in a separate process, and stores their tasks in a record store."""
 
 import contextlib
 import tempfile
@@ -21,18 +21,18 @@ from autosched.task_bundle import Change, Taken
 
 Shapes = Mapping[str, tuple[int, ...]]
 TIMEOUT_S = 1_800.0
-"""Seconds until the import of a network with all its sizes is given up."""
+"""Maximum seconds of the import of a network with all its sizes."""
 ASK_S = 120.0
-"""Seconds until a question for the importer's versions is given up."""
+"""Maximum seconds to get the importer's versions."""
 SIZES_MAX = 64
 """Maximum number of sizes of a network."""
 
 
 class Importer(Struct, frozen=True):
-    """The importer of networks on this machine, and the target, backend and layout that it imports for."""
+    """The importer of networks on this machine, with its target, backend and layout."""
 
     asked_target: str
-    """As the user has written it."""
+    """As written by the user."""
     backend: str
     scope: Scope
     versions: str
@@ -42,21 +42,21 @@ class Outcome(Struct, frozen=True):
     """Result of collecting one network."""
 
     sizes: int
-    """Sizes in which it was collected now."""
+    """Number of sizes collected now."""
     tasks: int
-    """Tasks in all of them."""
+    """Number of tasks in all of them."""
     distinct: int
-    """Different ones among these."""
+    """Number of different ones."""
     new: int
-    """Tasks that no network had before."""
+    """Number of tasks that no network had before."""
     notes: tuple[str, ...]
-    """Operators that keep their size, and sizes that the network cannot have, in words."""
+    """Operators that keep their size, and impossible sizes, in words."""
 
 
 def read_changes(words: Iterable[str]) -> list[Change]:
     """All sizes of mutations such as "batch=1,4" and "resolution=0.75,1": their product, the file's own size first.
 
-    Raises RequestError for a word that is none, and for too many sizes.
+    Raises RequestError for an invalid word, and for too many sizes.
     """
     values: dict[str, list[str]] = {}
     for word in words:
@@ -75,7 +75,7 @@ def read_changes(words: Iterable[str]) -> list[Change]:
 
 
 async def importer(target: str, backend: str) -> Importer:
-    """The importer on this machine. Raises RequestError for a target or a backend that it does not know."""
+    """The importer on this machine. Raises RequestError for an unknown target or backend."""
     words = ["--target", target, "--backend", backend]
     told = await tvm_programs.ask(tvm_programs.TASK_COLLECTION, words, timeout_s=ASK_S)
     return Importer(target, backend, Scope(told["target"], told["layout"]), told["importer"])
@@ -84,8 +84,8 @@ async def importer(target: str, backend: str) -> Importer:
 async def collect(
     model: Found, changes: Sequence[Change], by: Importer, store: str | URL, shapes: Shapes | None = None
 ) -> Outcome:
-    """Collect a network in those of the sizes in which it is not collected yet. `shapes`: of inputs, instead of those
-    that are known of the model.
+    """Collect a network in those sizes in which it was not collected yet. `shapes`: of inputs, instead of the model's
+    own.
 
     Raises ModelRejected, RequestError and StoreUnavailable.
     """

@@ -1,7 +1,7 @@
-"""Tunes the most useful collected tasks in jobs of some tasks each, for a budget of time or without an end.
+"""Tunes the most useful collected tasks in jobs of several tasks each, for a time budget or without an end.
 
-After each job the tasks are rated anew: tuned ones are less useful. A filler's job has the lowest priority. A job of a
-filler that uses idle time is cancelled as soon as the daemon has another job. Its measurements are in the record store.
+After each job the tasks are rated again, because tuned ones are less useful. A filler's job has the lowest priority. A
+filler that uses idle time cancels its job as soon as the daemon has another one. Measurements go to the record store.
 """
 
 import asyncio
@@ -26,31 +26,31 @@ from autosched.protocol import JobList, JobView, ListJobs
 from autosched.recordstore.collected import Collection, Knowledge
 
 LABELS = {"made-by": "collect"}
-"""Labels of the jobs of all fillers."""
+"""Labels of all fillers' jobs."""
 PRIORITY = -100
 """Priority of a filler's jobs: the lowest."""
 TASKS = 8
-"""Tasks of one job."""
+"""Number of tasks of one job."""
 TRIALS = TRIALS_OF_HALF
-"""New trials of each task in one job."""
+"""Number of new trials of each task in one job."""
 USEFUL_LEAST = 1e-4
-"""Expected saving, as a share of the time of all networks, below which a task is not worth a job."""
+"""Minimum expected saving, as a share of the time of all networks, of a task that is worth a job."""
 LEFT_LEAST_S = 20.0
-"""A budget with less left begins no job."""
+"""Minimum seconds of the budget that must be left to begin a job."""
 LOOK_S = 0.5
-"""Seconds between two looks at what else is to do."""
+"""Seconds between two checks for other jobs."""
 REST_S = 60.0
-"""Seconds until tasks are rated again when none was worth a job."""
+"""Seconds until tasks are rated again if none was worth a job."""
 FAILURES_MAX = 3
-"""Jobs that may fail one after the other."""
+"""Maximum number of jobs in a row that may fail."""
 KNOWN_S = 20.0
-"""Seconds within which a record store has something of what a job has measured."""
+"""Maximum seconds until a record store has the first measurements of a job."""
 SETTLED_S = 6.0
-"""Seconds after which a record store that has something has all: a daemon gathers for less."""
+"""Seconds after which a record store with some measurements has all: a daemon gathers for less."""
 WEIGHT_MAX = 1_000_000
-"""Maximum weight of a task in a job, beside the least one of 1."""
+"""Maximum weight of a task in a job; the least is 1."""
 JOBS_MAX = 500
-"""Active jobs that are looked at."""
+"""Maximum active jobs to check."""
 Told = Callable[[str], None]
 
 
@@ -66,15 +66,15 @@ class Filler:
     """Tunes collected tasks of one scope on one kind of device."""
 
     def __init__(self, by: Importer, store: str | URL, device: str, told: Told = lambda _: None) -> None:
-        """`store`: where the daemon keeps its measurements. `told` hears of each job."""
+        """`store`: where the daemon keeps its measurements. `told`: called with words about each job."""
         self._by, self._store, self._device, self._told = by, store, device, told
         self.filled = Filled()
         self._labels = LABELS | {"filler": secrets.token_hex(4)}
-        """Labels of its own jobs."""
+        """Labels of this filler's jobs."""
         self._spent: set[str] = set()
-        """Workloads whose last job made no trials, since nothing was left to try or since it failed."""
+        """Workloads whose last job made no trials, because nothing was left to try or it failed."""
         self._failures = 0
-        """Jobs that failed one after the other."""
+        """Number of jobs in a row that failed."""
 
     async def fill(self, daemon: Daemon, budget_s: float) -> None:
         """Tune until the budget, in seconds, is used up or no task is worth more trials. Raises AutoschedError."""
@@ -96,7 +96,7 @@ class Filler:
                 await asyncio.sleep(REST_S)
 
     async def _threads(self, daemon: Daemon) -> int:
-        """Cores of the devices of the kind. Raises NotFound where there is none."""
+        """Number of cores of the devices of the kind. Raises NotFound if there is none."""
         pool = f"{DEVICE_POOL}{self._device}"
         cores = [len(unit.cores) for unit in await daemon.units() if pool in unit.pools]
         if not cores:
@@ -115,7 +115,8 @@ class Filler:
     async def _tune(
         self, daemon: Daemon, tasks: Sequence[Rated], threads: int, left_s: float | None, *, leaves: bool
     ) -> None:
-        """Run a job for these tasks. `left_s`: it ends by then. `leaves`: it is cancelled when other jobs come."""
+        """Run a job for these tasks. `left_s`: maximum seconds. `leaves`: whether it is cancelled when other jobs
+        come."""
         began_at = time.monotonic()
         settings = Settings(
             trials=sum(one.known.tried + TRIALS for one in tasks), target=self._by.asked_target, device=self._device,
@@ -133,7 +134,7 @@ class Filler:
             raise
         took_s = time.monotonic() - began_at
         self.filled = Filled(self.filled.jobs + 1, self.filled.trials + view.trials, self.filled.took_s + took_s)
-        if view.state != JobState.CANCELLED.value and not view.trials:  # it would be the same again
+        if view.state != JobState.CANCELLED.value and not view.trials:  # the next job would have the same result
             self._spent.update(one.workload.hash for one in tasks)
         if view.state == JobState.FAILED.value:
             self._failures += 1
@@ -172,9 +173,9 @@ class Filler:
         )  # fmt: skip
 
     async def _known(self, tasks: Sequence[Rated], threads: int, trials: int) -> dict[str, Knowledge]:
-        """Wait until the record store has the trials that a job has made; return the knowledge of its tasks.
+        """Wait until the record store has the trials of a job; return the knowledge of its tasks.
 
-        Raises RequestError where the store has none of them.
+        Raises RequestError if the store has none of them.
         """
         before = tried = sum(one.known.tried for one in tasks)
         grew_at = time.monotonic()
@@ -196,7 +197,7 @@ class Filler:
 
 
 async def _others(daemon: Daemon) -> bool:
-    """Whether the daemon has a job to do that is no filler's."""
+    """Whether the daemon has a job that is not a filler's."""
     return any(not view.held and LABELS.items() - view.labels.items() for view in await _active(daemon, {}))
 
 
@@ -206,7 +207,7 @@ async def _active(daemon: Daemon, labels: Mapping[str, str]) -> Sequence[JobView
 
 
 def _gained(tasks: Sequence[Rated], known: dict[str, Knowledge]) -> str:
-    """Speed of the tasks over that without tuning, in words; empty where one of them is not known."""
+    """Speed-up of the tasks over no tuning, in words; empty if one of them is unknown."""
     pairs = [
         (one.share, found.best_s / found.untuned_s)
         for one in tasks

@@ -1,10 +1,10 @@
-"""Which collected task is worth the next trials: its share of the time of all networks, and what it may gain. Pure.
+"""Rates collected tasks by the expected benefit of further trials: share of the networks' time, and expected gain.
+Pure.
 
-The share of a task is the mean over all networks of the part of an inference that it takes, so that each model counts
-once, in however many sizes it was collected. The gain of more trials falls with those that were made: after as many as
-a job makes by default it is half of that of the first ones. Trials of slow kernels take longer, so tasks are ordered by
-their gain for each second. Lorien (Yu et al., SoCC 2021, section 3.1) tunes tasks in
-the order in which they were collected.
+The share of a task is the mean, over all networks, of its part of an inference; each model counts once, in however many
+sizes it was collected. The gain of further trials falls with those made: after a job's default number it is half of the
+first ones' gain. Trials of slow kernels take longer, so tasks are ordered by gain per second. Lorien (Yu et al., SoCC
+2021, section 3.1) tunes tasks in the order in which they were collected.
 """
 
 from collections import defaultdict
@@ -18,13 +18,13 @@ from autosched.recordstore.collected import Knowledge, Use
 from autosched.recordstore.rows import Workload
 
 FLOPS_GUESS = 1e10
-"""Assumed floating-point operations per second of a task while nothing was measured."""
+"""Assumed floating-point operations per second of a task without any measurement."""
 GAIN_GUESS = 0.5
-"""Assumed share of a task's time that a search saves, while nothing was measured."""
+"""Assumed share of a task's time that a search saves, without any measurement."""
 TRIALS_OF_HALF = 14
 """Trials after which the expected gain has halved: the default of a job for each task."""
 TRIAL_S, TRIAL_RUNS = 0.15, 5
-"""Seconds of a trial beside its runs, and runs of the kernel in a trial."""
+"""Seconds of a trial besides its runs, and runs of the kernel in a trial."""
 UNKNOWN = Knowledge(None, None, 0)
 
 
@@ -33,17 +33,17 @@ class Rated(Struct, frozen=True):
 
     workload: Workload
     networks: int
-    """Networks that use it; each size counts."""
+    """Number of networks that use it; each size counts."""
     models: int
     calls: int
-    """Calls in one inference of each of them."""
+    """Number of calls in one inference of each of them."""
     latency_s: float
-    """The best known, or expected."""
+    """Best known or expected latency in seconds."""
     known: Knowledge
     share: float
     """Mean share of the time of an inference, over all models."""
     gain: float
-    """Share of its own time that more trials are expected to save."""
+    """Share of its own time that further trials are expected to save."""
 
     @property
     def useful(self) -> float:
@@ -57,7 +57,7 @@ class Rated(Struct, frozen=True):
 
 
 def rate(uses: Sequence[Use], known: Mapping[str, Knowledge]) -> list[Rated]:
-    """All tasks, those first that save most for each second of trials. `known`: by hash of the workload."""
+    """All tasks, by descending saving per second of trials. `known`: by hash of the workload."""
     workloads = {use.workload.hash: use.workload for use in uses}
     latency_s = _latencies_s(workloads, known)
     of_network: defaultdict[int, float] = defaultdict(float)
@@ -89,7 +89,8 @@ def rate(uses: Sequence[Use], known: Mapping[str, Knowledge]) -> list[Rated]:
 
 
 def _latencies_s(workloads: Mapping[str, Workload], known: Mapping[str, Knowledge]) -> dict[str, float]:
-    """The best known latency of each workload, else by the speed of measured ones: of the same operator, or of all."""
+    """The best known latency of each workload, otherwise estimated from the speed of measured ones: of the same
+    operator, or of all."""
     speeds: defaultdict[str, list[float]] = defaultdict(list)
     for hashed, one in known.items():
         if hashed in workloads and one.best_s and workloads[hashed].flops:
@@ -109,6 +110,6 @@ def _operator(workload: Workload) -> str:
 
 
 def _saved(known: Mapping[str, Knowledge]) -> float:
-    """The share of its time that a search has saved of a task, on average."""
+    """Mean share of its time that a search has saved of a task."""
     saved = [1 - one.best_s / one.untuned_s for one in known.values() if one.best_s and one.untuned_s]
     return fmean(saved) if saved and fmean(saved) > 0 else GAIN_GUESS

@@ -1,7 +1,7 @@
-"""Start the clients that host jobs. A launcher for another machine or another engine is another `Launcher`.
+"""Starts the client processes of jobs. A launcher for another machine or another engine is another `Launcher`.
 
-Files: job_folder.py (processes and leftovers by job folder), local.py (on this machine), client_note.py (what the next
-daemon or agent must know of a client), dask_agents.py (agents as tasks of a Dask cluster), dask_task.py (one of them),
+Files: job_folder.py (processes and leftovers by job folder), local.py (on this machine), client_note.py (facts about a
+client for the next daemon or agent), dask_agents.py (agents as tasks of a Dask cluster), dask_task.py (one of them),
 slurm_agents.py (agents as jobs of Slurm), ssh_agents.py (agents on machines that ssh reaches).
 """
 
@@ -21,23 +21,23 @@ class ClientOrder(Struct, frozen=True):
     address: str
     """Address of the daemon."""
     token: str
-    """The client's proof that it is the one."""
+    """The client's proof of its identity."""
     folder: Path
-    """Where it works, and leaves its log."""
+    """Work folder, with the log."""
     cache: Path
-    """A folder for what backends keep for later jobs."""
+    """Folder of data that backends keep for later jobs."""
     cache_bytes_max: int
-    """How much may lie there; 0: nothing."""
+    """Maximum bytes in that folder; 0: nothing."""
     helps: bool = False
     """Whether it is a helper of the job's client, which is on another host."""
 
 
 class ClientProcess(Protocol):
-    """The process of a client, wherever it runs."""
+    """The process of a client, on any host."""
 
     @property
     def memory_bytes(self) -> int:
-        """Resident memory; 0 when it has ended or that is not known."""
+        """Resident memory; 0 if it has ended or is unknown."""
 
     def kill(self) -> None:
         """Kill the process and its group, now or as soon as its host can be reached."""
@@ -51,11 +51,11 @@ class Launched(Struct, frozen=True):
 
     process: Process
     temporary: str
-    """Folder for what its processes forget, with a short name, since sockets lie in it. Its owner removes it."""
+    """Folder for temporary files, with a short name, since sockets are in it. The caller removes it."""
 
 
 class Launcher(Protocol):
     """Starts clients on this machine."""
 
     def launch(self, order: ClientOrder) -> Launched:
-        """Start one; does not wait until it is up. Raises OSError where it cannot be started."""
+        """Start a client without waiting until it is up. Raises OSError if it cannot be started."""

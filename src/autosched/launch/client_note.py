@@ -1,4 +1,4 @@
-"""Note of a client beside its log, from which the next daemon or agent finds its process and takes it over."""
+"""A note about a client beside its log, with which the next daemon or agent finds its process and adopts it."""
 
 import contextlib
 from pathlib import Path
@@ -14,16 +14,16 @@ NOTE = "client.json"
 
 
 class Note(Struct, frozen=True):
-    """Facts by which a client is taken over."""
+    """Facts for adopting a client."""
 
     pid: int = 0
-    """Process number; 0: the client was not started here."""
+    """Process id; 0 if the client was not started here."""
     born: str = ""
     token: str = ""
     temporary: str = ""
     records_before: int = 0
     host: HostName = OWN_HOST
-    """Where it runs; on another host than this one its agent knows the process."""
+    """Host of the client; on another host, its agent knows the process."""
 
 
 def note_of(process: Process, token: str, temporary: str, records_before: int = 0) -> Note:
@@ -32,21 +32,21 @@ def note_of(process: Process, token: str, temporary: str, records_before: int = 
 
 
 def leave(folder: Path, note: Note) -> None:
-    """Write it, whole or not at all, for this user only. On a full disk the client just is not taken over."""
+    """Write the note atomically, for this user only. If the disk is full, the client is not adopted."""
     with contextlib.suppress(OSError):
         folder.mkdir(parents=True, exist_ok=True)
         private_file.write(folder / NOTE, msgspec.json.encode(note))
 
 
 def tear(folder: Path) -> None:
-    """The client is lost."""
+    """Remove the note of a lost client."""
     with contextlib.suppress(OSError):
         (folder / NOTE).unlink(missing_ok=True)
-        folder.rmdir()  # but for an external client's it is not empty
+        folder.rmdir()  # an external client's folder may not be empty
 
 
 def read(folder: Path) -> Note | None:
-    """The note in a folder; None where there is none that can be read."""
+    """The note in a folder; None if there is no readable one."""
     with contextlib.suppress(OSError, msgspec.MsgspecError):
         return msgspec.json.decode((folder / NOTE).read_bytes(), type=Note)
     return None

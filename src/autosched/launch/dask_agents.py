@@ -1,11 +1,11 @@
 """``python -m autosched.launch.dask_agents FILE``: keeps agents running on the workers of a Dask cluster.
 
-The daemon starts it with a file that has an `Order` as JSON. Each agent is one long task; Dask starts it again
-elsewhere when its worker dies, and knows nothing of stages. An agent has one name wherever it runs, so that of two that
-live at the same time the daemon takes one (daemon/hosts).
+The daemon starts it with a file that contains an `Order` as JSON. Each agent is one long task; Dask restarts it on
+another worker when its worker dies, and does not schedule stages. An agent has the same name on any worker, so that the
+daemon accepts only one of two that live at the same time (daemon/hosts).
 
-When its parent ends, it ends alone: the agents go on, and the next one takes them over, since a task of a known key is
-not begun twice. With ``--end`` behind the file it tells the agents to end, and ends at once.
+When its parent ends, only this process ends: the agents continue, and the next one adopts them, because a task of a
+known key is not started twice. With ``--end`` after the file it tells the agents to end, and ends at once.
 """
 
 import asyncio
@@ -22,12 +22,12 @@ from autosched.launch.dask_task import Order, lend
 log = logging.getLogger(__name__)
 
 LOOK_S = 2.0
-"""Seconds between two looks at the tasks."""
+"""Seconds between two checks of the tasks."""
 END = "--end"
 CONNECT_S = 30.0
-"""Seconds within which the scheduler of the cluster answers."""
+"""Maximum seconds until the scheduler of the cluster answers."""
 RETRIES = 1_000_000
-"""How often Dask begins a task again that has failed: always."""
+"""Number of times that Dask restarts a failed task: always."""
 
 
 def _client(order: Order) -> Any:
@@ -46,7 +46,7 @@ async def end(order: Order) -> None:
 
 
 async def keep(order: Order, daemon: int) -> None:
-    """Keep the agents running until the daemon, which is the parent of this process, has gone."""
+    """Keep the agents running until the daemon, the parent of this process, has ended."""
     from distributed import Event, fire_and_forget
 
     async with _client(order) as client:

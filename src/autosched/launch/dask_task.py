@@ -1,4 +1,4 @@
-"""A task on a worker of a Dask cluster: it runs one agent, and lasts as long."""
+"""A task on a worker of a Dask cluster that runs one agent."""
 
 import contextlib
 import os
@@ -12,34 +12,34 @@ from pathlib import Path
 from msgspec import Struct
 
 LOOK_S = 2.0
-"""Seconds between two looks whether the agent is still wanted."""
+"""Seconds between two checks whether the agent is still wanted."""
 PAUSE_S = 3.0
-"""Seconds after which an agent that has ended by itself is started again."""
+"""Seconds after which an agent that has ended by itself is restarted."""
 END_S = 15.0
-"""Seconds within which an agent ends that is told to."""
+"""Maximum seconds for an agent to end when told to."""
 
 
 class Order(Struct, frozen=True):
     """Agents to run."""
 
     daemon: str
-    """Address by which they reach the daemon."""
+    """Address at which they reach the daemon."""
     key: str
     """Their key."""
     agents: int
     lab: str
     """Prefix of the agents' names, before their number."""
     scheduler: str = ""
-    """Address of the cluster's scheduler; empty: `cluster` tells it."""
+    """Address of the cluster's scheduler; empty: in the file `cluster`."""
     cluster: str = ""
-    """File in which the scheduler has left its address."""
+    """File to which the scheduler has written its address."""
     resource: str = ""
     """Resource of Dask of which each agent takes one; empty: none."""
     settings: str = ""
     """File on the workers' machines with the settings of agents; empty: none."""
 
     def __repr__(self) -> str:
-        """Without the key: Dask writes the arguments of a task that failed into its log."""
+        """Without the key: Dask logs the arguments of failed tasks."""
         return f"Order({self.daemon}, {self.lab})"
 
     def name(self, number: int) -> str:
@@ -48,14 +48,14 @@ class Order(Struct, frozen=True):
 
     @property
     def unwanted(self) -> str:
-        """Name of the event that says that the agents are not wanted any more."""
+        """Name of the event that is set when the agents are not wanted any more."""
         return f"autosched-{self.lab}-unwanted"
 
 
 def lend(order: Order, number: int) -> str:
     """Run one agent until it is not wanted any more; returns why it ended. Runs in a thread of a worker.
 
-    Raises what ended it otherwise, after a pause: Dask begins the task again at once.
+    Raises other reasons of its end, after a pause, because Dask restarts the task at once.
     """
     from distributed import Event, get_client
 
@@ -74,8 +74,8 @@ def lend(order: Order, number: int) -> str:
 
 @contextlib.contextmanager
 def _agent(order: Order, name: str) -> Iterator[subprocess.Popen[bytes]]:
-    """An agent that ends with this process: its standard input closes then."""
-    with tempfile.NamedTemporaryFile(prefix="autosched-key-") as key:  # for this user only
+    """An agent that ends with this process, because its standard input closes."""
+    with tempfile.NamedTemporaryFile(prefix="autosched-key-") as key:  # readable by this user only
         key.write(order.key.encode())
         key.flush()
         folder = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state") / "autosched-agents" / name

@@ -1,4 +1,4 @@
-"""The folder in which a job's client works: its processes are known by it, and its leftovers are removed."""
+"""The work folder of a job's client, by which its processes are recognised, and which is cleaned up after it."""
 
 import contextlib
 import math
@@ -11,18 +11,18 @@ from pathlib import Path
 from autosched.process.detached_process import started_before
 
 LOOKS_MAX = 5
-"""Maximum looks at all processes while new ones appear."""
+"""Maximum scans of all processes while new ones appear."""
 LOOK_AGAIN_S = 0.002
-"""Seconds between two of these looks."""
+"""Seconds between two of these scans."""
 LOG = "client.log"
 """Name of the client's log in the folder."""
 JOB_DIR = "AUTOSCHED_JOB_DIR"
-"""Variable in the environment of a client and of everything it starts, by which its processes are known."""
+"""Environment variable of a client and all its descendants, by which its processes are recognised."""
 
 
 def sweep(folder: Path) -> None:
-    """Delete what the client of an ended job worked with, several copies of the network; logs stay."""
-    for path in sorted(folder.rglob("*"), reverse=True):  # what lies in a folder comes before the folder
+    """Delete the files of an ended job's client, such as copies of the network; logs stay."""
+    for path in sorted(folder.rglob("*"), reverse=True):  # files in a folder come before the folder
         with contextlib.suppress(OSError):  # a folder with logs is not empty
             if path.is_dir() and not path.is_symlink():
                 path.rmdir()
@@ -31,11 +31,11 @@ def sweep(folder: Path) -> None:
 
 
 def kill_strays(folder: Path, spared: Collection[Path] = (), *, before_s: float = math.inf) -> list[int]:
-    """Kill the processes that were started for a job folder, or for one below it, and are still there.
+    """Kill all processes that were started for a job folder, or for one below it.
 
-    Those for the folders `spared` live on, and those that started after `before_s`, seconds since the boot. A killed
-    client may leave processes in sessions of their own; they would disturb the next measurement. While they die they
-    may start others, so it looks until it finds none.
+    Spares the folders in `spared`, and processes that started after `before_s`, seconds since the boot. A killed client
+    may leave processes in other sessions, which would disturb the next measurement. They may start others while they
+    die, so the scan is repeated until it finds none.
     """
     mark = f"{JOB_DIR}={folder}".encode()
     spared_marks = {f"{JOB_DIR}={path}".encode() for path in spared}
@@ -63,12 +63,12 @@ def kill_strays(folder: Path, spared: Collection[Path] = (), *, before_s: float 
 
 
 def _variables(pid: int) -> list[bytes] | None:
-    """The environment of a process; None while it turns into another program, when the kernel shows none."""
+    """The environment of a process; None during an exec, when the kernel shows none."""
     try:
         environment = Path(f"/proc/{pid}/environ").read_bytes()
         if not environment:
-            os.readlink(f"/proc/{pid}/exe")  # the kernel's own threads and the dead have none
+            os.readlink(f"/proc/{pid}/exe")  # kernel threads and dead processes have none
             return None
-    except OSError:  # ended meanwhile, or not ours
+    except OSError:  # ended meanwhile, or of another user
         return []
     return environment.split(b"\0")

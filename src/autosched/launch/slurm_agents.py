@@ -1,4 +1,4 @@
-"""Agents as jobs of Slurm: as many as wanted are submitted, and those too many are cancelled."""
+"""Agents as jobs of Slurm: submits missing ones, and cancels surplus ones."""
 
 import os
 import subprocess
@@ -10,9 +10,9 @@ from msgspec import Struct
 from autosched.errors import RequestError
 
 COMMAND_S = 60.0
-"""Seconds within which a command of Slurm answers."""
+"""Maximum seconds of a command of Slurm."""
 ENDED = ("COMPLETING", "COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "BOOT_FAIL", "OUT_OF_MEMORY")
-"""States of jobs that run no agent any more."""
+"""States of jobs without a running agent."""
 
 
 class SlurmJob(Struct, frozen=True):
@@ -26,7 +26,7 @@ class SlurmJob(Struct, frozen=True):
 
 
 class Change(Struct, frozen=True):
-    """Jobs to submit and to cancel, so that the wanted number of agents runs."""
+    """Jobs to submit and to cancel, for the wanted number of agents."""
 
     submitted: tuple[str, ...]
     """Names of agents."""
@@ -34,7 +34,7 @@ class Change(Struct, frozen=True):
 
 
 def agents(listed: str, prefix: str) -> list[SlurmJob]:
-    """The jobs of agents in what squeue prints, by their number."""
+    """The jobs of agents in the output of squeue, by their number."""
     found = []
     for line in listed.splitlines():
         number, name, state, node = line.split("|")
@@ -44,7 +44,7 @@ def agents(listed: str, prefix: str) -> list[SlurmJob]:
 
 
 def change(there: Sequence[SlurmJob], wanted: int, prefix: str) -> Change:
-    """Compute the change from the jobs that are there to the wanted agents, called PREFIX-0, PREFIX-1 and so on.
+    """Compute the change from the present jobs to the wanted agents, called PREFIX-0, PREFIX-1 and so on.
 
     Two jobs of one name cannot both lend a host: the later one is cancelled.
     """
@@ -58,7 +58,7 @@ def change(there: Sequence[SlurmJob], wanted: int, prefix: str) -> Change:
 
 
 def scale(file: Path, wanted: int, prefix: str, environment: Mapping[str, str]) -> tuple[Change, list[SlurmJob]]:
-    """Submit or cancel jobs; returns what was done, and the jobs that there are then. Raises RequestError."""
+    """Submit or cancel jobs; returns the change, and the jobs after it. Raises RequestError."""
     if not file.is_file():
         raise RequestError(f"there is no file {file}: copy etc/slurm/agent.sbatch, and add what your cluster needs")
     done = change(_listed(prefix), wanted, prefix)

@@ -1,4 +1,4 @@
-"""Agents on machines that are reached by ssh: installed there in an environment of their own, and run by systemd."""
+"""Agents on machines reached by ssh: installed there in a separate environment, and run by systemd."""
 
 import re
 import shlex
@@ -11,7 +11,7 @@ from autosched.errors import RequestError
 from autosched.version import __version__
 
 INSTALL_S = 1_800.0
-"""Seconds within which autosched is installed on a machine."""
+"""Maximum seconds of installing autosched on a machine."""
 ADDRESS = re.compile(
     r"ssh://(?:(?P<user>[A-Za-z0-9_][A-Za-z0-9_.-]*)@)?(?P<host>[A-Za-z0-9][A-Za-z0-9.-]*)(?::(?P<port>[0-9]{1,5}))?"
 )
@@ -44,7 +44,8 @@ systemd-run "$user" --quiet --unit=autosched-agent --property=Restart=on-failure
   --property=KillMode=process --property=TimeoutStopSec=40 \\
   "$home/venv/bin/autosched" agent --daemon {address} --name {name} --key "$home/agent.key"
 """
-"""Shell script for the machine. It has the key in it, so it goes over standard input: no list of processes shows it."""
+"""Shell script for the machine. It contains the key, and is therefore sent over standard input, so that no process list
+shows it."""
 
 
 class Machine(Struct, frozen=True):
@@ -62,7 +63,7 @@ class Machine(Struct, frozen=True):
 
     @property
     def command(self) -> list[str]:
-        """The command that runs a shell there."""
+        """The command that runs a shell on the machine."""
         where = f"{self.user}@{self.host}" if self.user else self.host
         return ["ssh", *(["-p", self.port] if self.port else []), where, "sh", "-s"]
 
@@ -75,7 +76,7 @@ def machine(address: str) -> Machine:
 
 
 def script(address: str, key: str, name: str, requirement: str = "") -> str:
-    """Return the script that installs and starts an agent. `address`: by which it reaches the daemon."""
+    """Return the script that installs and starts an agent. `address`: at which it reaches the daemon."""
     words = {
         "address": address, "name": name, "version": __version__,
         "requirement": requirement or f"autosched[tvm,onnxruntime]=={__version__}",
@@ -86,7 +87,7 @@ def script(address: str, key: str, name: str, requirement: str = "") -> str:
 
 
 def add(there: Machine, text: str) -> None:
-    """Run it there; what it says goes to this process's standard error. Raises RequestError."""
+    """Run a script on a machine; its output goes to this process' standard error. Raises RequestError."""
     try:
         ended = subprocess.run(there.command, input=text.encode(), timeout=INSTALL_S)
     except FileNotFoundError:
@@ -100,7 +101,7 @@ def add(there: Machine, text: str) -> None:
 
 
 def key_of(path: Path) -> str:
-    """The key in a file. Raises RequestError."""
+    """Read the key in a file. Raises RequestError."""
     try:
         return path.read_text()
     except OSError as error:

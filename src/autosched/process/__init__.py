@@ -1,8 +1,9 @@
-"""Child processes: started, watched and ended.
+"""Starts, watches and ends child processes.
 
 Files: program_runner.py (runs a program to its end), json_command.py (runs a module that prints JSON),
-detached_process.py (one that outlives its parent), forked_workers.py (warm, pinned, killable workers),
+detached_process.py (a process that survives its parent), forked_workers.py (warm, pinned, killable workers),
 answering_child.py (a module that answers on a pipe), pipe_messages.py (messages on a pipe, one per line),
-parent_death_signal.py (a child dies with its parent), folder_lock.py (one process has a folder at a time),
-private_file.py (files of one user, written whole), standby_process.py (acts when this process is frozen or dead).
+parent_death_signal.py (a child dies with its parent), folder_lock.py (one process uses a folder at a time),
+private_file.py (files of one user, written atomically), standby_process.py (a sibling that acts if this process is
+frozen or dead).
 """

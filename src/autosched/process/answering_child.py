@@ -1,4 +1,4 @@
-"""A child that runs a Python module and answers on a pipe of its own. It may die or hang at any time."""
+"""A child process that runs a Python module and answers on a pipe. It may die or hang at any time."""
 
 import os
 import signal
@@ -14,7 +14,7 @@ from autosched.process.program_runner import how_it_ended
 
 
 class AnsweringChild:
-    """One child in a session of its own. `kill` may come from any thread, the rest from one."""
+    """One child in a separate session. `kill` may be called from any thread, other methods from one."""
 
     def __init__(
         self,
@@ -27,7 +27,7 @@ class AnsweringChild:
     ) -> None:
         """Start ``python -m module FD words...``: it answers on the file descriptor FD.
 
-        `output`: where what it prints goes. `folder`: its current folder. Raises OSError.
+        `output`: where its output goes. `folder`: its current folder. Raises OSError.
         """
         answers, theirs = os.pipe()
         command = [sys.executable, "-m", module, str(theirs), *words]
@@ -44,9 +44,8 @@ class AnsweringChild:
         self._answers, self._lines = answers, Lines(answers)
 
     def tell(self, message: bytes, *, last: bool = False) -> None:
-        """Write to its standard input, and close that after the last message. One that has died takes nothing, and says
-        so when it is asked for an answer.
-        """
+        """Write to its standard input, and close that after the last message. If the child has died, the next `answer`
+        shows it."""
         assert self._process.stdin is not None
         with suppress(BrokenPipeError):
             self._process.stdin.write(message)
@@ -55,22 +54,22 @@ class AnsweringChild:
             self._close_input()
 
     def answer(self, timeout_s: float) -> bytes | None:
-        """Its next answer, to be decoded; empty when it has ended, None when the deadline passes first."""
+        """Its next answer, undecoded; empty if it has ended, None if the deadline passes first."""
         return self._lines.next(timeout_s)
 
     def how_it_ended(self) -> str:
-        """How a child that answers no more has ended, in words. Processes that it has left in its group are killed."""
-        self.kill()  # its own exit code stays
+        """How a child that answers no more has ended, in words. Processes left in its group are killed."""
+        self.kill()  # does not change its own exit code
         return how_it_ended(self._process.wait())
 
     def kill(self) -> None:
-        """End it and its group, unless it has been waited for: its number may be another's then."""
+        """Kill it and its group, unless it was waited for: its number may then be another process'."""
         with suppress(ProcessLookupError, PermissionError):
             if self._process.returncode is None:
                 os.killpg(self._process.pid, signal.SIGKILL)
 
     def close(self) -> None:
-        """End it, and free what it held."""
+        """Kill it, and free its resources."""
         self.kill()
         self._process.wait()
         self._close_input()

@@ -1,4 +1,4 @@
-"""A process in a session of its own, watched without polling. It outlives the daemon, and a later one adopts it."""
+"""A process in a separate session, watched without polling. It survives the daemon, and a later daemon adopts it."""
 
 import asyncio
 import contextlib
@@ -11,11 +11,11 @@ from pathlib import Path
 from autosched.machine import boot_id
 
 LOG_TAIL_BYTES = 4_096
-"""Bytes at the end of a log in which the last words are looked for."""
+"""Bytes at the end of a log in which the last line is looked for."""
 
 
 def start(command: Sequence[str], environment: Mapping[str, str], log: Path) -> "subprocess.Popen[bytes]":
-    """Start a process in a session of its own; what it prints is added to a file. Raises OSError."""
+    """Start a process in a separate session; its output is appended to a file. Raises OSError."""
     with log.open("ab") as output:
         return subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environment, start_new_session=True
@@ -26,7 +26,7 @@ class Process:
     """One running process. Its output goes to a file."""
 
     def __init__(self, pid: int, log: Path, popen: subprocess.Popen[bytes] | None) -> None:
-        """Watch it; without `popen` it is no child of this process. Raises ProcessLookupError."""
+        """Watch a process; without `popen` it is no child of this process. Raises ProcessLookupError."""
         self.pid = pid
         self._popen = popen
         self._log = log
@@ -42,12 +42,12 @@ class Process:
 
     @classmethod
     def adopt(cls, pid: int, born: str, log: Path) -> "Process | None":
-        """Watch what an earlier daemon started; None when it has ended, and the number is perhaps another's."""
+        """Watch a process of an earlier daemon; None if it has ended, and its number may be another's."""
         try:
             adopted = cls(pid, log, None)
         except OSError:
             return None
-        if birth(pid) == born:  # asked when the number could not change hands any more
+        if birth(pid) == born:  # checked when the number could not be reused any more
             return adopted
         adopted.forget()
         return None
@@ -56,13 +56,13 @@ class Process:
         self.forget()
         if self._popen is not None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self.pid, signal.SIGKILL)  # what it left in its group, while its number is still its own
+                os.killpg(self.pid, signal.SIGKILL)  # processes left in its group, while its number is still in use
             self._popen.wait()
         if not self._ended.done():
             self._ended.set_result(None)
 
     def forget(self) -> None:
-        """Watch it no more."""
+        """Stop watching."""
         if self._watched >= 0:
             asyncio.get_running_loop().remove_reader(self._watched)
             os.close(self._watched)
@@ -70,21 +70,21 @@ class Process:
 
     @property
     def memory_bytes(self) -> int:
-        """Resident memory of the process without its children; 0 when it has ended."""
+        """Resident memory of the process without its children; 0 if it has ended."""
         return resident_bytes(self.pid) if self._watched >= 0 else 0
 
     def kill(self) -> None:
         """Kill the process and its group."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             if self._watched >= 0:
-                signal.pidfd_send_signal(self._watched, signal.SIGKILL)  # no other process can have this one's number
+                signal.pidfd_send_signal(self._watched, signal.SIGKILL)  # no other process can have this number now
                 os.killpg(self.pid, signal.SIGKILL)
 
     async def wait(self) -> str:
         """Wait for its end; returns how it ended, with the last line it wrote."""
         await asyncio.shield(self._ended)
         if self._popen is None:
-            return "it ended"  # only its parent learns how
+            return "it ended"  # only its parent can know how
         code = self._popen.returncode
         how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
         last = self._last_line() if code else ""
@@ -101,7 +101,7 @@ class Process:
 
 
 def resident_bytes(pid: int | str) -> int:
-    """Resident memory of a process; 0 when it is gone."""
+    """Resident memory of a process in bytes; 0 if it has ended."""
     try:
         return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, IndexError):
@@ -109,15 +109,15 @@ def resident_bytes(pid: int | str) -> int:
 
 
 def birth(pid: int) -> str:
-    """Start time of a process, which tells it from others with the same number; empty when it has ended."""
+    """Start time of a process, which distinguishes it from others with the same number; empty if it has ended."""
     ticks = _start_ticks(pid)
     return "" if ticks is None else f"{boot_id()}/{ticks}"
 
 
 def started_before(pid: int, moment_s: float) -> bool:
-    """Whether a process started before a moment, given in seconds since the boot, for certain; False when it has ended.
+    """Whether a process certainly started before a moment, in seconds since the boot; False if it has ended.
 
-    The system tells the start in ticks of 10 ms, rounded down.
+    The kernel reports the start in ticks of 10 ms, rounded down.
     """
     ticks = _start_ticks(pid)
     return ticks is not None and ticks < int(moment_s * os.sysconf("SC_CLK_TCK"))

@@ -1,4 +1,4 @@
-"""The lock of a state folder, by which one process has it at a time."""
+"""The lock of a state folder, which one process can hold at a time."""
 
 import fcntl
 import os
@@ -8,8 +8,8 @@ LOCK = "lock"
 
 
 def take(folder: Path) -> int | None:
-    """Make the folder, for this user only, and lock it for this process; the lock lives as long as the returned file
-    descriptor. None: another process has it. Raises OSError."""
+    """Create the folder, for this user only, and lock it; the lock is held until the returned file descriptor closes.
+    None if another process holds it. Raises OSError."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:

@@ -1,8 +1,8 @@
 """Child processes that call functions: warm, pinned to cores, and replaceable at any moment.
 
-A fork server imports a module once (see `prepare`); each worker is a fork of it. The module must start no thread, so
-that forking is safe. The parent keeps the deadlines: it notices, kills and replaces a worker that is frozen, stuck in
-native code or dead.
+A fork server imports a module once (see `prepare`); each worker is a fork of it. The module must not start threads, so
+that forking is safe. The parent enforces deadlines: it kills and replaces a worker that is frozen, stuck in native code
+or dead.
 """
 
 import importlib
@@ -34,7 +34,7 @@ _preload = ""
 
 
 class Leased(Protocol):
-    """The part of a lease that a worker needs to know."""
+    """The part of a lease that a worker needs."""
 
     @property
     def step(self) -> int:
@@ -42,7 +42,7 @@ class Leased(Protocol):
 
     @property
     def cores(self) -> tuple[int, ...]:
-        """Cores of the lease; none: no core is reserved."""
+        """Cores of the lease; empty: no core is reserved."""
 
 
 class WorkerError(Exception):
@@ -58,7 +58,7 @@ class Raised(WorkerError):
 
 
 class Died(WorkerError):
-    """The process ended during the call; the message says by which signal and with what last words."""
+    """The process ended during the call; the message has the signal and the last output."""
 
 
 class TimedOut(WorkerError):
@@ -66,7 +66,7 @@ class TimedOut(WorkerError):
 
 
 class Killed(WorkerError, StepFailed):
-    """The process was ended on purpose, because its step must end."""
+    """The process was killed on purpose, because its step must end."""
 
 
 class Worker:
@@ -93,14 +93,14 @@ class Worker:
 
     @property
     def usable(self) -> bool:
-        """False once it has died or was killed. Between two calls: a line that has something to say then is cut."""
+        """False if it has died or was killed. To be called between two calls."""
         return not self._killed and not self._line.poll() and self._process.is_alive()
 
     def call(self, function: str, *args: Any, timeout_s: float, processor_s: float | None = None) -> Any:
-        """The result of the function "module:name"; its arguments must be small. Raises a WorkerError; DeviceLost where
-        the function raises that.
+        """Call the function "module:name"; its arguments must be small. Raises a WorkerError; DeviceLost if the
+        function raises that.
 
-        `processor_s` limits the processor time it may use, which other load on the machine does not shorten.
+        `processor_s`: maximum CPU time in seconds, which other load on the machine does not shorten.
         """
         self.calls += 1
         deadline = time.monotonic() + timeout_s
@@ -125,11 +125,11 @@ class Worker:
         return answer
 
     def freeze(self) -> None:
-        """Stop all threads of the process until it is thawed, so that it uses no processor time between two calls."""
+        """Stop all threads of the process until `thaw`, so that it uses no CPU time between two calls."""
         self._signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
-        """Let a frozen process go on."""
+        """Let a frozen process continue."""
         self._signal(signal.SIGCONT)
 
     def _signal(self, number: int) -> None:
@@ -138,8 +138,8 @@ class Worker:
                 signal.pidfd_send_signal(self._watched, number)
 
     def kill(self) -> None:
-        """End the process and what it started, at once. One that has ended long ago is left alone: it is not our child,
-        and its number may be another's."""
+        """Kill the process and its children at once. One that has ended long ago is left alone: its number may be
+        another's."""
         self._killed = True
         with self._dying, suppress(ProcessLookupError):
             if self._watched >= 0:
@@ -148,11 +148,11 @@ class Worker:
 
     def _kill_group(self) -> None:
         """Kill the processes that it has started, while its process group is still its own."""
-        with suppress(ProcessLookupError):  # it may not have become the leader of its group yet
+        with suppress(ProcessLookupError):  # it may not be the leader of its group yet
             os.killpg(self.pid, signal.SIGKILL)
 
     def close(self) -> None:
-        """Retire a worker that is idle."""
+        """End an idle worker."""
         self._end()
 
     def _end(self) -> None:
@@ -173,7 +173,7 @@ class Worker:
         return f"the process ended with {how}{self._complaint()}"
 
     def _complaint(self) -> str:
-        """The line of its log that says most."""
+        """The most informative line of its log."""
         try:
             with self._log.open("rb") as file:
                 file.seek(max(0, self._log.stat().st_size - LOG_TAIL_BYTES))
@@ -185,7 +185,7 @@ class Worker:
 
 
 def _watch(pid: int) -> int:
-    """A file descriptor that stands for the process and never for another one; -1 when it has ended."""
+    """A file descriptor of the process, which never means another one; -1 if it has ended."""
     try:
         return os.pidfd_open(pid)
     except ProcessLookupError:
@@ -193,7 +193,7 @@ def _watch(pid: int) -> int:
 
 
 class Workers:
-    """All workers of one job, by what they do and where they are pinned; those that work, by lease."""
+    """All workers of one job, by role and cores; busy ones also by lease."""
 
     def __init__(self, logdir: Path, *, recycle_after: int) -> None:
         self._logdir = logdir
@@ -215,7 +215,7 @@ class Workers:
         processor_s: float | None = None,
         cores: tuple[int, ...] | None = None,
     ) -> Any:
-        """Call a function for a lease in the warm worker of that role on its cores, or on some of them (`cores`).
+        """Call a function for a lease in the warm worker of a role on its cores, or on some of them (`cores`).
 
         Raises a WorkerError.
         """
@@ -226,7 +226,7 @@ class Workers:
             self._put_back(role, worker)
 
     def once(self, lease: Leased, function: str, *args: Any, timeout_s: float) -> Any:
-        """Call a function in a process of its own, which ends with it: nothing it leaves behind stays."""
+        """Call a function in a separate process, which ends with it and leaves nothing behind."""
         worker = self.start("once", lease)
         try:
             return worker.call(function, *args, timeout_s=timeout_s)
@@ -234,17 +234,18 @@ class Workers:
             self.end(worker)
 
     def start(self, role: str, lease: Leased) -> Worker:
-        """A worker of the caller's own on the cores of a lease, until it is given back to `end`. Raises Killed."""
+        """A worker for the caller's exclusive use on the cores of a lease, until the caller passes it to `end`. Raises
+        Killed."""
         return self._register(Worker(lease.cores, self._log_path(role)), lease)
 
     def end(self, worker: Worker) -> None:
-        """End a worker that `start` gave."""
+        """End a worker of `start`."""
         with self._lock:
             self._busy.pop(worker, None)
         worker.close()
 
     def kill(self, lease: Leased | None = None) -> None:
-        """End the workers of a lease, also those that are about to start for it; without a lease, all workers."""
+        """Kill the workers of a lease, including those that are about to start; without a lease, all workers."""
         with self._lock:
             self._killed.update(one.step for one in ([lease] if lease is not None else self._busy.values()))
             doomed = [worker for worker, holder in self._busy.items() if lease is None or holder.step == lease.step]
@@ -287,13 +288,14 @@ class Workers:
 
 
 def prepare(preload: str) -> None:
-    """Choose the module that the fork server imports; call before the first worker.
+    """Set the module that the fork server imports; call before the first worker.
 
     The module's function `settle(cores)` is called in each new worker, after it was pinned to these cores.
     """
     global _preload
     _preload = preload
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # read when numpy loads: no helper threads in the fork server
+    # read when numpy is imported: no helper threads in the fork server
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     multiprocessing.get_context("forkserver").set_forkserver_preload([preload])
 
 
@@ -301,10 +303,10 @@ def prepare(preload: str) -> None:
 
 
 def _serve(line: Connection, cores: tuple[int, ...], log: str, preload: str) -> None:
-    """Answer calls until the line closes."""
+    """Answer calls until the pipe closes."""
     _settle(cores, log)
     if preload:
-        with suppress(ImportError):  # the first call raises it again, and its caller can say what is missing
+        with suppress(ImportError):  # the first call raises it again, and its caller can name the missing package
             importlib.import_module(preload).settle(cores)
     while True:
         try:
@@ -315,13 +317,13 @@ def _serve(line: Connection, cores: tuple[int, ...], log: str, preload: str) -> 
         _limit(processor_s)
         try:
             answer = (True, _find(function)(*args))
-        except Exception as error:  # the process border: the parent decides what it means
+        except Exception as error:  # process boundary: the parent decides what it means
             answer = (False, (type(error).__name__, str(error)[:20_000]))
         line.send(answer)
 
 
 def _limit(processor_s: float | None) -> None:
-    """End this process by SIGXCPU after more processor time than this, in seconds."""
+    """End this process by SIGXCPU after more CPU time than this, in seconds."""
     _, hard = resource.getrlimit(resource.RLIMIT_CPU)
     soft = hard if processor_s is None else math.ceil(time.process_time() + processor_s)
     resource.setrlimit(resource.RLIMIT_CPU, (soft if hard == resource.RLIM_INFINITY else min(soft, hard), hard))
@@ -333,11 +335,11 @@ def _find(function: str) -> Any:
 
 
 def _settle(cores: tuple[int, ...], log: str) -> None:
-    """Die with the parent, leave its terminal alone, stay on the cores."""
+    """Die with the parent, detach from its terminal, stay on the cores."""
     end_with_parent()
     os.setpgid(0, 0)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # candidates crash; each core file would be half a gigabyte
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # candidates crash; each core file would have half a gigabyte
     file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
     os.dup2(file, 1)
     os.dup2(file, 2)

@@ -1,6 +1,6 @@
-"""Runs a Python module as a process, which prints JSON objects, one per line; the last one is the answer.
+"""Runs a Python module as a process that prints JSON objects, one per line; the last one is the answer.
 
-A crash, a hang or a missing package becomes an error message, never the end of the asking process.
+A crash, a hang or a missing package becomes an error message, and never ends the calling process.
 """
 
 import json
@@ -18,10 +18,10 @@ TAIL_CHARS = 1_500
 
 
 async def run(module: str, words: Sequence[str], *, timeout_s: float) -> Ended:
-    """Run ``python -m module words...`` to its end. Raises RequestError when the deadline passes first.
+    """Run ``python -m module words...`` to its end. Raises RequestError if the deadline passes first.
 
-    Files that libraries keep for themselves (ONNX Runtime counts its uses) go into a folder that is gone afterwards,
-    not into the user's HOME.
+    Files that libraries write for themselves (ONNX Runtime counts its uses) go to a temporary folder, not to the user's
+    HOME.
     """
     with tempfile.TemporaryDirectory(prefix="autosched-child-", ignore_cleanup_errors=True) as folder:
         environment = {**os.environ, "XDG_CACHE_HOME": folder}
@@ -35,9 +35,9 @@ async def run(module: str, words: Sequence[str], *, timeout_s: float) -> Ended:
 async def ask(
     module: str, words: Sequence[str], *, timeout_s: float, missing: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
-    """Run it; returns the JSON object that it printed last. Raises the error that it reports, or how it died.
+    """Run it; returns the last JSON object that it printed. Raises the error that it reports, or how it died.
 
-    `missing`: package that it may be unable to import -> what the error says then.
+    `missing`: package that may be missing -> the text of the error then.
     """
     ended = await run(module, words, timeout_s=timeout_s)
     answers = objects(ended.out)
@@ -61,7 +61,7 @@ def objects(out: str) -> list[dict[str, Any]]:
 
 
 def died(module: str, ended: Ended, missing: Mapping[str, str]) -> AutoschedError:
-    """Why a process that printed no answer ended. `missing` as in `ask`."""
+    """Why a process without an answer ended. `missing` as in `ask`."""
     if "ModuleNotFoundError" in ended.err:
         for package, advice in missing.items():
             if f"No module named '{package}" in ended.err:

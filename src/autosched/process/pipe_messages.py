@@ -9,7 +9,7 @@ from msgspec import Struct
 
 
 def line(message: Struct) -> bytes:
-    """A message as it is written."""
+    """Encode a message as a line."""
     return msgspec.msgpack.encode(message).hex().encode() + b"\n"
 
 
@@ -22,7 +22,7 @@ class Lines:
         self._poll.register(file, select.POLLIN)
 
     def next(self, timeout_s: float) -> bytes | None:
-        """The next message, to be decoded; empty at the end, None when the deadline passes first."""
+        """The next message, undecoded; empty at the end, None if the deadline passes first."""
         until = time.monotonic() + timeout_s
         while b"\n" not in self._pending:
             left_s = until - time.monotonic()

@@ -1,7 +1,7 @@
 """Runs a program to its end while the event loop goes on.
 
-Python's own Popen starts it (vfork). The event loop's create_subprocess_exec would fork, and a daemon of 300 MB would
-stand still for 50 ms while the kernel copies its page tables.
+Python's Popen starts it (vfork). The event loop's create_subprocess_exec forks, and a daemon of 300 MB would stall for
+50 ms while the kernel copies its page tables.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ class Ended(NamedTuple):
 
     @property
     def last_words(self) -> str:
-        """The last line of what it complained of."""
+        """The last line of its error output."""
         return self.err.strip().rpartition("\n")[2]
 
 
@@ -40,10 +40,10 @@ def how_it_ended(code: int) -> str:
 async def run(
     words: Sequence[str], *, timeout_s: float, environment: Mapping[str, str] | None = None, nice: int = 0
 ) -> Ended:
-    """Run it. Raises OSError, and TimeoutError when the deadline passes first.
+    """Run a program. Raises OSError, and TimeoutError if the deadline passes first.
 
-    Processes that it leaves in its group are killed when it ends, and all of it when the deadline passes or the caller
-    is cancelled. Its output goes to files: a pipe would stay open for as long as a process that it started holds it.
+    Processes left in its group are killed at its end, and the whole group if the deadline passes or the caller is
+    cancelled. Its output goes to files, because a pipe would stay open as long as one of its children holds it.
     """
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         process = subprocess.Popen(  # noqa: ASYNC220 - the one way that does not fork
@@ -57,7 +57,7 @@ async def run(
                     await ended.wait()
             finally:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.killpg(process.pid, signal.SIGKILL)  # before it is waited for: the number is its own yet
+                    os.killpg(process.pid, signal.SIGKILL)  # before it is waited for: the number is still its own
                 await ended.wait()
                 process.wait()
         out.seek(0)
@@ -67,7 +67,7 @@ async def run(
 
 @contextlib.contextmanager
 def _watched(pid: int) -> Iterator[asyncio.Event]:
-    """Set when this child has ended."""
+    """An event that is set when the child has ended."""
     loop, ended, watched = asyncio.get_running_loop(), asyncio.Event(), os.pidfd_open(pid)
     loop.add_reader(watched, ended.set)
     try:

@@ -1,4 +1,4 @@
-"""A process beside this one that acts when a moment has come, also when this process is frozen or dead."""
+"""A sibling process that acts when a moment has passed, even if this process is frozen or dead."""
 
 import os
 import struct
@@ -10,10 +10,10 @@ NEVER = float("inf")
 
 
 def fork(stand_by: Callable[[int], None]) -> tuple[int, int]:
-    """Fork a process that runs `stand_by` with the end of a pipe on which it hears moments, and ends with it.
+    """Fork a process that runs `stand_by` with the read end of a pipe for moments, and ends with it.
 
-    To be called before there are threads. Returns the number of the process, and the end of the pipe for `tell`. Of
-    the open files it keeps the standard ones alone, so that it holds no lock of this process.
+    To be called before any thread exists. Returns the process id, and the write end of the pipe for `tell`. The sibling
+    keeps only the standard files open, so that it holds no lock of this process.
     """
     heard, told = os.pipe()
     pid = os.fork()
@@ -30,12 +30,12 @@ def fork(stand_by: Callable[[int], None]) -> tuple[int, int]:
 
 
 def tell(told: int, moment: float) -> None:
-    """Tell the moment that counts from now on."""
-    with suppress(BlockingIOError):  # it is behind: then it will soon be told of a later moment
+    """Send the moment that counts from now on."""
+    with suppress(BlockingIOError):  # the sibling lags behind, and will soon get a later moment
         os.write(told, _MOMENT.pack(moment))
 
 
 def hear(heard: int) -> float | None:
-    """The moment that was told last, in the process beside; None: the other process has ended."""
+    """The last moment that was sent, in the sibling; None if this process has ended."""
     said = os.read(heard, 4096 * _MOMENT.size)
     return float(_MOMENT.unpack(said[-_MOMENT.size :])[0]) if said else None
