@@ -1,18 +1,18 @@
-"""The Python API: a model is loaded, tuned, compiled; what comes out is a module that runs.
+"""The Python API: a model is loaded, tuned and compiled to a module that runs.
 
     model = autosched.load_model("net.onnx", shapes={"x": (1, 3, 48, 320)})
     tuned = model.tune(trials=400)
     module = tuned.compile().save("net-tuned")
     module.run(x)
 
-Each step returns the only type that has the next one. Every method that waits has an `_async` twin. Work is done by
-a daemon: the one at ``daemon="tcp://host:port"`` or AUTOSCHED_HOST, else this user's own, which is started when none
+Each step returns the only type that has the next one. Every method that waits has an `_async` twin. A daemon does the
+work: the one at ``daemon="tcp://host:port"`` or AUTOSCHED_HOST, otherwise this user's own, which is started if none
 runs.
 
-Files: tuning.py (models, jobs, tuned models), compiled_module.py, settings.py (how to tune), fluent.py (waits for
-coroutines), result_folder.py (results on disk), daemon_address.py (which daemon), connection.py (a connection to it),
-on_demand.py (starts a private one), local_daemon.py (settings and record store on this machine), tvm_programs.py (what
-only TVM can do, in a process of its own). Names are imported when first used, since the command line uses these files
+Files: tuning.py (models, jobs, tuned models), compiled_module.py, settings.py (settings of jobs), fluent.py (waits for
+coroutines), result_folder.py (results on disk), daemon_address.py (chooses the daemon), connection.py (a connection to
+it), on_demand.py (starts a private one), local_daemon.py (settings and record store on this machine), tvm_programs.py
+(runs programs on TVM in separate processes). Names are imported on first use, because the command line uses these files
 and must start fast.
 """
 
@@ -38,7 +38,7 @@ _HOMES = {
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 
-if not TYPE_CHECKING:  # else the type checker would take any name for granted
+if not TYPE_CHECKING:  # otherwise the type checker would accept any name
 
     def __getattr__(name: str) -> Any:
         """Import the module of a name."""

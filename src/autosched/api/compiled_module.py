@@ -1,4 +1,4 @@
-"""A compiled network as its user holds it: run it, measure it, check it against its model, copy it."""
+"""A compiled network for its user: run it, measure it, check it against its model, copy it."""
 
 import asyncio
 import shutil
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
     import numpy as np
 
 MEASURE_EXTRA_S = 60.0
-"""To start the process, load the module and finish the inference under way."""
+"""Extra seconds to start the process, load the module and finish the running inference."""
 
 
 def load_module(path: str | Path, *, threads: int | None = None) -> "Module":
-    """A compiled module: its .so file, or the folder it lies in. Raises NotFound or RequestError.
+    """Load a compiled module: its .so file, or the folder that contains it. Raises NotFound or RequestError.
 
-    `threads` is the number of threads of `Module.run`; None: as many as the cores that it was tuned for, and no more
-    than this process may use.
+    `threads`: number of threads of `Module.run`; None: the cores that it was tuned for, at most those that this process
+    may use.
     """
     if threads is not None and threads < 1:
         raise RequestError(f"threads is {threads}: at least 1 is needed, or None for as many as it was tuned for")
@@ -58,7 +58,7 @@ def load_module(path: str | Path, *, threads: int | None = None) -> "Module":
 
 
 class TemporaryFolder:
-    """A temporary folder that goes when nothing refers to it any more."""
+    """A temporary folder that is removed when nothing refers to it any more."""
 
     def __init__(self) -> None:
         self.path = Path(tempfile.mkdtemp(prefix="autosched-"))
@@ -67,22 +67,22 @@ class TemporaryFolder:
 
 @dataclass(frozen=True)
 class Module(Ordered):
-    """A compiled network: a shared library, and a JSON file that says what goes in and comes out."""
+    """A compiled network: a shared library, and a JSON file that describes its inputs and outputs."""
 
     path: Path
     threads: int | None = None
-    """Number of threads of `run`; None: as many as the cores that it was tuned for."""
+    """Number of threads of `run`; None: the number of cores that it was tuned for."""
     holder: TemporaryFolder | None = field(default=None, repr=False, compare=False)
 
     _instead = dict.fromkeys(("tune", "compile"), "it is compiled already; tune the Model again to get another")
 
     @property
     def cores(self) -> int:
-        """Number of cores that it was tuned for. Raises RequestError when the file beside it cannot be read."""
+        """Number of cores that it was tuned for. Raises RequestError if the file beside it cannot be read."""
         return _origin(self.path).cores
 
     def save(self, folder: str | Path) -> "Module":
-        """Copy it, and the report that lies beside it, into a folder; returns the copy. Raises RequestError."""
+        """Copy the module, and the report beside it, to a folder; returns the copy. Raises RequestError."""
         target = result_folder.prepare(Path(folder))
         names = [
             self.path.name,
@@ -101,16 +101,16 @@ class Module(Ordered):
         return Module(target / self.path.name, self.threads)
 
     def run(self, inputs: "Inputs") -> "list[np.ndarray[Any, Any]]":
-        """One inference in this process: NumPy arrays in (by name, in order, or the only one) and out, in order.
+        """Run one inference in this process: NumPy arrays in (by name, in order, or the only one) and out, in order.
 
-        Raises RequestError for inputs that do not fit, and when TVM is not installed.
+        Raises RequestError for inputs that do not fit, and if TVM is not installed.
         """
-        one = hasattr(inputs, "dtype")  # asked so because importing NumPy is left to those who have it
+        one = hasattr(inputs, "dtype")  # checked by attribute, so that NumPy need not be imported here
         outputs: list[Any] = _loaded(self.path, self.threads).run([inputs] if one else inputs)
         return outputs
 
     async def run_async(self, inputs: "Inputs") -> "list[np.ndarray[Any, Any]]":
-        """The same for coroutines, in a thread."""
+        """Like `run`, for coroutines, in a thread."""
         return await asyncio.to_thread(self.run, inputs)
 
     def evaluate(self, **words: Any) -> Timing:
@@ -131,7 +131,7 @@ class Module(Ordered):
         return msgspec.convert((await self._measured(words, daemon, device, budget_s, told))["timing"], Timing)
 
     def operators(self, **words: Any) -> OperatorTimes:
-        """Measure each operator inside of the network. Keywords as in `operators_async`."""
+        """Measure each operator within the network. Keywords as in `operators_async`."""
         return wait(self.operators_async(**words))
 
     async def operators_async(
@@ -144,7 +144,7 @@ class Module(Ordered):
         return msgspec.convert(found, OperatorTimes)
 
     def check(self, **words: Any) -> Evaluation:
-        """Compare its outputs with its model's. Keywords as in `check_async`."""
+        """Compare the outputs with the model's. Keywords as in `check_async`."""
         return wait(self.check_async(**words))
 
     async def check_async(
@@ -167,7 +167,7 @@ class Module(Ordered):
         return msgspec.convert(answer["evaluation"], Evaluation)
 
     async def _model(self, given: Path | None, daemon: str | None, folder: Path) -> Path:
-        """The file of the model that it was compiled from; fetched into the folder if only the daemon has it."""
+        """The file of the module's model; downloaded to the folder if only the daemon has it."""
         origin = _origin(self.path)
         if (found := await asyncio.to_thread(_here, self.path, origin, given)) is not None:
             return found
@@ -185,7 +185,7 @@ class Module(Ordered):
     async def _measured(
         self, words: Sequence[str], daemon: str | None, device: str, budget_s: float, told: Told | None
     ) -> dict[str, Any]:
-        """Ask the child that measures; under a lease where a daemon runs."""
+        """Run the measuring child process; under a lease if a daemon runs."""
 
         async def measure(cores: Sequence[int]) -> dict[str, Any]:
             pinned = ["--cores", ",".join(map(str, cores))] if cores else []
@@ -204,7 +204,7 @@ class Module(Ordered):
         return await measure(await asyncio.to_thread(self._usual_cores, device))
 
     def _usual_cores(self, device: str) -> tuple[int, ...]:
-        """The cores of a device with as many cores as it was tuned for, or as there are; none when unknown."""
+        """The cores of a device with the number of cores that it was tuned for, or of any device; empty if unknown."""
         count = min(self.cores, len(config.usable_cores()))
         pools = config.resources(config.with_device_cores(Config(), count)).pools
         return next((found.units[0].cores for found in pools if found.name == f"{DEVICE_POOL}{device}"), ())
@@ -233,7 +233,7 @@ class Module(Ordered):
         return await one_step_client.run_under_lease(daemon.link, where, spec, load, work, waiting=waiting)
 
     async def save_async(self, folder: str | Path) -> "Module":
-        """The same for coroutines."""
+        """Like `save`, for coroutines."""
         return await asyncio.to_thread(self.save, folder)
 
 
@@ -247,18 +247,18 @@ class CheckWords(TypedDict, total=False):
     samples: str | Path | None
     """A .npz file with samples of all inputs, by name."""
     seed: int
-    """Random seed of made-up inputs."""
+    """Random seed of generated inputs."""
 
 
 class Origin(Struct, frozen=True):
-    """The model that a module was compiled from, as the file beside the module tells; empty in older ones."""
+    """The model of a module, from the file beside the module; empty for older modules."""
 
     model: str = ""
     """Content hash of the model's file."""
     file: str = ""
     """The file's name."""
     target: dict[str, Any] = {}
-    """Target of the compilation, as TVM writes it."""
+    """Target of the compilation, in TVM's form."""
 
     @property
     def cores(self) -> int:
@@ -268,7 +268,7 @@ class Origin(Struct, frozen=True):
 
 
 def _option(name: str, value: object) -> list[str]:
-    """An option of the child; nothing where it is left to the child."""
+    """An option of the child; empty to use the child's default."""
     return [] if value is None else [name, str(value)]
 
 
@@ -282,7 +282,7 @@ def _origin(module: Path) -> Origin:
 
 
 def _here(module: Path, origin: Origin, given: Path | None) -> Path | None:
-    """The model's file: the one that is given, or one of its name and content near the module or in this folder."""
+    """The model's file: the given one, or one with its name and content near the module or in this folder."""
     if given is not None:
         if not given.is_file():
             raise NotFound(f"there is no model {given}. Name the file that {module.name} was compiled from")

@@ -1,4 +1,4 @@
-"""A daemon as its users see it: async access over a link."""
+"""A connection to a daemon as a user, for coroutines."""
 
 import asyncio
 import os
@@ -60,7 +60,7 @@ class Daemon:
 
     @classmethod
     async def connect(cls, address: str, *, timeout_s: float = CONNECT_S) -> "Daemon":
-        """Connect and say hello. Raises DaemonUnreachable."""
+        """Connect and send Hello. Raises DaemonUnreachable."""
         try:
             link = await Link.open(address, timeout_s=timeout_s)
         except DaemonUnreachable as error:
@@ -73,17 +73,17 @@ class Daemon:
         except BaseException:
             link.abort("hello failed")
             raise
-        if not address.startswith(UNIX):  # there the kernel knows that a peer is gone
+        if not address.startswith(UNIX):  # the kernel reports the end of a peer on this machine
             daemon._beating = asyncio.ensure_future(link.keep_alive(Heartbeat(), BEAT_S, SILENCE_S))
         return daemon
 
     @property
     def address(self) -> str:
-        """Where the daemon listens."""
+        """Address of the daemon."""
         return self.link.address
 
     def close(self) -> None:
-        """End the connection; jobs go on."""
+        """Close the connection; jobs go on."""
         if self._beating is not None:
             self._beating.cancel()
         self.link.close()
@@ -97,27 +97,28 @@ class Daemon:
         return await self.link.call(GetPolicy(), PolicyView)
 
     async def choose_policy(self, policy: str | None = None, goal: Goal | None = None) -> PolicyView:
-        """Let another policy or goal hold until the daemon starts again. Raises NotFound or Refused."""
+        """Set the policy or goal until the daemon restarts. Raises NotFound or Refused."""
         return await self.link.call(ChoosePolicy(policy=policy, goal=goal), PolicyView)
 
     async def upload(self, path: Path, progress: blob_transfer.Progress | None = None) -> str:
-        """Put a file into the blob store; returns its hash."""
+        """Upload a file to the blob store; returns its hash."""
         return await blob_transfer.upload(self.link, path, progress)
 
     async def submit(self, spec: JobSpec) -> Submitted:
-        """Submit one job whose model is uploaded; waits for a minute at most while the daemon has too much to do."""
+        """Submit one job whose model is uploaded; retries for a minute at most while the daemon is overloaded."""
         patient_until = asyncio.get_running_loop().time() + BUSY_S
         while True:
             try:
                 return await self.link.call(Submit(spec=spec), Submitted)
             except Busy as busy:
-                pause_s = (busy.retry_after_s or 1.0) * random.uniform(1.0, 2.0)  # or all would come back at once
+                # random, so that refused users do not all return together
+                pause_s = (busy.retry_after_s or 1.0) * random.uniform(1.0, 2.0)
                 if asyncio.get_running_loop().time() + pause_s > patient_until:
                     raise
             await asyncio.sleep(pause_s)
 
     async def cancel(self, job: JobId) -> None:
-        """Stop a job; its records are kept."""
+        """Cancel a job; its records are kept."""
         await self.link.call(CancelJob(job=job), Done)
 
     async def job(self, job: JobId, *, since: int | None = None, wait_s: float = 0.0) -> JobView:
@@ -126,7 +127,7 @@ class Daemon:
         return await self.link.call(GetJob(job=job, since=since, wait_s=wait_s), JobView, timeout_s=wait_s + 30.0)
 
     async def follow(self, job: JobId, *, wait_s: float = 1.0) -> AsyncIterator[JobView]:
-        """Views of a job whenever it changed, and at least every `wait_s`; the last one has ended."""
+        """Yield views of a job whenever it has changed, and at least every `wait_s` seconds; the last one has ended."""
         view = await self.job(job)
         yield view
         while not JobState(view.state).ended:
@@ -140,7 +141,7 @@ class Daemon:
         )
 
     async def spans(self, near: JobView | float | None = None) -> list[Span]:
-        """Steps of all jobs that the daemon remembers: in the time of a job, in the last seconds, or ever."""
+        """Steps of all jobs: during the time of a job, in the last seconds, or all."""
         asking = pagination.steps_beside(near) if isinstance(near, JobView) else pagination.steps_since(near)
         spans, _ = await pagination.answered_async(asking, lambda asked: self.link.call(asked, SpanList))
         return spans
@@ -150,7 +151,7 @@ class Daemon:
         return (await self.lab()).units
 
     async def lab(self) -> UnitList:
-        """All lanes and devices, and boards that are to come back."""
+        """All lanes and devices, and boards that are expected back."""
         return await self.link.call(ListDevices(), UnitList)
 
     async def artifacts(self, job: JobId) -> tuple[Artifact, ...]:
@@ -158,7 +159,7 @@ class Daemon:
         return (await self.link.call(ListArtifacts(job=job), ArtifactList)).artifacts
 
     async def download(self, artifact: Artifact, folder: Path, name: str | None = None) -> Path:
-        """Fetch one result file, under its own name if no other is given. Raises OSError when it cannot be written."""
+        """Download one result file, under its own name if no other is given. Raises OSError if it cannot be written."""
         path = folder / (name or Path(artifact.name).name)
         await blob_transfer.download(self.link, artifact.sha256, path)
         return path
@@ -178,7 +179,7 @@ async def off_devices(daemon: Daemon) -> AsyncIterator[None]:
     try:
         yield
     finally:
-        _move_to(home)  # what is started next, a daemon perhaps, may need them all
+        _move_to(home)  # a process that is started next, perhaps a daemon, may need all cores
 
 
 def _move_to(cores: set[int]) -> None:

@@ -1,4 +1,4 @@
-"""Which daemon a command or the Python API talks to."""
+"""Chooses the daemon for a command or the Python API."""
 
 import os
 import re
@@ -20,16 +20,16 @@ def own() -> str:
 
 
 def default() -> str:
-    """This user's daemon; where there is none, the machine's, if its socket lets this user in."""
+    """Address of this user's daemon; if there is none, of the machine's, if this user may open its socket."""
     if not Config().socket.exists() and os.access(SERVICE, os.W_OK):
         return f"{UNIX}{SERVICE}"
     return own()
 
 
 def named(host: str | None) -> str | None:
-    """The address that the user chose, by argument or by AUTOSCHED_HOST; None when none was chosen.
+    """The address that the user chose, by argument or by AUTOSCHED_HOST; None if none was chosen.
 
-    Raises RequestError for what is no address.
+    Raises RequestError for an invalid address.
     """
     text = (host or os.environ.get(VARIABLE, "")).strip()
     if not text:

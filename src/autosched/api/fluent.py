@@ -1,4 +1,4 @@
-"""Common base of the Python API's types: each step has one next step, and blocks or is awaited."""
+"""Base class of the Python API's types: each step has one next step, and a blocking and an awaitable form."""
 
 import asyncio
 from collections.abc import Coroutine, Mapping
@@ -10,11 +10,11 @@ T = TypeVar("T")
 
 
 class Ordered:
-    """Says what to do first when a step of the chain is asked of the wrong type."""
+    """Explains the order of steps if a later one is called on the wrong type."""
 
     _instead: Mapping[str, str] = {}
 
-    if not TYPE_CHECKING:  # a type checker refuses the attribute by itself
+    if not TYPE_CHECKING:  # type checkers report the attribute by themselves
 
         def __getattr__(self, name: str) -> NoReturn:
             kind = type(self).__name__
@@ -24,7 +24,7 @@ class Ordered:
 
 
 def wait(work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine for a caller that has no event loop. Raises RequestError for one that has."""
+    """Run a coroutine for a caller without an event loop. Raises RequestError for one that has one."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:

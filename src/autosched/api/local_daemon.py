@@ -1,4 +1,4 @@
-"""The settings and the record store of the daemon on this machine, whether or not it runs."""
+"""Settings and record store of the daemon on this machine, whether or not it runs."""
 
 import os
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from autosched.config import Config, load
 from autosched.errors import NotFound, RequestError
 
-if TYPE_CHECKING:  # SQLAlchemy and the daemon's database are imported when they are needed
+if TYPE_CHECKING:  # SQLAlchemy and the daemon's database are imported when needed
     from sqlalchemy.engine import URL
 
     from autosched.recordstore.catalogue import Catalogue
@@ -18,7 +18,7 @@ RECORDS_VARIABLE = "AUTOSCHED_RECORDS"
 
 
 def config_of(settings: Path | None) -> Config:
-    """These settings of a daemon; without any, those of the user's own daemon, or else of the service."""
+    """Load these settings; without any, those of the user's own daemon, or else of the service."""
     from autosched.daemon.storage import database
 
     own = load(settings)
@@ -29,9 +29,9 @@ def config_of(settings: Path | None) -> Config:
 
 
 def store_url(settings: Path | None, store: str) -> "str | URL":
-    """The record store that is named, by URL or file; without a name, that of the daemon with these settings.
+    """URL of the record store given by URL or file; without one, of the store of the daemon with these settings.
 
-    Raises RequestError where that has none.
+    Raises RequestError if that daemon has none.
     """
     from autosched.daemon.storage.record_projection import RECORDS
     from autosched.recordstore import opening
@@ -46,7 +46,7 @@ def store_url(settings: Path | None, store: str) -> "str | URL":
 
 
 def own_store(settings: Path | None, store: str) -> "str | URL":
-    """The same to write to, whether or not it is there: the state folder is made where there is none."""
+    """Like `store_url`, for writing; the state folder is created if necessary."""
     url = store_url(settings, store)
     if not store:
         config_of(settings).state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -54,7 +54,7 @@ def own_store(settings: Path | None, store: str) -> "str | URL":
 
 
 def existing_store(settings: Path | None, store: str) -> "URL":
-    """The URL of a record store that is there. Raises NotFound."""
+    """The URL of an existing record store. Raises NotFound."""
     from autosched.recordstore import opening
 
     url = opening.read_url(store_url(settings, store))
@@ -64,12 +64,12 @@ def existing_store(settings: Path | None, store: str) -> "URL":
 
 
 def named_store() -> str:
-    """The record store that the environment names; empty: none."""
+    """The record store named by the environment; empty if none."""
     return os.environ.get(RECORDS_VARIABLE, "")
 
 
 def catalogue(store: str = "", settings: Path | None = None) -> "Catalogue":
-    """Open a record store that is there, to search it. Raises NotFound."""
+    """Open an existing record store for searches. Raises NotFound."""
     from autosched.recordstore.catalogue import Catalogue
 
     return Catalogue(existing_store(settings, store))

@@ -1,4 +1,4 @@
-"""Starts and stops a private daemon where none runs, and connects to the daemon that is meant."""
+"""Connects to the chosen daemon; starts a private one if none runs, and stops it."""
 
 import asyncio
 import os
@@ -23,15 +23,15 @@ from autosched.protocol import (
 from autosched.wire.address import UNIX
 
 ON_DEMAND_START_S = 30.0
-"""Seconds after its start at which a daemon that has not answered is taken for broken."""
+"""Maximum seconds until a started daemon answers."""
 STOP_TIMEOUT_S = 15.0
-"""Seconds that an idle daemon may take to end."""
+"""Maximum seconds for an idle daemon to stop."""
 LOG_TAIL_LINES, LOG_LINE_CHARS = 10, 300
 LOG_NAME = "daemon.log"
 COMMAND = (sys.executable, "-m", "autosched", "serve", "--on-demand")
 Told = Callable[[str], None]
-"""Told in a sentence what is being done; for people."""
-_started: list[subprocess.Popen[bytes]] = []  # kept: a daemon outlives the object, which would complain of that
+"""Called with a sentence about the present activity, for people."""
+_started: list[subprocess.Popen[bytes]] = []  # kept: a daemon survives the Popen object, whose destructor would warn
 
 
 @asynccontextmanager
@@ -68,9 +68,10 @@ async def connected(
 
 
 def kind_of_cores(units: Sequence[UnitView], kind: str, cores: int | None) -> str:
-    """The kind of device to use for a number of cores: `kind` where its devices have so many, else one that has.
+    """The kind of device for a number of cores: `kind` if its devices have this number, otherwise another kind that
+    has.
 
-    Raises RequestError when there is none.
+    Raises RequestError if there is none.
     """
     counts = _cores_of_kinds(units)
     if cores is None or counts.get(kind) == {cores}:
@@ -85,7 +86,7 @@ def kind_of_cores(units: Sequence[UnitView], kind: str, cores: int | None) -> st
 
 
 def _check_cores(cores: int | None) -> None:
-    """Raise RequestError unless a daemon on this machine can have a device of this number of cores."""
+    """Raise RequestError unless a daemon on this machine can have a device with this number of cores."""
     if cores is not None and cores > (usable := len(usable_cores())):
         raise RequestError(f"{_cores(cores)} are asked for, and this process may use {usable}. Give --cores {usable}")
 
@@ -95,7 +96,7 @@ def _cores(count: int) -> str:
 
 
 def _cores_of_kinds(units: Sequence[UnitView]) -> dict[str, set[int]]:
-    """Numbers of cores that the devices of each kind have."""
+    """Numbers of cores of the devices of each kind."""
     counts: dict[str, set[int]] = {}
     for unit in units:
         for pool in unit.pools:
@@ -105,7 +106,7 @@ def _cores_of_kinds(units: Sequence[UnitView]) -> dict[str, set[int]]:
 
 
 async def _replaceable(daemon: Daemon, cores: int) -> bool:
-    """Whether a daemon that was started for one command is idle and has no device of this number of cores."""
+    """Whether a daemon that was started for one command is idle and has no device with this number of cores."""
     if any(found == {cores} for found in _cores_of_kinds(await daemon.units()).values()):
         return False
     info = await daemon.info()
@@ -113,7 +114,7 @@ async def _replaceable(daemon: Daemon, cores: int) -> bool:
 
 
 async def _stopped(daemon: Daemon) -> None:
-    """Stop a daemon on this machine, and wait until its process has ended. Raises DaemonUnreachable."""
+    """Stop a daemon on this machine, and wait for the end of its process. Raises DaemonUnreachable."""
     pid = (await daemon.info()).pid
     with suppress(ProcessLookupError):
         process = os.pidfd_open(pid)
@@ -134,9 +135,9 @@ async def _stopped(daemon: Daemon) -> None:
 async def separate(
     state_dir: Path, words: Sequence[str] = (), *, socket: str = "", start: bool = True
 ) -> AsyncIterator[Daemon]:
-    """A connection to a daemon of its own with this state folder; it is started if it does not run and `start` is true.
+    """A connection to a separate daemon with this state folder; it is started if it does not run and `start` is true.
 
-    `words`: options of `autosched serve`. `socket`: that of its settings; empty: they name none.
+    `words`: options of `autosched serve`. `socket`: the one in its settings; empty if they name none.
     """
     address = f"{UNIX}{Config(daemon=DaemonConfig(state_dir=str(state_dir), socket=socket)).socket}"
     try:
@@ -159,11 +160,11 @@ async def start_on_demand(
     timeout_s: float = ON_DEMAND_START_S,
     variables: Mapping[str, str] | None = None,
 ) -> Daemon:
-    """Start a private daemon that outlives this process, and wait until it answers. `words`: options of `serve`.
-    `variables`: more variables of its environment.
+    """Start a private daemon that survives this process, and wait until it answers. `words`: options of `serve`.
+    `variables`: further variables of its environment.
 
-    It ends by itself when it has nothing to do. Its output goes to a log file in the state folder, and the last lines
-    of that go into the DaemonUnreachable that is raised when it does not answer.
+    It stops when it is idle. Its output goes to a log file in the state folder. Raises DaemonUnreachable with the last
+    lines of the log if it does not answer.
     """
     log = state_dir / LOG_NAME
     try:
@@ -178,7 +179,7 @@ async def start_on_demand(
         try:
             return await Daemon.connect(address)
         except DaemonUnreachable:
-            if process.poll() is not None:  # it died, or lost the race to another daemon that may answer by now
+            if process.poll() is not None:  # it died, or another daemon was faster and may answer by now
                 break
             await asyncio.sleep(0.05)
     try:

@@ -1,4 +1,4 @@
-"""The result folder of a finished job: the compiled module, the records and the report."""
+"""The result folder of a job: the compiled module, the records and the report."""
 
 import os
 import tempfile
@@ -19,7 +19,7 @@ from autosched.wire import blob_transfer
 
 MODULE, SIDE = ".so", ".json"
 REJECTED = ".rejected.so"
-"""Ending of a build that computed something wrong, kept to find out why."""
+"""File name suffix of a build with wrong results, kept for diagnosis."""
 RECORDS, REPORT, PAGE = "records.jsonl", "report.json", "report.html"
 
 
@@ -27,7 +27,7 @@ class SavedRecord(Record, frozen=True, kw_only=True, forbid_unknown_fields=True,
     """A record as a line of records.jsonl."""
 
     identity: str = ""
-    """Digest of the circumstances under which it was measured, which the report spells out; empty: not known."""
+    """Digest of the record's identity, which the report contains; empty if unknown."""
 
 
 class Result(Struct, frozen=True):
@@ -37,11 +37,11 @@ class Result(Struct, frozen=True):
     folder: Path
     files: tuple[Path, ...]
     replaced: JobId | None = None
-    """The other job whose results lay in the folder."""
+    """The other job whose results were in the folder."""
 
     @property
     def module(self) -> Path | None:
-        """The compiled network; None when the backend makes none, or none was right."""
+        """The compiled network; None if the backend makes none, or none was correct."""
         return next((path for path in self.files if is_module(path)), None)
 
 
@@ -55,7 +55,7 @@ class _Numbered(Struct):
 
 
 class _Reported(Struct):
-    """The job of a report, whichever version wrote it."""
+    """The job of a report of any version."""
 
     job: _Numbered
 
@@ -73,9 +73,8 @@ def check_ended(job: JobView) -> None:
 
 
 def prepare(output: Path) -> Path:
-    """Make the output folder, or that of NAME.so, and prove that it can be written. Raises RequestError that says why
-    not.
-    """
+    """Create the output folder, or that of NAME.so, and check that it can be written. Raises RequestError with the
+    reason."""
     if output.suffix == MODULE and output.is_dir():
         raise RequestError(f"{output} is a folder, not the file of a module. Choose another:  --output FILE.so")
     folder = output.parent if output.suffix == MODULE else output
@@ -92,9 +91,9 @@ def prepare(output: Path) -> Path:
 
 
 async def collect(daemon: Daemon, job: JobView, output: Path) -> Result:
-    """Write a job's results into a folder, or its module alone to NAME.so with NAME.json; what is there is replaced.
+    """Write a job's results to a folder, or only its module to NAME.so with NAME.json; existing files are replaced.
 
-    Raises RequestError when they cannot be written; the daemon keeps them, so it can be tried again.
+    Raises RequestError if they cannot be written; the daemon keeps them for another try.
     """
     artifacts = await daemon.artifacts(job.job)
     gathered, records = await gather(daemon, job, artifacts)
@@ -119,21 +118,21 @@ async def collect(daemon: Daemon, job: JobView, output: Path) -> Result:
 
 
 async def gather(daemon: Daemon, job: JobView, artifacts: Sequence[Artifact]) -> tuple[report.Report, Sequence[Record]]:
-    """The report of a job that has ended, and its records. `artifacts`: those of the job."""
+    """The report of an ended job, and its records. `artifacts`: those of the job."""
     evaluation = None
     for artifact in artifacts:
         if artifact.name == EVALUATION:
             evaluation = read_evaluation(await blob_transfer.fetch(daemon.link, artifact.sha256))
     source = _source(job)
     records = await daemon.records(source)
-    if source != job.job:  # it has measured nothing itself
+    if source != job.job:  # it has no measurements of its own
         job = structs.replace(job, identities=(await daemon.job(source)).identities)
     health = {unit.unit: unit.health for unit in await daemon.units() if unit.health}
     return report.gather(job, evaluation, records, await daemon.spans(job), health), records
 
 
 async def fetch(daemon: Daemon, job: JobView, output: Path) -> Result:
-    """Write the results that a job has so far into a folder. Raises RequestError where it has no module yet."""
+    """Write the present results of a job to a folder. Raises RequestError if it has no module yet."""
     if not await daemon.artifacts(job.job):
         what = "it has ended without any" if JobState(job.state).ended else "none of its builds was faster yet"
         raise RequestError(
@@ -143,7 +142,7 @@ async def fetch(daemon: Daemon, job: JobView, output: Path) -> Result:
 
 
 def _owner(folder: Path) -> JobId | None:
-    """The job whose report lies in the folder, if one does that can be read."""
+    """The job whose report is in the folder; None if there is no readable one."""
     try:
         return msgspec.json.decode((folder / REPORT).read_bytes(), type=_Reported).job.job
     except (OSError, msgspec.MsgspecError):
@@ -151,7 +150,7 @@ def _owner(folder: Path) -> JobId | None:
 
 
 def _alone(job: JobView, artifacts: Iterable[Artifact], output: Path) -> list[tuple[Artifact, str]]:
-    """The module and the file that belongs to it, and their names. Raises RequestError when there is no module."""
+    """The module and its JSON file, with their names. Raises RequestError if there is no module."""
     artifacts = list(artifacts)
     for module in artifacts:
         if is_module(Path(module.name)):
@@ -165,13 +164,13 @@ def _alone(job: JobView, artifacts: Iterable[Artifact], output: Path) -> list[tu
 
 
 def _source(job: JobView) -> int:
-    """The job whose trials were compiled: this one, unless it made none because it was to use another's."""
+    """The job whose trials were compiled: this one, unless it made none in order to use another's."""
     spec = job.spec
     return spec.records_from if job.trials == 0 and spec is not None and spec.records_from is not None else job.job
 
 
 def read_evaluation(data: bytes) -> Evaluation:
-    """An evaluation as a backend wrote it. Raises RequestError."""
+    """Decode an evaluation of a backend. Raises RequestError."""
     try:
         return msgspec.json.decode(data, type=Evaluation)
     except msgspec.MsgspecError as error:
@@ -179,14 +178,14 @@ def read_evaluation(data: bytes) -> Evaluation:
 
 
 def saved(records: Iterable[Record], identities: Sequence[IdentityFrom]) -> Iterator[SavedRecord]:
-    """The records as they are written, each with the digest of its identity."""
+    """The records to be written, each with the digest of its identity."""
     for record in records:
         known = identity.of_trial(identities, record.trial)
         yield SavedRecord(**structs.asdict(record), identity="" if known is None else identity.digest(known))
 
 
 def write(folder: Path, gathered: report.Report, records: Iterable[SavedRecord]) -> list[Path]:
-    """Write records and report, each whole or not at all. Raises OSError."""
+    """Write records and report, each atomically. Raises OSError."""
     lines = b"".join(msgspec.json.encode(record) + b"\n" for record in records)
     encoded = msgspec.json.format(msgspec.json.encode(gathered), indent=1)
     contents = {RECORDS: lines, REPORT: encoded, PAGE: report.page(gathered).encode()}
@@ -194,7 +193,7 @@ def write(folder: Path, gathered: report.Report, records: Iterable[SavedRecord])
 
 
 def write_whole(path: Path, content: bytes) -> Path:
-    """Write a file, whole or not at all. Raises OSError."""
+    """Write a file atomically. Raises OSError."""
     part = path.with_name(f".{path.name}.part")
     try:
         with part.open("wb") as file:

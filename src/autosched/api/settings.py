@@ -1,4 +1,4 @@
-"""How to tune: what a user may choose beside the model."""
+"""Settings of a job besides the model."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,10 +14,10 @@ Option = bool | int | float | str
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """With their defaults."""
+    """Settings with their defaults."""
 
     trials: int | None = None
-    """Candidates to measure; None: as many as the backend thinks right; 0: none, only what is known is used."""
+    """Number of candidates to measure; None: the backend's default; 0: none, use known schedules only."""
     target: str = "auto"
     device: str = "cpu"
     cores: int | None = None
@@ -27,33 +27,33 @@ class Settings:
     options: Mapping[str, Option] = field(default_factory=dict)
     """Options of the backend."""
     output: str | Path | None = None
-    """The folder for what comes out."""
+    """Folder for results."""
     priority: int = 0
     """-100 to 100; higher goes first."""
     deadline_s: float | None = None
-    """Seconds after its submission within which the job should be done."""
+    """Deadline in seconds after the submission."""
     step_timeout_s: float | None = None
-    """No step is killed before it has taken so long."""
+    """Time limit of each step in seconds."""
     labels: Mapping[str, str] = field(default_factory=dict)
-    """By which jobs are found again."""
+    """Labels for finding jobs."""
     fresh: bool = False
-    """Take nothing from the record store: measure all anew."""
+    """Ignore the record store."""
     target_ms: float | None = None
-    """Latency of the network, in milliseconds, with which the search ends. The best known schedules are measured
+    """Latency goal of the network in milliseconds, with which the search ends. The best known schedules are measured
     first."""
     improve_by: float | None = None
-    """The search ends when the latency is lower by this share, such as 0.2, than that of the best known schedules."""
+    """The search ends when the latency is this share, such as 0.2, below that of the best known schedules."""
     until_faster: bool = False
-    """End the search as soon as a module is right and faster than ONNX Runtime."""
+    """End the search as soon as a module is correct and faster than ONNX Runtime."""
     learn_from: Sequence[int] = ()
-    """Numbers of jobs that have ended, of any models: what they measured teaches the search."""
+    """Numbers of ended jobs, of any models, that warm-start the search."""
     inputs: str | Path | None = None
-    """A .npz file with samples of inputs, with which the result is checked; None: they are made up."""
+    """A .npz file with samples of inputs, for checking the result; None: random inputs."""
     tolerance: float | None = None
-    """Allowed difference of outputs, as a share of each output's largest value; None: what rounding explains."""
+    """Maximum difference of outputs, as a share of each output's largest value; None: the effect of rounding."""
 
     def __post_init__(self) -> None:
-        """Raise RequestError for a latency that is none, and for two of them."""
+        """Raise RequestError for an invalid latency goal, and for two goals."""
         if self.target_ms is not None and not 0 < self.target_ms <= 1e9:
             raise RequestError(f"target_ms is {self.target_ms}: it is a latency in milliseconds, more than 0")
         if self.improve_by is not None and not 0 < self.improve_by < 1:
@@ -63,7 +63,7 @@ class Settings:
 
 
 class Words(TypedDict, total=False):
-    """The same as keywords, for type checkers and editors."""
+    """The settings as keywords, for type checkers and editors."""
 
     trials: int | None
     target: str
@@ -87,7 +87,7 @@ class Words(TypedDict, total=False):
 
 
 def chosen(words: Mapping[str, Any]) -> Settings:
-    """Settings from keywords. Raises RequestError for one that is not there, or out of range."""
+    """Settings from keywords. Raises RequestError for an unknown keyword or a value out of range."""
     if unknown := ", ".join(sorted(words.keys() - Words.__annotations__.keys())):
         raise RequestError(f"there is no setting {unknown}; there are: {', '.join(Words.__annotations__)}")
     settings = Settings(**words)

@@ -22,14 +22,14 @@ from autosched.report import EvaluationSummary, verdict
 from autosched.wire import blob_transfer
 
 Watch = Callable[[JobView], None]
-"""Called with the job whenever it changed."""
+"""Called with the job whenever it has changed."""
 
 
 def load_model(path: str | Path, shapes: Mapping[str, Sequence[int]] | None = None) -> "Model":
-    """Name a model's file and the shapes of its dynamic inputs. Raises RequestError when it cannot be read.
+    """Select a model's file and the shapes of its dynamic inputs. Raises RequestError if the file cannot be read.
 
-    Only the file is looked at; whether it can be tuned is found out by the job's first step. The backends on TVM read
-    ONNX and TFLite files and PyTorch programs; what a model is for another one, it says itself.
+    Only the file's existence is checked; the job's first step finds out whether it can be tuned. The backends on TVM
+    read ONNX and TFLite files and PyTorch programs; other backends define their own models.
     """
     path = Path(path)
     try:
@@ -54,24 +54,24 @@ def best(
     backend: str = DEFAULT_BACKEND,
     daemon: str | None = None,
 ) -> "TunedModel":
-    """The best that is known of a network, without a search: its tasks get the best schedules that any job measured.
+    """The best known module of a network without a search: each task gets the best schedule that any job measured.
 
-    device: kind of device of the daemon. Tasks of which nothing is known get the schedule by rule. Schedules that
-    were measured under other circumstances are compared once more. Raises as `Model.tune`.
+    device: kind of device of the daemon. Unknown tasks get the schedule by rule. Schedules that were measured in
+    another environment are compared once more. Raises as `Model.tune`.
     """
     wanted = model if isinstance(model, Model) else load_model(model)
     return wanted.tune(daemon=daemon, trials=0, device=device, backend=backend)
 
 
 def policy(name: str | None = None, *, goal: Goal | str | None = None, daemon: str | None = None) -> PolicyView:
-    """Show the scheduling policy of a daemon. With a name or a goal, set it until the daemon starts again."""
+    """Return the scheduling policy of a daemon. With a name or a goal, set it until the daemon restarts."""
     return wait(policy_async(name, goal=goal, daemon=daemon))
 
 
 async def policy_async(
     name: str | None = None, *, goal: Goal | str | None = None, daemon: str | None = None
 ) -> PolicyView:
-    """The same for coroutines."""
+    """Like `policy`, for coroutines."""
     if goal is not None and goal not in list(Goal):
         raise RequestError(f"no goal is named {goal!r}; there are: {', '.join(Goal)}")
     async with connected(daemon, start=False) as connection:
@@ -93,12 +93,12 @@ class Model(Ordered):
 
     @property
     def name(self) -> str:
-        """The file's name without its ending, with nothing in it that a file name should not have."""
+        """The file's name without its suffix, and without characters that file names should not have."""
         return re.sub(r"[^A-Za-z0-9_.-]+", "_", self.path.stem).strip(".-")[:100] or "model"
 
     @property
     def file(self) -> str:
-        """The same with its ending, by which a backend may tell what it is."""
+        """The name with its suffix, from which a backend may tell the kind of the model."""
         return self.name + re.sub(r"[^A-Za-z0-9_.-]+", "_", self.path.suffix)[:20]
 
     def spec(self, settings: Settings, sha256: str, inputs: str | None = None) -> JobSpec:
@@ -116,22 +116,22 @@ class Model(Ordered):
         )  # fmt: skip
 
     def tune(self, *, daemon: str | None = None, watch: Watch | None = None, **settings: Unpack[Words]) -> "TunedModel":
-        """Tune, and wait for it. Keywords as in `Settings`. Raises JobFailed, JobCancelled, DaemonUnreachable."""
+        """Tune, and wait for the end. Keywords as in `Settings`. Raises JobFailed, JobCancelled, DaemonUnreachable."""
         return wait(self.tune_async(daemon=daemon, watch=watch, **settings))
 
     async def tune_async(
         self, *, daemon: str | None = None, watch: Watch | None = None, **settings: Unpack[Words]
     ) -> "TunedModel":
-        """The same for coroutines."""
+        """Like `tune`, for coroutines."""
         job = await self.submit_async(daemon=daemon, **settings)
         return await job.wait_async(watch=watch)
 
     def submit(self, *, daemon: str | None = None, **settings: Unpack[Words]) -> "Job":
-        """Start tuning; returns as soon as the job is accepted."""
+        """Submit a job, and return as soon as it is accepted."""
         return wait(self.submit_async(daemon=daemon, **settings))
 
     async def submit_async(self, *, daemon: str | None = None, **settings: Unpack[Words]) -> "Job":
-        """The same for coroutines."""
+        """Like `submit`, for coroutines."""
         wanted = chosen(settings)
         output = result_folder.prepare(Path(wanted.output)) if wanted.output is not None else None
         async with connected(daemon, cores=wanted.cores) as connection:
@@ -142,7 +142,7 @@ class Model(Ordered):
 
 @dataclass(frozen=True)
 class Job(Ordered):
-    """A job that a daemon has accepted. It goes on whether or not this object lives."""
+    """A job that a daemon has accepted. It goes on independently of this object."""
 
     id: JobId
     daemon: str | None = None
@@ -155,7 +155,7 @@ class Job(Ordered):
         return wait(self.wait_async(watch=watch))
 
     async def wait_async(self, *, watch: Watch | None = None) -> "TunedModel":
-        """The same for coroutines."""
+        """Like `wait`, for coroutines."""
         async with connected(self.daemon) as connection:
             async for view in connection.follow(self.id):
                 if watch is not None:
@@ -165,40 +165,40 @@ class Job(Ordered):
             return TunedModel(await result_folder.collect(connection, view, folder), holder)
 
     def fetch(self) -> "TunedModel":
-        """The results so far: a module that is faster than ONNX Runtime already, while the search goes on.
+        """The present results: a module that is already faster than ONNX Runtime, while the search goes on.
 
         Raises RequestError while there is none.
         """
         return wait(self.fetch_async())
 
     async def fetch_async(self) -> "TunedModel":
-        """The same for coroutines."""
+        """Like `fetch`, for coroutines."""
         async with connected(self.daemon) as connection:
             holder, folder = self._place()
             return TunedModel(await result_folder.fetch(connection, await connection.job(self.id), folder), holder)
 
     def _place(self) -> tuple[TemporaryFolder | None, Path]:
-        """The folder for results, and what removes it when it is a temporary one."""
+        """The folder for results, and the object that removes it if it is temporary."""
         if self.output is not None:
             return None, self.output
         holder = TemporaryFolder()
         return holder, holder.path
 
     def view(self) -> JobView:
-        """Where the job stands."""
+        """The present state of the job."""
         return wait(self.view_async())
 
     async def view_async(self) -> JobView:
-        """The same for coroutines."""
+        """Like `view`, for coroutines."""
         async with connected(self.daemon) as connection:
             return await connection.job(self.id)
 
     def cancel(self) -> None:
-        """Stop it; its records are kept."""
+        """Cancel the job; its records are kept."""
         wait(self.cancel_async())
 
     async def cancel_async(self) -> None:
-        """The same for coroutines."""
+        """Like `cancel`, for coroutines."""
         async with connected(self.daemon) as connection:
             await connection.cancel(self.id)
 
@@ -214,17 +214,17 @@ class TunedModel(Ordered):
 
     @property
     def job(self) -> JobView:
-        """The job as it ended: tasks, trials, failures."""
+        """The job at its end: tasks, trials, failures."""
         return self.result.report.job
 
     @property
     def evaluation(self) -> Evaluation | None:
-        """Tuned, untuned and ONNX Runtime's latency side by side, and whether the outputs are equal."""
+        """Latencies of tuned build, untuned build and ONNX Runtime, and whether the outputs are equal."""
         return self.result.report.evaluation
 
     @property
     def verdict(self) -> EvaluationSummary | None:
-        """How it compares with what would be run otherwise: ONNX Runtime with the form of the model that suits it."""
+        """Comparison with the baseline: ONNX Runtime with the form of the model that suits it best."""
         return None if self.evaluation is None else verdict(self.evaluation)
 
     @property
@@ -234,13 +234,13 @@ class TunedModel(Ordered):
         return [msgspec.json.decode(line, type=result_folder.SavedRecord) for line in lines]
 
     def compile(self) -> "Module":
-        """The network compiled with the best schedules. Raises RequestError when the backend compiles nothing."""
+        """The network compiled with the best schedules. Raises RequestError if the backend compiles nothing."""
         if (path := self.result.module) is None:
             raise RequestError(f"the backend {self.job.backend!r} makes no module; tune with backend 'ansor'")
         return Module(path, holder=self.holder)
 
     async def compile_async(self) -> "Module":
-        """The same for coroutines."""
+        """Like `compile`, for coroutines."""
         return self.compile()
 
 
@@ -255,7 +255,7 @@ async def submit(
     *,
     expected: Callable[[Forecast], None] | None = None,
 ) -> JobId:
-    """Upload a model and submit the job. `expected` is told what may be expected of it."""
+    """Upload a model and submit the job. `expected` is called with the forecast."""
     sha256 = await daemon.upload(model.path, progress)
     accepted = await daemon.submit(model.spec(settings, sha256, await upload_inputs(daemon, settings.inputs)))
     if expected is not None and accepted.forecast is not None:
@@ -264,7 +264,7 @@ async def submit(
 
 
 async def upload_inputs(daemon: Daemon, path: str | Path | None) -> str | None:
-    """Upload samples of inputs; returns their content hash. Raises RequestError for a file that cannot be read."""
+    """Upload samples of inputs; returns their content hash. Raises RequestError for an unreadable file."""
     if path is None:
         return None
     try:

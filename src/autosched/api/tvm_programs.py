@@ -1,4 +1,4 @@
-"""Programs of autosched_tvm, each run in a process of its own, since TVM may crash, hang or be missing."""
+"""Runs programs of autosched_tvm in separate processes, because TVM may crash, hang or be missing."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -18,6 +18,7 @@ TASK_COLLECTION = "autosched_tvm.commands.task_collection"
 async def ask(program: str, words: Sequence[str], *, timeout_s: float) -> dict[str, Any]:
     """The JSON object that a program printed last.
 
-    Raises the error that it reports; RequestError when it died, was killed after `timeout_s`, or TVM is not installed.
+    Raises the error that it reports; RequestError if it died, was killed after `timeout_s` seconds, or TVM is not
+    installed.
     """
     return await json_command.ask(program, words, timeout_s=timeout_s, missing=MISSING)

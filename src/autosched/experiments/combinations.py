@@ -9,7 +9,7 @@ import msgspec
 from autosched.experiments.parameters import Value, value_of
 
 Values = dict[str, Value]
-"""Parameters of one job by name; one that is not there has its default."""
+"""Parameters of one job by name; a missing one has its default."""
 Lists = Mapping[str, Sequence[Value]]
 DIGEST_BYTES = 6
 
@@ -19,25 +19,26 @@ def combine(
 ) -> list[Values]:
     """All combinations, each once, in the order of the lists: the last parameter changes first.
 
-    `together`: names of parameters whose lists are of one length and go in step. `exclude`: a combination is left out
-    if each named parameter has one of the named values. `include`: more combinations; a parameter that is not named
-    there takes all values of its list.
+    `together`: names of parameters whose lists have one length and are combined element by element. `exclude`: a
+    combination is left out if each named parameter has one of the named values. `include`: further combinations; a
+    parameter that is not named takes all values of its list.
     """
     found = [one for one in _product(lists, together) if not any(matches(one, some) for some in exclude)]
     for some in include:
         others = [[name for name in names if name not in some] for names in together]
         found += _product({**lists, **some}, [names for names in others if len(names) > 1])
-    unique = {msgspec.json.encode(sorted(one.items())): one for one in reversed(found)}  # True is not 1 there
+    # True equals 1 in Python, and not in JSON
+    unique = {msgspec.json.encode(sorted(one.items())): one for one in reversed(found)}
     return list(reversed(unique.values()))
 
 
 def matches(values: Mapping[str, Value], some: Lists) -> bool:
-    """Whether each parameter that is named has one of the named values; its default where it has none."""
+    """Whether each named parameter has one of the named values, or its default if it has none."""
     return all(value_of(values, name) in wanted for name, wanted in some.items())
 
 
 def digest(values: Mapping[str, Value], model: str) -> str:
-    """The name of a combination: equal for equal jobs, also where one file leaves out a default that another has.
+    """The name of a combination: equal for equal jobs, even if only one of two files contains a default.
 
     `model`: content hash of the model, so that another file under the same name makes another job.
     """
@@ -47,14 +48,14 @@ def digest(values: Mapping[str, Value], model: str) -> str:
 
 
 def varied(combinations: Iterable[Mapping[str, Value]]) -> list[str]:
-    """Parameters that do not have the same value in all combinations, in their order."""
+    """Parameters whose values differ between combinations, in their order."""
     known = list(combinations)
     names = dict.fromkeys(name for one in known for name in one)
     return [name for name in names if len({value_of(one, name) for one in known}) > 1]
 
 
 def _product(lists: Lists, together: Sequence[Sequence[str]]) -> Iterator[Values]:
-    """The product of the lists; those that go in step count as one list of rows, where the first of them stands."""
+    """The product of the lists; lists in `together` count as one list of rows, at the position of the first."""
     first = {names[0]: tuple(names) for names in together}
     later = {name for names in together for name in names[1:]}
     axes = [first.get(name, (name,)) for name in lists if name not in later]

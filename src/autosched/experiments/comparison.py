@@ -23,30 +23,30 @@ T_975 = (
 )  # fmt: skip
 """Quantiles 0.975 of Student's distribution with 1, 2, ... 30 degrees of freedom."""
 LARGE_T = 1.980
-"""The same for more degrees of freedom, at 120."""
+"""Student's factor for more degrees of freedom, at 120."""
 HIGHER_IS_BETTER = ("speedup", "gflops")
 
 
 class Compared(Struct, frozen=True, kw_only=True):
-    """One value of a parameter beside the reference."""
+    """One value of a parameter compared with the reference."""
 
     figure: str
     group: dict[str, Value | None]
-    """Values of the `by` parameters that the pairs have in common; empty: all pairs count."""
+    """Values of the `by` parameters that the pairs share; empty: all pairs count."""
     parameter: str
     value: Value | None
     against: Value | None
-    """The value that is the reference."""
+    """The reference value."""
     ratio: float
-    """Ratio of the figure under this value to the figure under the reference."""
+    """Ratio of the figure with this value to the figure with the reference."""
     low: float | None
     high: float | None
-    """Bounds of its 95 % confidence interval; None: a single pair says nothing of it."""
+    """Bounds of its 95 % confidence interval; None for a single pair without intervals of its own."""
     pairs: int
 
     @property
     def group_words(self) -> str:
-        """The values that the pairs have in common: "rnet"; "all" for all pairs."""
+        """The values that the pairs share: "rnet"; "all" for all pairs."""
         return ", ".join(map(words, self.group.values())) or "all"
 
     @property
@@ -56,7 +56,7 @@ class Compared(Struct, frozen=True, kw_only=True):
 
     @property
     def verdict(self) -> str:
-        """The conclusion: "better", "worse", or "cannot tell" where the interval contains 1 or is not known."""
+        """The conclusion: "better", "worse", or "cannot tell" if the interval contains 1 or is unknown."""
         if self.low is None or self.high is None or self.low <= 1.0 <= self.high:
             return "cannot tell"
         return "better" if (self.ratio > 1.0) == (self.figure in HIGHER_IS_BETTER) else "worse"
@@ -77,12 +77,11 @@ def compare(
     together: Iterable[str] = (),
     along: Iterable[str] = (),
 ) -> list[Compared]:
-    """Compare the values of a parameter, for each group of equal values in `by`, and for all of them where there are
-    several groups.
+    """Compare the values of a parameter, for each group of equal values in `by`, and over all groups if there are
+    several.
 
-    against: the value that is the reference; None: the first one that a row has. together: parameters in which the jobs
-    of a batch differ; figures of a batch count once for each batch. along: parameters that go in step with the compared
-    one.
+    against: the reference value; None: the first one of a row. together: parameters in which the jobs of a batch
+    differ; figures of a batch count once for each batch. along: parameters whose values follow the compared one.
     """
     flat = table.flat(rows)
     values = list(dict.fromkeys(value_of(row.values, parameter) for row in rows))

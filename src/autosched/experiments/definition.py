@@ -1,5 +1,5 @@
-"""Reads an experiment's file: parameters with lists of values, and how its jobs are run. All errors are told at once,
-each with its line."""
+"""Reads an experiment's file: parameters with lists of values, and settings of the run. All errors are reported at
+once, each with its line."""
 
 import difflib
 import re
@@ -20,9 +20,9 @@ from autosched.text.job_selectors import labels as checked_labels
 from autosched.toml_lines import line_of
 
 QUICK = "-quick"
-"""Ends the name of an experiment in its quick size."""
+"""Suffix of an experiment's name in its quick size."""
 PRIORITY = -10
-"""Priority of an experiment's jobs where the file names none: below those of people who wait."""
+"""Default priority of an experiment's jobs: below those of people who wait."""
 NAME = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}"
 COMBINATIONS_MAX = 10_000
 TOP = (
@@ -47,37 +47,37 @@ Keys = tuple[str, ...]
 
 
 class Definition(Struct, frozen=True, kw_only=True):
-    """An experiment as its file has it."""
+    """An experiment as defined by its file."""
 
     name: str
     about: str = ""
     file: Path
-    """Relative names of models and settings begin in its folder."""
+    """Base of relative names of models and settings."""
     parameters: dict[str, tuple[Value, ...]]
     zips: tuple[tuple[str, ...], ...] = ()
-    """Parameters whose lists go in step."""
+    """Parameters whose lists are combined element by element."""
     exclude: tuple[dict[str, tuple[Value, ...]], ...] = ()
     include: tuple[dict[str, tuple[Value, ...]], ...] = ()
     labels: dict[str, str] = field(default_factory=dict)
     together: tuple[str, ...] = ()
-    """Parameters: combinations that differ in these alone run at the same time, as a batch, and no other one does.
-    Empty: there are no batches."""
+    """Parameters: combinations that differ only in these run at the same time, as a batch, and alone. Empty: no
+    batches."""
     at_once: int | None = None
-    """Maximum number of its jobs at the same time; None: as many as the daemon takes."""
+    """Maximum number of its jobs at the same time; None: the daemon's limit."""
     priority: int = PRIORITY
     own_daemon: bool = False
-    """The jobs run in a daemon of their own, and none of anybody else."""
+    """Whether the jobs run in a separate daemon, without other jobs."""
     compare: str = ""
-    """The parameter whose values are compared; empty: none is."""
+    """The parameter whose values are compared; empty: none."""
     by: tuple[str, ...] = ()
-    """Parameters whose values are told apart in comparisons."""
+    """Parameters whose values form groups in comparisons."""
     against: Value | None = None
-    """Value of the compared parameter that is the reference; None: the first of its list."""
+    """Reference value of the compared parameter; None: the first of its list."""
     figures: tuple[str, ...] = ()
     """Columns that are compared."""
 
     def combinations(self) -> list[Values]:
-        """All jobs, in the order in which they are submitted. Those under one policy and settings stand together."""
+        """All jobs, in the order of submission. Jobs with the same policy and settings are adjacent."""
         found = combine(self.parameters, self.zips, self.exclude, self.include)
         daemons, batches = dict[str, int](), dict[str, int]()
         places = [
@@ -90,17 +90,17 @@ class Definition(Struct, frozen=True, kw_only=True):
         return [one for _, one in sorted(zip(places, found, strict=True), key=itemgetter(0))]
 
     def along(self, parameter: str) -> tuple[str, ...]:
-        """Parameters that go in step with this one."""
+        """Parameters whose values follow this one."""
         return tuple(name for names in self.zips if parameter in names for name in names if name != parameter)
 
     def batch(self, values: Values) -> tuple[tuple[str, Value], ...]:
-        """Parameters that are equal in all combinations of a batch; those of the daemon where there are no batches."""
+        """Parameters that are equal in all combinations of a batch; those of the daemon if there are no batches."""
         names = [name for name in values if name not in self.together] if self.together else DAEMON
         return tuple((name, values[name]) for name in names if name in values)
 
 
 class DefinitionError(RequestError):
-    """A file that is no experiment; the message has a line for each error."""
+    """An invalid file; the message has a line for each error."""
 
 
 def load(path: Path, *, quick: bool = False) -> Definition:
@@ -129,7 +129,7 @@ def parse(text: str, path: Path, *, quick: bool = False) -> Definition:
 
 
 class _Reader:
-    """Takes the parts of a file apart, and gathers what is wrong with them."""
+    """Parses the parts of a file, and collects their errors."""
 
     def __init__(self, text: str, raw: Mapping[str, Any], folder: Path, quick: bool) -> None:
         self._text, self._raw, self._folder, self._quick = text, raw, folder, quick
@@ -140,7 +140,7 @@ class _Reader:
         self.errors: list[tuple[int, str]] = []
 
     def read(self, path: Path) -> Definition | None:
-        """The definition; None where an error leaves none."""
+        """The definition; None if errors prevent one."""
         for key in self._raw:
             if key not in TOP:
                 self._wrong((key,), f"{key!r} is not known here; {_near(key, TOP)}")
@@ -172,7 +172,7 @@ class _Reader:
         return definition
 
     def _check(self, definition: Definition) -> None:
-        """Find errors that lie in several parts together."""
+        """Find errors that involve several parts."""
         whole = 1
         for values in definition.parameters.values():
             whole *= len(values)
@@ -234,14 +234,14 @@ class _Reader:
         return found
 
     def _models(self, words: Sequence[object]) -> list[str]:
-        """Names of the files that the words name."""
+        """Names of the files that the words select."""
         try:
             return models.expand([str(word) for word in words], self._folder)
-        except AutoschedError:  # told already
+        except AutoschedError:  # already reported
             return []
 
     def _lacks(self, name: str, value: str) -> str:
-        """Why what a value names cannot be used on this machine; empty where it can."""
+        """Why the value of a parameter cannot be used on this machine; empty if it can."""
         try:
             match name:
                 case "model":
@@ -379,6 +379,6 @@ def _listed(values: Sequence[Value]) -> str:
 
 
 def _near(word: str, known: Sequence[str] | Mapping[str, object]) -> str:
-    """ "did you mean 'trials'?", or what there is."""
+    """ "did you mean 'trials'?", or the known words."""
     near = difflib.get_close_matches(word, known, 1)
     return f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(known) or 'none'}"

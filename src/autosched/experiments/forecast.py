@@ -1,7 +1,7 @@
-"""How long the jobs of an experiment will take, from earlier jobs. Pure.
+"""Predicts the duration of an experiment's jobs from earlier jobs. Pure.
 
-Each job is foreseen by the leases of the jobs most like it: of lanes, of devices, and the time that a job takes when
-nothing else runs. Jobs that run together take as long as the busiest of these: the bound that a good schedule meets.
+A job is predicted from the most similar earlier jobs: leases of lanes, leases of devices, and its time without other
+jobs. Jobs that run together take as long as the largest of these, the bound that a good schedule meets.
 """
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
@@ -16,18 +16,18 @@ from autosched.model import JobState
 from autosched.recordstore.catalogue import MeasuredJob
 
 ALIKE = ("model", "backend", "layout", "settings", "trials")
-"""Parameters that decide how long a job takes, the most important first."""
+"""Parameters that decide the duration of a job, the most important first."""
 OF_HOST, OF_DEVICE = ("import", "compile"), ("baseline", "evaluate")
-"""Stages of the network, which do not depend on the number of trials."""
+"""Stages of the network, independent of the number of trials."""
 FIXED_S, TRIAL_HOST_S, TRIAL_DEVICE_S = 25.0, 0.25, 0.15
-"""Where no job was measured: seconds of a job beside its trials, and of a trial on a lane and on a device. From small
+"""Without any measured job: seconds of a job besides its trials, and of a trial on a lane and on a device. From small
 networks on two cores."""
 TASK_TRIALS = 2
-"""Trials that take as long as the rest of a task's rounds: the build without a schedule, and the finals."""
+"""Number of trials that take as long as the rest of a task's rounds: the build without a schedule, and the finals."""
 TRIALS = 300
-"""Trials of a job that names none, where no job was measured."""
+"""Trials of a job that names none, without any measured job."""
 SPREAD = 1.1
-"""Factor of the busiest unit's work: how long jobs take that share units."""
+"""Factor from the busiest unit's work to the duration of jobs that share units."""
 
 
 class Expected(Struct, frozen=True):
@@ -36,14 +36,14 @@ class Expected(Struct, frozen=True):
     host_s: float
     device_s: float
     alone_s: float
-    """When nothing else runs."""
+    """Seconds without other jobs."""
     trials: int
     jobs: int = 0
-    """Number of earlier jobs from which this is known; 0: it is a guess."""
+    """Number of earlier jobs on which this is based; 0 for a guess."""
 
 
 def expected(values: Mapping[str, Value], rows: Iterable[Row]) -> Expected:
-    """Times of a job with these parameters, from the earlier jobs that are most similar."""
+    """Times of a job with these parameters, from the most similar earlier jobs."""
     done = [row for row in rows if row.state == JobState.DONE.value and row.took_s > 0]
     for count in range(len(ALIKE), 0, -1):
         names = ALIKE[:count]
@@ -56,7 +56,7 @@ def expected(values: Mapping[str, Value], rows: Iterable[Row]) -> Expected:
 def makespan_s(
     jobs: Sequence[Expected], policy: str, lanes: int = 1, devices: int = 1, at_once: int | None = None
 ) -> float:
-    """How long jobs take that are submitted together."""
+    """Duration of jobs that are submitted together."""
     if not jobs:
         return 0.0
     alone = [job.alone_s for job in jobs]
@@ -70,7 +70,7 @@ def makespan_s(
 
 
 def _scaled(values: Mapping[str, Value], rows: Sequence[Row], *, exact: bool) -> Expected:
-    """From earlier jobs; where their trials differ, in proportion to these, but for the time beside the trials."""
+    """Times from earlier jobs, in proportion to their trials, except the time besides the trials."""
     trials = values.get("trials")
     wanted = int(trials) if isinstance(trials, int) else round(median(row.trials for row in rows))
     leases = [(row.host_s, row.device_s) if exact else _leases_s(row, wanted) for row in rows]
@@ -86,9 +86,8 @@ def _scaled(values: Mapping[str, Value], rows: Sequence[Row], *, exact: bool) ->
 
 
 def _leases_s(row: Row, trials: int) -> tuple[float, float]:
-    """Leases of lanes and of devices that a job like this one takes with another number of trials: those of rounds grow
-    with it, those of the network stay. Where a row does not tell its stages, half of FIXED_S stays of both.
-    """
+    """Leases of lanes and of devices of a similar job with another number of trials: those of rounds grow with it,
+    those of the network stay. Without stages in a row, half of FIXED_S stays of each."""
     beside = TASK_TRIALS * row.tasks
     factor = (trials + beside) / max(1, row.trials + beside)
     fixed = [sum(row.stages_s.get(stage, 0.0) for stage in stages) for stages in (OF_HOST, OF_DEVICE)]
@@ -102,7 +101,7 @@ def _leases_s(row: Row, trials: int) -> tuple[float, float]:
 
 
 def _alone_s(row: Row) -> float:
-    """Without what other jobs took: at least the longer of its leases, at most all of them."""
+    """Seconds without other jobs: at least the longer of its leases, at most all of them."""
     return max(row.host_s, row.device_s, min(row.took_s - row.waited_s, row.host_s + row.device_s))
 
 
@@ -131,14 +130,14 @@ class Outlook(Struct, frozen=True):
     trials: int
     seconds: float
     known: int
-    """Number of these jobs that are foreseen from earlier ones; the others are guessed."""
+    """Number of these jobs that are predicted from earlier ones; the others are guesses."""
 
 
 def outlook(plan: Plan, done: Container[str], rows: Sequence[Row], units: Callable[[str], tuple[int, int]]) -> Outlook:
-    """The jobs of a plan that have not ended, and how long they take.
+    """The jobs of a plan that have not ended, and their duration.
 
-    `done`: combinations that have ended. `rows`: of earlier jobs, of any experiments. `units`: numbers of lanes and
-    devices of the daemon with these settings.
+    `done`: ended combinations. `rows`: of earlier jobs, of any experiments. `units`: numbers of lanes and devices of
+    the daemon with these settings.
     """
     left = [job for job in plan.jobs if job.combination not in done]
     foreseen = {job.combination: expected(job.values, rows) for job in left}

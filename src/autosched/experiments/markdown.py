@@ -1,4 +1,4 @@
-"""The results of an experiment as Markdown tables, for pages that are kept beside its file. Pure."""
+"""The results of an experiment as Markdown tables, for pages beside its file. Pure."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,7 @@ from autosched.formatting import duration, latency
 
 
 def text(rows: Sequence[Row], names: Sequence[str], found: Sequence[Compared]) -> str:
-    """Comparisons, jobs, and what they were measured with. names: parameters of the table of jobs."""
+    """Comparisons, jobs, and their environment. names: parameters of the table of jobs."""
     parts = [_comparisons(found), _jobs(rows, names), _origin(rows)]
     return "\n".join(part for part in parts if part)
 

@@ -12,31 +12,31 @@ from autosched.errors import RequestError
 from autosched.wire import blob_transfer
 
 ENDINGS = (".onnx", ".tflite", ".pt2")
-"""Endings of files that are models, in a folder."""
+"""Suffixes of model files in a folder."""
 
 
 class Found(Struct, frozen=True):
     """One model."""
 
     label: str
-    """Name in tables: as the file of the experiment has it, or the name of a file in a folder."""
+    """Name in tables: as in the file of the experiment, or the name of a file in a folder."""
     path: Path
     shapes: Mapping[str, tuple[int, ...]]
     sha256: str
 
     def model(self, shapes: Mapping[str, tuple[int, ...]]) -> Model:
-        """The model for a job. `shapes`: instead of those that are known of it."""
+        """The model for a job. `shapes`: replace the known ones."""
         return api.load_model(self.path, shapes or self.shapes)
 
 
 def expand(words: Sequence[str], folder: Path) -> list[str]:
-    """Words of a file with folders and patterns replaced by the files that they name. `folder`: where relative names
-    begin. Raises RequestError for a word that names nothing."""
+    """Replace folders and patterns by the files that they select. `folder`: base of relative names. Raises RequestError
+    for a word that selects nothing."""
     return [name for word in words for name in _expanded(word, folder)]
 
 
 def find(word: str, folder: Path) -> Found:
-    """The model of a word that `expand` returned; one of the zoo is fetched. Raises RequestError."""
+    """The model of a word that `expand` returned; one of the zoo is downloaded. Raises RequestError."""
     path = folder / Path(word).expanduser()
     shapes: Mapping[str, tuple[int, ...]] = {}
     if not path.exists() and word in (known := zoo.catalogue()):

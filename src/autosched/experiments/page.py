@@ -1,4 +1,4 @@
-"""The results of an experiment as one HTML page that needs nothing but itself, and the reports beside it."""
+"""The results of an experiment as one self-contained HTML page, with the reports beside it."""
 
 from collections.abc import Iterable, Sequence
 from html import escape
@@ -17,13 +17,13 @@ from autosched.report.page import style
 
 WIDTH, LABEL_PX, ROW_PX = 1000, 260, 30
 TICK_PX = 60
-"""Least distance of two ticks."""
+"""Minimum distance of two ticks in pixels."""
 ORIGIN = ("software", "compiler", "cpu", "cores", "device_model", "identity", "under_policy", "under_goal")
-"""Columns that tell how a row was measured."""
+"""Columns about the environment of a row."""
 
 
 def compared(definition: Definition, rows: Sequence[Row]) -> list[Compared]:
-    """The comparisons that the file asks for."""
+    """The comparisons defined in the file."""
     if not definition.compare:
         return []
     return compare(
@@ -96,7 +96,7 @@ def _comparison(found: Sequence[Compared]) -> str:
 
 
 def plot(found: Sequence[Compared]) -> str:
-    """A line for each ratio: a dot, its interval, and where 1 is."""
+    """A line for each ratio: a dot, its interval, and the position of 1."""
     ends = [end for one in found for end in (one.low, one.high, one.ratio) if end is not None]
     low, high = min(0.95, *ends), max(1.05, *ends)
     scale = (WIDTH - LABEL_PX - 30) / (high - low)
@@ -151,7 +151,7 @@ def _jobs(rows: Sequence[Row], varied: Sequence[str]) -> str:
 
 
 def _origin(rows: Sequence[Row]) -> str:
-    """Under which circumstances how many jobs ran."""
+    """Numbers of jobs by environment."""
     flat = table.flat(rows)
     found: dict[tuple[Any, ...], list[int]] = {}
     for one in flat:

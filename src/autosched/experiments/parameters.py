@@ -1,4 +1,4 @@
-"""The parameters of an experiment: what each may be, and what it is where a file does not name it."""
+"""The parameters of an experiment: their types, bounds and defaults."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
@@ -13,11 +13,11 @@ from autosched.model import DEFAULT_BACKEND, TRIALS_MAX, Goal, Name
 
 Value = bool | int | float | str
 OPTION, LABEL = "option.", "label."
-"""Begin the names of a backend's options, and of words that only tell combinations apart."""
+"""Prefixes of a backend's options, and of words that only distinguish combinations."""
 
 
 class Parameter(Struct, frozen=True):
-    """One parameter that a file may give a list of values."""
+    """One parameter, for which a file may give a list of values."""
 
     type: Any
     default: Value | None
@@ -47,7 +47,7 @@ PARAMETERS = {
     "settings": Parameter(str, None, "settings of the daemon, a TOML file"),
 }
 DAEMON = ("settings", "policy", "goal")
-"""Parameters of a daemon, which all jobs share that run at the same time."""
+"""Parameters of a daemon, shared by all jobs that run at the same time."""
 _OF_OPTION = Parameter(Value, None, "an option of the backend")
 _OF_LABEL = Parameter(Value, None, "a word of your own")
 _KINDS = {
@@ -58,7 +58,7 @@ _KINDS = {
 
 
 def parameter(name: str) -> Parameter | None:
-    """The parameter of this name; None where there is none."""
+    """The parameter with this name; None if there is none."""
     for beginning, found in ((OPTION, _OF_OPTION), (LABEL, _OF_LABEL)):
         if name.startswith(beginning) and name != beginning:
             return found
@@ -66,7 +66,7 @@ def parameter(name: str) -> Parameter | None:
 
 
 def value_of(values: Mapping[str, Value], name: str) -> Value | None:
-    """The value of a parameter in a combination, or its default; None where it has none."""
+    """The value of a parameter in a combination, or its default; None if it has none."""
     return values.get(name, PARAMETERS[name].default if name in PARAMETERS else None)
 
 
@@ -76,7 +76,7 @@ def names() -> str:
 
 
 def trouble(name: str, value: object) -> str:
-    """Why a parameter cannot have this value, and what is allowed; empty where it can."""
+    """Why a parameter cannot have this value, and what is allowed; empty if it can."""
     found = parameter(name)
     assert found is not None
     try:

@@ -1,4 +1,4 @@
-"""The jobs of an experiment: its combinations with their models, in the order in which they run."""
+"""The jobs of an experiment: its combinations with their models, in the order of submission."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
@@ -14,8 +14,8 @@ from autosched.experiments.parameters import DAEMON, Value, settings, shapes
 from autosched.model import COMBINATION, EXPERIMENT, EXPERIMENT_JOBS, Labels
 
 AT_ONCE = 4
-"""Jobs at the same time where a file says nothing: enough to fill a host and a device, and few enough for the memory of
-their clients."""
+"""Default number of jobs at the same time: enough to fill a host and a device, and few enough for the memory of their
+clients."""
 Batch = tuple[tuple[str, Value], ...]
 
 
@@ -61,19 +61,19 @@ class Plan(Struct, frozen=True):
             yield key, list(some)
 
     def batch(self, job: PlannedJob) -> str:
-        """The job's batch in words; empty where there are no batches."""
+        """The job's batch in words; empty without batches."""
         if not self.definition.together:
             return ""
         return ", ".join(f"{name} {value}" for name, value in job.batch if name in self.varied) or "all"
 
     def called(self, values: Mapping[str, Value]) -> str:
-        """A job in words, by what makes it differ from the others: "model rnet, trials 64"."""
+        """A job in words, by its differences from the others: "model rnet, trials 64"."""
         names = [name for name in self.varied if name in values] or ["model"]
         return ", ".join(f"{name} {values[name]}" for name in names)
 
 
 def plan(definition: Definition) -> Plan:
-    """Find the models of all combinations. Raises RequestError for one that cannot be read or fetched."""
+    """Find the models of all combinations. Raises RequestError for one that cannot be read or downloaded."""
     folder = definition.file.parent
     combinations = definition.combinations()
     found = {word: models.find(word, folder) for word in dict.fromkeys(str(one["model"]) for one in combinations)}

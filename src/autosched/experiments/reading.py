@@ -14,7 +14,7 @@ from autosched.experiments.workspace import Workspace
 
 
 class Experiment:
-    """An experiment that has run on this machine. Reads only, each time anew; no daemon has to run."""
+    """An experiment that has run on this machine. Read-only, from the disk each time; needs no daemon."""
 
     def __init__(self, name: str) -> None:
         """Raises NotFound for an experiment that has not run here."""
@@ -28,22 +28,23 @@ class Experiment:
         return self._place.folder
 
     def rows(self) -> list[Row]:
-        """The rows of the jobs that have ended, in the order of the file; times in seconds."""
+        """The rows of ended jobs, in the order of the file; times in seconds."""
         planned = self._plan()
         return list(self._place.rows().values() if planned is None else self._place.rows_of(planned).values())
 
     def table(self) -> list[dict[str, Any]]:
-        """The same as flat rows with equal keys, for pandas.DataFrame; docs/experiments.md explains the columns."""
+        """The rows as flat dictionaries with equal keys, for pandas.DataFrame; docs/experiments.md explains the
+        columns."""
         return table.flat(self.rows())
 
     def compare(
         self, parameter: str, figure: str = "latency_s", *, by: str | Sequence[str] = (), against: Value | None = None
     ) -> list[Compared]:
-        """The ratio of a figure under each value of a parameter to that under another one.
+        """The ratio of a figure with each value of a parameter to that with another one.
 
-        It is made of pairs of jobs that differ in nothing else. by: parameters whose values are told apart; all pairs
-        together come last. against: the reference; None: the first value. Raises RequestError for a parameter or a
-        column that is not there.
+        Computed from pairs of jobs that differ in nothing else. by: parameters whose values form groups; all pairs
+        together come last. against: the reference; None: the first value. Raises RequestError for an unknown parameter
+        or column.
         """
         rows, by = self.rows(), [by] if isinstance(by, str) else list(by)
         known = table.parameters(rows)
@@ -59,7 +60,7 @@ class Experiment:
         return compare(rows, parameter, figures=[figure], by=by, against=against, together=together, along=along)
 
     def _plan(self) -> Plan | None:
-        """The jobs as the file had them; None where a model has gone since."""
+        """The jobs as defined by the file; None if a model was removed since."""
         try:
             return self._place.plan()
         except RequestError:

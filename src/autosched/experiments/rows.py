@@ -1,4 +1,4 @@
-"""The row of each job that has ended, in the table of its experiment."""
+"""The row of each ended job in the table of its experiment."""
 
 import os
 from collections import defaultdict
@@ -31,49 +31,49 @@ class TaskRow(Struct, frozen=True, kw_only=True):
 
 
 class Row(Struct, frozen=True, kw_only=True):
-    """One job. Times and latencies are in seconds; None: not known."""
+    """One job. Times and latencies in seconds; None for unknown values."""
 
     combination: str
     values: Values
-    """Its parameters, as the file names them."""
+    """Its parameters, as in the file."""
     batch: str = ""
-    """Name of its batch: the parameters that all jobs of the batch share; empty: there are no batches."""
+    """Name of its batch: the parameters that all jobs of the batch share; empty without batches."""
     job: int
     state: str
     failure: str = ""
     latency_s: float | None = None
-    """Median latency of the network that the job handed over, and the bounds of its 95 % confidence interval."""
+    """Median latency of the handed-over network, and the bounds of its 95 % confidence interval."""
     low_s: float | None = None
     high_s: float | None = None
     default_s: float | None = None
     """Median latency without tuning."""
     engine: str = ""
-    """Name of the engine that the user would run otherwise, and its median latency."""
+    """Name of the baseline engine, and its median latency."""
     engine_s: float | None = None
     trials: int = 0
     failed: int = 0
     disturbed: int = 0
-    """Records that something slowed down."""
+    """Number of disturbed records."""
     tasks: int = 0
     flops: float = 0.0
     """Floating-point operations of all tasks in one inference."""
     submitted_at: float = 0.0
-    """By the daemon's clock, as all times of jobs that one daemon has run."""
+    """By the daemon's clock, as all times of one daemon's jobs."""
     ended_at: float = 0.0
     took_s: float = 0.0
-    """From the submission to the end."""
+    """Seconds from the submission to the end."""
     waited_s: float = 0.0
-    """Until the first step."""
+    """Seconds until the first step."""
     host_s: float = 0.0
     device_s: float = 0.0
-    """Leases of lanes and of devices."""
+    """Seconds of leases of lanes and of devices."""
     stages_s: dict[str, float] = field(default_factory=dict)
-    """Leases by stage."""
+    """Seconds of leases by stage."""
     lanes: int = 1
     devices: int = 1
     """Numbers of lanes, and of devices of the job's kind."""
     others_s: float = 0.0
-    """Leases of other jobs in its time."""
+    """Seconds of leases of other jobs in its time."""
     policy: str = ""
     goal: str = ""
     software: str = ""
@@ -84,21 +84,21 @@ class Row(Struct, frozen=True, kw_only=True):
     device: str = ""
     """Model of the device."""
     identity: str = ""
-    """Digest of the circumstances of the job's records, by which they are found in the record store."""
+    """Digest of the identity of the job's records, for finding them in the record store."""
     made_at: str = ""
     each: tuple[TaskRow, ...] = ()
     """Its tasks."""
 
     @property
     def speedup(self) -> float | None:
-        """Latency of the user's engine over that of the network; None where one is not known."""
+        """Latency of the baseline divided by that of the network; None if one is unknown."""
         return self.engine_s / self.latency_s if self.engine_s and self.latency_s else None
 
 
 def row_of(
     combination: str, values: Values, batch: str, report: Report, policy: PolicyView, units: Sequence[UnitView]
 ) -> Row:
-    """The row of a job that has ended. `policy`, `units`: of its daemon."""
+    """The row of an ended job. `policy`, `units`: of its daemon."""
     job, evaluation = report.job, report.evaluation
     stages, host_s, device_s, others_s = _leases(job, report.spans)
     best = _timing(evaluation, evaluation.published or TUNED) if evaluation is not None else None
@@ -146,7 +146,7 @@ def _timing(evaluation: Evaluation | None, name: str) -> Timing | None:
 
 
 def _leases(job: JobView, spans: Iterable[Span]) -> tuple[dict[str, float], float, float, float]:
-    """Seconds of leases of a job by stage, of lanes and of devices; and those of other jobs in its time."""
+    """Seconds of a job's leases by stage, of lanes and of devices; and of other jobs in its time."""
     stages: defaultdict[str, float] = defaultdict(float)
     host_s = device_s = others_s = 0.0
     until_s = (job.ended_at or job.now) - job.submitted_at

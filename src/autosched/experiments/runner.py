@@ -1,7 +1,7 @@
-"""Runs an experiment: submits the jobs that are missing, waits, and keeps a row of each.
+"""Runs an experiment: submits missing jobs, waits for them, and keeps a row of each.
 
-The daemon is asked which jobs there are, by their labels, before any is submitted. So the next run goes on, whatever
-was killed when, and runs nothing twice.
+Before submitting, the daemon is asked for existing jobs by their labels. The next run therefore continues after any
+kill, and runs nothing twice.
 """
 
 import asyncio
@@ -27,21 +27,21 @@ from autosched.model import COMBINATION, EXPERIMENT, Goal, JobId, JobState
 from autosched.protocol import JobList, JobView, ListJobs
 
 PAGE = 500
-"""Jobs of one answer."""
+"""Maximum jobs of one answer."""
 WAIT_S = 20.0
-"""Seconds that a question for a job waits for news of it."""
+"""Seconds that a request for a job waits for news."""
 LOST_MAX_S = 600.0
-"""Seconds without any progress after which a run gives up a daemon that cannot be reached, or is too busy."""
+"""Seconds without progress after which a run gives up a daemon that is unreachable or overloaded."""
 PAUSE_S = 2.0
-"""Seconds until a daemon that was lost is connected to again."""
+"""Seconds between attempts to reconnect to a lost daemon."""
 
 
 class Progress(Struct):
-    """How far a run is. Changed while it runs."""
+    """Progress of a run; updated while it runs."""
 
     total: int
     rows: dict[str, Row]
-    """Rows of the jobs that have ended, by combination."""
+    """Rows of ended jobs, by combination."""
     running: dict[str, JobView]
     """Views of the jobs that run or wait, by combination."""
     before: frozenset[str]
@@ -64,20 +64,20 @@ class Runner:
         self._plan, self._workspace, self._host, self._watch = plan, workspace, host, watch
         known = workspace.rows_of(plan)
         self._failed = {row.job for row in known.values() if retry_failed and row.state == JobState.FAILED.value}
-        """Jobs that are to run once more."""
+        """Failed jobs to run once more."""
         rows = {name: row for name, row in known.items() if row.job not in self._failed}
         self.progress = Progress(len(plan.jobs), rows, {}, frozenset(rows))
         self._advanced_at = time.monotonic()
         self._connected = False
-        """Whether a daemon has answered: one that cannot be reached from the start will not be."""
+        """Whether a daemon has answered: one that is unreachable from the start stays so."""
 
     @property
     def left(self) -> list[PlannedJob]:
-        """Jobs that have no row."""
+        """Jobs without a row."""
         return [job for job in self._plan.jobs if job.combination not in self.progress.rows]
 
     async def run(self) -> Progress:
-        """Run what is left; return the progress at the end. Raises AutoschedError where it cannot go on."""
+        """Run what is left; returns the progress at the end. Raises AutoschedError if it cannot continue."""
         while self.left:
             try:
                 for _, some in groupby(self.left, key=lambda job: job.daemon):
@@ -92,7 +92,7 @@ class Runner:
         return self.progress
 
     async def _under(self, jobs: Sequence[PlannedJob]) -> None:
-        """Run jobs that need one daemon."""
+        """Run jobs that need the same daemon."""
         async with self._daemon(jobs[0].daemon) as daemon, off_devices(daemon):
             self._connected = True
             self._say("")
@@ -103,7 +103,7 @@ class Runner:
                 )
 
     async def _together(self, daemon: Daemon, jobs: Sequence[PlannedJob], there: dict[str, JobId]) -> None:
-        """Run jobs at the same time, as many as there may be."""
+        """Run jobs at the same time, up to the maximum."""
         definition = self._plan.definition
         usual = len(jobs) if definition.together else AT_ONCE
         places = asyncio.Semaphore(definition.at_once or usual)
@@ -156,7 +156,7 @@ class Runner:
 
     @asynccontextmanager
     async def _daemon(self, wanted: dict[str, str]) -> AsyncIterator[Daemon]:
-        """The daemon of these parameters."""
+        """The daemon with these parameters."""
         if not self._plan.definition.own_daemon:
             async with on_demand.connected(self._host, told=self._say) as daemon:
                 yield daemon
@@ -168,7 +168,7 @@ class Runner:
             yield daemon
 
     def _write_page(self) -> None:
-        """Write the page of what has ended so far."""
+        """Write the page of the present results."""
         rows, planned = self.progress.rows, self._plan
         ended = [rows[job.combination] for job in planned.jobs if job.combination in rows]
         self._workspace.write_page(page.page(planned.definition, ended, len(planned.jobs), planned.varied))
@@ -180,7 +180,7 @@ class Runner:
 
 @asynccontextmanager
 async def own_daemon(plan: Plan, workspace: Workspace, settings: str, *, start: bool = True) -> AsyncIterator[Daemon]:
-    """The experiment's own daemon with these settings, relative to its file. Raises RequestError for settings that name
+    """The experiment's separate daemon with these settings, relative to its file. Raises RequestError for settings with
     another state folder."""
     words, socket = list[str](), ""
     if settings:
@@ -195,7 +195,7 @@ async def own_daemon(plan: Plan, workspace: Workspace, settings: str, *, start: 
 
 
 async def find_jobs(daemon: Daemon, experiment: str) -> dict[str, JobView]:
-    """The experiment's jobs by combination, the latest of each; those that were cancelled do not count."""
+    """The experiment's jobs by combination, the latest of each; cancelled ones do not count."""
     found: dict[str, JobView] = {}
     before: JobId | None = None
     while True:
@@ -210,7 +210,7 @@ async def find_jobs(daemon: Daemon, experiment: str) -> dict[str, JobView]:
 
 
 async def cancel_jobs(daemon: Daemon, experiment: str) -> int:
-    """Cancel the experiment's jobs that have not ended; returns how many."""
+    """Cancel the experiment's jobs that have not ended; returns their number."""
     active = [view for view in (await find_jobs(daemon, experiment)).values() if not JobState(view.state).ended]
     for view in active:
         try:
@@ -221,7 +221,7 @@ async def cancel_jobs(daemon: Daemon, experiment: str) -> int:
 
 
 async def stop_jobs(plan: Plan, workspace: Workspace, host: str | None = None) -> int:
-    """Cancel the jobs of an experiment that have not ended, in each daemon that runs; returns how many."""
+    """Cancel the unfinished jobs of an experiment, in each daemon that runs; returns their number."""
     if not plan.definition.own_daemon:
         async with on_demand.connected(host, start=False) as daemon:
             return await cancel_jobs(daemon, plan.definition.name)

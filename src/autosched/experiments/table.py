@@ -1,4 +1,4 @@
-"""The table of an experiment: one row for each job that has ended, with its parameters and key figures."""
+"""The table of an experiment: one row for each ended job, with its parameters and key figures."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
@@ -66,19 +66,19 @@ OF_BATCHES = {
     "bound_s": "work of the busiest kind of unit in the batch, per unit: no schedule of these steps is shorter",
     "over_bound": "batch_s over bound_s",
 }
-"""Columns of numbers that all jobs of a batch share, and their meanings."""
+"""Columns of numbers that all jobs of a batch share, with their meanings."""
 TIMES = (*OF_BATCHES, "took_s", "waited_s", "host_s", "device_s", "others_s", "submitted_at", "ended_at", "made_at")
-"""Columns that differ between two runs of one experiment even where all else is equal."""
+"""Columns that differ between two otherwise equal runs of one experiment."""
 
 
 def parameters(rows: Iterable[Row]) -> list[str]:
-    """Names of the parameters that any row has, in one order."""
+    """Names of the parameters of all rows, in a fixed order."""
     used = {name for row in rows for name in row.values}
     return [*(name for name in PARAMETERS if name in used), *sorted(used - PARAMETERS.keys())]
 
 
 def columns(rows: Sequence[Row]) -> dict[str, type]:
-    """Names and types of the columns: parameters first, under a name with `set_` where a figure has the same."""
+    """Names and types of the columns: parameters first, with the prefix `set_` if a figure has the same name."""
     figures: dict[str, type] = {figure.name: figure.type for figure in FIGURES} | dict.fromkeys(OF_BATCHES, float)
     own = {column(name): _type(name, rows) for name in parameters(rows)}
     return {**own, **figures}
@@ -90,7 +90,7 @@ def column(parameter: str) -> str:
 
 
 def flat(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """The rows as dictionaries with the same keys; None: not known, or a default."""
+    """The rows as dictionaries with the same keys; None for unknown values and defaults."""
     names, batches = parameters(rows), _batches(rows)
     return [
         {column(name): row.values.get(name) for name in names}
@@ -125,9 +125,9 @@ def _gflops(row: Row) -> float | None:
 
 
 def write(rows: Sequence[Row], path: Path) -> int:
-    """Write the table as CSV or Parquet, by the ending of the file; returns the number of rows.
+    """Write the table as CSV or Parquet, by the suffix of the file; returns the number of rows.
 
-    Raises RequestError for another ending, without pyarrow, and where the file cannot be written.
+    Raises RequestError for another suffix, without pyarrow, and if the file cannot be written.
     """
     kinds = columns(rows)
     try:

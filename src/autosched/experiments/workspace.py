@@ -1,7 +1,6 @@
-"""The folder of an experiment: one row for each job that has ended, its report, and the state of its own daemon.
+"""The folder of an experiment: one row for each ended job, its report, and the state of its separate daemon.
 
-Rows are files of their own, each written whole: whatever is killed when, none is lost or damaged, and the next run
-finds what there is.
+Rows are separate files, written atomically: after any kill, none is lost or damaged, and the next run finds them.
 """
 
 import fcntl
@@ -26,16 +25,16 @@ _ROW = msgspec.json.Decoder(Row)
 
 
 class Source(Struct, frozen=True):
-    """The file of an experiment, as it was run last."""
+    """The file of an experiment, as of its last run."""
 
     file: str
     text: str
     quick: bool = False
-    """In its quick size."""
+    """Whether it ran in its quick size."""
 
 
 class Workspace:
-    """The folder of the experiment of this name."""
+    """The folder of the experiment with this name."""
 
     def __init__(self, name: str) -> None:
         self.name, self.folder = name, root() / name
@@ -46,7 +45,7 @@ class Workspace:
         return (self.folder / SOURCE).exists()
 
     def state(self, settings: str) -> Path:
-        """State folder of the experiment's own daemon with these settings."""
+        """State folder of the experiment's separate daemon with these settings."""
         return self.folder / (f"{STATE}-{settings}" if settings else STATE)
 
     def report(self, combination: str) -> Path:
@@ -54,12 +53,12 @@ class Workspace:
         return self.folder / JOBS / combination
 
     def plan(self) -> Plan:
-        """The jobs as the file had them when it was run last. Raises RequestError where a model is gone."""
+        """The jobs as defined at the last run. Raises RequestError if a model was removed."""
         source = self.source()
         return plan(parse(source.text, Path(source.file), quick=source.quick))
 
     def rows(self) -> dict[str, Row]:
-        """Rows by combination. A file that cannot be read is as none: its job runs again."""
+        """Rows by combination. An unreadable file is ignored, and its job runs again."""
         found = {}
         for path in (self.folder / ROWS).glob("*.json"):
             try:
@@ -70,21 +69,21 @@ class Workspace:
         return found
 
     def rows_of(self, plan: Plan) -> dict[str, Row]:
-        """Rows of the jobs of a plan, in their order; those of jobs that were cancelled do not count."""
+        """Rows of the jobs of a plan, in their order, without cancelled jobs."""
         rows = self.rows()
         known = {job.combination: rows[job.combination] for job in plan.jobs if job.combination in rows}
         return {name: row for name, row in known.items() if row.state != JobState.CANCELLED.value}
 
     def add(self, row: Row) -> None:
-        """Write a row. Raises RequestError where the disk does not take it."""
+        """Write a row. Raises RequestError if that fails."""
         self._write(Path(ROWS) / f"{row.combination}.json", msgspec.json.format(msgspec.json.encode(row), indent=1))
 
     def keep(self, source: Source) -> None:
-        """Keep a copy of the file, for `status` and tables after the file has gone."""
+        """Keep a copy of the file, for `status` and tables after the file was removed."""
         self._write(Path(SOURCE), msgspec.json.encode(source))
 
     def source(self) -> Source:
-        """The file as it was run last. Raises NotFound for an experiment that has not run here."""
+        """The file as of its last run. Raises NotFound for an experiment that has not run here."""
         try:
             return msgspec.json.decode((self.folder / SOURCE).read_bytes(), type=Source)
         except (OSError, msgspec.MsgspecError):
@@ -95,7 +94,7 @@ class Workspace:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the experiment: two processes that run it would submit each job twice. Raises Refused."""
+        """Lock the experiment: two processes that run it would submit each job twice. Raises Refused."""
         self._make(self.folder)
         with (self.folder / LOCK).open("a+") as file:
             try:
@@ -121,7 +120,7 @@ class Workspace:
         return self.folder / PAGE
 
     def runner(self) -> int | None:
-        """Number of the process that runs it; None where none does."""
+        """Id of the process that runs it; None if none does."""
         try:
             with (self.folder / LOCK).open("r+") as file:
                 try:

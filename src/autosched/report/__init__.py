@@ -1,8 +1,8 @@
-"""The report of a job: what happened and what came of it, as one JSON file and as one HTML page.
+"""The report of a job: its course and its results, as one JSON file and as one HTML page.
 
-Files: data.py (gathers it from what the daemon says), evaluation_summary.py (what the numbers mean), page.py (the page,
-in the frame of page.html), svg.py (its drawings). The page needs nothing but itself: no script, no font, no file, no
-network.
+Files: data.py (collects it from the daemon's answers), evaluation_summary.py (conclusions from the numbers), page.py
+(the page, in the frame of page.html), svg.py (its drawings). The page is self-contained: no script, no font, no file,
+no network.
 """
 
 from autosched.report.data import SCHEMA, Machine, Point, Report, gather, this_machine

@@ -1,4 +1,4 @@
-"""The content of a report, gathered from the daemon's answers."""
+"""The content of a report, collected from the daemon's answers."""
 
 import datetime
 import os
@@ -25,7 +25,7 @@ PROFILE = "profile"
 
 
 class Machine(Struct, frozen=True):
-    """Where the report was written."""
+    """The machine on which the report was written."""
 
     host: str
     system: str
@@ -36,19 +36,19 @@ class Machine(Struct, frozen=True):
 
 
 class Point(Struct, frozen=True, array_like=True):
-    """From this moment on, the best latency was this. Times in seconds since the job was submitted."""
+    """A new best latency from a moment on. Times in seconds since the submission of the job."""
 
     at_s: float
     best_s: float
 
 
 class BuildPoint(Struct, frozen=True, array_like=True):
-    """A build of the whole network was measured. Time in seconds since the job was submitted."""
+    """A measured build of the whole network. Time in seconds since the submission of the job."""
 
     at_s: float
     latency_s: float
     disturbed: bool
-    """Other load ran on the device meanwhile."""
+    """Whether other load ran on the device meanwhile."""
 
 
 class FailureGroup(Struct, frozen=True):
@@ -60,22 +60,22 @@ class FailureGroup(Struct, frozen=True):
 
 
 class Final(Struct, frozen=True, kw_only=True):
-    """How the best candidates of a task did when they were measured side by side."""
+    """The final comparison of a task's best candidates."""
 
     task: int
     name: str
     candidates: int
-    """With the default."""
+    """Number of candidates, with the default."""
     search_s: float
-    """Best latency of the search, which named the candidates."""
+    """Best latency of the search, which selected the candidates."""
     best_s: float
     default_s: float | None
     winner: str
-    """ "first" of the search, "another" candidate, or "default"."""
+    """"first" of the search, "another" candidate, or "default"."""
 
 
 class Report(Struct, frozen=True, kw_only=True):
-    """Everything about one job. Times of `spans` are seconds since the job was submitted."""
+    """Everything about one job. Times of `spans` are seconds since the submission of the job."""
 
     schema: int = SCHEMA
     made_at: str
@@ -84,20 +84,21 @@ class Report(Struct, frozen=True, kw_only=True):
     job: JobView
     evaluation: Evaluation | None
     estimates: tuple[Point, ...]
-    """Expected latency of the network: from the first build that was measured, else from when every task that it needs
-    had a valid record."""
+    """Expected latency of the network: from the first measured build on, or from when every necessary task had a valid
+    record."""
     task_curves: dict[str, tuple[Point, ...]]
     """Best latency per task; the key is the task's number."""
     failures: tuple[FailureGroup, ...]
     finals: tuple[Final, ...] = ()
     health: dict[str, str] = {}
-    """Health of each device when the report was made."""
+    """Health of each device at the time of the report."""
     builds: tuple[BuildPoint, ...] = ()
     """Measured builds of the network, the last one included."""
     spans: tuple[Span, ...]
     """Steps of this job, and those of other jobs in its time."""
     expected_gain: float | None = None
-    """Expected latency now over that after twice the trials, taken to be what the second half of the trials gained."""
+    """Present expected latency divided by that after twice the trials, estimated from the gain of the second half of
+    the trials."""
 
     @property
     def tasks_by_share(self) -> list[tuple[TaskView, float | None]]:
@@ -112,7 +113,7 @@ def gather(
     spans: Sequence[Span],
     health: Mapping[str, str] | None = None,
 ) -> Report:
-    """Put a report together."""
+    """Create a report."""
     until = job.ended_at if job.ended_at is not None else job.now
     near = [
         _since(span, job) for span in spans if span.started_at < until and (span.ended_at or until) > job.submitted_at
@@ -144,11 +145,12 @@ def _since(span: Span, job: JobView) -> Span:
 
 
 def _curves(job: JobView, records: Sequence[Record], spans: Sequence[Span]) -> dict[int, list[Point]]:
-    """The best latency of each task over time. It rises where a lower one was disturbed or does not hold in the finals.
+    """The best latency of each task over time. It rises where a lower one was disturbed, or is not confirmed in the
+    finals.
 
-    A record carries how long it was profiled but not when; a task has at most one step in flight, so the records in
-    their order, laid end to end, fill the task's profile steps. Without steps (a daemon that forgot them) the records
-    are spread over the job's time.
+    A record has the duration of its profiling but not its time. A task has at most one step in flight, so the records
+    in order, end to end, fill the task's profile steps. Without steps (a daemon that forgot them) the records are
+    spread over the job's time.
     """
     whole = (job.ended_at or job.now) - job.submitted_at
     curves: dict[int, list[Point]] = {}
@@ -172,7 +174,7 @@ def _places(records: Sequence[Record], windows: Sequence[tuple[float, float]]) -
     room = sum(end - start for start, end in windows)
     scale = room / sum(costs)
     places, used, window = [], 0.0, 0
-    before = 0.0  # room in the windows before the current one
+    before = 0.0  # length of the windows before the current one
     for cost in costs:
         used += cost * scale
         while window < len(windows) - 1 and used > before + (length := windows[window][1] - windows[window][0]) + 1e-9:
@@ -184,7 +186,7 @@ def _places(records: Sequence[Record], windows: Sequence[tuple[float, float]]) -
 
 
 def _ends(job: JobView, spans: Sequence[Span]) -> list[tuple[float, MeasuredBuild]]:
-    """The job's measured builds with the ends of their steps; those of steps that the daemon forgot are left out."""
+    """The job's measured builds with the ends of their steps, except those of steps that the daemon forgot."""
     ended_at = {span.step: span.ended_at for span in spans if span.job == job.job}
     return [(at_s, build) for build in job.builds if (at_s := ended_at.get(build.step)) is not None]
 
@@ -194,7 +196,7 @@ def _builds(job: JobView, spans: Sequence[Span]) -> tuple[BuildPoint, ...]:
 
 
 def _estimates(job: JobView, curves: Mapping[int, Sequence[Point]], spans: Sequence[Span]) -> tuple[Point, ...]:
-    """The expected latency over time, from the tasks' latencies and what each measured build said of the rest."""
+    """The expected latency over time, from the tasks' latencies and the measured builds."""
     tasks = {task.task for task in job.tasks}
     changes: list[tuple[float, int, float | MeasuredBuild]] = [
         (point.at_s, task, point.best_s) for task, points in curves.items() for point in points if task in tasks
@@ -216,9 +218,9 @@ def _estimates(job: JobView, curves: Mapping[int, Sequence[Point]], spans: Seque
 
 
 def _expected_gain(job: JobView, records: Sequence[Record]) -> float | None:
-    """Estimate after half of the trials over that after all of them; None without an estimate at half.
+    """Estimate after half of the trials divided by that after all of them; None without an estimate at half.
 
-    Latencies fall about as a power of the number of trials, so the next doubling gains no more than the last one did.
+    Latencies fall about as a power of the number of trials, so the next doubling gains no more than the last one.
     """
     trials = [record for record in records if record.purpose is Purpose.TRIAL]
     half, whole = (_estimate_s(job, trials[:count]) for count in (len(trials) // 2, len(trials)))

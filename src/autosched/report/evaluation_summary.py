@@ -1,4 +1,4 @@
-"""The verdict of an evaluation: the numbers that people ask for first, for terminal and page alike."""
+"""The conclusions of an evaluation, for terminal and page."""
 
 from enum import StrEnum
 
@@ -11,35 +11,35 @@ from autosched.records.statistics import clearly_faster
 
 LABELS = {"default": "untuned", "tuned": "tuned"} | RIVALS
 NOTABLE_GAIN = 1.01
-"""Minimum speedup by twice the trials that is worth advising."""
+"""Minimum speed-up by twice the trials that is worth advising."""
 
 
 class Standing(StrEnum):
-    """How the published build compares with what its user would run otherwise."""
+    """Comparison of the published build with the baseline."""
 
     FASTER = "faster"
     EQUAL = "equal"  # within the noise of the two
     SLOWER = "slower"
-    UNKNOWN = "unknown"  # no rival was measured
+    UNKNOWN = "unknown"  # no baseline was measured
 
 
 class EvaluationSummary(Struct, frozen=True):
-    """The evaluation in words and ratios. `None` where the build was not measured."""
+    """The evaluation in words and ratios; None for builds that were not measured."""
 
     standing: Standing
     headline: str
-    """The published build against its rival, or against the untuned build where no rival was measured."""
+    """The published build compared with the baseline, or with the untuned build if there is no baseline."""
     rival: str
-    """Name of the engine that users run otherwise; empty where it was not measured."""
+    """Name of the baseline engine; empty if it was not measured."""
     speedup: float | None
-    """Latency of the untuned build over that of the published build."""
+    """Latency of the untuned build divided by that of the published build."""
     rival_ratio: float | None
-    """Latency of the published build over that of the rival: above 1, the rival is faster."""
+    """Latency of the published build divided by that of the baseline: above 1, the baseline is faster."""
     outputs: str
     difference: str
-    """Where a build that was rejected differs most; empty: none was rejected."""
+    """The largest difference of a rejected build; empty if none was rejected."""
     remarks: dict[str, str]
-    """Per build, what its latency says."""
+    """A remark about the latency of each build."""
 
 
 def label(timing: Timing) -> str:
@@ -48,7 +48,7 @@ def label(timing: Timing) -> str:
 
 
 def verdict(evaluation: Evaluation) -> EvaluationSummary:
-    """Judge an evaluation."""
+    """Draw conclusions from an evaluation."""
     by_name = {timing.name: timing for timing in evaluation.timings}
     default, tuned = (by_name.get(name) for name in ("default", "tuned"))
     reference = next((timing for name, timing in by_name.items() if name in RIVALS), None)
@@ -100,9 +100,9 @@ def _headline(
 
 
 def advice(found: EvaluationSummary, gain: float | None, *, trials: int, job: int) -> str:
-    """Advice about a module that is not faster than its rival; empty where there is nothing to do.
+    """Advice about a module that is not faster than its baseline; empty if there is nothing to do.
 
-    `gain`: what twice the trials may be expected to bring, as a ratio of latencies; None: not known.
+    `gain`: expected ratio of latencies with twice the trials; None if unknown.
     """
     if found.standing not in (Standing.SLOWER, Standing.EQUAL) or found.rival_ratio is None:
         return ""

@@ -1,4 +1,4 @@
-"""The report as one HTML page that needs nothing but itself."""
+"""The report as one self-contained HTML page."""
 
 from collections.abc import Iterable, Sequence
 from html import escape
@@ -52,7 +52,7 @@ def page(report: Report) -> str:
 
 
 def style() -> str:
-    """Style of pages that stand alone."""
+    """Style of self-contained pages."""
     stages = (f".s-{stage} {{ fill: var(--{stage}); background: var(--{stage}); }}" for stage in (*svg.STAGES, "more"))
     return "\n".join((files("autosched.report").joinpath("page.css").read_text(encoding="utf-8").rstrip(), *stages))
 
@@ -142,7 +142,7 @@ def _note_group(group: NoteGroup) -> str:
 
 
 def _forms(evaluation: Evaluation) -> str:
-    """The forms of the model that ONNX Runtime was given, where there was a choice."""
+    """The forms of the model that ONNX Runtime was given, if there was a choice."""
     if len(evaluation.forms) < 2:
         return ""
     said = ", ".join(f"{timing.name} {latency(timing.median_s)}" for timing in evaluation.forms)
@@ -231,7 +231,7 @@ def _tasks(report: Report) -> str:
 
 
 def _operators(report: Report) -> str:
-    """The time of each operator inside of the network."""
+    """The time of each operator within the network."""
     times = report.evaluation.operators if report.evaluation is not None else None
     if times is None:
         return '<p class="dim">They were not measured one by one.</p>'
@@ -251,7 +251,7 @@ def _operators(report: Report) -> str:
 
 
 def _part(part: float | None) -> str:
-    """A task's share of the latency; one that lost to another has none."""
+    """A task's share of the latency; none for one that lost to another."""
     return "-" if part is None else share(part, 1.0) if part else "unused"
 
 

@@ -1,4 +1,4 @@
-"""Drawings for the page, as SVG text. Colours are classes: the page's style decides what light and dark mean."""
+"""Drawings for the page, as SVG text. Colours are classes, which the page's style defines for light and dark."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +14,8 @@ LABEL_WIDTH = 90
 ROW_HEIGHT = 30
 BAR_HEIGHT = 22
 JOIN_PX = 0.3
-"""Bars of the same kind that are nearer than this become one: a long job has more steps than a screen has pixels."""
+"""Maximum gap in pixels between bars of the same kind that are joined: a long job has more steps than a screen has
+pixels."""
 
 
 def gantt(spans: Sequence[Span], job: int, names: Mapping[int, str], until_s: float) -> str:
@@ -77,13 +78,13 @@ def _ticks(until_s: float, scale: float, height: int) -> str:
 
 
 def round_step(at_least: float) -> float:
-    """The smallest 1, 2 or 5 times a power of ten that is no smaller."""
+    """The smallest 1, 2 or 5 times a power of ten that is at least the given value."""
     power = 10.0 ** math.floor(math.log10(max(at_least, 1e-9)))
     return next(f * power for f in (1, 2, 5, 10) if f * power >= at_least * 0.999)
 
 
 def nice_step(at_least: float) -> float:
-    """The same for a time axis: from half a minute on, steps that a clock knows."""
+    """Like `round_step`, for a time axis: from half a minute on, steps of a clock."""
     if at_least <= 20:
         return round_step(at_least)
     for step in (30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14_400, 43_200):
@@ -93,7 +94,7 @@ def nice_step(at_least: float) -> float:
 
 
 def time_label(seconds: float) -> str:
-    """A tick on a time axis: parts of a second where steps are so small."""
+    """A tick on a time axis: with decimals if steps are below a second."""
     return f"{seconds:g}s" if seconds < 60 and seconds != int(seconds) else duration(seconds).replace("m00s", "m")
 
 
@@ -105,9 +106,8 @@ def curve(
     rival: tuple[str, float] | None = None,
     builds: Sequence[BuildPoint] = (),
 ) -> str:
-    """Best latency over time as a staircase, with axes. `rival`: name and latency in seconds of what to beat, a line;
-    `builds`: measured latencies, points.
-    """
+    """Best latency over time as a staircase, with axes. `rival`: name and latency in seconds of the baseline, a line;
+    `builds`: measured latencies, points."""
     if not (points or builds) or until_s <= 0:
         return ""
     height, bottom, left, right = 280, 250, 80, 20
@@ -145,7 +145,7 @@ def curve(
 
 
 def _rival(name: str, latency_s: float, left: float, right: float, y: float) -> str:
-    """A dashed line across the drawing with the name of what to beat above it, or below where there is no room."""
+    """A dashed line across the drawing with the name of the baseline above it, or below if there is no space."""
     text_y = y - 6 if y > 30 else y + 16
     return (
         f'<line class="rival" x1="{left}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}"/>'
@@ -154,7 +154,7 @@ def _rival(name: str, latency_s: float, left: float, right: float, y: float) -> 
 
 
 def sparkline(points: Sequence[Point], until_s: float) -> str:
-    """The same in a table cell: logarithmic, without axes."""
+    """A small curve for a table cell: logarithmic, without axes."""
     if not points or until_s <= 0:
         return ""
     width, height = 140.0, 26.0

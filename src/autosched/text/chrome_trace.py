@@ -1,4 +1,4 @@
-"""Steps as a trace in the format of Chrome, which Perfetto (ui.perfetto.dev) opens: one track for each unit."""
+"""Steps as a trace in Chrome's format, which Perfetto (ui.perfetto.dev) opens: one track for each unit."""
 
 from collections.abc import Iterator, Sequence
 
@@ -9,12 +9,12 @@ from autosched.protocol import Span
 
 MICROSECONDS = 1e6
 PROCESS = 1
-"""The units are the threads of one process, the lab."""
+"""Number of the process whose threads are the units."""
 
 
 def trace(spans: Sequence[Span], now: float, units: Sequence[UnitName] = ()) -> bytes:
-    """The whole file. `now`: until when running steps last, in seconds of the spans' clock; `units`: tracks that come
-    first and exist without steps, too."""
+    """The whole file. `now`: end of running steps, in seconds of the spans' clock; `units`: tracks that come first and
+    exist without steps, too."""
     tracks = {
         unit: number for number, unit in enumerate(dict.fromkeys([*units, *(u for s in spans for u in s.units)]), 1)
     }
@@ -30,7 +30,7 @@ def _names(tracks: dict[UnitName, int]) -> Iterator[dict[str, object]]:
 
 
 def _steps(span: Span, now: float, tracks: dict[UnitName, int]) -> Iterator[dict[str, object]]:
-    """A complete event on each of its units."""
+    """Yield a complete event on each unit of a step."""
     ended_at = now if span.ended_at is None else span.ended_at
     said = {
         "step": span.step, "job": span.job, "task": span.task, "outcome": span.outcome,

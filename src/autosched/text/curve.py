@@ -1,4 +1,4 @@
-"""How the best latency fell, for a terminal: a step function in blocks."""
+"""The best latency over time, for a terminal: a step function in blocks."""
 
 from collections.abc import Sequence
 
@@ -12,14 +12,14 @@ LABEL_WIDTH = 9
 def curve(
     points: Sequence[tuple[float, float]], now: float, width: int, height: int, *, unicode: bool = True
 ) -> list[str]:
-    """Lines of at most `width` characters. `points`: from when on which latency was the best, seconds; until `now`."""
+    """Lines of at most `width` characters. `points`: times and best latencies from then on, in seconds; until `now`."""
     if not points:
         return ["no estimate yet: not every task was measured"]
     shades = EIGHTHS if unicode else LETTERS
     first, best = points[0][1], min(value for _, value in points)
     lowest, highest = best, max(value for _, value in points)
     cells, start = max(2, width - LABEL_WIDTH), points[0][0]
-    values, at = [first], 0  # so that a fall within the first cell is seen too
+    values, at = [first], 0  # so that a fall within the first cell is visible
     for cell in range(1, cells):
         until = start + cell / (cells - 1) * max(now - start, 0.0)
         while at + 1 < len(points) and points[at + 1][0] <= until:
@@ -40,7 +40,7 @@ def curve(
 
 
 def axis(from_s: float, until_s: float, width: int) -> str:
-    """The line below: times at both ends and in the middle."""
+    """The axis: times at both ends and in the middle."""
     cells = max(1, width - LABEL_WIDTH)
     middle = formatting.duration((from_s + until_s) / 2)
     left = f"{formatting.duration(from_s):<{max(1, (cells - len(middle)) // 2)}}{middle}"

@@ -13,18 +13,18 @@ OTHER_BLOCK, OTHER_LETTER = "▚", "+"
 BAR_MIN = 20
 CAUSES_SHOWN = 3
 CAUSE_LEAST = 0.005
-"""Smaller shares of the time are not worth a word."""
+"""Minimum share of the time of a cause that is listed."""
 
 Style = Callable[[Span, str], str]
 
 
 def ansi(span: Span, text: str) -> str:
-    """A colour for each job: the same job, the same colour."""
+    """A colour for each job, always the same."""
     return f"\x1b[{31 + span.job % 6}m{text}\x1b[0m"
 
 
 def speaks_unicode(encoding: str | None) -> bool:
-    """Whether a terminal of this encoding can show the blocks."""
+    """Whether a terminal with this encoding can show the blocks."""
     try:
         "".join([*BLOCKS.values(), OTHER_BLOCK, "▏"]).encode(encoding or "ascii")
     except (UnicodeEncodeError, LookupError):
@@ -44,8 +44,8 @@ def gantt(
 ) -> list[str]:
     """Lines of at most `width` characters for the time from `start` to `end`, in seconds of the spans' clock.
 
-    A run of cells says its job, and its stage where there is room; the number at the end of a row is the share of the
-    time in which the unit was leased. `units`: the rows; without it, all that the spans name, in the order of their
+    A run of cells shows its job, and its stage if there is space; the number at the end of a row is the share of the
+    time in which the unit was leased. `units`: the rows; without it, all units of the spans, in the order of their
     first use. `style` colours a run.
     """
     rows = list(units) or list(dict.fromkeys(unit for span in spans for unit in span.units))
@@ -65,7 +65,7 @@ def gantt(
 
 
 def idle_lines(idle: Mapping[UnitName, Mapping[str, float]], seconds: float, units: Sequence[UnitName]) -> list[str]:
-    """For each unit that was idle, for which share of the time and why, the most important causes first."""
+    """For each idle unit, the share of its idle time by cause, the most important causes first."""
     margin = max((len(unit) for unit in units), default=0)
     lines = []
     for unit in units:
@@ -76,7 +76,7 @@ def idle_lines(idle: Mapping[UnitName, Mapping[str, float]], seconds: float, uni
 
 
 def busy_s(spans: Sequence[Span], unit: UnitName, start: float, end: float) -> float:
-    """How long at least one step held the unit between `start` and `end`; running steps hold it until `end`."""
+    """Seconds between `start` and `end` in which at least one step held the unit; running steps hold it until `end`."""
     total, covered_until = 0.0, start
     for span in sorted((s for s in spans if unit in s.units), key=lambda s: s.started_at):
         begins, ends = max(span.started_at, covered_until), min(_end_of(span, end), end)
@@ -92,7 +92,7 @@ def _end_of(span: Span, now: float) -> float:
 def _bar(
     spans: Sequence[Span], start: float, end: float, cells: int, fills: Mapping[str, str], style: Style | None
 ) -> Iterator[str]:
-    """A cell that is mostly idle is blank, another belongs to the step that fills most of it."""
+    """Yield the cells: a cell that is mostly idle is blank, another belongs to the step that fills most of it."""
     most: dict[int, tuple[float, StepId]] = {}
     filled = [0.0] * cells
     by_step = {span.step: span for span in spans}

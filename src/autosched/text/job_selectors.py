@@ -1,7 +1,7 @@
-"""Naming jobs: `12`, `12-15`, `12,14`, `last`, `all`, `@name`, `team=vision`.
+"""Selects jobs by words: `12`, `12-15`, `12,14`, `last`, `all`, `@name`, `team=vision`.
 
-A selection asks for lists of jobs while it goes on, so it is a generator. The caller, who knows a daemon, answers it
-(`protocol.pagination.answered`). Its answers are numbers of jobs, the oldest first.
+A selection needs lists of jobs as it goes on, so it is a generator. The caller, who is connected to a daemon, answers
+it (`protocol.pagination.answered`) with numbers of jobs, the oldest first.
 """
 
 import re
@@ -19,15 +19,15 @@ Selection = Generator[ListJobs, Sequence[JobId], T]
 
 ALL, LAST, ACTIVE = "all", "last", "active"
 MANY = "JOB is a number, a range 12-15, a list 12,14, last, all (that have not ended), @NAME, or a label team=vision."
-"""For helps."""
+"""Explanation for help texts."""
 _RANGE_MAX = 10_000
 _PAGE = 500
 _WORD = r"[A-Za-z0-9_./-]{1,64}"
 
 
 def select(words: Iterable[str], *, active: bool = False) -> Selection[list[JobId]]:
-    """The jobs that are named, in the order of the words, each once. `active`: names and labels mean only jobs that
-    have not ended, as `all` always does. Raises NotFound, or RequestError for what names nothing."""
+    """The selected jobs, in the order of the words, each once. `active`: names and labels select only jobs that have
+    not ended, as `all` always does. Raises NotFound, or RequestError for an invalid word."""
     chosen: dict[JobId, None] = {}
     for word in (part.strip() for text in words for part in text.split(",")):
         chosen |= dict.fromkeys((yield from _named(word, active)))
@@ -35,7 +35,7 @@ def select(words: Iterable[str], *, active: bool = False) -> Selection[list[JobI
 
 
 def select_one(word: str) -> Selection[JobId]:
-    """The one job that `word` names: of a name or a label the latest. Raises RequestError when it names several."""
+    """The one job that `word` selects; of a name or a label the latest. Raises RequestError if it selects several."""
     if (wanted := _description(word)) is not None:
         jobs = yield replace(wanted, limit=1)
         _check(jobs, word, "")
@@ -47,7 +47,7 @@ def select_one(word: str) -> Selection[JobId]:
 
 
 def labels(words: Iterable[str]) -> dict[str, str]:
-    """ "team=vision" as a label. Raises RequestError."""
+    """Parse labels such as "team=vision". Raises RequestError."""
     found = {}
     for word in words:
         if (match := re.fullmatch(rf"({_WORD})=({_WORD})", word)) is None:
@@ -57,7 +57,7 @@ def labels(words: Iterable[str]) -> dict[str, str]:
 
 
 def _description(word: str) -> ListJobs | None:
-    """How to ask for what is named by what it is called; None for anything else."""
+    """The request for jobs with a name or label; None for other words."""
     if word.startswith("@"):
         return ListJobs(limit=_PAGE, name=word[1:]) if word[1:] else None
     return ListJobs(limit=_PAGE, labels=labels([word])) if "=" in word else None
@@ -96,7 +96,7 @@ def _check(jobs: Sequence[JobId], word: str, which: str) -> None:
 
 
 def every(wanted: ListJobs, first: JobId = 1) -> Selection[list[JobId]]:
-    """All of these from the job `first` on, page by page."""
+    """All matching jobs from the job `first` on, page by page."""
     found: list[JobId] = []
     while page := (yield wanted):
         found[:0] = [job for job in page if job >= first]

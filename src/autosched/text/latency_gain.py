@@ -1,4 +1,4 @@
-"""Phrases about a job's latency and its gain, for tables, progress and pages."""
+"""Phrases about a job's latency and its gain, for tables, progress displays and pages."""
 
 from autosched import formatting
 from autosched.backend import GoalReached
@@ -6,7 +6,7 @@ from autosched.protocol import JobView, TaskView
 from autosched.records.network_estimate import calls_made
 
 AS_IT_IS = "as it is"
-"""The form of a model that need not be named."""
+"""The form of a model that is not mentioned."""
 _REACHED = {
     GoalReached.MET: "met with", GoalReached.MISSED: "not met, the best is",
     GoalReached.UNCLEAR: "neither met nor missed for sure,",
@@ -14,7 +14,7 @@ _REACHED = {
 
 
 def gain(view: JobView) -> str:
-    """How it compares with its baseline, or where that is not known where it started: " (start 14.9 ms, x3.10)"."""
+    """Comparison with the baseline, or with the start if there is no baseline: " (start 14.9 ms, x3.10)"."""
     if (against := compared(view)) != "":
         return f" ({against})"
     if not view.first_estimate_s or not view.whole_s:
@@ -24,9 +24,9 @@ def gain(view: JobView) -> str:
 
 
 def best(view: JobView) -> str:
-    """The network's latency and its gain: "best 4.81 ms (start 14.9 ms, x3.10)"; "result" for a job that has ended.
+    """The network's latency and its gain: "best 4.81 ms (start 14.9 ms, x3.10)"; "result" for an ended job.
 
-    Empty while it is not known.
+    Empty while unknown.
     """
     if view.whole_s is None:
         return ""
@@ -35,7 +35,7 @@ def best(view: JobView) -> str:
 
 
 def goal(view: JobView) -> str:
-    """How the latency stands that its user asked for; empty without one."""
+    """State of the latency goal; empty without one."""
     if (known := view.goal) is not None:
         goal_s, ours_s, low_s, high_s = map(
             formatting.latency, (known.goal_s, known.latency_s, known.low_s, known.high_s)
@@ -51,9 +51,9 @@ def goal(view: JobView) -> str:
 
 
 def goal_advice(view: JobView, gain: float | None) -> str:
-    """Whether more trials would help to meet a goal; empty where it is met, or there is none.
+    """Whether more trials would help to meet a goal; empty if it is met, or there is none.
 
-    gain: what twice the trials are expected to bring, as a ratio of latencies; None: not known.
+    gain: expected ratio of latencies with twice the trials; None if unknown.
     """
     if (known := view.goal) is None or known.reached is GoalReached.MET:
         return ""
@@ -69,7 +69,8 @@ def goal_advice(view: JobView, gain: float | None) -> str:
 
 
 def against(view: JobView) -> str:
-    """The result, else the module that is ready, else the expected latency against the baseline: "x1.20 faster"."""
+    """The result, otherwise the ready module, otherwise the expected latency, compared with the baseline: "x1.20
+    faster"."""
     if (comparison := view.comparison) is None:
         return ""
     ours_s = comparison.module_s if comparison.module_s is not None and view.result_s is None else view.whole_s
@@ -85,9 +86,9 @@ def _times(theirs_s: float, ours_s: float) -> str:
 
 
 def compared(view: JobView) -> str:
-    """The latency against the baseline's: "x1.20 faster than ONNX Runtime, 9.50 ms"; empty if not known.
+    """The latency compared with the baseline's: "x1.20 faster than ONNX Runtime, 9.50 ms"; empty if unknown.
 
-    "tuned operators alone" marks an estimate that lacks what is not tuned, since no build was measured yet.
+    "tuned operators alone" marks an estimate without the untuned operators, before the first measured build.
     """
     if (comparison := view.comparison) is None:
         return ""
@@ -101,7 +102,7 @@ def compared(view: JobView) -> str:
 
 
 def ready(view: JobView) -> str:
-    """The module that its user can have while the search goes on; empty without one, and when the result is there."""
+    """The user's module while the search goes on; empty without one, and after the result."""
     if (comparison := view.comparison) is None or comparison.module_s is None or view.result_s is not None:
         return ""
     after = f" after {formatting.duration(comparison.faster_after_s)}" if comparison.faster_after_s is not None else ""

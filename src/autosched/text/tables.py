@@ -1,6 +1,6 @@
-"""Lists as people read them: the same columns in command line and console, at most eight of them by default.
+"""Tables for people: the same columns in command line and console, at most eight of them by default.
 
-A table fits its room: columns that may give way do so, the longest first. Programs get what the wire says, as JSON.
+A table fits its width: columns that can be cut are, the longest first. Programs get the wire's values as JSON.
 """
 
 import csv
@@ -33,7 +33,7 @@ TASKS_SHOWN = 15
 
 
 class Column(Struct, frozen=True):
-    """One column: its title and what it says of a row."""
+    """One column: its title and its text for a row."""
 
     title: str
     of: Callable[[Any], str]
@@ -41,7 +41,7 @@ class Column(Struct, frozen=True):
     least: int = 0
     """Minimum characters to which it may be cut; 0: never cut."""
     wide: bool = False
-    """Only shown where there is room for everything."""
+    """Whether it is only shown in wide tables."""
 
 
 def table(columns: Iterable[Column], rows: Sequence[object], *, wide: bool = False, room: int = WIDTH) -> list[str]:
@@ -66,7 +66,7 @@ def _line(row: Sequence[str], widths: Sequence[int], columns: Sequence[Column]) 
 
 
 def plain(text: str) -> str:
-    """On one line, and nothing that a terminal would obey."""
+    """A text on one line, without control characters."""
     return "".join(letter if letter.isprintable() else " " for letter in text)
 
 
@@ -96,7 +96,7 @@ def target(text: str) -> str:
 
 
 def reason(job: JobView) -> str:
-    """Why it is as it is, in a few words, beside its state."""
+    """The reason of the job's state, in a few words."""
     words = job.failure.message if job.failure is not None else "" if _ended(job) else job.detail or job.reason
     if job.comparison is not None and (times := against(job)) != "":
         words = f"{times}; {words}" if words else f"{times} than {job.comparison.baseline.runtime}"
@@ -106,7 +106,7 @@ def reason(job: JobView) -> str:
 
 
 def trials(job: JobView) -> str:
-    """Trials made, of how many."""
+    """Trials made, and their total."""
     return f"{job.trials}/{'?' if job.trials_total is None else job.trials_total}"
 
 
@@ -117,7 +117,7 @@ def _trials(job: JobView) -> str:
 
 
 def wanted(view: JobView) -> str:
-    """Priority and deadline, where the user named them."""
+    """Priority and deadline, if the user set them."""
     parts = [f"priority {view.priority}"] if view.priority else []
     if view.deadline_at is not None:
         left_s = view.deadline_at - (view.now if view.ended_at is None else view.ended_at)
@@ -129,7 +129,7 @@ def wanted(view: JobView) -> str:
 
 
 def _to_beat(job: JobView) -> str:
-    """Latency of what the user would run otherwise."""
+    """Latency of the baseline."""
     return "" if job.comparison is None else formatting.latency(job.comparison.baseline.median_s).replace(" ", "")
 
 
@@ -217,7 +217,7 @@ def task_table(view: JobView, shown: int = TASKS_SHOWN, room: int = WIDTH) -> li
 
 
 def operator_table(times: OperatorTimes, room: int = WIDTH) -> list[str]:
-    """The time of each operator, and how much of the whole network their sum is."""
+    """The time of each operator, and the ratio of their sum to the whole network."""
     whole_s = times.whole_s
     columns = (
         Column("OPERATOR", lambda row: row.name, least=24), Column("SCHEDULE", lambda row: row.schedule),
@@ -231,7 +231,7 @@ def operator_table(times: OperatorTimes, room: int = WIDTH) -> list[str]:
 
 
 def cores(numbers: Sequence[int]) -> str:
-    """Core numbers with runs drawn together: "0-3,8"."""
+    """Core numbers with ranges: "0-3,8"."""
     runs: list[list[int]] = []
     for number in sorted(numbers):
         if runs and number == runs[-1][1] + 1:
@@ -242,7 +242,7 @@ def cores(numbers: Sequence[int]) -> str:
 
 
 def drained(unit: UnitView) -> str:
-    """Why it gets no steps. A quarantine says of itself what it is."""
+    """Why a unit gets no steps. A quarantine explains itself."""
     return unit.drained if unit.quarantined else f"drained, {unit.drained}"
 
 
@@ -266,7 +266,7 @@ def unit_facts(unit: UnitView) -> list[str]:
 
 
 def unit_reason(unit: UnitView) -> str:
-    """Why it does what it does, in a few words."""
+    """The reason of the unit's state, in a few words."""
     words = [drained(unit)] if unit.drained else []
     words += [unit.health] if unit.health else []
     if unit.job is not None and not words:
@@ -290,7 +290,7 @@ DEVICES = (
 
 
 def host_reason(host: HostView) -> str:
-    """Why a host is not used, or what is special about it, in a few words."""
+    """Why a host is not used, or its peculiarity, in a few words."""
     words = [host.reason] if host.reason else []
     if host.lost_in_s is not None:
         words.append(f"taken for gone in {formatting.duration(host.lost_in_s)}")
@@ -301,7 +301,7 @@ def host_reason(host: HostView) -> str:
 
 
 def host_facts(host: HostView) -> list[str]:
-    """All that is known of a host, in lines."""
+    """All facts about a host, in lines."""
     lines = [f"host {host.host} is {host.state}" + (f": {host.reason}" if host.reason else "")]
     if host.lost_in_s is not None:
         left = formatting.duration(host.lost_in_s)

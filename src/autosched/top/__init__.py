@@ -1,7 +1,6 @@
-"""`autosched top`: a daemon as it is right now, in a terminal.
+"""`autosched top`: the present state of a daemon, in a terminal.
 
-Files: poller.py (asks the daemon, with bounded memory), daemon_view.py (its state at one moment), changes.py
-(differences of two views), panels.py (as lines), app.py (shows them with keys: textual, extra `tui`), dialogs.py (its
-windows), plain.py (without keys: rich). Everything that is shown comes over the wire: a user who may look may run it
-anywhere.
+Files: poller.py (polls the daemon, with bounded memory), daemon_view.py (its state at one moment), changes.py
+(differences of two views), panels.py (panels as lines), app.py (with keys: textual, extra `tui`), dialogs.py (its
+windows), plain.py (without keys: rich). All data come over the wire: a user with the role viewer may run it anywhere.
 """

@@ -1,4 +1,4 @@
-"""The view with keys (textual). It only reads what `DaemonPoller` has seen, and sends what a key asks for."""
+"""The view with keys (textual). It reads the state of `DaemonPoller`, and sends what a key asks for."""
 
 import asyncio
 import time
@@ -27,7 +27,7 @@ from autosched.top.poller import DaemonPoller
 
 PERIOD_S = 1.0
 SHARE_MAX, PAUSE_MAX_S = 0.04, 5.0
-"""Maximum share of a core for looking and drawing, and the longest pause in seconds that keeps it."""
+"""Maximum share of a core for polling and drawing, and the longest pause in seconds to stay below it."""
 WINDOWS_S = (30.0, 60.0, 120.0, 300.0, 900.0, 3_600.0)
 KEYS = """\
 up, down   choose a job          e   explain: what it waits for, and why
@@ -68,14 +68,14 @@ class Top(App[None]):
         self._table: DataTable[str] = DataTable(id="jobs", cursor_type="row", cell_padding=0)
 
     def compose(self) -> ComposeResult:
-        """Time line above, jobs in the middle, a job's curve and the news below."""
+        """Time line at the top, jobs in the middle, a job's curve and the news below."""
         parts = self._parts
         yield from (parts["headline"], parts["timeline"], parts["health"], self._table, parts["empty"])
         yield Horizontal(parts["curve"], parts["news"], id="below")
         yield Footer(compact=True, show_command_palette=False)
 
     def on_mount(self) -> None:
-        """Begin to look."""
+        """Begin to poll."""
         table = self._table
         for name, width in panels.JOB_COLUMNS:
             table.add_column(name, width=width + 1, key=name)
@@ -84,14 +84,14 @@ class Top(App[None]):
         self.run_worker(self._look(), name="look")
 
     def on_unmount(self) -> None:
-        """Leave the daemon alone."""
+        """Stop polling."""
         if self._daemon is not None:
             self._daemon.close()
 
     # Looking ----------------------------------------------------------------------------------------------------------
 
     async def _look(self) -> None:
-        """For ever; a daemon that is gone is waited for."""
+        """Poll without end, also while the daemon is lost."""
         used_s = time.process_time()
         while True:
             try:
@@ -140,7 +140,7 @@ class Top(App[None]):
             widget.update(text)
 
     def _show_jobs(self, look: DaemonView) -> None:
-        """Only what has changed: drawing is what costs."""
+        """Update only what has changed, because drawing is expensive."""
         table = self._table
         self._reason.width = panels.reason_width(self.size.width)
         rows = {job.job: panels.job_cells(job, self.size.width) for job in look.jobs}
@@ -173,7 +173,7 @@ class Top(App[None]):
         self._put("news", Text("\n".join(ago or ["no news yet"]), no_wrap=True))
 
     def on_data_table_row_highlighted(self) -> None:
-        """Another job was chosen."""
+        """Called when another job is selected."""
         if self._watch.last is not None:
             self._show_below(self._watch.last)
 
@@ -187,14 +187,14 @@ class Top(App[None]):
     # Keys -------------------------------------------------------------------------------------------------------------
 
     def _send(self, work: Callable[[Daemon], Coroutine[Any, Any, str]]) -> None:
-        """Ask the daemon something; its answer, or what it refuses with, is said."""
+        """Call the daemon; its answer or its error is shown."""
 
         async def send() -> None:
             try:
                 if self._daemon is None:
                     return self.notify("The daemon does not answer; try again when it does.", severity="warning")
                 if said := await work(self._daemon):
-                    self._acted.set()  # what came of it is seen at once
+                    self._acted.set()  # the effect is shown at once
                     self.notify(said)
             except AutoschedError as error:
                 self.notify(str(error), severity="error")
@@ -214,7 +214,7 @@ class Top(App[None]):
         self._send(explain)
 
     def action_cancel(self) -> None:
-        """Cancel the job, if that is meant."""
+        """Cancel the job, after a confirmation."""
         job = self._chosen()
         if job is None or JobState(job.state).ended:
             return self.notify("No running job is chosen.", severity="warning")
@@ -227,7 +227,7 @@ class Top(App[None]):
         self.push_screen(Ask(question), lambda said: self._send(cancel) if said == "yes" else None)
 
     def action_priority(self) -> None:
-        """Let the job go before others, or after them."""
+        """Change the job's priority."""
         if (job := self._chosen()) is None:
             return
 
@@ -286,17 +286,17 @@ class Top(App[None]):
         self.push_screen(Ask(f"Undrain which unit? ({', '.join(drained)})", drained[0]), answered)
 
     def action_zoom(self, by: int) -> None:
-        """More or less of the past."""
+        """Change the length of the time line."""
         self._window = min(max(0, self._window + by), len(WINDOWS_S) - 1)
         if self._watch.last is not None:
             self._show(self._watch.last)
 
     def action_freeze(self) -> None:
-        """Stop the picture, or let it go on; looking goes on either way."""
+        """Freeze the display, or let it go on; polling continues either way."""
         self._frozen = not self._frozen
         if self._watch.last is not None:
             self._show(self._watch.last)
 
     def action_keys(self) -> None:
-        """All keys."""
+        """Show all keys."""
         self.push_screen(Say("Keys", KEYS))

@@ -1,4 +1,4 @@
-"""Events between two looks at a daemon, in words."""
+"""Differences of two views of a daemon, in words."""
 
 from collections.abc import Iterator
 
@@ -9,7 +9,7 @@ from autosched.top.daemon_view import DaemonView
 
 
 def news(before: DaemonView | None, now: DaemonView) -> Iterator[str]:
-    """One line for each thing that is different. The first look has no news."""
+    """One line for each difference. The first view has no news."""
     if before is None:
         return
     if before.info.pid != now.info.pid:

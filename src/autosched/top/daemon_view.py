@@ -1,4 +1,4 @@
-"""A daemon at one moment, as it is shown."""
+"""A daemon at one moment."""
 
 from msgspec import Struct
 
@@ -6,7 +6,7 @@ from autosched.model import JobState
 from autosched.protocol import DaemonInfo, JobView, UnitView
 
 ENDED_SHOWN = 30
-"""Jobs that have ended, beside the active ones."""
+"""Number of ended jobs that are shown besides the active ones."""
 
 
 class DaemonView(Struct, frozen=True):
@@ -14,14 +14,14 @@ class DaemonView(Struct, frozen=True):
 
     info: DaemonInfo
     jobs: tuple[JobView, ...]
-    """The active ones first, oldest first; then those that ended, the last one first."""
+    """Active jobs, oldest first; then ended ones, the last one first."""
     units: tuple[UnitView, ...]
     now: float
     """Scheduler clock, seconds."""
 
 
 def ordered(jobs: tuple[JobView, ...]) -> tuple[JobView, ...]:
-    """As they are shown."""
+    """Jobs in the order in which they are shown."""
     active = [job for job in jobs if not JobState(job.state).ended]
     ended = [job for job in jobs if JobState(job.state).ended]
     return (*active, *sorted(ended, key=lambda job: -(job.ended_at or 0.0))[:ENDED_SHOWN])

@@ -1,4 +1,4 @@
-"""Two small windows: one says something, one asks for a line."""
+"""Two small windows: a message, and a request for a line."""
 
 from typing import ClassVar
 
@@ -10,7 +10,7 @@ from textual.widgets import Input, Static
 
 
 class Say(ModalScreen[None]):
-    """Says it until a key is pressed."""
+    """Shows a message until a key is pressed."""
 
     BINDINGS: ClassVar[list[BindingType]] = [("escape,enter,q,space", "dismiss", "Close")]
 
@@ -19,7 +19,7 @@ class Say(ModalScreen[None]):
         self._title, self._text = title, text
 
     def compose(self) -> ComposeResult:
-        """A title, the text, and how to leave."""
+        """A title, the text, and how to close it."""
         with Vertical(classes="window"):
             yield Static(self._title, classes="title", markup=False)
             yield Static(self._text, markup=False)
@@ -27,7 +27,7 @@ class Say(ModalScreen[None]):
 
 
 class Ask(ModalScreen[str | None]):
-    """Asks for a line; None when the user thinks better of it."""
+    """Asks for a line; None if the user cancels."""
 
     BINDINGS: ClassVar[list[BindingType]] = [("escape", "dismiss(None)", "Leave it")]
 
@@ -36,12 +36,12 @@ class Ask(ModalScreen[str | None]):
         self._question, self._proposal = question, proposal
 
     def compose(self) -> ComposeResult:
-        """The question, and where to answer."""
+        """The question, and the input field."""
         with Vertical(classes="window"):
             yield Static(self._question, classes="title", markup=False)
             yield Input(self._proposal)
             yield Static("Enter does it, Esc leaves everything as it is", classes="hint")
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """That is the answer."""
+        """Close with the answer."""
         self.dismiss(event.value)

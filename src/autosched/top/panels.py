@@ -1,4 +1,4 @@
-"""Panels as lines for a terminal; both views are made of these."""
+"""Panels as lines for a terminal, used by both views."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ from autosched.text.latency_gain import against
 from autosched.top.daemon_view import DaemonView
 
 JOB_COLUMNS = (("JOB", 4), ("MODEL", 12), ("STATE", 9), ("TRIALS", 9), ("BEST", 7), ("ETA", 6))
-"""With their widths; REASON has the rest of the line."""
+"""Columns with their widths; REASON has the rest of the line."""
 GOOD = (DeviceCondition.STEADY, DeviceCondition.NOT_WATCHED)
 NOTHING_YET = """\
 Nothing was ever submitted to this daemon. Try, in another terminal:
@@ -24,7 +24,7 @@ jobs and what each waits for; below, how fast the networks are getting."""
 
 
 def headline(look: DaemonView) -> str:
-    """The daemon in a line."""
+    """A summary of the daemon in one line."""
     active = sum(1 for job in look.jobs if not JobState(job.state).ended)
     running = len({unit.job for unit in look.units if unit.job is not None})
     info = look.info
@@ -34,7 +34,7 @@ def headline(look: DaemonView) -> str:
 
 
 def rows(look: DaemonView, room: int) -> list[str]:
-    """The units to show when there is room for so many: devices before lanes, then as they were declared."""
+    """The units to show in `room` lines: devices before lanes, then in the order of declaration."""
     ordered = sorted(look.units, key=lambda unit: "host" in unit.pools and len(unit.pools) == 1)
     return [unit.unit for unit in ordered[:room]]
 
@@ -71,12 +71,12 @@ def health(look: DaemonView, width: int, room: int) -> list[str]:
 
 
 def reason_width(width: int) -> int:
-    """Width that is left for the last column."""
+    """Width of the last column."""
     return max(10, width - sum(size + 1 for _, size in JOB_COLUMNS))
 
 
 def job_cells(job: JobView, width: int) -> tuple[str, ...]:
-    """A job in a row of at most `width` characters."""
+    """Cells of a job, in at most `width` characters."""
     ended = JobState(job.state).ended
     reason = (
         job.failure.message.partition("\n")[0] if job.failure is not None else "" if ended else job.detail or job.reason

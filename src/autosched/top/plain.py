@@ -1,4 +1,4 @@
-"""The view without textual: the same panels, renewed in place, without keys."""
+"""The view without textual: the same panels, updated in place, without keys."""
 
 import asyncio
 import contextlib
@@ -21,7 +21,7 @@ HINT = "keys, scrolling, curves: pip install 'autosched[tui]'     Ctrl-C ends th
 
 
 def frame(watch: DaemonPoller, width: int, height: int) -> Text:
-    """Everything, in a screen."""
+    """All panels, for a screen."""
     look = watch.last
     assert look is not None
     room = min(len(look.units) + 2, max(3, height // 3))
@@ -41,7 +41,7 @@ def frame(watch: DaemonPoller, width: int, height: int) -> Text:
 
 
 async def show(address: str, *, once: bool) -> None:
-    """Until interrupted; once: one frame, for a pipe. Raises DaemonUnreachable when no daemon answers at first."""
+    """Run until interrupted; once: one frame, for a pipe. Raises DaemonUnreachable if no daemon answers at first."""
     watch, console = DaemonPoller(), Console(file=sys.stdout)
     async with connected(address) as daemon:
         await watch.look(daemon)
@@ -50,7 +50,7 @@ async def show(address: str, *, once: bool) -> None:
     with Live(console=console, screen=True, auto_refresh=False) as live:
         while True:
             live.update(frame(watch, console.width, console.height), refresh=True)
-            with contextlib.suppress(AutoschedError):  # it may come back
+            with contextlib.suppress(AutoschedError):  # the daemon may return
                 async with connected(address) as daemon:
                     while True:
                         await watch.look(daemon)
@@ -61,7 +61,7 @@ async def show(address: str, *, once: bool) -> None:
 
 @contextlib.asynccontextmanager
 async def connected(address: str) -> AsyncIterator[Daemon]:
-    """A connection, closed in the end."""
+    """A connection, closed at the end."""
     daemon = await Daemon.connect(address)
     try:
         yield daemon

@@ -1,7 +1,7 @@
 """State of a daemon by polling.
 
-A look asks for the jobs, lanes and devices as they are and for the steps since the last look, so its cost depends on
-what is going on and not on what has ever been. All that is kept is bounded.
+A poll requests the present jobs, lanes and devices, and the steps since the last poll, so its cost depends on the
+present load and not on the past. All stored data are bounded.
 """
 
 from collections import deque
@@ -23,14 +23,14 @@ from autosched.top.daemon_view import ENDED_SHOWN, DaemonView, ordered
 
 JOBS_MAX = 500
 STEPS_BEFORE = 500
-"""Number of past steps that the first look fetches."""
+"""Number of past steps that the first poll requests."""
 SPANS_MAX = 4_000
 CURVE_POINTS_MAX = 512
 NEWS_MAX = 200
 
 
 class DaemonPoller:
-    """Looks, and what has been seen so far."""
+    """Polls, and keeps what it has seen."""
 
     def __init__(self) -> None:
         self.last: DaemonView | None = None
@@ -38,10 +38,10 @@ class DaemonPoller:
         self.curves: dict[JobId, deque[tuple[float, float]]] = {}
         """Changes of the estimated latency of each shown job, with the moment at which each was seen, in seconds."""
         self.news: deque[tuple[float, str]] = deque(maxlen=NEWS_MAX)
-        """When, and what."""
+        """Time and text."""
 
     async def look(self, daemon: Daemon) -> DaemonView:
-        """Ask the daemon. Raises AutoschedError."""
+        """Poll the daemon. Raises AutoschedError."""
         info = await daemon.info()
         limit = min(JOBS_MAX, info.jobs_active + ENDED_SHOWN)
         jobs = (await daemon.link.call(ListJobs(limit=limit), JobList)).jobs
@@ -52,8 +52,8 @@ class DaemonPoller:
         return look
 
     async def _follow_steps(self, daemon: Daemon, info: DaemonInfo) -> float:
-        """Fetch the steps that are new or have ended."""
-        if info.steps_started < max(self.spans, default=0):  # another past: its database was replaced
+        """Request the steps that are new or have ended."""
+        if info.steps_started < max(self.spans, default=0):  # another history: its database was replaced
             self.spans.clear()
         running = [step for step, span in self.spans.items() if span.ended_at is None]
         last = max(self.spans, default=max(0, info.steps_started - STEPS_BEFORE))

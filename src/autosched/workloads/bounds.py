@@ -1,4 +1,4 @@
-"""Makespans that no schedule of an instance can beat."""
+"""Lower bounds of an instance's makespan."""
 
 import heapq
 from collections.abc import Iterable
@@ -6,13 +6,14 @@ from collections.abc import Iterable
 from autosched.workloads.instances import Instance, InstanceJob
 
 Step = tuple[float, float, float]
-"""Head, work and tail: when it can begin at the earliest, its seconds, and the seconds of its job that must follow."""
+"""Head, work and tail in seconds: its earliest start, its duration, and the work of its job that must follow."""
 Chain = list[Step]
 """Steps of one job on one kind of resource, in order."""
 
 
 def lower_bound_s(instance: Instance) -> float:
-    """The busiest host, the devices together with what must come before and after them, and the longest job."""
+    """The maximum of the busiest host, the devices together with what must precede and follow them, and the longest
+    job."""
     jobs = instance.jobs
     hosts = (
         _busy_until([_on_host(job) for job in jobs if job.host == host], 1)
@@ -24,17 +25,17 @@ def lower_bound_s(instance: Instance) -> float:
 
 
 def own_work_s(job: InstanceJob) -> float:
-    """How long the job takes when it is alone."""
+    """Duration of the job without other jobs."""
     return sum(sum(iteration) for iteration in job.iterations)
 
 
 def host_work_s(job: InstanceJob) -> float:
-    """Its builds and updates."""
+    """Seconds of its builds and updates."""
     return sum(build + update for build, _, update in job.iterations)
 
 
 def device_work_s(job: InstanceJob) -> float:
-    """Its profiling."""
+    """Seconds of its profiling."""
     return sum(profile for _, profile, _ in job.iterations)
 
 
@@ -60,10 +61,10 @@ def _on_device(job: InstanceJob) -> Chain:
 
 
 def _busy_until(chains: Iterable[Chain], units: int) -> float:
-    """The largest bound that the jobs that begin late give: those after the first, after the second, and so on.
+    """The largest bound of the jobs that start late: those after the first, after the second, and so on.
 
-    Each unit's first step is another step, and so is each one's last: the units wait at least for as many of the
-    smallest heads, and what follows takes at least as many of the smallest tails.
+    Each unit's first step is another step, and so is each one's last: the units wait at least for the smallest heads,
+    one each, and what follows takes at least the smallest tails.
     """
     bound, work = 0.0, 0.0
     heads, tails = list[float](), list[float]()
@@ -76,7 +77,7 @@ def _busy_until(chains: Iterable[Chain], units: int) -> float:
 
 
 def _shortest(work: float, heads: list[float], tails: list[float]) -> float:
-    """Shortest schedule, whatever number of units is used."""
+    """Length of the shortest schedule on any number of units."""
     shortest, idle = float("inf"), 0.0
     for used, (head, tail) in enumerate(zip(heads, tails, strict=True), start=1):
         idle += head + tail

@@ -1,7 +1,7 @@
-"""Loads with the variation that real tuning has, drawn from a seed: what instance files are made of.
+"""Generates loads with the variation of real tuning from a seed; instance files are made of them.
 
-A step takes mean x (a factor of its job and stage) x (a factor of its own); all factors are log-normal with mean 1. The
-means are those that the thesis measured.
+A step takes mean x (a factor of its job and stage) x (a factor of the step); all factors are log-normal with mean 1.
+The means are those that the thesis measured.
 """
 
 import math
@@ -15,24 +15,24 @@ from autosched.workloads.bounds import device_work_s, host_work_s
 from autosched.workloads.instances import Instance, InstanceJob, Iteration
 
 MEANS_S = (8.3, 39.5, 44.0)
-"""Build, profile, update with selection."""
+"""Seconds of build, profile, and update with selection."""
 JOBS_MAX = 100_000
 UNITS_MAX = 1_000
 SHORT_UPDATE = 0.1
-"""Share of an update's time in a round after which the cost model is not fitted anew."""
+"""Share of an update's time in a round in which the cost model is not trained."""
 
 
 class Kind(Struct, frozen=True):
-    """How much steps vary."""
+    """Variation of steps."""
 
     between_jobs: float
-    """Standard deviation of the logarithm of a job's own factor per stage."""
+    """Standard deviation of the logarithm of a job's factor per stage."""
     within_job: float
-    """The same of a step's own factor."""
+    """Standard deviation of the logarithm of a step's factor."""
     iterations: tuple[int, int]
-    """The fewest and the most."""
+    """Minimum and maximum number of iterations."""
     iterations_spread: float | None = None
-    """Log-normal around 10 with this spread; None: any number in the range is as likely."""
+    """Log-normal around 10 with this spread; None: uniform in the range."""
     short_updates: float = 0.0
     """Share of updates that are short."""
 
@@ -46,7 +46,8 @@ KINDS = {
 
 
 class Shape(Struct, frozen=True, kw_only=True):
-    """Parameters of a random load. With `load`, jobs arrive one by one and keep the busiest resource that busy."""
+    """Parameters of a random load. With `load`, jobs arrive one by one and keep the busiest resource busy for that
+    share."""
 
     kind: str
     jobs: int
@@ -59,14 +60,14 @@ class Shape(Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """Says it all: "het-N8-C2-M1-s1"."""
+        """A name with all parameters: "het-N8-C2-M1-s1"."""
         longer = f"-K{self.longer}" if self.longer != 1 else ""
         load = f"-load{self.load:g}" if self.load is not None else ""
         return f"{self.kind}-N{self.jobs}-C{self.hosts}-M{self.devices}{longer}{load}-s{self.seed}"
 
 
 def parse(text: str, *, jobs: int | None = None, longer: int = 1, load: float | None = None) -> Shape:
-    """`KIND:N-C-M` or `KIND:N-C-M:SEED`; N may be left out when `jobs` says it. Raises RequestError."""
+    """Parse `KIND:N-C-M` or `KIND:N-C-M:SEED`; N may be left out if `jobs` gives it. Raises RequestError."""
     match = re.fullmatch(r"([a-z]+):(?:(\d{1,9})-)?(\d{1,9})-(\d{1,9})(?::(\d{1,18}))?", text)
     if match is None or match[1] not in KINDS or (jobs is None and match[2] is None):
         raise RequestError(
@@ -90,7 +91,7 @@ def parse(text: str, *, jobs: int | None = None, longer: int = 1, load: float | 
 
 
 def generate(shape: Shape) -> Instance:
-    """Draw it. Equal shapes give equal instances; a load changes when jobs arrive and nothing else."""
+    """Generate the instance. Equal shapes give equal instances; `load` only changes the arrivals of jobs."""
     kind = KINDS[shape.kind]
     rng = Random(f"{shape.kind}/{shape.jobs}/{shape.hosts}/{shape.devices}/{shape.seed}")
     jobs = [
@@ -123,7 +124,7 @@ def _iteration(kind: Kind, rng: Random, means: list[float]) -> Iteration:
 
 
 def _rounded(seconds: float) -> float:
-    """To tenths of a second, and at least one."""
+    """Round to tenths of a second, at least one."""
     return max(0.1, round(seconds, 1))
 
 
@@ -133,9 +134,9 @@ def _factor(rng: Random, spread: float) -> float:
 
 
 def _arriving(jobs: list[InstanceJob], shape: Shape, load: float) -> list[InstanceJob]:
-    """A Poisson stream: the time between two arrivals is what a job brings to the busiest kind of unit, over the load.
+    """Poisson arrivals: the mean time between two is a job's work on the busiest kind of unit, divided by the load.
 
-    Each job goes to the next host in turn, so a host sees every C-th one.
+    Each job goes to the next host in turn, so a host gets every C-th one.
     """
     on_hosts = sum(map(host_work_s, jobs)) / shape.hosts
     on_devices = sum(map(device_work_s, jobs)) / shape.devices

@@ -1,7 +1,7 @@
 """Instance files: tuning job shops with known bounds, to compare schedulers on.
 
 Each job is tied to one host and repeats build on its host, profile on any device, update on its host. Hosts and devices
-do one step at a time. The 26 instances that come with the package were solved to within 2 % by a constraint solver.
+run one step at a time. The 26 instances of the package were solved to within 2 % by a constraint solver.
 """
 
 import difflib
@@ -30,25 +30,25 @@ class InstanceJob(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """One job of one task."""
 
     host: Annotated[int, Meta(ge=0)]
-    """Where it builds and updates; counted from 0."""
+    """Host of its builds and updates; counted from 0."""
     arrival_s: Seconds = 0.0
     iterations: Annotated[tuple[Iteration, ...], Meta(min_length=1)]
 
 
 class Instance(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A load, and what is known of its best schedule."""
+    """A load, with the known bounds of its best schedule."""
 
     name: Name
     hosts: Units
     devices: Units
     lower_bound_s: Positive | None = None
-    """Simple arithmetic: no schedule is shorter."""
+    """Lower bound by simple arithmetic."""
     best_known_s: Positive | None = None
-    """The shortest makespan that anybody found."""
+    """The shortest known makespan."""
     proven_bound_s: Positive | None = None
-    """No schedule is shorter, says a solver."""
+    """Lower bound by a solver."""
     proven: str = ""
-    """The solver's word for how close that is."""
+    """The solver's status of that bound."""
     jobs: Annotated[tuple[InstanceJob, ...], Meta(min_length=1)]
 
 
@@ -61,7 +61,7 @@ S = TypeVar("S", bound=Struct)
 
 
 def standard() -> tuple[Instance, ...]:
-    """The instances that come with the package."""
+    """The instances of the package."""
     return parse((resources.files(__package__) / STANDARD).read_text(encoding="utf-8"), STANDARD)
 
 
@@ -76,12 +76,12 @@ def read(path: Path) -> tuple[Instance, ...]:
 
 
 def write(path: Path, instances: Sequence[Instance], about: str = "") -> None:
-    """A file that `read` understands."""
+    """Write a file for `read`."""
     path.write_bytes(msgspec.json.encode({"about": about, "instances": list(instances)}) + b"\n")
 
 
 def parse(text: str, where: str) -> tuple[Instance, ...]:
-    """The instances in a text. Raises RequestError; `where` names the text in its words."""
+    """Parse instances. Raises RequestError; `where` names the text in its message."""
     try:
         raw = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -117,7 +117,7 @@ def _instance(raw: Any, number: int, where: str) -> Instance:
 
 
 def _check_spelling(raw: Mapping[str, Any], kind: type[S], place: str) -> None:
-    """Further fields are welcome as notes, unless one looks like a misspelt one of ours."""
+    """Raise for a field that looks like a misspelt one; other unknown fields are notes."""
     ours = kind.__struct_fields__
     for field in raw:
         if field not in ours and (near := difflib.get_close_matches(field, ours, 1, 0.8)):
@@ -125,7 +125,7 @@ def _check_spelling(raw: Mapping[str, Any], kind: type[S], place: str) -> None:
 
 
 def _explained(message: str) -> str:
-    """msgspec's words with the place first: ", job 3: Expected `float` >= 0.0 in iterations[2][0]"."""
+    """An error of msgspec with the place first: ", job 3: Expected `float` >= 0.0 in iterations[2][0]"."""
     what, _, path = message.partition(" - at `$")
     match = re.match(r"\.jobs\[(\d+)\]", path)
     job, rest = (f", job {match[1]}", path[match.end() :]) if match else ("", path)

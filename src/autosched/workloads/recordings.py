@@ -1,8 +1,8 @@
-"""Reads a daemon's recording as a load: each job's steps with the times that they took.
+"""Reads a daemon's recording as a load: each job's steps with their recorded times.
 
-The daemon's database is only read, also while it runs. Types of rows are named here again, with no more than what is
-needed: a later version may write more. Steps that were lost with their client or their daemon are left out; the record
-has them again.
+The daemon's database is only read, also while it runs. Types of rows are defined here again, with the necessary fields
+only: a later version may write more. Steps that were lost with their client or daemon are left out; the recording
+contains their repetitions.
 """
 
 import contextlib
@@ -37,48 +37,48 @@ DATABASE = "autosched.db"
 
 
 class RecordedStep(Struct, frozen=True, kw_only=True):
-    """A step that ended, by the scheduler's clock in seconds."""
+    """An ended step, by the scheduler's clock in seconds."""
 
     stage: str
     pools: tuple[PoolName, ...]
-    """Pools that the client asked for."""
+    """Pools that the client requested."""
     units: tuple[UnitName, ...]
     queued_at: float
     started_at: float
     ended_at: float
     worked_s: float | None = None
-    """How long the stage itself ran; None: the client did not say."""
+    """Seconds that the stage itself ran; None if the client did not report it."""
 
     @property
     def held_s(self) -> float:
-        """How long it held its units."""
+        """Seconds that it held its units."""
         return self.ended_at - self.started_at
 
 
 Round = tuple[RecordedStep, ...]
-"""Each stage once."""
+"""Steps of different stages."""
 
 
 class RecordedJob(Struct, frozen=True, kw_only=True):
-    """One job: its network's steps before and after, and its tasks' rounds in between, side by side."""
+    """One job: its network's steps before and after, and its tasks' rounds between them, in parallel."""
 
     job: JobId
     spec: JobSpec
     arrived_at: float
     client_start_s: float
-    """From its submission until its client was there."""
+    """Seconds from its submission until its client was connected."""
     before: Round
     tasks: Mapping[TaskIndex, tuple[Round, ...]]
     order: tuple[TaskIndex, ...]
-    """Whose round began, round by round."""
+    """The task of each round, in the order in which rounds began."""
     after: Round
     ended_at: float
     """End of its last step."""
     complete: bool
-    """Its client said that nothing is left to do. Otherwise the job was stopped, failed, or still runs."""
+    """Whether its client reported the end. Otherwise the job was stopped, failed, or still runs."""
 
     def steps(self) -> Iterator[RecordedStep]:
-        """All of them, task by task."""
+        """All steps, task by task."""
         yield from self.before
         for rounds in self.tasks.values():
             for steps in rounds:
@@ -87,15 +87,15 @@ class RecordedJob(Struct, frozen=True, kw_only=True):
 
 
 class Recording(Struct, frozen=True, kw_only=True):
-    """A daemon's past."""
+    """The recorded jobs of a daemon."""
 
     pools: tuple[Pool, ...]
     """As they were declared last."""
     policy: str
-    """The one that decided last; empty when the journal does not say."""
+    """The policy that decided last; empty if the journal does not contain it."""
     goal: Goal
     jobs: tuple[RecordedJob, ...]
-    """Those of which a step has ended, in order of their arrival."""
+    """Jobs with an ended step, in the order of their arrival."""
 
 
 class _Kind(Struct, frozen=True):
@@ -169,7 +169,7 @@ class _Notes:
         self._asked: dict[tuple[JobId, str], tuple[PoolName, ...]] = {}
 
     def take(self, now: float, event: bytes) -> None:
-        """Remember what matters of an event."""
+        """Keep the relevant facts of an event."""
         match _decode(event, _Kind).type:
             case "ResourcesDeclared":
                 resources = _decode(event, _Resources)
@@ -209,7 +209,7 @@ class _Notes:
             self.complete[job] = None
 
     def pools_of(self, span: _Span) -> tuple[PoolName, ...]:
-        """Pools that the client asked for, or those of the step's units where its request is not recorded."""
+        """Pools that the client requested, or those of the step's units if the request is not recorded."""
         if (asked := self._asked.get((span.job, span.stage))) is not None:
             return asked
         units = set(span.units)
@@ -238,7 +238,7 @@ def read(path: Path) -> Recording:
 
 
 def _open(file: Path) -> sqlite3.Connection:
-    """One transaction, so that all tables are of the same moment."""
+    """Open the database in one transaction, so that all tables are of the same moment."""
     uri = file.absolute().as_uri()
     db = sqlite3.connect(f"{uri}?mode=ro", uri=True, timeout=10.0, isolation_level=None)
     try:
@@ -248,7 +248,7 @@ def _open(file: Path) -> sqlite3.Connection:
         db.close()
         if Path(f"{file}-wal").exists():
             raise
-        # A folder that may not be written has no place for the files that readers share with a writer; none writes.
+        # A folder without write permission cannot hold the files that readers share with a writer; none writes there.
         db = sqlite3.connect(f"{uri}?immutable=1", uri=True, isolation_level=None)
     return db
 
@@ -267,8 +267,8 @@ def _jobs(spans: Iterable[_Span], notes: _Notes) -> tuple[RecordedJob, ...]:
 
 
 def _job(job: JobId, spans: list[_Span], notes: _Notes) -> RecordedJob:
-    """The network's steps come before the first round or after the last one began; others are of a client that took
-    over and had to import again."""
+    """Build a job. The network's steps come before the first round or after the last one began; others are of a client
+    that resumed and imported again."""
     arrived_at, spec = notes.submitted[job]
     rounds = _rounds(span for span in spans if span.task != NETWORK_TASK)
     rounds.sort(key=lambda steps: (steps[0].queued_at, steps[0].step))
@@ -292,8 +292,8 @@ def _job(job: JobId, spans: list[_Span], notes: _Notes) -> RecordedJob:
 
 
 def _rounds(spans: Iterable[_Span]) -> list[list[_Span]]:
-    """A task's steps in order, cut before each select, and wherever a stage comes up for the second time: a round in
-    which candidates are measured again selects nothing."""
+    """A task's steps in order, split before each select, and before each repeated stage: a round that measures
+    candidates again has no select."""
     rounds: list[list[_Span]] = []
     current: dict[TaskIndex, list[_Span]] = {}
     for span in spans:
