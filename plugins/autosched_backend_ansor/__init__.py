@@ -12,6 +12,7 @@ class AnsorBackend(TvmBackend[Options]):
 
     def method(self, given: Options, threads: int) -> SearchMethod:
         """One cost model for all tasks of the job."""
-        from autosched_backend_ansor.search import AnsorMethod  # needs TVM; to read this package's name does not
+        # imported here, because the package's name must be readable without TVM
+        from autosched_backend_ansor.search import AnsorMethod
 
         return AnsorMethod(given, threads)

@@ -28,11 +28,11 @@ Rows = NDArray[np.float32]
 PARAMETERS = {"max_depth": 10, "gamma": 0.001, "min_child_weight": 0, "eta": 0.2, "seed": 43, "base_score": 0.0}
 ROUNDS_MAX = 300
 PATIENCE = 8
-"""Rounds that must together lower the error by GAIN_MIN, or training ends."""
+"""Number of rounds that together must lower the error by GAIN_MIN; otherwise training ends."""
 GAIN_MIN = 0.02
 WEIGHT_MIN = 0.1
 EAGER = 64
-"""Measurements up to which each new one leads to a training; beyond them a tenth more does."""
+"""Number of measurements up to which each new one starts a training; beyond, a tenth more does."""
 
 
 @dataclass
@@ -41,20 +41,20 @@ class Measurements:
 
     rows: list[Rows] = field(default_factory=list)
     latency_s: list[float] = field(default_factory=list)
-    """Infinite for a failure."""
+    """Latency in seconds; infinite for a failure."""
 
     def labels(self, count: int) -> NDArray[np.float64]:
-        """Speeds of the first ones, relative to the best of them."""
+        """Speeds of the first `count` measurements, relative to the best of them."""
         latency_s = np.asarray(self.latency_s[:count])
         best_s = latency_s.min(initial=np.inf)
         return best_s / latency_s if np.isfinite(best_s) else np.zeros(count)
 
 
 class SharedModel:
-    """One cost model for all tasks of a job: what is learned from one helps the others."""
+    """One cost model for all tasks of a job, so that measurements of one task help the others."""
 
     def __init__(self, warm_at: int, threads: int) -> None:
-        """`warm_at`: measurements, of all tasks together, before scores are given."""
+        """`warm_at`: number of measurements, of all tasks together, before scores are given."""
         self._warm_at = max(1, warm_at)
         self._parameters = {**PARAMETERS, "nthread": threads}
         self._tasks: defaultdict[str, Measurements] = defaultdict(Measurements)
@@ -64,7 +64,7 @@ class SharedModel:
         self._lock = threading.Lock()
 
     def learn(self, task: str, rows: Sequence[Rows], latency_s: Sequence[float | None]) -> None:
-        """Programs of a task and their latencies in seconds, None for a failure."""
+        """Add programs of a task with their latencies in seconds, None for a failure."""
         with self._lock:
             for program, measured_s in zip(rows, latency_s, strict=True):
                 if len(program):
@@ -77,11 +77,11 @@ class SharedModel:
 
     @property
     def warm(self) -> bool:
-        """Whether enough was measured to say anything."""
+        """Whether there are enough measurements for scores."""
         return self._trees is not None
 
     def scores(self, rows: Sequence[Rows]) -> NDArray[np.float64]:
-        """Expected speed relative to the best of the task; larger is better. Only when it is warm."""
+        """Expected speed relative to the best of the task; larger is better. Only if `warm`."""
         with self._lock:
             assert self._trees is not None
             flat, owners = _packed(rows)
@@ -93,7 +93,7 @@ class SharedModel:
             return predicted
 
     def _train(self, count: int) -> None:
-        """Fit to the first measurements."""
+        """Train on the first measurements."""
         rows: list[Rows] = []
         labels: list[NDArray[np.float64]] = []
         for task, measurements in sorted(self._tasks.items()):
@@ -105,7 +105,7 @@ class SharedModel:
 
 
 def trained_size(count: int) -> int:
-    """Number of measurements that the model is trained on, of `count` in all."""
+    """Number of measurements to train on, of `count` in all."""
     size = min(count, EAGER)
     while size >= EAGER and (more := size + size // 10) <= count:
         size = more

@@ -38,7 +38,7 @@ from autosched_tvm.api import (
 )
 
 SELECT_ATTEMPTS = 3
-"""Generations that may bring less than was asked for."""
+"""Maximum number of generations of a select."""
 STRATEGY = "s_tir.meta_schedule.SearchStrategyEvolutionarySearch"
 SEED_MAX = 2**31 - 2
 
@@ -67,11 +67,11 @@ class TaskModel(ms.cost_model.PyCostModel):  # type: ignore[misc]
         self._random = np.random.default_rng(seed)
 
     def load(self, path: str) -> None:
-        """Rebuilt from records instead."""
+        """Does nothing: the model is rebuilt from records."""
         raise NotImplementedError
 
     def save(self, path: str) -> None:
-        """Rebuilt from records instead."""
+        """Does nothing: the model is rebuilt from records."""
         raise NotImplementedError
 
     def update(self, context: Any, candidates: Any, results: Any) -> None:
@@ -86,7 +86,7 @@ class TaskModel(ms.cost_model.PyCostModel):  # type: ignore[misc]
 
 
 class AnsorSearch:
-    """A task's search state; everything in it comes from the workload, the seed and the measurements."""
+    """A task's search state; determined by the workload, the seed and the measurements."""
 
     def __init__(self, site: SearchContext, options: Options, model: SharedModel) -> None:
         self._space = SketchSpace(site)
@@ -103,7 +103,7 @@ class AnsorSearch:
         self._best: list[tuple[float, str, Any]] = []
 
     def select(self, count: int) -> list[bytes]:
-        """Up to `count` candidates that were not measured before; empty when there are no more."""
+        """Up to `count` candidates without a measurement; empty if there are no more."""
         if self._plateau.over:
             return []
         chosen: list[Grown] = []
@@ -118,7 +118,7 @@ class AnsorSearch:
         return [candidate for candidate, _ in found]
 
     def update(self, measured: Sequence[tuple[bytes, Sequence[float]]]) -> None:
-        """Learn from (candidate, latencies in seconds; empty for a failure)."""
+        """Learn from pairs of a candidate and its latencies in seconds, which are empty for a failure."""
         self._plateau.update(measured)
         news = []
         for candidate, latency_s in measured:
@@ -132,12 +132,12 @@ class AnsorSearch:
             self._model.learn(self._task, rows, [now_s for _, now_s in news])
 
     def _taken_in(self, candidate: bytes, latency_s: float | None) -> Any | None:
-        """The schedule of a candidate that was measured; None for one that does not fit the task."""
+        """The schedule of a measured candidate; None if it does not fit the task."""
         grown = self._pending.pop(candidate, None) or self._read(candidate)
         if grown is None:
             try:
                 schedule = candidate_build.replay(self._space.workload, candidate) if candidate else None
-            except Exception:  # foreign code; a record of another version of the task teaches nothing
+            except Exception:  # TVM's code: a record of another version of the task is ignored
                 return None
             if schedule is not None:
                 self._known.add(hash_of(schedule.mod))
@@ -151,7 +151,7 @@ class AnsorSearch:
         return grown.schedule
 
     def _read(self, candidate: bytes) -> Grown | None:
-        """The schedule of one of this task's sketches, from a record."""
+        """The schedule of a record, if it is of one of this task's sketches."""
         trace = schedule_traces.read(candidate)
         sketch = self._space.identify(trace) if trace is not None else None
         return None if trace is None or sketch is None else self._space.grow(sketch, trace.decisions, 1)
@@ -173,7 +173,7 @@ class AnsorSearch:
         parents = [schedule for _, _, schedule in self._best]
         sampled = list(_call("SampleInitPopulation", strategy, options.population_size - len(parents)))
         ranked = sampled
-        if parents or self._model.warm:  # else evolution would only tell one random schedule from another
+        if parents or self._model.warm:  # otherwise evolution would compare random scores
             all_seen = options.population_size * (options.genetic_num_iters + 2)
             ranked = list(_call("EvolveWithCostModel", strategy, [*parents, *sampled], all_seen))
         best = self._new(ranked, count - int(count * options.eps_greedy), seen)
@@ -181,7 +181,7 @@ class AnsorSearch:
         return [*best, *self._new([*(sampled[i] for i in order), *ranked], count - len(best), seen)]
 
     def _new(self, schedules: Sequence[Any], count: int, seen: set[str]) -> list[Grown]:
-        """The first ones that are not among those seen; from now on they are."""
+        """The first schedules that are not in `seen`, to which they are added."""
         new: list[Grown] = []
         for schedule in schedules:
             if len(new) == count:
@@ -194,7 +194,7 @@ class AnsorSearch:
 
 
 def _mixed(*numbers: int) -> int:
-    """A seed that depends on all of them."""
+    """A seed that depends on all numbers."""
     return 1 + zlib.crc32(repr(numbers).encode()) % SEED_MAX
 
 

@@ -1,4 +1,4 @@
-"""A portfolio of the others. Each task's budget moves to the backend that gains."""
+"""A portfolio of the other backends. Each task's budget moves to the backend that gains."""
 
 from pathlib import Path
 
@@ -19,7 +19,7 @@ class AutoBackend(TvmBackend[Options]):
     options = Options
 
     def open(self, job: JobSpec, model: Path, workdir: Path, outdir: Path, device_cores: int) -> Session:
-        """Check the names of the others first. Raises RequestError, NotFound."""
+        """Check the names of the other backends first. Raises RequestError, NotFound."""
         for name in names(option_table.read(self.name, Options, job.options)):
             if name == self.name:
                 raise RequestError(f"backend {self.name} cannot be one of its own backends; name others: backends=a,b")
@@ -27,5 +27,5 @@ class AutoBackend(TvmBackend[Options]):
         return super().open(job, model, workdir, outdir, device_cores)
 
     def method(self, given: Options, threads: int) -> SearchMethod:
-        """All of them, each with the options that all have in common and its own defaults."""
+        """All methods, each with the common options and its own defaults."""
         return Portfolio({name: method_of(name, given, threads) for name in names(given)}, given.batch)

@@ -4,14 +4,14 @@ from autosched_tvm.api import LayoutOption, options
 
 
 class Options(options.Options, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The methods that take part."""
+    """Options of the portfolio."""
 
     layout: LayoutOption = LayoutOption.NCHWC
-    """Memory layout of convolutions; blocked ones are as fast as the core can multiply."""
+    """Memory layout of convolutions; blocked ones use all lanes of the core's vectors."""
     backends: str = "autotvm,ansor,tc"
-    """Names with commas between; of equals the first is preferred."""
+    """Names, separated by commas; among equals the first is preferred."""
 
 
 def names(given: Options) -> list[str]:
-    """The backends that take part, each once."""
+    """The backends of the portfolio, each once."""
     return [*dict.fromkeys(name.strip() for name in given.backends.split(",") if name.strip())]

@@ -1,9 +1,9 @@
-"""Splits a task's budget among several methods, round by round.
+"""Divides a task's budget among several methods, round by round.
 
-The next round goes to the method that may be expected to reach the lowest latency with it. What a round is expected to
-bring is the forward term of Ansor's gradient (Zheng et al., OSDI 2020, section 6.2): a task that has had n rounds gets
-better by a share 1/n in the next. A method that has no round here yet is tried once, but for one that has lost on
-other tasks of the job: that one is expected to lose here as well, until the others have grown old.
+The next round goes to the method with the lowest expected latency after it. The expected gain of a round is the forward
+term of Ansor's gradient (Zheng et al., OSDI 2020, section 6.2): after n rounds, a task improves by a share 1/n in the
+next. A method without a round on the task is tried once, except one that has lost on other tasks of the job: it is
+expected to lose here as well, until the others' gains have become small.
 """
 
 import json
@@ -20,7 +20,7 @@ from autosched_tvm.api import Search, SearchContext, SearchMethod, Unsupported
 FORWARD = 0.8
 """Weight of the forward term, as in Ansor."""
 TASKS_MIN = 3
-"""Tasks on which a method must have been compared before that says something of the next one."""
+"""Minimum number of tasks on which a method must have been compared before that counts for the next one."""
 BY = "by"
 
 
@@ -31,7 +31,7 @@ class Arm:
     name: str
     search: Search
     trials: int = 0
-    """Measured ones."""
+    """Number of measured trials."""
     best_s: float = math.inf
     exhausted: bool = False
 
@@ -47,7 +47,7 @@ class Portfolio:
 
     @property
     def notes(self) -> Sequence[str | NoteGroup]:
-        """For each method, the number of tasks of which it found the best."""
+        """For each method, the number of tasks of which it found the best schedule."""
         with self._lock:
             won = Counter(self._winners.values())
         best = ", ".join(f"{name} {count}" for name, count in won.most_common())
@@ -55,7 +55,7 @@ class Portfolio:
         return (*said, *(note for method in self._methods.values() for note in method.notes))
 
     def search(self, site: SearchContext) -> "PortfolioSearch":
-        """Begin the search for a task with every method that can do it. Raises Unsupported."""
+        """Begin the search for a task with every method that supports it. Raises Unsupported."""
         arms, reasons = [], []
         for name, method in self._methods.items():
             try:
@@ -76,7 +76,7 @@ class Portfolio:
                 self._behind[name][task] = math.log(s / least)
 
     def behind(self, name: str, task: str) -> float:
-        """How many times as long as the best its own best takes, on other tasks; 0 while too few are known."""
+        """Ratio of the method's best latency to the best of all, on other tasks; 0 while too few are known."""
         with self._lock:
             known = [log for other, log in self._behind[name].items() if other != task]
         return math.exp(fmean(known)) if len(known) >= TASKS_MIN else 0.0
@@ -92,10 +92,10 @@ class PortfolioSearch:
     batch: int
     tuned: bool = True
     selected: dict[bytes, bytes] = field(default_factory=dict)
-    """Candidates under way, and how their own search knows them."""
+    """Selected candidates, in the form of their own search."""
 
     def select(self, count: int) -> list[bytes]:
-        """From the method that is expected to gain most; from the next one when it has nothing left."""
+        """Select with the method of the largest expected gain, or with the next one if it has nothing left."""
         while open_arms := [arm for arm in self.arms if not arm.exhausted]:
             arm = min(open_arms, key=lambda one: (self._expected_s(one), one.trials))
             if chosen := arm.search.select(count):
@@ -106,7 +106,7 @@ class PortfolioSearch:
         return []
 
     def update(self, measured: Sequence[tuple[bytes, Sequence[float]]]) -> None:
-        """Each method learns from its own candidates; from those without a signature, all do."""
+        """Update each method with its own candidates, and all methods with unsigned ones."""
         for arm in self.arms:
             own = []
             for candidate, latency_s in measured:
@@ -123,7 +123,7 @@ class PortfolioSearch:
             self.shared.learn(self.task, reached, self.tuned)
 
     def _expected_s(self, arm: Arm) -> float:
-        """Expected best of the method after another round."""
+        """Expected best latency of the method after another round."""
         least = min(other.best_s for other in self.arms)
         if not arm.trials:
             behind = self.shared.behind(arm.name, self.task)
@@ -132,14 +132,14 @@ class PortfolioSearch:
 
 
 def sign(candidate: bytes, name: str) -> bytes:
-    """The candidate with the name of the backend that found it, in what is remembered with it."""
+    """A candidate with the name of the backend that found it, in its memo."""
     trace = json.loads(candidate)
     remembered = trace[2] if len(trace) > 2 else {}
     return json.dumps([*trace[:2], {**remembered, BY: name}], separators=(",", ":")).encode()
 
 
 def signer(candidate: bytes) -> str:
-    """The method that found a candidate; empty for one without a signature."""
+    """The method that found a candidate; empty for an unsigned one."""
     try:
         trace = json.loads(candidate)
         return str(trace[2].get(BY, "")) if len(trace) > 2 else ""
@@ -148,7 +148,7 @@ def signer(candidate: bytes) -> str:
 
 
 def unsign(candidate: bytes) -> bytes:
-    """The candidate as its own search wrote it."""
+    """A candidate in the form of its own search."""
     if not signer(candidate):
         return candidate
     *trace, remembered = json.loads(candidate)

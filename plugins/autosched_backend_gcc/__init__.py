@@ -1,12 +1,12 @@
-"""Tunes a C program: its own compile-time constants, and the flags of gcc. A worked example without any TVM.
+"""Tunes a C program: its own compile-time constants, and the flags of gcc. A worked example without TVM.
 
-The model is one C file. Comments say what may be varied (the first value is the default) and how much it computes:
+The model is one C file. Comments define the knobs (the first value is the default) and the number of operations:
 
     // knob TILE: 16 8 32 64
     // flops: 33554432
 
-gcc gets each as -DTILE=value. The program is called with a number of repetitions; it prints the seconds of each, a line
-each, and then a line of results that starts with "output", which must not depend on the knobs.
+gcc gets each knob as -DTILE=value. The program is called with a number of repetitions. It prints the seconds of each,
+one per line, and then a line of results that starts with "output" and must not depend on the knobs.
 """
 
 import json
@@ -32,18 +32,18 @@ FLAGS: dict[str, tuple[str, ...]] = {
     "math": ("", "-ffast-math"),
     "prefetch": ("", "-fprefetch-loop-arrays"),
 }
-"""Flags that every program can be compiled with; the first of each is the default."""
+"""Flags that suit every program; the first of each is the default."""
 MESSAGE_LINES = 3
-"""Maximum lines of a compiler's message that are told."""
+"""Maximum lines of a compiler's message."""
 VERSION_TIMEOUT_S = 30.0
-"""Maximum duration of asking gcc for its version, in seconds."""
+"""Maximum seconds for gcc to print its version."""
 
 
 class Options(Struct, frozen=True, forbid_unknown_fields=True):
     """Options of a job."""
 
     repeat: Annotated[int, Meta(ge=1, le=1_000)] = 5
-    """Timed calls in a measurement."""
+    """Number of timed calls of a measurement."""
     flags: bool = True
     """Vary the compiler's flags too, not only the program's own constants."""
 
@@ -74,13 +74,13 @@ class GccBackend(SimpleBackend):
         ]  # fmt: skip
 
     def build(self, job: Job, space: Space, choice: Choice, folder: Path) -> None:
-        """Compile; gcc's own words are the reason of a failure."""
+        """Compile; the reason of a failure is gcc's own message."""
         done = subprocess.run(command(choice, job.model, folder / "program"), capture_output=True, text=True)
         if done.returncode:
             raise CandidateFailed("\n".join(done.stderr.splitlines()[:MESSAGE_LINES]))
 
     def code(self, job: Job, space: Space, choice: Choice, folder: Path) -> str:
-        """The program as gcc left it: flags that change nothing give the same bytes."""
+        """Name of the compiled program: flags without an effect give the same bytes."""
         return code_name((folder / "program").read_bytes())
 
     def measure(self, job: Job, space: Space, choice: Choice, folder: Path) -> Run:
@@ -99,7 +99,7 @@ class GccBackend(SimpleBackend):
         return _gcc_version()
 
     def publish(self, job: Job, best: Sequence[tuple[Space, Choice, Path]], outdir: Path) -> None:
-        """Leave program, source, and the command that makes the one of the other."""
+        """Write program, source, and the command that compiles it."""
         for space, choice, folder in best:
             (outdir / space.name).write_bytes((folder / "program").read_bytes())
             (outdir / f"{space.name}.c").write_bytes(job.model.read_bytes())
@@ -110,7 +110,7 @@ class GccBackend(SimpleBackend):
 
 
 def command(choice: Choice, source: Path, program: Path) -> list[str]:
-    """How gcc is called for a choice."""
+    """The command for a choice."""
     flags = [str(choice[name]) for name in FLAGS if choice.get(name)]
     constants = [f"-D{name}={value}" for name, value in choice.items() if name not in FLAGS]
     return ["gcc", *(flags or ["-O2"]), *constants, "-o", str(program), str(source), "-lm"]

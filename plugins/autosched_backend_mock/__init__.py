@@ -1,8 +1,8 @@
-"""A backend without a compiler: made-up operators with known best latencies and stages that take their time in sleep.
+"""A backend without a compiler: synthetic operators with known best latencies, and stages that sleep.
 
-With it the whole system (daemon, clients, scheduling, records, reports) runs where TVM is not installed. `options`
-says what a job may set: times that are constant or spread, of an instance of the scheduling problem, or of a run in
-a daemon's database; and failures, hangs and crashes.
+With it the whole system (daemon, clients, scheduling, records, reports) runs where TVM is not installed. `options` has
+the settings of a job: times that are constant or random, from an instance of the scheduling problem, or from a daemon's
+database; and failures, hangs and crashes.
 """
 
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Faults on request, drawn from the job's seed, so that the same life of a client fails in the same way."""
+"""Faults on request, drawn from the job's seed, so that a client's life can be repeated."""
 
 import random
 from collections import Counter
@@ -9,7 +9,7 @@ from autosched.model import TaskIndex
 from autosched_backend_mock.options import Options
 
 LIVES = "lives"
-"""Counts the clients of the job, one byte each. Otherwise each of them would crash at the same step, for ever."""
+"""File with one byte for each client of the job. Without it, each client would crash at the same step, for ever."""
 
 
 class Fault(Enum):
@@ -32,7 +32,7 @@ class Faults:
         self._steps: Counter[tuple[TaskIndex, str]] = Counter()
 
     def of_stage(self, stage: str) -> Fault:
-        """The fault that the options ask for in each step of a stage."""
+        """The fault that the options request in each step of a stage."""
         if self._options.crash_stage == stage:
             return Fault.CRASH
         return Fault.HANG if self._options.hang_stage == stage else Fault.NONE

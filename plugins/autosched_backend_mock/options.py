@@ -11,15 +11,15 @@ from autosched.errors import RequestError, misfit
 Duration = Annotated[float, Meta(ge=0, le=86_400)]
 Ratio = Annotated[float, Meta(ge=0, le=1)]
 STANDARD = "standard"
-"""Names the instances that come with the package, instead of a file."""
+"""Name of the package's instances, in place of a file."""
 Stage = Literal["", "import", "select", "build", "profile", "update", "baseline", "compile", "evaluate"]
 
 
 class Options(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How long stages take, and what goes wrong in them."""
+    """Durations of stages, and faults."""
 
     tasks: Annotated[int, Meta(ge=1, le=4_096)] = 3
-    """Operators of the made-up network."""
+    """Number of operators of the synthetic network."""
     import_s: Duration = 0.0
     select_s: Duration = 0.0
     build_s: Duration = 0.0
@@ -28,28 +28,28 @@ class Options(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     compile_s: Duration = 0.0
     evaluate_s: Duration = 0.0
     baseline_s: Duration = 0.0
-    """Time of each step of the stage, unless an instance or a journal knows better."""
+    """Seconds of each step of the stage, unless an instance or a journal has a time for it."""
     spread: Annotated[float, Meta(ge=0, le=5)] = 0.0
-    """Times are multiplied by a random factor of mean 1: LogN with this sigma, drawn from the job's seed."""
+    """Sigma of a random factor of times, log-normal with mean 1, drawn from the job's seed."""
     instance: str = ""
-    """File of scheduling instances (JSON), or `standard`: one job's build, profile and update times are taken of it."""
+    """File of scheduling instances (JSON), or `standard`: the source of one job's build, profile and update times."""
     instance_name: str = ""
-    """May be left out when the file has only one."""
+    """May be omitted if the file has only one."""
     instance_job: Annotated[int, Meta(ge=0)] = 0
-    """Counts the instance's jobs from 0."""
+    """Number of the instance's job, from 0."""
     journal: str = ""
-    """Database of a daemon or its state folder: the tasks of one job and the times of its steps are taken of it."""
+    """Database of a daemon or its state folder: the source of one job's tasks and of the times of its steps."""
     journal_job: Annotated[int, Meta(ge=0)] = 0
     time_scale: Annotated[float, Meta(gt=0, le=1_000)] = 1.0
-    """Multiplies every time, wherever it comes from."""
+    """Factor of all times."""
     fail_ratio: Ratio = 0.0
     """Share of candidates that fail to build."""
     run_fail_ratio: Ratio = 0.0
     """Share of candidates that fail when they are measured."""
     poison_ratio: Ratio = 0.0
-    """Share of candidates that crash wherever they are measured."""
+    """Share of candidates that crash on every device."""
     sick: str = ""
-    """A file with names of devices, one a line, on which whatever is measured crashes; no file, no sick device."""
+    """A file with names of devices, one a line, on which every measurement crashes; no file, no faulty device."""
     step_fail_ratio: Ratio = 0.0
     hang_ratio: Ratio = 0.0
     crash_ratio: Ratio = 0.0
@@ -59,13 +59,13 @@ class Options(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     crash_stage: Stage = ""
     """A stage that kills the client."""
     rival_s: Duration = 0.0
-    """Latency of what the user would run otherwise, to which builds are compared during the search; 0: nothing is."""
+    """Latency of the baseline, with which builds are compared during the search; 0: no baseline."""
     rest_s: Duration = 0.0
-    """Latency of what is not tuned."""
+    """Latency outside the tasks."""
     reject: str = ""
-    """Refuse the model, in these words."""
+    """Refuse the model with this message."""
     compiler: str = ""
-    """Version of the compiler, of which nothing depends but what measurements can be compared."""
+    """Version of the compiler, which only affects which measurements are comparable."""
     tasks_only: bool = False
     """The tasks belong to no network: nothing is compiled or evaluated."""
     finals: bool = True
@@ -73,12 +73,12 @@ class Options(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     movable: bool = False
     """Builds are files, and candidates may be built and measured on other hosts than the client's."""
     divisible: bool = False
-    """Several devices may share the measurements of a round, each of which takes its part of the stage's time."""
+    """Several devices may share the measurements of a round, each with its part of the stage's time."""
     log: str = ""
-    """File to which each stage appends when it began and ended, by this machine's monotonic clock."""
+    """File to which each stage appends its start and end, by this machine's monotonic clock."""
 
     def seconds(self, stage: str) -> float:
-        """The time that is set for a stage, not scaled."""
+        """The configured time of a stage, not scaled."""
         value: float = getattr(self, f"{stage}_s")
         return value
 

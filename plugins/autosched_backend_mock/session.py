@@ -1,4 +1,4 @@
-"""One made-up network: stages that take their time, candidates with a known latency each."""
+"""One synthetic network: stages that sleep, and candidates with a known latency each."""
 
 import json
 import os
@@ -19,14 +19,14 @@ from autosched_backend_mock.options import Options
 from autosched_backend_mock.time_sources import Clock
 
 CHOICES = 1_000
-"""Candidates per task: the numbers from 0 to CHOICES - 1, in an order of quality that the seed shuffles."""
+"""Number of candidates per task: the numbers from 0 to CHOICES - 1, in an order of quality shuffled by the seed."""
 MEASUREMENT = "mock 1"
 DEFAULT_S = 1.2e-3
-"""Latency of an operator without tuning."""
+"""Latency of an operator without tuning, in seconds."""
 
 
 class MockSession:
-    """One job. Its stages run in threads of their own, and `kill` comes from another one."""
+    """One job. Its stages run in separate threads, and `kill` is called from another one."""
 
     def __init__(self, job: JobSpec, options: Options, clock: Clock, workdir: Path, outdir: Path) -> None:
         self.options, self.clock = options, clock
@@ -34,7 +34,7 @@ class MockSession:
         self._faults = Faults(options, job.seed, workdir)
         self._network = clock.times.network()
         self._sleeping: dict[int, threading.Event] = {}
-        """By the step that holds the lease."""
+        """By the step of the lease."""
         self._best_s: dict[TaskIndex, float] = {}
         self.parallel_profile = options.divisible
         self.builds = workdir / "builds"
@@ -45,7 +45,7 @@ class MockSession:
     # Time -------------------------------------------------------------------------------------------------------------
 
     def round_step(self, task: TaskIndex, stage: str, nth: int, lease: Lease, share: float = 1.0) -> None:
-        """Take the time of a step of a round, or a share of it, or misbehave as asked."""
+        """Sleep for the time of a step of a round or a share of it, or produce the requested fault."""
         self._spend(task, stage, nth, lease, self._faults.of_step(task, stage), share)
 
     def _network_step(self, stage: str, lease: Lease) -> None:
@@ -67,7 +67,7 @@ class MockSession:
             raise StepFailed(f"{stage} failed, as step_fail_ratio asks")
 
     def _tell(self, task: TaskIndex, stage: str, lease: Lease, began_at: float) -> None:
-        """One line in one write: clients that share the file do not disturb each other."""
+        """Write one line in one call, so that clients that share the file do not mix their lines."""
         if not self.options.log:
             return
         line = {"task": task, "stage": stage, "units": lease.units, "began_at": began_at, "ended_at": time.monotonic()}
@@ -78,7 +78,7 @@ class MockSession:
             os.close(file)
 
     def kill(self, lease: Lease | None = None) -> None:
-        """End the stage that sleeps under this lease, or all of them; also one that is about to."""
+        """End the stage that sleeps under this lease, or all of them, including one that is about to."""
         if lease is None:
             for killed in list(self._sleeping.values()):
                 killed.set()
@@ -86,7 +86,7 @@ class MockSession:
             self._sleeping.setdefault(lease.step, threading.Event()).set()
 
     def is_sick(self, lease: Lease) -> bool:
-        """Whether whatever is measured on the device crashes."""
+        """Whether every measurement on the device crashes."""
         try:
             return bool(self.options.sick) and lease.units[0] in Path(self.options.sick).read_text().splitlines()
         except FileNotFoundError:
@@ -95,7 +95,7 @@ class MockSession:
     # Stages of the network --------------------------------------------------------------------------------------------
 
     def import_network(self, lease: Lease) -> Network:
-        """The network whose times are known."""
+        """The network of the times' source."""
         self._network_step("import", lease)
         if self.options.reject:
             raise ModelRejected(self.options.reject)
@@ -107,7 +107,7 @@ class MockSession:
         return MockTuner(self, task.task, seed, self._network.batch)
 
     def compile(self, records: Sequence[Record], lease: Lease) -> None:
-        """Remember the best of each task."""
+        """Store the best candidate of each task."""
         self._network_step("compile", lease)
         for record in records:
             if (best := record.best_s) is not None:
@@ -118,7 +118,7 @@ class MockSession:
         (self._outdir / f"{self._job.name}.json").write_text(text)
 
     def evaluate(self, lease: Lease) -> Evaluation:
-        """Leave a module that is a JSON file and an evaluation that says what the landscape says."""
+        """Write a module that is a JSON file, and return an evaluation of the known latencies."""
         self._network_step("evaluate", lease)
         tuned = sum(self._best_s.values()) or 1.0
         timings = tuple(
@@ -133,20 +133,20 @@ class MockSession:
 
 
 class ComparingSession(MockSession):
-    """A job with something to beat, so that builds are made before the search is over."""
+    """A job with a baseline, so that builds are made before the search is over."""
 
     def baseline(self, lease: Lease) -> Baseline:
-        """The baseline that the options give."""
+        """The baseline of the options."""
         self._network_step("baseline", lease)
         rival_s = self.options.rival_s
         return Baseline("the rival", "1.0", "as it is", rival_s, 0.99 * rival_s, 1.01 * rival_s)
 
     def compile_early(self, records: Sequence[Record], lease: Lease) -> None:
-        """The same as at the end."""
+        """Like `compile`."""
         self.compile(records, lease)
 
     def evaluate_early(self, lease: Lease) -> Evaluation:
-        """Leave a module when the sum over the operators and the rest is less than the rival's latency."""
+        """Write a module if the sum of the operators and the rest is below the baseline's latency."""
         self._network_step("evaluate", lease)
         weights = {info.task: info.weight for info in self._network.tasks}
         ours_s = self.options.rest_s + sum(
@@ -166,7 +166,7 @@ class ComparingSession(MockSession):
 
 
 class MockTuner:
-    """Tries the numbers in the seed's order; each has a latency that depends on task and number alone."""
+    """Tries the numbers in the seed's order; the latency of each depends on task and number only."""
 
     def __init__(self, session: MockSession, task: TaskIndex, seed: int, batch: int) -> None:
         self._session, self._task, self._batch = session, task, batch
@@ -177,12 +177,12 @@ class MockTuner:
         self._numbers = count()
 
     def restore(self, records: Sequence[Record]) -> None:
-        """Skip what was tried; rounds are taken for full ones."""
+        """Skip recorded candidates; rounds count as full."""
         self._tried.update(record.candidate for record in records)
         self._rounds += -(-len(self._tried) // self._batch)
 
     def select(self, count: int, lease: Lease) -> Sequence[bytes]:
-        """The next numbers; none when the rounds are used up of which the times are known."""
+        """The next numbers; none after the last round with a known time."""
         rounds_max = self._session.clock.times.rounds(self._task)
         if rounds_max is not None and self._rounds >= rounds_max:
             return ()
@@ -190,7 +190,7 @@ class MockTuner:
         return list(islice((c for c in self._candidates if c not in self._tried), count))
 
     def build(self, candidates: Sequence[bytes], lease: Lease) -> Sequence[Built]:
-        """Some fail, always the same ones."""
+        """Build; some candidates always fail."""
         self._step("build", lease)
         ratio = self._session.options.fail_ratio
         return [
@@ -201,7 +201,7 @@ class MockTuner:
         ]
 
     def _artifact(self, candidate: bytes) -> Path | None:
-        """Return a new file that says what it was built of; None where builds do not move between hosts."""
+        """Return a new file that names its candidate; None if builds do not move between hosts."""
         if not self._session.options.movable:
             return None
         path = self._session.builds / f"{self._task}-{next(self._numbers)}"
@@ -214,7 +214,7 @@ class MockTuner:
         return built.artifact is not None and built.artifact.read_bytes() == built.candidate
 
     def profile(self, built: Sequence[Built], lease: Lease) -> Iterator[Measured]:
-        """Latencies between 0.1 and 1 ms; some fail here, always the same ones."""
+        """Measure: latencies between 0.1 and 1 ms; some candidates always fail."""
         self._step("profile", lease, len(built) / self._batch if self._session.parallel_profile else 1.0)
         options, sick = self._session.options, self._session.is_sick(lease)
         for b in built:
@@ -230,12 +230,12 @@ class MockTuner:
                 yield Measured(b.candidate, (_latency_s(b.candidate),) * 3)
 
     def default(self) -> bytes | None:
-        """Slower than every number; none where the times come from a source that knows no finals."""
+        """Slower than every number; None for sources of times without finals."""
         known = self._session.clock.times.rounds(self._task) is not None
         return encode([self._task]) if self._session.options.finals and not known else None
 
     def compare(self, built: Sequence[Built], lease: Lease) -> Iterator[Measured]:
-        """As profile, but nothing fails at random any more."""
+        """Like `profile`, without random failures."""
         self._step("profile", lease)
         for b in built:
             latency_s = DEFAULT_S if b.candidate == self.default() else _latency_s(b.candidate)
@@ -244,7 +244,7 @@ class MockTuner:
             yield Measured(b.candidate, () if b.failure else (latency_s,) * 6, b.failure, b.detail)
 
     def update(self, measured: Sequence[Measured], lease: Lease) -> None:
-        """Count; what is measured again makes no round."""
+        """Count a round; repeated measurements make none."""
         self._step("update", lease)
         if not self._tried.issuperset(one.candidate for one in measured):
             self._tried.update(one.candidate for one in measured)

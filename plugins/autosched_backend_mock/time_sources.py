@@ -1,4 +1,4 @@
-"""Where the times of the stages come from: made up, an instance of the scheduling problem, or a run of the past."""
+"""Sources of the stages' times: synthetic, an instance of the scheduling problem, or a recorded run."""
 
 import math
 import random
@@ -16,29 +16,29 @@ if TYPE_CHECKING:  # most jobs need neither, and a hundred clients start at once
 
 
 class Times(Protocol):
-    """One job: what its network consists of, and how long each of its steps takes."""
+    """One job: its network, and the duration of each of its steps."""
 
     def network(self) -> Network:
         """Tasks, default budget and candidates per round."""
 
     def rounds(self, task: TaskIndex) -> int | None:
-        """How many rounds the task has; None: any number."""
+        """Number of rounds of the task; None: any number."""
 
     def seconds(self, task: TaskIndex, stage: str, nth: int) -> float | None:
-        """Time of the stage in the task's nth round, counted from 0; None where the source says nothing of it.
+        """Seconds of the stage in the task's nth round, counted from 0; None if the source has no time for it.
 
         A round after the last one, in which candidates are measured again, takes as long as the last one.
         """
 
 
 class Synthetic:
-    """As many operators as asked for; every time is the one that the options set."""
+    """The requested number of operators, with the times of the options."""
 
     def __init__(self, tasks: int) -> None:
         self._tasks = tasks
 
     def network(self) -> Network:
-        """Operators of three weights, the later ones the larger."""
+        """Operators of three weights, in ascending order."""
         tasks = tuple(
             TaskInfo(task=i, name=f"op{i}", workload=f"mock-{i}", weight=1 + i % 3, flops=1e6 * i, shape=f"made up {i}")
             for i in range(1, self._tasks + 1)
@@ -50,14 +50,14 @@ class Synthetic:
         return None
 
     def seconds(self, task: TaskIndex, stage: str, nth: int) -> float | None:
-        """The options say it."""
+        """The time of the options."""
         return None
 
 
 class FromInstance:
-    """One task, one candidate a round, and as many rounds as the instance's job has iterations.
+    """One task, one candidate a round, and the rounds of the instance's job.
 
-    Which host and when the job arrives is for the submitter to say; selecting is part of the update.
+    The submitter decides on host and arrival; selecting is part of the update.
     """
 
     def __init__(self, job: "InstanceJob", name: str) -> None:
@@ -65,7 +65,7 @@ class FromInstance:
         self._name = name
 
     def network(self) -> Network:
-        """The default budget is the instance's number of rounds."""
+        """A network whose default budget is the instance's number of rounds."""
         task = TaskInfo(task=1, name=self._name, workload=self._name, flops=1.0, shape="of an instance")
         return Network(tasks=(task,), default_trials=len(self._iterations), batch=1)
 
@@ -82,9 +82,9 @@ class FromInstance:
 
 
 class Replayed:
-    """The tasks of a recorded job, one candidate a round, each step with the time of its predecessor.
+    """The tasks of a recorded job, one candidate a round, each step with its recorded time.
 
-    Which task has the next round is decided by the client anew. A stage that a recorded round did not reach takes 0 s.
+    The client decides again which task has the next round. A stage that a recorded round did not reach takes 0 s.
     """
 
     def __init__(self, job: "RecordedJob") -> None:
@@ -97,7 +97,7 @@ class Replayed:
         }
 
     def network(self) -> Network:
-        """The default budget is the recorded number of rounds."""
+        """A network whose default budget is the recorded number of rounds."""
         tasks = tuple(
             TaskInfo(task=task, name=f"task {task}", workload=f"recorded-{self._job.job}-{task}", flops=1.0)
             for task in sorted(self._rounds)
@@ -105,7 +105,7 @@ class Replayed:
         return Network(tasks=tasks, default_trials=sum(map(len, self._rounds.values())), batch=1)
 
     def rounds(self, task: TaskIndex) -> int | None:
-        """As many as there were."""
+        """The recorded number."""
         return len(self._rounds[task])
 
     def seconds(self, task: TaskIndex, stage: str, nth: int) -> float | None:
@@ -117,19 +117,19 @@ class Replayed:
 
 
 def _worked_s(step: "RecordedStep") -> float:
-    """Without what the lease cost around it: the replay has its own."""
+    """Seconds of the stage itself, without the rest of the lease, which the replay has again."""
     return step.held_s if step.worked_s is None else step.worked_s
 
 
 class Clock:
-    """Times as they are slept: of the source, else of the options; with their spread, scaled."""
+    """The times to sleep: of the source, otherwise of the options; random and scaled."""
 
     def __init__(self, times: Times, options: Options, seed: int) -> None:
         self.times = times
         self._options, self._seed = options, seed
 
     def seconds(self, task: TaskIndex, stage: str, nth: int) -> float:
-        """The same for the same (seed, task, stage, round)."""
+        """Equal for equal (seed, task, stage, round)."""
         told = self.times.seconds(task, stage, nth)
         seconds = self._options.seconds(stage) if told is None else told
         return seconds * self._options.time_scale * self._factor(f"{self._seed}/{task}/{stage}/{nth}")
@@ -140,7 +140,7 @@ class Clock:
 
 
 def chosen(options: Options, job: JobSpec) -> Clock:
-    """The times of a job, as its options say. Raises RequestError for a file that does not have them."""
+    """The times of a job's options. Raises RequestError for a file without them."""
     return Clock(_source(options), options, job.seed)
 
 

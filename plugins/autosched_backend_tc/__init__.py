@@ -12,6 +12,7 @@ class TcBackend(TvmBackend[Options]):
 
     def method(self, given: Options, threads: int) -> SearchMethod:
         """Every task has a population of its own."""
-        from autosched_backend_tc.search import TcMethod  # needs TVM; to read this package's name does not
+        # imported here, because the package's name must be readable without TVM
+        from autosched_backend_tc.search import TcMethod
 
         return TcMethod(given)

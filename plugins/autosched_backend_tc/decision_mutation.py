@@ -10,9 +10,9 @@ from autosched_tvm.api import schedule_traces
 def beside(
     instruction: Sequence[Any], decision: schedule_traces.Decision, random: Random
 ) -> schedule_traces.Decision | None:
-    """A decision next to one of this instruction; itself if it is the only one.
+    """A decision next to one of this instruction; the same if it is the only one.
 
-    None where neighbours mean nothing: whether two loops are alike, a number does not tell.
+    None if the instruction's values have no order.
     """
     name, _, attributes, *_ = instruction
     if name == "SamplePerfectTile" and isinstance(decision, tuple):
@@ -25,7 +25,7 @@ def beside(
 
 
 def _retiled(factors: tuple[int, ...], innermost_max: int, random: Random) -> tuple[int, ...]:
-    """One prime moved from one factor to another; the innermost one may not be larger than is said."""
+    """Move one prime from one factor to another; the innermost factor stays within its maximum."""
     last = len(factors) - 1
     moves = [
         (source, goal, prime)
@@ -44,7 +44,7 @@ def _retiled(factors: tuple[int, ...], innermost_max: int, random: Random) -> tu
 
 
 def _primes(number: int) -> list[int]:
-    """That divide it, each once."""
+    """Prime factors of a number, each once."""
     found, divisor = [], 2
     while number > 1:
         if number % divisor:

@@ -23,17 +23,17 @@ Gene = Hashable
 Mode = Literal["generational", "tc_compat", "random"]
 
 BREEDING_MIN = 3
-"""With fewer that could be measured, all but the best are drawn at random again."""
+"""Minimum number of measured individuals for breeding; with fewer, all but the best are drawn at random again."""
 TRIES = 16
-"""A child that cannot live, or is known, is replaced by another so often."""
+"""Maximum tries for a child that can live and is new."""
 KNOWN_TRIES = 1000
-"""To find genes that are not known costs nothing, so it is tried longer."""
+"""Maximum tries for new genes, which cost nothing."""
 BARREN_MAX = 64
-"""Generations in a row without anything new: then there is nothing left to find."""
+"""Maximum generations in a row without a new individual; then the space is exhausted."""
 TOURNAMENT = 5
-"""Number of parents that are drawn for each one that breeds, the fittest of them (mode generational)."""
+"""Number of drawn individuals of which the fittest becomes a parent (mode generational)."""
 KIND_SHARE = 0.07
-"""Maximum share of a generation that is drawn anew, of any kind (mode generational)."""
+"""Maximum share of a generation that is drawn again, of any kind (mode generational)."""
 STEP_SHARE = 0.8
 """Share of the mutations that go to a neighbouring value (mode generational)."""
 
@@ -45,7 +45,7 @@ class Individual:
     kind: int
     genes: tuple[Gene, ...]
     key: Hashable = field(compare=False)
-    """The phenotype: individuals with equal keys measure the same."""
+    """The phenotype: individuals with equal keys have equal measurements."""
 
 
 class Nature(Protocol):
@@ -53,20 +53,19 @@ class Nature(Protocol):
 
     @property
     def kinds(self) -> Sequence[Sequence[Hashable]]:
-        """For each kind, the meaning of its genes. Kinds are akin if theirs stand for the same: such ones may have
-        children together, and a genome can change from one to the other.
-        """
+        """For each kind, the meaning of its genes. Kinds whose genes have the same meanings are akin: they may have
+        children together, and a genome can change from one to the other."""
 
     def grow(self, kind: int, genes: Sequence[Gene | None], seed: int) -> Individual | None:
-        """The individual with these genes, those that are None drawn at random; None if it cannot live."""
+        """The individual with these genes, None being drawn at random; None if it cannot live."""
 
     def near(self, kind: int, place: int, gene: Gene, random: Random) -> Gene | None:
-        """A value beside this one, itself if there is no other; None: neighbours mean nothing, so draw any."""
+        """A value next to this one, the same if it is the only one; None if values have no order."""
 
 
 @dataclass(frozen=True)
 class Rules:
-    """How a generation follows the one before it."""
+    """Rules of the next generation."""
 
     mode: Mode = "generational"
     pop_size: int = 100
@@ -75,11 +74,11 @@ class Rules:
     mutation_rate: float = 0.07
     restore_number: int = 10
     generations: int = 0
-    """0: no end."""
+    """Maximum number of generations; 0: no maximum."""
 
     @property
     def elites(self) -> int:
-        """At most half of the population."""
+        """Number of elites, at most half of the population."""
         return min(self.number_elites, self.pop_size // 2)
 
 
@@ -99,9 +98,9 @@ class Evolution:
     # Outside -------------------------------------------------------------------------------------------------
 
     def propose(self, count: int) -> list[Individual]:
-        """Up to `count` individuals of this generation, or of the next one; none when nothing new is found.
+        """Up to `count` individuals of this generation, or of the next one; none if nothing new is found.
 
-        Asked again before it has learned of them, it proposes the same.
+        A repeated call before `learn` proposes the same.
         """
         for _ in range(BARREN_MAX):
             if new := self._new():
@@ -112,9 +111,9 @@ class Evolution:
         return []
 
     def learn(self, individual: Individual, latency_s: float | None, generation: int | None = None) -> None:
-        """A measurement, None for a failure.
+        """Add a measurement, None for a failure.
 
-        `generation`: for one that this evolution proposed, when it is built anew from what was measured.
+        `generation`: of an individual that this evolution proposed, when it is rebuilt from measurements.
         """
         while generation is not None and self.generation < generation and self._can_have(generation):
             self._next()
@@ -131,7 +130,7 @@ class Evolution:
         return list(new.values())
 
     def _can_have(self, generation: int) -> bool:
-        """Whether a record may be believed: each generation has a trial at least, so there are not more of them."""
+        """Whether a record's generation is possible: each has at least one trial."""
         return generation <= (len(self._taken) + 1) * BARREN_MAX
 
     def _next(self) -> None:
@@ -157,15 +156,15 @@ class Evolution:
         return list({individual.key: individual for individual in every}.values())
 
     def _valid(self, pool: Iterable[Individual]) -> list[Individual]:
-        """Those with a fitness, the fittest first."""
+        """Individuals with a fitness, the fittest first."""
         known = [individual for individual in pool if self._fitness.get(individual.key, 0.0) > 0.0]
         return sorted(known, key=lambda individual: -self._fitness[individual.key])
 
     def _children(self, ranked: Sequence[Individual], random: Random) -> list[Individual]:
-        """The elites, and new individuals only."""
+        """The next generation: the elites, and new individuals."""
         population = list(ranked[: self._rules.elites])
         while len(population) < self._rules.pop_size:
-            # The kind is a gene too: when it mutates, all others are drawn anew.
+            # The kind is a gene too: if it mutates, all others are drawn again.
             bred = random.random() >= min(self._rules.mutation_rate, KIND_SHARE)
             child = self._child(ranked, population, random) if bred else None
             if child is None and (child := self._drawn(population, random)) is None:
@@ -188,7 +187,7 @@ class Evolution:
         return None
 
     def _replaced(self, ranked: Sequence[Individual], random: Random) -> list[Individual]:
-        """All that could be measured, the places of the others filled by breeding; then mutation."""
+        """The next generation: all measured individuals, the places of the others filled by breeding; then mutation."""
         genomes = [(individual.kind, individual.genes) for individual in ranked]
         while len(genomes) < self._rules.pop_size:
             genomes.append(self._inherited(ranked, random))
@@ -214,7 +213,7 @@ class Evolution:
     # Individuals ---------------------------------------------------------------------------------------------
 
     def _drawn(self, siblings: Sequence[Individual], random: Random) -> Individual | None:
-        """A new one, all genes drawn."""
+        """A new individual, all genes drawn."""
         kinds = self._nature.kinds
         for _ in range(TRIES):
             kind = random.randrange(len(kinds))
@@ -238,20 +237,20 @@ class Evolution:
         return (first if len(akin) == 1 else random.choice(parents)).kind, genes
 
     def _akin(self, kind: int) -> Sequence[int]:
-        """The kinds that this one may have children with; as published its own alone."""
+        """The kinds with which this one may have children; only itself in the published mode."""
         if self._rules.mode != "generational":
             return [kind]
         kinds = self._nature.kinds
         return [other for other, genes in enumerate(kinds) if genes == kinds[kind]]
 
     def _parent(self, ranked: Sequence[Individual], random: Random) -> Individual:
-        """One: the fittest of a few, or as published with a chance in proportion to its fitness."""
+        """A parent: the fittest of a few, or in the published mode with a probability proportional to its fitness."""
         if self._rules.mode == "generational":
             return ranked[min(random.randrange(len(ranked)) for _ in range(TOURNAMENT))]
         return random.choices(ranked, [self._fitness[individual.key] for individual in ranked])[0]
 
     def _stepped(self, kind: int, genes: Sequence[Gene], random: Random) -> tuple[Gene | None, ...]:
-        """Mutated, mostly by little."""
+        """Mutated genes, mostly to neighbouring values."""
         found: list[Gene | None] = list(genes)
         for place, gene in enumerate(genes):
             if random.random() < self._rules.mutation_rate:

@@ -32,11 +32,11 @@ class TcMethod:
 
 
 class TcSearch:
-    """A task's generations, formed from what was measured, in its order.
+    """A task's generations, formed from the measurements in their order.
 
-    A candidate remembers its generation and sketch, and the line (seed and rules) that it belongs to: by them the
-    generations of an earlier client are formed again. Candidates of other lines, other backends' included, are
-    strangers: the best found the first generation, later ones may become parents.
+    A candidate's memo contains its generation and sketch, and its line (seed and rules), from which the generations of
+    an earlier client are formed again. Candidates of other lines, including other backends', are strangers: the best
+    ones start the first generation, later ones may become parents.
     """
 
     def __init__(self, site: SearchContext, options: Options) -> None:
@@ -64,7 +64,7 @@ class TcSearch:
         ]  # fmt: skip
 
     def update(self, measured: Sequence[tuple[bytes, Sequence[float]]]) -> None:
-        """Learn from (candidate, latencies in seconds; empty for a failure)."""
+        """Learn from pairs of a candidate and its latencies in seconds, which are empty for a failure."""
         self._plateau.update(measured)
         for candidate, latency_s in measured:
             trace = schedule_traces.read(candidate)
@@ -79,10 +79,9 @@ class TcSearch:
 
     @property
     def kinds(self) -> Sequence[Sequence[Hashable]]:
-        """The decisions of each sketch. Those of one computation mostly decide the same, on tiles of the same loops,
-        and differ in where its epilogue and its intermediate results are computed; a tile that does not fit the loop
-        after all is made to fit by TVM.
-        """
+        """The decisions of each sketch. Sketches of one computation mostly have the same decisions, on tiles of the
+        same loops, and differ in where the epilogue and intermediate results are computed; TVM adapts a tile that does
+        not fit the loop."""
         return self._kinds
 
     def grow(self, kind: int, genes: Sequence[Gene | None], seed: int) -> Individual | None:
@@ -95,12 +94,12 @@ class TcSearch:
         return Individual(kind, grown.decisions, grown.key)
 
     def near(self, kind: int, place: int, gene: Gene, random: Random) -> Gene | None:
-        """A decision beside this one."""
+        """A decision next to this one."""
         sketch = self._space.sketches[kind]
         return beside(sketch.instructions[sketch.places[place]], cast(schedule_traces.Decision, gene), random)
 
     def _individual(self, trace: schedule_traces.Trace) -> Individual | None:
-        """The individual of a record; None for one from no sketch of this task."""
+        """The individual of a record; None if it is of no sketch of this task."""
         kind = self._space.identify(trace)
         if kind is None:
             return None
@@ -111,7 +110,7 @@ class TcSearch:
 
 
 def rules_of(options: Options) -> Rules:
-    """The rules that a job's options ask for."""
+    """The rules of a job's options."""
     default = PUBLISHED if options.mode == "tc_compat" else OWN
     return Rules(
         mode=options.mode,
@@ -125,7 +124,7 @@ def rules_of(options: Options) -> Rules:
 
 
 def launched(schedule: Any) -> int:
-    """How many threads a GPU program starts."""
+    """Number of threads that a GPU program starts."""
     extents: dict[str, int] = {}
     for block in schedule.get_child_blocks(schedule.get_sblock("root")):
         for loop in map(schedule.get, schedule.get_loops(block)):

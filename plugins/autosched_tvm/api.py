@@ -1,4 +1,4 @@
-"""The names that other packages may import of autosched_tvm, each loaded when it is first used.
+"""The names that other packages may import from autosched_tvm, each loaded on first use.
 
 A backend on TVM derives from `TvmBackend`, adds fields to `options.Options`, and implements `SearchMethod`. The other
 names are tools for its search. Importing this module loads neither TVM nor NumPy, so that a daemon or the command line
@@ -66,7 +66,7 @@ _MODULES = {
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 
-if not TYPE_CHECKING:  # else the type checker would take any name for granted
+if not TYPE_CHECKING:  # otherwise the type checker would accept any name
 
     def __getattr__(name: str) -> Any:
         """Load the module of a name."""

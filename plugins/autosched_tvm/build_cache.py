@@ -1,8 +1,8 @@
-"""Cache of builds: a candidate or network is not built twice for the same target by the same tools.
+"""Cache of builds: a candidate or network is not built twice for the same target with the same tools.
 
-Source: the compilation cache of Tensor Comprehensions (Vasilache et al., 2018), section 5.3. An entry is a folder whose
-name is the digest of everything that the build is made of. It appears complete, by a rename; its files carry checksums,
-since a power failure may leave them empty. Entries that were not used for longest go first. Loads without TVM.
+Source: the compilation cache of Tensor Comprehensions (Vasilache et al., 2018), section 5.3. An entry is a folder named
+by the digest of all inputs of the build. It appears complete, by a rename; its files have checksums, because a power
+failure may leave them empty. The least recently used entries are deleted first. Loads without TVM.
 """
 
 import hashlib
@@ -20,14 +20,14 @@ from msgspec import Struct
 log = logging.getLogger(__name__)
 
 FOLDER, BYTES_MAX = "AUTOSCHED_CACHE", "AUTOSCHED_CACHE_BYTES"
-"""Variables in the environment of a daemon's clients: a folder that outlives jobs, and how much may lie there."""
+"""Environment variables of a daemon's clients: a folder that survives jobs, and its maximum bytes."""
 ENTRY = "entry.json"
 KEPT_UNTIL_LOOK = 32
-"""Entries that one process keeps until it looks how much there is."""
+"""Number of entries that a process adds between two checks of the size."""
 ENTRY_SHARE = 0.125
-"""Share of the limit above which an entry is not kept: it would drive out too many others."""
+"""Maximum share of the limit of one entry: a larger one would displace too many others."""
 ROOM_SHARE = 0.9
-"""Share of the limit that is left when entries are deleted."""
+"""Share of the limit that is kept when entries are deleted."""
 
 
 class Entry(Struct, frozen=True):
@@ -40,15 +40,15 @@ class Entry(Struct, frozen=True):
 
 
 def digest_of(*parts: object) -> str:
-    """The key of a build that is made of these parts, each of a type that msgpack knows."""
+    """The key of a build with these inputs, of types that msgpack supports."""
     return hashlib.sha256(msgspec.msgpack.encode(parts)).hexdigest()
 
 
 class BuildCache:
-    """Used by several processes and threads at once. A disk that is full, or a folder that is gone, costs a build."""
+    """Used by several processes and threads at once. A full disk, or a missing folder, costs a build."""
 
     def __init__(self, folder: Path | None, bytes_max: int) -> None:
-        """None, or 0 bytes: nothing is kept."""
+        """None, or 0 bytes: the cache is off."""
         self._folder = folder if bytes_max > 0 else None
         self._bytes_max = bytes_max
         self._kept = 0
@@ -56,19 +56,19 @@ class BuildCache:
 
     @classmethod
     def of_environment(cls) -> "BuildCache":
-        """The cache of the daemon that has started this process; without one, nothing is kept."""
+        """The cache of the daemon that started this process; off without one."""
         folder, bytes_max = os.environ.get(FOLDER, ""), os.environ.get(BYTES_MAX, "0")
         return cls(Path(folder) if folder else None, int(bytes_max) if bytes_max.isdecimal() else 0)
 
     @property
     def keeps(self) -> bool:
-        """Whether anything is kept."""
+        """Whether the cache is on."""
         return self._folder is not None
 
     def take(self, key: str, files: Mapping[str, Path] | Path) -> str | None:
-        """Copy the files of an entry, each from its name to a path, or all of them into a folder; returns the note.
+        """Copy the files of an entry, each from its name to a path, or all of them to a folder; returns the note.
 
-        None: there is no such entry.
+        None if there is no such entry.
         """
         if self._folder is None:
             return None
@@ -91,7 +91,7 @@ class BuildCache:
         return entry.note
 
     def keep(self, key: str, files: Mapping[str, Path], note: str = "") -> None:
-        """Keep copies of files, each by its name, with a note."""
+        """Add copies of files, each by its name, with a note."""
         if self._folder is None:
             return
         try:
@@ -108,7 +108,7 @@ class BuildCache:
                 (part / ENTRY).write_bytes(msgspec.json.encode(Entry(sums, note)))
                 part.rename(self._folder / key)
             finally:
-                shutil.rmtree(part, ignore_errors=True)  # it is there where another process was faster
+                shutil.rmtree(part, ignore_errors=True)  # another process was faster
         except OSError as error:
             log.debug("a build is not kept: %s", error)
         with self._lock:
@@ -118,7 +118,7 @@ class BuildCache:
             self.make_room()
 
     def make_room(self) -> None:
-        """Delete what was not used for longest, where there is more than may be."""
+        """Delete the least recently used entries above the limit."""
         if self._folder is None:
             return
         found = []
@@ -126,7 +126,7 @@ class BuildCache:
             try:
                 with os.scandir(place) as files:
                     found.append((place.stat().st_mtime, sum(file.stat().st_size for file in files), place))
-            except OSError:  # another process deletes it
+            except OSError:  # another process is deleting it
                 continue
         held = sum(size for _, size, _ in found)
         if held <= self._bytes_max:

@@ -1,4 +1,4 @@
-"""Makes up inputs with the statistics of real ones: images, sound, token ids, masks, states."""
+"""Generates inputs with the statistics of real ones: images, sound, token ids, masks, states."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,7 @@ import numpy as np
 from autosched_tvm.tensors import Array, Kind, Tensor
 
 PATCHES = 4
-"""Light and dark rectangles in an image: edges for detectors."""
+"""Number of light and dark rectangles in an image: edges for detectors."""
 LETTERS = (
     "01110 10001 10001 11111 10001 10001 10001",
     "11110 10001 10001 11110 10001 10001 11110",
@@ -20,11 +20,11 @@ LETTERS = (
 )
 """Letters of five columns and seven rows, A B E N O T 2 3: strokes for networks that find or read text."""
 LINES_MAX = 3
-"""Lines of letters in an image; one where it is as low as a line of text."""
+"""Maximum lines of letters in an image; one if it is as low as a line of text."""
 GRID = 7
 """Points per side from which the smooth part of an image is interpolated."""
 TONES = 4
-"""Sine waves in a sound."""
+"""Number of sine waves in a sound."""
 POSITIVE_SPREAD = 0.5
 """Standard deviation of the logarithms of positive numbers."""
 STATE_SCALE = 0.1
@@ -32,7 +32,7 @@ STATE_SCALE = 0.1
 
 
 def random_inputs(wanted: Sequence[Tensor], seed: int = 0) -> dict[str, Array]:
-    """Inputs by name."""
+    """Generate inputs by name."""
     generator = np.random.default_rng(seed)
     return {tensor.name: _made(generator, tensor) for tensor in wanted}
 
@@ -81,7 +81,7 @@ def _image(generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
 
 
 def _write(generator: np.random.Generator, planes: Array) -> None:
-    """Put a line of dark letters on a light ground somewhere into an image."""
+    """Draw a line of dark letters on a light ground at a random position of an image."""
     height, width = planes.shape[1:]
     size = max(1, (height - 4) // 9 if height < 64 else min(height // 90, 4) + 1)
     count = min(8, (width - 2 * size) // (6 * size))
@@ -103,7 +103,7 @@ def _plane(generator: np.random.Generator, height: int, width: int) -> Array:
 
 
 def _sound(generator: np.random.Generator, shape: tuple[int, ...]) -> Array:
-    """Tones that rise and fall, with noise, along the longest axis."""
+    """Tones with varying volume, with noise, along the longest axis."""
     axis = max(range(len(shape)), key=lambda axis: shape[axis], default=0)
     length = shape[axis] if shape else 1
     time = np.arange(length)

@@ -1,4 +1,4 @@
-"""Digest of Python sources that changes with what they do: tells whether an earlier version's results still hold."""
+"""Digest of Python sources that changes with their behaviour, to decide whether earlier results still hold."""
 
 import ast
 import hashlib
@@ -12,13 +12,12 @@ DIGITS = 12
 
 @cache
 def fingerprint_of(*modules: str) -> str:
-    """The fingerprint of the sources of modules, and of all modules below those that are packages. Imports none."""
+    """The fingerprint of the sources of modules, including all modules below packages. Imports none."""
     return fingerprint(text for module in modules for text in _sources(module))
 
 
 def fingerprint(sources: Iterable[str]) -> str:
-    """Digest of sources, the same for sources that do the same in the same words: comments, docstrings and layout play
-    no part.
+    """Digest of sources, independent of comments, docstrings and layout.
 
     Imports are left out, so that a module can move.
     """
@@ -41,7 +40,7 @@ def _sources(module: str) -> list[str]:
 
 
 def _is_silent(statement: ast.AST) -> bool:
-    """Whether a statement is an import or a docstring, also one of an attribute."""
+    """Whether a statement is an import or a docstring, including attributes' docstrings."""
     if isinstance(statement, ast.Import | ast.ImportFrom):
         return True
     return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)

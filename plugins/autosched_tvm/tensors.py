@@ -1,4 +1,4 @@
-"""Inputs and outputs of a network: names, shapes, types, and what kind of data they hold."""
+"""Inputs and outputs of a network: names, shapes, types, and kinds of data."""
 
 from enum import StrEnum
 from typing import Any
@@ -33,11 +33,11 @@ class Tensor(Struct, frozen=True):
     shape: tuple[int, ...]
     dtype: str
     high: int = 2
-    """Exclusive upper bound of made-up whole numbers."""
+    """Exclusive upper bound of generated integers."""
     kind: Kind | None = None
-    """Kind of a made-up input; None: numbers as the type suggests."""
+    """Kind of a generated input; None: numbers suggested by the type."""
 
 
 def describe(tensor: Tensor) -> str:
-    """Name, type and shape, as error messages say it."""
+    """Name, type and shape, for error messages."""
     return f"{tensor.name!r} ({tensor.dtype} {'x'.join(map(str, tensor.shape)) or 'scalar'})"

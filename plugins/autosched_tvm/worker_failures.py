@@ -8,7 +8,7 @@ DETAIL_MAX = 1_000
 
 
 def of_build(error: WorkerError, timeout_s: float) -> tuple[Failure, str]:
-    """Why a candidate has no kernel. Raises Killed, and StepFailed where the machine is to blame."""
+    """Why a candidate has no kernel. Raises Killed, and StepFailed if the machine is at fault."""
     match error:
         case Killed():
             raise error
@@ -42,6 +42,6 @@ def _disk_full(error: Raised) -> bool:
 
 
 def gist(error: Exception) -> str:
-    """The line of an error that says what happened."""
+    """The most informative line of an error."""
     lines = [line.strip() for line in str(error).strip().splitlines() if line.strip()]
     return (lines[-1] if lines else type(error).__name__)[:DETAIL_MAX]

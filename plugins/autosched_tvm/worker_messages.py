@@ -6,15 +6,16 @@ from autosched.backend import Board, Skipped
 from autosched.model import TaskInfo
 
 UNTUNED = b""
-"""The candidate that no search has found: the workload under the schedule of the rules."""
+"""The candidate without a search: the workload with the schedule of the rules."""
 
 TEMPLATE = "trace 1"
-"""Format of candidates (`TaskInfo.template`): a trace that replays on the task's workload, whichever method found it.
+"""Format of candidates (`TaskInfo.template`): a trace for the task's workload, of any search method.
 
-The number grows when traces of the time before no longer replay.
+The number grows when earlier traces cannot be replayed any more.
 """
 MEASUREMENT = "tvm 1"
-"""Method by which kernels are timed (`Identity.measurement`). The number grows with a change that alters latencies."""
+"""Method by which kernels are timed (`Identity.measurement`). The number grows with each change that alters
+latencies."""
 
 
 class Ways(Struct, frozen=True):
@@ -25,7 +26,7 @@ class Ways(Struct, frozen=True):
     winograd: bool = False
     """Whether convolutions are also tuned with Winograd's algorithm."""
     integers: bool = False
-    """Whether products of 8-bit numbers stay such, where the target has an instruction for them."""
+    """Whether products of 8-bit numbers stay integer, if the target has an instruction for them."""
 
 
 class Extracted(Struct, frozen=True):
@@ -34,9 +35,9 @@ class Extracted(Struct, frozen=True):
     tasks: tuple[TaskInfo, ...]
     skipped: tuple[Skipped, ...]
     uses: int
-    """Calls of tasks in one inference."""
+    """Number of calls of tasks in one inference."""
     share: float
-    """Share of the network's arithmetic that the tasks do."""
+    """Share of the network's arithmetic in the tasks."""
     notes: tuple[str, ...] = ()
     """Notes for the user about the import of the model."""
     tasks_only: bool = False
@@ -44,15 +45,15 @@ class Extracted(Struct, frozen=True):
 
 
 class TaskSchedules(Struct, frozen=True):
-    """Schedules of one task that were measured, the best first."""
+    """Measured schedules of one task, the best first."""
 
     task: int
     workload: str
-    """File with the task's workload."""
+    """File of the task's workload."""
     candidates: tuple[bytes, ...]
-    """None where the workload as it is was the fastest."""
+    """Empty if the workload without a schedule was the fastest."""
     best_s: float = 0.0
-    """The best latency of all, without a schedule too; 0: not known."""
+    """The best latency of all, including without a schedule, in seconds; 0 if unknown."""
 
 
 class Compilation(Struct, frozen=True):
@@ -62,7 +63,7 @@ class Compilation(Struct, frozen=True):
     """File of the prepared model."""
     target: str
     folder: str
-    """Where the builds lie."""
+    """Folder of the builds."""
     name: str
     layout: str
     winograd: bool = False
@@ -72,21 +73,21 @@ class Compiled(Struct, frozen=True):
     """Result of a compilation."""
 
     tasks: int
-    """Tasks whose best schedule is in it."""
+    """Number of tasks whose best schedule is in it."""
     notes: tuple[str, ...] = ()
     substitutes: int = 0
-    """Tasks whose best schedule does not apply: the next one that does is in it, or none."""
+    """Number of tasks whose best schedule does not apply: it has the next one that does, or none."""
 
 
 class MeasurementPlan(Struct, frozen=True):
     """How to measure a candidate."""
 
     repeat: int = 3
-    """Samples."""
+    """Number of samples."""
     min_repeat_s: float = 0.020
-    """A sample runs at least this long."""
+    """Minimum seconds of a sample."""
     best_s: float | None = None
-    """The best latency known for the task."""
+    """The best known latency of the task in seconds."""
 
 
 class Remote(Struct, frozen=True):
@@ -94,18 +95,18 @@ class Remote(Struct, frozen=True):
 
     board: Board
     threads: int
-    """Number of threads on which kernels run there."""
+    """Number of threads of kernels on the board."""
     lasts_s: float
-    """Seconds that the work may take."""
+    """Maximum seconds of the work."""
     triple: str = ""
-    """LLVM's name of the board's processor; empty: it is that of this machine."""
+    """LLVM's name of the board's processor; empty: that of this machine."""
 
 
 AS_IT_IS, FIXED, SIMPLIFIED = "as it is", "with fixed shapes", "simplified"
 
 
 class Form(Struct, frozen=True):
-    """A model as ONNX Runtime may be given it."""
+    """A form of the model for ONNX Runtime."""
 
     name: str
     path: str
@@ -114,7 +115,7 @@ class Form(Struct, frozen=True):
 
 
 PRELOAD = "autosched_tvm.worker_preload"
-"""Module that each worker has imported when it starts."""
+"""Module that each worker imports when it starts."""
 
 # The functions that workers run, by name: the job's process need not load them.
 TAKE_IN = "autosched_tvm.compile.network_import:take_in"

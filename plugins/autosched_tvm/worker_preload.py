@@ -1,6 +1,6 @@
-"""Imports of the fork server, made once, so that each worker is a fork and not a start of TVM.
+"""Imports of the fork server, made once, so that a worker is a fork and not a start of TVM.
 
-TVM starts its threads with its first parallel kernel, so that forking is safe after its import.
+TVM starts its threads with the first parallel kernel, so that forking is safe after its import.
 """
 
 import os
@@ -15,6 +15,6 @@ intrinsics.install()
 
 
 def settle(cores: tuple[int, ...]) -> None:
-    """Let TVM run on as many threads as a new worker has cores; one where it has none of its own."""
+    """Let TVM use as many threads as a new worker has cores; one if it has no cores of its own."""
     os.environ["TVM_NUM_THREADS"] = str(max(1, len(cores)))
-    os.environ["TVM_BIND_THREADS"] = "0"  # else TVM's threads leave the cores that they were given
+    os.environ["TVM_BIND_THREADS"] = "0"  # otherwise TVM's threads leave their cores

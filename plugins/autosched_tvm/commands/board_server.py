@@ -1,8 +1,8 @@
-"""A TVM RPC server that outlives its sessions, for boards.
+"""A TVM RPC server for boards that survives its sessions.
 
-TVM's own server stops accepting sessions, though its process lives on, when a session's process ends badly (a kernel
-that crashes does that), when its tracker was away for a minute, and for ever when a peer connects and sends nothing. It
-does not notice that a cable was pulled. This server is TVM's, restarted each time, and accepts listed machines only.
+TVM's own server stops accepting sessions, though its process lives on, when a session's process ends badly (as after a
+crash of a kernel), when its tracker was absent for a minute, and for ever when a peer connects and sends nothing. It
+does not notice a pulled cable. This server restarts TVM's each time, and accepts listed machines only.
 """
 
 import argparse
@@ -21,30 +21,30 @@ from tvm.rpc import server as tvm_server
 log = logging.getLogger("autosched.board")
 
 PAUSE_S = 1.0
-"""Seconds before it begins again."""
+"""Seconds until it restarts."""
 HELLO_S = 5.0
-"""Seconds within which a peer says something."""
+"""Maximum seconds until a peer sends its hello."""
 KEEP_ALIVE = {socket.TCP_KEEPIDLE: 2, socket.TCP_KEEPINTVL: 1, socket.TCP_KEEPCNT: 3, socket.TCP_USER_TIMEOUT: 5_000}
-"""Options by which a session ends within 5 s when the other machine has gone without a word: TVM's own server waits on
-for as long as the session may last."""
+"""Socket options that end a session within 5 s after the other machine has vanished; TVM's own server waits for the
+whole time limit of the session."""
 LOOK_AGAIN_S = 0.01
 HEAD = struct.Struct("<ii")
 """Magic number and length of the key."""
 KEY_BYTES_MAX = 4_096
 PORTS = 100
-"""Ports that are tried."""
+"""Number of ports to try."""
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 class ChoosySocket(socket.socket):
-    """A listening socket that takes connections of some networks only, of peers that have said hello."""
+    """A listening socket that accepts connections from some networks only, after the peer's hello."""
 
     networks: Sequence[Network] = ()
 
     def accept(self) -> tuple[socket.socket, object]:
-        """The next connection. For one that may not come in another one stands, of a peer that TVM turns away: then it
-        goes on to tell its tracker that it is there."""
+        """The next connection. In place of a refused one it returns a connection that TVM turns away, so that TVM
+        reports to its tracker again."""
         connection, address = super().accept()
         peer = ipaddress.ip_address(address[0])
         if not peer.is_loopback and not any(peer in network for network in self.networks):
@@ -64,7 +64,7 @@ class ChoosySocket(socket.socket):
 
 
 def has_said_hello(connection: socket.socket) -> bool:
-    """Whether a peer says the whole of its hello in time. It is not taken from the connection."""
+    """Whether a peer sends its whole hello in time. The bytes stay in the connection."""
     until = time.monotonic() + HELLO_S
     while (left_s := until - time.monotonic()) > 0 and select.select([connection], [], [], left_s)[0]:
         head = connection.recv(HEAD.size, socket.MSG_PEEK)
@@ -81,7 +81,7 @@ def has_said_hello(connection: socket.socket) -> bool:
 
 
 def listen(host: str, port: int, networks: Sequence[Network]) -> ChoosySocket:
-    """A socket at the first free port from this one on. Raises OSError where there is none."""
+    """A socket at the first free port from this one on. Raises OSError if there is none."""
     made = ChoosySocket(socket.AF_INET, socket.SOCK_STREAM)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     made.networks = networks
@@ -98,21 +98,21 @@ def listen(host: str, port: int, networks: Sequence[Network]) -> ChoosySocket:
 
 
 def serve(own: ChoosySocket, key: str, tracker: tuple[str, int] | None, custom_address: str | None) -> None:
-    """Serve for ever."""
+    """Serve without end."""
     port = own.getsockname()[1]
     log.info("bind to %s:%d", *own.getsockname())
     home = os.getcwd()
     while True:
-        os.chdir(home)  # TVM leaves a folder that is gone
+        os.chdir(home)  # TVM leaves a removed current folder behind
         try:
             tvm_server._listen_loop(own, port, key, tracker, "", custom_address)
-        except Exception as error:  # whatever ends TVM's loop is no reason to end the server
+        except Exception as error:  # any end of TVM's loop is no reason to end the server
             log.warning("a session ended badly, and the next one is waited for: %s", error)
             time.sleep(PAUSE_S)
 
 
 def address_of(text: str) -> tuple[str, int]:
-    """HOST:PORT as two. Raises ArgumentTypeError."""
+    """Parse HOST:PORT. Raises ArgumentTypeError."""
     host, _, port = text.rpartition(":")
     if not host or not port.isdecimal():
         raise argparse.ArgumentTypeError(f"{text!r} is not HOST:PORT")
@@ -120,7 +120,7 @@ def address_of(text: str) -> tuple[str, int]:
 
 
 def networks_of(words: Sequence[str], tracker: tuple[str, int] | None) -> list[Network]:
-    """The networks that may connect: those that are named, else the tracker's own address."""
+    """The networks that may connect: the named ones, otherwise the tracker's own address."""
     if words:
         return [ipaddress.ip_network(word, strict=False) for word in words]
     if tracker is None:

@@ -1,7 +1,7 @@
-"""``python -m autosched_tvm.commands.installation_check [TARGET]``: proves that TVM can tune here, or that it can build
+"""``python -m autosched_tvm.commands.installation_check [TARGET]``: checks that TVM can tune here, or that it can build
 for a target. Prints facts as JSON.
 
-TVM may crash this process. Each attempt is written to the standard error before it begins, so that the last line says
+TVM may crash this process. Each check is written to the standard error before it begins, so that the last line shows
 where the process died.
 """
 
@@ -20,7 +20,7 @@ from autosched_tvm.compile.toolchain import INSTALL
 
 
 class Problem(Exception):
-    """A fact that is not as it should be: what is wrong, then what to do."""
+    """A failed check: the problem, then the fix."""
 
     def __init__(self, what: str, fix: str) -> None:
         super().__init__(what)
@@ -28,7 +28,7 @@ class Problem(Exception):
 
 
 def main(words: Sequence[str] = ()) -> int:
-    """Check one thing after another, or what a target needs; returns 0 when all are fine."""
+    """Run all checks, or those of a target; returns 0 if all pass."""
     findings: list[dict[str, str]] = []
     probes: dict[str, Callable[[], str]] = dict(PROBES)
     if words:
@@ -39,7 +39,7 @@ def main(words: Sequence[str] = ()) -> int:
             findings.append({"state": "ok", "what": f"TVM, {name}: {probe()}"})
         except Problem as problem:
             findings.append({"state": "broken", "what": f"TVM, {name}: {problem}", "fix": problem.fix})
-        except Exception as error:  # whatever goes wrong here is the finding
+        except Exception as error:  # any exception is the finding
             what = f"TVM, {name}: {type(error).__name__}: {_last_line(error)}"
             findings.append({"state": "broken", "what": what, "fix": f"reinstall: {INSTALL}"})
         if findings[-1]["state"] != "ok" and name in NEEDED:
@@ -50,7 +50,7 @@ def main(words: Sequence[str] = ()) -> int:
 
 
 def packages() -> str:
-    """The pair of TVM packages must be one that works together."""
+    """Check that the TVM packages have matching versions."""
     try:
         return toolchain.check_packages()
     except RequestError as error:
@@ -59,7 +59,7 @@ def packages() -> str:
 
 
 def boosters() -> str:
-    """xgboost and xgboost-cpu install the same module over each other."""
+    """Check that xgboost and xgboost-cpu are not both installed: they overwrite each other."""
     found = {}
     for package in ("xgboost", "xgboost-cpu"):
         try:
@@ -78,7 +78,7 @@ def boosters() -> str:
 
 
 def importing() -> str:
-    """TVM loads."""
+    """Check that TVM can be imported."""
     import tvm
 
     from autosched_tvm.compile import intrinsics
@@ -88,7 +88,7 @@ def importing() -> str:
 
 
 def onnx_tools() -> str:
-    """Reading models needs two packages."""
+    """Check the two packages that read models."""
     try:
         import onnx
         import onnxsim  # noqa: F401
@@ -98,7 +98,7 @@ def onnx_tools() -> str:
 
 
 def target(text: str = "auto") -> str:
-    """A target is one that LLVM knows: this CPU by its name, where no other is asked for."""
+    """Check that LLVM knows the target: this CPU, if no other is requested."""
     from autosched_tvm.compile import targets
 
     try:
@@ -108,7 +108,7 @@ def target(text: str = "auto") -> str:
 
 
 def linker(text: str = "auto") -> str:
-    """Kernels and networks are linked into shared libraries."""
+    """Check that kernels and networks can be linked to shared libraries."""
     from autosched_tvm.compile import targets
 
     try:
@@ -119,7 +119,7 @@ def linker(text: str = "auto") -> str:
 
 
 def search() -> str:
-    """The wrong pair of packages crashes here."""
+    """Check a search, which crashes with mismatched TVM packages."""
     from tvm.s_tir import meta_schedule as ms
 
     from autosched_tvm.compile.candidate_build import load_target
@@ -141,7 +141,7 @@ def search() -> str:
 
 
 def kernel(text: str = "auto") -> str:
-    """A kernel is compiled and linked; for this machine it is also run, and right."""
+    """Check that a kernel can be compiled and linked; for this machine also that it runs and is correct."""
     import numpy as np
     import tvm
 
@@ -194,7 +194,7 @@ PROBES: dict[str, Callable[[], str]] = {
     "search": search,
 }
 NEEDED = frozenset({"packages", "import", "target", "linker"})
-"""Without these the rest means nothing."""
+"""Checks without which the others mean nothing."""
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))

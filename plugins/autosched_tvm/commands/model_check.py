@@ -1,4 +1,4 @@
-"""``python -m autosched_tvm.commands.model_check MODEL [--shape NAME=1,3,224,224]``: what a job would tune, as JSON."""
+"""``python -m autosched_tvm.commands.model_check MODEL [--shape NAME=1,3,224,224]``: the tasks of a model, as JSON."""
 
 import argparse
 import contextlib
@@ -13,7 +13,7 @@ from autosched.errors import AutoschedError, RequestError
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print one JSON object; returns 0 when the model can be tuned."""
+    """Print one JSON object; returns 0 if the model can be tuned."""
     parser = argparse.ArgumentParser(prog="python -m autosched_tvm.commands.model_check", description=__doc__)
     parser.add_argument("model", type=Path)
     parser.add_argument("--shape", action="append", default=[], metavar="NAME=1,3,224,224")
@@ -29,7 +29,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def check(path: Path, shapes: dict[str, tuple[int, ...]], target: str) -> dict[str, Any]:
-    """Kind of file, inputs, fixes, tasks and what is skipped. Raises ModelRejected or RequestError."""
+    """Kind of file, inputs, fixes, tasks and skipped operators. Raises ModelRejected or RequestError."""
     from autosched_tvm.compile import intrinsics, model_sources, network_import, onnx_import, targets, task_extraction
     from autosched_tvm.compile.candidate_build import load_target
     from autosched_tvm.compile.integers import dot_instructions
@@ -60,7 +60,7 @@ def check(path: Path, shapes: dict[str, tuple[int, ...]], target: str) -> dict[s
 
 
 def read_shapes(given: Sequence[str]) -> dict[str, tuple[int, ...]]:
-    """``NAME=1,3,224,224`` as a name and numbers. Raises RequestError."""
+    """Parse ``NAME=1,3,224,224``. Raises RequestError."""
     shapes = {}
     for text in given:
         name, _, numbers = text.rpartition("=")
@@ -75,7 +75,7 @@ def read_shapes(given: Sequence[str]) -> dict[str, tuple[int, ...]]:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Keep what TVM and its helpers print, from C++ too, off both standard streams."""
+    """Keep output of TVM and its libraries, from C++ too, off both standard streams."""
     sys.stdout.flush()
     sys.stderr.flush()
     kept = os.dup(1), os.dup(2)

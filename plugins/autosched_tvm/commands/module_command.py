@@ -1,4 +1,4 @@
-"""Uses a compiled network and prints JSON, in a process of its own, since TVM may crash.
+"""Uses a compiled network and prints JSON, in a separate process, because TVM may crash.
 
 ``python -m autosched_tvm.commands.module_command run|evaluate|check|info MODULE``
 """
@@ -31,7 +31,8 @@ from autosched_tvm.tensors import Array, Tensor, describe
 from autosched_tvm.worker_failures import gist
 
 CHECK_EXTRA_S = 50.0
-"""Seconds to simplify the model and load all engines, beside the measurement; the asking process has a deadline too."""
+"""Maximum seconds to simplify the model and load all engines, besides the measurement; the calling process has a
+deadline too."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -78,7 +79,7 @@ def _answer(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _measured(module: LoadedModule, inputs: Mapping[str, Array], budget_s: float, *, operators: bool) -> dict[str, Any]:
-    """The latency; with `operators`, in half of the time, and their times in the other half."""
+    """The latency; with `operators`, measured in half of the time, and their times in the other half."""
     if not operators:
         return {"timing": msgspec.to_builtins(module.evaluate(inputs, budget_s=budget_s))}
     from autosched_tvm.device.operator_profiling import measured
@@ -89,7 +90,7 @@ def _measured(module: LoadedModule, inputs: Mapping[str, Array], budget_s: float
 
 
 def checked(args: argparse.Namespace, given: Sequence[Mapping[str, Array]], cores: tuple[int, ...]) -> Evaluation:
-    """A module against its model in ONNX Runtime, each in a process of its own. Raises RequestError."""
+    """Compare a module with its model in ONNX Runtime, each in a separate process. Raises RequestError."""
     prepare(worker_messages.PRELOAD)
     timeout_s = args.budget_s + CHECK_EXTRA_S
     shapes = {name: tuple(array.shape) for name, array in given[0].items()}
@@ -111,7 +112,7 @@ def checked(args: argparse.Namespace, given: Sequence[Mapping[str, Array]], core
 
 
 def _samples(args: argparse.Namespace, wanted: Sequence[Tensor]) -> Sequence[Mapping[str, Array]]:
-    """The user's samples of inputs, or made-up ones. Raises RequestError."""
+    """The user's samples of inputs, or generated ones. Raises RequestError."""
     if args.inputs is not None and args.input:
         raise RequestError("--input and --inputs both give inputs: leave one of them out")
     if args.input:
@@ -120,7 +121,7 @@ def _samples(args: argparse.Namespace, wanted: Sequence[Tensor]) -> Sequence[Map
 
 
 def read_inputs(given: Sequence[str], wanted: Sequence[Tensor], seed: int) -> Mapping[str, Array]:
-    """Arrays from ``NAME=FILE.npy`` (the name may be left out where there is one input); random without any."""
+    """Arrays from ``NAME=FILE.npy`` (the name may be omitted for a single input); random without any."""
     if not given:
         return random_inputs(wanted, seed)
     arrays = {}

@@ -2,7 +2,7 @@
 tasks in several sizes.
 
 The model is imported once. OUT gets a `Taken` for each size, in MessagePack; the answer on stdout is JSON. Without
-MODEL and OUT, only what tasks depend on is told: the target, the layout and the versions of the importer.
+MODEL and OUT, only the properties that tasks depend on are printed: target, layout and versions of the importer.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from autosched_tvm.tuning import options
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print one JSON object; returns 0 when the model can be imported."""
+    """Print one JSON object; returns 0 if the model can be imported."""
     parser = argparse.ArgumentParser(prog="python -m autosched_tvm.commands.task_collection", description=__doc__)
     parser.add_argument("model", type=Path, nargs="?")
     parser.add_argument("out", type=Path, nargs="?")
@@ -61,8 +61,8 @@ def scope(target: str, backend: str) -> dict[str, Any]:
 def collect(
     path: Path, shapes: dict[str, tuple[int, ...]], target: str, backend: str, changes: Sequence[Change]
 ) -> list[Taken]:
-    """The tasks of a network in its own size and in others, with their programs. A size that the network cannot have
-    gives a reason. Raises ModelRejected for a network that cannot be taken in at all, and RequestError."""
+    """The tasks of a network in its own size and in others, with their programs. An impossible size has a reason
+    instead. Raises ModelRejected for a network that cannot be imported at all, and RequestError."""
     from autosched_tvm.compile import intrinsics, model_sources, targets
     from autosched_tvm.compile.candidate_build import load_target
     from autosched_tvm.compile.integers import dot_instructions
@@ -89,7 +89,7 @@ def _taken(module: Any, change: Change, aim: Any, defaults: options.Options) -> 
     from autosched_tvm.compile.resized_network import resized
 
     network = resized(module, change)
-    if change.words and network.module is module:  # it is the size of the file
+    if change.words and network.module is module:  # the same as the size of the file
         return Taken(change, (), ())
     variants = offered(network.module, aim, defaults.layout, winograd=defaults.winograd)
     extracted, workloads = task_extraction.extract([variant.fused for variant in variants], aim)

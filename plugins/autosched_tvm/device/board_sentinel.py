@@ -1,8 +1,7 @@
-"""Runs the sentinel on a board: fixed work that tells how fast the board is at present, and whether other programs run
-there. Runs in a worker.
+"""Runs the sentinel on a board: fixed work that measures its present speed, and other programs' load. Runs in a worker.
 
-RPC gives wall-clock times alone. The fastest run is one during which nothing else ran; how much longer the others take
-all together is what other programs took away.
+RPC gives wall-clock times only. The fastest run is an undisturbed one; the excess of the others is the time of other
+programs.
 """
 
 import os
@@ -17,20 +16,20 @@ from autosched_tvm.worker_messages import Remote
 
 MEMORY_RUNS = 7
 CORE_RUNS = 100
-"""Some 200 ms, in which another program that uses a quarter of the core is seen."""
+"""Number of runs: some 200 ms, in which another program that uses a quarter of the core is detected."""
 
 
 def run(library: str, remote: Remote) -> DeviceNote:
-    """Run the sentinel. `library`: file of its kernels, which is made when it is not there. Raises DeviceLost."""
+    """Run the sentinel. `library`: file of its kernels, created if missing. Raises DeviceLost."""
     if not Path(library).exists():
-        part = f"{library}.{os.getpid()}"  # one that is half written must not be found
+        part = f"{library}.{os.getpid()}"  # a partly written file must not be found
         sentinel_kernels.build(part, remote.triple)
         Path(part).rename(library)
     with place_of(remote) as place:
         kernels = place.load(library)
         source, copy = (tvm.runtime.empty((sentinel_kernels.COPIED,), "int32", place.device) for _ in range(2))
         state = tvm.runtime.empty((1,), "int32", place.device)
-        kernels["memory"](copy, source)  # a page that nothing was written to would be read from the cache
+        kernels["memory"](copy, source)  # a page without any write would be read from the cache
 
         def times_s(name: str, runs: int, *buffers: object) -> list[float]:
             timed = kernels.time_evaluator(name, place.device, number=1, repeat=runs)

@@ -13,28 +13,28 @@ from autosched_tvm.device.place import Place, place_of
 from autosched_tvm.worker_messages import MeasurementPlan, Remote
 
 HOPELESS_RATIO = 5.0
-"""A run this many times slower than the best known makes further samples a waste. A first run, which meets cold caches,
-counts only when it is long; the second one in any case."""
+"""Ratio of a run to the best known one from which on no further samples are taken. A first run, with cold caches,
+counts only if it is long; the second one always."""
 NUMBER_MAX = 100_000
 COLD_WEIGHTS, COLD_RESULTS = 1 << 20, 2 << 20
-"""Bytes of a kernel's inputs but the first, mostly weights, and of its results, from which both are cold at each call:
-in a network all the others pass through the caches between two calls. What is fastest from warm ones need not be so
-there."""
+"""Minimum bytes of a kernel's inputs but the first, mostly weights, and of its results, for which both are cold at each
+call: in a network all other kernels use the caches between two calls, and the fastest with warm caches may not be the
+fastest there."""
 RELATIVE_TOLERANCE = 1e-4
-"""Allowed error as a share of the largest result. Of a sum of 4608 products one is about 4e-3; rounding is 1e-6."""
+"""Maximum error as a share of the largest result. One product of a sum of 4608 is about 4e-3; rounding is 1e-6."""
 HALF_TOLERANCE = 2e-2
 """For float16, whose sums depend on their order in the third digit."""
 
 
 BENCHES_MAX = 2
-"""Benches that a process keeps: their buffers are as large as the tasks' inputs."""
+"""Maximum benches of a process: their buffers are as large as the tasks' inputs."""
 LARGE = 1e4
-"""Largest result of random inputs of both signs. Above it, or when a result is no number, the kernel divides or takes
-roots, and is run on positive inputs."""
+"""Largest result of random inputs of both signs. Above it, or if a result is no number, the kernel divides or takes
+roots, and runs on positive inputs."""
 
 
 class WrongResult(Exception):
-    """The kernel computes something else than the workload does."""
+    """The kernel's result differs from the workload's."""
 
 
 def arguments(task: str) -> list[tuple[tuple[int, ...], str]]:
@@ -44,7 +44,7 @@ def arguments(task: str) -> list[tuple[tuple[int, ...], str]]:
 
 
 class Bench:
-    """One task's buffers, and what its kernel should leave in them."""
+    """One task's buffers, and the expected results of its kernel."""
 
     def __init__(self, task: str, reference: str, place: Place) -> None:
         self.place = place
@@ -60,12 +60,12 @@ class Bench:
         weights = sum(array.nbytes for array in self.inputs[1:-1])
         self.cold = weights >= COLD_WEIGHTS or self.inputs[-1].nbytes >= COLD_RESULTS
         changed = {i for i, array in enumerate(after) if not np.array_equal(array, self.inputs[i], equal_nan=True)}
-        self.outputs = sorted(changed | {len(after) - 1})  # the last one may hold by chance what it held before
+        self.outputs = sorted(changed | {len(after) - 1})  # the last buffer may by chance have kept its content
         self.expected = {i: after[i] for i in self.outputs}
         self.poison = {i: place.tensor(_poison(after[i])) for i in self.outputs}
 
     def clear(self) -> None:
-        """Forget earlier results, so that a kernel cannot pass with another's."""
+        """Clear earlier results, so that a kernel cannot pass with another's."""
         for i, poison in self.poison.items():
             poison.copyto(self.buffers[i])
 
@@ -78,7 +78,7 @@ class Bench:
         return max(float(sum(results)) / len(results), 1e-12)
 
     def check(self) -> None:
-        """Raise WrongResult unless the outputs are what the reference computed."""
+        """Raise WrongResult unless the outputs equal the reference's."""
         for i, expected in self.expected.items():
             got = self.buffers[i].numpy()
             if expected.dtype.kind in "biu":
@@ -96,11 +96,11 @@ class Bench:
 
 
 _benches: dict[tuple[str, str, Place], Bench] = {}
-"""Those of the last tasks."""
+"""Benches of the last tasks."""
 
 
 def bench(task: str, reference: str, place: Place) -> Bench:
-    """A task's bench; the last two are kept, while their session lasts."""
+    """A task's bench; the last two are kept while their session lasts."""
     for key in [key for key in _benches if key[2] is not place]:
         del _benches[key]
     if (known := _benches.pop((task, reference, place), None)) is None:
@@ -112,7 +112,7 @@ def bench(task: str, reference: str, place: Place) -> Bench:
 
 
 def ready(task: str, reference: str, remote: Remote | None = None) -> None:
-    """Make the task's bench; on its own, since the reference may be slow and candidates have a short deadline."""
+    """Create the task's bench, separately because the reference may be slow and candidates have a short deadline."""
     with place_of(remote) as place:
         bench(task, reference, place)
 
@@ -120,12 +120,12 @@ def ready(task: str, reference: str, remote: Remote | None = None) -> None:
 def profile(
     task: str, reference: str, artifact: str, plan: MeasurementPlan, remote: Remote | None = None
 ) -> tuple[float, ...]:
-    """Latencies of one call, in seconds. Raises WrongResult, and DeviceLost where a board runs it."""
+    """Latencies of one call, in seconds. Raises WrongResult, and DeviceLost on a board."""
     with place_of(remote) as place:
         own = bench(task, reference, place)
         module = place.load(artifact)
         first_s = _checked(module, own)
-        if remote is None and _hopeless(first_s, plan):  # on a board, it contains a message there and back
+        if remote is None and _hopeless(first_s, plan):  # on a board, the time contains a message in each direction
             return (first_s,)
         second_s = own.sample(module, 1)
         if plan.best_s is not None and second_s > HOPELESS_RATIO * plan.best_s:
@@ -137,9 +137,9 @@ def profile(
 def compare(
     task: str, reference: str, artifacts: Sequence[str], plan: MeasurementPlan, remote: Remote | None = None
 ) -> list[tuple[float, ...] | str]:
-    """Latencies of each, sample after sample in turn; what is wrong with one whose result is wrong.
+    """Latencies of each candidate, measured in turns; the error of one with a wrong result.
 
-    One that is hopelessly slow, as the untuned kernel mostly is, is run once. Raises DeviceLost, on a board.
+    A very slow one, such as most untuned kernels, runs once. Raises DeviceLost, on a board.
     """
     with place_of(remote) as place:
         own = bench(task, reference, place)
@@ -183,7 +183,7 @@ def _hopeless(first_s: float, plan: MeasurementPlan) -> bool:
 
 
 def _number(once_s: float, plan: MeasurementPlan) -> int:
-    """How many calls a sample takes to be long enough."""
+    """Number of calls that make a sample long enough."""
     return min(NUMBER_MAX, max(1, math.ceil(plan.min_repeat_s / max(once_s, 1e-9))))
 
 
@@ -195,7 +195,7 @@ def _signed(generator: np.random.Generator, shape: tuple[int, ...], dtype: str) 
 
 
 def _positive(generator: np.random.Generator, shape: tuple[int, ...], dtype: str) -> np.ndarray[Any, Any]:
-    """Numbers by which one can divide, and of which one can take roots."""
+    """Numbers for divisions and roots."""
     if np.dtype(dtype).kind != "f":
         return np.zeros(shape, dtype)
     return generator.uniform(0.1, 1.0, shape).astype(dtype)

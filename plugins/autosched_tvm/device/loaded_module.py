@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 
 class LoadedModule:
-    """A loaded network. May be called from several threads; each of them gets a pool of `threads` threads."""
+    """A loaded network. May be called from several threads; each gets a pool of `threads` threads."""
 
     def __init__(self, path: Path, *, threads: int | None = None, place: "Place | None" = None) -> None:
-        """`threads` is the number of threads; None: as many as the cores that it was tuned for, if there are so many.
-        `place`: where it runs; None: in this process.
+        """`threads`: number of threads; None: the number of cores that it was tuned for, if there are as many. `place`:
+        None: this process.
 
         Raises NotFound or RequestError.
         """
@@ -45,7 +45,7 @@ class LoadedModule:
             self._library = self._place.load(str(library))
             self._machine = relax.VirtualMachine(self._library, self._place.device)
             self._main = self._machine["main"]
-        except Exception as error:  # the loader of a foreign file raises whatever it likes
+        except Exception as error:  # the loader of another program's file may raise any exception
             raise RequestError(
                 f"{library} cannot be loaded: {str(error).strip().splitlines()[-1][:300]}. It was compiled with"
                 f" {_said(self.info.versions)}; compile it again with: autosched compile ID"
@@ -68,13 +68,13 @@ class LoadedModule:
         return summarize(self.info.build, samples)
 
     def machine(self) -> Any:
-        """A virtual machine of its own for the network, which may be instrumented."""
+        """A new virtual machine for the network, which may be instrumented."""
         from tvm import relax
 
         return relax.VirtualMachine(self._library, self._place.device)
 
     def bind(self, inputs: Mapping[str, Array] | Sequence[Array]) -> list[Any]:
-        """Inputs as `sample` wants them."""
+        """Inputs in the form of `sample`."""
         return self._tensors(inputs)
 
     def sample(self, tensors: list[Any], number: int) -> float:
@@ -88,7 +88,7 @@ class LoadedModule:
         return (time.perf_counter() - started) / number
 
     def call(self, tensors: list[Any]) -> Any:
-        """One inference, with the inputs as `bind` gives them."""
+        """Run one inference, with the inputs of `bind`."""
         if self._is_here:
             use_threads(self.threads)
         return self._main(*tensors)

@@ -1,10 +1,10 @@
-"""Measures the time of each operator of a compiled network, inside of the network. Runs in a child on the device.
+"""Measures the time of each operator within a compiled network. Runs in a child on the device.
 
-The virtual machine tells an instrument before and after each of its calls. The time between the two is that of the
-kernel and of a part of the instrument. What the instrument adds, and what the virtual machine itself takes for a call,
-are measured with kernels that do nothing and have as many arguments. Inside of a network an instrument is slower, since
-the kernels push it out of the caches: by as much as instrumented inferences are slower than the calls of those kernels
-let expect.
+The virtual machine calls an instrument before and after each of its calls. The time between the two is that of the
+kernel and of a part of the instrument. The instrument's share, and the virtual machine's own time for a call, are
+measured with kernels that do nothing and have as many arguments. Within a network an instrument is slower, since the
+kernels displace it from the caches: by the ratio of instrumented inferences to the time predicted from those empty
+kernels.
 """
 
 import statistics
@@ -25,11 +25,11 @@ QUIET_SHARE = 4
 """Number of runs of which the fastest counts: a run that another program interrupts is slower as a whole, while most of
 its operators are not."""
 SLOWER_MAX = 6.0
-"""Maximum of how much slower the instrument may be in a network; beyond, something else has slowed the runs."""
+"""Maximum ratio of the instrument's time in a network to its time alone; beyond, something else has slowed the runs."""
 RUNS_MAX = 200
 """Maximum of instrumented inferences. There is at least one, however small the budget is."""
 IDLE_CALLS, IDLE_RUNS = 64, 30
-"""Calls of each kernel that does nothing in one run, and runs."""
+"""Calls of each empty kernel in one run, and number of runs."""
 VIRTUAL_MACHINE = "virtual machine"
 BUILTIN = "vm."
 VIEW = "vm.builtin.reshape"
@@ -40,7 +40,7 @@ class Overhead:
     """Cost of a call besides its kernel, in seconds."""
 
     told_s: float
-    """Time that the instrument sees for a kernel that does nothing."""
+    """Time that the instrument sees for an empty kernel."""
     call_s: float
     """The call itself, without an instrument."""
     added_s: float
@@ -49,7 +49,7 @@ class Overhead:
 
 @dataclass
 class Call:
-    """One call of the virtual machine, in every inference the same."""
+    """One call of the virtual machine, the same in every inference."""
 
     name: str
     shapes: tuple[tuple[int, ...], ...]
@@ -58,7 +58,7 @@ class Call:
 
 
 def measured(module: LoadedModule, tensors: list[Any], budget_s: float) -> OperatorTimes:
-    """The time of each operator in one inference, those that take longest first. `tensors`: as `Module.bind` gives."""
+    """The time of each operator in one inference, the longest first. `tensors`: of `LoadedModule.bind`."""
     machine = module.machine()
     calls: list[Call] = []
     machine.set_instrument(_recorder(calls))
@@ -75,7 +75,7 @@ def measured(module: LoadedModule, tensors: list[Any], budget_s: float) -> Opera
         instrumented_s.append(time.perf_counter() - started)
         for call, sample_s in zip(calls, clock, strict=True):
             call.samples_s.append(sample_s)
-        module.sample(tensors, 1)  # it meets other caches
+        module.sample(tensors, 1)  # with other content of the caches
         wholes_s.append(module.sample(tensors, 1))
     whole_s = statistics.median(sorted(wholes_s)[: _quiet(len(wholes_s))])
     fastest = sorted(range(len(instrumented_s)), key=lambda run: instrumented_s[run])[: _quiet(len(instrumented_s))]
@@ -96,7 +96,7 @@ def _quiet(runs: int) -> int:
 def _rows(
     calls: Sequence[Call], schedules: Mapping[str, str], overheads: Mapping[int, Overhead], slower: float
 ) -> tuple[OperatorTime, ...]:
-    """The rows of the table. `slower`: of the instrument in the network."""
+    """The rows of the table. `slower`: ratio of the instrument's time in the network."""
     rows: dict[tuple[str, str], list[float]] = {}
     for call in calls:
         overhead = overheads[call.arguments]
@@ -112,17 +112,17 @@ def _rows(
 
 
 def _schedule(name: str, schedules: Mapping[str, str]) -> str:
-    """Where the schedule of a kernel comes from; what is no kernel of the network is a library's."""
+    """Origin of a kernel's schedule; a call of no kernel of the network is a library's."""
     return schedules.get(name, "library") if schedules else "unknown"
 
 
 def _described(call: Call) -> str:
-    """An operator in words, as tasks are."""
+    """The description of an operator, as of tasks."""
     return task_extraction.describe(call.name, list(call.shapes)) if call.shapes else call.name
 
 
 def _recorder(calls: list[Call]) -> Any:
-    """An instrument that notes which calls there are."""
+    """An instrument that records the calls."""
 
     def around(_function: Any, name: str, before: bool, _result: Any, *arguments: Any) -> None:
         if before:
@@ -133,7 +133,7 @@ def _recorder(calls: list[Call]) -> Any:
 
 
 def _timer(clock: list[float]) -> Any:
-    """An instrument that appends the seconds from before to after each call, and does nothing else."""
+    """An instrument that only appends the seconds of each call."""
     now = time.perf_counter
     since = 0.0
 
@@ -171,7 +171,7 @@ def _overhead(arguments: int) -> Overhead:
 
 
 def _idle(arguments: int) -> Any:
-    """A network of calls of a kernel that does nothing."""
+    """A network of calls of an empty kernel."""
     buffers = [tirx.decl_buffer([1], "float32", f"p{number}") for number in range(arguments)]
     kernel = tirx.PrimFunc(buffers, tirx.Evaluate(0)).with_attr("global_symbol", "idle")
     builder = relax.BlockBuilder()

@@ -1,4 +1,4 @@
-"""Where kernels and networks run: in this process, or on a board through a session with its TVM RPC server.
+"""The place of kernels and networks: this process, or a board through a session with its TVM RPC server.
 
 Loads without TVM.
 """
@@ -21,9 +21,9 @@ from autosched_tvm.worker_messages import Remote
 SESSION_S = 60.0
 """Minimum time limit of a session, in seconds. A kernel that hangs holds the board until the session's time is over."""
 ALL_CORES = 1
-"""TVM's mode of a pool of threads that begins with the fastest cores."""
+"""TVM's mode of a thread pool that begins with the fastest cores."""
 PROGRAM = "autosched_board.py"
-"""The name on a board of a program that is run there."""
+"""File name on a board of a program that runs there."""
 
 
 class Place(Protocol):
@@ -31,13 +31,13 @@ class Place(Protocol):
 
     @property
     def device(self) -> Any:
-        """The device on which their tensors lie, as TVM names it."""
+        """The device of the tensors, in TVM's form."""
 
     def load(self, path: str) -> Any:
-        """The compiled module of a file on this machine, ready to be called there."""
+        """Load the compiled module of a file on this machine, ready to be called."""
 
     def tensor(self, array: Array) -> Any:
-        """A copy of an array there."""
+        """A copy of an array at the place."""
 
 
 class ThisProcess:
@@ -45,7 +45,7 @@ class ThisProcess:
 
     @cached_property
     def device(self) -> Any:
-        """The device on which tensors lie, as TVM names it."""
+        """The device of the tensors, in TVM's form."""
         import tvm
 
         return tvm.cpu()
@@ -67,7 +67,7 @@ class BoardSession:
     """A session with a board."""
 
     _numbers = itertools.count()
-    """Numbers of uploaded files: a library that is loaded must not be overwritten."""
+    """Numbers of uploaded files: a loaded library must not be overwritten."""
 
     def __init__(self, remote: Remote) -> None:
         """Raises DeviceLost."""
@@ -77,16 +77,16 @@ class BoardSession:
         self.board, self._until = board, time.monotonic() + seconds
         self._triple = remote.triple
         self._python: Any = None
-        """Runs the Python program that was sent there; None: not made yet."""
+        """Runs the Python program that was sent; None before the first one."""
         try:
             self._session = rpc.connect(board.host, board.port, board.key, session_timeout=seconds)
             self._session.get_function("runtime.config_threadpool")(ALL_CORES, remote.threads)
-        except Exception as error:  # TVM raises what it likes
+        except Exception as error:  # TVM may raise any exception
             raise DeviceLost(f"there is no session with the board: {gist(error)}") from error
         self.device = self._session.cpu(0)
 
     def load(self, path: str) -> Any:
-        """The compiled module of a file on this machine, which is uploaded. The server removes it after the session."""
+        """Upload and load the compiled module of a file on this machine. The server removes it after the session."""
         name = f"{next(self._numbers)}{Path(path).suffix}"
         self._session.upload(path, name)
         return self._session.load_module(name)
@@ -98,16 +98,16 @@ class BoardSession:
         return tvm.runtime.tensor(array, self.device)
 
     def write(self, name: str, content: bytes) -> None:
-        """Leave a file in the session's folder on the board."""
+        """Write a file to the session's folder on the board."""
         self._session.upload(bytearray(content), name)
 
     def read(self, name: str) -> bytes:
-        """The content of a file in the session's folder on the board."""
+        """Read a file in the session's folder on the board."""
         return bytes(self._session.download(name))
 
     def run_python(self, program: str) -> None:
-        """Run a program in the process of the board's server, by a kernel that calls Python's own C interface: that is
-        what runs TVM's server."""
+        """Run a program in the process of the board's server, with a kernel that calls Python's C interface; that
+        process is Python."""
         if self._python is None:
             with tempfile.TemporaryDirectory(prefix="autosched-board-") as folder:
                 self._python = self.load(python_call.build(f"{folder}/python.so", PROGRAM, self._triple))["main"]
@@ -115,29 +115,29 @@ class BoardSession:
         self._python()
 
     def suits(self, remote: Remote) -> bool:
-        """Whether it is one with this board, and lasts as long as the work on it may take."""
+        """Whether the session is with this board, and lasts long enough for the work."""
         return self.board == remote.board and self._until - time.monotonic() > remote.lasts_s
 
     @property
     def lives(self) -> bool:
-        """Whether the session goes on."""
+        """Whether the session is alive."""
         try:
             self._session.get_function("runtime.NumThreads")()
-        except Exception:  # TVM raises what it likes
+        except Exception:  # TVM may raise any exception
             return False
         return True
 
 
 HERE = ThisProcess()
 _sessions: list[BoardSession] = []
-"""The session of this process, where it has one."""
+"""The session of this process, if it has one."""
 
 
 @contextmanager
 def place_of(remote: Remote | None) -> Iterator[Place]:
-    """Where to run: on a board, through the session that this process has with it for the step, or here.
+    """The place for a step: a board, through this process' session for the step, or this process.
 
-    Raises DeviceLost, also for whatever is raised inside because the session is over.
+    Raises DeviceLost, also for exceptions inside that are caused by the end of the session.
     """
     if remote is None:
         yield HERE
@@ -151,7 +151,7 @@ def place_of(remote: Remote | None) -> Iterator[Place]:
 
 @contextmanager
 def losses_told() -> Iterator[None]:
-    """Raise DeviceLost for whatever is raised because this process's session with a board is over."""
+    """Raise DeviceLost for exceptions that are caused by the end of this process' session with a board."""
     try:
         yield
     except Exception as error:

@@ -1,7 +1,7 @@
-"""Number of threads on which TVM's kernels run in this process.
+"""Number of threads of TVM's kernels in this process.
 
-TVM has a pool of threads for each thread that calls kernels. By itself a pool has a thread for every second core, and
-binds the caller to cores of its choice. A pool that is made cannot grow.
+TVM has a thread pool for each thread that calls kernels. By default a pool has a thread for every second core, and
+binds the caller to cores of its choice. A pool cannot grow.
 """
 
 import logging
@@ -21,7 +21,7 @@ class _Pool(threading.local):
     """The pool of the calling thread."""
 
     wanted = 0
-    """Number of threads that it was last configured for; 0 before the first time."""
+    """Number of threads of the last configuration; 0 before the first."""
 
 
 _pool = _Pool()
@@ -30,7 +30,7 @@ _pool = _Pool()
 def default(tuned_for: int) -> int:
     """Number of threads for a network that was tuned for this number of cores.
 
-    The variable TVM_NUM_THREADS decides where it is set, else no more threads than cores that this process may use.
+    The variable TVM_NUM_THREADS has precedence; otherwise at most the cores that this process may use.
     """
     chosen = os.environ.get(VARIABLE, "")
     if chosen.isdecimal() and int(chosen) > 0:
@@ -39,12 +39,12 @@ def default(tuned_for: int) -> int:
 
 
 def use(count: int) -> None:
-    """Run the kernels that the calling thread starts from now on with `count` threads. Cheap when nothing changes."""
+    """Use `count` threads for kernels that the calling thread starts from now on. Cheap if nothing changes."""
     if count == _pool.wanted:
         return
-    os.environ.setdefault(BIND_VARIABLE, "0")  # else TVM moves this thread to other cores than it may run on
+    os.environ.setdefault(BIND_VARIABLE, "0")  # otherwise TVM moves this thread to cores that it must not use
     configure, number = _functions()
-    # TVM takes the number of threads from the length of the list; which cores it names counts only for binding.
+    # TVM takes the number of threads from the length of the list; the named cores only matter for binding.
     configure(SHARE_ALL_CORES, count, _cores(count))
     _pool.wanted = count
     if (have := number()) < count:
@@ -55,7 +55,7 @@ def use(count: int) -> None:
 
 
 def in_use() -> int:
-    """Number of threads on which the kernels of the calling thread run. Makes its pool, if it has none."""
+    """Number of threads of the calling thread's kernels. Creates its pool if necessary."""
     return int(_functions()[1]())
 
 

@@ -1,6 +1,6 @@
 """A record of another program, as a measurement of the record store.
 
-The same record has one name in all files: its origin is the program, and its job the target that it was made for.
+The same record has one name in all files: its origin is the program, and its job the target.
 """
 
 from hashlib import blake2b
@@ -16,7 +16,7 @@ JOB_BYTES = 6
 def measurement(
     origin: str, program: str, target: str, workload: Workload, environment: Environment, record: Record
 ) -> Measurement:
-    """The measurement. `origin`: name of the origin. `program`: name for people. `target`: as that program has it."""
+    """The measurement. `origin`: name of the origin. `program`: name for people. `target`: in that program's form."""
     number = int.from_bytes(blake2b(target.encode(), digest_size=JOB_BYTES).digest(), "little")
     name = measurement_id(origin, number, workload.hash, record)
     return Measurement(name, SourceJob(number, target, program), workload, environment, record)

@@ -1,9 +1,9 @@
-"""MetaSchedule's JSON databases: what a record store knows, for programs that use TVM alone, and the other way.
+"""MetaSchedule's JSON databases: exports a record store for programs that use TVM alone, and imports them.
 
 A database is a folder of two files. A line of `database_workload.json` is a workload: its structural hash, and its
 module. A line of `database_tuning_record.json` is a measurement: the number of its workload, the trace, the latencies
-in seconds (null: not measured; 1e10: it failed), the target, and the arguments. Traces go through as they are, byte for
-byte: they are what our candidates consist of.
+in seconds (null: not measured; 1e10: it failed), the target, and the arguments. Traces are copied byte for byte: our
+candidates consist of them.
 """
 
 import base64
@@ -34,18 +34,18 @@ from autosched_tvm.worker_messages import TEMPLATE
 
 WORKLOADS, RECORDS = "database_workload.json", "database_tuning_record.json"
 FAILED_S = 1e10
-"""Latency by which MetaSchedule marks a failure."""
+"""Latency with which MetaSchedule marks a failure."""
 ORIGIN = "metaschedule"
-"""Name of the origin of all imported databases: the same measurement in two of them is one."""
+"""Name of the origin of all imported databases: equal measurements in two of them are one."""
 LENGTH_BYTES = 8
-"""Bytes before a module, which tell its length."""
+"""Bytes of the length before a module."""
 Measurements = Callable[[], Iterable[tuple[Origin, Measurement]]]
 Place = tuple[str, str, int]
-"""Device, target and threads: what MetaSchedule does not tell apart within a database."""
+"""Device, target and threads, which MetaSchedule does not distinguish within a database."""
 
 
 class Written(Struct):
-    """Counts of what was written, and of what was left out by reason."""
+    """Numbers of written measurements, and of omitted ones by reason."""
 
     records: int = 0
     workloads: int = 0
@@ -68,10 +68,10 @@ _PARTS = msgspec.json.Decoder(tuple[msgspec.Raw, ...])
 def write(measurements: Measurements, programs: Programs, folder: Path) -> Written:
     """Write a database. `measurements` is called twice.
 
-    What MetaSchedule cannot use is left out and counted: schedules of other kinds, disturbed measurements, workloads
-    whose program is not known. So are candidates that were fast when measured alone, and lost side by side against
-    others: MetaSchedule would choose them. Raises RequestError for measurements of several devices or targets, whose
-    latencies it would mix.
+    Measurements that MetaSchedule cannot use are omitted and counted: schedules of other kinds, disturbed measurements,
+    workloads without a known program; also candidates that were fast when measured alone, and lost in the finals, since
+    MetaSchedule would choose them. Raises RequestError for measurements of several devices or targets, whose latencies
+    it would mix.
     """
     best_s = _compared_best(measurements())
     made: dict[str, _Written | str] = {}
@@ -107,7 +107,7 @@ class _Written(Struct):
 
 
 def _compared_best(measurements: Iterable[tuple[Origin, Measurement]]) -> dict[str, float]:
-    """The least mean latency, in seconds, that was measured side by side with others, by workload."""
+    """The least mean latency, in seconds, of the finals, by workload."""
     found: dict[str, float] = {}
     places: Counter[Place] = Counter()
     for _, one in measurements:
@@ -130,7 +130,7 @@ def _compared_best(measurements: Iterable[tuple[Origin, Measurement]]) -> dict[s
 
 
 def _unfit(one: Measurement, trace: bytes, best_s: Mapping[str, float]) -> str:
-    """Why a measurement is left out; empty: it is not."""
+    """Why a measurement is omitted; empty if it is not."""
     stands, _ = judge(one.record)
     if not trace:
         return "no schedules of MetaSchedule" if one.record.candidate else "schedules by rule"
@@ -143,12 +143,12 @@ def _unfit(one: Measurement, trace: bytes, best_s: Mapping[str, float]) -> str:
 
 
 def _mean(samples_s: Collection[float]) -> float:
-    """MetaSchedule orders by the mean."""
+    """Mean latency, by which MetaSchedule orders."""
     return sum(samples_s) / len(samples_s)
 
 
 def _trace(candidate: bytes) -> bytes:
-    """The trace of a candidate without what its search remembers; empty for other kinds of schedules."""
+    """The trace of a candidate without its memo; empty for other kinds of schedules."""
     try:
         parts = _PARTS.decode(candidate)
     except msgspec.MsgspecError:
@@ -159,13 +159,13 @@ def _trace(candidate: bytes) -> bytes:
 
 
 def _workload_line(program: Program | None, name: str, number: int) -> "_Written | str":
-    """A line; or why there is none."""
+    """A line, or the reason why there is none."""
     if program is None:
         return "workloads whose program is not known"
     try:
         text = workload_program.text_of(program)
         module = workload_program.module_of(text)
-    except Exception:  # of another version of TVM
+    except Exception:  # a program of another version of TVM
         return f"workloads that this TVM cannot read (they are of {program.form})"
     if stages.marked(module) is not None:
         return "convolutions by Winograd's algorithm, which TVM alone cannot build"
@@ -176,7 +176,7 @@ def _workload_line(program: Program | None, name: str, number: int) -> "_Written
 
 
 def _target(one: Measurement) -> Any:
-    """The target as it was imported; for what was measured by a daemon, from its circumstances. None: not known."""
+    """The target as it was imported, or from the environment of a daemon's measurement. None if unknown."""
     where = one.environment
     if not where.target:
         return None
@@ -192,7 +192,7 @@ def _seconds(record: Record) -> bytes:
 
 
 def _plain(value: Any) -> Any:
-    """JSON of TVM's own kinds of numbers, text and lists."""
+    """Convert TVM's numbers, texts and lists to JSON."""
     return list(value) if isinstance(value, Iterable) else getattr(value, "value", None) or int(value)
 
 
@@ -200,7 +200,7 @@ def _plain(value: Any) -> Any:
 
 
 def read(folder: Path, store: RecordStore, complain: Complain) -> Taken:
-    """Take a database into a store. A wrong line is told, and never ends it. Raises StoreUnavailable."""
+    """Import a database into a store. A wrong line is reported and skipped. Raises StoreUnavailable."""
     workloads = dict(_workloads(folder / WORKLOADS, complain))
     taken, seen = Taken(), Counter[bytes]()
     programs: dict[Workload, Program] = {}
@@ -226,7 +226,7 @@ def read(folder: Path, store: RecordStore, complain: Complain) -> Taken:
 
 
 def _workloads(path: Path, complain: Complain) -> Iterator[tuple[int, tuple[Workload, Program]]]:
-    """Those that this TVM can read, by number."""
+    """Workloads that this version of TVM can read, by number."""
     with path.open("rb") as file:
         for number, text in enumerate(lines(file)):
             try:
@@ -236,13 +236,13 @@ def _workloads(path: Path, complain: Complain) -> Iterator[tuple[int, tuple[Work
 
 
 def module_of(line: bytes) -> Any:
-    """The module in a line of a workload. Raises whatever decoders and TVM raise for other lines."""
+    """The module in a line of a workload. Raises any exception of decoders and TVM for other lines."""
     _, packed = _WORKLOAD_LINE.decode(line)
     return workload_program.module_of(base64.b64decode(packed, validate=True)[LENGTH_BYTES:])
 
 
 def _workload(text: bytes) -> tuple[Workload, Program]:
-    """Raises RequestError."""
+    """Parse a workload. Raises RequestError."""
     try:
         module = module_of(text)
         name = workload_hash(module)
@@ -250,14 +250,14 @@ def _workload(text: bytes) -> tuple[Workload, Program]:
         named = str((module["main"].attrs or {}).get("global_symbol", "main"))
         flops = float(tvm.s_tir.analysis.estimate_tir_flops(module))
         shape = describe(named, buffers) if named != "main" else _described(buffers)
-    except Exception as error:  # whatever TVM raises for what is no module of its version
+    except Exception as error:  # TVM may raise any exception for a module of another version
         why = " ".join(str(error).split())[:200]
         raise RequestError(f"it is no workload of TVM {tvm.__version__}: {why or type(error).__name__}") from None
     return Workload(name, named, shape, flops), workload_program.of_module(module)
 
 
 def _described(buffers: list[tuple[int, ...]]) -> str:
-    """In words, for an operator without a name."""
+    """Description of an operator without a name."""
     *inputs, output = ("x".join(map(str, shape)) or "scalar" for shape in buffers)
     return f"operator {' and '.join(inputs)} -> {output}" if inputs else f"operator {output}"
 
@@ -265,7 +265,7 @@ def _described(buffers: list[tuple[int, ...]]) -> str:
 def _measurement(
     text: bytes, workloads: Mapping[int, tuple[Workload, Program]], seen: Counter[bytes]
 ) -> tuple[Measurement, Program]:
-    """Raises RequestError."""
+    """Convert a record. Raises RequestError."""
     if len(text) > LINE_BYTES_MAX:
         raise RequestError(f"it is longer than {LINE_BYTES_MAX:,} bytes")
     try:

@@ -1,9 +1,9 @@
 """Logs of AutoTVM (version 0.2, as in packages of TopHub) and of Ansor (version 0.6), as seeds of searches.
 
-Both logs hold schedules of templates that TVM no longer has. What can be kept of a schedule is how its loops are tiled
-and unrolled: these become the decisions of MetaSchedule's sketches for a workload that the record store knows, with
-loops of the same extents. The rest is lost: fusion of what follows, vectorisation, layouts of inputs. So a seed is one
-of the first candidates of a search, and what the log says of its latency counts for nothing but the order of seeds.
+Both logs contain schedules of templates that TVM no longer has. The tiling and unrolling of a schedule can be kept:
+they become the decisions of MetaSchedule's sketches for a workload of the record store with loops of the same extents.
+Fusion of epilogues, vectorisation and layouts of inputs are lost. A seed is therefore one of the first candidates of a
+search, and its latency in the log only orders the seeds.
 """
 
 import json
@@ -34,20 +34,20 @@ from autosched_tvm.worker_messages import TEMPLATE
 SEEDS_MAX = 16
 """Maximum seeds of one workload: the fastest of the log."""
 FAILED_S = 1e9
-"""Latency from which on a log means a failure."""
+"""Latency in seconds from which on a log means a failure."""
 UNROLL = (0, 16, 64, 512)
 """Maximum unrolled steps among which MetaSchedule chooses on a CPU."""
 UNROLLED, ROLLED = 64, 16
 """Maximum unrolled steps for AutoTVM's kernels with and without `unroll_kw`."""
 SPATIAL, REDUCED = 4, 2
-"""Levels of tiles that MetaSchedule gives to spatial loops and to reductions on a CPU."""
+"""Levels of tiles of spatial loops and of reductions in MetaSchedule on a CPU."""
 
 Tile = tuple[int, ...]
 """Factors of a loop, the outermost first."""
 
 
 class Seed(Struct, frozen=True):
-    """A schedule of a log, as far as it can be kept."""
+    """The usable part of a schedule in a log."""
 
     tilings: tuple[tuple[Tile, ...], ...]
     """Tiles of all loops, in the order of the loops; alternatives for several layouts."""
@@ -59,11 +59,11 @@ class Seed(Struct, frozen=True):
 
 
 class Dropped(Exception):
-    """A line that is right, and of no use here. The argument says why, for the count."""
+    """A valid line without use here. The argument is the reason, for counting."""
 
 
 def read(file: BinaryIO, store: RecordStore, known: Catalogue, complain: Complain) -> Taken:
-    """Take the seeds of a log into a store, for workloads that it knows. A wrong line is told, and never ends it.
+    """Import the seeds of a log into a store, for known workloads. A wrong line is reported and skipped.
 
     Raises StoreUnavailable.
     """
@@ -97,7 +97,7 @@ class _Space:
         self.space = SketchSpace(context)
         tiles = [_tiles(design) for design in self.space.designs[: len(self.space.sketches)]]
         self.extents = [_extents(some) for some in tiles]
-        """Extents of the loops that are tiled, of each sketch."""
+        """Extents of the tiled loops of each sketch."""
         self.levels = [tuple(map(len, some)) for some in tiles]
 
     def candidates(self, seed: Seed) -> Iterator[bytes]:
@@ -112,7 +112,7 @@ class _Space:
 
 
 def _spaces(known: Catalogue) -> dict[tuple[int, ...], dict[str, _Space]]:
-    """Workloads whose program is known, by the extents of the loops of their sketches."""
+    """Workloads with a known program, by the extents of the loops of their sketches."""
     places: dict[str, tuple[Workload, Environment]] = {}
     for one in known.workloads():
         if one.environment.template == TEMPLATE and one.environment.target.startswith("{"):
@@ -122,7 +122,7 @@ def _spaces(known: Catalogue) -> dict[tuple[int, ...], dict[str, _Space]]:
         try:
             module = workload_program.module_of(workload_program.text_of(program))
             space = _Space(*places[name], module)
-        except Exception:  # of another version of TVM, or without a design space
+        except Exception:  # a program of another version of TVM, or without a design space
             continue
         for extents in space.extents:
             found[extents][name] = space
@@ -141,7 +141,7 @@ def _extents(tiling: Iterable[Tile]) -> tuple[int, ...]:
 
 
 def _decisions(sketch: Sketch, tiling: Sequence[Tile], unroll: int) -> list[Decision | None]:
-    """Decisions of a sketch: tiles as they are told, the unrolling that is nearest, and what is not told is drawn."""
+    """Decisions of a sketch: the seed's tiles and the nearest unrolling; other decisions are drawn."""
     tiles = iter(tiling)
     made: list[Decision | None] = []
     for place in sketch.places:
@@ -208,7 +208,7 @@ def seed_of(line: bytes) -> Seed:
 
 
 def _latencies(result: Any) -> tuple[float, ...]:
-    """Raises Dropped for a failure."""
+    """Latencies of a result. Raises Dropped for a failure."""
     seconds, failed = tuple(float(one) for one in result[0]), int(result[1])
     if failed or not seconds or max(seconds) >= FAILED_S:
         raise Dropped("it failed there")
