@@ -114,7 +114,7 @@ def test_the_table_has_a_line_for_each_and_one_for_each_trouble(command: Callabl
 def test_the_options_of_a_backend_come_with_defaults_and_meanings(command: Callable[..., Said]) -> None:
     code, out, _ = command("plugin", "list", "gcc")
     assert code == 0
-    assert " --option repeat=5\n     Timed calls in a measurement.\n" in out
+    assert " --option repeat=5\n     Number of timed calls of a measurement.\n" in out
     code, _, err = command("plugin", "list", "gc")
     assert code != 0 and "no backend is named 'gc'" in err
     code, _, err = command("plugin", "list", "old")

@@ -196,7 +196,7 @@ def test_what_is_forgiven_is_told_and_stays_forgiven(tmp_path: Path) -> None:
         await bench.verdicts.forgive(case.number)
         ((_, told),) = bench.told
         assert [note.reason for note in told.candidates] == [""]
-        with pytest.raises(NotFound, match="autosched poison list"):
+        with pytest.raises(NotFound, match="autosched blocked list"):
             await bench.verdicts.forgive(case.number)
 
     async def after(bench: Bench) -> None:
