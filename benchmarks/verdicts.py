@@ -178,7 +178,7 @@ def _broken_build(session: Any, random: np.random.Generator, path: Path) -> tupl
         key = used[int(random.integers(len(used)))]
         name, mutation = MUTATIONS[int(random.integers(len(MUTATIONS)))]
         functions = schedules[key].functions
-        kernel = next(filter(present.__contains__, functions))
+        kernel = next(key for key, function in functions.items() if key in present and function is not None)
         changed = mutation(functions[kernel], random)
         if changed is None or not _is_material(functions[kernel], changed, target):
             continue

@@ -95,7 +95,7 @@ def kernels(fused: Any) -> Iterator[tuple[Any, Any]]:
     """Yield the name and the program of each kernel of a fused network; the program is that of a task."""
     for variable, function in fused.functions_items():
         if isinstance(function, tvm.tirx.PrimFunc):
-            yield variable, tvm.IRModule({"main": function.with_attr("global_symbol", "main")})
+            yield variable, task_extraction.program_of(function)
 
 
 def laid_out(

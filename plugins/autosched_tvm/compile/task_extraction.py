@@ -110,6 +110,11 @@ def _merged(found: Iterable[_Found]) -> list[_Found]:
     return list(by_hash.values())
 
 
+def program_of(kernel: Any) -> Any:
+    """A kernel of a fused network as the program of a task."""
+    return tvm.IRModule({"main": kernel.with_attr("global_symbol", "main")})
+
+
 def hash_of(program: Any) -> str:
     """The structural hash of a program, scheduled or not, in 16 digits: equal for equal programs in any process."""
     return f"{tvm_ffi.structural_hash(program) & (2**64 - 1):016x}"

@@ -79,7 +79,7 @@ class Kernel:
     @classmethod
     def of(cls, function: Any) -> "Kernel":
         """As tasks are made of it."""
-        workload = tvm.IRModule({"main": function.with_attr("global_symbol", "main")})
+        workload = task_extraction.program_of(function)
         size = sum(4.0 * math.prod(shape) for shape in task_extraction.buffers_of(workload))
         return cls(
             task_extraction.workload_hash(workload), float(tvm.s_tir.analysis.estimate_tir_flops(workload)), size
