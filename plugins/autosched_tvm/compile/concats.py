@@ -1,7 +1,7 @@
-"""Concatenations without copies: kernels write their results to where the concatenation would have copied them.
+"""Removes the copies of concatenations: kernels write their results directly into the concatenated tensor.
 
-Works on a Relax function whose kernels are called with the tensors that they write, before memory is planned. A part
-that anything else reads, or that no kernel of the network writes, keeps its concatenation as it is.
+The pass applies to a Relax function whose kernels receive their output tensors, before memory is planned. A
+concatenation stays if one of its parts has other readers, or is not written by a kernel of the network.
 """
 
 from collections import Counter
@@ -22,22 +22,22 @@ ALLOC = "relax.builtin.alloc_tensor"
 
 @dataclass(frozen=True)
 class Part:
-    """The part of a concatenation that one kernel writes."""
+    """Part of a concatenation that one kernel writes."""
 
     tensor: Any
-    """The variable of what it wrote so far."""
+    """Variable of the tensor written so far."""
     writer: int
-    """The number of the binding that calls it."""
+    """Index of the binding that calls the kernel."""
     offset: int
 
 
 def in_place() -> Any:
-    """The pass, for a pipeline."""
+    """Returns the pass, for a pipeline."""
     return tvm.transform.module_pass(lambda module, _context: joined(module), opt_level=0, name="autosched.concats")
 
 
 def joined(module: Any) -> Any:
-    """The module without those concatenations that need not be."""
+    """Returns the module without the concatenations that can be avoided."""
     main = module["main"]
     blocks: Sequence[Any] = getattr(main.body, "blocks", ())
     if len(blocks) != 1 or any(not isinstance(b, relax.VarBinding) for b in blocks[0].bindings):
@@ -49,15 +49,15 @@ def joined(module: Any) -> Any:
 
 
 class _Work:
-    """The bindings of a function, as they change."""
+    """The bindings of a function while they change."""
 
     def __init__(self, module: Any, bindings: list[Any], result: Any) -> None:
         self.module = module
         self._builder = relax.BlockBuilder(module.clone())
         self.bindings = list(bindings)
-        """None: taken out."""
+        """Bindings; None for a removed one."""
         self._early: dict[int, list[Any]] = {}
-        """Bindings to stand before one of a number."""
+        """Bindings to insert before the binding with an index."""
         self._places = {binding.var: number for number, binding in enumerate(bindings)}
         self._uses: Counter[Any] = Counter()
         for value in (*(binding.value for binding in bindings), result):
@@ -70,7 +70,7 @@ class _Work:
         self._shifted: dict[Any, Any] = {}
 
     def done(self, main: Any) -> Any:
-        """The module with what is left of the function, and of the kernels those that it calls."""
+        """Returns the module with the remaining bindings, and the kernels that they call."""
         left: list[Any] = []
         for number, binding in enumerate(self.bindings):
             left += self._early.get(number, ())
@@ -86,7 +86,7 @@ class _Work:
         return module
 
     def try_to_join(self, number: int) -> None:
-        """Take out the concatenation that a binding calls, if it is one and all of its parts allow that."""
+        """Removes the concatenation that a binding calls, if it is one and all its parts allow it."""
         binding = self.bindings[number]
         kernel = self._kernel(binding) if binding is not None else None
         if kernel is None or not _concatenates(kernel):
@@ -120,10 +120,10 @@ class _Work:
         first = min(part.writer for part in parts)
         self._early.setdefault(first, []).append(self.bindings[place])
         self.bindings[place] = self.bindings[number] = None
-        self._writers.pop(result, None)  # several kernels write it now
+        self._writers.pop(result, None)  # several kernels write the tensor now
 
     def _kernel(self, binding: Any) -> Any | None:
-        """The function that a binding calls."""
+        """Returns the function that a binding calls."""
         value = binding.value
         if not isinstance(value, relax.Call) or not isinstance(value.op, relax.GlobalVar) or not value.args:
             return None
@@ -131,12 +131,12 @@ class _Work:
         return function if isinstance(function, tirx.PrimFunc) else None
 
     def _fresh(self, tensor: Any) -> bool:
-        """Whether a variable is memory that was asked for here."""
+        """Returns whether a variable is memory allocated in this function."""
         binding = self.bindings[self._places[tensor]]
         return binding is not None and getattr(getattr(binding.value, "op", None), "name", "") == ALLOC
 
     def _source(self, value: Any) -> Any:
-        """The tensor that a variable is another name of."""
+        """Returns the tensor of which a variable is an alias."""
         while (place := self._places.get(value)) is not None and self.bindings[place] is not None:
             named = self.bindings[place].value
             if not isinstance(named, relax.Var):
@@ -145,7 +145,7 @@ class _Work:
         return value
 
     def _alone(self, value: Any, tensor: Any) -> bool:
-        """Whether nothing but its kernel and the concatenation knows of a part."""
+        """Returns whether only its kernel and the concatenation use a part."""
         if not self._fresh(tensor):
             return False
         if value.same_as(tensor):
@@ -154,7 +154,7 @@ class _Work:
         return direct and self._uses[tensor] == 2 and self._uses[value] == 1
 
     def _moved(self, part: Part, axis: int, shape: Shape) -> Any | None:
-        """The kernel of a part, writing into the whole."""
+        """Returns the kernel of a part, changed to write into the whole."""
         variable = self.bindings[part.writer].value.op
         key = (variable, axis, part.offset, shape)
         if key not in self._shifted:
@@ -164,7 +164,8 @@ class _Work:
 
 
 def shifted(function: Any, axis: int, offset: int, shape: Shape) -> Any | None:
-    """A kernel that writes its result into a tensor of this shape, from `offset` of an axis on; None if it cannot."""
+    """Returns a kernel that writes its result into a tensor of this shape, at `offset` of an axis; None if it
+    cannot."""
     old = function.params[-1]
     own = tuple(old.ty.shape)
     if len(own) != len(shape):
@@ -190,18 +191,18 @@ def shifted(function: Any, axis: int, offset: int, shape: Shape) -> Any | None:
     body = tvm_ffi.structural.structural_map(
         function.body, ((tirx.BufferStore, store), (tvm.ir.TensorLoad, load), (tvm.ir.TensorRegion, region))
     )
-    if any(variable.same_as(old) for variable in _inside(body, tvm.ir.Var)):  # by its address, for example
+    if any(variable.same_as(old) for variable in _inside(body, tvm.ir.Var)):  # for example by its address
         return None
     return tirx.PrimFunc([*function.params[:-1], new], body, function.ret_type, function.attrs)
 
 
 def _concatenates(function: Any) -> bool:
-    """Whether a kernel does nothing but that."""
+    """Returns whether a kernel is a concatenation and nothing else."""
     return [b.name_hint for b in _inside(function.body, s_tir.SBlock) if b.name_hint != "root"] == [NAME]
 
 
 def _inside(body: Any, kind: Any) -> list[Any]:
-    """The parts of a kernel that are of a kind."""
+    """Returns the nodes of a kind in a kernel."""
     found: list[Any] = []
 
     def note(node: Any) -> Any:
@@ -213,7 +214,7 @@ def _inside(body: Any, kind: Any) -> list[Any]:
 
 
 def _axis(parts: Sequence[Shape], whole: Shape) -> int | None:
-    """Along which axis several parts make up a whole; None if they do not."""
+    """Returns the axis along which the parts make up a whole; None if there is none."""
     if len(parts) < 2 or any(len(part) != len(whole) for part in parts):
         return None
     axes = [n for n, size in enumerate(whole) if size == sum(part[n] for part in parts)]
@@ -222,7 +223,7 @@ def _axis(parts: Sequence[Shape], whole: Shape) -> int | None:
 
 
 def _found(value: Any, kind: Any) -> list[Any]:
-    """The parts of an expression that are of a kind."""
+    """Returns the nodes of a kind in an expression."""
     found: list[Any] = []
     relax.analysis.post_order_visit(value, lambda node: found.append(node) if isinstance(node, kind) else None)
     return found

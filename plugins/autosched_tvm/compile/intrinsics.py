@@ -1,8 +1,8 @@
-"""Registers TVM's tensor intrinsics of one architecture, without those of all others, and ours.
+"""Registers the tensor intrinsics of one architecture: TVM's and ours.
 
-Importing TVM's own ``tvm.s_tir.tensor_intrin`` parses the intrinsics of every GPU and CPU it knows, more than ten
-seconds of processor time; a search on a CPU needs those of that CPU, a third of a second. A package of that name which
-is in place before TVM asks for it makes TVM's later imports of it free.
+Importing TVM's own ``tvm.s_tir.tensor_intrin`` parses the intrinsics of all GPUs and CPUs, which takes more than ten
+seconds of CPU time; those of one CPU take a third of a second. A substitute package of that name, installed before TVM
+imports it, avoids the cost of later imports.
 """
 
 import importlib
@@ -18,14 +18,14 @@ _BY_MACHINE = {"x86_64": "x86", "AMD64": "x86", "aarch64": "arm_cpu", "arm64": "
 
 
 def install_for(triple: str) -> None:
-    """Register the intrinsics of the machine with this name of LLVM's, and of this machine."""
+    """Registers the intrinsics of the machine with this LLVM triple, and of this machine."""
     install()
     if triple:
         install(_BY_MACHINE.get(triple.partition("-")[0]))
 
 
 def install(architecture: str | None = None) -> None:
-    """Register one architecture's intrinsics (default: this machine's); cheap when it was done before."""
+    """Registers one architecture's intrinsics (default: this machine's). Repeated calls are cheap."""
     import tvm.s_tir
 
     package = sys.modules.get(PACKAGE)

@@ -1,4 +1,4 @@
-"""Schedules of kernels that are ours: one for all searches of decisions to draw from, and one without a search."""
+"""Schedules of our own kernels: one with drawn decisions for the searches, and one without a search."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,18 +12,18 @@ _SKETCHES: dict[str, Callable[[Any, Any, int | None], None]] = {
     product.DOT: dot_sketch.apply, product.DEPTHWISE: depthwise_sketch.apply,
     product.TILE_DOT: tile_sketch.apply, nibbles.NAME: nibble_sketch.apply, computation.DOT: attention_sketch.apply,
 }  # fmt: skip
-"""By the name of the block of sums."""
+"""Schedule function, by the name of the block of sums."""
 
 
 def sampled(workload: Any, seed: int) -> Any | None:
-    """A schedule of a task's workload, tile drawn, so that every search of decisions works on it; None for tasks that
-    have no such sums."""
+    """Returns a schedule of a task's workload with drawn tile sizes, from which each search of decisions starts; None
+    for a workload without such sums."""
     return _scheduled(workload, seed, None)
 
 
 def by_rule(function: Any, registers: int) -> Any | None:
-    """A function with a tile that is good for most; None for one that has no such sums. `registers`: vector registers
-    of the CPU."""
+    """Returns a function with tile sizes that suit most shapes; None for one without such sums. `registers`: number of
+    vector registers of the CPU."""
     schedule = _scheduled(tvm.IRModule({"main": function}), 1, registers)
     return None if schedule is None else schedule.mod["main"]
 
@@ -35,7 +35,8 @@ def _scheduled(workload: Any, seed: int, registers: int | None) -> Any | None:
     for name in _SKETCHES.keys() & names:
         try:
             _SKETCHES[name](schedule, schedule.get_sblock(name), registers)
-        except Exception:  # foreign code, with errors of its own; an epilogue that does not follow the sums' loops
+        # TVM raises various exceptions, for example for an epilogue that does not follow the loops of the sums
+        except Exception:
             return None
         return schedule
     return None

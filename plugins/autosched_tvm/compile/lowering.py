@@ -1,7 +1,8 @@
-"""Lowers kernels as TVM does, but keeps small buffers on the stack and transcendental functions in vector registers.
+"""Lowers kernels with TVM's passes, and keeps small buffers on the stack and transcendental functions in vector
+registers.
 
-TVM takes every buffer above one kilobyte from a pool, also a tile of sums that belongs into vector registers: a call to
-the pool for each tile, and stores that are never read. On a pointwise convolution that is a fifth of the time.
+TVM takes each buffer above one kilobyte from a pool, including a tile of sums that fits into vector registers: this
+costs a call for each tile, and stores that are never read. It is a fifth of the time of a pointwise convolution.
 """
 
 import math
@@ -16,13 +17,13 @@ from autosched_tvm.compile.integers import table_registers, tile_instructions
 from autosched_tvm.compile.vector_math import call_replacement
 
 PIPELINE = "autosched"
-"""The name to give as `tirx.build(pipeline=)` and `relax.build(tir_pipeline=)`; known once `install` has run."""
+"""Name for `tirx.build(pipeline=)` and `relax.build(tir_pipeline=)`, registered by `install`."""
 BASE = "s_tir"
 STACK_BYTES_MAX = 8_192
 
 
 def install() -> str:
-    """Make the pipeline known to TVM; cheap when it was done before. Returns its name."""
+    """Registers the pipeline with TVM; returns its name. Repeated calls are cheap."""
     call_replacement.mark_vectorizable()
     compilation_pipeline.register_tir_pipeline(PIPELINE, _factory)
     return PIPELINE
@@ -42,7 +43,7 @@ def _factory() -> tuple[Any, Any, Any]:
 
 
 def _completed(function: Any) -> Any:
-    """A lowered function with its small buffers on the stack, and what its instructions need."""
+    """Returns a lowered function with its small buffers on the stack, and with the setup that its instructions need."""
     body = tvm_ffi.structural.structural_map(function.body, (tirx.AllocBuffer, _mark))
     return table_registers.in_registers(function.with_body(tile_instructions.asking(body)))
 

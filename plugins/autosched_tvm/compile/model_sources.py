@@ -1,7 +1,7 @@
-"""Prepared networks, whatever kind of file they come from. What is tuned and compiled is made of them.
+"""Prepared networks of each file format, from which tasks and builds are made.
 
-An ONNX network stays an ONNX graph until it is compiled. One of another kind is imported once, into a Relax module: the
-packages that read its file are slow to load, and only the import needs them.
+An ONNX network stays an ONNX graph until it is compiled. A network of another format is imported once, into a Relax
+module: the packages that read its file load slowly, and only the import needs them.
 """
 
 from dataclasses import dataclass, field
@@ -25,41 +25,41 @@ from autosched_tvm.tensors import Tensor
 
 
 class Source(Protocol):
-    """A network whose shapes are fixed, ready to be lowered."""
+    """A network with fixed shapes, ready to be lowered."""
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:
-        """Inputs of a caller, in order."""
+        """Inputs that a caller gives, in order."""
 
     @property
     def outputs(self) -> tuple[str, ...]:
-        """The names of the outputs, in order."""
+        """Names of the outputs, in order."""
 
     @property
     def integers(self) -> bool:
-        """Whether products of 8-bit numbers have stayed such."""
+        """Whether products of 8-bit integers are kept."""
 
     def cleaned(self, target: Any) -> Any:
-        """The Relax module before layouts are chosen. Raises ModelRejected."""
+        """Returns the Relax module before layouts are chosen. Raises ModelRejected."""
 
     def save(self, path: Path) -> None:
-        """Leave it in a file that `load` reads."""
+        """Writes a file that `load` reads."""
 
 
 @dataclass
 class Ready:
-    """A network that can be tuned, and what was done to it."""
+    """A network that can be tuned, and the changes made to it."""
 
     source: Source
     format: str
-    """Kind and version of the file."""
+    """Format of the file, and its version."""
     nodes_before: int
     nodes_after: int
     opset: int = 0
-    """Version of ONNX's operators; 0 for files of other kinds."""
+    """ONNX opset; 0 for files of other formats."""
     fixes: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    """Those of the fixes that change what the network accepts or computes, and that its user must know."""
+    """Changes of what the network accepts or computes, which are reported to the user."""
 
 
 class OnnxSource:
@@ -70,21 +70,21 @@ class OnnxSource:
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:
-        """Inputs of a caller, in order."""
+        """Inputs that a caller gives, in order."""
         return input_ranges.inputs(self.model)
 
     @property
     def outputs(self) -> tuple[str, ...]:
-        """The names of the outputs, in order."""
+        """Names of the outputs, in order."""
         return tuple(value.name for value in self.model.graph.output)
 
     @property
     def integers(self) -> bool:
-        """Whether products of 8-bit numbers have stayed such."""
+        """Whether products of 8-bit integers are kept."""
         return any(map(stays, self.model.graph.node))
 
     def cleaned(self, target: Any) -> Any:
-        """The Relax module before layouts are chosen. Raises ModelRejected."""
+        """Returns the Relax module before layouts are chosen. Raises ModelRejected."""
         instruction = dot_instructions.of_target(target) if self.integers else None
         module = onnx_import.cleaned(self.model, instruction)
         if instruction is None:
@@ -92,12 +92,12 @@ class OnnxSource:
         return packed_products.packed(module, instruction, tiles=tile_instructions.available(target))
 
     def save(self, path: Path) -> None:
-        """Leave it in an ONNX file."""
+        """Writes an ONNX file."""
         onnx.save(self.model, str(path))
 
 
 class _Saved(Struct, frozen=True):
-    """The contents of a file with a Relax network."""
+    """Contents of a file with a Relax network."""
 
     inputs: tuple[Tensor, ...]
     outputs: tuple[str, ...]
@@ -106,36 +106,36 @@ class _Saved(Struct, frozen=True):
 
 
 class RelaxSource:
-    """A Relax module, with the names that the file it comes from has for inputs and outputs."""
+    """A Relax module, with the names of its inputs and outputs in the original file."""
 
     def __init__(self, module: Any, inputs: tuple[Tensor, ...], outputs: tuple[str, ...]) -> None:
         self._module, self._inputs, self._outputs = module, inputs, outputs
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:
-        """Inputs of a caller, in order."""
+        """Inputs that a caller gives, in order."""
         return self._inputs
 
     @property
     def outputs(self) -> tuple[str, ...]:
-        """The names of the outputs, in order."""
+        """Names of the outputs, in order."""
         return self._outputs
 
     integers = False
 
     def cleaned(self, target: Any) -> Any:
-        """The Relax module before layouts are chosen. Raises ModelRejected."""
+        """Returns the Relax module before layouts are chosen. Raises ModelRejected."""
         return onnx_import.clean(self._module)
 
     def save(self, path: Path) -> None:
-        """Leave it in a JSON file."""
+        """Writes a JSON file."""
         saved = _Saved(self._inputs, self._outputs, str(tvm.ir.save_json(self._module)))
         path.write_bytes(msgspec.json.encode(saved))
 
 
 def prepare(path: Path, shapes: Shapes, *, integers: bool = False) -> Ready:
-    """Read a model's file and bring it into a form that can be tuned. `integers`: products of 8-bit numbers in an ONNX
-    file stay such. Raises ModelRejected and RequestError."""
+    """Reads a model's file and rewrites it for tuning. `integers`: keep products of 8-bit integers in an ONNX file.
+    Raises ModelRejected and RequestError."""
     kind = kind_of_file(path)
     if kind is FileKind.TFLITE:
         from autosched_tvm.compile import tflite_import
@@ -167,7 +167,7 @@ def _imported(found: Imported) -> Ready:
 
 
 def load(path: Path) -> Source:
-    """Load a source that `Source.save` has written."""
+    """Loads a source that `Source.save` has written."""
     with path.open("rb") as file:
         first = file.read(1)
     if first != b"{":

@@ -41,10 +41,10 @@ class SideName(Struct, frozen=True):
 
 
 def compile_network(compilation: Compilation, choices: Sequence[TaskSchedules]) -> Compiled:
-    """Leave default.so and tuned.so in the folder, each with its side file.
+    """Writes default.so and tuned.so to the folder, each with its side file.
 
-    The default build is TVM's own: no schedules, the model's own layouts. In the tuned build each kernel without a
-    measured schedule has one by rule.
+    The default build is TVM's own: no schedules, the model's own layouts. In the tuned build, kernels without a
+    measured schedule have one by rule.
     """
     source = model_sources.load(Path(compilation.model))
     target = tvm.target.Target(json.loads(compilation.target))
@@ -58,7 +58,7 @@ def compile_network(compilation: Compilation, choices: Sequence[TaskSchedules]) 
 
 
 def compile_again(compilation: Compilation, choices: Sequence[TaskSchedules]) -> Compiled:
-    """Compile the tuned build anew, with other schedules; the untuned one stays as it is."""
+    """Compiles the tuned build again with other schedules. The default build stays."""
     source = model_sources.load(Path(compilation.model))
     cleaned = source.cleaned(tvm.target.Target(json.loads(compilation.target)))
     return _compile_tuned(compilation, choices, source, cleaned)[1]
@@ -67,7 +67,8 @@ def compile_again(compilation: Compilation, choices: Sequence[TaskSchedules]) ->
 def _compile_tuned(
     compilation: Compilation, choices: Sequence[TaskSchedules], source: Source, cleaned: Any
 ) -> tuple[Any, Compiled]:
-    """Leave tuned.so in the folder; returns the network in its layouts, without schedules, and what was compiled."""
+    """Writes tuned.so to the folder; returns the network in its layouts, without schedules, and facts about the
+    build."""
     target = tvm.target.Target(json.loads(compilation.target))
     schedules, lacking = applied(choices)
     fused, notes = laid_out(cleaned, target, choices, LayoutOption(compilation.layout), winograd=compilation.winograd)
@@ -80,7 +81,8 @@ def _compile_tuned(
 
 
 def with_schedules(fused: Any, schedules: Mapping[str, "Applied"]) -> tuple[Any, int]:
-    """A fused network with schedules for its kernels, by hash of the workload; and the number of schedules used."""
+    """Returns a fused network with its kernels scheduled, by hash of the workload; and the number of kernels with a
+    schedule."""
     module = fused.clone()
     used = set()
     for variable, kernel in kernels(fused):
@@ -92,7 +94,7 @@ def with_schedules(fused: Any, schedules: Mapping[str, "Applied"]) -> tuple[Any,
 
 
 def kernels(fused: Any) -> Iterator[tuple[Any, Any]]:
-    """Yield the name and the program of each kernel of a fused network; the program is that of a task."""
+    """Yields the name of each kernel of a fused network, and its program as that of a task."""
     for variable, function in fused.functions_items():
         if isinstance(function, tvm.tirx.PrimFunc):
             yield variable, task_extraction.program_of(function)
@@ -101,7 +103,7 @@ def kernels(fused: Any) -> Iterator[tuple[Any, Any]]:
 def laid_out(
     cleaned: Any, target: Any, choices: Sequence[TaskSchedules], layout: LayoutOption, *, winograd: bool
 ) -> tuple[Any, list[str]]:
-    """The fused network in its layouts, and what there is to say of them."""
+    """Returns the fused network in its layouts, and notes on the choice."""
     if layout is not LayoutOption.AUTO and not winograd:
         return layout_variants.single(cleaned, target, layout).fused, []
     latencies_s = {
@@ -116,9 +118,9 @@ def laid_out(
 def write_build(
     path: Path, fused: Any, source: Source, target: str, database: Any, who: SideName, *, by_rule: bool = False
 ) -> None:
-    """Compile a fused network with the schedules of a database into `path`.so, and its side file.
+    """Compiles a fused network with the schedules of a database into `path`.so, and writes its side file.
 
-    `by_rule`: kernels without a schedule get one by rule.
+    `by_rule`: give kernels without a schedule one by rule.
     """
     tvm_target = tvm.target.Target(json.loads(target))
     schedules: dict[str, str] = {}
@@ -137,7 +139,7 @@ def write_build(
 
 
 def versions() -> dict[str, str]:
-    """Versions of the toolchain."""
+    """Returns the versions of the toolchain."""
     found = {}
     for package in ("autosched", "apache-tvm", "apache-tvm-ffi"):
         try:
@@ -153,20 +155,22 @@ class Applied(Struct, frozen=True):
     task: int
     candidate: bytes
     functions: dict[str, Any | None]
-    """By `hash_of` the kernel's program; None if the schedule does not apply to it."""
+    """Function by `hash_of` the kernel's program; None if the schedule does not apply to it."""
 
     def to(self, kernel: Any) -> Any | None:
-        """The function of a kernel of the task under the schedule; None if the schedule does not apply to it."""
+        """Returns the function of a kernel of the task under the schedule; None if the schedule does not apply to
+        it."""
         if (key := task_extraction.hash_of(kernel)) not in self.functions:
             try:
                 self.functions[key] = candidate_build.scheduled(kernel, self.candidate)["main"]
-            except Exception:  # whatever TVM raises: the kernel gets a schedule by rule
+            except Exception:  # TVM raises various exceptions; the kernel gets a schedule by rule
                 self.functions[key] = None
         return self.functions[key]
 
 
 def applied(choices: Sequence[TaskSchedules]) -> tuple[dict[str, Applied], list[str]]:
-    """The best schedule of each task that applies, by hash of the workload; and notes about tasks without one."""
+    """Returns the best schedule of each task that applies, by hash of the workload; and notes about tasks without
+    one."""
     schedules = {}
     notes = []
     for choice in choices:
@@ -176,7 +180,7 @@ def applied(choices: Sequence[TaskSchedules]) -> tuple[dict[str, Applied], list[
         for candidate in choice.candidates:
             try:
                 function = candidate_build.scheduled(workload, candidate)["main"]
-            except Exception:  # a schedule from elsewhere may not fit; the next best may
+            except Exception:  # a schedule of another network may not fit; the next best may
                 continue
             known = {task_extraction.hash_of(workload): function}
             schedules[task_extraction.workload_hash(workload)] = Applied(choice.task, candidate, known)
@@ -187,10 +191,10 @@ def applied(choices: Sequence[TaskSchedules]) -> tuple[dict[str, Applied], list[
 
 
 def _pipeline(by_rule: Any | None = None, schedules: dict[str, str] | None = None) -> Any:
-    """Schedules by the database, then what each Relax program goes through; fusion is done already.
+    """Returns the passes from schedules to a lowered Relax program; fusion was done before.
 
-    `by_rule`: the target for which kernels without a schedule get one by rule; None: only their stages
-    are joined, where there are many. `schedules` is told where the schedule of each kernel comes from.
+    `by_rule`: target for which kernels without a schedule get one by rule; None: only join the stages of kernels with
+    several. `schedules`: receives the source of each kernel's schedule.
     """
     passes = relax.transform
     steps = [
@@ -224,7 +228,7 @@ def _pipeline(by_rule: Any | None = None, schedules: dict[str, str] | None = Non
 
 
 def _outputs(fused: Any, names: Sequence[str]) -> tuple[Tensor, ...]:
-    """Shapes and types as TVM has them; the names are the model's."""
+    """Returns the outputs with TVM's shapes and types, and the model's names."""
     returned = fused["main"].ret_ty
     fields = returned.fields if hasattr(returned, "fields") else [returned]
     return tuple(

@@ -1,4 +1,4 @@
-"""Takes a model in: prepares it, splits it into tasks, leaves both as files. Runs in a child process."""
+"""Imports a model: prepares it, splits it into tasks, writes both to files. Runs in a child process."""
 
 from pathlib import Path
 
@@ -19,9 +19,9 @@ from autosched_tvm.worker_messages import TEMPLATE, Extracted, Ways
 def take_in(
     model: str, shapes: dict[str, tuple[int, ...]], target: str, prepared: str, folder: str, ways: Ways
 ) -> Extracted:
-    """Write the prepared model and TASK.json for each workload. Raises ModelRejected.
+    """Writes the prepared model, and TASK.json for each workload. Raises ModelRejected.
 
-    Of a file of collected tasks there is no prepared model, and layouts were chosen when they were collected.
+    A file of collected tasks has no prepared model; its layouts were chosen when the tasks were collected.
     """
     if kind_of_file(Path(model)) is FileKind.TASKS:
         return _take_in_tasks(task_bundle.read(Path(model)), Path(folder))
@@ -58,7 +58,7 @@ def _take_in_tasks(bundle: task_bundle.TaskBundle, folder: Path) -> Extracted:
 
 
 def check(extracted: Extracted) -> None:
-    """Raise ModelRejected for a network with nothing to tune, or with more than can be handled."""
+    """Raises ModelRejected for a network with nothing to tune, or with too many tasks."""
     if not extracted.tasks:
         names = ", ".join(f"{skipped.name} ({skipped.reason})" for skipped in extracted.skipped[:5]) or "none"
         raise ModelRejected(f"the model has no operator worth tuning. Its operators: {names}")

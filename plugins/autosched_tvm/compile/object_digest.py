@@ -1,7 +1,7 @@
-"""Digest of the code in an object file: two candidates with the same digest run the same instructions on the same data.
+"""Digest of the code in an object file. Candidates with equal digests run the same instructions on the same data.
 
-Debug information plays no part. Names do, since sections and symbols are told apart by them: where TVM names the
-parameters of two equal kernels differently, they have different digests, and both are measured.
+Debug information is left out. Names are included, since they distinguish sections and symbols: where TVM names the
+parameters of two equal kernels differently, the digests differ, and both kernels are measured.
 """
 
 from pathlib import Path
@@ -16,9 +16,9 @@ from autosched.model import code_name
 
 
 def digest_of(path: Path) -> str:
-    """Name, as `code_name` makes it, of what a linker takes over from an ELF object file.
+    """Returns the name, as `code_name` makes it, of what a linker takes from an ELF object file.
 
-    That is: sections that are loaded, their relocations, and symbols. Empty for a file of another format.
+    This includes loaded sections, their relocations, and symbols. Empty for a file of another format.
     """
     try:
         with path.open("rb") as file:
@@ -49,10 +49,10 @@ def _digest(elf: ELFFile) -> str:
 
 
 def _symbols(table: SymbolTableSection, sections: list[Section]) -> list[tuple[str, str, int, int] | None]:
-    """Name, section, value and size of each symbol; None for symbols of debug information and of file names."""
+    """Returns name, section, value and size of each symbol; None for symbols of debug information and of file names."""
     found: list[tuple[str, str, int, int] | None] = []
     for symbol in table.iter_symbols():
-        index = symbol["st_shndx"]  # the number of a section, or a word: SHN_UNDEF
+        index = symbol["st_shndx"]  # a section index, or a name such as SHN_UNDEF
         known = _is_loaded(sections[index]) if isinstance(index, int) else symbol["st_info"]["type"] != "STT_FILE"
         place = sections[index].name if isinstance(index, int) else index
         found.append((symbol.name, place, symbol["st_value"], symbol["st_size"]) if known else None)

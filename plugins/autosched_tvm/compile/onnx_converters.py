@@ -1,4 +1,5 @@
-"""Extends TVM's ONNX importer: recurrent layers, and operators of which it makes kernels that no pass sees through."""
+"""Extends TVM's ONNX importer: recurrent layers, and operators for which TVM emits kernels that its passes cannot
+analyse."""
 
 import contextlib
 import math
@@ -14,12 +15,13 @@ from autosched_tvm.compile.integers.dot_instructions import DotInstruction
 from autosched_tvm.compile.recurrent import converters as recurrent
 
 KERNELS = ("Clip", "Pad")
-"""The operators concerned."""
+"""Names of these operators."""
 
 
 @contextlib.contextmanager
 def recognisable(instruction: DotInstruction | None = None) -> Iterator[None]:
-    """While it lasts, the importer has these converters. `instruction`: the CPU's for products of 8-bit numbers."""
+    """Context in which the importer has these converters. `instruction`: the CPU's dot instruction for 8-bit
+    integers."""
     original = onnx_frontend._get_convert_map
 
     def changed() -> dict[str, Any]:
@@ -37,7 +39,7 @@ def recognisable(instruction: DotInstruction | None = None) -> Iterator[None]:
 
 
 def _told(converter: Any) -> Any:
-    """The converter, with a builder that knows better."""
+    """Returns the converter with a builder that emits operators."""
 
     class Told(converter):  # type: ignore[misc]
         @classmethod
@@ -49,7 +51,7 @@ def _told(converter: Any) -> Any:
 
 
 class _Builder:
-    """A block builder that emits operators for some kernels."""
+    """A block builder that emits operators in place of some kernels."""
 
     def __init__(self, builder: Any) -> None:
         self._builder = builder
@@ -58,7 +60,7 @@ class _Builder:
         return getattr(self._builder, name)
 
     def emit_te(self, function: Any, *arguments: Any, **words: Any) -> Any:
-        """As the builder's, but as an operator where there is one."""
+        """Emits an operator where there is one, and a kernel otherwise."""
         made = None if words else _operator(function, arguments)
         return self._builder.emit_te(function, *arguments, **words) if made is None else self._builder.emit(made)
 

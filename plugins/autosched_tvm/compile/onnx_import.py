@@ -1,4 +1,4 @@
-"""Makes a Relax module of an ONNX file, and names what cannot be imported. Runs in a child process."""
+"""Converts an ONNX file to a Relax module, and reports what cannot be imported. Runs in a child process."""
 
 import contextlib
 import io
@@ -21,14 +21,15 @@ from autosched_tvm.worker_failures import gist
 
 _IN_TVM_ONLY_BY_NAME = {"If", "Constant"}
 _DOMAINS = {"", "ai.onnx", "com.microsoft"}
-"""Whose operators TVM's converters are written for. They look at names alone: another's Add is the standard's."""
+"""Domains of the operators that TVM's converters implement. TVM looks at names alone: it takes any Add for the
+standard's."""
 _TOLD = "Error converting operator "
 SAID_MAX = 400
-"""Characters of what TVM says: the advice stands behind it."""
+"""Maximum number of characters of TVM's message; the advice follows it."""
 
 
 def unsupported(nodes: Iterable[Any]) -> list[Any]:
-    """The nodes that TVM's importer has no converter for."""
+    """Returns the nodes for which TVM's importer has no converter."""
     from tvm.relax.frontend.onnx import onnx_frontend
 
     with onnx_converters.recognisable():
@@ -40,29 +41,29 @@ def unsupported(nodes: Iterable[Any]) -> list[Any]:
 
 
 def _is_ignored_part(node: Any) -> bool:
-    """Whether TVM's converter would leave out a part of what the node computes."""
+    """Returns whether TVM's converter would ignore a part of what the node computes."""
     return node.op_type == "Resize" and any(a.name == "antialias" and a.i for a in node.attribute)
 
 
 def prepare(path: Path, shapes: Shapes, *, integers: bool = False) -> Prepared:
-    """The checked, simplified and rewritten ONNX model. `integers`: products of 8-bit numbers stay such. Raises
+    """Returns the checked, simplified and rewritten ONNX model. `integers`: keep products of 8-bit integers. Raises
     ModelRejected."""
     return preparation.prepare(path, shapes, unsupported, integers=integers)
 
 
 def network(model: Any, target: Any) -> Any:
-    """The fused module of an ONNX model, in the model's layouts. Raises ModelRejected."""
+    """Returns the fused module of an ONNX model, in the model's layouts. Raises ModelRejected."""
     return fused(cleaned(model), target)
 
 
 def cleaned(model: Any, instruction: DotInstruction | None = None) -> Any:
-    """The module of an ONNX model before layouts are chosen. `instruction`: the CPU's for products of 8-bit numbers.
-    Raises ModelRejected."""
+    """Returns the module of an ONNX model before layouts are chosen. `instruction`: the CPU's dot instruction for 8-bit
+    integers. Raises ModelRejected."""
     return clean(_from_onnx(model, instruction))
 
 
 def clean(module: Any) -> Any:
-    """An imported module with its constants folded, ready for a choice of layouts. Raises ModelRejected."""
+    """Returns an imported module with its constants folded, ready for a choice of layouts. Raises ModelRejected."""
     passes = relax.transform
     steps = (
         expansion.expansion(),
@@ -75,7 +76,7 @@ def clean(module: Any) -> Any:
 
 
 def fused(module: Any, target: Any) -> Any:
-    """A cleaned module with kernels in place of operators. Raises ModelRejected."""
+    """Returns a cleaned module with operators lowered to kernels. Raises ModelRejected."""
     passes = relax.transform
     steps = (
         relax.backend.DispatchSampling(),
@@ -96,7 +97,7 @@ def _passed(module: Any, steps: Sequence[Any]) -> Any:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return tvm.transform.Sequential(list(steps))(module)
-    except Exception as error:  # whatever a pass trips over, the user can only be told which model does it
+    except Exception as error:  # whichever pass failed, the message can only name the model
         raise ModelRejected(
             f"TVM cannot lower the model: {gist(error)[:SAID_MAX]}. Try: autosched model check FILE"
         ) from error
@@ -111,7 +112,7 @@ def _from_onnx(model: Any, instruction: DotInstruction | None) -> Any:
             warnings.simplefilter("ignore")
             with onnx_converters.recognisable(instruction):
                 return from_onnx(model, keep_params_in_input=False)
-    except Exception as error:  # the converters raise whatever they like
+    except Exception as error:  # the converters raise various exceptions
         told = next((line for line in said.getvalue().splitlines() if line.startswith(_TOLD)), "")
         operator = told.removeprefix(_TOLD).partition(",")[0]
         nodes = [node.name or node.output[0] for node in model.graph.node if node.op_type == operator]

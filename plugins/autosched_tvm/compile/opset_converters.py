@@ -1,4 +1,4 @@
-"""Converters for forms of operators that TVM's importer does not know (older versions), or spends seconds on."""
+"""Converters for operator versions that TVM's importer lacks, or on which it spends seconds."""
 
 from collections.abc import Callable
 from typing import Any
@@ -17,7 +17,7 @@ class AnyVersion(onnx_frontend.OnnxOpConverter):  # type: ignore[misc]  # TVM ha
 
     @classmethod
     def get_converter(cls, _opset: int) -> Convert:
-        """The converter, whatever the version."""
+        """Returns the converter for any version."""
         return cls._convert  # type: ignore[no-any-return]  # a subclass has it
 
 
@@ -32,14 +32,15 @@ def _slice(convert: Convert, builder: Any, inputs: Any, attributes: dict[str, An
 
 
 def _resize(convert: Convert, builder: Any, inputs: Any, attributes: dict[str, Any], params: Any) -> Any:
-    """Version 10 has two inputs, and samples as Upsample does. Later an empty input is one that is left out."""
+    """Version 10 has two inputs, and samples as Upsample does. Later versions may have an empty input, which means
+    omitted."""
     if len(inputs) > 2:
         return convert(builder, _inputs(*(None if _is_empty(value) else value for value in inputs)), attributes, params)
     return convert(builder, _inputs(inputs[0], None, inputs[1]), attributes | _OLD_SAMPLING, params)
 
 
 def _upsample(convert: Convert, builder: Any, inputs: Any, attributes: dict[str, Any], params: Any) -> Any:
-    """The predecessor of Resize: the scales are an attribute before version 9, then an input."""
+    """Predecessor of Resize. The scales are an attribute before version 9, and an input since."""
     given = attributes.get("scales")
     scales = inputs[1] if given is None else relax.const(np.array(given, "float32"))
     rest = {name: value for name, value in attributes.items() if name != "scales"}
@@ -54,7 +55,7 @@ def _clip(convert: Convert, builder: Any, inputs: Any, attributes: dict[str, Any
     value = inputs[0]
     for bound, function, nothing in zip(bounds, (relax.op.maximum, relax.op.minimum), (-np.inf, np.inf), strict=True):
         number = None if bound is None else bound.value.numpy().reshape(())
-        if number is not None and number == number and number != nothing:  # a bound that is no number bounds nothing
+        if number is not None and number == number and number != nothing:  # a NaN or infinite bound has no effect
             value = builder.emit(function(value, relax.const(number)))
     return value
 
@@ -77,7 +78,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _cast(convert: Convert, builder: Any, inputs: Any, attributes: dict[str, Any], params: Any) -> Any:
-    """TVM checks whether a number fits into the type, and finds none where it was bounded before."""
+    """TVM checks whether a number fits into the type; it does not recognise a value that was clipped before."""
     made = builder.lookup_binding(inputs[0]) if isinstance(inputs[0], relax.Var) else None
     bounded = getattr(getattr(made, "op", None), "name", "") in ("relax.minimum", "relax.maximum", "relax.clip")
     if bounded and attributes["to"] in _BYTES:
@@ -86,7 +87,7 @@ def _cast(convert: Convert, builder: Any, inputs: Any, attributes: dict[str, Any
 
 
 def _softmax(convert: Convert, builder: Any, inputs: Any, attributes: dict[str, Any], params: Any) -> Any:
-    """Before version 13 the operator flattens its input to a matrix; along the last axis that changes nothing."""
+    """Before version 13 the operator flattens its input to a matrix, which makes no difference along the last axis."""
     rank = inputs[0].ty.ndim
     if "axis" not in attributes or rank < 1 or attributes["axis"] % rank != rank - 1:
         return convert(builder, inputs, attributes, params)
@@ -94,7 +95,7 @@ def _softmax(convert: Convert, builder: Any, inputs: Any, attributes: dict[str, 
 
 
 def _integer_product(convert: Convert, builder: Any, inputs: Any, attributes: dict[str, Any], params: Any) -> Any:
-    """TVM widens both to 32 bits, which hides that they have 8."""
+    """TVM widens both operands to 32 bits, which hides that they have 8."""
     if len(inputs) > 2:
         return convert(builder, inputs, attributes, params)
     return relax.op.matmul(inputs[0], inputs[1], out_dtype="int32")
@@ -108,7 +109,7 @@ _RULES = {
     "Softmax": ("Softmax", _softmax),
     "MatMulInteger": ("MatMulInteger", _integer_product),
 }  # fmt: skip
-"""The converter that does the work, and what prepares its arguments."""
+"""Converter, and the function that prepares its arguments, by operator."""
 
 
 def _is_empty(value: Any) -> bool:
@@ -122,7 +123,7 @@ def _inputs(*values: Any) -> Any:
 
 
 def converters(known: dict[str, Any]) -> dict[str, Any]:
-    """Converters that accept old and new versions, made of those that TVM has."""
+    """Returns converters that accept old and new versions, based on TVM's own."""
     return {name: _accepting(known[source], prepare) for name, (source, prepare) in _RULES.items() if source in known}
 
 
@@ -130,7 +131,7 @@ def _accepting(converter: Any, prepare: Callable[..., Any]) -> Any:
     class Accepting(converter):  # type: ignore[misc]  # TVM has no types
         @classmethod
         def get_converter(cls, opset: int) -> Convert:
-            """TVM's converter with prepared arguments."""
+            """Returns TVM's converter with prepared arguments."""
             convert = converter.get_converter(opset)
             return lambda *arguments: prepare(convert, *arguments)
 

@@ -1,4 +1,4 @@
-"""Compiles a kernel that runs a Python program in the process that calls it: a board's RPC server is such a process."""
+"""Compiles a kernel that runs a Python program in the process that calls it, such as a board's RPC server."""
 
 from typing import Any
 
@@ -9,9 +9,9 @@ TEXT = "exec(compile(open({file!r}).read(), {file!r}, 'exec'), {{'__name__': 'au
 
 
 def build(output: str, file: str, triple: str) -> str:
-    """Leave a library at `output` whose function `main` runs the Python program of this name in the working folder.
+    """Writes a library to `output` whose function `main` runs the Python program with this name in the working folder.
 
-    `triple`: LLVM's name of the machine that runs it; empty: this one. Returns `output`.
+    `triple`: LLVM triple of the machine that runs it; empty: this machine's. Returns `output`.
     """
     import tvm
     from tvm import tirx
@@ -19,7 +19,7 @@ def build(output: str, file: str, triple: str) -> str:
     def call(name: str, *arguments: Any) -> Any:
         return tirx.call_extern("int32", name, *arguments)
 
-    before = tirx.Var("before", "int32")  # whether the thread had Python's lock
+    before = tirx.Var("before", "int32")  # whether the thread held Python's lock
     body = tirx.SeqStmt(
         [
             tirx.Bind(before, call("PyGILState_Ensure")),

@@ -8,15 +8,15 @@ from tvm import relax, tirx
 
 
 def replaced(module: Any, wanted: Callable[[Any], bool], expression: Callable[[Any, Any, list[Any]], Any]) -> Any:
-    """The module with other expressions for the `wanted` calls of its main function. `expression` takes a builder, the
-    call as it was, and its arguments as they are in the new function."""
+    """Returns the module with the `wanted` calls of its main function replaced. `expression` receives a builder, the
+    original call, and its arguments in the new function."""
 
     @relax.expr_functor.mutator
     class Replaced(relax.PyExprMutator):  # type: ignore[misc] # the base class is not typed
         """Visits each call."""
 
         def visit_call_(self, call: Any) -> Any:
-            """A call, or what stands in its place."""
+            """Returns a call or its replacement."""
             if not wanted(call):
                 return super().visit_call_(call)
             return expression(self.builder_, call, [self.visit_expr(argument) for argument in call.args])
@@ -27,7 +27,7 @@ def replaced(module: Any, wanted: Callable[[Any], bool], expression: Callable[[A
 
 
 def kernel_pass(name: str, wanted: Callable[[Any], bool], change: Callable[[Any], Any]) -> Any:
-    """The pass that changes the `wanted` kernels of a module."""
+    """Returns the pass that changes the `wanted` kernels of a module."""
 
     def run(module: Any, _context: Any) -> Any:
         changed = module.clone()

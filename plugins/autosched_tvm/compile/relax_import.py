@@ -1,4 +1,4 @@
-"""Networks that TVM's other front ends import: what they are made of, and the checks that both kinds need."""
+"""Networks imported by TVM's other front ends: their representation, and the checks that both front ends share."""
 
 import contextlib
 import io
@@ -26,27 +26,27 @@ _SAME_VALUES = {
 
 @dataclass
 class Imported:
-    """A network that is a Relax module from the beginning."""
+    """A network that is imported as a Relax module."""
 
     module: Any
     inputs: tuple[Tensor, ...]
     outputs: tuple[str, ...]
     format: str
-    """Kind and version of the file."""
+    """Format of the file, and its version."""
     nodes: int
     fixes: list[str] = field(default_factory=list)
 
 
 @contextlib.contextmanager
 def quietly(file: str) -> Iterator[None]:
-    """Keep what a front end prints to itself. Makes ModelRejected of whatever it raises."""
+    """Suppresses what a front end prints. Turns each exception into ModelRejected."""
     try:
         with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     except (ModelRejected, RequestError):
         raise
-    except Exception as error:  # the front ends raise whatever they like
+    except Exception as error:  # the front ends raise various exceptions
         raise ModelRejected(
             f"TVM cannot import {file}: {gist(error)[:SAID_MAX]}."
             " Export the model to ONNX instead, or replace that layer"
@@ -54,7 +54,7 @@ def quietly(file: str) -> Iterator[None]:
 
 
 def fixed(module: Any, names: tuple[str, ...], shapes: Shapes, fixes: list[str]) -> Any:
-    """The module with every unknown dimension of its inputs fixed: as `shapes` tells, and unknown batches at 1.
+    """Returns the module with all input dimensions fixed: as given in `shapes`, and unknown batches at 1.
 
     Raises RequestError for a shape that does not fit, ModelRejected where one is missing.
     """
@@ -88,7 +88,7 @@ def fixed(module: Any, names: tuple[str, ...], shapes: Shapes, fixes: list[str])
 
 
 def _dims(parameter: Any) -> list[Any]:
-    """A parameter's shape: numbers, and TVM's variables for what is not known."""
+    """Returns a parameter's shape: numbers, and TVM variables for unknown dimensions."""
     return [int(d) if isinstance(d, int | tvm.tirx.IntImm) else d for d in parameter.ty.shape]
 
 
@@ -105,7 +105,7 @@ def _match(name: str, dims: list[Any], wanted: tuple[int, ...], known: dict[Any,
 
 
 def tensors(module: Any, names: tuple[str, ...]) -> tuple[Tensor, ...]:
-    """The inputs of a module with fixed shapes."""
+    """Returns the inputs of a module with fixed shapes."""
     highs = _highs(module)
     made = []
     for name, parameter, high in zip(names, module["main"].params, highs, strict=True):
@@ -115,7 +115,7 @@ def tensors(module: Any, names: tuple[str, ...]) -> tuple[Tensor, ...]:
 
 
 def _highs(module: Any) -> list[int]:
-    """Exclusive upper bound of each parameter's made-up whole numbers: the smallest table that they index."""
+    """Returns the exclusive upper bound of each integer parameter: the size of the smallest table that it indexes."""
     main = module["main"]
     origin = {parameter: number for number, parameter in enumerate(main.params)}
     bounds: Mapping[int, list[int]] = {number: [] for number in origin.values()}

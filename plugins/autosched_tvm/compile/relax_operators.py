@@ -1,4 +1,4 @@
-"""Operators and values of Relax networks: shapes, constants, what is computed element by element."""
+"""Properties of Relax operators and values: shapes, constants, elementwise operators."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ BINARY = frozenset(f"relax.{name}" for name in ("add", "subtract", "multiply", "
 
 
 def shape_of(value: Any) -> Shape | None:
-    """The fixed shape of a tensor; None for what has none."""
+    """Returns the fixed shape of a tensor; None for other values."""
     dims = getattr(getattr(getattr(value, "ty", None), "shape", None), "values", None)
     if dims is None:
         return None
@@ -27,7 +27,7 @@ def shape_of(value: Any) -> Shape | None:
 
 
 def is_lookup(call: Any) -> bool:
-    """Whether an operator takes entries of a constant table of 256 for bytes, elementwise."""
+    """Returns whether an operator maps bytes through a constant table of 256 entries, elementwise."""
     if getattr(getattr(call, "op", None), "name", "") != "relax.take" or str(call.args[1].ty.dtype) != "uint8":
         return False
     table = constant(call.args[0])
@@ -35,5 +35,5 @@ def is_lookup(call: Any) -> bool:
 
 
 def constant(value: Any) -> Any:
-    """A constant's array; None for what is computed."""
+    """Returns a constant's array; None for a computed value."""
     return value.value.numpy() if type(value).__name__ == "GenericConst" else None

@@ -1,9 +1,9 @@
-"""A network with another batch or resolution, made from its imported module: the file is not imported again.
+"""Makes a network with another batch or resolution from its imported module, without importing the file again.
 
-As the mutation of workloads in Lorien (Yu et al., SoCC 2021, section 3.1), but on the network: types are inferred
-anew from the inputs on, so that fused kernels, layouts and paddings are those that the resized network would have.
-Where an operator only takes the old sizes (a product after a flattened image, a table of positions), the network is
-cut: what follows gets inputs of the old sizes, and so keeps them.
+This is the mutation of workloads in Lorien (Yu et al., SoCC 2021, section 3.1), applied to a network: types are
+inferred again from the inputs, so that fused kernels, layouts and paddings are those of the resized network. Where an
+operator accepts only the old sizes (a product after a flattened image, a table of positions), the network is cut: the
+operators after the cut get new inputs of the old sizes.
 """
 
 import contextlib
@@ -23,13 +23,13 @@ from autosched.task_bundle import Change
 Shape = tuple[int, ...]
 
 GRANULE_MAX = 32
-"""Maximum power of two of which the size of a resized image is a multiple: networks halve images several times."""
+"""Maximum power of two to whose multiple the size of an image is rounded. Networks halve images several times."""
 ROUNDED_MAX = 0.125
-"""Maximum change of a size by rounding it to such a multiple, as a share of the wanted size."""
+"""Maximum change of a size by this rounding, as a share of the requested size."""
 CHANNELS_MAX = 4
-"""Maximum channels of an image; an input whose last axis has no more has its channels there."""
+"""Maximum number of channels of an image. An input whose last axis has no more is channels-last."""
 CUT = "cut_"
-"""Begins the names of inputs where a network was cut."""
+"""Prefix of the names of inputs at a cut."""
 _OPAQUE = frozenset({"relax.call_tir", "relax.call_dps_packed", "relax.call_pure_packed", "relax.call_inplace_packed"})
 """Calls whose result types are fixed."""
 
@@ -44,10 +44,10 @@ class Resized:
 
 
 def resized(module: Any, change: Change) -> Resized:
-    """Resize a cleaned module. Raises RequestError for a network without an image, or without a batch, and for one
-    with control flow."""
+    """Resizes a cleaned module. Raises RequestError for a network without an image or without a batch, and for one with
+    control flow."""
     found = Resized(module)
-    for one in (Change(batch=change.batch), Change(resolution=change.resolution)):  # they change reshapes differently
+    for one in (Change(batch=change.batch), Change(resolution=change.resolution)):  # each changes reshapes differently
         parameters = [parameter for parameter in found.module["main"].params if not parameter.name.startswith(CUT)]
         old = [_shape_of(parameter) for parameter in parameters]
         new = input_shapes(old, one)
@@ -58,7 +58,8 @@ def resized(module: Any, change: Change) -> Resized:
 
 
 def input_shapes(shapes: Sequence[Shape], change: Change) -> list[Shape]:
-    """The shapes of a network's inputs after a change. Raises RequestError where it changes nothing that is there."""
+    """Returns the shapes of a network's inputs after a change. Raises RequestError where the change applies to no
+    input."""
     found = list(shapes)
     if change.batch:
         batch = next((shape[0] for shape in shapes if shape), 0)
@@ -74,7 +75,7 @@ def input_shapes(shapes: Sequence[Shape], change: Change) -> list[Shape]:
 
 
 def image_axes(shape: Shape) -> tuple[int, ...]:
-    """The axes of height and width (and depth) of an input; none for one that is no image."""
+    """Returns the axes of height and width (and depth) of an image input; none for other inputs."""
     if len(shape) not in (4, 5):
         return ()
     last = shape[-1] <= CHANNELS_MAX < shape[1]
@@ -94,10 +95,10 @@ def _scaled_size(size: int, factor: float) -> int:
 
 
 def reshaped(old: Shape, new: Shape, target: Shape, *, batch: bool) -> Shape | None:
-    """The target of a reshape after its operand changed from `old` to `new`; None where there is none.
+    """Returns the target of a reshape after its operand changed from `old` to `new`; None where there is none.
 
-    Axes of operand and target are paired in the smallest groups of equal products. The target's group takes the
-    change at its first axis when a batch changes, and at its first axis above 1 when an image does.
+    Axes of operand and target are paired in the smallest groups of equal products. A change of batch goes to the first
+    axis of the target's group, a change of image to its first axis above 1.
     """
     found: list[int] = []
     for sources, targets in _groups(old, target):
@@ -116,7 +117,7 @@ def reshaped(old: Shape, new: Shape, target: Shape, *, batch: bool) -> Shape | N
 
 
 def _groups(old: Shape, target: Shape) -> Iterator[tuple[range, range]]:
-    """Groups of axes with equal products, in order; together they are all axes."""
+    """Yields groups of axes with equal products, in order; together they cover all axes."""
     i = j = 0
     while i < len(old) or j < len(target):
         begin = i, j
@@ -134,7 +135,7 @@ def _groups(old: Shape, target: Shape) -> Iterator[tuple[range, range]]:
 
 
 class _Rebuilt:
-    """Builds the resized function, operator after operator."""
+    """Builds the resized function, operator by operator."""
 
     def __init__(self, module: Any, shapes: Sequence[Shape], change: Change) -> None:
         self._main, self._change = module["main"], change
@@ -148,10 +149,10 @@ class _Rebuilt:
             relax.Var(one.name, relax.TensorType(shape, str(one.ty.dtype)))
             for one, shape in zip(self._main.params, shapes, strict=False)
         ]
-        self._parameters += self._main.params[len(shapes) :]  # those of an earlier cut
+        self._parameters += self._main.params[len(shapes) :]  # inputs of an earlier cut
         self._values: dict[Any, Any] = dict(zip(self._main.params, self._parameters, strict=True))
         self._ends: list[Any] = []
-        """Values behind which the network was cut: outputs, so that what computes them stays."""
+        """Values before a cut, which become outputs so that their operators stay."""
         self.kept: list[str] = []
         with self._builder.function("main"):
             for block in self._main.body.blocks:
@@ -169,7 +170,7 @@ class _Rebuilt:
         self.module = relax.transform.DeadCodeElimination()(made)
 
     def _bind(self, binding: Any, flow: bool) -> None:
-        """Repeat a binding with the present values of its operands. Raises RequestError for control flow."""
+        """Repeats a binding with the present values of its operands. Raises RequestError for control flow."""
         value = binding.value
         if isinstance(binding, relax.MatchCast) or isinstance(value, relax.If | relax.Function):
             raise RequestError("a network with branches, loops or sizes that its values decide has its own size only")
@@ -179,7 +180,7 @@ class _Rebuilt:
         self._values[binding.var] = emit(new)
 
     def _replaced(self, expression: Any) -> Any:
-        """An expression with the present values of its variables."""
+        """Returns an expression with the present values of its variables."""
         if isinstance(expression, relax.Var):
             return self._values.get(expression, expression)
         if isinstance(expression, relax.Tuple):
@@ -191,13 +192,13 @@ class _Rebuilt:
         return expression
 
     def _resized(self, call: Any, flow: bool) -> Any:
-        """A call with resized operands, or with operands of the old sizes where it takes no others."""
+        """Returns a call with resized operands, or with operands of the old sizes where it accepts no others."""
         arguments = [self._replaced(one) for one in call.args]
         if not any(self._differs(*pair) for pair in zip(call.args, arguments, strict=True)):
             return self._call(call, arguments)
         name = getattr(call.op, "name", "")
         if name and name not in _OPAQUE:
-            with contextlib.suppress(Exception):  # whatever inference says against these sizes, others are taken
+            with contextlib.suppress(Exception):  # if inference rejects these sizes, the old ones are used
                 wanted = self._fitting(name, call, arguments)
                 made = self._builder.normalize(self._call(call, wanted))
                 if _is_possible(made.ty):
@@ -205,7 +206,7 @@ class _Rebuilt:
         return self._call(call, self._cut(call, arguments, flow))
 
     def _cut(self, call: Any, arguments: Sequence[Any], flow: bool) -> list[Any]:
-        """Operands of the old sizes: inputs of their own stand for those that are resized."""
+        """Returns operands of the old sizes: new inputs replace those that are resized."""
         operator = getattr(call.op, "name", "") or getattr(call.op, "name_hint", "a function")
         operands = [part for one in call.args for part in (one.fields if isinstance(one, relax.Tuple) else [one])]
         sizes = " and ".join("x".join(map(str, _shape_of(one))) for one in operands if _is_tensor(one))
@@ -230,7 +231,7 @@ class _Rebuilt:
         return relax.Call(call.op, list(arguments), call.attrs, call.ty_args)
 
     def _fitting(self, name: str, call: Any, arguments: list[Any]) -> list[Any]:
-        """The operands, with sizes that are written into the network adapted."""
+        """Returns the operands, with the sizes that are written into the network adapted."""
         old, new = _shape_of(call.args[0]), _shape_of(arguments[0])
         match name.rpartition(".")[2]:
             case "reshape":
@@ -261,7 +262,7 @@ class _Rebuilt:
 
 
 def _as_long(value: Any, old: Any, new: Any) -> Any:
-    """A constant that stood for a batch of one, repeated for what the values beside it have now."""
+    """Returns a constant for a batch of one, repeated to the batch of the other operand."""
     batches = {(_shape_of(before)[:1], _shape_of(after)[:1]) for before, after in zip(old, new, strict=True)}
     after = next((after for before, after in batches if before == (1,) != after), None)
     if not isinstance(value, tvm.ir.GenericConst) or after is None or _shape_of(value)[:1] != (1,):
@@ -270,7 +271,7 @@ def _as_long(value: Any, old: Any, new: Any) -> Any:
 
 
 def _numbers(expression: Any) -> Shape:
-    """The integers of a shape, or of a tuple of them."""
+    """Returns the integers of a shape, or of a tuple of them."""
     if isinstance(expression, relax.ShapeExpr):
         return tuple(int(one) for one in expression.values)
     return tuple(int(one.value) for one in expression.fields)
@@ -281,12 +282,12 @@ def _is_tensor(expression: Any) -> bool:
 
 
 def _shape_of(expression: Any) -> Shape:
-    """The shape of a value; empty for what is no tensor."""
+    """Returns the shape of a value; empty for other values than tensors."""
     return tuple(int(size) for size in expression.ty.shape) if _is_tensor(expression) else ()
 
 
 def _is_possible(kind: Any) -> bool:
-    """Whether all sizes of a type are known and above 0: a pool that is larger than its image has negative ones."""
+    """Returns whether all sizes of a type are known and above 0. A pool larger than its image has negative ones."""
     if isinstance(kind, relax.TupleType):
         return all(_is_possible(one) for one in kind.fields)
     sizes = kind.shape

@@ -1,6 +1,6 @@
-"""Compiles the sentinel of boards: fixed work of which half needs the processor alone, and half the memory too.
+"""Compiles the sentinel benchmark of boards: fixed work, half of it bound by the processor and half by memory.
 
-It is what `autosched.sentinel` does on this machine, in machine code that a board runs.
+It is the sentinel of `autosched.sentinel`, in machine code that a board runs.
 """
 
 from typing import Any
@@ -8,18 +8,18 @@ from typing import Any
 from autosched_tvm.compile import shared_library
 
 CHAIN = 1 << 20
-"""Number of steps of which each needs the result of the one before: some 2 ms."""
+"""Number of dependent steps of the processor's half: some 2 ms."""
 COPIED = 1 << 21
-"""Number of values of 4 bytes that are copied: more than the L2 cache of today's cores holds."""
+"""Number of 4-byte values that are copied: more than the L2 cache of current cores holds."""
 MULTIPLIER, INCREMENT = 1_664_525, 1_013_904_223
 """Constants of the linear congruential generator of "Numerical Recipes" (Press et al., 2nd edition, section 7.1)."""
 SHIFT = 15
-"""Each step is mixed with its higher bits, so that no compiler can take a short cut."""
+"""Right shift in bits. Each step is mixed with its higher bits, which keeps compilers from simplifying the loop."""
 
 
 def build(output: str, triple: str) -> None:
-    """Leave a library at `output`. Its function `core` changes a buffer of 1 int32; `memory` copies one of `COPIED`
-    int32 to another. `triple`: LLVM's name of the machine that runs it; empty: this one."""
+    """Writes a library to `output`. Its function `core` changes a buffer of 1 int32; `memory` copies one of `COPIED`
+    int32 to another. `triple`: LLVM triple of the machine that runs it; empty: this machine's."""
     import tvm
 
     kernels = tvm.IRModule({"core": _core(), "memory": _memory()})

@@ -7,11 +7,12 @@ from autosched_tvm.compile import toolchain
 
 
 def write(code: Any, output: str, triple: str = "") -> str:
-    """Leave a shared library with what TVM compiled at `output`; return the digest of its object code.
+    """Writes TVM's compiled code to a shared library at `output`; returns the digest of its object code.
 
-    `triple`: LLVM's name of the machine that runs it; empty: this one.
+    `triple`: LLVM triple of the machine that runs it; empty: this machine's.
     """
-    from autosched_tvm.compile import object_digest  # a machine that runs modules alone lacks what it needs
+    # imported here: a machine that only runs modules lacks its packages
+    from autosched_tvm.compile import object_digest
 
     object_file = Path(f"{output}.o")
     code.write_to_file(str(object_file))
@@ -22,7 +23,7 @@ def write(code: Any, output: str, triple: str = "") -> str:
 
 
 def target_of(triple: str) -> Any:
-    """TVM's target for any processor of this kind; empty: of this machine's kind."""
+    """Returns TVM's generic target for this kind of processor; empty: for this machine's kind."""
     import tvm
 
     return tvm.target.Target({"kind": "llvm", **({"mtriple": triple} if triple else {})})

@@ -1,4 +1,4 @@
-"""The file beside a compiled network: NAME.json beside NAME.so has the facts that the library does not hold itself."""
+"""The file beside a compiled network: NAME.json holds the facts that the library NAME.so lacks."""
 
 import os
 import struct
@@ -16,24 +16,24 @@ _ELF_HEADER = struct.Struct("<40xQ10xHH2x")
 
 
 class SideFile(Struct, frozen=True, kw_only=True):
-    """Facts about a library that it does not hold itself."""
+    """Facts about a compiled library."""
 
     format: int
     name: str
     build: str
-    """ "tuned" or "default"."""
+    """"tuned" or "default"."""
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
     target: dict[str, Any]
     versions: dict[str, str]
     model: str = ""
-    """Content hash of the file that it was compiled from."""
+    """Content hash of the model file."""
     file: str = ""
-    """The name of that file."""
+    """Name of the model file."""
     kernels: dict[str, str] = {}
-    """Where the schedule of each kernel comes from: "tuned", "by rule" or "default". Empty before 1.5."""
+    """Source of each kernel's schedule: "tuned", "by rule" or "default". Empty before 1.5."""
     integers: bool = False
-    """Whether products of a quantised network are made of 8-bit numbers, and not of float32."""
+    """Whether products of a quantised network use 8-bit integers instead of float32."""
 
     @property
     def cores(self) -> int:
@@ -43,7 +43,7 @@ class SideFile(Struct, frozen=True, kw_only=True):
 
 
 def files_of(path: Path) -> tuple[Path, Path]:
-    """The library and its side file, from either's path or the name without a suffix."""
+    """Returns the library and its side file, from either's path or the name without a suffix."""
     stem = path.with_suffix("") if path.suffix in (".so", ".json") else path
     library, side = stem.with_name(f"{stem.name}.so"), stem.with_name(f"{stem.name}.json")
     if not library.is_file():
@@ -56,7 +56,8 @@ def files_of(path: Path) -> tuple[Path, Path]:
 
 
 def _is_cut_off(library: Path) -> bool:
-    """Whether an ELF file ends before its table of sections, its last part: loading such a one kills the process."""
+    """Returns whether an ELF file ends before its section table, which is its last part. Loading such a file kills the
+    process."""
     with library.open("rb") as file:
         head = file.read(_ELF_HEADER.size)
         if len(head) < _ELF_HEADER.size or not head.startswith(b"\x7fELF\x02\x01"):
@@ -67,12 +68,12 @@ def _is_cut_off(library: Path) -> bool:
 
 
 def side_of(path: Path) -> SideFile:
-    """Read a module's side file without loading the module. Raises NotFound, RequestError."""
+    """Reads a module's side file without loading the module. Raises NotFound, RequestError."""
     return read_side(files_of(path)[1])
 
 
 def read_side(path: Path) -> SideFile:
-    """Read a side file. Raises RequestError."""
+    """Reads a side file. Raises RequestError."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=SideFile)
     except msgspec.DecodeError as error:

@@ -1,4 +1,4 @@
-"""Reads what a user calls a target and makes it exact: the CPU by name, the number of cores, nothing left to guess."""
+"""Resolves a user's target to an exact one: the CPU by name, the number of cores, no defaults left."""
 
 import difflib
 import json
@@ -14,7 +14,8 @@ _FLAGS = {"mcpu", "mattr", "mtriple", "mabi", "num-cores", "opt-level", "vector-
 
 
 def resolve(text: str, cores: int) -> str:
-    """The target as a JSON object that TVM accepts. `cores`: of the device. Raises RequestError."""
+    """Returns the target as a JSON object that TVM accepts. `cores`: number of cores of the device. Raises
+    RequestError."""
     import tvm
 
     wanted = _read(text.strip())
@@ -39,12 +40,12 @@ def resolve(text: str, cores: int) -> str:
 
 
 def cores_of(target: str) -> int:
-    """Number of cores of a resolved target."""
+    """Returns the number of cores of a resolved target."""
     return max(1, int(json.loads(target).get("num-cores", 1)))
 
 
 def triple_of(target: str) -> str:
-    """LLVM's name of the machine of a resolved target; empty: that on which it is compiled."""
+    """Returns the LLVM triple of a resolved target; empty for the machine that compiles."""
     return str(json.loads(target).get("mtriple", ""))
 
 
@@ -93,7 +94,7 @@ def _first_sentence(error: Exception) -> str:
 
 
 def vector_bits(target: Any) -> int:
-    """Width of a vector register of a CPU. TVM's own answer is 512 for every x86."""
+    """Returns the width of a CPU's vector registers in bits. TVM itself reports 512 for each x86 CPU."""
     from tvm.target.codegen import target_has_features
 
     known = 512 if target_has_features("avx512f", target) else 256 if target_has_features("avx", target) else 128
@@ -101,7 +102,7 @@ def vector_bits(target: Any) -> int:
 
 
 def vector_registers(target: Any) -> int:
-    """Number of vector registers of a CPU: 32 with AVX-512 and on 64-bit Arm, else 16."""
+    """Returns the number of vector registers of a CPU: 32 with AVX-512 and on 64-bit Arm, else 16."""
     from tvm.target.codegen import target_has_features
 
     wide = target_has_features("avx512f", target) or target.attrs.get("feature.is_aarch64", False)

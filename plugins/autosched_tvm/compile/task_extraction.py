@@ -1,4 +1,4 @@
-"""Extracts the tunable tasks of a network: equal workloads once, with their weights; other operators with a reason.
+"""Extracts the tunable tasks of a network: each distinct workload once, with its weight; other operators with a reason.
 
 Kernels that differ only in float constants, such as the scales of a quantised network, are one workload: a constant
 changes the result of a kernel, and not its speed.
@@ -23,18 +23,18 @@ from autosched_tvm.worker_messages import TEMPLATE, Extracted
 
 TRIVIAL_FLOPS_PER_ELEMENT = 1.0
 TRIVIAL_SHARE = 2e-5
-"""Share of the network's arithmetic below which an operator cannot be seen in its latency."""
+"""Share of the network's arithmetic below which an operator has no visible effect on its latency."""
 
 PLAIN_MAX = 4.0
-"""Multiples of 0.5 up to this are part of a workload: a sum starts at 0, a factor of 1 does nothing, and powers of 2, 3
-and 0.5 are computed by other instructions."""
+"""Maximum multiple of 0.5 that is part of a workload. Sums start at 0, a factor of 1 has no effect, and powers of 2, 3
+and 0.5 compile to other instructions."""
 HUGE = 1e30
-"""Constants from here on are part of a workload: a maximum starts at the least number of its type."""
+"""Minimum absolute value of constants that are part of a workload: a maximum starts at the minimum of its type."""
 ANY = 0.7
-"""Stands for any other float constant in the hash of a workload."""
+"""Substitute for any other float constant in the hash of a workload."""
 
 SCHEDULED = "tirx.is_scheduled"
-"""TVM's attribute of a kernel whose loops are not to be changed."""
+"""TVM's attribute of a kernel whose loops are fixed."""
 BY_RULE = "has a schedule by rule"
 
 WORDS_MAX = 4
@@ -44,9 +44,8 @@ Shape = tuple[int, ...]
 
 
 def extract(modules: Sequence[Any], target: Any) -> tuple[Extracted, list[Any]]:
-    """The tasks of one network, fused in one or several layouts, with their workloads: equal ones once, the heaviest
-    first. How much of the network they are is said of the first module.
-    """
+    """Returns the tasks of one network, fused in one or several layouts, with their workloads: each distinct one once,
+    the heaviest first. Shares of the network refer to the first module."""
     found: dict[str, _Found] = {}
     skipped: dict[str, Skipped] = {}
     uses, covered, total = 0, 0.0, 0.0
@@ -101,7 +100,7 @@ def _find(task: Any) -> _Found:
 
 
 def _merged(found: Iterable[_Found]) -> list[_Found]:
-    """One entry for each workload, with the calls of all of its kernels."""
+    """Returns one entry for each workload, with the calls of all of its kernels."""
     by_hash: dict[str, _Found] = {}
     for one in found:
         first = by_hash.setdefault(one.hash, one)
@@ -111,17 +110,19 @@ def _merged(found: Iterable[_Found]) -> list[_Found]:
 
 
 def program_of(kernel: Any) -> Any:
-    """A kernel of a fused network as the program of a task."""
+    """Returns a kernel of a fused network as the program of a task."""
     return tvm.IRModule({"main": kernel.with_attr("global_symbol", "main")})
 
 
 def hash_of(program: Any) -> str:
-    """The structural hash of a program, scheduled or not, in 16 digits: equal for equal programs in any process."""
+    """Returns the structural hash of a program, scheduled or not, in 16 digits. Equal programs have equal hashes in
+    each process."""
     return f"{tvm_ffi.structural_hash(program) & (2**64 - 1):016x}"
 
 
 def workload_hash(program: Any) -> str:
-    """Like `hash_of`, and equal for programs without schedules that differ only in float constants."""
+    """Returns a hash like `hash_of` that is equal for programs without schedules that differ only in float
+    constants."""
     return hash_of(tvm_ffi.structural.structural_map(program, (tirx.FloatImm, _anonymous)))
 
 
@@ -133,17 +134,17 @@ def _anonymous(constant: Any) -> Any:
 
 
 def buffers_of(workload: Any) -> list[Shape]:
-    """The shapes of what a workload reads, and last of what it writes."""
+    """Returns the shapes of the buffers that a workload reads, and last the one that it writes."""
     return [tuple(int(d) for d in info.shape) for info in ArgInfo.from_entry_func(workload, remove_preproc=True)]
 
 
 def save(workload: Any, path: Path) -> None:
-    """Write a workload where workers find it."""
+    """Writes a workload for the workers."""
     path.write_text(tvm.ir.save_json(workload))
 
 
 def describe(name: str, buffers: list[Shape]) -> str:
-    """A task in words: "conv2d NCHW16c+add+relu 16x55x55 -> 64x55x55, 3x3"."""
+    """Returns a task in words: "conv2d NCHW16c+add+relu 16x55x55 -> 64x55x55, 3x3"."""
     tiled = _TILED.search(name)
     words = [word for word in _words(_TILED.sub("winograd_", name)) if word != "tir"]
     inputs, output = buffers[:-1], buffers[-1]
@@ -170,14 +171,14 @@ def describe(name: str, buffers: list[Shape]) -> str:
 
 
 _TILED = re.compile(r"winograd_(?P<tile>\d+x\d+)of(?P<taps>\d+x\d+)_")
-"""`winograd.algebra.Algorithm.words` in the name of a kernel."""
+"""Pattern of the part of a kernel's name that `winograd.algebra.Algorithm.words` makes."""
 _HEADS = frozenset({"depthwise", "group", "packed", "winograd"})
 _TAILS = frozenset({"to", "dims", "slice", "pool1d", "pool2d", "pool3d", "norm", "transpose", "transform"})
 _LAYOUTS = frozenset({"NCHWc", "NHWC"})
 
 
 def _words(name: str) -> list[str]:
-    """The operators in a fused kernel's name, without their numbers; some operators have underscores themselves."""
+    """Returns the operators in a fused kernel's name, without their numbers. Some operators contain underscores."""
     words: list[str] = []
     open_word = False
     for word in name.removeprefix("fused_").split("_"):
@@ -198,7 +199,7 @@ def _by(shape: Shape) -> str:
 
 
 def _by_blocks(shape: Shape) -> str:
-    """As `_by`, of a value whose channels are in blocks."""
+    """Returns a blocked shape in words, as `_by` does for others."""
     n, chunks, *image, block = shape
     return _by((n, chunks * block, *image))
 
@@ -211,7 +212,7 @@ def _elements(shape: Shape) -> int:
 
 
 def _trivial(flops: float, elements: int, total: float) -> str:
-    """Why an operator is not worth a trial; empty when it is."""
+    """Returns the reason why an operator is not tuned; empty when it is."""
     if flops == 0:
         return "moves data, no arithmetic"
     if flops <= TRIVIAL_FLOPS_PER_ELEMENT * elements:

@@ -22,7 +22,7 @@ INSTALL = "Install its reader: pip install 'autosched[tflite]'"
 
 
 def read(path: Path, shapes: Shapes) -> Imported:
-    """The network in a file. Raises ModelRejected and RequestError."""
+    """Returns the network in a file. Raises ModelRejected and RequestError."""
     try:
         import tflite
     except ImportError as error:
@@ -58,7 +58,8 @@ def read(path: Path, shapes: Shapes) -> Imported:
 
 
 def _check_shapes(there: dict[str, tuple[int, ...]], shapes: Shapes) -> None:
-    """A TFLite file has shapes for all that it computes, so that no other can be chosen. Raises RequestError."""
+    """Checks `shapes` against the file. A TFLite file fixes the shapes of all values, so no others are possible. Raises
+    RequestError."""
     for name, wanted in shapes.items():
         if name not in there:
             raise RequestError(f"the model has no input {name!r}; its inputs are: {', '.join(map(repr, there))}")
@@ -71,7 +72,7 @@ def _check_shapes(there: dict[str, tuple[int, ...]], shapes: Shapes) -> None:
 
 
 class _Real:
-    """A quantised tensor of the file that passes for one of float32; everything but its type is the file's."""
+    """A quantised tensor of the file, presented as float32; all other properties are the file's."""
 
     def __init__(self, tensor: Any) -> None:
         self.raw = tensor
@@ -89,7 +90,7 @@ class _Real:
 
     @property
     def bounds(self) -> tuple[float, float] | None:
-        """The least and the largest number that the quantised type can hold; None for sums, which have room."""
+        """Minimum and maximum of the quantised type; None for int32 sums."""
         limits = _LIMITS.get(self.raw.Type())
         if limits is None or self.scale.size != 1:
             return None
@@ -98,10 +99,10 @@ class _Real:
 
 
 class Converter(tflite_frontend.OperatorConverter):  # type: ignore[misc] # TVM has no types
-    """TVM's converter of operators, without its faults, and with real numbers in place of quantised ones.
+    """TVM's operator converter with corrections, and with float tensors in place of quantised ones.
 
-    Quantised weights are dequantised, activations are bounded by what their type can hold, and not rounded. So the
-    converters of float operators do for quantised ones, and for float operators with quantised weights.
+    Weights are dequantised; activations are clipped to the range of their type and not rounded. The converters of float
+    operators therefore serve quantised operators too, and float operators with quantised weights.
     """
 
     def __init__(self, *arguments: Any) -> None:
@@ -110,7 +111,7 @@ class Converter(tflite_frontend.OperatorConverter):  # type: ignore[misc] # TVM 
         """Number of activations that are quantised in the file."""
 
     def get_op_code_str(self, op: Any) -> str:
-        """An operator's name; the package tflite overlooks small numbers in the newer of both fields for it."""
+        """Returns an operator's name. The package tflite ignores small numbers in the newer of the two fields."""
         from flatbuffers import number_types
 
         table = self.model.OperatorCodes(op.OpcodeIndex())._tab
@@ -120,7 +121,7 @@ class Converter(tflite_frontend.OperatorConverter):  # type: ignore[misc] # TVM 
         return str(super().get_op_code_str(op) if name is None or name == "CUSTOM" else name)
 
     def get_tensors(self, tensors_idx_list: Any) -> list[Any]:
-        """The tensors of these numbers; the quantised ones as float32."""
+        """Returns the tensors with these indices, the quantised ones as float32."""
         found = []
         for index in self._indices_or_empty(tensors_idx_list):
             if index < 0:
@@ -132,7 +133,7 @@ class Converter(tflite_frontend.OperatorConverter):  # type: ignore[misc] # TVM 
         return found
 
     def get_tensor_value(self, tensor_wrapper: Any, is_sparse: bool = False) -> Any:
-        """A constant's value, in float32 if it is quantised."""
+        """Returns a constant's value, in float32 if it is quantised."""
         if not is_sparse and self.is_prefetched(tensor_wrapper.tensor_idx):
             return self.get_prefetched_node(tensor_wrapper.tensor_idx)
         real = tensor_wrapper.tensor
@@ -142,7 +143,7 @@ class Converter(tflite_frontend.OperatorConverter):  # type: ignore[misc] # TVM 
         return dequantised(super().get_tensor_value(raw, is_sparse), real.scale, real.zero, real.axis)
 
     def convert_op_to_relax(self) -> None:
-        """Convert all operators; then round what leaves the network in a quantised type."""
+        """Converts all operators, then rounds the outputs that have a quantised type."""
         for name, tensor in self._quantised(self.subgraph.InputsAsNumpy()):
             levels = relax.op.astype(self.exp_tab.get_expr(name), "float32")
             real = relax.op.multiply(
@@ -161,7 +162,7 @@ class Converter(tflite_frontend.OperatorConverter):  # type: ignore[misc] # TVM 
             self.exp_tab.set_expr(name, self.bb.emit(whole), force_override=True)
 
     def _bounding(self, convert: Any) -> Any:
-        """A converter whose results are bounded as the file quantises them."""
+        """Returns a converter whose results are clipped to the quantised range in the file."""
 
         def converted(op: Any) -> Any:
             value = convert(op=op)
@@ -175,7 +176,7 @@ class Converter(tflite_frontend.OperatorConverter):  # type: ignore[misc] # TVM 
         return converted
 
     def _quantised(self, indices: Any) -> list[tuple[str, _Real]]:
-        """Those of these tensors that are quantised, with their names in TVM's table."""
+        """Returns the quantised ones of these tensors, with their names in TVM's table."""
         wrappers = self.get_tensors(indices)
         return [
             (tflite_frontend.get_tensor_name(self.subgraph, one.tensor_idx), one.tensor)
@@ -184,23 +185,23 @@ class Converter(tflite_frontend.OperatorConverter):  # type: ignore[misc] # TVM 
         ]
 
     def convert_quantize(self, op: Any) -> Any:
-        """QUANTIZE, from float or from another scale: the same real numbers."""
+        """QUANTIZE, from float or from another scale: the real numbers stay."""
         return self.get_tensor_expr(self.get_input_tensors(op)[0])
 
     def convert_dequantize(self, op: Any) -> Any:
-        """DEQUANTIZE: the same real numbers; weights of 16 bits become float32."""
+        """DEQUANTIZE: the real numbers stay; 16-bit weights become float32."""
         (value,) = self.get_input_tensors(op)
         if self.has_expr(value.tensor_idx):
             return relax.op.astype(self.get_tensor_expr(value), "float32")
         return self.exp_tab.new_const(np.asarray(self.get_tensor_value(value), "float32"), dtype="float32")
 
     def convert_expand_dims(self, op: Any) -> Any:
-        """EXPAND_DIMS; TVM's own gives Relax an argument that it does not have."""
+        """EXPAND_DIMS. TVM's own converter passes an argument that Relax does not accept."""
         value, axis = self.get_input_tensors(op)
         return relax.op.expand_dims(self.get_tensor_expr(value), int(self.get_tensor_value(axis).flat[0]))
 
     def convert_reshape(self, op: Any) -> Any:
-        """RESHAPE to the shape that the file gives the result; TVM's own wants a constant shape."""
+        """RESHAPE to the result's shape in the file. TVM's own converter requires a constant shape."""
         value = self.get_input_tensors(op)[0]
         (result,) = self.get_output_tensors(op)
         return relax.op.reshape(self.get_tensor_expr(value), [int(size) for size in result.tensor.ShapeAsNumpy()])

@@ -1,4 +1,4 @@
-"""Checks the installation: TVM packages that belong together, and a linker. Loads without TVM."""
+"""Checks the installation: matching TVM packages, and a linker. Loads without TVM."""
 
 import os
 import platform
@@ -13,15 +13,15 @@ from autosched_tvm.source_fingerprint import fingerprint_of
 
 LINK_TIMEOUT_S = 300.0
 LLD = ("ld.lld", "ld.lld-19", "ld.lld-18", "ld.lld-17", "ld.lld-16", "ld.lld-15", "ld.lld-14")
-"""Names of LLVM's linker, which links for every processor."""
+"""Names of LLVM's linker, which links for all processors."""
 PINS = {"apache-tvm": "0.27", "apache-tvm-ffi": "0.1.14"}
 LOWERING = ("candidate_build", "integers", "intrinsics", "lowering", "rules", "vector_math", "winograd")
-"""Modules that decide which code a schedule becomes."""
+"""Modules that determine the code of a schedule."""
 INSTALL = "pip install 'autosched[tvm]'"
 
 
 def check_packages() -> str:
-    """The pair of TVM packages, which must be one that works together. Raises RequestError."""
+    """Returns the pair of TVM packages. Raises RequestError unless the pair is known to work."""
     said = []
     for package, wanted in PINS.items():
         try:
@@ -42,7 +42,8 @@ def check_packages() -> str:
 
 @cache
 def versions() -> str:
-    """All that makes code of a schedule: packages with their versions, and the fingerprint of our own part.
+    """Returns what determines the code of a schedule: packages with their versions, and the fingerprint of our own
+    modules.
 
     Loads TVM. Raises RequestError as `check_packages` does.
     """
@@ -53,15 +54,15 @@ def versions() -> str:
 
 
 def program_form() -> str:
-    """Name and version of what can read a module that this TVM has written as JSON."""
+    """Returns name and version of the TVM that can read a module's JSON from this one."""
     return f"tvm {version('apache-tvm')}"
 
 
 @cache
 def linker(triple: str = "") -> tuple[str, ...]:
-    """The linker itself (a fifth of the compiler driver's time), else a compiler. Raises RequestError for neither.
+    """Returns the linker (a fifth of the compiler driver's time), or else a compiler. Raises RequestError for neither.
 
-    `triple`: LLVM's name of the machine for which it links; empty: this one.
+    `triple`: LLVM triple of the machine for which it links; empty: this machine's.
     """
     if is_foreign(triple):
         return _cross_linker(triple)
@@ -77,12 +78,12 @@ def linker(triple: str = "") -> tuple[str, ...]:
 
 
 def is_foreign(triple: str) -> bool:
-    """Whether code for a machine does not run on this one."""
+    """Returns whether code for a machine does not run on this one."""
     return bool(triple) and _processor(triple) != _processor(platform.machine())
 
 
 def _processor(triple: str) -> str:
-    """The processor of a triple, by one name for each kind."""
+    """Returns the processor of a triple, normalised."""
     name = triple.partition("-")[0].lower()
     if name in ("amd64", "x64"):
         return "x86_64"
@@ -90,7 +91,7 @@ def _processor(triple: str) -> str:
 
 
 def _cross_linker(triple: str) -> tuple[str, ...]:
-    """A linker for another machine. Raises RequestError where there is none."""
+    """Returns a linker for another machine. Raises RequestError where there is none."""
     prefixes = dict.fromkeys((triple, f"{_processor(triple)}-linux-gnu", f"{_processor(triple)}-linux-gnueabihf"))
     for name in (*(f"{prefix}-ld" for prefix in prefixes), *LLD):
         if path := shutil.which(name):
@@ -106,7 +107,8 @@ def _cross_linker(triple: str) -> tuple[str, ...]:
 
 
 def link(output: str, objects: Sequence[str], triple: str = "") -> None:
-    """Make a shared library of object files. `triple`: LLVM's name of the machine that runs it; empty: this one."""
+    """Links object files into a shared library. `triple`: LLVM triple of the machine that runs it; empty: this
+    machine's."""
     command = [*linker(triple), "-shared", "-o", output, *objects]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=LINK_TIMEOUT_S)
     if done.returncode != 0:

@@ -14,10 +14,10 @@ INSTALL = "Install PyTorch: pip install 'autosched[torch]'. Or export the model 
 
 
 def read(path: Path, shapes: Shapes) -> Imported:
-    """The network in a file. Raises ModelRejected and RequestError."""
+    """Returns the network in a file. Raises ModelRejected and RequestError."""
     program = load(path)
     with relax_import.quietly(path.name):
-        program = program.run_decompositions()  # only then does it tell what it changes
+        program = program.run_decompositions()  # the mutated buffers are only known after this step
     signature = program.graph_signature
     if signature.buffers_to_mutate or signature.user_inputs_to_mutate:
         changed = next(iter((*signature.buffers_to_mutate.values(), *signature.user_inputs_to_mutate.values())))
@@ -38,7 +38,7 @@ def read(path: Path, shapes: Shapes) -> Imported:
 
 
 def load(path: Path) -> Any:
-    """The exported program in a file. Raises ModelRejected."""
+    """Returns the exported program in a file. Raises ModelRejected."""
     try:
         torch = package()
     except ImportError as error:
@@ -48,7 +48,7 @@ def load(path: Path) -> Any:
 
 
 def package() -> Any:
-    """PyTorch, although workers hide it from TVM, which would load it for nothing. Raises ImportError."""
+    """Returns PyTorch. Workers hide it from TVM, which would load it needlessly. Raises ImportError."""
     if sys.modules.get("torch", ...) is None:
         del sys.modules["torch"]
     import torch
@@ -57,7 +57,8 @@ def package() -> Any:
 
 
 def _outputs(program: Any) -> tuple[str, ...]:
-    """The names of the outputs: the keys of a dictionary of tensors, else those in the program's graph."""
+    """Returns the names of the outputs: the keys of a dictionary of tensors, or else the names in the program's
+    graph."""
     names = tuple(str(name) for name in program.graph_signature.user_outputs)
     spec = program.call_spec.out_spec
     if spec is not None and spec.type is dict and spec.num_leaves == len(spec.context) == len(names):

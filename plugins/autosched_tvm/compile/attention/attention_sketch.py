@@ -1,8 +1,7 @@
-"""The schedule of attention: some rows of one head at a time, from their scores to the weighted values.
+"""Schedules attention: a few rows of one head at a time, from their scores to the weighted values.
 
-A tile of scores, some rows by some vectors of columns, stays in registers while the depth is summed up, and so does a
-tile of weighted values. Several tiles, one below the other, read the same keys and values while these are in the
-nearest cache.
+A tile of scores (rows x vectors of columns) stays in registers during the sum over the depth, and so does a tile of
+weighted values. Several tiles, one below the other, read the same keys and values from the L1 cache.
 """
 
 from typing import Any, NamedTuple
@@ -12,13 +11,13 @@ from autosched_tvm.compile.integers import dot_sketch
 from autosched_tvm.compile.integers.schedule_steps import drawn, extent, factors, in_registers, spread, start_apart
 
 ROWS_MAX, VECTORS_MAX = 16, 8
-"""The largest tile has some more vectors than there are registers."""
+"""Maximum size of a tile, in rows and vectors. The largest has a few more vectors than there are registers."""
 TILES_MAX = 8
 """Maximum number of tiles, one below the other, over the same keys."""
 BLOCK_ROWS = 32
-"""Number of rows that are usually computed together: as many as the nearest cache holds the scores of."""
+"""Usual number of rows computed together: their scores fit into the L1 cache."""
 CONSTANTS = 6
-"""Vector registers that LLVM keeps for constants of the exponential function, also while it sums up."""
+"""Number of vector registers that LLVM reserves for constants of the exponential function, even during the sums."""
 
 _NAMED = frozenset({
     computation.QUERIES, computation.KEYS, computation.VALUES, computation.DOT, computation.TERMS,
@@ -28,7 +27,7 @@ _NAMED = frozenset({
 
 
 class Tiles(NamedTuple):
-    """Numbers that a schedule is made of."""
+    """Sizes of the tiles of a schedule."""
 
     rows: int
     """Rows of a tile."""
@@ -41,8 +40,8 @@ class Tiles(NamedTuple):
 
 
 def apply(schedule: Any, anchor: Any, registers: int | None) -> None:
-    """Schedule the kernel whose block of sums is `anchor`. `registers`: vector registers of the CPU; None: tiles are
-    drawn."""
+    """Schedules the kernel whose block of sums is `anchor`. `registers`: number of vector registers of the CPU; None:
+    draw tile sizes."""
     _inline(schedule)
     tiles = _tiles(schedule, anchor, registers)
     width = extent(schedule, schedule.get_loops(anchor)[-2])
@@ -70,7 +69,7 @@ def _tiles(schedule: Any, anchor: Any, registers: int | None) -> Tiles:
 
 
 def _rows(schedule: Any, tiles: Tiles, width: int) -> Any:
-    """Split the loops over finished rows; returns that inside of which some of them are computed."""
+    """Splits the loops over finished rows; returns the loop inside which a group of rows is computed."""
     *batch, row, columns = schedule.get_loops(schedule.get_sblock(computation.ROWS))
     parts, tile_row = schedule.split(row, [None, tiles.rows])
     part, tile = schedule.split(parts, [None, tiles.below or drawn(schedule, parts, TILES_MAX)])
@@ -86,7 +85,7 @@ def _rows(schedule: Any, tiles: Tiles, width: int) -> Any:
 
 
 def _scores(schedule: Any, anchor: Any, place: Any, tiles: Tiles, width: int) -> None:
-    """Compute the scores of a place, tile by tile."""
+    """Computes the scores of a place, tile by tile."""
     terms = schedule.get_sblock(computation.TERMS)
     schedule.compute_at(terms, place, preserve_unit_loops=True)
     *_, row, columns = schedule.get_loops(terms)
@@ -99,7 +98,7 @@ def _scores(schedule: Any, anchor: Any, place: Any, tiles: Tiles, width: int) ->
 
 
 def usual(rows: int, blocks: int, mixed: int, registers: int) -> Tiles:
-    """The tiles with the most products for each number that is read, of those that fit into the registers. Sizes in
+    """Returns the tiles that fit into the registers and have the most products per number read. Arguments: number of
     rows, vectors of scores and vectors of weighted values."""
     free = registers - CONSTANTS
     found = []
@@ -114,7 +113,7 @@ def usual(rows: int, blocks: int, mixed: int, registers: int) -> Tiles:
 
 
 def _inline(schedule: Any) -> None:
-    """Make what lies between the named blocks part of them."""
+    """Inlines the blocks between the named ones."""
     for block in schedule.get_child_blocks(schedule.get_sblock("root")):
         name = str(schedule.get(block).name_hint)
         if name in _NAMED or name.startswith(computation.OPERAND):
@@ -131,7 +130,7 @@ def _block(schedule: Any, name: str) -> Any | None:
 
 
 def _sums(schedule: Any, anchor: Any) -> None:
-    """Keep a tile of sums in registers; the depth outside."""
+    """Keeps a tile of sums in registers, with the loop over the depth outside."""
     *_, row, block, lane, depth = schedule.get_loops(anchor)
     schedule.reorder(depth, row, block, lane)
     in_registers(schedule, row, block, lane)
@@ -139,13 +138,13 @@ def _sums(schedule: Any, anchor: Any) -> None:
 
 
 def _vectors(schedule: Any, block: Any, place: Any, width: int) -> None:
-    """Compute a block for the rows of a place, in vectors."""
+    """Computes a block for the rows of a place, vectorised."""
     schedule.compute_at(block, place, preserve_unit_loops=True)
     schedule.vectorize(schedule.split(schedule.get_loops(block)[-1], [None, width])[1])
 
 
 def _combined(schedule: Any, name: str, by_lane: str, place: Any) -> None:
-    """Combine the elements of each row of a place: its vectors, then their lanes."""
+    """Reduces each row of a place: first its vectors, then their lanes."""
     block, lanes = schedule.get_sblock(name), schedule.get_sblock(by_lane)
     schedule.compute_at(block, place, preserve_unit_loops=True)
     schedule.compute_at(lanes, schedule.get_loops(block)[-1], preserve_unit_loops=True)

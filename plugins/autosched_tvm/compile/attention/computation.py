@@ -1,10 +1,10 @@
-"""Attention as tensor expressions: softmax(queries x keys) x values, for each of a batch of heads.
+"""Attention as tensor expressions: softmax(queries x keys) x values, for each head of a batch.
 
-Keys and values are packed so that a vector of them is what is read at a time. Rows of queries and columns of keys and
-values that are no multiple of a tile are filled up with copies of the last one; the softmax ignores their scores. A
-schedule computes everything from `QUERIES` to `ROWS` for some rows at a time, with all their scores: 4 n bytes a row
-for n keys, which stay in the second-level cache up to ten thousand keys and more. The running maximum and sum of
-FlashAttention (Dao et al. 2022, algorithm 1), for accelerators with 100 kilobytes for each core, would save nothing.
+Keys and values are packed so that one vector of them is contiguous. Rows of queries, and columns of keys and values,
+are padded to a multiple of a tile with copies of the last one; the softmax ignores the scores of padding. A schedule
+computes all stages from `QUERIES` to `ROWS` for a few rows at a time, with all their scores: 4 n bytes a row for n
+keys, which fit into the L2 cache for ten thousand keys and more. The running maximum and sum of FlashAttention (Dao et
+al. 2022, algorithm 1), made for accelerators with 100 kilobytes per core, would save nothing.
 """
 
 import operator
@@ -13,45 +13,45 @@ from typing import Any
 from tvm import te, tirx
 
 QUERIES, KEYS, VALUES = "attention_queries", "attention_keys", "attention_values"
-"""Names of the blocks that bring the inputs into order."""
+"""Names of the blocks that pack the inputs."""
 DOT, SCORES, TERMS = "attention_dot", "attention_scores", "attention_terms"
-"""Names of the blocks of sums, of what is read of them, and of what the softmax is taken of."""
+"""Names of the blocks of sums, of the scores read from them, and of the softmax's arguments."""
 OPERAND = "attention_operand"
-"""Name of the block of a tensor that is combined with the scores, filled up as they are."""
+"""Name of the block of a tensor that is combined with the scores, padded alike."""
 TOP_LANES, TOP, POWERS, TOTAL_LANES, TOTAL = (
     "attention_top_lanes", "attention_top", "attention_powers", "attention_total_lanes", "attention_total",
 )  # fmt: skip
-"""Names of the blocks of the softmax: greatest terms, powers of e, their sums."""
+"""Names of the blocks of the softmax: row maxima, exponentials, row sums."""
 WEIGHTS = "attention_weights"
-"""Name of the block of what the values are weighted with, where that is more than the powers over their sum."""
+"""Name of the block of the values' weights, where operators follow the softmax."""
 MIX, ROWS, RESULT = "attention_mix", "attention_rows", "attention_result"
-"""Names of the blocks of weighted sums, of finished rows, and of the rows that were asked for."""
+"""Names of the blocks of weighted sums, of finished rows, and of the rows without padding."""
 
 ROW_TILES = (8, 6)
-"""Numbers of rows of a tile: a number of rows that is no multiple of one is filled up."""
+"""Rows of a tile, in order of preference. The number of rows is padded to a multiple."""
 ROW_BLOCKS = (40, 32, 30, 24, 18)
-"""The same where there are many rows: of several tiles."""
+"""Rows of several tiles, for many rows, in order of preference."""
 VECTOR_TILES = (4, 3, 2)
-"""Numbers of vectors of scores that are computed together."""
+"""Vectors of scores computed together, in order of preference."""
 
 
 def filled(size: int, tiles: tuple[int, ...]) -> int:
-    """The least number that is a multiple of a tile and no less than `size`; small numbers are one tile."""
+    """Returns the smallest multiple of a tile that is at least `size`; a small size is one tile."""
     return size if size <= tiles[0] else min(-(-size // tile) * tile for tile in tiles)
 
 
 def filled_rows(rows: int) -> int:
-    """Number of rows of queries that are computed."""
+    """Returns the padded number of rows of queries."""
     return filled(rows, ROW_TILES if rows <= ROW_BLOCKS[0] else ROW_BLOCKS)
 
 
 def filled_columns(columns: int, lanes: int) -> int:
-    """Number of columns of scores that are computed."""
+    """Returns the padded number of columns of scores."""
     return filled(-(-columns // lanes), VECTOR_TILES) * lanes
 
 
 def queries(data: Any) -> Any:
-    """[..., rows, depth] with the rows filled up."""
+    """Returns [..., rows, depth] with the rows padded."""
     *batch, rows, depth = _shape(data)
     count = filled_rows(rows)
 
@@ -63,7 +63,7 @@ def queries(data: Any) -> Any:
 
 
 def keys(data: Any, lanes: int) -> Any:
-    """[..., depth, columns] as [..., blocks of columns, depth, lanes]."""
+    """Returns [..., depth, columns] as [..., blocks of columns, depth, lanes]."""
     *batch, depth, columns = _shape(data)
     blocks = filled_columns(columns, lanes) // lanes
 
@@ -73,13 +73,14 @@ def keys(data: Any, lanes: int) -> Any:
         filled = _filled(data, outer, k, column, columns, blocks * lanes)
         if columns < lanes or columns == blocks * lanes:
             return filled
-        return tirx.if_then_else(block < columns // lanes, data[(*outer, k, column)], filled)  # no bounds for most
+        # most blocks need no bounds
+        return tirx.if_then_else(block < columns // lanes, data[(*outer, k, column)], filled)
 
     return te.compute((*batch, blocks, depth, lanes), value, name=KEYS)
 
 
 def values(data: Any, lanes: int) -> Any:
-    """[..., rows, columns] with the columns filled up."""
+    """Returns [..., rows, columns] with the columns padded."""
     *batch, rows, columns = _shape(data)
     size = -(-columns // lanes) * lanes
 
@@ -91,7 +92,7 @@ def values(data: Any, lanes: int) -> Any:
 
 
 def operand(data: Any, rows: int, lanes: int) -> Any:
-    """A tensor that is combined with scores, [..., 1 or rows, 1 or columns], filled up as those are."""
+    """Returns a tensor that is combined with scores, [..., 1 or rows, 1 or columns], padded alike."""
     shape = _shape(data)
     size = list(shape)
     if shape[-1] > 1:
@@ -110,7 +111,7 @@ def operand(data: Any, rows: int, lanes: int) -> Any:
 
 
 def scores(rows: Any, packed: Any) -> Any:
-    """Products of filled queries and packed keys: [..., filled rows, filled columns]."""
+    """Returns the products of padded queries and packed keys: [..., padded rows, padded columns]."""
     *batch, count, depth = _shape(rows)
     blocks, _, lanes = _shape(packed)[-3:]
     step = te.reduce_axis((0, depth), name="k")
@@ -129,7 +130,7 @@ def scores(rows: Any, packed: Any) -> Any:
 
 
 def softmax(data: Any, columns: int, lanes: int) -> tuple[Any, Any]:
-    """Powers of e, zero beyond `columns`, and their sum in each row."""
+    """Returns the exponentials, zero beyond `columns`, and their sum in each row."""
     *batch, size = _shape(data)
     dtype = str(data.dtype)
     lowest, none = tirx.min_value(dtype), tirx.const(0.0, dtype)
@@ -141,7 +142,8 @@ def softmax(data: Any, columns: int, lanes: int) -> tuple[Any, Any]:
     top = _combined(terms, (te.max, tirx.max), lanes, TOP_LANES, TOP)
 
     def power(*index: Any) -> Any:
-        exponent = tirx.min(terms[index] - top[index[:-1]], none)  # known not to be positive: fewer steps
+        # an argument known not to be positive takes fewer steps
+        exponent = tirx.min(terms[index] - top[index[:-1]], none)
         return known(index[-1], tirx.exp(exponent), none)
 
     powers = te.compute((*batch, size), power, name=POWERS)
@@ -149,17 +151,18 @@ def softmax(data: Any, columns: int, lanes: int) -> tuple[Any, Any]:
 
 
 def shares(powers: Any, total: Any) -> Any:
-    """The softmax itself, where something is made of it before values are weighted."""
+    """Returns the softmax, for networks with operators between it and the product with values."""
     return te.compute(_shape(powers), lambda *i: powers[i] * _reciprocal(total, i[:-1]), name="attention_shares")
 
 
 def weights(data: Any) -> Any:
-    """The factors of the values, in memory, where operators follow the softmax."""
+    """Returns the weights of the values, in memory, where operators follow the softmax."""
     return te.compute(_shape(data), lambda *i: data[i], name=WEIGHTS)
 
 
 def mix(factors: Any, packed: Any, total: Any | None, lanes: int) -> Any:
-    """Values, weighted: [..., filled rows, filled columns]. `total`: by which the sums are still to be divided."""
+    """Returns the weighted values: [..., padded rows, padded columns]. `total`: divisor of the sums, if they are not
+    divided yet."""
     *batch, count, _ = _shape(factors)
     inner, size = _shape(packed)[-2:]
     step = te.reduce_axis((0, inner), name="k")
@@ -179,13 +182,13 @@ def mix(factors: Any, packed: Any, total: Any | None, lanes: int) -> Any:
 
 
 def result(data: Any, rows: int, columns: int) -> Any:
-    """The rows and columns that were asked for."""
+    """Returns the rows and columns without padding."""
     *batch, _, _ = _shape(data)
     return te.compute((*batch, rows, columns), lambda *i: data[i], name=RESULT)
 
 
 def _combined(data: Any, combine: Any, lanes: int, by_lane: str, name: str) -> Any:
-    """A reduction over the last axis: vectors first, then the lanes of one, half by half."""
+    """Returns a reduction over the last axis: first over vectors, then over the lanes of one, halving each time."""
     *batch, size = _shape(data)
     block = te.reduce_axis((0, size // lanes), name="block")
     reduce, pair = combine
@@ -203,7 +206,7 @@ def _combined(data: Any, combine: Any, lanes: int, by_lane: str, name: str) -> A
 
 
 def _filled(data: Any, outer: list[Any], row: Any, column: Any, columns: int, size: int) -> Any:
-    """An element of a matrix whose columns are filled up with copies of the last one."""
+    """Returns an element of a matrix whose columns are padded with copies of the last one."""
     return data[(*outer, row, column if columns == size else tirx.min(column, columns - 1))]
 
 

@@ -1,4 +1,4 @@
-"""Writes TVM's attention operator, which PyTorch programs have, as the operators that it stands for."""
+"""Expands TVM's attention operator, which PyTorch programs contain, into matrix products and a softmax."""
 
 from typing import Any
 
@@ -10,11 +10,11 @@ from autosched_tvm.compile import relax_calls
 
 _OPERATORS = ("relax.nn.attention", "relax.nn.attention_bias")
 _HEADS_FIRST = [0, 2, 1, 3]
-"""Order of axes in which the heads stand before the rows, and back again."""
+"""Permutation of axes that puts heads before rows, and back."""
 
 
 def expansion() -> Any:
-    """The pass that leaves no such operators, but for those that attend to a window of each row's neighbours."""
+    """Returns the pass. Attention over a sliding window of rows stays."""
     return tvm.transform.module_pass(
         lambda module, _context: _expanded(module), opt_level=0, name="autosched.attention"
     )
@@ -30,7 +30,7 @@ def _is_attention(call: Any) -> bool:
 
 
 def _written_out(builder: Any, call: Any, inputs: list[Any]) -> Any:
-    """Attention over [batch, rows, heads, depth]."""
+    """Returns attention over [batch, rows, heads, depth] as separate operators."""
     op, attributes = relax.op, call.attrs
     query, key, value, *bias = inputs
     rows, depth, columns = (int(size) for size in (query.ty.shape[1], query.ty.shape[3], key.ty.shape[1]))

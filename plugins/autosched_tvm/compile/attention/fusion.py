@@ -1,4 +1,4 @@
-"""Puts one kernel in place of the operators of each attention in a network."""
+"""Replaces the operators of each attention in a network by one kernel."""
 
 from typing import Any
 
@@ -12,12 +12,12 @@ from autosched_tvm.compile.relax_operators import constant, shape_of
 NAME = "attention"
 """Name of the kernels."""
 PART = "autosched.attention"
-"""Attribute of a function that names the part of a kernel it computes. TVM takes equal functions for one."""
+"""Attribute that names the part of a kernel which a function computes. TVM would merge equal functions."""
 
 
 def fused(module: Any, target: Any) -> Any:
-    """A cleaned module with such kernels; as it is for targets other than CPUs. The kernels are functions of their own,
-    which TVM makes one loop nest of (FuseTIR)."""
+    """Returns a cleaned module with such kernels, or the module itself for targets other than CPUs. Each kernel is a
+    Relax function, which TVM's FuseTIR turns into one loop nest."""
     if str(target.kind.name) != "llvm":
         return module
     found = pattern.find(module["main"])
@@ -29,10 +29,10 @@ def fused(module: Any, target: Any) -> Any:
 
     @relax.expr_functor.mutator
     class Fused(relax.PyExprMutator):  # type: ignore[misc] # the base class is not typed
-        """Replaces the last operator of each."""
+        """Replaces the last operator of each attention."""
 
         def visit_var_binding_(self, binding: Any) -> None:
-            """A binding, or the kernel in its place."""
+            """Emits a binding, or the kernel in its place."""
             if binding.var not in calls:
                 super().visit_var_binding_(binding)
                 return
@@ -46,7 +46,7 @@ def fused(module: Any, target: Any) -> Any:
 
 
 def _call(builder: Any, found: Attention, lanes: int) -> Any:
-    """A call of the kernel, in the network's own variables."""
+    """Returns a call of the kernel, in the network's own variables."""
     kernel = _Kernel(builder, found, lanes)
     with builder.function(NAME, list(kernel.parameters.values()), {"Primitive": True}, private=True):
         with builder.dataflow():
@@ -61,7 +61,7 @@ class _Kernel:
     def __init__(self, builder: Any, found: Attention, lanes: int) -> None:
         self.builder, self.found, self.lanes = builder, found, lanes
         self.parameters: dict[Any, Any] = {}
-        """By what they stand for: a variable or a constant outside."""
+        """Parameter, by the outer variable or constant."""
         for call in found.calls.values():
             for argument in call.args:
                 if argument not in found.calls and argument not in self.parameters and _is_parameter(argument, call):
@@ -71,11 +71,11 @@ class _Kernel:
         self._total: Any = None
 
     def result(self) -> Any:
-        """The last operator's value."""
+        """Value of the last operator."""
         return self._value(self.found.last)
 
     def _value(self, given: Any) -> Any:
-        """A variable's value inside of the function; a constant as it is."""
+        """Returns a variable's value inside the function; a constant as it is."""
         if given in self.parameters:
             return self.parameters[given]
         if given not in self.found.calls:
@@ -95,7 +95,7 @@ class _Kernel:
         return self._made[given]
 
     def _operand(self, given: Any) -> Any:
-        """An argument of an operator between the products, filled up as the scores are."""
+        """Returns an argument of an operator between the products, padded as the scores are."""
         value = self._value(given)
         shape = shape_of(value)
         if given in self.found.calls or not shape:
@@ -125,12 +125,12 @@ class _Kernel:
         return self._te(computation.result, found, self.rows, (shape_of(self.found.mixed) or ())[-1])
 
     def _te(self, function: Any, *arguments: Any, **options: Any) -> Any:
-        """A part of the kernel. Its name is kept apart from that of another part which does the same."""
+        """Emits a part of the kernel, with an attribute that keeps it apart from an equal part."""
         return self.builder.emit_te(function, *arguments, primfunc_attrs={PART: function.__name__}, **options)
 
 
 def _is_parameter(value: Any, call: Any) -> bool:
-    """Whether an argument of a call is a parameter of the function: a variable, or a constant that TVM does not write
-    into the operator's expression."""
+    """Returns whether an argument of a call is a parameter of the function: a variable, or a constant that TVM does not
+    write into the operator's expression."""
     array = constant(value)
     return isinstance(value, relax.Var) if array is None else array.ndim > 0 or call.op.name == "relax.where"

@@ -16,7 +16,7 @@ MATMUL, SOFTMAX, PERMUTE = "relax.matmul", "relax.nn.softmax", "relax.permute_di
 
 @dataclass(frozen=True)
 class Attention:
-    """The operators of one attention. All but the last are read by another of them only."""
+    """The operators of one attention. Only the last has readers outside."""
 
     scores: Any
     """Variable of the product of queries and keys."""
@@ -29,13 +29,13 @@ class Attention:
     combined: frozenset[Any]
     """Variables of elementwise operators between the products."""
     softmax_alone: bool
-    """Whether the values are weighted with the softmax as it is."""
+    """Whether no operator lies between the softmax and the product with values."""
     calls: Mapping[Any, Any]
-    """All operators, by their variables, in order."""
+    """All operators by variable, in order."""
 
 
 def find(function: Any) -> list[Attention]:
-    """Each attention in a function that is one block of operators."""
+    """Returns each attention in a function that is one block of operators."""
     blocks: Sequence[Any] = getattr(function.body, "blocks", ())
     if len(blocks) != 1 or any(not isinstance(one, relax.VarBinding) for one in blocks[0].bindings):
         return []
@@ -55,11 +55,11 @@ class _Graph:
                 self._readers[read] = variable
 
     def name(self, variable: Any) -> str:
-        """Name of the operator that computes a value; empty for inputs."""
+        """Returns the name of the operator that computes a value; empty for inputs."""
         return str(getattr(getattr(self.calls.get(variable), "op", None), "name", ""))
 
     def attention(self, softmax: Any) -> Attention | None:
-        """The attention around a softmax."""
+        """Returns the attention around a softmax."""
         shape = shape_of(softmax)
         call = self.calls[softmax]
         if shape is None or len(shape) < 3 or int(call.attrs.axis) % len(shape) != len(shape) - 1:
@@ -81,7 +81,7 @@ class _Graph:
         return Attention(scores, softmax, mixed, (mixed, *epilogue)[-1], frozenset((*above, *below)), not below, calls)
 
     def _to_product(self, variable: Any, shape: Shape) -> list[Any] | None:
-        """The variables from the product of queries and keys to the softmax."""
+        """Returns the variables from the product of queries and keys to the softmax."""
         if self._uses[variable] != 1 or shape_of(variable) != shape or variable not in self.calls:
             return None
         if self.name(variable) == MATMUL:
@@ -94,7 +94,7 @@ class _Graph:
         return None
 
     def _to_values(self, softmax: Any, shape: Shape) -> list[Any] | None:
-        """The product with values, then the variables between it and the softmax."""
+        """Returns the product with values, followed by the variables between it and the softmax."""
         between: list[Any] = []
         variable = softmax
         while self._uses[variable] == 1 and (reader := self._readers[variable]) in self.calls:
@@ -114,16 +114,15 @@ class _Graph:
         return computed and queries[:-2] == keys[:-2] == last[:-2] == shape[:-2]
 
     def _epilogue(self, variable: Any) -> Iterator[Any]:
-        """Operators after the product with values that become part of it."""
+        """Yields the operators after the product with values that join the kernel."""
         while self._uses[variable] == 1 and (reader := self._readers[variable]) in self.calls:
             if not self._alone(reader, variable):
                 return
             yield (variable := reader)
 
     def _prologue(self, variable: Any) -> list[Any]:
-        """Operators before an input that become part of the kernel: those up to the first that moves elements. What is
-        before it becomes part of the kernel before it.
-        """
+        """Returns the operators before an input that join the kernel, back to the first that moves elements. Earlier
+        ones join the kernel before."""
         above: list[Any] = []
         while self._uses[variable] == 1 and self._alone(variable):
             above.append(variable)
@@ -133,7 +132,7 @@ class _Graph:
         return above
 
     def _alone(self, variable: Any, source: Any | None = None) -> bool:
-        """Whether an operator moves or computes the elements of one value, without another that is computed."""
+        """Returns whether an operator moves or computes the elements of one value, without another computed operand."""
         name = self.name(variable)
         arguments = [one for one in getattr(self.calls.get(variable), "args", ()) if constant(one) is None]
         read = [one for one in arguments if isinstance(one, relax.Var)]
@@ -143,7 +142,7 @@ class _Graph:
 
 
 def _variables(value: Any) -> list[Any]:
-    """The variables in an expression, as often as they stand there."""
+    """Returns the variables in an expression, with repetitions."""
     found: list[Any] = []
     tvm_ffi.structural_walk(value, (relax.Var, found.append))
     return found

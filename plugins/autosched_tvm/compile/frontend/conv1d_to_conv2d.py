@@ -1,8 +1,8 @@
-"""Writes one-dimensional convolutions as two-dimensional ones of height 1, and what lies between them alike.
+"""Rewrites one-dimensional convolutions, and the operators between them, as two-dimensional ones of height 1.
 
-Templates, blocked layouts and Winograd's algorithm are made for images. A tensor N x C x W that a convolution computes
-becomes N x C x 1 x W, and stays so through pools, pads, slices along W, concatenations and elementwise operators. Where
-another operator reads the tensor, a Squeeze takes the height out again, which moves no data.
+The convolution templates, blocked layouts and Winograd's algorithm are two-dimensional. A convolution's result N x C x
+W becomes N x C x 1 x W, and keeps the height through pools, pads, slices along W, concatenations and elementwise
+operators. A Squeeze, which moves no data, removes the height before any other operator.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,10 +12,10 @@ import numpy as np
 from onnx import helper
 
 Graph = Any
-"""`autosched_tvm.compile.frontend.rewrites.Graph`."""
+"""Type of `autosched_tvm.compile.frontend.rewrites.Graph`."""
 Node = Any
 HEIGHT = 2
-"""Axis of the height that is put in."""
+"""Axis at which the height is inserted."""
 OPSET_AXES_AS_INPUT = 13
 
 _WINDOWED = ("Conv", "ConvTranspose")
@@ -26,7 +26,7 @@ _UNARY = frozenset({
     "Mish", "Neg", "Reciprocal", "Relu", "Round", "Selu", "Sigmoid", "Sign", "Sin", "Softplus", "Softsign", "Sqrt",
     "Tanh", "ThresholdedRelu",
 })  # fmt: skip
-"""Operators whose other inputs are no tensors of W elements."""
+"""Operators whose inputs after the first do not have the size W."""
 _BROADCASTING = frozenset({
     "Add", "And", "Div", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Max", "Min", "Mul", "Or",
     "PRelu", "Pow", "Sub", "Sum", "Where",
@@ -34,18 +34,18 @@ _BROADCASTING = frozenset({
 
 
 class _Fixed(Exception):
-    """The operator must stay as it is."""
+    """The operator cannot be rewritten and stays as it is."""
 
 
 def lift(state: Graph) -> tuple[list[Node], int]:
-    """The nodes of the graph after the rewrite, and the number of convolutions that were rewritten."""
+    """Returns the nodes of the graph after the rewrite, and the number of convolutions that were rewritten."""
     lifter = _Lifter(state)
     lifter.run()
     return lifter.nodes, lifter.count
 
 
 class _Lifter:
-    """One graph, in which every tensor has at most one form with a height."""
+    """Rewrites one graph. Each tensor has at most one form with a height."""
 
     def __init__(self, state: Graph) -> None:
         self.nodes: list[Node] = []
@@ -54,12 +54,12 @@ class _Lifter:
         state.ranks |= {name: len(tensor.dims) for name, tensor in state.constants.items()}
         self._ranks = state.ranks
         self._lifted: dict[str, str] = {}
-        """Tensors that exist with a height, whether they also exist without or not."""
+        """Form with a height, by tensor name."""
         self._flat: set[str] = set()
-        """Those of them that exist without a height, too."""
+        """Tensors of `_lifted` that also exist without a height."""
 
     def run(self) -> None:
-        """Fill `nodes`."""
+        """Fills `nodes`."""
         captured = _captured(self._state.graph)
         for node in self._state.graph.node:
             if node.domain in ("", "ai.onnx") and self._try(node):
@@ -78,7 +78,7 @@ class _Lifter:
             return False
         try:
             rule(node)
-        except _Fixed:  # nothing was written yet
+        except _Fixed:  # the exception is raised before any node is added
             return False
         self.count += node.op_type in _WINDOWED
         return True
@@ -131,7 +131,7 @@ class _Lifter:
 
     def _pad(self, node: Node) -> None:
         if len(node.input) > 3 and node.input[3]:
-            raise _Fixed  # only some axes are padded
+            raise _Fixed  # the pads are given for some axes only
         if len(node.input) < 2:
             (pads,) = ([*attribute.ints] for attribute in node.attribute if attribute.name == "pads")
             self._emit(node, [self._with_height(node.input[0])], {"pads": _pads(pads)})
@@ -142,7 +142,7 @@ class _Lifter:
 
     def _slice(self, node: Node) -> None:
         if len(node.input) < 3:
-            raise _Fixed  # starts and ends are attributes, as they were before opset 10
+            raise _Fixed  # before opset 10, starts and ends are attributes
         if len(node.input) > 3 and node.input[3]:
             axes = [*self._constant(node.input[3])]
         else:
@@ -153,7 +153,7 @@ class _Lifter:
     # Tensors ----------------------------------------------------------------------------------------------------------
 
     def _emit(self, node: Node, inputs: Sequence[str], changed: dict[str, Any] | None = None) -> None:
-        """The same operator on tensors with a height."""
+        """Adds the same operator on tensors with a height."""
         name = self._lifted[node.output[0]] = self._state.fresh(node.output[0])
         made = helper.make_node(node.op_type, list(inputs), [name], name=node.name, **(changed or {}))
         made.attribute.extend(attribute for attribute in node.attribute if attribute.name not in (changed or {}))
@@ -161,13 +161,13 @@ class _Lifter:
         self._ranks[name] = 4
 
     def _with_height(self, name: str) -> str:
-        """The form of an operand that fits tensors with a height."""
+        """Returns the form of an operand that broadcasts with tensors that have a height."""
         rank = self._ranks[name]
-        if rank < 2:  # it lies along W, or is a scalar
+        if rank < 2:  # a scalar, or a vector along W
             return name
         if name in self._lifted:
             return self._lifted[name]
-        axis = rank - 1  # before W; a kernel has the same axes
+        axis = rank - 1  # the height goes before W; a kernel has the same axes
         if (array := self._state.array(name)) is not None:
             lifted = self._add_constant(name, np.expand_dims(array, axis))
         else:
@@ -179,7 +179,7 @@ class _Lifter:
         return lifted
 
     def _flatten(self, name: str) -> None:
-        """Make a tensor without a height, if it has not been made."""
+        """Adds the form without a height, unless it exists."""
         if name in self._lifted and name not in self._flat and name not in self._state.constants:
             self.nodes.append(self._axis_node("Squeeze", self._lifted[name], name, HEIGHT))
             self._flat.add(name)
@@ -202,7 +202,7 @@ class _Lifter:
 
 
 def _axis(axis: int) -> int:
-    """An axis of N x C x W as one of N x C x 1 x W."""
+    """Returns the axis of N x C x 1 x W that corresponds to an axis of N x C x W."""
     axis %= 3
     return 3 if axis == 2 else axis
 
@@ -212,7 +212,7 @@ def _pads(pads: list[int]) -> list[int]:
 
 
 def _captured(graph: Any) -> set[str]:
-    """Names that subgraphs of the graph's nodes may read."""
+    """Returns the names that subgraphs of the graph's nodes read."""
     names: set[str] = set()
     for node in graph.node:
         for attribute in node.attribute:

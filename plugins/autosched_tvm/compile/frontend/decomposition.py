@@ -1,4 +1,4 @@
-"""Writes standard operators that TVM lacks with others of the standard. Shapes must be fixed, and folded."""
+"""Rewrites standard operators that TVM lacks as other standard operators. Shapes must be fixed and folded."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -18,7 +18,8 @@ _STANDARD = ("", "ai.onnx")
 
 
 def expand_functions(model: Any, unsupported: Callable[[Iterable[Any]], list[Any]]) -> tuple[Any, list[str]]:
-    """The model with unsupported operators that the standard defines by others written that way; their names."""
+    """Returns the model with unsupported operators replaced by their function bodies in the standard, and their
+    names."""
     names = sorted({node.op_type for node in unsupported(model.graph.node) if _is_function(node)} - RULES.keys())
     if not names:
         return model, []
@@ -33,7 +34,7 @@ def _is_function(node: Node) -> bool:
 
 
 def rewrite(model: Any) -> dict[str, int]:
-    """Rewrite in place; returns how many nodes of each operator were written with others."""
+    """Rewrites the model in place; returns the number of rewritten nodes by operator."""
     if not any(node.op_type in RULES and node.domain in _STANDARD for node in model.graph.node):
         return {}
     sizes: Sizes = {}
@@ -76,7 +77,7 @@ def _number(emit: NodeBuilder, name: str) -> int:
 
 
 def _reverse_sequence(emit: NodeBuilder, node: Node, sizes: Sizes) -> None:
-    """Gather each step from its mirror image in the row's sequence."""
+    """Gathers each step from its mirrored position in its sequence."""
     given = attributes(node)
     time, batch = int(given.get("time_axis", 0)), int(given.get("batch_axis", 1))
     shape = _shape(emit, node.input[0], sizes)
@@ -104,20 +105,21 @@ def _lp_normalization(emit: NodeBuilder, node: Node, _sizes: Sizes) -> None:
     operator = {1: "ReduceL1", 2: "ReduceL2"}[int(given.get("p", 2))]
     norm = emit.reduce(operator, node.input[0], [int(given.get("axis", -1))])
     safe = emit.make("Where", [emit.make("Equal", [norm, emit.number(0.0)]), emit.number(1.0), norm])
-    emit.make("Div", [node.input[0], safe], node.output[0])  # a vector of zeros stays one
+    emit.make("Div", [node.input[0], safe], node.output[0])  # a vector of zeros stays a vector of zeros
 
 
 def _basis(rows: int, length: int, bins: int, *, inverse: bool) -> tuple[Array, Array]:
-    """Real and imaginary parts of exp(-2 pi i n k / length), n x k; of the inverse transform for `inverse`."""
+    """Returns the real and imaginary parts of exp(-2 pi i n k / length), n x k; with `inverse`, those of the inverse
+    transform."""
     angles = 2 * np.pi * (np.outer(np.arange(rows), np.arange(bins)) % length) / length
     factor = 1 / length if inverse else 1.0
     return factor * np.cos(angles), factor * np.sin(angles) * (1 if inverse else -1)
 
 
 def _stft(emit: NodeBuilder, node: Node, sizes: Sizes) -> None:
-    """One convolution whose filters are the windowed Fourier basis."""
+    """Writes the transform as one convolution with the windowed Fourier basis as filters."""
     batch, samples, *parts = _shape(emit, node.input[0], sizes)
-    if parts not in ([], [1]):  # ONNX Runtime takes a signal without the last dimension, too
+    if parts not in ([], [1]):  # ONNX Runtime also accepts a signal without the last dimension
         raise Unknown("the signal is complex")
     window = emit.array(optional(node, 2)) if optional(node, 2) else None
     if optional(node, 2) and window is None:
@@ -136,7 +138,7 @@ def _stft(emit: NodeBuilder, node: Node, sizes: Sizes) -> None:
 
 
 def _dft(emit: NodeBuilder, node: Node, sizes: Sizes) -> None:
-    """Matrix products with the Fourier basis."""
+    """Writes the transform as matrix products with the Fourier basis."""
     given, shape = attributes(node), _shape(emit, node.input[0], sizes)
     rank = len(shape)
     axis = int(given.get("axis", 1)) if emit.opset < 20 else _number(emit, node.input[2]) if optional(node, 2) else -2
@@ -168,7 +170,7 @@ def _dft(emit: NodeBuilder, node: Node, sizes: Sizes) -> None:
 
 
 def _resize(emit: NodeBuilder, node: Node, sizes: Sizes) -> None:
-    """With antialiasing, one matrix product for each axis that changes; TVM ignores the attribute."""
+    """Writes an antialiased resize as one matrix product for each resized axis; TVM ignores the attribute."""
     given, shape = attributes(node), _shape(emit, node.input[0], sizes)
     wanted = _shape(emit, node.output[0], sizes)
     if not given.get("antialias", 0):
@@ -205,7 +207,7 @@ def _resize(emit: NodeBuilder, node: Node, sizes: Sizes) -> None:
 
 
 def _computed(node: Node, constants: dict[str, Array], opset: int) -> Array:
-    """The output of a node of constants, by ONNX's reference implementation."""
+    """Returns the output of a node with constant inputs, computed by ONNX's reference implementation."""
     tensors = [numpy_helper.from_array(array, name) for name, array in constants.items()]
     graph = helper.make_graph([node], "one", [], [onnx.ValueInfoProto(name=node.output[0])], tensors)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
@@ -219,4 +221,4 @@ RULES: dict[str, Rule] = {
     "ReverseSequence": _reverse_sequence,
     "STFT": _stft,
 }
-"""By operator. What a rule cannot write stays, and is refused at import."""
+"""Rewrite by operator. A node that its rewrite cannot handle stays, and the import refuses it."""

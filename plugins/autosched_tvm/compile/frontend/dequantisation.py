@@ -1,11 +1,11 @@
-"""Makes a quantised network one of float operators: weights are dequantised, activations stay real numbers.
+"""Rewrites a quantised network in float operators: weights are dequantised, and activations are not rounded.
 
-A quantised tensor q stands for the real numbers (q - zero point) * scale. The rewrite follows those: QuantizeLinear
-becomes the bounds of what its type can hold (a Relu is often nothing but a bound), the operators between compute in
-float32, and DequantizeLinear is nothing. Where an integer is really wanted, at an output or by an operator that
-is not known here, it is made by rounding, as ONNX defines it.
+A quantised tensor q represents the real numbers (q - zero point) * scale. The rewrite carries these numbers:
+QuantizeLinear becomes a clip to the range of its type (often equal to a Relu), the operators between compute in
+float32, and DequantizeLinear disappears. Where the network needs the integers, at an output or in an operator without a
+rule here, they are made by rounding, as ONNX defines it.
 
-With `rounded`, activations are rounded wherever the quantised network rounds. This form is for comparisons only.
+With `rounded`, activations are rounded wherever the quantised network rounds. This form serves comparisons only.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,48 +28,49 @@ RANGES = {
     TensorProto.INT4: (-8, 7),
     TensorProto.UINT4: (0, 15),
 }
-"""Smallest and largest number of each type that QuantizeLinear makes. Types of 8-bit floats are not rewritten."""
+"""Range of each type that QuantizeLinear produces. 8-bit float types are not rewritten."""
 UNSIGNED_MAXIMA = 12
-"""The first opset in which operators that choose a number compare those of 8 bits."""
+"""First opset in which Max, Min and MaxPool accept 8-bit integers."""
 SIGNS = {TensorProto.UINT8: 0, TensorProto.INT8: 128}
-"""Addend that makes an 8-bit number of a type unsigned."""
+"""Offset that turns an 8-bit type into an unsigned one."""
 
 
 @dataclass(frozen=True)
 class Quantised:
-    """A quantised tensor: the float tensor that it stands for, and how it was quantised."""
+    """A quantised tensor: the float tensor that it represents, and its quantisation parameters."""
 
     real: str
     scale: str
     zero: str
     kind: int
-    """Element type, as ONNX numbers it."""
+    """Element type, as an ONNX type number."""
     axis: int = 1
-    """Axis of a scale that is a vector."""
+    """Axis of a per-channel scale."""
 
 
 @dataclass(frozen=True)
 class Levels:
-    """The whole numbers of a quantised tensor, as uint8."""
+    """The integers of a quantised tensor, as uint8."""
 
     name: str
     zero: int
-    """The number that stands for 0."""
+    """Integer that represents 0."""
     scale: float
 
 
 @dataclass(frozen=True)
 class Divided:
-    """A bias that is made an integer at run time, by dividing it by the scale of a product."""
+    """A bias that is quantised at run time: a float vector divided by the scale of a product."""
 
     real: str
     factors: tuple[str, ...]
-    """The tensors whose product it is divided by."""
+    """Tensors whose product is the divisor."""
 
 
 @dataclass(frozen=True)
 class Accumulated:
-    """An int32 product of quantised tensors: `real` divided by each of `scales`, which are computed at run time."""
+    """An int32 product of quantised tensors, represented as `real` divided by each of `scales`. The scales are computed
+    at run time."""
 
     real: str
     scales: tuple[str, ...]
@@ -82,35 +83,35 @@ class Accumulated:
 
 @dataclass(frozen=True)
 class Weights:
-    """Constant 8-bit numbers that stand for real ones: each times its scale."""
+    """Constant 8-bit weights and the scale that turns them into real numbers."""
 
     numbers: Array
-    """int8; the zero point is 0."""
+    """Weights, int8, with zero point 0."""
     scales: Array
     axis: int
-    """Axis of scales that are a vector."""
+    """Axis of a per-channel scale."""
 
 
 @dataclass(frozen=True)
 class Form:
-    """How a quantised network is rewritten."""
+    """Options of the rewrite."""
 
     rounded: bool = False
-    """Whether activations are rounded wherever the quantised network rounds."""
+    """Round activations wherever the quantised network rounds."""
     integers: bool = False
-    """Whether products of 8-bit numbers stay products of 8-bit numbers."""
+    """Keep products of 8-bit integers."""
 
 
 class Dequantiser:
-    """Knowledge about the tensors of one graph while its nodes are rewritten in order."""
+    """State of the rewrite of one graph, whose nodes are visited in order."""
 
     def __init__(self, emitter: NodeBuilder, form: Form) -> None:
         self.emit, self.rounded, self.integers = emitter, form.rounded, form.integers
         self.quantised: dict[str, Quantised] = {}
         self.weights: dict[str, Weights] = {}
-        """The weights that float constants were made of."""
+        """Integer weights, by the float constant made of them."""
         self.levels: dict[str, Levels] = {}
-        """The whole numbers that float tensors stand for."""
+        """Integers, by the float tensor that they represent."""
         self.accumulated: dict[str, Accumulated] = {}
         self.factors: dict[str, tuple[str, ...]] = {}
         self.divided: dict[str, Divided] = {}
@@ -118,7 +119,8 @@ class Dequantiser:
     # Real numbers of quantised tensors ----------------------------------------------------------------------
 
     def real(self, name: str, scale: str, zero: str, axis: int = 1) -> str:
-        """The float tensor that a quantised one stands for, when it is read with this scale and zero point."""
+        """Returns the float tensor that a quantised tensor represents when it is read with this scale and zero
+        point."""
         known = self.quantised.get(name)
         if known and self._same(known.scale, scale) and self._same_zero(known.zero, zero):
             return known.real
@@ -143,12 +145,12 @@ class Dequantiser:
         return emit.make("Mul", [value, self._along(emit.to_float(scale), axis, name)])
 
     def quantised_as(self, real: str) -> Quantised | None:
-        """How the tensor was quantised that stands for these real numbers, which have this first name."""
+        """Returns the quantisation of the tensor that represents `real`, which is the first name of a float tensor."""
         return next((one for one in self.quantised.values() if one.real == real), None)
 
     def levels_of(self, real: str) -> Levels | None:
-        """The whole numbers that stand for these real numbers, to be multiplied; None where there are none of 8 bits
-        with one scale."""
+        """Returns the integers that represent `real`, as operand of a product; None unless they have 8 bits and one
+        scale."""
         first = self.emit.resolve(real)
         known = self.quantised_as(first)
         if not self.integers or known is None:
@@ -158,7 +160,7 @@ class Dequantiser:
         return self.levels.get(first)
 
     def _stored(self, known: Quantised) -> Levels | None:
-        """Make the whole numbers of a tensor; signed ones are moved by 128."""
+        """Makes the integers of a tensor, with 128 added to signed ones."""
         emit = self.emit
         scale, zeros = emit.array(known.scale), emit.array(known.zero) if known.zero else np.zeros(1, "uint8")
         if known.kind not in SIGNS or scale is None or zeros is None or scale.size != 1:
@@ -172,7 +174,7 @@ class Dequantiser:
         return Levels(name, zero, step)
 
     def of_levels(self, levels: Levels, output: str = "") -> str:
-        """The real numbers that whole numbers stand for."""
+        """Returns the real numbers that integers represent."""
         emit = self.emit
         whole = emit.make("Cast", [levels.name], to=TensorProto.FLOAT)
         if levels.zero:
@@ -182,14 +184,15 @@ class Dequantiser:
         return real
 
     def quantise(self, real: str, scale: str, zero: str, output: str, kind: int = 0, axis: int = 1) -> None:
-        """Quantise a float tensor into `output`: what it stands for from now on, and the integers, if wanted."""
+        """Quantises a float tensor into `output`: records what `output` represents, and makes the integers if they are
+        needed."""
         emit = self.emit
         kind = kind or (emit.element_type(zero) if zero else TensorProto.UINT8)
         real = emit.resolve(real)
         bounded = self._bounded(real, scale, zero, kind, axis)
         levels = None
         if self.integers and bounded != real and (levels := self._stored(Quantised(real, scale, zero, kind))):
-            bounded = self.of_levels(levels)  # in memory whole numbers take a quarter of the place
+            bounded = self.of_levels(levels)  # integers take a quarter of the memory
         if real in emit.shapes:
             emit.shapes[bounded] = emit.shapes[real]
         self.quantised[output] = Quantised(bounded, scale, zero, kind, axis)
@@ -200,14 +203,14 @@ class Dequantiser:
             self._round(bounded, scale, zero, kind, axis, output)
 
     def _bounded(self, real: str, scale: str, zero: str, kind: int, axis: int) -> str:
-        """The float tensor within the range of a quantised type."""
+        """Returns the float tensor clipped to the range of a quantised type."""
         emit = self.emit
         same = [
             q
             for q in self.quantised.values()
             if q.real == real and q.kind == kind and self._same(q.scale, scale) and self._same_zero(q.zero, zero)
         ]
-        if same:  # it was bounded so before
+        if same:  # it was clipped to this range before
             return real
         if self.rounded:
             levels = self._levels(real, scale, zero, kind, axis)
@@ -226,7 +229,7 @@ class Dequantiser:
         return emit.make("Min", [emit.make("Max", [real, least]), most])
 
     def _levels(self, real: str, scale: str, zero: str, kind: int, axis: int) -> str:
-        """The whole numbers of a quantised tensor, held in float32."""
+        """Returns the integers of a quantised tensor, in float32."""
         emit = self.emit
         levels = emit.round(emit.make("Div", [real, self._along(emit.to_float(scale), axis, real)]))
         if zero:
@@ -237,7 +240,7 @@ class Dequantiser:
         self.emit.make("Cast", [self._levels(real, scale, zero, kind, axis)], output, to=kind)
 
     def _along(self, values: str, axis: int, like: str) -> str:
-        """A vector of scales or zero points, so shaped that it is broadcast along an axis."""
+        """Returns a vector of scales or zero points in the shape that broadcasts along an axis."""
         emit = self.emit
         array = emit.array(values)
         if array is None or array.size == 1:
@@ -261,7 +264,7 @@ class Dequantiser:
         return a is not None and b is not None and bool(np.all(a.astype("int64") == b.astype("int64").ravel()))
 
     def forget(self, node: Node) -> None:
-        """Take back what a rule declared before it gave the node up."""
+        """Removes what a rule recorded about a node's outputs before the rule raised Unknown."""
         for name in node.output:
             for known in (self.quantised, self.accumulated, self.factors, self.divided):
                 known.pop(name, None)
@@ -269,7 +272,8 @@ class Dequantiser:
     # Integer products ---------------------------------------------------------------------------------------
 
     def without_zero(self, name: str, zero: str, axis: int) -> tuple[str, tuple[str, ...]]:
-        """An integer operand of a product less its zero point, as float, and the scales that it is divided by."""
+        """Returns an integer operand of a product minus its zero point, as float, and the scales by which it is
+        divided."""
         emit = self.emit
         known = self.quantised.get(name)
         if known and self._same_zero(known.zero, zero) and emit.array(known.scale) is None:
@@ -283,7 +287,7 @@ class Dequantiser:
         return value, ()
 
     def accumulate(self, operator: str, operands: tuple[str, str], scales: tuple[str, ...], node: Node) -> None:
-        """Declare an int32 product; it is made only where its scales are not multiplied in again."""
+        """Records an int32 product. It is only computed where it is not multiplied by its scales later."""
         emit, output = self.emit, node.output[0]
         given = attributes(node)
         real = emit.make(operator, operands, **given)
@@ -294,7 +298,7 @@ class Dequantiser:
         emit.make("Cast", [emit.round(real) if scales else real], output, to=TensorProto.INT32)
 
     def scaled(self, product: Accumulated, factors: Sequence[str]) -> str:
-        """A product's real numbers, multiplied by these factors: in its constant weights as far as they allow it."""
+        """Returns a product's real numbers times these factors, which go into its constant weights where possible."""
         emit = self.emit
         weight, left = emit.array(product.operands[1]), []
         for factor in factors:
@@ -313,12 +317,12 @@ class Dequantiser:
         return value
 
     def factors_of(self, name: str) -> tuple[str, ...]:
-        """The tensors whose product a tensor is."""
+        """Returns the tensors whose product a tensor is."""
         return self.factors.get(name, (name,))
 
 
 def dequantised(array: Array, scale: Array, zero: Array, axis: int, block: int = 0) -> Array:
-    """(array - zero) * scale in float32, with one scale for all, one per index of an axis, or one per block of it."""
+    """Returns (array - zero) * scale in float32. The scale is per tensor, per index of an axis, or per block of it."""
     scale, zero = np.asarray(scale, "float32"), np.asarray(zero)
 
     def spread(values: Array) -> Array:
@@ -328,7 +332,7 @@ def dequantised(array: Array, scale: Array, zero: Array, axis: int, block: int =
             return np.take(np.repeat(values, block, axis), np.arange(array.shape[axis]), axis)
         return values if values.ndim > 1 else _spread(values, axis, array.ndim)
 
-    if array.dtype.kind in "iu" and array.dtype.itemsize >= 4:  # a float32 has no room for all int32
+    if array.dtype.kind in "iu" and array.dtype.itemsize >= 4:  # float32 cannot represent each int32
         level = array.astype("float64") - spread(zero.astype("float64"))
         return (level * spread(scale).astype("float64")).astype("float32")
     level = array.astype("float32") - spread(zero.astype("float32"))
@@ -336,13 +340,14 @@ def dequantised(array: Array, scale: Array, zero: Array, axis: int, block: int =
 
 
 def _spread(values: Array, axis: int, rank: int) -> Array:
-    """One value, or one for each index of an axis, shaped so that it is broadcast to a tensor of this rank."""
+    """Returns a value, or one value for each index of an axis, in the shape that broadcasts to a tensor of this
+    rank."""
     at = axis % rank if rank else 0
     return values.reshape(()) if values.size == 1 else values.reshape((-1,) + (1,) * (rank - at - 1))
 
 
 def without_zero_point(array: Array, scale: Array, zero: Array, axis: int) -> Weights | None:
-    """Constant numbers less their zero point, where they then fit into int8."""
+    """Returns constant integers minus their zero point; None where the differences exceed int8."""
     if array.dtype not in ("int8", "uint8"):
         return None
     numbers = array.astype("int16") - _spread(zero.astype("int16"), axis, array.ndim)
@@ -352,7 +357,8 @@ def without_zero_point(array: Array, scale: Array, zero: Array, axis: int) -> We
 
 
 def _per_output(operator: str, weight: Array, factor: Array) -> Array | None:
-    """A factor of a product's results as one of its weights; None where it is not one for each output channel."""
+    """Returns a factor of a product's results as a factor of its weights; None unless it is one for each output
+    channel."""
     if factor.size == 1:
         return factor.reshape(())
     if operator == "MatMul":
@@ -378,7 +384,8 @@ def _quantize_linear(state: Dequantiser, node: Node) -> None:
     array, scales = emit.array(value), emit.array(scale)
     zeros = emit.array(zero) if zero else np.zeros((), "int8")
     axis = int(given.get("axis", 1))
-    if array is not None and scales is not None and zeros is not None:  # weights, which are rounded
+    # constants are weights, which are rounded in advance
+    if array is not None and scales is not None and zeros is not None:
         emit.constant(_levels_of(array, scales, zeros, kind, axis), node.output[0])
         return
     if emit.element_type(value) in (TensorProto.FLOAT16, TensorProto.BFLOAT16):
@@ -420,13 +427,14 @@ def _dequantize_linear(state: Dequantiser, node: Node) -> None:
 
 
 def _dynamic_quantize_linear(state: Dequantiser, node: Node) -> None:
-    """The scale is the range of the very values, so that nothing is bounded, and nothing rounded unless wanted."""
+    """The scale comes from the range of the values, so nothing is clipped. Values are rounded only in the rounded
+    form."""
     emit = state.emit
     value, (output, scale, zero) = node.input[0], node.output
     low = emit.make("Min", [emit.reduce("ReduceMin", value, None, keep=False), emit.floats(0.0)])
     high = emit.make("Max", [emit.reduce("ReduceMax", value, None, keep=False), emit.floats(0.0)])
     width = emit.make("Sub", [high, low])
-    empty = emit.make("Equal", [width, emit.floats(0.0)])  # all are 0, and any scale will do
+    empty = emit.make("Equal", [width, emit.floats(0.0)])  # all values are 0: each scale represents them
     emit.make("Where", [empty, emit.floats(1.0), emit.make("Div", [width, emit.floats(255.0)])], scale)
     start = emit.clip(emit.round(emit.make("Div", [emit.make("Neg", [low]), scale])), 0.0, 255.0)
     emit.make("Cast", [start], zero, to=TensorProto.UINT8)
@@ -438,7 +446,7 @@ def _dynamic_quantize_linear(state: Dequantiser, node: Node) -> None:
 
 
 def dynamically(state: Dequantiser, value: str) -> str:
-    """A float tensor that an operator quantises by itself: rounded where that is wanted."""
+    """Returns a float tensor that an operator quantises by itself: rounded in the rounded form."""
     if not state.rounded:
         return value
     emit = state.emit
@@ -460,7 +468,7 @@ def _mat_mul_integer(state: Dequantiser, node: Node) -> None:
 
 
 def _cast(state: Dequantiser, node: Node) -> None:
-    """A product of integers stays one when it is cast to float."""
+    """A cast to float keeps a product of integers."""
     known = state.accumulated.get(node.input[0])
     if known and attributes(node)["to"] == TensorProto.FLOAT:
         state.accumulated[node.output[0]] = known
@@ -468,7 +476,7 @@ def _cast(state: Dequantiser, node: Node) -> None:
 
 
 def _div(state: Dequantiser, node: Node) -> None:
-    """A constant that is divided by a scale of run time may be a bias; in the rounded form it is rounded."""
+    """A constant divided by a run-time scale may be a bias. The rounded form rounds the quotient."""
     value, scale = node.input
     emit = state.emit
     if not state.rounded and emit.array(value) is not None and emit.array(scale) is None:
@@ -477,7 +485,7 @@ def _div(state: Dequantiser, node: Node) -> None:
 
 
 def _rounded(state: Dequantiser, node: Node) -> None:
-    """A bias stays one when it is rounded and cast."""
+    """A bias that is rounded and cast is still a bias."""
     if (bias := state.divided.get(node.input[0])) is not None:
         state.divided[node.output[0]] = bias
     state.emit.keep(node)
@@ -494,7 +502,7 @@ def _reshape(state: Dequantiser, node: Node) -> None:
 
 
 def _add(state: Dequantiser, node: Node) -> None:
-    """A product of integers with a bias of the same scale stays a product."""
+    """A product of integers plus a bias of the same scale is still a product."""
     for product, other in (tuple(node.input), tuple(reversed(node.input))):
         known, bias = state.accumulated.get(product), state.divided.get(other)
         if known is not None and bias is not None:
@@ -503,7 +511,7 @@ def _add(state: Dequantiser, node: Node) -> None:
 
 
 def _mul(state: Dequantiser, node: Node) -> None:
-    """A product of integers that is multiplied by its scales is a product of real numbers."""
+    """A product of integers times its scales is a product of real numbers."""
     emit = state.emit
     for product, other in (tuple(node.input), tuple(reversed(node.input))):
         known = state.accumulated.get(product)
@@ -528,7 +536,7 @@ _MOVES = frozenset({
     "DepthToSpace", "Expand", "Flatten", "Gather", "GatherElements", "GatherND", "Identity",
     "ReduceMax", "ReduceMin", "Reshape", "Slice", "SpaceToDepth", "Squeeze", "Tile", "Transpose", "Unsqueeze",
 })  # fmt: skip
-"""Operators that only move or choose elements of their first input: they do the same to the real numbers."""
+"""Operators that only move or select elements of their first input. They apply to the real numbers alike."""
 
 
 _LARGEST = frozenset({"MaxPool", "ReduceMax", "ReduceMin"})
@@ -547,8 +555,7 @@ def _moved(state: Dequantiser, node: Node) -> None:
 
 
 def _moved_levels(state: Dequantiser, node: Node) -> bool:
-    """Whether an operator that moves numbers, or takes the largest, could be applied to the whole numbers that are in
-    memory."""
+    """Applies an operator that moves or selects elements to the integers in memory; returns whether it could."""
     emit, name = state.emit, node.input[0]
     known = state.quantised.get(name)
     real = known.real if known else emit.resolve(name)
@@ -575,7 +582,7 @@ def _max_pool(state: Dequantiser, node: Node) -> None:
 
 
 def _resize(state: Dequantiser, node: Node) -> None:
-    """A picture of integers that is enlarged by copying; what is interpolated would be rounded in another way."""
+    """Resizes integers by copying (nearest). Interpolation would round differently."""
     if attributes(node).get("mode", b"nearest") == b"nearest":
         _moved(state, node)
     else:
@@ -583,7 +590,7 @@ def _resize(state: Dequantiser, node: Node) -> None:
 
 
 def _pad(state: Dequantiser, node: Node) -> None:
-    """The integer that is put around the tensor stands for a real number, too."""
+    """The integer that pads the tensor represents a real number."""
     emit = state.emit
     known = state.quantised.get(node.input[0])
     fill_name = optional(node, 2)
@@ -612,7 +619,7 @@ def _split(state: Dequantiser, node: Node) -> None:
 
 
 def _concat(state: Dequantiser, node: Node) -> None:
-    """Tensors that are quantised alike are joined as real numbers."""
+    """Tensors with the same quantisation are concatenated as real numbers."""
     known = [state.quantised.get(name) for name in node.input]
     first = known[0]
     if first is None or not _is_one(state, first.scale) or not all(k and _alike(state, k, first) for k in known):
@@ -657,4 +664,4 @@ RULES: dict[str, Rule] = _MOVING_RULES | {
     "Split": _split,
     "Concat": _concat,
 }
-"""Rules for standard operators; those that are not quantised themselves are here since they carry integers on."""
+"""Rules for standard operators, including those that carry integers without being quantised."""

@@ -1,6 +1,6 @@
-"""Products whose weights have 4 bits: MatMulNBits of ONNX Runtime, which stays one where few rows are multiplied.
+"""Products with weights of few bits: ONNX Runtime's MatMulNBits, which is kept where few rows are multiplied.
 
-Weights of few bits lie in blocks along the input: packed [output, blocks, bytes], low bits first.
+The weights lie in blocks along the input: packed [output, blocks, bytes], low bits first.
 """
 
 import math
@@ -13,10 +13,10 @@ from autosched_tvm.compile.frontend.dequantisation import MICROSOFT, Dequantiser
 from autosched_tvm.compile.frontend.node_builder import Array, Node, Unknown, attributes, optional
 
 ROWS_MAX = 8
-"""Maximum number of rows that are multiplied with the weights as they are. A product of more rows takes longer to make
-float32 of each weight than to read it as such."""
+"""Maximum number of rows multiplied with packed weights. For more rows, unpacking each weight to float32 takes longer
+than reading float32 weights."""
 FLOAT32 = 1
-"""ONNX Runtime's `accuracy_level` of products that are computed in float32. A node that stays says so."""
+"""ONNX Runtime's `accuracy_level` for products in float32. Kept nodes carry it."""
 
 
 class FewBits(Struct, frozen=True):
@@ -24,29 +24,29 @@ class FewBits(Struct, frozen=True):
 
     bits: int
     block: int
-    """Rows of the weights that share a scale."""
+    """Number of consecutive rows that share a scale."""
     levels: Array
-    """[output, rows], those that fill the last block too."""
+    """Levels [output, rows], including those that pad the last block."""
     scales: Array
-    """[output, blocks]."""
+    """Scales [output, blocks]."""
     zeros: Array
-    """The level that stands for 0: float32 [output, blocks]."""
+    """Levels that represent 0: float32 [output, blocks]."""
     rows: int
 
     @property
     def real(self) -> Array:
-        """As float32 [rows, output]."""
+        """Returns the weights as float32 [rows, output]."""
         found = dequantised(self.levels, self.scales, self.zeros, 1, self.block)[:, : self.rows]
         return np.ascontiguousarray(found.T)
 
 
 def stays(node: Node) -> bool:
-    """Whether it is a product of 4-bit weights as this module leaves them: with float32 zero points."""
+    """Returns whether the node is a product of 4-bit weights with float32 zero points, as this module writes it."""
     return node.op_type == "MatMulNBits" and attributes(node).get("accuracy_level") == FLOAT32 and len(node.input) == 4
 
 
 def mat_mul_n_bits(state: Dequantiser, node: Node) -> None:
-    """The product with 4-bit weights, or with float32 weights."""
+    """Writes the product with 4-bit weights, or with float32 weights."""
     emit = state.emit
     weights = _read(state, node)
     bias = optional(node, 5)
@@ -67,7 +67,7 @@ def mat_mul_n_bits(state: Dequantiser, node: Node) -> None:
 
 
 def _read(state: Dequantiser, node: Node) -> FewBits:
-    """The weights of a node. Raises Unknown."""
+    """Returns the weights of a node. Raises Unknown."""
     emit, given = state.emit, attributes(node)
     rows, outputs, bits, block = (int(given[key]) for key in ("K", "N", "bits", "block_size"))
     packed, scales = emit.array(node.input[1]), emit.array(node.input[2])
@@ -85,7 +85,7 @@ def _read(state: Dequantiser, node: Node) -> FewBits:
 
 
 def unpacked_numbers(array: Array, bits: int) -> Array:
-    """Numbers of few bits from the bytes along the last axis, low bits first."""
+    """Returns the few-bit integers packed in the bytes along the last axis, low bits first."""
     shifts = np.arange(0, 8, bits, dtype="uint8")
     parts = (array[..., None] >> shifts) & np.uint8((1 << bits) - 1)
     return parts.reshape(*array.shape[:-1], -1)

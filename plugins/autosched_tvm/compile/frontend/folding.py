@@ -1,9 +1,8 @@
-"""Computes what a network's input shapes and constants decide: shapes, conditions, loop counts, and what follows.
+"""Computes what a network's input shapes and constants determine: shapes, conditions, loop counts and their results.
 
-One walk through the graph keeps the type of each value and the value of each constant. An operator whose inputs are
-all constant is computed by ONNX's reference implementation. An If with a constant condition is replaced by the branch
-that it takes, one whose condition is known only at run time by both branches and a selection. A Loop or Scan whose
-number of steps is known is unrolled.
+One walk through the graph keeps the type of each value and the value of each constant. ONNX's reference implementation
+computes an operator whose inputs are all constant. An If with a constant condition becomes the taken branch; with a
+run-time condition, both branches and a selection. A Loop or Scan with a known number of steps is unrolled.
 """
 
 import contextlib
@@ -26,16 +25,16 @@ Node = Any
 Type = Any
 
 COMPUTED_ELEMENTS_MAX = 1 << 20
-"""Elements of a constant that is larger than what it is computed from."""
+"""Maximum number of elements of a computed constant that is larger than its inputs."""
 DATA_ELEMENTS_MAX = 4096
-"""Elements of a constant that type inference may look at: shapes, axes, pads."""
+"""Maximum number of elements of a constant that type inference reads: shapes, axes, pads."""
 UNROLLED_NODES_MAX = 20_000
-"""Nodes of one unrolled loop."""
+"""Maximum number of nodes of one unrolled loop."""
 
 BOTH_BRANCHES = "If computed as both branches and a selection"
 FITTING_BRANCH = "If replaced by the branch that fits the shapes"
 TO_BE_KNOWN = frozenset({BOTH_BRANCHES, FITTING_BRANCH})
-"""Rewrites that the user must know of: they cost time, or limit the inputs."""
+"""Rewrites that are reported to the user: they cost time or restrict the inputs."""
 
 _STANDARD = frozenset({"", "ai.onnx"})
 _NEVER_COMPUTED = frozenset({
@@ -44,22 +43,22 @@ _NEVER_COMPUTED = frozenset({
 })  # fmt: skip
 """Operators that are random, or that mark the quantised parts of a network."""
 _TYPE_OF_FIRST_INPUT = frozenset({"FastGelu", "Gelu", "BiasGelu", "QuickGelu", "SkipLayerNormalization", "NhwcMaxPool"})
-"""Operators outside the standard whose first output is like their first input."""
+"""Non-standard operators whose first output has the type of their first input."""
 
 
 def fold(model: Any) -> tuple[Any, dict[str, int]]:
-    """The model without what its shapes decide, and what was done, with counts."""
+    """Returns the model with everything its shapes determine folded, and the number of rewrites by kind."""
     folder = _Folder(model)
     folder.walk(model.graph.node, {})
     return folder.result(), {said: count for said, count in folder.done.items() if count}
 
 
 class _Unknown(Exception):
-    """A loop's number of steps, or a selection's shapes, cannot be known."""
+    """A loop's number of steps, or the shapes of a selection, are unknown."""
 
 
 class _Folder:
-    """The state of one walk."""
+    """State of one walk."""
 
     def __init__(self, model: Any) -> None:
         self.model = model
@@ -78,7 +77,7 @@ class _Folder:
             self.types[value.name] = value.type
 
     def result(self) -> Any:
-        """The model with what is left of its graph."""
+        """Returns the model with the remaining graph."""
         needed = set(self.wanted)
         kept: list[Node] = []
         for node in reversed(self.nodes):
@@ -108,7 +107,7 @@ class _Folder:
         return made
 
     def walk(self, nodes: Iterable[Node], names: dict[str, str]) -> None:
-        """Visit nodes in order; `names` is what the values of a subgraph are called here, and grows."""
+        """Visits nodes in order; `names` maps the names of a subgraph to those of this graph, and grows."""
         inner = bool(names) or nodes is not self.model.graph.node
         for original in nodes:
             node = onnx.NodeProto()
@@ -132,7 +131,7 @@ class _Folder:
             try:
                 handler(node, names)
                 return
-            except _Unknown:  # it stays as it is, and the import says so
+            except _Unknown:  # the node stays, and the import reports it
                 del self.nodes[position:]
                 self.done = mark
         if self._compute(node, kind):
@@ -141,7 +140,7 @@ class _Folder:
         self.nodes.append(node)
 
     def _alias(self, node: Node, names: dict[str, str]) -> bool:
-        """Let later nodes of a subgraph, or of the graph, read what an Identity copies."""
+        """Maps the output of an Identity to its input."""
         if node.output[0] in self.wanted:
             return False
         target = node.output[0]
@@ -154,11 +153,11 @@ class _Folder:
 
     def _learn(self, name: str, array: Array) -> None:
         self.constants[name] = array
-        with contextlib.suppress(Exception):  # strings and the like have no type here
+        with contextlib.suppress(Exception):  # types without a tensor form, such as strings, are left out
             self.types[name] = helper.make_tensor_type_proto(helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
 
     def _shape(self, name: str) -> tuple[int, ...] | None:
-        """A value's shape, when all of it is known."""
+        """Returns the shape of a value; None unless all of it is known."""
         kind = self.types.get(name)
         if kind is None or not kind.HasField("tensor_type") or not kind.tensor_type.HasField("shape"):
             return None
@@ -168,7 +167,7 @@ class _Folder:
         return tuple(int(dim.dim_value) for dim in dims)
 
     def _infer(self, node: Node) -> None:
-        """Note the types of a node's outputs. Raises shape_inference.InferenceError for a node that cannot work."""
+        """Records the types of a node's outputs. Raises shape_inference.InferenceError for a node that cannot work."""
         schema = schema_of(node, self.opset)
         if schema is None:
             if node.op_type in _TYPE_OF_FIRST_INPUT and node.input[0] in self.types:
@@ -189,8 +188,8 @@ class _Folder:
         self._check(node)
 
     def _correct(self, node: Node, given: dict[str, Type]) -> None:
-        """Let ONNX infer what ONNX Runtime computes: a signal may lack its last dimension, and the default is one side
-        of the spectrum."""
+        """Corrects inference where ONNX Runtime differs: a signal may lack its last dimension, and a transform is
+        one-sided by default."""
         signal = self._shape(node.input[0]) or ()
         if len(signal) == 2:
             kind = self.types[node.input[0]].tensor_type.elem_type
@@ -199,7 +198,7 @@ class _Folder:
             node.attribute.append(helper.make_attribute("onesided", 1))
 
     def _check(self, node: Node) -> None:
-        """Raise InferenceError for sizes that ONNX's own inference accepts, and that no runtime can compute."""
+        """Raises InferenceError for sizes that ONNX's inference accepts and no runtime can compute."""
         if node.op_type not in ("Reshape", "Conv"):
             return
         first = self._shape(node.input[0])
@@ -219,7 +218,7 @@ class _Folder:
             self._infer(node)
 
     def _compute(self, node: Node, kind: str) -> bool:
-        """Make constants of a node's outputs, if its inputs allow that."""
+        """Replaces a node's outputs by constants, where its inputs allow it."""
         if kind in ("Shape", "Size") and (shape := self._shape(node.input[0])) is not None:
             attributes = _attributes(node)
             dims = np.array(shape[attributes.get("start", 0) : attributes.get("end", len(shape))], "int64")
@@ -246,7 +245,7 @@ class _Folder:
         return True
 
     def _evaluated(self, node: Node) -> list[Array] | None:
-        """A node's outputs, of constant inputs; None when they cannot be computed here."""
+        """Returns a node's outputs from constant inputs; None when they cannot be computed here."""
         names = [name for name in dict.fromkeys(node.input) if name]
         outputs = [name for name in node.output if name]
         try:
@@ -258,7 +257,7 @@ class _Folder:
             with warnings.catch_warnings(), np.errstate(all="ignore"):
                 warnings.simplefilter("ignore")
                 made = ReferenceEvaluator(model).run(None, {name: self.constants[name] for name in names})
-        except Exception:  # the reference implementation has gaps; the node stays as it is
+        except Exception:  # the reference implementation is incomplete; the node stays as it is
             return None
         by_name = dict(zip(outputs, (np.asarray(value) for value in made), strict=True))
         if any(value.dtype.kind not in "biuf" for value in by_name.values()):
@@ -295,7 +294,7 @@ class _Folder:
                 raise _Unknown
 
     def _select(self, node: Node, first: list[str], second: list[str], names: dict[str, str]) -> None:
-        """Choose between the values of two branches."""
+        """Selects between the values of two branches."""
         chosen = []
         for one, other in zip(first, second, strict=True):
             if self._shape(one) is None or self._shape(one) != self._shape(other):
@@ -373,7 +372,7 @@ class _Folder:
         self.done["Scan unrolled"] += 1
 
     def _inlined(self, graph: Any, names: Mapping[str, str], inputs: Iterable[str] = ()) -> list[str]:
-        """Put a subgraph's nodes here; returns what its outputs are called."""
+        """Inserts a subgraph's nodes here; returns the names of its outputs."""
         inside = dict(names)
         inside.update(zip((value.name for value in graph.input), inputs, strict=True))
         for tensor in graph.initializer:
@@ -383,7 +382,7 @@ class _Folder:
         return [inside.get(value.name, value.name) for value in graph.output]
 
     def _connect(self, made: Iterable[str], outputs: Iterable[str], names: dict[str, str]) -> None:
-        """Call values what a node's outputs are called."""
+        """Maps a node's outputs to these values."""
         for name, output in zip(made, outputs, strict=False):
             if output:
                 self._visit(helper.make_node("Identity", [name], [output]), names)
@@ -395,7 +394,7 @@ class _Folder:
         return part
 
     def _stacked(self, names: list[str], axis: int) -> str:
-        """The values, each with a new axis, behind each other."""
+        """Returns the values stacked along a new axis."""
         if not names:
             raise _Unknown
         rows = []
@@ -431,7 +430,7 @@ def _subgraphs(node: Node) -> Iterator[Any]:
 
 
 def _names(graph: Any) -> Iterator[str]:
-    """All names in a graph and its subgraphs."""
+    """Returns all names in a graph and its subgraphs."""
     yield from (value.name for value in (*graph.input, *graph.output, *graph.initializer))
     for node in graph.node:
         yield from (*node.input, *node.output, node.name)
@@ -440,7 +439,7 @@ def _names(graph: Any) -> Iterator[str]:
 
 
 def _read(node: Node) -> set[str]:
-    """Names that a node and its subgraphs read."""
+    """Returns the names that a node and its subgraphs read."""
     names = set(filter(None, node.input))
     for graph in _subgraphs(node):
         names.update(value.name for value in graph.output)
@@ -450,7 +449,7 @@ def _read(node: Node) -> set[str]:
 
 
 def _rename(node: Node, names: Mapping[str, str]) -> None:
-    """Change what a node and its subgraphs read."""
+    """Renames what a node and its subgraphs read."""
     node.input[:] = [names.get(name, name) for name in node.input]
     for graph in _subgraphs(node):
         own = {value.name for value in (*graph.input, *graph.initializer)}
@@ -463,7 +462,7 @@ def _rename(node: Node, names: Mapping[str, str]) -> None:
 
 
 def _without_graph(model: Any) -> Any:
-    """The model's versions and other facts."""
+    """Returns a model with the same versions and metadata, and no graph."""
     copy = onnx.ModelProto(
         ir_version=model.ir_version, producer_name=model.producer_name, opset_import=model.opset_import,
         metadata_props=model.metadata_props, domain=model.domain, model_version=model.model_version,

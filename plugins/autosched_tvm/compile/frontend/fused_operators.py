@@ -1,4 +1,5 @@
-"""Standard forms of the fused float operators of ONNX Runtime (domain com.microsoft), which optimised exports hold.
+"""Rewrites ONNX Runtime's fused float operators (domain com.microsoft), which optimised exports contain, in standard
+ones.
 
 Source: the operators' definitions in ONNX Runtime's ContribOperators.md.
 """
@@ -15,9 +16,9 @@ from autosched_tvm.compile.frontend.node_builder import Node, NodeBuilder, Unkno
 Rule = Callable[[NodeBuilder, Node], None]
 
 MASKED = -10_000.0
-"""Addition to the attention scores of masked positions, where the model does not say another."""
+"""Value added to the attention scores of masked positions, unless the model gives another."""
 LOWEST = -65_504.0
-"""Addition to the scores of later positions in causal attention. The least number of float16."""
+"""Value added to the scores of later positions in causal attention: the minimum of float16."""
 
 
 def _output(node: Node, index: int) -> str:
@@ -61,7 +62,7 @@ def _half(emit: NodeBuilder, value: str) -> str:
 
 
 def _activated(emit: NodeBuilder, value: str, name: str, parameters: Sequence[float], output: str) -> None:
-    """An activation that was fused into the operator before it."""
+    """Writes an activation that was fused into the operator before it."""
     names = {
         "LeakyRelu": ("alpha",), "HardSigmoid": ("alpha", "beta"), "Elu": ("alpha",), "ThresholdedRelu": ("alpha",),
     }  # fmt: skip
@@ -128,7 +129,7 @@ def _nhwc_max_pool(emit: NodeBuilder, node: Node) -> None:
 
 
 def _normalised(emit: NodeBuilder, value: str, scale: str, shift: str, epsilon: float, output: str) -> None:
-    """Layer normalisation along the last axis."""
+    """Writes a layer normalisation along the last axis."""
     if emit.opset >= 17:
         inputs = [value, scale, shift] if shift else [value, scale]
         emit.make("LayerNormalization", inputs, output, axis=-1, epsilon=epsilon)
@@ -138,7 +139,8 @@ def _normalised(emit: NodeBuilder, value: str, scale: str, shift: str, epsilon: 
 
 
 def _scaled_to_one(emit: NodeBuilder, value: str, scale: str, shift: str, epsilon: float, output: str) -> None:
-    """Divide by the root of the mean square along the last axis; then scale, and shift if there is a shift."""
+    """Divides by the root mean square along the last axis, multiplies by the scale, and adds the shift if there is
+    one."""
     square = emit.reduce("ReduceMean", emit.make("Mul", [value, value]), [-1])
     root = emit.make("Sqrt", [emit.make("Add", [square, emit.number(epsilon)])])
     unit = emit.make("Div", [value, root])
@@ -179,7 +181,7 @@ def _simplified_layer_normalization(emit: NodeBuilder, node: Node) -> None:
 
 
 def _layer_normalization(emit: NodeBuilder, node: Node) -> None:
-    """ONNX Runtime had the operator before ONNX had it, in opset 17."""
+    """ONNX Runtime had this operator before ONNX added it, in opset 17."""
     if emit.opset >= 17:
         emit.keep(node)
         return
@@ -215,7 +217,7 @@ def _embed_layer_normalization(emit: NodeBuilder, node: Node) -> None:
 
 
 def _mask_index(emit: NodeBuilder, words: str, mask: str, output: str) -> None:
-    """How many positions of each sequence are not masked; 0 for all without a mask."""
+    """Writes the number of unmasked positions of each sequence; 0, which means all, without a mask."""
     whole = emit.make("Cast", [mask or words], to=TensorProto.INT32)
     if not mask:
         whole = emit.make("Mul", [whole, emit.constant(np.zeros((), "int32"))])
@@ -229,12 +231,12 @@ def _mask_index(emit: NodeBuilder, words: str, mask: str, output: str) -> None:
 
 
 def _attention(emit: NodeBuilder, node: Node) -> None:
-    """One product makes query, key and value; heads attend apart."""
+    """One product makes query, key and value."""
     attended(emit, node, emit.make("MatMul", node.input[:2]))
 
 
 def attended(emit: NodeBuilder, node: Node, value: str) -> None:
-    """Write Attention after its product, `value`. Raises Unknown."""
+    """Writes Attention after its product, `value`. Raises Unknown."""
     given = attributes(node)
     weight, bias = node.input[1:3]
     mask, past, added = optional(node, 3), optional(node, 4), optional(node, 5)
@@ -263,7 +265,7 @@ def attended(emit: NodeBuilder, node: Node, value: str) -> None:
 
 
 def _multi_head_attention(emit: NodeBuilder, node: Node) -> None:
-    """Query, key and value come apart: [batch, position, channel], or key and value in heads already."""
+    """Query, key and value are separate inputs: [batch, position, channel], or key and value already in heads."""
     given = attributes(node)
     heads = int(given["num_heads"])
     query, key, content, bias, mask, added, past_key, past_value = (optional(node, i) for i in range(8))
@@ -298,7 +300,7 @@ def _multi_head_attention(emit: NodeBuilder, node: Node) -> None:
 
 
 def _last_size(emit: NodeBuilder, name: str, of_three: int) -> int:
-    """Number of channels: as the shape tells it, else a third of all."""
+    """Returns the number of channels: from the shape, or else a third of `of_three`."""
     *_, size = emit.shapes.get(name, ()) or (0,)
     if not size and not of_three:
         raise Unknown(f"the last dimension of {name!r} is not known")
@@ -306,7 +308,7 @@ def _last_size(emit: NodeBuilder, name: str, of_three: int) -> int:
 
 
 def _heads(emit: NodeBuilder, value: str, heads: int) -> str:
-    """[batch, position, channel] as [batch, head, position, channel]."""
+    """Returns [batch, position, channel] as [batch, head, position, channel]."""
     parts = emit.make("Reshape", [value, emit.integers(0, 0, heads, -1)])
     return emit.make("Transpose", [parts], perm=[0, 2, 1, 3])
 
@@ -331,7 +333,7 @@ def _attended(
 
 
 def _length(emit: NodeBuilder, value: str) -> str:
-    """Number of positions, as a scalar, of a tensor [batch, head, position, channel]."""
+    """Returns the number of positions, a scalar, of a tensor [batch, head, position, channel]."""
     return emit.make("Gather", [emit.make("Shape", [value]), emit.constant(np.asarray(2, "int64"))])
 
 
@@ -340,7 +342,7 @@ def _positions(emit: NodeBuilder, start: str, end: str) -> str:
 
 
 def _causal(emit: NodeBuilder, query: str, key: str) -> str:
-    """Bias of the scores by which no position attends to a later one."""
+    """Returns the bias of the scores that keeps each position from attending to later ones."""
     zero = emit.constant(np.asarray(0, "int64"))
     ends = _length(emit, key)
     rows = emit.unsqueeze(_positions(emit, emit.make("Sub", [ends, _length(emit, query)]), ends), 1)
@@ -350,7 +352,7 @@ def _causal(emit: NodeBuilder, query: str, key: str) -> str:
 
 
 def _mask(emit: NodeBuilder, mask: str, key: str, given: dict[str, Any]) -> list[str]:
-    """Bias of the scores from a vector of lengths, or from 0 and 1 for each key, or for each query and key."""
+    """Returns the bias of the scores for a mask: a vector of lengths, or 0 and 1 for each key or each query and key."""
     if not mask:
         return []
     rank = emit.rank(mask)
@@ -386,4 +388,4 @@ STANDARD_RULES: dict[str, Rule] = {
     "LayerNormalization": _layer_normalization,
     "SimplifiedLayerNormalization": _simplified_layer_normalization,
 }
-"""Operators that ONNX Runtime writes into ONNX's own domain."""
+"""Operators that ONNX Runtime writes in ONNX's own domain."""

@@ -1,7 +1,7 @@
-"""Kinds and ranges of a network's inputs, so that made-up inputs are valid and exercise the network.
+"""Finds the kind and range of a network's inputs, so that generated inputs are valid and exercise the network.
 
-Zeros and ones alone are always valid indices, but they can drive a network into a corner in which rounding decides its
-output: a variance of almost nothing, say. So an index may be as large as its table allows, others as bytes are.
+Zeros and ones are always valid indices, but they can lead to results that depend on rounding, for example a division by
+a variance of almost 0. Indices therefore use the whole range of the table that they index.
 """
 
 import math
@@ -26,13 +26,13 @@ _INDEX_OF = {
 }  # fmt: skip
 
 _BOUNDING = {"Clip", "Max", "Add"}
-"""Operators that a network applies to a divisor first, to keep it off zero."""
+"""Operators that a network applies to a divisor to keep it away from 0."""
 _OF_POSITIVES = {"Log": 0, "Sqrt": 0, "Reciprocal": 0, "Div": 1}
-"""Operators that compute something useful of positive numbers only, and which of their inputs these are."""
+"""Operators whose results are useful for positive numbers only, and the index of that input."""
 _ADJUSTED = {"Sub", "Add", "Mul", "Div", "BatchNormalization"}
 """Operators that normalise an input."""
 _PIXEL_RATIO = 16.0
-"""An input whose values the network divides by more than this holds 0 to 255."""
+"""Minimum divisor of an input's values that marks them as pixels in 0 to 255."""
 IMAGE_CHANNELS = (1, 3, 4)
 IMAGE_SIDE_MIN = 16
 SOUND_LENGTH_MIN = 256
@@ -47,7 +47,7 @@ _POSITION_NAME = re.compile(r"position", re.I)
 
 
 def inputs(model: Any) -> tuple[Tensor, ...]:
-    """The inputs of a model whose shapes are fixed, with what made-up ones are to hold."""
+    """Returns the inputs of a model with fixed shapes, and the values that generated ones have."""
     bounds = highs(model)
     found = [
         Tensor(v.name, tuple(d or 1 for d in preparation.dims_of(v) or ()), preparation.dtype_of(v), bounds[v.name])
@@ -64,7 +64,8 @@ def inputs(model: Any) -> tuple[Tensor, ...]:
 
 
 def with_kinds(found: Sequence[Tensor], image: Callable[[str], Kind]) -> tuple[Tensor, ...]:
-    """The inputs with what made-up ones are to hold. `image`: which kind of image an input takes, by its name."""
+    """Returns the inputs and the values that generated ones have. `image` gives the kind of an image input by its
+    name."""
     return tuple(_with_kind(image, tensor, found) for tensor in found)
 
 
@@ -91,7 +92,7 @@ def _with_kind(image: Callable[[str], Kind], tensor: Tensor, others: Sequence[Te
 
 
 def _is_image(shape: tuple[int, ...]) -> bool:
-    """Whether an input has a few channels, first or last, of two long sides."""
+    """Returns whether an input has two long sides and a few channels, which come first or last."""
     inner = shape[1:] if len(shape) == 4 else shape
     if len(inner) != 3:
         return False
@@ -101,22 +102,23 @@ def _is_image(shape: tuple[int, ...]) -> bool:
 
 
 def _is_sound(shape: tuple[int, ...]) -> bool:
-    """Whether an input is one long line of samples, in one or two channels."""
+    """Returns whether an input is one long signal in one or two channels."""
     extents = sorted(shape, reverse=True)
     return bool(extents) and extents[0] >= SOUND_LENGTH_MIN and math.prod(extents[1:]) <= 2
 
 
 def _positive_inputs(model: Any) -> set[str]:
-    """Inputs that the network divides by or takes the logarithm or root of: distances, durations, variances.
+    """Returns the inputs by which the network divides, or whose logarithm or root it takes: distances, durations,
+    variances.
 
-    Negative ones would be clipped to almost nothing, and a network that divides by that computes numbers so large that
-    rounding hides any error.
+    Networks clip negative ones to almost 0, and the results of a division by these are so large that rounding hides any
+    error.
     """
     origin = {value.name: value.name for value in preparation.inputs_of(model)}
     constants = {tensor.name for tensor in model.graph.initializer}
     constants |= {name for node in model.graph.node if node.op_type == "Constant" for name in node.output}
     found = set()
-    for node in model.graph.node:  # in topological order, as ONNX demands
+    for node in model.graph.node:  # ONNX requires topological order
         place = _OF_POSITIVES.get(node.op_type)
         if place is not None and len(node.input) > place and node.input[place] in origin:
             found.add(origin[node.input[place]])
@@ -131,7 +133,7 @@ def _positive_inputs(model: Any) -> set[str]:
 
 
 def _image_kind(model: Any, name: str) -> Kind:
-    """The range of an image's values: what the network itself normalises tells it."""
+    """Returns the range of an image's values, found in the network's own normalisation."""
     constants = {tensor.name: tensor for tensor in model.graph.initializer}
     factor, adjusted = 1.0, False
     while len(users := [node for node in model.graph.node if name in node.input]) == 1:
@@ -148,7 +150,7 @@ def _image_kind(model: Any, name: str) -> Kind:
 
 
 def _factor(node: Any, name: str, constants: dict[str, Any]) -> float:
-    """By how much an operator multiplies its input, on average; 1 where that is not known."""
+    """Returns the average factor by which an operator multiplies its input; 1 where it is unknown."""
     import numpy as np
     from onnx import numpy_helper
 
@@ -166,7 +168,7 @@ def _factor(node: Any, name: str, constants: dict[str, Any]) -> float:
 
 
 def highs(model: Any) -> dict[str, int]:
-    """Exclusive upper bound of each input's random whole numbers; the lower bound is 0."""
+    """Returns the exclusive upper bound of each integer input; the lower bound is 0."""
     graph = model.graph
     constants = {tensor.name: list(tensor.dims) for tensor in graph.initializer}
     dims = _computed_dims(model) | constants
@@ -174,17 +176,17 @@ def highs(model: Any) -> dict[str, int]:
 
 
 def _computed_dims(model: Any) -> dict[str, list[int]]:
-    """Shapes of what the network computes, as far as they are fixed."""
+    """Returns the known shapes of the values that the network computes."""
     graph = inferred(model).graph
     shapes = {value.name: preparation.dims_of(value) for value in (*graph.value_info, *graph.input, *graph.output)}
     return {name: [size or 1 for size in dims] for name, dims in shapes.items() if dims is not None and all(dims)}
 
 
 def _high(graph: Any, name: str, dims: dict[str, list[int]]) -> int:
-    """The smallest table that the input's values look something up in; unknown tables allow 0 and 1 only."""
+    """Returns the size of the smallest table that the input indexes; 2 where no size is known."""
     same = {name}
     bounds = [MASK_HIGH] if "mask" in name.lower() else [PLAIN_HIGH]
-    for node in graph.node:  # in topological order, as ONNX demands
+    for node in graph.node:  # ONNX requires topological order
         place = _INDEX_OF.get(node.op_type)
         if place is not None and len(node.input) > place and node.input[place] in same:
             bounds = [b for b in bounds if b != PLAIN_HIGH] + [_table(node, dims)]
@@ -198,7 +200,7 @@ def _high(graph: Any, name: str, dims: dict[str, list[int]]) -> int:
 def _table(node: Any, dims: dict[str, list[int]]) -> int:
     if node.op_type == "OneHot":
         return PLAIN_HIGH
-    if node.op_type in ("GatherND", "ScatterND"):  # an index is a row of coordinates, one for each dimension
+    if node.op_type in ("GatherND", "ScatterND"):  # an index is a row with one coordinate for each dimension
         return min(dims.get(node.input[0], []), default=2)
     axis = next((a.i for a in node.attribute if a.name == "axis"), 0)
     table = dims.get(node.input[0], [])

@@ -1,7 +1,7 @@
-"""Gives each input of a network a fixed shape: what the user says, what the network forces, and a batch of 1.
+"""Fixes the shape of each input of a network: from the user, from what the network requires, and a batch size of 1.
 
-A dimension is forced where the input reaches a constant weight that allows one size only. Whatever else is not fixed is
-asked for, with an example that is made from the network's own names and constants.
+A dimension is determined where the input reaches a constant weight that allows one size only. The import asks for the
+others, with an example made of the network's own names and constants.
 """
 
 import re
@@ -21,14 +21,14 @@ Dims = list[int | None]
 
 IMAGE_SIZE = 224
 LINE_WIDTH = 320
-"""Width of an image of one text line."""
+"""Example width of an image of one text line, in pixels."""
 LINE_HEIGHT_MAX = 80
-"""Largest height of an image of one text line, in pixels."""
+"""Maximum height of an image of one text line, in pixels."""
 TOKENS = 128
 FRAMES = 100
-"""Steps of a sequence that is no text."""
+"""Example number of steps of a sequence other than text."""
 SAMPLES = 16_000
-"""Samples of a waveform: one second at 16 kHz."""
+"""Example number of samples of a waveform: one second at 16 kHz."""
 
 _ANONYMOUS = re.compile(r"^$|^\?$|^-1$|^none$|^unk(__\d+)?$|dynamicdimension|^[dsx]_?\d+$", re.IGNORECASE)
 _BATCH = re.compile(r"batch|^n$|^b$|^bs$", re.IGNORECASE)
@@ -37,20 +37,20 @@ _NO_BATCH = re.compile(
     re.IGNORECASE,
 )
 _STATE = re.compile(r"(^|_)(h|c|hx|cx|hn|cn|state|hidden|cell)_?\d*$", re.IGNORECASE)
-"""Names of inputs that are states of a recurrent layer: layers x batch x hidden units."""
+"""Names of inputs that hold states of a recurrent layer: layers x batch x hidden units."""
 _OTHER_SIZES = (512, 576, 1024, 256, 64, 32, 16, 8)
-"""Other sizes that are tried for an example where the first guess does not fit the network."""
+"""Further example sizes, tried where the first does not fit the network."""
 _INTEGERS = (TensorProto.INT32, TensorProto.INT64)
 _SAME_SHAPE = frozenset({
     "Identity", "Cast", "Relu", "Sub", "Add", "Mul", "Div", "Clip", "Sqrt", "Log", "Exp", "Abs", "Neg", "Tanh",
     "Sigmoid", "Dropout", "Pow",
 })  # fmt: skip
-"""Operators that leave the meaning of each dimension of their first input as it is."""
+"""Operators that keep the meaning of each dimension of their first input."""
 
 
 @dataclass
 class _Input:
-    """One input: its dimensions so far, None where unknown, and their names in the file."""
+    """One input: its dimensions, None where unknown, and their names in the file."""
 
     name: str
     element: int
@@ -59,9 +59,9 @@ class _Input:
 
 
 def fix(model: Any, given: Shapes) -> list[str]:
-    """Fix the shapes of all inputs, in place; returns what was decided without being asked, in words.
+    """Fixes the shapes of all inputs in place; returns the decisions made, in words.
 
-    Raises RequestError for a shape that does not fit, ModelRejected with an example for one that has to be given.
+    Raises RequestError for a shape that does not fit, and ModelRejected with an example for a shape that must be given.
     """
     inputs = {value.name: _read(value) for value in _inputs_of(model)}
     for name, wanted in given.items():
@@ -76,7 +76,7 @@ def fix(model: Any, given: Shapes) -> list[str]:
     for value in _inputs_of(model):
         made = helper.make_tensor_type_proto(1, inputs[value.name].dims or [])
         value.type.tensor_type.shape.CopyFrom(made.tensor_type.shape)
-    if given or said:  # what the file says about the shapes inside may no longer hold
+    if given or said:  # the shapes of inner values in the file may be wrong now
         del model.graph.value_info[:]
     return said
 
@@ -107,7 +107,7 @@ def _check(name: str, dims: Dims | None, wanted: tuple[int, ...]) -> None:
 
 
 def _shared(inputs: Mapping[str, _Input]) -> list[str]:
-    """Give a named dimension the size that the same name has elsewhere."""
+    """Gives a named dimension the size that the same name has in another input."""
     known: dict[str, tuple[int, str]] = {}
     for one in inputs.values():
         for size, name in zip(one.dims or [], one.names, strict=False):
@@ -123,7 +123,7 @@ def _shared(inputs: Mapping[str, _Input]) -> list[str]:
 
 
 def _batches(inputs: Mapping[str, _Input]) -> list[str]:
-    """Set unknown batch dimensions to 1."""
+    """Sets unknown batch dimensions to 1."""
     said = []
     for one in inputs.values():
         for place in range(len(one.dims or [])):
@@ -151,7 +151,7 @@ def _of(one: _Input, place: int) -> str:
 
 
 def _forced(model: Any, inputs: Mapping[str, _Input]) -> list[str]:
-    """Set the dimensions that allow one size only."""
+    """Sets the dimensions that allow one size only."""
     weights = {tensor.name: list(tensor.dims) for tensor in model.graph.initializer}
     said = []
     for one in inputs.values():
@@ -165,10 +165,10 @@ def _forced(model: Any, inputs: Mapping[str, _Input]) -> list[str]:
 
 
 def _forced_sizes(model: Any, one: _Input, weights: Mapping[str, list[int]]) -> dict[int, tuple[int, str]]:
-    """Size and reason by dimension, found by following the input through operators that keep its dimensions."""
+    """Returns size and reason by dimension, found by following the input through operators that keep its dimensions."""
     rank = len(one.dims or [])
     places: dict[str, list[int]] = {one.name: list(range(rank))}
-    """Which dimension of the input each dimension of a value is."""
+    """Dimension of the input, by dimension of a value."""
     found: dict[int, tuple[int, str]] = {}
     for node in model.graph.node:
         if not node.input or node.input[0] not in places:
@@ -190,7 +190,7 @@ def _forced_sizes(model: Any, one: _Input, weights: Mapping[str, list[int]]) -> 
 def _taken(
     node: Any, attributes: Mapping[str, Any], weights: Mapping[str, list[int]], rank: int
 ) -> tuple[int, int] | None:
-    """The axis of the first input that a weight fixes, and its size."""
+    """Returns the axis of the first input that a weight determines, and its size."""
     weight = weights.get(node.input[1]) if len(node.input) > 1 else None
     if weight is None:
         return None
@@ -223,7 +223,7 @@ def _question(model: Any, missing: list[_Input], inputs: Mapping[str, _Input]) -
 
 
 def _example(model: Any, missing: list[_Input], inputs: Mapping[str, _Input]) -> dict[str, list[int]]:
-    """Shapes for the inputs that lack one, of which the network allows as much as can be told without running it."""
+    """Returns example shapes for the inputs that lack one, checked against the network by type inference."""
     positions = _positions(model)
     first: dict[str, list[int]] = {}
     for size in (None, *_OTHER_SIZES):
@@ -233,7 +233,7 @@ def _example(model: Any, missing: list[_Input], inputs: Mapping[str, _Input]) ->
         names = {inputs[name].names[place] for name, place in unknown if inputs[name].names}
         if size is not None:
             if len(unknown) > 1 and (len(names) > 1 or _ANONYMOUS.search(next(iter(names), ""))):
-                break  # several independent sizes: too many to try
+                break  # several independent sizes give too many combinations
             for name, place in unknown:
                 made[name][place] = size
         first = first or made
@@ -243,7 +243,7 @@ def _example(model: Any, missing: list[_Input], inputs: Mapping[str, _Input]) ->
 
 
 def _fits(model: Any, shapes: Mapping[str, list[Any]]) -> bool:
-    """Whether type inference finds no contradiction in the network with these input shapes."""
+    """Returns whether type inference accepts the network with these input shapes."""
     tried = onnx.ModelProto()
     tried.CopyFrom(model)
     for value in _inputs_of(tried):
@@ -254,13 +254,13 @@ def _fits(model: Any, shapes: Mapping[str, list[Any]]) -> bool:
         folded, _ = folding.fold(tried)
     except onnx.shape_inference.InferenceError:
         return False
-    except Exception:  # a network that cannot be looked through says nothing of its shapes
+    except Exception:  # a network that cannot be folded does not contradict any shape
         return True
     return all(node.op_type != "If" for node in folded.graph.node)  # neither of its branches fits
 
 
 def _guess(one: _Input, positions: int | None, sizes: dict[str, int]) -> list[int]:
-    """An example of a shape; `sizes` keeps one size for each name of a dimension."""
+    """Returns an example shape; `sizes` keeps one size for each name of a dimension."""
     if one.dims is None:
         return [1, 3, IMAGE_SIZE, IMAGE_SIZE]
     made: list[int] = []
@@ -293,7 +293,7 @@ def _guessed(one: _Input, place: int, positions: int | None) -> int:
 
 
 def _positions(model: Any) -> int | None:
-    """Length of the network's table of position embeddings."""
+    """Returns the length of the network's table of position embeddings."""
     for tensor in model.graph.initializer:
         if re.search(r"position|pos_emb|wpe", tensor.name, re.IGNORECASE) and len(tensor.dims) >= 2:
             return int(np.max(tensor.dims[-2]))
@@ -301,7 +301,7 @@ def _positions(model: Any) -> int | None:
 
 
 def _unknown(dims: Dims, names: Iterable[str] = ()) -> str:
-    """The shape with ? for unknown sizes, or their names where all have one."""
+    """Returns the shape with ? for unknown sizes, or their names where all have one."""
     text = ",".join("?" if d is None else str(d) for d in dims)
     named = [name for d, name in zip(dims, names, strict=False) if d is None and not _ANONYMOUS.search(name)]
     return f"{text} ({', '.join(dict.fromkeys(named))} unknown)" if named else text

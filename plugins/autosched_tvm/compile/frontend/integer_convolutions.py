@@ -1,8 +1,8 @@
-"""Convolutions that stay convolutions of 8-bit numbers, as `integer_products` has it for products.
+"""Convolutions kept in 8-bit integers, analogous to `integer_products`.
 
     y = sum((x_q - zero_x) w_q) scale_x scale_w
 
-over the taps of a window. Taps beside the image count as 0, so that the border of x_q is filled with its zero point.
+with the sum over the taps of a window. Padding counts as 0: the border of x_q is filled with its zero point.
 """
 
 from collections.abc import Mapping
@@ -22,8 +22,8 @@ RANK = 4
 def convolution(
     state: Dequantiser, data: str, weights: str, bias: str, given: Mapping[str, Any], output: str = ""
 ) -> str | None:  # fmt: skip
-    """A convolution of real numbers, made of the integers that they stand for; None where they stand for none that can
-    be multiplied, and for groups of several channels. `given`: attributes of Conv."""
+    """Writes a convolution of real numbers in the integers that represent them; returns None where there are none of 8
+    bits, and for groups of several channels. `given`: attributes of Conv."""
     emit = state.emit
     known = state.weights.get(emit.resolve(weights))
     if known is None or known.numbers.ndim != RANK or (known.scales.size > 1 and known.axis != 0):
@@ -47,14 +47,14 @@ def convolution(
 
 
 def conv(state: Dequantiser, node: Node) -> None:
-    """A float convolution of what was quantised."""
+    """Rule for a float convolution of quantised tensors."""
     made = convolution(state, node.input[0], node.input[1], optional(node, 2), attributes(node), node.output[0])
     if made is None:
         state.emit.keep(node)
 
 
 def conv_integer(state: Dequantiser, node: Node) -> None:
-    """A convolution of integers, which stays one where it is as this module makes them."""
+    """Rule for a convolution of integers, which is kept in the form that this module writes."""
     weights, zero = (state.emit.array(optional(node, i)) for i in (1, 2))
     if state.integers and stays(node) and weights is not None and zero is not None and weights.dtype == np.int8:
         state.emit.keep(node)
@@ -63,7 +63,7 @@ def conv_integer(state: Dequantiser, node: Node) -> None:
 
 
 def stays(node: Node) -> bool:
-    """Whether it is a convolution of integers with a zero point of the data alone."""
+    """Returns whether the node is a convolution of integers in which only the data has a zero point."""
     return node.op_type == "ConvInteger" and len(node.input) == 3
 
 

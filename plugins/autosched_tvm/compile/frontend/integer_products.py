@@ -1,10 +1,10 @@
-"""Products that stay products of 8-bit numbers, where a quantised network has such.
+"""Products of a quantised network that are kept in 8-bit integers.
 
     y = (x_q w_q - zero_x sum(w_q)) scale_x scale_w
 
-with the sum over each column of w_q, which is constant. What is around these products is made float as elsewhere.
-Source: Jacob et al., "Quantization and Training of Neural Networks for Efficient Integer-Arithmetic-Only Inference"
-(CVPR 2018), section 2.3.
+with the sum over each column of w_q, which is constant. The operators around them become float operators. Source: Jacob
+et al., "Quantization and Training of Neural Networks for Efficient Integer-Arithmetic-Only Inference" (CVPR 2018),
+section 2.3.
 """
 
 from typing import Any
@@ -18,8 +18,8 @@ from autosched_tvm.compile.frontend.node_builder import Array, Node, attributes,
 
 
 def product(state: Dequantiser, data: str, weights: str, *, transposed: bool = False, output: str = "") -> str | None:
-    """A product of real numbers, made of the integers that they stand for; None where they stand for none that can be
-    multiplied. `transposed`: the weights are [columns, depth]."""
+    """Writes a product of real numbers in the integers that represent them; returns None where there are none of 8
+    bits. `transposed`: the weights are [columns, depth]."""
     factors = _columns(state.weights.get(state.emit.resolve(weights)), transposed=transposed)
     if factors is None or (levels := state.levels_of(data)) is None:
         return None
@@ -31,23 +31,23 @@ def product(state: Dequantiser, data: str, weights: str, *, transposed: bool = F
 
 
 def stays(node: Node) -> bool:
-    """Whether it is a product of integers without zero points, as this module leaves them."""
+    """Returns whether the node is a product of integers without zero points, as this module writes it."""
     return node.op_type == "MatMulInteger" and len(node.input) == 2
 
 
 def multiplied(state: Dequantiser, data: str, weights: str) -> str:
-    """The product of real numbers, made of integers where it can be."""
+    """Writes a product of real numbers, in integers where possible."""
     return product(state, data, weights) or state.emit.make("MatMul", [data, weights])
 
 
 def mat_mul(state: Dequantiser, node: Node) -> None:
-    """A float product of what was quantised."""
+    """Rule for a float product of quantised tensors."""
     if product(state, *node.input, output=node.output[0]) is None:
         state.emit.keep(node)
 
 
 def gemm(state: Dequantiser, node: Node) -> None:
-    """The same with a bias."""
+    """Rule for the same with a bias."""
     given = attributes(node)
     plain = not given.get("transA") and given.get("alpha", 1.0) == given.get("beta", 1.0) == 1.0
     bias = optional(node, 2)
@@ -62,7 +62,7 @@ def gemm(state: Dequantiser, node: Node) -> None:
 
 
 def mat_mul_integer(state: Dequantiser, node: Node) -> None:
-    """A product of integers, which stays one where its weights are constant."""
+    """Rule for a product of integers, which is kept where its weights are constant."""
     if state.integers and stays(node) and state.emit.element_type(node.input[1]) == TensorProto.INT8:
         state.emit.keep(node)
     elif not _integers_multiplied(
@@ -72,8 +72,8 @@ def mat_mul_integer(state: Dequantiser, node: Node) -> None:
 
 
 def dynamic(state: Dequantiser, value: str, weights: str, scale: str, zero: str) -> str | None:
-    """The product of real numbers that are quantised by their own range, and of quantised weights; None where it
-    cannot be made of integers."""
+    """Writes the product of real numbers quantised by their own range, and quantised weights; returns None where it
+    cannot be written in integers."""
     factor = state.emit.array(scale)
     if not state.integers or factor is None:
         return None
@@ -90,8 +90,8 @@ def dynamic(state: Dequantiser, value: str, weights: str, scale: str, zero: str)
 def _integers_multiplied(
     state: Dequantiser, data: str, weights: str, start: str, zero: str, output: str
 ) -> bool:  # fmt: skip
-    """Emit an int32 product of levels less the zero point `start`, and constant weights less theirs; whether it can be
-    made with integers."""
+    """Writes an int32 product of integers minus the zero point `start`, and constant weights minus theirs; returns
+    whether that is possible."""
     array, zeros = state.emit.array(weights), state.emit.array(zero) if zero else np.zeros((), "int8")
     unsigned = state.emit.element_type(data) == TensorProto.UINT8
     if not state.integers or array is None or zeros is None or not unsigned:
@@ -112,7 +112,7 @@ def _integers_multiplied(
 
 
 def _columns(weights: Weights | None, *, transposed: bool) -> tuple[Array, Array] | None:
-    """Weights as [depth, columns] and their scale, one for all or one for each column; None for others."""
+    """Returns weights [depth, columns] and their scale, for the tensor or for each column; None for other weights."""
     if weights is None or weights.numbers.ndim != 2:
         return None
     numbers, scales = (weights.numbers.T if transposed else weights.numbers), weights.scales
@@ -123,7 +123,7 @@ def _columns(weights: Weights | None, *, transposed: bool) -> tuple[Array, Array
 
 
 def _sums(state: Dequantiser, name: str, numbers: Array, start: int) -> str:
-    """The int32 product of unsigned numbers, less their zero point, and weights."""
+    """Writes the int32 product of weights, and unsigned integers minus their zero point."""
     sums = state.emit.make("MatMulInteger", [name, state.emit.constant(numbers)])
     if start:
         excess = start * numbers.astype("int64").sum(0)

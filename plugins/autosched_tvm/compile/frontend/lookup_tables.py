@@ -1,9 +1,9 @@
 """Replaces functions of one quantised tensor by tables of 256 entries.
 
-An 8-bit number has 256 values. Where a quantised network computes elementwise with one quantised tensor and constants
-and rounds the result again, however many operators and roundings lie between, each result depends on one such number:
-a hard swish that an exporter has written as seven operators, a GELU, x times its sigmoid. ONNX's reference
-implementation computes the 256 results.
+An 8-bit integer has 256 values. If a network computes elementwise with one quantised tensor and constants, and
+quantises the result, each result depends on one such integer, however many operators and roundings lie between.
+Examples: a hard swish exported as seven operators, a GELU, x times its sigmoid. ONNX's reference implementation
+computes the 256 results.
 """
 
 from collections.abc import Iterator
@@ -22,9 +22,9 @@ Array = Any
 Node = Any
 
 DOMAIN, LOOKUP = "autosched", "Lookup"
-"""Domain and name of the operator of (8-bit numbers, table of 256)."""
+"""Domain and name of the operator that maps (8-bit integers, table of 256) to table entries."""
 NODES_MIN = 12
-"""Minimum number of operators that a table replaces; changing the scale of a quantised tensor takes 8."""
+"""Minimum number of operators that a table replaces. Changing the scale of a quantised tensor takes 8."""
 NODES_MAX = 2_000
 """Maximum number of operators that are searched for one table."""
 _LEVELS = {TensorProto.UINT8: np.uint8, TensorProto.INT8: np.int8}
@@ -36,22 +36,22 @@ _ELEMENTWISE = frozenset({
 
 
 def put_in(model: Any) -> int:
-    """Rewrite in place; returns the number of tables."""
+    """Rewrites the model in place; returns the number of tables."""
     return _Tables(model).put_in()
 
 
 class _Region:
-    """The operators between one quantised tensor and another."""
+    """The operators between one quantised tensor and others."""
 
     def __init__(self) -> None:
         self.nodes: list[Node] = []
-        """In the order of the graph."""
+        """Nodes in the order of the graph."""
         self.leaves: dict[str, None] = {}
-        """Quantised tensors that they read."""
+        """Quantised tensors that the nodes read."""
 
 
 class _Tables:
-    """The state of one rewrite."""
+    """State of one rewrite."""
 
     def __init__(self, model: Any) -> None:
         self._model, self._graph, self._state = model, model.graph, Graph(model)
@@ -62,10 +62,11 @@ class _Tables:
         self._makers = {name: node for node in self._graph.node for name in node.output}
         self._order = {node.output[0]: number for number, node in enumerate(self._graph.node)}
         self._roots: dict[str, tuple[str, Array]] = {}
-        """By quantised tensor: the one of which it is a function, and its 256 values."""
+        """Source tensor and its 256 results, by quantised tensor that is a function of one other."""
 
     def put_in(self) -> int:
-        """Replace what can be replaced. Graphs inside of nodes may read any name: then nothing is."""
+        """Replaces each such function; returns their number. A graph with subgraphs is left alone, since these may read
+        any name."""
         if any(map(read_inside, self._graph.node)):
             return 0
         nodes = []
@@ -80,7 +81,8 @@ class _Tables:
         return sum(node.op_type == LOOKUP for node in self._graph.node)
 
     def _lookup(self, cast: Node) -> Node | None:
-        """The operator in place of one that makes a quantised tensor; None where that is no function of one other."""
+        """Returns the operator that replaces the one which makes a quantised tensor; None unless that is a function of
+        one other."""
         name = cast.output[0]
         if not self._is_quantised(name) or (region := self._region(cast)) is None:
             return None
@@ -89,7 +91,8 @@ class _Tables:
             return None
         try:
             table = self._computed(region, name)
-        except Exception:  # the reference implementation lacks some versions of operators; it raises what it likes
+        # the reference implementation lacks some versions of operators, and raises various exceptions
+        except Exception:
             return None
         self._roots[name] = root, table
         if len(region.nodes) < NODES_MIN and all(self._root(leaf)[0] == leaf for leaf in region.leaves):
@@ -98,8 +101,8 @@ class _Tables:
         return helper.make_node(LOOKUP, [root, constant], [name], name=f"{name}_lookup", domain=DOMAIN)
 
     def _region(self, cast: Node) -> _Region | None:
-        """The operators on which a quantised tensor depends, up to the nearest quantised ones; None where others than
-        elementwise operators are among them."""
+        """Returns the operators between a quantised tensor and the nearest quantised ones; None unless all are
+        elementwise."""
         found, seen, waiting = _Region(), set(cast.output), [cast]
         while waiting:
             node = waiting.pop()
@@ -121,7 +124,7 @@ class _Tables:
         return found if found.leaves else None
 
     def _computed(self, region: _Region, name: str) -> Array:
-        """The results for all values of the root."""
+        """Returns the results for all values of the root."""
         inputs = [helper.make_tensor_value_info(leaf, self._types[leaf].elem_type, [256]) for leaf in region.leaves]
         outputs = [helper.make_tensor_value_info(name, self._types[name].elem_type, [256])]
         used = {one for node in region.nodes for one in node.input}
@@ -155,5 +158,5 @@ def _size(tensor: Any) -> int:
 
 
 def _scalar(tensor: Any) -> Any:
-    """A constant of one element without axes."""
+    """Returns a constant of one element without axes."""
     return numpy_helper.from_array(numpy_helper.to_array(tensor).reshape(()), tensor.name)

@@ -1,4 +1,4 @@
-"""Tells what kind of file a model is, by its contents. A cut-off ONNX file is told by its outer protobuf fields."""
+"""Detects the kind of a model file by its contents. A truncated ONNX file is detected by its outer protobuf fields."""
 
 import struct
 import zipfile
@@ -9,18 +9,18 @@ from typing import IO
 from autosched.task_bundle import MAGIC
 
 HEAD_BYTES = 4096
-"""Length of the beginning of a file that tells TFLite files and archives from others."""
+"""Number of bytes read to detect TFLite files and archives."""
 _TFLITE = b"TFL3"
-"""File identifier of TFLite's FlatBuffers schema; it stands at byte 4."""
+"""File identifier of TFLite's FlatBuffers schema, at byte 4."""
 _ZIP = b"PK\x03\x04"
 _IN_PROGRAMS = (b"/data/weights/", b"/data/constants/", b"/models/", b"/archive_format")
-"""Parts of the names with which the archive of a PyTorch program may begin."""
+"""Parts of the names in the archive of a PyTorch program."""
 _PICKLE = b"\x80\x02"
 
 _VARINT, _BYTES = 0, 2
 _IR_VERSION, _GRAPH = 1, 7
 _KINDS = {1: _VARINT, 5: _VARINT} | dict.fromkeys((2, 3, 4, 6, 7, 8, 14, 20, 25, 26), _BYTES)
-"""Fields of ModelProto (up to ONNX 1.23) and how each is encoded."""
+"""Encoding of the fields of ModelProto (up to ONNX 1.23)."""
 
 
 class FileKind(Enum):
@@ -37,9 +37,9 @@ class FileKind(Enum):
 
 
 def kind_of_file(path: Path) -> FileKind:
-    """Kind of a file by its first bytes, or by a name in an archive; ONNX is told by `kind_of`.
+    """Returns the kind of a file by its first bytes, or by a name in an archive; `kind_of` detects ONNX.
 
-    OTHER for whatever is none of those that can be told so, and for a file that cannot be read.
+    Returns OTHER for all other files, and for a file that cannot be read.
     """
     try:
         with path.open("rb") as file:
@@ -71,7 +71,7 @@ class _Cut(Exception):
 
 
 def kind_of(data: bytes) -> FileKind:
-    """Read the outer fields only; their contents are for the real parser."""
+    """Returns the kind of the data by its outer fields; the parser checks their contents."""
     seen = set()
     at = 0
     try:

@@ -1,4 +1,4 @@
-"""Builds the new nodes of an ONNX graph that is being rewritten: constants, unused names, operators by opset."""
+"""Builds the new nodes of an ONNX graph that is being rewritten: constants, unused names, opset differences."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,11 +14,11 @@ _FOLDED = frozenset({
     "Cast", "Concat", "DequantizeLinear", "Expand", "Gather", "Identity", "Mul", "QuantizeLinear", "Reshape", "Slice",
     "Squeeze", "Transpose", "Unsqueeze",
 })  # fmt: skip
-"""Operators that are computed at once where all their inputs are constants, as quantised weights need it."""
+"""Operators that are folded where all their inputs are constants, such as quantised weights."""
 
 
 class Unknown(Exception):
-    """Something that a rewrite needs is not known of this node; the node stays as it is."""
+    """A rewrite lacks facts about this node; the node stays as it is."""
 
 
 class NodeBuilder:
@@ -29,7 +29,7 @@ class NodeBuilder:
         self.nodes: list[Node] = []
         self.constants = {tensor.name: tensor for tensor in graph.initializer}
         self.shapes: dict[str, tuple[int, ...]] = dict(outer.shapes) if outer else {}
-        """Sizes of the tensors whose number of dimensions is known; 0: not known."""
+        """Sizes of the tensors with a known number of dimensions; 0 for an unknown size."""
         self._aliases: dict[str, str] = {}
         self.types: dict[str, int] = dict(outer.types) if outer else {}
         for value in (*graph.value_info, *graph.input, *graph.output):
@@ -44,24 +44,24 @@ class NodeBuilder:
         self._number_type = "float32"
 
     def about(self, node: Node) -> None:
-        """Name what is made from now on after this node."""
+        """Names nodes added from now on after this node."""
         self._prefix = node.name or next((name for name in node.output if name), node.op_type)
         half = any(self.element_type(name) == TensorProto.FLOAT16 for name in node.input if name)
         self._number_type = "float16" if half else "float32"
 
     def compute_in_float32(self) -> None:
-        """Make numbers of the node in hand float32, whatever type it reads."""
+        """Computes in float32 from now on, whatever type the current node reads."""
         self._number_type = "float32"
 
     def array(self, name: str) -> Array | None:
-        """A constant's value; None for what is computed, and for an input that is left out."""
+        """Returns a constant's value; None for a computed value and for an omitted input."""
         tensor = self.constants.get(name)
         if tensor is not None:
             return np.asarray(numpy_helper.to_array(tensor))
         return self._outer.array(name) if self._outer else None
 
     def element_type(self, name: str) -> int:
-        """ONNX's number of a tensor's element type; 0 where it is not known."""
+        """Returns a tensor's element type as an ONNX type number; 0 where it is unknown."""
         tensor = self.constants.get(name)
         if tensor is not None:
             return int(tensor.data_type)
@@ -69,7 +69,7 @@ class NodeBuilder:
         return self._outer.element_type(name) if not found and self._outer else found
 
     def rank(self, name: str) -> int:
-        """Number of dimensions. Raises Unknown."""
+        """Returns the number of dimensions. Raises Unknown."""
         array = self.array(name)
         shape = array.shape if array is not None else self.shapes.get(name)
         if shape is None:
@@ -77,25 +77,25 @@ class NodeBuilder:
         return len(shape)
 
     def constant(self, value: Array, name: str = "") -> str:
-        """Add a constant; returns its name."""
+        """Adds a constant; returns its name."""
         name = name or self.fresh("constant")
         self.constants[name] = numpy_helper.from_array(np.asarray(value, order="C"), name)
         return name
 
     def floats(self, *values: float) -> str:
-        """A float32 constant: a scalar of one value, else a vector."""
+        """Adds a float32 constant, a scalar for one value and a vector otherwise; returns its name."""
         return self.constant(np.asarray(values[0] if len(values) == 1 else values, "float32"))
 
     def number(self, value: float) -> str:
-        """A scalar of the floating-point type that the node in hand computes with."""
+        """Adds a scalar of the floating-point type in which the current node computes; returns its name."""
         return self.constant(np.asarray(value, self._number_type))
 
     def integers(self, *values: int) -> str:
-        """An int64 vector."""
+        """Adds an int64 vector; returns its name."""
         return self.constant(np.asarray(values, "int64"))
 
     def fresh(self, word: str) -> str:
-        """An unused name."""
+        """Returns an unused name."""
         number = 0
         while (name := f"{self._prefix}__{word}{number or ''}") in self.taken:
             number += 1
@@ -103,7 +103,7 @@ class NodeBuilder:
         return name
 
     def keep(self, node: Node) -> None:
-        """Take over a node as it is; compute it where all its inputs are constants."""
+        """Keeps a node as it is; folds it where all its inputs are constants."""
         if node.op_type in _FOLDED and node.domain in ("", "ai.onnx") and self._fold(node):
             return
         if node.op_type == "Constant" and self._known(node):
@@ -111,14 +111,14 @@ class NodeBuilder:
         self.nodes.append(node)
 
     def make(self, operator: str, inputs: Sequence[str], output: str = "", **attributes: Any) -> str:
-        """Add an operator of one output, a standard one unless a `domain` is given; returns the output's name."""
+        """Adds an operator with one output, a standard one unless `domain` is given; returns the output's name."""
         output = output or self.fresh(operator.lower())
         name = self.fresh(f"{operator.lower()}_node")
         self.nodes.append(helper.make_node(operator, list(inputs), [output], name=name, **attributes))
         return output
 
     def alias(self, value: str, name: str) -> None:
-        """Give a tensor a second name, which other nodes read."""
+        """Gives a tensor a second name, which other nodes read."""
         array = self.array(value)
         if array is not None and name not in {output.name for output in self.graph.output}:
             self.constant(array, name)
@@ -127,30 +127,30 @@ class NodeBuilder:
         self.make("Identity", [value], name)
 
     def resolve(self, name: str) -> str:
-        """The first name of a tensor."""
+        """Returns the first name of a tensor."""
         return self._aliases.get(name, name)
 
     def several(self, operator: str, inputs: Sequence[str], outputs: Sequence[str], **attributes: Any) -> None:
-        """Add a standard operator of several outputs."""
+        """Adds a standard operator with several outputs."""
         name = self.fresh(f"{operator.lower()}_node")
         self.nodes.append(helper.make_node(operator, list(inputs), list(outputs), name=name, **attributes))
 
     # Operators whose form depends on the opset --------------------------------------------------------------
 
     def clip(self, value: str, low: float, high: float, output: str = "") -> str:
-        """Bound each element."""
+        """Adds a clip of each element; returns its name."""
         if self.opset < 11:
             return self.make("Clip", [value], output, min=float(low), max=float(high))
         return self.make("Clip", [value, self.number(low), self.number(high)], output)
 
     def round(self, value: str) -> str:
-        """The nearest whole number; of two the even one, where the opset has Round."""
+        """Rounds to the nearest integer, ties to even where the opset has Round."""
         if self.opset >= 11:
             return self.make("Round", [value])
         return self.make("Floor", [self.make("Add", [value, self.floats(0.5)])])
 
     def reduce(self, operator: str, value: str, axes: Sequence[int] | None, *, keep: bool = True) -> str:
-        """ReduceMean, ReduceMax or ReduceMin over these axes; None: over all."""
+        """Adds ReduceMean, ReduceMax or ReduceMin over these axes; None: over all."""
         if axes is None:
             return self.make(operator, [value], keepdims=int(keep))
         if self.opset >= 18:
@@ -158,13 +158,13 @@ class NodeBuilder:
         return self.make(operator, [value], axes=list(axes), keepdims=int(keep))
 
     def unsqueeze(self, value: str, *axes: int) -> str:
-        """Insert dimensions of size 1."""
+        """Inserts dimensions of size 1."""
         if self.opset >= 13:
             return self.make("Unsqueeze", [value, self.integers(*axes)])
         return self.make("Unsqueeze", [value], axes=list(axes))
 
     def split(self, value: str, axis: int, sizes: Sequence[int]) -> list[str]:
-        """Cut along an axis into parts of these sizes."""
+        """Splits a tensor along an axis into parts of these sizes."""
         outputs = [self.fresh("part") for _ in sizes]
         sized = [self.integers(*sizes)] if self.opset >= 13 else []
         attributes = {"axis": axis} if sized else {"axis": axis, "split": list(sizes)}
@@ -172,11 +172,11 @@ class NodeBuilder:
         return outputs
 
     def softmax(self, value: str) -> str:
-        """Softmax along the last axis. Before opset 13 the operator flattens, which is the same for the last axis."""
+        """Adds a softmax along the last axis. Before opset 13 the operator flattens its input, with the same result."""
         return self.make("Softmax", [value], axis=-1)
 
     def to_float(self, value: str) -> str:
-        """The tensor as float32; a constant at once."""
+        """Returns the tensor as float32; a constant is converted at once."""
         array = self.array(value)
         if array is not None:
             return self.constant(array.astype("float32"))
@@ -187,7 +187,7 @@ class NodeBuilder:
     # Finishing ----------------------------------------------------------------------------------------------
 
     def finish(self) -> None:
-        """Write the nodes back, without those that no output needs."""
+        """Writes the nodes back to the graph, except those that no output needs."""
         needed = {value.name for value in self.graph.output}
         kept: list[Node] = []
         for node in reversed(self.nodes):
@@ -212,7 +212,7 @@ class NodeBuilder:
         self.graph.initializer.extend(kept_tensors)
 
     def _known(self, node: Node) -> bool:
-        """Make an initializer of a Constant node; subgraphs keep theirs, since a branch may consist of it."""
+        """Turns a Constant node into an initializer, except in subgraphs: a branch may consist of it."""
         if self._outer is not None or node.output[0] in {value.name for value in self.graph.output}:
             return False
         attributes = {a.name: a for a in node.attribute}
@@ -225,7 +225,7 @@ class NodeBuilder:
         return True
 
     def _fold(self, node: Node) -> bool:
-        """Compute a node of constants."""
+        """Folds a node with constant inputs."""
         arrays = {name: self.array(name) for name in node.input if name}
         if any(array is None for array in arrays.values()) or len(node.output) != 1:
             return False
@@ -243,29 +243,29 @@ class NodeBuilder:
         made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", self.opset)])
         try:
             (value,) = ReferenceEvaluator(made).run(None, {})
-        except Exception:  # the reference lacks some types: the node stays, and later passes see it
+        except Exception:  # the reference implementation lacks some types; the node stays, and later passes handle it
             return False
         self.constant(np.asarray(value), node.output[0])
         return True
 
 
 def attributes(node: Node) -> dict[str, Any]:
-    """A node's attributes, as Python values."""
+    """Returns a node's attributes as Python values."""
     return {a.name: helper.get_attribute_value(a) for a in node.attribute}
 
 
 def text(value: Any) -> str:
-    """A text attribute."""
+    """Returns a text attribute."""
     return value.decode() if isinstance(value, bytes) else str(value)
 
 
 def optional(node: Node, index: int) -> str:
-    """The name of an input; empty where it is left out."""
+    """Returns the name of an input; empty where it is omitted."""
     return node.input[index] if index < len(node.input) else ""
 
 
 def read_inside(node: Node) -> set[str]:
-    """All names that a node's subgraphs read, their own included."""
+    """Returns all names that a node's subgraphs read, including their own."""
     names: set[str] = set()
     for attribute in node.attribute:
         for graph in [*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs]:

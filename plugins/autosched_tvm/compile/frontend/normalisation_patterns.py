@@ -1,7 +1,7 @@
-"""Recognises normalisations along the last axis that an export has written as means, differences and quotients.
+"""Recognises normalisations along the last axis that are exported as means, differences and quotients.
 
-Exports to ONNX before opset 17 have nine nodes for a layer normalisation, which become three kernels; as one operator
-they are one. ONNX has a normalisation by the root of the mean square since opset 23.
+Exports before opset 17 write a layer normalisation as nine nodes, which become three kernels; one operator becomes one
+kernel. ONNX has the normalisation by the root mean square since opset 23.
 """
 
 from collections import Counter
@@ -15,11 +15,11 @@ from autosched_tvm.compile.frontend.node_builder import read_inside
 
 Node = Any
 State = Any
-"""A `rewrites.Graph`."""
+"""Type of `rewrites.Graph`."""
 
 
 class Reader:
-    """Looks up who writes a value, and whether one node alone reads it."""
+    """Finds the node that writes a value, and counts its readers."""
 
     def __init__(self, state: State) -> None:
         self.state = state
@@ -27,19 +27,19 @@ class Reader:
         self.reads = Counter(name for node in state.graph.node for name in node.input)
 
     def writer(self, name: str, kind: str, reads: int = 1) -> Node | None:
-        """The node of a kind that writes a value which is read this often and is no output of the network."""
+        """Returns the node of a kind that writes a value with `reads` readers which is no output of the network."""
         node = self.writers.get(name)
         if node is None or node.op_type != kind or self.reads[name] != reads or name in self.state.wanted:
             return None
         return node
 
     def scalar(self, name: str) -> float | None:
-        """The value of a constant with one element."""
+        """Returns the value of a constant with one element."""
         array = self.state.array(name)
         return float(array.reshape(-1)[0]) if array is not None and array.size == 1 else None
 
     def split(self, node: Node) -> tuple[str, Any] | None:
-        """The computed operand of a node with two, and the value of the constant one."""
+        """Returns the computed operand of a binary node, and the value of the constant one."""
         for computed, constant in (node.input, reversed(node.input)):
             if (array := self.state.array(constant)) is not None:
                 return computed, array
@@ -47,8 +47,8 @@ class Reader:
 
 
 def recognise(state: State) -> int:
-    """Put one operator in place of each chain; returns their number."""
-    return _replaced(state, _layer_norm) + _replaced(state, _rms_norm)  # the first kind contains the second
+    """Replaces each chain by one operator; returns their number."""
+    return _replaced(state, _layer_norm) + _replaced(state, _rms_norm)  # the first pattern contains the second
 
 
 def _replaced(state: State, rule: Callable[[Reader, Node], Node | None]) -> int:
@@ -63,7 +63,7 @@ def _replaced(state: State, rule: Callable[[Reader, Node], Node | None]) -> int:
 
 
 def _layer_norm(reader: Reader, last: Node) -> Node | None:
-    """The operator for a chain that ends with (x - mean) / sqrt(variance + epsilon) * scale + bias."""
+    """Returns the operator for a chain that ends with (x - mean) / sqrt(variance + epsilon) * scale + bias."""
     if last.op_type != "Add" or (ends := reader.split(last)) is None:
         return None
     product, bias = ends
@@ -86,7 +86,7 @@ def _layer_norm(reader: Reader, last: Node) -> Node | None:
 
 
 def _rms_norm(reader: Reader, last: Node) -> Node | None:
-    """The operator for a chain that ends with x / sqrt(mean of squares + epsilon) * scale."""
+    """Returns the operator for a chain that ends with x / sqrt(mean of squares + epsilon) * scale."""
     if last.op_type != "Mul" or (ends := reader.split(last)) is None:
         return None
     quotient, scale = ends
@@ -103,7 +103,7 @@ def _rms_norm(reader: Reader, last: Node) -> Node | None:
 
 
 def _quotients(reader: Reader, name: str) -> list[tuple[str, str]]:
-    """Dividend and divisor of a value, however the division is written."""
+    """Returns dividend and divisor of a value, for each way to write the division."""
     if (division := reader.writer(name, "Div")) is not None:
         return [(division.input[0], division.input[1])]
     if (product := reader.writer(name, "Mul")) is None:
@@ -118,7 +118,7 @@ def _quotients(reader: Reader, name: str) -> list[tuple[str, str]]:
 
 
 def _standardised(reader: Reader, division: Node) -> tuple[str, float] | None:
-    """The value that a division standardises along the last axis, and the epsilon."""
+    """Returns the value that a division standardises along the last axis, and the epsilon."""
     found = _mean_of_squares(reader, division.input[1])
     if found is None:
         return None
@@ -127,7 +127,7 @@ def _standardised(reader: Reader, division: Node) -> tuple[str, float] | None:
 
 
 def _mean_of_squares(reader: Reader, root: str) -> tuple[str, float] | None:
-    """The value whose root mean square along the last axis a value is, and the epsilon added to it."""
+    """Returns the value x for which a value is sqrt(mean(x * x) + epsilon) along the last axis, and the epsilon."""
     node = reader.writer(root, "Sqrt")
     total = reader.writer(node.input[0], "Add") if node else None
     if total is None or (parts := reader.split(total)) is None or parts[1].size != 1:
@@ -139,7 +139,7 @@ def _mean_of_squares(reader: Reader, root: str) -> tuple[str, float] | None:
 
 
 def _squared(reader: Reader, name: str) -> str | None:
-    """The value whose square a value is."""
+    """Returns the value whose square a value is."""
     power = reader.writer(name, "Pow")
     if power is not None:
         return str(power.input[0]) if reader.scalar(power.input[1]) == 2 else None
@@ -148,7 +148,7 @@ def _squared(reader: Reader, name: str) -> str | None:
 
 
 def _difference(reader: Reader, name: str) -> str | None:
-    """The value whose distance from its mean along the last axis a value is."""
+    """Returns the value x for which a value is x - mean(x) along the last axis."""
     node = reader.writers.get(name)
     if node is None or node.op_type != "Sub":
         return None
@@ -159,7 +159,7 @@ def _difference(reader: Reader, name: str) -> str | None:
 
 
 def _along_last(reader: Reader, node: Node) -> bool:
-    """Whether a mean is taken along the last axis, which it keeps."""
+    """Returns whether a mean is taken along the last axis with the dimension kept."""
     given = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
     axes = given.get("axes")
     if axes is None and len(node.input) > 1 and (array := reader.state.array(node.input[1])) is not None:
@@ -170,7 +170,7 @@ def _along_last(reader: Reader, node: Node) -> bool:
 
 
 def drop_unread(state: State) -> None:
-    """Remove the nodes whose results are not read any more."""
+    """Removes the nodes whose results have no readers."""
     nodes = list(state.graph.node)
     inside = set().union(*(read_inside(node) for node in nodes))
     kept: list[Node] = []

@@ -1,4 +1,4 @@
-"""Checks an ONNX file and brings it into the form that TVM imports best. Knows ONNX, not TVM."""
+"""Checks an ONNX file and rewrites it into the form that TVM imports best. This module does not use TVM."""
 
 import contextlib
 from collections.abc import Callable, Iterable
@@ -16,7 +16,7 @@ from autosched_tvm.compile.frontend import input_shapes as fixed_shapes
 from autosched_tvm.compile.frontend.model_file import FileKind, kind_of
 
 OPSET_MIN = 7
-"""Older operators broadcast in another way."""
+"""Minimum opset. Earlier operators broadcast differently."""
 OPSET_GOOD = 13
 Shapes = fixed_shapes.Shapes
 
@@ -30,7 +30,7 @@ _QUANTIZED = ("Integer", "QLinear", "DynamicQuantize")
 
 @dataclass
 class Prepared:
-    """A model ready for import, and what was done to it."""
+    """A model ready for import, and the changes made to it."""
 
     model: Any
     opset: int
@@ -38,14 +38,14 @@ class Prepared:
     nodes_after: int
     fixes: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    """Those of the fixes that change what the network accepts or computes, and that its user must know."""
+    """Changes of what the network accepts or computes, which are reported to the user."""
 
 
 def prepare(
     path: Path, shapes: Shapes, unsupported: Callable[[Iterable[Any]], list[Any]], *, integers: bool = False
 ) -> Prepared:
-    """Read, check, simplify and rewrite; `unsupported` picks nodes that cannot be imported. `integers`: products of
-    8-bit numbers stay such. Raises ModelRejected."""
+    """Reads, checks, simplifies and rewrites a model; `unsupported` returns the nodes that cannot be imported.
+    `integers`: keep products of 8-bit integers. Raises ModelRejected."""
     model = read(path)
     before = len(model.graph.node)
     opset = opset_of(model)
@@ -75,7 +75,7 @@ def prepare(
 
 
 def read(path: Path) -> Any:
-    """The model in a file. Raises ModelRejected."""
+    """Returns the model in a file. Raises ModelRejected."""
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -110,7 +110,7 @@ def read(path: Path) -> Any:
 
 
 def _check_whole(graph: Any, path: Path) -> None:
-    there = {""}.union(  # an optional input that is left out has no name
+    there = {""}.union(  # an omitted optional input has no name
         (value.name for value in graph.input),
         (tensor.name for tensor in graph.initializer),
         (tensor.values.name for tensor in graph.sparse_initializer),
@@ -126,18 +126,18 @@ def _check_whole(graph: Any, path: Path) -> None:
 
 
 def opset_of(model: Any) -> int:
-    """The version of the standard operators that the model uses."""
+    """Returns the version of the standard operators that the model uses."""
     return max((int(o.version) for o in model.opset_import if o.domain in ("", "ai.onnx")), default=1)
 
 
 def inputs_of(model: Any) -> list[Any]:
-    """The inputs that a caller must give."""
+    """Returns the inputs that a caller must give."""
     constants = {tensor.name for tensor in model.graph.initializer}
     return [value for value in model.graph.input if value.name not in constants]
 
 
 def dims_of(value: Any) -> list[int | None] | None:
-    """An input's or output's shape; None for what is not fixed, or for all of it."""
+    """Returns the shape of an input or output, with None for open dimensions; None for an unknown rank."""
     tensor = value.type.tensor_type
     if not tensor.HasField("shape"):
         return None
@@ -145,7 +145,7 @@ def dims_of(value: Any) -> list[int | None] | None:
 
 
 def _own_inputs(model: Any) -> None:
-    """Up to IR version 3 weights were inputs too; none of them is to be given by a caller."""
+    """Removes weights from the inputs, where they were listed up to IR version 3."""
     keep = inputs_of(model)
     if len(keep) != len(model.graph.input):
         del model.graph.input[:]
@@ -170,7 +170,7 @@ def _modernise(prepared: Prepared) -> None:
 def _fold(prepared: Prepared) -> None:
     try:
         folded, done = folding.fold(prepared.model)
-    except Exception as error:  # a model that imports as it is must not fail here
+    except Exception as error:  # a failure here must not stop a model that imports as it is
         prepared.fixes.append(f"nothing computed ahead, since that failed ({type(error).__name__}: {error})")
         return
     prepared.model = folded
@@ -184,7 +184,7 @@ def _simplify(prepared: Prepared) -> None:
     before = len(prepared.model.graph.node)
     try:
         simple, _ = onnxsim.simplify(prepared.model)
-    except Exception as error:  # a simplifier that fails must not stop a model that imports as it is
+    except Exception as error:  # a failure of the simplifier must not stop a model that imports as it is
         prepared.fixes.append(f"not simplified, since the simplifier failed ({type(error).__name__})")
         return
     prepared.model = simple
@@ -220,5 +220,5 @@ def _advice(node: Any) -> str:
 
 
 def dtype_of(value: Any) -> str:
-    """An input's or output's element type, as numpy names it."""
+    """Returns the element type of an input or output, as numpy names it."""
     return str(helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type))

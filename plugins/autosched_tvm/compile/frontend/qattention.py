@@ -1,4 +1,4 @@
-"""Forms of ONNX Runtime's quantised attention and embedding in standard operators."""
+"""Rewrites ONNX Runtime's quantised attention and embedding in standard operators."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ def _qattention(state: Dequantiser, node: Node) -> None:
 
 
 def _qembed_layer_normalization(state: Dequantiser, node: Node) -> None:
-    """Its five tables and vectors are quantised, each with a scale and a zero point of its own."""
+    """Five tables and vectors are quantised, each with its own scale and zero point."""
     words, segments = node.input[:2]
     tables = [
         state.real(node.input[2 + i], node.input[8 + i], node.input[13 + i]) if node.input[2 + i] else ""

@@ -1,4 +1,4 @@
-"""Float forms of operators that take quantised tensors: QLinearConv and its like, of ONNX and of ONNX Runtime."""
+"""Rewrites operators on quantised tensors in float: QLinearConv and others, of ONNX and of ONNX Runtime."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -31,7 +31,7 @@ def _qlinear_conv(state: Dequantiser, node: Node) -> None:
 
 
 def _bias(state: Dequantiser, bias: str, *scales: str) -> str:
-    """The int32 bias of a product, whose scale is the product of the operands' scales."""
+    """Returns the int32 bias of a product, whose scale is the product of the operands' scales."""
     emit = state.emit
     array, factors = emit.array(bias), [emit.array(scale) for scale in scales]
     if array is not None and all(factor is not None for factor in factors):
@@ -60,7 +60,7 @@ def _qgemm(state: Dequantiser, node: Node) -> None:
     if bias:
         operands.append(_bias(state, bias, a_scale, b_scale))
     scale, zero = optional(node, 7), optional(node, 8)
-    alpha = given.get("alpha", 1.0)  # the scale of the bias has this factor, too
+    alpha = given.get("alpha", 1.0)  # the scale of the bias includes this factor
     plain = alpha == 1.0 and not given.get("transA")
     real = (product(state, *operands[:2], transposed=bool(transposed)) if plain else None) or ""
     if real and bias:
@@ -173,7 +173,7 @@ def _with_bias(state: Dequantiser, value: str, bias: str, output: str) -> None:
 
 
 def _dynamic_quantize_lstm(state: Dequantiser, node: Node) -> None:
-    """Its weights are transposed against those of LSTM, and its hidden state is rounded in each step."""
+    """The weights are transposed relative to LSTM, and the hidden state is rounded in each step."""
     emit = state.emit
     if state.integers:
         emit.keep(node)
@@ -190,7 +190,7 @@ def _dynamic_quantize_lstm(state: Dequantiser, node: Node) -> None:
 
 
 def _lstm_weight(state: Dequantiser, name: str, scale: str, zero: str) -> str:
-    """A weight [direction, input, gates] as float, in LSTM's order [direction, gates, input]."""
+    """Returns a weight [direction, input, gates] as float, in LSTM's order [direction, gates, input]."""
     arrays = [state.emit.array(one) for one in (name, scale, zero)]
     if any(array is None for array in arrays):
         raise Unknown("its weights are not constant")
@@ -202,7 +202,7 @@ def _lstm_weight(state: Dequantiser, name: str, scale: str, zero: str) -> str:
 
 
 def _kind(state: Dequantiser, like: str) -> int:
-    """Element type of a result: that of an operand."""
+    """Returns the element type of a result, which is that of an operand."""
     return state.emit.element_type(like) or TensorProto.UINT8
 
 

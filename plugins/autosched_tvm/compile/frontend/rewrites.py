@@ -1,7 +1,7 @@
-"""Rewrites of an ONNX graph that spare TVM work or give it better operators. Each keeps the graph's outputs.
+"""Rewrites of an ONNX graph that save import time or give TVM better operators. Each keeps the graph's outputs.
 
-TVM folds constants by compiling and running each expression: doing it here with numpy takes milliseconds instead of
-seconds. Batch normalisations that no convolution has taken in become one multiplication and one addition.
+TVM folds constants by compiling and running each expression, which takes seconds; numpy takes milliseconds. A batch
+normalisation that is not merged into a convolution becomes one multiplication and one addition.
 """
 
 from typing import Any
@@ -29,29 +29,29 @@ class Graph:
         self.opset = max((int(o.version) for o in model.opset_import if o.domain in ("", "ai.onnx")), default=1)
 
     def array(self, name: str) -> Array | None:
-        """A constant's value; None for what is computed."""
+        """Returns a constant's value; None for a computed value."""
         tensor = self.constants.get(name)
         return None if tensor is None else np.asarray(numpy_helper.to_array(tensor))
 
     def constant(self, like: str, value: Array) -> str:
-        """Add a constant; returns its name."""
+        """Adds a constant; returns its name."""
         name = self.fresh(like)
         self.constants[name] = numpy_helper.from_array(np.asarray(value, order="C"), name)
         return name
 
     def fresh(self, like: str) -> str:
-        """A name that is free."""
+        """Returns an unused name."""
         return unused(like, self.taken)
 
     def write_constants(self) -> None:
-        """Write the constants that are read back into the graph."""
+        """Writes the constants that have readers back to the graph."""
         used = {name for node in self.graph.node for name in node.input} | self.wanted
         del self.graph.initializer[:]
         self.graph.initializer.extend(tensor for name, tensor in self.constants.items() if name in used)
 
 
 def apply(model: Any) -> dict[str, int]:
-    """Rewrite in place; returns how often each rewrite was used."""
+    """Rewrites the model in place; returns the number of uses of each rewrite."""
     state = Graph(model)
     counts = {
         "Dropout and Identity removed": _remove_nops(state),
@@ -78,7 +78,7 @@ def apply(model: Any) -> dict[str, int]:
 
 
 def replace_nodes(state: Graph, nodes: list[Node]) -> None:
-    """Put these nodes in place of the graph's own."""
+    """Replaces the graph's nodes by these."""
     copies = [helper.make_node("Identity", [], []) for _ in nodes]
     for copy, node in zip(copies, nodes, strict=True):
         copy.CopyFrom(node)
@@ -87,7 +87,7 @@ def replace_nodes(state: Graph, nodes: list[Node]) -> None:
 
 
 def _remove_nops(state: Graph) -> int:
-    """Dropout does nothing in inference, and its second output breaks later passes."""
+    """Removes operators without effect. Dropout has none in inference, and its second output breaks later passes."""
     other: dict[str, str] = {}
     keep = []
     for node in state.graph.node:
@@ -119,7 +119,7 @@ def _in_subgraph(state: Graph, name: str) -> bool:
 
 
 def _sum_to_add(state: Graph, node: Node) -> list[Node] | None:
-    """TVM makes Sum a stack and a reduction."""
+    """Replaces Sum by additions. TVM imports Sum as a stack and a reduction."""
     if node.op_type != "Sum" or len(node.input) < 2:
         return None
     nodes = []
@@ -132,7 +132,7 @@ def _sum_to_add(state: Graph, node: Node) -> list[Node] | None:
 
 
 def _split_bias(state: Graph, node: Node) -> list[Node] | None:
-    """TVM reshapes each bias at import, by compiling a kernel for it."""
+    """Replaces a convolution's bias by an addition. TVM reshapes each bias at import, by compiling a kernel."""
     if node.op_type != "Conv" or len(node.input) < 3 or not node.input[2]:
         return None
     weight, bias = state.constants.get(node.input[1]), state.array(node.input[2])
@@ -146,7 +146,7 @@ def _split_bias(state: Graph, node: Node) -> list[Node] | None:
 
 
 def _gemm_to_matmul(state: Graph, node: Node) -> list[Node] | None:
-    """The factors and the transposition of constant operands are computed here, once."""
+    """Replaces Gemm by MatMul and Add; factors and transpositions of constant operands are computed once, here."""
     if node.op_type != "Gemm":
         return None
     a = {x.name: helper.get_attribute_value(x) for x in node.attribute}
@@ -190,7 +190,7 @@ def _batch_norm(state: Graph, node: Node) -> list[Node] | None:
 
 
 def _ranks(model: Any) -> dict[str, int]:
-    """Number of dimensions of each value whose shape is known."""
+    """Returns the number of dimensions of each value with a known shape."""
     graph = inferred(model).graph
     values = (*graph.value_info, *graph.input, *graph.output)
     return {v.name: len(v.type.tensor_type.shape.dim) for v in values if v.type.tensor_type.HasField("shape")}

@@ -1,4 +1,4 @@
-"""ONNX's inference of shapes, for operators of ONNX Runtime too that stay in a model."""
+"""ONNX's shape inference, extended to the operators of ONNX Runtime that stay in a model."""
 
 from typing import Any
 
@@ -7,24 +7,24 @@ from onnx import defs, helper, shape_inference
 
 MICROSOFT = "com.microsoft"
 LAYER, FEW_BITS = "DynamicQuantizeLSTM", "MatMulNBits"
-"""The operators: a recurrent layer with 8-bit weights, and a product with weights of few bits."""
+"""Names of these operators: a recurrent layer with 8-bit weights, and a product with weights of few bits."""
 _NUMBERS = {"F": ["tensor(float)"], "Q": ["tensor(int8)", "tensor(uint8)"], "L": ["tensor(int32)"]}
 _OF_INPUTS = "FQQFLFFFFQFQ"
-"""Type of each input of the layer, as a letter of `_NUMBERS`."""
+"""Types of the layer's inputs, as letters of `_NUMBERS`."""
 
 
 def inferred(model: Any) -> Any:
-    """The model with the shapes and types of all that it computes; as it is where ONNX cannot infer them."""
+    """Returns the model with the shapes and types of all its values; unchanged where ONNX cannot infer them."""
     _register()
     try:
         return shape_inference.infer_shapes(model)
-    except (shape_inference.InferenceError, ValueError):  # too large, or not whole
+    except (shape_inference.InferenceError, ValueError):  # the model is too large or incomplete
         return model
 
 
 def schema_of(node: Any, opset: int) -> Any | None:
-    """The definition of an operator; None for one of another domain. Raises onnx.defs.SchemaError for one of ONNX's
-    domain that the opset lacks."""
+    """Returns the definition of an operator; None for one of another domain. Raises onnx.defs.SchemaError where the
+    opset lacks it."""
     _register()
     if node.domain in ("", "ai.onnx"):
         return defs.get_schema(node.op_type, opset, "")
@@ -33,7 +33,7 @@ def schema_of(node: Any, opset: int) -> Any | None:
 
 
 def _register() -> None:
-    """Make the operators known to ONNX in this process."""
+    """Registers the operators with ONNX in this process."""
     for name, schema in ((LAYER, _layer), (FEW_BITS, _few_bits)):
         if not defs.has(name, MICROSOFT):
             defs.register_schema(schema())
@@ -84,7 +84,7 @@ def _few_bits() -> Any:
 
 
 def _infer_few_bits(context: Any) -> None:
-    """The shape of a product."""
+    """Infers the shape of a product."""
     data, columns = context.get_input_type(0), context.get_attribute("N")
     if data is None or columns is None:
         return
@@ -95,7 +95,7 @@ def _infer_few_bits(context: Any) -> None:
 
 
 def _infer_layer(context: Any) -> None:
-    """Shapes of the results: of all hidden states, and of the last hidden and cell state."""
+    """Infers the shapes of all hidden states, and of the last hidden and cell state."""
     weights = context.get_input_type(2) if context.get_num_inputs() > 2 else None
     inputs = context.get_input_type(0)
     if inputs is None or weights is None:

@@ -1,4 +1,5 @@
-"""Rewrites a model into standard float operators: quantised ones, and ONNX Runtime's own. The model is changed."""
+"""Rewrites quantised operators, and ONNX Runtime's own operators, in standard float operators. Changes the model in
+place."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -20,13 +21,13 @@ from autosched_tvm.compile.frontend.node_builder import Node, NodeBuilder, Unkno
 from autosched_tvm.compile.frontend.shape_inference import inferred
 
 PASSES_MAX = 100
-"""Maximum number of passes over the graph. Each tells the next the shapes of what it has rewritten."""
+"""Maximum number of passes over the graph. Each pass provides the next with the shapes of the rewritten nodes."""
 
 _QUANTISED = frozenset({
     "QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "ConvInteger", "MatMulInteger",
     *qlinear.STANDARD_RULES, *qlinear.MICROSOFT_RULES, *qattention.MICROSOFT_RULES,
 })  # fmt: skip
-"""Operators that make a network a quantised one."""
+"""Operators that mark a network as quantised."""
 _FUSED_IN = {MICROSOFT: fused_operators.MICROSOFT_RULES} | dict.fromkeys(STANDARD, fused_operators.STANDARD_RULES)
 _QUANTISED_IN = {
     MICROSOFT: qlinear.MICROSOFT_RULES
@@ -38,22 +39,21 @@ _QUANTISED_IN = {
 
 
 def is_quantised(model: Any, *, integers: bool = False) -> bool:
-    """Whether operators of the model compute with quantised numbers, at any depth. `integers`: apart from those that
-    stay as they are."""
+    """Returns whether the model has operators on quantised numbers, at any depth. `integers`: ignore those that are
+    compiled as they are."""
     return any(node.op_type in _QUANTISED and not (integers and stays(node)) for node in _nodes(model.graph))
 
 
 def stays(node: Node) -> bool:
-    """Whether it computes with 8-bit numbers, and is compiled as it is."""
+    """Returns whether the node computes with 8-bit integers and is compiled as it is."""
     if node.op_type == "DynamicQuantizeLSTM":
         return True
     return integer_products.stays(node) or integer_convolutions.stays(node) or few_bits.stays(node)
 
 
 def rewrite(model: Any, *, rounded: bool = False, integers: bool = False) -> list[str]:
-    """Rewrite in place; returns what was done, in words. `rounded`: activations are rounded as when quantised.
-    `integers`: products of 8-bit numbers stay such.
-    """
+    """Rewrites the model in place; returns the changes made, in words. `rounded`: round activations as the quantised
+    network does. `integers`: keep products of 8-bit integers."""
     done: Counter[str] = Counter()
     opset = max((int(o.version) for o in model.opset_import if o.domain in STANDARD), default=1)
     for _ in range(PASSES_MAX):
@@ -72,7 +72,7 @@ def rewrite(model: Any, *, rounded: bool = False, integers: bool = False) -> lis
 
 
 def _left(model: Any, opset: int, *, integers: bool) -> int:
-    """Number of nodes that are to be rewritten."""
+    """Returns the number of nodes that are to be rewritten."""
     return sum(_wanted(node, opset) and not (integers and stays(node)) for node in _nodes(model.graph))
 
 
@@ -88,7 +88,7 @@ def _told(done: Counter[str], activations: str) -> list[str]:
 
 
 def _wanted(node: Node, opset: int) -> bool:
-    """Whether a node is to be rewritten, not only followed."""
+    """Returns whether a node is to be rewritten."""
     if node.op_type in _QUANTISED:
         return node.domain in (*STANDARD, MICROSOFT)
     if node.op_type == "LayerNormalization" and opset >= 17:
@@ -107,7 +107,7 @@ def _nodes(graph: Any) -> list[Node]:
 
 
 def _learn_shapes(model: Any) -> None:
-    """Write the inferred types and shapes into the model, as far as its operators are known."""
+    """Writes the inferred types and shapes into the model, as far as its operators are known."""
     found = list(inferred(model).graph.value_info)
     del model.graph.value_info[:]
     model.graph.value_info.extend(found)
@@ -135,11 +135,11 @@ def _rewrite_graph(graph: Any, emit: NodeBuilder, form: Form, done: Counter[str]
 
 
 def _check_inputs(node: Node, opset: int) -> None:
-    """Raise Unknown for a standard operator that lacks inputs; the import names it later."""
+    """Raises Unknown for a standard operator that lacks inputs; the import reports it later."""
     if node.domain in STANDARD and onnx.defs.has(node.op_type, ""):
         try:
             least = onnx.defs.get_schema(node.op_type, opset, "").min_input
-        except onnx.defs.SchemaError:  # a later opset has it, or ONNX Runtime before ONNX had it
+        except onnx.defs.SchemaError:  # a later opset has it, or ONNX Runtime had it before ONNX
             return
         if len(node.input) < least:
             raise Unknown(f"it has {len(node.input)} inputs and needs {least}")

@@ -2,7 +2,7 @@
 
 
 def unused(like: str, taken: set[str]) -> str:
-    """A name that is not in `taken` yet, and is from now on."""
+    """Returns a name that is not in `taken`, and adds it."""
     number = 0
     while (name := f"{like}__{number}") in taken:
         number += 1

@@ -1,4 +1,5 @@
-"""Changes to models of the zoo: random weights for one that has none, open shapes for one that fits any size."""
+"""Changes to models of the zoo: random weights for a model without weights, open shapes for one that accepts any
+size."""
 
 from typing import Any
 
@@ -10,7 +11,7 @@ from autosched_tvm.compile.frontend.preparation import inputs_of
 
 
 def with_open_shapes(data: bytes) -> bytes:
-    """The model without the sizes of inputs, outputs and what lies between."""
+    """Returns the model without the sizes of its inputs, outputs and inner values."""
     model: Any = onnx.load_model_from_string(data)
     for value in (*inputs_of(model), *model.graph.output):
         for place, size in enumerate(value.type.tensor_type.shape.dim):
@@ -20,7 +21,8 @@ def with_open_shapes(data: bytes) -> bytes:
 
 
 def with_random_weights(data: bytes, seed: int) -> bytes:
-    """A light model with weights: normal, scaled by fan-in (He et al. 2015); normalisations keep the signal's size."""
+    """Returns a model with random normal weights, scaled by fan-in (He et al. 2015); normalisations keep the signal's
+    size."""
     model: Any = onnx.load_model_from_string(data)
     graph = model.graph
     roles = {

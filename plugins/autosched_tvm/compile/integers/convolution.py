@@ -1,7 +1,7 @@
-"""The convolution of an image of 8-bit numbers and 8-bit weights, in 32-bit sums. Images are in NCHW[c]c.
+"""Convolution of an 8-bit image and 8-bit weights, in 32-bit sums. Images are in NCHW[c]c.
 
 The weights are packed as [blocks of filters, blocks of channels, rows, columns, groups of channels, lanes, group], so
-that one vector of them is what a dot instruction takes. Filters and channels that are missing from a block are zeros.
+that one vector of them is an operand of a dot instruction. Blocks are padded with zero filters and channels.
 """
 
 from dataclasses import dataclass, replace
@@ -16,22 +16,22 @@ from autosched_tvm.compile.integers.product import BORDER, DEPTHWISE, DOT, FUSES
 Array = np.ndarray[Any, Any]
 
 FEW_BLOCKS, FEW_COLUMNS = 10, 16
-"""Maximum number of blocks of filters, and of columns of an image, that are never filled up."""
+"""Maximum number of blocks of filters, and of columns of an image, that are not padded to a tile."""
 
 
 @dataclass(frozen=True)
 class Window:
-    """How a kernel moves over an image."""
+    """Window of a convolution: strides, dilation and padding."""
 
     strides: tuple[int, int] = (1, 1)
     dilation: tuple[int, int] = (1, 1)
     border: tuple[int, int, int, int] = (0, 0, 0, 0)
-    """Rows and columns around the image: at the top, left, bottom and right."""
+    """Rows and columns of padding: top, left, bottom, right."""
     border_value: int = 0
-    """The number that they are filled with."""
+    """Value of the padding."""
 
     def results(self, image: tuple[int, int], taps: tuple[int, int]) -> tuple[int, int]:
-        """Rows and columns of the result. `image` and `taps`: rows and columns, the border not included."""
+        """Returns the rows and columns of the result. `image` and `taps`: rows and columns, without padding."""
         top, left, bottom, right = self.border
         around = (top + bottom, left + right)
         height, width = (
@@ -42,7 +42,7 @@ class Window:
 
 
 def pack(weights: Array, block: int, one: DotInstruction) -> Array:
-    """OIHW as [O / lanes, I / block, H, W, block / group, lanes, group]."""
+    """Returns OIHW as [O / lanes, I / block, H, W, block / group, lanes, group]."""
     group, lanes = one.group, one.lanes
     filters, channels, rows, columns = weights.shape
     filled = np.pad(weights, ((0, -filters % lanes), (0, -channels % block), (0, 0), (0, 0)))
@@ -51,7 +51,7 @@ def pack(weights: Array, block: int, one: DotInstruction) -> Array:
 
 
 def filled_blocks(blocks: int) -> int:
-    """The number of blocks of filters of which sums are computed: many are made a multiple of a tile."""
+    """Returns the number of blocks of filters after padding: a multiple of a tile where there are many."""
     if blocks <= FEW_BLOCKS:
         return blocks
     whole = -(-blocks // 4) * 4
@@ -59,9 +59,9 @@ def filled_blocks(blocks: int) -> int:
 
 
 def convolution(data: Any, weights: Any, excess: Any, how: Window) -> Any:
-    """The sums of `data` [n, blocks, rows, columns, block] and packed weights, and what is added to those of a filter.
+    """Returns the sums of `data` [n, blocks, rows, columns, block] and packed weights, plus each filter's `excess`.
 
-    `excess` is [filters], as many as the result has: int32 [n, filters / lanes, rows, columns, lanes].
+    `excess` is [filters], without padding: int32 [n, filters / lanes, rows, columns, lanes].
     """
     n, chunks, height, width, block = (int(size) for size in data.shape)
     filters, _, tall, wide, _, lanes, group = (int(size) for size in weights.shape)
@@ -91,9 +91,9 @@ def convolution(data: Any, weights: Any, excess: Any, how: Window) -> Any:
 
 
 def depthwise(builder: Any, data: Any, weights: Array, how: Window) -> Any:
-    """A call that gives the sums of unsigned numbers in NCHW[c]c and of a filter for each channel, in NCHW[c]c.
+    """Returns a call for the sums of unsigned integers in NCHW[c]c and one filter per channel, in NCHW[c]c.
 
-    It multiplies float32 numbers, which is exact: the sums have less than 24 bits. What it reads are bytes.
+    The kernel multiplies float32 numbers, which is exact: the sums have less than 24 bits. It reads bytes.
     """
     block = int(data.ty.shape[4])
     filters, _, tall, wide = weights.shape
@@ -130,7 +130,7 @@ def _depthwise(data: Any, weights: Any, how: Window) -> Any:
 
 
 def packed(builder: Any, data: Any, weights: Array, how: Window, instruction: DotInstruction) -> Any:
-    """A call that gives the sums of unsigned numbers in NCHW[i]c and of weights OIHW, in NCHW[lanes]c."""
+    """Returns a call for the sums of unsigned integers in NCHW[i]c and weights OIHW, in NCHW[lanes]c."""
     lanes = instruction.lanes
     blocks = -(-len(weights) // lanes)
     excess = np.zeros(blocks * lanes, "int32")

@@ -1,7 +1,7 @@
-"""The schedule of convolutions of bytes with a filter for each channel.
+"""Schedules depthwise convolutions of bytes.
 
-Some rows of the image are made float32 at a time, and stay in the nearest cache while all windows over them are summed
-up. A tile of sums, some places of the image by one vector of channels, stays in registers.
+Some rows of the image at a time are converted to float32, and stay in the L1 cache for all windows over them. A tile of
+sums, some places of the image by one vector of channels, stays in registers.
 """
 
 from typing import Any
@@ -10,14 +10,14 @@ from autosched_tvm.compile.integers import product
 from autosched_tvm.compile.integers.schedule_steps import drawn, extent, factors, in_registers, joined, start_apart
 
 ROWS_MAX, COLUMNS_MAX = 4, 16
-"""Maximum size of a tile."""
+"""Maximum size of a tile, in rows and columns of the image."""
 TILES_MAX = 16
 """Maximum number of tiles, one below the other, over one part of the image."""
 TILES_USUAL = 4
 
 
 def apply(schedule: Any, anchor: Any, registers: int | None) -> None:
-    """Schedule the block of sums. `registers`: vector registers of the CPU; None: tiles are drawn."""
+    """Schedules the block of sums. `registers`: number of vector registers of the CPU; None: draw tile sizes."""
     last = joined(schedule, anchor)
     images, channels, rows, columns, lane = schedule.get_loops(last)
     if registers is None:
@@ -43,7 +43,7 @@ def apply(schedule: Any, anchor: Any, registers: int | None) -> None:
 
 
 def usual(rows: int, columns: int, registers: int) -> tuple[int, int]:
-    """Rows and columns of a tile that leaves some registers free."""
+    """Returns rows and columns of a tile that leaves some registers free."""
     tiles = [
         (high, wide)
         for high in factors(rows, ROWS_MAX)

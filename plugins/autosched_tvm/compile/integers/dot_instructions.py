@@ -1,9 +1,9 @@
-"""Instructions that multiply groups of small numbers and add them up as 32-bit sums, as tensor intrinsics of TVM.
+"""Instructions that multiply groups of small integers and add the products to 32-bit sums, as TVM tensor intrinsics.
 
-A dot instruction takes groups of four 8-bit numbers. CPUs without one multiply pairs of 16-bit numbers: products of
+A dot instruction takes groups of four 8-bit integers. CPUs without one multiply pairs of 16-bit integers; products of
 bytes in pairs (VPMADDUBSW) would be faster, but saturate.
 
-TVM's own (``tvm.s_tir.tensor_intrin``) cannot be compiled: LLVM 22 takes the operands as bytes, they are passed as
+TVM's own intrinsics (``tvm.s_tir.tensor_intrin``) do not compile: LLVM 22 expects byte operands, and TVM passes 32-bit
 words. Sources: Intel's Intrinsics Guide (VPDPBUSD, VPMADDWD), Arm's Architecture Reference Manual (SDOT).
 """
 
@@ -15,43 +15,43 @@ from typing import Any
 import numpy as np
 
 SIGN = 128
-"""An unsigned 8-bit number minus this is a signed one."""
+"""Difference between an unsigned 8-bit integer and the signed one that represents it."""
 
 _registering = threading.Lock()
 
 
 @dataclass(frozen=True)
 class DotInstruction:
-    """One that this project knows."""
+    """A dot instruction."""
 
     name: str
     lanes: int
     """Number of 32-bit sums in a vector."""
     group: int
-    """Number of products that it adds to each sum."""
+    """Number of products added to each sum."""
     features: Sequence[str]
-    """LLVM's names of what a CPU has that has it; each alone is enough."""
+    """LLVM names of the CPU features that provide the instruction; one of them is enough."""
     data: str
-    """Type of the numbers that all lanes share: "uint8", "int8" or "int16"."""
+    """Type of the integers that all lanes share: "uint8", "int8" or "int16"."""
     weights: str
-    """Type of those of each lane: "int8" or "int16"."""
+    """Type of the integers of each lane: "int8" or "int16"."""
     llvm: str
-    """LLVM's name of it."""
+    """LLVM name of the instruction."""
     takes_sums: bool = True
-    """Whether it adds to sums, and not only its products to each other."""
+    """Whether the instruction adds to sums. If not, it only adds its products to each other."""
 
     @property
     def intrinsic(self) -> str:
-        """Name under which TVM knows it, once it is registered."""
+        """TVM name of the intrinsic, once it is registered."""
         return f"autosched.{self.name}"
 
     @property
     def offset(self) -> int:
-        """Number that is subtracted from unsigned 8-bit numbers before the instruction takes them."""
+        """Offset subtracted from unsigned 8-bit integers before the instruction."""
         return SIGN if self.data == "int8" else 0
 
     def taken(self, builder: Any, data: Any) -> Any:
-        """Relax tensor of unsigned 8-bit numbers, of the type that it takes."""
+        """Returns a Relax tensor of unsigned 8-bit integers in the instruction's data type."""
         from tvm import relax
 
         if self.data == "uint8":
@@ -63,7 +63,8 @@ class DotInstruction:
         return builder.emit(relax.op.astype(moved, self.data))
 
     def added(self, sums: Any, data: Any, weights: Any) -> Any:
-        """The vector of sums after the instruction. `data`: a group of numbers; `weights`: a group of each lane."""
+        """Returns the vector of sums after the instruction. `data`: a group of integers; `weights`: a group for each
+        lane."""
         from tvm import tirx
 
         group = tirx.reinterpret("int32", data)
@@ -81,11 +82,11 @@ PAIRS_512 = DotInstruction(
 )
 PAIRS_256 = DotInstruction("pairs_256", 8, 2, ("avx2",), "int16", "int16", "llvm.x86.avx2.pmadd.wd", takes_sums=False)
 ALL = (VNNI_512, VNNI_256, SDOT, PAIRS_512, PAIRS_256)
-"""The best first."""
+"""All dot instructions, best first."""
 
 
 def available(target: Any) -> list[DotInstruction]:
-    """Those of a target's CPU, the best first."""
+    """Returns the dot instructions of a target's CPU, best first."""
     from tvm.target import codegen
 
     if target.kind.name != "llvm":
@@ -95,29 +96,30 @@ def available(target: Any) -> list[DotInstruction]:
 
 
 def of_target(target: Any) -> DotInstruction | None:
-    """The best one of a target's CPU; None where it has none."""
+    """Returns the best dot instruction of a target's CPU; None where it has none."""
     return next(iter(available(target)), None)
 
 
 def of_block(block: Any) -> DotInstruction | None:
-    """The one for which the weights of a block of sums are packed: by the types and lanes of what the block reads."""
+    """Returns the dot instruction for which the weights of a block of sums are packed, by the types and lanes that the
+    block reads."""
     data, weights = (region.source for region in block.reads[-2:])
     packed_for = str(data.dtype), int(weights.shape[-2])
     return next((one for one in ALL if (one.data, one.lanes) == packed_for), None)
 
 
 def register(one: DotInstruction) -> str:
-    """Make the intrinsic known to TVM; cheap when it was done before. Returns its name."""
+    """Registers the intrinsic with TVM; returns its name. Repeated calls are cheap."""
     from tvm.s_tir import TensorIntrin
 
-    with _registering:  # steps of a job run in threads
+    with _registering:  # the steps of a job run in threads
         if TensorIntrin.get(one.intrinsic, allow_missing=True) is None:
             TensorIntrin.register(one.intrinsic, _function(one, _meaning), _function(one, _instruction))
     return one.intrinsic
 
 
 def _function(one: DotInstruction, body: Callable[[DotInstruction, Any, Any, Any], None]) -> Any:
-    """A function of a group of numbers A, of weights B for each lane, and of the sums C."""
+    """Returns a function of a group of integers A, weights B for each lane, and sums C."""
     from tvm.script.ir_builder import IRBuilder
     from tvm.script.ir_builder import tirx as T
 
@@ -133,7 +135,7 @@ def _function(one: DotInstruction, body: Callable[[DotInstruction, Any, Any, Any
 
 
 def _meaning(one: DotInstruction, data: Any, weights: Any, sums: Any) -> None:
-    """Emit the sums of products, lane by lane, that the instruction stands for."""
+    """Emits the computation of the instruction, lane by lane."""
     from tvm.script.ir_builder import tirx as T
 
     with T.serial(0, one.lanes) as i, T.serial(0, one.group) as k, T.sblock("update"):
@@ -143,7 +145,7 @@ def _meaning(one: DotInstruction, data: Any, weights: Any, sums: Any) -> None:
 
 
 def _instruction(one: DotInstruction, data: Any, weights: Any, sums: Any) -> None:
-    """Emit the instruction. The sums and the weights are vectors, the data a group that all lanes share."""
+    """Emits the instruction. The sums and the weights are vectors, the data is a group that all lanes share."""
     from tvm import tirx
     from tvm.script.ir_builder import tirx as T
 

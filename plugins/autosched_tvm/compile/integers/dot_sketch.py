@@ -1,7 +1,7 @@
-"""The schedule of products and convolutions of 8-bit numbers whose weights are packed for a dot instruction.
+"""Schedules products and convolutions of 8-bit integers whose weights are packed for a dot instruction.
 
-A tile of sums, some rows by some vectors of columns, stays in registers while the instruction adds to it; what is fused
-after the sums happens to the tile while it is there. Rows of a convolution are places of the image, columns are
+A tile of sums, some rows by some vectors of columns, stays in registers while the instruction adds to it; fused
+operators are applied to the tile while it is there. The rows of a convolution are places of the image, its columns are
 filters. MetaSchedule's own rule for such instructions tiles three levels and writes the sums to memory.
 """
 
@@ -21,24 +21,24 @@ from autosched_tvm.compile.integers.schedule_steps import (
 )
 
 ROWS_MAX, VECTORS_MAX = 16, 8
-"""The largest tile has some more vectors than there are registers."""
+"""Maximum size of a tile, in rows and vectors. The largest has a few more vectors than there are registers."""
 HEIGHT_MAX = 4
 """Maximum number of rows of an image in a tile."""
 STEPS_MAX = 4
 """Maximum number of steps over the depth that are unrolled."""
 _IMAGE_AXES = 5
-"""Number of axes of an image whose channels are in blocks."""
+"""Number of axes of an image in blocked layout."""
 
 
 class Tile(NamedTuple):
-    """Sums in registers."""
+    """Tile of sums in registers."""
 
     rows: int
     vectors: int
 
 
 def usual(rows: int, blocks: int, registers: int) -> Tile:
-    """The tile with the most products for each number that is read, of those that fit into the registers."""
+    """Returns the tile that fits into the registers and has the most products per number read."""
     tiles = [
         Tile(high, wide)
         for high in factors(rows, ROWS_MAX)
@@ -49,19 +49,19 @@ def usual(rows: int, blocks: int, registers: int) -> Tile:
 
 
 def usual_window(height: int, width: int, blocks: int, registers: int) -> tuple[int, Tile]:
-    """The same for an image: rows of it, and the tile of each."""
+    """Returns the same for an image: the number of its rows in a tile, and the tile of each row."""
     found = [(high, usual(width, blocks, registers // high)) for high in factors(height, HEIGHT_MAX)]
     return max(found, key=lambda one: (reuse(one[0] * one[1].rows, one[1].vectors), -one[0]))
 
 
 def reuse(rows: int, vectors: int) -> float:
-    """Products for each number that is read."""
+    """Returns the number of products per number read."""
     return rows * vectors / (rows + vectors)
 
 
 def apply(schedule: Any, anchor: Any, registers: int | None) -> None:
-    """Schedule the block of sums. `registers`: vector registers of the CPU; None: the tile is drawn. Raises LookupError
-    for weights that are packed for no known instruction."""
+    """Schedules the block of sums. `registers`: number of vector registers of the CPU; None: draw tile sizes. Raises
+    LookupError for weights that are packed for no known instruction."""
     if (instruction := dot_instructions.of_block(schedule.get(anchor))) is None:
         raise LookupError("weights for an unknown instruction")
     last = joined(schedule, anchor)
@@ -72,7 +72,7 @@ def apply(schedule: Any, anchor: Any, registers: int | None) -> None:
     reductions = 4 if image else 1
     *outer, depth = own[len(own) - reductions :]
     first, *others, lane = own[len(own) - reductions - (4 if image else 3) : len(own) - reductions]
-    tile = [*others, first] if image else [first, *others]  # places, then filters: only the weights stay in registers
+    tile = [*others, first] if image else [first, *others]  # places outside filters: only the weights stay in registers
     steps, group = schedule.split(depth, [None, instruction.group])
     unrolled = 1
     if registers is None:
@@ -86,7 +86,7 @@ def apply(schedule: Any, anchor: Any, registers: int | None) -> None:
 
 
 def _rows(schedule: Any, anchor: Any, last: Any, registers: int | None) -> Nest:
-    """The loops of a product: tiles of rows and of columns."""
+    """Returns the loops of a product: tiles of rows and columns."""
     row, columns = matrix_loops(schedule, last)
     dot_rows, blocks, lanes, _ = schedule.get_loops(anchor)
     if registers is None:
@@ -97,7 +97,7 @@ def _rows(schedule: Any, anchor: Any, last: Any, registers: int | None) -> Nest:
 
 
 def _windows(schedule: Any, anchor: Any, last: Any, registers: int | None) -> Nest:
-    """The loops of a convolution: tiles of an image's rows and columns, and of filters."""
+    """Returns the loops of a convolution: tiles of an image's rows and columns, and of filters."""
     images, filters, rows, columns, lane = schedule.get_loops(last)
     _, blocks, dot_rows, dot_columns, *_ = schedule.get_loops(anchor)
     if registers is None:

@@ -1,4 +1,4 @@
-"""The schedule of products with 4-bit weights: a tile of sums, some rows by some vectors of columns, in registers."""
+"""Schedules products with 4-bit weights: a tile of sums, some rows by some vectors of columns, stays in registers."""
 
 from typing import Any
 
@@ -15,14 +15,14 @@ from autosched_tvm.compile.integers.schedule_steps import (
 )
 
 ROWS_MAX, VECTORS_MAX = 16, 8
-"""The largest tile has some more vectors than there are registers."""
+"""Maximum size of a tile, in rows and vectors. The largest has a few more vectors than there are registers."""
 PAIRS_MAX = 8
 """Maximum number of bytes, one below the other, that are unrolled."""
 PAIRS_USUAL = 2
 
 
 def apply(schedule: Any, anchor: Any, registers: int | None) -> None:
-    """Schedule the block of sums. `registers`: vector registers of the CPU; None: the tile is drawn."""
+    """Schedules the block of sums. `registers`: number of vector registers of the CPU; None: draw tile sizes."""
     last = joined(schedule, anchor)
     row, columns = matrix_loops(schedule, last)
     dot_row, parts, lanes, *_ = schedule.get_loops(anchor)
@@ -40,6 +40,7 @@ def apply(schedule: Any, anchor: Any, registers: int | None) -> None:
 
 
 def usual(rows: int, parts: int, registers: int) -> tuple[int, int]:
-    """The most rows whose sums leave registers for weights, scales and offsets, and the most vectors then."""
+    """Returns the most rows whose sums leave registers for weights, scales and offsets, and the most vectors for these
+    rows."""
     high = max(one for one in factors(rows, ROWS_MAX) if one + 4 <= registers)
     return high, max(wide for wide in factors(parts, VECTORS_MAX) if wide == 1 or (high + 3) * wide < registers)

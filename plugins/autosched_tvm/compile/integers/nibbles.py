@@ -1,9 +1,9 @@
-"""The product of a matrix of float32 numbers and of weights with 4 bits, which become float32 in registers.
+"""Product of a float32 matrix and 4-bit weights, which are converted to float32 in registers.
 
     y = x w,  w[k, n] = levels[k, n] scale[k / block, n] + offset[k / block, n]
 
-A product of few rows takes as long as its weights take to come from memory: with 4 bits an eighth of float32's time.
-The weights are packed as [blocks of columns, pairs of rows, lanes], two rows in a byte, the first one in its low bits.
+The time of a product of few rows is that of loading the weights: with 4 bits an eighth of float32's. The weights are
+packed as [blocks of columns, pairs of rows, lanes], two rows in a byte, the first one in the low bits.
 """
 
 import math
@@ -19,11 +19,11 @@ Array = np.ndarray[Any, Any]
 NAME = "nibble_dot"
 """Name of the block of sums."""
 LANES = 16
-"""Number of columns that lie side by side: a vector of AVX-512, two or four of others."""
+"""Number of columns side by side: one vector of AVX-512, or two or four of other CPUs."""
 
 
 def pack(levels: Array) -> Array:
-    """[rows, columns] of numbers from 0 to 15 as [blocks of columns, pairs of rows, lanes]."""
+    """Returns [rows, columns] of integers 0 to 15 as [blocks of columns, pairs of rows, lanes]."""
     rows, columns = levels.shape
     filled = np.pad(levels, ((0, rows % 2), (0, -columns % LANES))).astype("uint8")
     pairs = filled[0::2] | (filled[1::2] << 4)
@@ -31,7 +31,7 @@ def pack(levels: Array) -> Array:
 
 
 def pack_factors(factors: Array) -> Array:
-    """[groups of rows, columns] as [blocks of columns, groups, lanes]."""
+    """Returns [groups of rows, columns] as [blocks of columns, groups, lanes]."""
     return _by_block(np.pad(factors, ((0, 0), (0, -factors.shape[1] % LANES))))
 
 
@@ -41,10 +41,10 @@ def _by_block(values: Array) -> Array:
 
 
 def product(data: Any, weights: Any, scales: Any, offsets: Any, block: int) -> Any:
-    """The product of `data` [..., rows, ..., depth] and packed weights: float32 [..., rows, ..., columns].
+    """Returns the product of `data` [..., rows, ..., depth] and packed weights: float32 [..., rows, ..., columns].
 
-    All other axes have the size 1. `block`: rows of the weights that share a scale, an even number of which the depth
-    is a multiple. The columns include those that fill the last vector.
+    All other axes have the size 1. `block`: number of rows of the weights that share a scale; it is even and divides
+    the depth. The columns include the padding of the last vector.
     """
     *outer, depth = (int(size) for size in data.shape)
     parts = int(weights.shape[0])

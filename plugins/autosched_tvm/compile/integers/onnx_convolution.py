@@ -1,7 +1,7 @@
-"""Converts ONNX's convolution of 8-bit numbers into Relax operators.
+"""Converts ONNX's 8-bit convolution into Relax operators.
 
-The border of an image is filled with the number that stands for 0, by an operator of its own. What this number adds to
-each sum is constant, and subtracted from it.
+A separate operator pads the image with the integer that represents 0. The constant that this integer adds to each sum
+is subtracted.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from autosched_tvm.compile.opset_converters import AnyVersion
 
 
 class ConvInteger(AnyVersion):
-    """A convolution of unsigned numbers less a constant, and of constant signed numbers."""
+    """Converter for unsigned data with a constant zero point, and constant signed weights."""
 
     @classmethod
     def _convert(cls, builder: Any, inputs: Any, attributes: dict[str, Any], _params: Any) -> Any:
@@ -44,7 +44,7 @@ def _padding(
     attributes: dict[str, Any], image: Sequence[int], window: Sequence[int], strides: Sequence[int],
     dilation: Sequence[int],
 ) -> tuple[int, ...]:  # fmt: skip
-    """Rows and columns around the image: top, left, bottom, right."""
+    """Returns rows and columns of padding: top, left, bottom, right."""
     word = attributes.get("auto_pad", b"NOTSET")
     word = word.decode() if isinstance(word, bytes) else word
     if word == "NOTSET":
@@ -60,4 +60,4 @@ def _padding(
 
 
 CONVERTERS = {"ConvInteger": ConvInteger}
-"""By ONNX operator."""
+"""Converter by ONNX operator."""

@@ -1,4 +1,4 @@
-"""Converts lookups in tables of 256 entries into Relax, and gives them a kernel that others take in."""
+"""Converts lookups in tables of 256 entries into Relax, with a kernel that can be fused."""
 
 from typing import Any
 
@@ -18,12 +18,12 @@ ELEMENTWISE = 0
 
 
 class Lookup(AnyVersion):
-    """The entries of a table for 8-bit numbers."""
+    """Converter for lookups of 8-bit integers."""
 
     @classmethod
     def _convert(cls, builder: Any, inputs: Any, _attributes: dict[str, Any], _params: Any) -> Any:
         levels, table = inputs[:2]
-        if str(levels.ty.dtype) == "int8":  # the table has the entry of 0 first, and then that of -128 in the middle
+        if str(levels.ty.dtype) == "int8":  # the table starts with the entry of 0; that of -128 is in the middle
             table = relax.const(np.roll(table.value.numpy(), 128))
             moved = builder.emit(relax.op.add(relax.op.astype(levels, "int32"), relax.const(np.int32(128))))
             levels = builder.emit(relax.op.astype(moved, "uint8"))
@@ -31,7 +31,7 @@ class Lookup(AnyVersion):
 
 
 def legalised(builder: Any, call: Any) -> Any:
-    """The kernel of a lookup; other uses of the operator get TVM's."""
+    """Returns the kernel of a lookup; TVM's own for other uses of the operator."""
     if not is_lookup(call):
         return call.op.get_attr("FLegalize")(builder, call)
     return builder.call_te(
@@ -41,10 +41,10 @@ def legalised(builder: Any, call: Any) -> Any:
 
 
 def fusable(target: Any) -> Any:
-    """The pass that makes lookups a part of the kernels before them, where the CPU keeps a table in registers.
+    """Returns the pass that fuses lookups into the kernels before them, where the CPU keeps a table in registers.
 
-    Elsewhere each entry is loaded by itself, which a loop over bytes in memory does best. TVM's analysis takes a place
-    that is computed for opaque, and a pattern of 0 that is set before it for none.
+    Elsewhere each entry is loaded separately, and a loop over bytes in memory is faster. TVM's analysis treats a
+    computed index as opaque, and ignores a pattern of 0 that was set earlier.
     """
     pattern = {"op_pattern": ELEMENTWISE} if table_registers.available(target) else {}
 
@@ -55,4 +55,4 @@ def fusable(target: Any) -> Any:
 
 
 CONVERTERS = {LOOKUP: Lookup}
-"""By ONNX operator."""
+"""Converter by ONNX operator."""

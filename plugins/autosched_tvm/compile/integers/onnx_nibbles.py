@@ -1,4 +1,4 @@
-"""Converts products with 4-bit weights that a model has kept into Relax operators."""
+"""Converts products with 4-bit weights into Relax operators."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ from autosched_tvm.compile.opset_converters import AnyVersion
 
 
 class MatMulNBits(AnyVersion):
-    """A product with constant weights of 4 bits."""
+    """Converter for products with constant 4-bit weights."""
 
     @classmethod
     def _convert(cls, builder: Any, inputs: Any, attributes: dict[str, Any], _params: Any) -> Any:
@@ -39,4 +39,4 @@ class MatMulNBits(AnyVersion):
 
 
 CONVERTERS = {"MatMulNBits": MatMulNBits}
-"""By ONNX operator."""
+"""Converter by ONNX operator."""

@@ -1,4 +1,4 @@
-"""Puts products with packed weights in place of a network's products of 8-bit numbers."""
+"""Replaces a network's products of 8-bit integers by products with packed weights."""
 
 import math
 from collections.abc import Callable
@@ -14,8 +14,8 @@ from autosched_tvm.compile.integers.dot_instructions import DotInstruction
 
 
 def packed(module: Any, instruction: DotInstruction, *, tiles: bool = False) -> Any:
-    """The module with such products, for a dot instruction; with `tiles`, for instructions on whole tiles where there
-    are rows for one."""
+    """Returns the module with such products for a dot instruction. `tiles`: use instructions on whole tiles where there
+    are enough rows."""
 
     def packed_product(builder: Any, call: Any, arguments: list[Any]) -> Any:
         return _product(builder, arguments[0], call.args[1].value.numpy(), instruction, tiles)
@@ -24,7 +24,7 @@ def packed(module: Any, instruction: DotInstruction, *, tiles: bool = False) -> 
 
 
 def _fits(call: Any) -> bool:
-    """Whether a call is a product of unsigned numbers and constant weights."""
+    """Returns whether a call is a product of unsigned integers and constant weights."""
     if getattr(call.op, "name", "") != "relax.matmul" or str(call.ty.dtype) != "int32":
         return False
     data, weights = call.args
@@ -36,7 +36,7 @@ def _fits(call: Any) -> bool:
 
 
 def _product(builder: Any, data: Any, weights: Any, instruction: DotInstruction, tiles: bool) -> Any:
-    """The product as int32."""
+    """Returns the product as int32."""
     depth, columns = weights.shape
     tiled = tiles and tile_instructions.worthwhile(math.prod(map(int, data.ty.shape)) // depth, depth, columns)
     multiple = tile_instructions.DEPTH if tiled else instruction.group
@@ -61,8 +61,8 @@ def _product(builder: Any, data: Any, weights: Any, instruction: DotInstruction,
 
 
 def over_rows(builder: Any, data: Any, columns: int, multiplied: Callable[[Any], Any]) -> Any:
-    """A product of data [..., depth] by a kernel that takes one axis of rows. `multiplied`: the kernel; its last
-    columns may only fill a vector."""
+    """Returns a product of data [..., depth], made by a kernel that takes one axis of rows. `multiplied`: emits the
+    kernel, whose last columns may be padding."""
     shape = [int(size) for size in data.ty.shape]
     several = sum(size > 1 for size in shape[:-1]) > 1 or len(shape) == 1
     if several:

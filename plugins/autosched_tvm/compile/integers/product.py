@@ -1,7 +1,7 @@
-"""The product of a matrix of 8-bit numbers and a matrix of 8-bit weights, in 32-bit sums.
+"""Product of an 8-bit matrix and 8-bit weights, in 32-bit sums.
 
-The weights are packed as [blocks of columns, groups of rows, lanes, group], so that one vector of them is what a dot
-instruction takes. Columns and rows of the weights that are missing from a block are zeros.
+The weights are packed as [blocks of columns, groups of rows, lanes, group], so that one vector of them is an operand of
+a dot instruction. Blocks are padded with zero columns and rows.
 """
 
 import math
@@ -16,19 +16,19 @@ from autosched_tvm.compile.integers.dot_instructions import DotInstruction
 Array = np.ndarray[Any, Any]
 
 DOT, TILE_DOT, RESULT, BORDER = "int8_dot", "int8_tiles", "int8_product", "int8_border"
-"""Names of the blocks of sums (vectors, or whole tiles), of what is read of them, and of data with its border."""
+"""Names of the blocks of sums (vectors, or whole tiles), of the result read from them, and of padded data."""
 DEPTHWISE, IMAGE = "int8_depthwise", "int8_image"
-"""Names of the blocks of sums, and of the image as float32, where each channel has its own filter."""
+"""Names of the blocks of depthwise sums, and of the image as float32."""
 FUSES_ELEMENTWISE = 4
-"""TVM's OpPatternKind of a kernel that elementwise operators after it become part of."""
+"""TVM's OpPatternKind of a kernel into which elementwise operators are fused."""
 TILES = (8, 7, 6, 5, 4)
-"""Numbers of rows of which sums are kept in registers: a number of rows that is no multiple of one is filled up."""
+"""Rows of a tile, in order of preference. The number of rows is padded to a multiple."""
 FEW_ROWS = 12
-"""Maximum number of rows that are one tile, whatever their number."""
+"""Maximum number of rows that are a single tile."""
 
 
 def pack(weights: Array, one: DotInstruction) -> Array:
-    """[rows, columns] as [blocks, groups, lanes, group]."""
+    """Returns [rows, columns] as [blocks, groups, lanes, group]."""
     group, lanes = one.group, one.lanes
     rows, columns = weights.shape
     filled = np.pad(weights, ((0, -rows % group), (0, -columns % lanes)))
@@ -39,14 +39,14 @@ def pack(weights: Array, one: DotInstruction) -> Array:
 
 
 def filled_rows(rows: int) -> int:
-    """The number of rows of sums: the least that is a multiple of a tile."""
+    """Returns the padded number of rows of sums: the least multiple of a tile."""
     return rows if rows <= FEW_ROWS else min(-(-rows // tile) * tile for tile in TILES)
 
 
 def product(data: Any, weights: Any) -> Any:
-    """The product of `data` [..., rows, ..., depth] and packed weights, as int32 [..., rows, ..., columns].
+    """Returns the product of `data` [..., rows, ..., depth] and packed weights, as int32 [..., rows, ..., columns].
 
-    All other axes have the size 1, the depth is a multiple of a group, and the columns include those that fill the last
+    All other axes have the size 1, the depth is a multiple of a group, and the columns include the padding of the last
     block.
     """
     *outer, depth = (int(size) for size in data.shape)
@@ -65,9 +65,9 @@ def product(data: Any, weights: Any) -> Any:
 
 
 def tiled_product(data: Any, weights: Any) -> Any:
-    """The same for instructions on whole tiles, where the depth is a multiple of a tile's.
+    """Returns the same for instructions on whole tiles, where the depth is a multiple of a tile's.
 
-    Rows that fill the last tile are copies of the last one, in memory: the instructions read rows at equal distances.
+    The rows are padded in memory with copies of the last one, since the instructions read rows at equal distances.
     """
     *outer, depth = (int(size) for size in data.shape)
     blocks, groups, lanes, group = (int(size) for size in weights.shape)
@@ -90,7 +90,7 @@ def tiled_product(data: Any, weights: Any) -> Any:
 
 
 def as_data(dot: Any, outer: list[int]) -> Any:
-    """Sums [rows, blocks, lanes] as [..., rows, ..., columns]: the axes `outer` of the data, then columns."""
+    """Returns sums [rows, blocks, lanes] as [..., rows, ..., columns]: the axes `outer` of the data, then columns."""
     axis = outer.index(math.prod(outer))
     blocks, lanes = (int(size) for size in dot.shape[1:])
 

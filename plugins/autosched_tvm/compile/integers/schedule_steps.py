@@ -12,9 +12,9 @@ VECTOR = 16
 
 
 def joined(schedule: Any, anchor: Any, border: Callable[[Any, Any], None] | None = None) -> Any:
-    """The block whose loops the sums follow, after what lies between has become part of it.
+    """Returns the block whose loops the sums follow, with the blocks between inlined.
 
-    `border`: schedules data with its border; by itself, in vectors, where it is not given.
+    `border`: schedules the padded data; default: a separate block in vectors.
     """
     chain = [anchor]
     while after := schedule.get_consumers(chain[-1]):
@@ -22,7 +22,7 @@ def joined(schedule: Any, anchor: Any, border: Callable[[Any, Any], None] | None
     at = max(number for number, block in enumerate(chain) if size(schedule, block) <= size(schedule, chain[1]))
     for block in (*chain[1:at], *chain[at + 1 : -1]):
         schedule.compute_inline(block)
-    if chain[at + 1 :]:  # the results are used several times each
+    if chain[at + 1 :]:  # each result is read several times
         spread(schedule, chain[-1])
     kept = {str(schedule.get(block).name_hint) for block in (anchor, chain[at], chain[-1])}
     for block in schedule.get_child_blocks(schedule.get_sblock("root")):
@@ -36,24 +36,24 @@ def joined(schedule: Any, anchor: Any, border: Callable[[Any, Any], None] | None
 
 @dataclass(frozen=True)
 class Nest:
-    """The loops over results."""
+    """Loops over results."""
 
     place: Any
-    """The loop inside of which a tile is computed."""
+    """Loop inside which a tile is computed."""
     tile: tuple[Any, ...]
     """Loops over the vectors of a tile."""
     lane: Any
-    """Loop over a vector."""
+    """Loop over the lanes of a vector."""
 
 
 def matrix_loops(schedule: Any, block: Any) -> tuple[Any, Any]:
-    """The loops over the rows and columns of a matrix; all axes but the last are rows."""
+    """Returns the loops over the rows and columns of a matrix; all axes but the last are rows."""
     *rows, columns = schedule.get_loops(block)
     return (schedule.fuse(*rows) if len(rows) > 1 else rows[0]), columns
 
 
 def tiled(schedule: Any, row: Any, columns: Any, sizes: tuple[Any, Any, int]) -> Nest:
-    """Cut a matrix into tiles. `sizes`: rows and vectors of a tile, lanes of a vector."""
+    """Splits a matrix into tiles. `sizes`: rows and vectors of a tile, lanes of a vector."""
     high, wide, lanes = sizes
     row, tile_row = schedule.split(row, [None, high])
     column, tile_column, lane = schedule.split(columns, [None, wide, lanes])
@@ -64,13 +64,13 @@ def tiled(schedule: Any, row: Any, columns: Any, sizes: tuple[Any, Any, int]) ->
 
 
 def compute_in(schedule: Any, anchor: Any, nest: Nest) -> None:
-    """Compute the sums of a tile where the tile is finished, in registers."""
+    """Computes the sums of a tile where the tile is finished, in registers."""
     schedule.compute_at(anchor, nest.place, preserve_unit_loops=True)
     in_registers(schedule, *nest.tile, nest.lane)
 
 
 def in_registers(schedule: Any, *loops: Any) -> None:
-    """Make the last loop a vector, and unroll the others."""
+    """Vectorises the last loop and unrolls the others."""
     *unrolled, lane = loops
     for loop in unrolled:
         schedule.unroll(loop)
@@ -78,33 +78,33 @@ def in_registers(schedule: Any, *loops: Any) -> None:
 
 
 def start_apart(schedule: Any, anchor: Any, loop: Any) -> None:
-    """Set sums to their start, in vectors, before a loop over what is summed up."""
+    """Moves the initialisation of sums before the reduction loop, in vectors."""
     start = schedule.decompose_reduction(anchor, loop)
     schedule.vectorize(schedule.get_loops(start)[-1])
 
 
 def size(schedule: Any, block: Any) -> int:
-    """Number of values that a block computes, each as often as it is computed."""
+    """Returns the number of values that a block computes, counting repeated computations."""
     return math.prod(int(schedule.get(loop).extent) for loop in schedule.get_loops(block))
 
 
 def spread(schedule: Any, block: Any) -> None:
-    """Compute a block by itself, in vectors."""
+    """Computes a block separately, in vectors."""
     *outer, columns = schedule.get_loops(block)
     schedule.parallel(schedule.fuse(*outer) if len(outer) > 1 else outer[0])
     schedule.vectorize(schedule.split(columns, [None, VECTOR])[1])
 
 
 def drawn(schedule: Any, loop: Any, most: int) -> Any:
-    """A factor of a loop, drawn."""
+    """Returns a drawn factor of a loop."""
     return schedule.sample_perfect_tile(loop, n=2, max_innermost_factor=most)[1]
 
 
 def extent(schedule: Any, loop: Any) -> int:
-    """Number of values of a loop."""
+    """Returns the number of iterations of a loop."""
     return int(schedule.get(loop).extent)
 
 
 def factors(size: int, most: int) -> list[int]:
-    """The factors of a number up to another."""
+    """Returns the factors of `size` up to `most`."""
     return [factor for factor in range(1, most + 1) if size % factor == 0]

@@ -1,7 +1,7 @@
 """Looks up entries of a table of 256 bytes in vector registers.
 
-AVX-512 VBMI has an instruction that takes 64 bytes from 128, each by its own index: two of them and a selection look up
-64 entries at once, where LLVM would load each by itself.
+An instruction of AVX-512 VBMI selects 64 bytes out of 128, each by its own index. Two of them and a blend look up 64
+entries at once; LLVM would load each entry separately.
 """
 
 from typing import Any
@@ -12,19 +12,19 @@ from tvm import tirx
 from tvm.target import codegen
 
 FEATURE = "avx512vbmi"
-"""LLVM's name of it."""
+"""LLVM name of the CPU feature."""
 PERMUTE = "llvm.x86.avx512.vpermi2var.qi.512"
-"""LLVM's name of the instruction."""
+"""LLVM name of the instruction."""
 ENTRIES, LANES = 256, 64
 
 
 def available(target: Any) -> bool:
-    """Whether a target's CPU has the instruction."""
+    """Returns whether a target's CPU has the instruction."""
     return target.kind.name == "llvm" and bool(codegen.llvm_cpu_has_features(FEATURE, target))
 
 
 def in_registers(function: Any) -> Any:
-    """A lowered function whose vectors of entries are looked up in registers, where its target has them."""
+    """Returns a lowered function with vectors of entries looked up in registers, where its target allows it."""
     target = (function.attrs or {}).get("target")
     if target is None or not available(target):
         return function

@@ -1,9 +1,9 @@
-"""The convolution of an image of 8-bit numbers for instructions on whole tiles, in 32-bit sums. Images are in NCHW[c]c.
+"""Convolution of an 8-bit image for instructions on whole tiles, in 32-bit sums. Images are in NCHW[c]c.
 
-A tile of data is 16 places of the image by 64 bytes. The image is copied so that all channels of a place lie side by
-side, and places follow each other: then the numbers that a row of the kernel meets are one run of bytes, at equal
-distances from place to place. Several rows of the image are multiplied as one where that fills the tiles better; sums
-of places that lie across the end of a row are not read.
+A tile of data is 16 places of the image by 64 bytes. The image is copied so that all channels of a place are
+contiguous, and places follow each other: a row of the kernel then covers one run of bytes, at equal distances from
+place to place. Several rows of the image are multiplied as one where this fills the tiles better; sums of places that
+cross the end of a row are discarded.
 """
 
 import json
@@ -23,17 +23,17 @@ from autosched_tvm.compile.integers.tile_instructions import DEPTH, LANES, ROWS
 Array = np.ndarray[Any, Any]
 
 SIZES = "autosched.sizes"
-"""Annotation of the block of sums: its `Geometry`."""
+"""Annotation of the block of sums that holds its `Geometry`."""
 SPEED = 2.5
-"""Speed of tiles over that of vectors, measured on products that fill the tiles."""
+"""Speed of tiles relative to vectors, measured on products that fill the tiles."""
 COPY_PRODUCTS = 16
-"""Products on vectors in the time in which a byte is copied."""
+"""Number of products on vectors in the time in which a byte is copied."""
 UNPAIRED_SPEED = 0.9
-"""Speed of single tiles of places, as a share of that of pairs."""
+"""Speed of single tiles of places relative to pairs."""
 GROUP_PLACES_MAX = 256
-"""Maximum number of places that are multiplied as one: their sums stay in the nearest cache."""
+"""Maximum number of places that are multiplied as one. Their sums stay in the L1 cache."""
 BAND_BYTES_MAX = 2**18
-"""Maximum size of a copied part of an image, which stays in the second cache."""
+"""Maximum size of a copied part of an image in bytes. It stays in the L2 cache."""
 
 
 class Group(NamedTuple):
@@ -41,49 +41,49 @@ class Group(NamedTuple):
 
     rows: int
     places: int
-    """Places of which sums are computed: a multiple of a tile."""
+    """Number of places for which sums are computed: a multiple of a tile."""
 
 
 class Geometry(NamedTuple):
     """Sizes of a convolution, in bytes of the copied image."""
 
     bands: int
-    """Parts of the image that are copied one after the other."""
+    """Number of parts of the image, which are copied one after the other."""
     groups: int
     """Number of groups of rows in the result of a band."""
     group: Group
     width: int
-    """Places of a row of the image with its border."""
+    """Places in a row of the padded image."""
     channels: int
-    """With those that fill blocks."""
+    """Channels including the padding of blocks."""
     strides: tuple[int, int]
     below: int
-    """From one row of the kernel to the next."""
+    """Distance between two rows of the kernel."""
     taps: int
     """Rows of the kernel."""
     run: int
-    """Bytes that a row of the kernel meets, filled to a multiple of a tile."""
+    """Bytes that a row of the kernel covers, rounded up to a multiple of a tile."""
 
     @property
     def first(self) -> int:
-        """From a group's first byte to that of the next one."""
+        """Distance between the first bytes of two groups."""
         return self.group.rows * self.strides[0] * self.width * self.channels
 
     @property
     def apart(self) -> int:
-        """From place to place."""
+        """Distance between two places."""
         return self.strides[1] * self.channels
 
     @property
     def bytes(self) -> int:
-        """Size of a copied band: whole rows, as many as are read with those past its end."""
+        """Size of a copied band: all rows that are read, including those past its end."""
         last = (self.groups - 1) * self.first + (self.taps - 1) * self.below
         row = self.width * self.channels
         return -(-(last + (self.group.places - 1) * self.apart + self.run) // row) * row
 
 
 def geometry(image: tuple[int, int], channels: int, taps: tuple[int, int], how: Window) -> Geometry:
-    """Sizes for an image of some rows and columns, its border not included."""
+    """Returns the sizes for an image with some rows and columns, without padding."""
     width = image[1] + how.border[1] + how.border[3]
     height, across = how.results(image, taps)
     group = max(_groups(height, across, width, how.strides), key=lambda one: _share(one, across))
@@ -95,7 +95,7 @@ def geometry(image: tuple[int, int], channels: int, taps: tuple[int, int], how: 
 
 
 def _groups(height: int, across: int, width: int, strides: tuple[int, int]) -> Iterator[Group]:
-    """All groups of rows whose sums stay in the nearest cache. Rows of the result are `across` places."""
+    """Yields all groups of rows whose sums stay in the L1 cache. Rows of the result are `across` places."""
     for rows in range(1, height + 1):
         places = (rows - 1) * width + across
         filled = -(-places // ROWS) * ROWS
@@ -106,14 +106,15 @@ def _groups(height: int, across: int, width: int, strides: tuple[int, int]) -> I
 
 
 def _share(group: Group, across: int) -> tuple[float, int]:
-    """Share of a group's sums that are read, less where tiles cannot be paired; of those alike the smallest is best."""
+    """Returns the share of a group's sums that are used, reduced where tiles cannot be paired; for equal shares the
+    smallest group is best."""
     pairs = group.places // ROWS % 2 == 0
     return round(group.rows * across / group.places * (1.0 if pairs else UNPAIRED_SPEED), 2), -group.places
 
 
 def worthwhile(data: Sequence[Any], weights: Sequence[int], how: Window) -> bool:
-    """Whether a convolution is faster on tiles than on vectors. `data`: the shape of the image, NCHW[c]c; `weights`:
-    OIHW."""
+    """Returns whether a convolution is faster on tiles than on vectors. `data`: shape of the image, NCHW[c]c;
+    `weights`: OIHW."""
     _, chunks, height, width, block = (int(size) for size in data)
     image, channels, filters, taps = (height, width), chunks * block, weights[0], (weights[2], weights[3])
     if how.dilation[1] != 1:
@@ -127,7 +128,7 @@ def worthwhile(data: Sequence[Any], weights: Sequence[int], how: Window) -> bool
 
 
 def pack(weights: Array, channels: int, run: int) -> Array:
-    """OIHW as [O / 16, H, run / 4, 16, 4]. `channels` and `run` in bytes of the copied image."""
+    """Returns OIHW as [O / 16, H, run / 4, 16, 4]. `channels` and `run` in bytes of the copied image."""
     filters, own, rows, columns = weights.shape
     filled = np.pad(weights, ((0, -filters % LANES), (0, channels - own), (0, 0), (0, 0)))
     lines = filled.transpose(0, 2, 3, 1).reshape(len(filled), rows, columns * channels)
@@ -136,7 +137,8 @@ def pack(weights: Array, channels: int, run: int) -> Array:
 
 
 def convolution(data: Any, weights: Any, sizes: Geometry, how: Window, result: tuple[int, int, int]) -> Any:
-    """The sums of `data` [n, blocks, rows, columns, block] and packed weights: int32 [n, O / 16, rows, columns, 16].
+    """Returns the sums of `data` [n, blocks, rows, columns, block] and packed weights: int32 [n, O / 16, rows, columns,
+    16].
 
     `result`: blocks of filters, rows and columns.
     """
@@ -174,14 +176,14 @@ def convolution(data: Any, weights: Any, sizes: Geometry, how: Window, result: t
 
 
 def sizes_of(schedule: Any, anchor: Any) -> Geometry:
-    """Those of a convolution's block of sums."""
+    """Returns the sizes of a convolution, from its block of sums."""
     bands, groups, group, *others = json.loads(str(schedule.get(anchor).annotations[SIZES]))
     width, channels, strides, below, taps, run = others
     return Geometry(bands, groups, Group(*group), width, channels, tuple(strides), below, taps, run)
 
 
 def packed(builder: Any, data: Any, weights: Array, how: Window) -> Any:
-    """A call that gives the sums of unsigned numbers in NCHW[i]c and of weights OIHW, in NCHW[16]c."""
+    """Returns a call for the sums of unsigned integers in NCHW[i]c and weights OIHW, in NCHW[16]c."""
     _, chunks, height, width, block = (int(size) for size in data.ty.shape)
     channels = chunks * block
     taps = weights.shape[2], weights.shape[3]

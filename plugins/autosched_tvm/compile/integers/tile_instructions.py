@@ -1,8 +1,8 @@
-"""Intel's AMX: instructions that multiply whole tiles of 8-bit numbers, as tensor intrinsics of TVM.
+"""Intel AMX: instructions that multiply whole tiles of 8-bit integers, as TVM tensor intrinsics.
 
-A tile register holds 16 rows of 64 bytes; one instruction adds 16 x 16 sums of 64 products each, eight times as many as
-AVX-512 VNNI in the same time. Weights are packed as for that. The operating system must grant a process the use of
-these registers; a kernel asks for that when it begins. Source: Intel 64 and IA-32 Architectures Software Developer's
+A tile register holds 16 rows of 64 bytes. One instruction adds 64 products to each of 16 x 16 sums, eight times as many
+as AVX-512 VNNI in the same time. Weights are packed as for VNNI. The operating system must grant a process the use of
+these registers; a kernel requests it when it begins. Source: Intel 64 and IA-32 Architectures Software Developer's
 Manual, volume 1, chapter 18; Linux, Documentation/arch/x86/xstate.rst.
 """
 
@@ -23,34 +23,33 @@ from tvm.script.ir_builder import tirx as T
 from tvm.target import codegen
 
 FEATURE = "amx-int8"
-"""LLVM's name of it."""
+"""LLVM name of the CPU feature."""
 ROWS, LANES, DEPTH = 16, 16, 64
 """Rows of data, columns of sums, and products of a sum, in one instruction."""
 DOT = "llvm.x86.tdpbusd"
-"""LLVM's name of the instruction for unsigned data and signed weights."""
+"""LLVM name of the instruction for unsigned data and signed weights."""
 _SYSCALL, _PRCTL, _GRANT, _TILE_DATA = "syscall", 158, 0x1023, 18
-"""Function of the C library, and the numbers of arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) on x86-64."""
+"""Function of the C library, and the arguments of arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) on x86-64."""
 _PALETTE = 1
 """Number of the register layout: eight tiles."""
 _TILES = 8
 
 DEPTH_MIN, PRODUCTS_MIN = 256, 2**21
-"""Minimum depth and number of products of a matrix product that is worth tiles: below, moving sums through memory and
-setting up the registers take longer than vectors do."""
+"""Minimum depth and number of products of a matrix product on tiles. Below them, vectors are faster than moving sums
+through memory and configuring the registers."""
 
 _PREFIX = "autosched.amx_"
 _NAMED = re.compile(re.escape(_PREFIX) + r"(\d+)x(\d+)x(\d+)(?:_(\d+)x(\d+)x(\d+))?")
-"""Names of the intrinsics, which are all that traces keep of their `Tiles`."""
+"""Pattern of the intrinsics' names, which are all that traces keep of their `Tiles`."""
 _registering = threading.Lock()
 
 
 class Tiles(NamedTuple):
-    """The sums that one intrinsic computes. Its data are rows of a matrix, or windows over an image whose bytes follow
-    each other."""
+    """Sums of one intrinsic. Its data are rows of a matrix, or windows over an image with contiguous bytes."""
 
     rows: int
     vectors: int
-    """Tiles of sums: up to four in all, and up to two of rows."""
+    """Number of tiles of sums in a row: up to four tiles in all, and up to two of rows."""
     depth: int
     """Products of a sum, or of a row of its window: a multiple of `DEPTH`."""
     taps: int = 0
@@ -62,13 +61,14 @@ class Tiles(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The intrinsic's."""
+        """Name of the intrinsic."""
         windows = f"_{self.taps}x{self.below}x{self.apart}" if self.taps else ""
         return f"{_PREFIX}{self.rows}x{self.vectors}x{self.depth}{windows}"
 
 
 def available(target: Any) -> bool:
-    """Whether a target's CPU has the instructions and, if it is this machine's, the operating system grants them."""
+    """Returns whether a target's CPU has the instructions and, if it is this machine's, whether the operating system
+    grants them."""
     if target.kind.name != "llvm" or not codegen.llvm_cpu_has_features(FEATURE, target):
         return False
     other = target.attrs.get("mtriple") or str(target.attrs.get("mcpu", "")) != str(codegen.llvm_get_system_cpu())
@@ -76,34 +76,34 @@ def available(target: Any) -> bool:
 
 
 def worthwhile(rows: int, depth: int, columns: int) -> bool:
-    """Whether a matrix product is faster on tiles than on vectors."""
+    """Returns whether a matrix product is faster on tiles than on vectors."""
     return rows >= ROWS and depth >= DEPTH_MIN and rows * depth * columns >= PRODUCTS_MIN
 
 
 @functools.cache
 def granted() -> bool:
-    """Whether Linux lets this process use the registers."""
+    """Returns whether Linux lets this process use the registers."""
     if not sys.platform.startswith("linux"):
         return False
     return int(ctypes.CDLL(None, use_errno=True).syscall(_PRCTL, _GRANT, _TILE_DATA)) == 0
 
 
 def register(tiles: Tiles) -> str:
-    """Make an intrinsic known to TVM; cheap when it was done before. Returns its name."""
-    with _registering:  # steps of a job run in threads
+    """Registers an intrinsic with TVM; returns its name. Repeated calls are cheap."""
+    with _registering:  # the steps of a job run in threads
         if TensorIntrin.get(tiles.name, allow_missing=True) is None:
             TensorIntrin.register(tiles.name, _function(tiles, _meaning), _function(tiles, _instructions))
     return tiles.name
 
 
 def register_named(text: str) -> None:
-    """Make the intrinsics known that a trace of a schedule names."""
+    """Registers the intrinsics that a schedule's trace names."""
     for sizes in set(_NAMED.findall(text)):
         register(Tiles(*(int(size or 0) for size in sizes)))
 
 
 def _function(tiles: Tiles, body: Any) -> Any:
-    """A function of rows of data A, of packed weights B, and of the sums C."""
+    """Returns a function of rows of data A, packed weights B, and sums C."""
     rows, vectors, groups = tiles.rows * ROWS, tiles.vectors, tiles.depth // 4
     taken = [rows, tiles.depth]
     factors = [vectors, groups, LANES, 4]
@@ -129,7 +129,7 @@ def _function(tiles: Tiles, body: Any) -> Any:
 
 
 def _meaning(tiles: Tiles, data: Any, weights: Any, sums: Any) -> None:
-    """Emit the sums of products that the instructions stand for."""
+    """Emits the computation of the instructions."""
     rows, vectors, groups = tiles.rows * ROWS, tiles.vectors, tiles.depth // 4
     with (
         T.serial(0, rows) as i, T.serial(0, vectors) as j, T.serial(0, LANES) as lane,
@@ -137,7 +137,7 @@ def _meaning(tiles: Tiles, data: Any, weights: Any, sums: Any) -> None:
         T.serial(0, 4) as part, T.sblock("update"),
     ):  # fmt: skip
         row = T.axis.spatial(rows, i)
-        vector = T.axis.spatial(vectors, j) if vectors > 1 else 0  # TVM leaves out axes of one element
+        vector = T.axis.spatial(vectors, j) if vectors > 1 else 0  # TVM removes axes with one element
         own = T.axis.spatial(LANES, lane)
         line = T.axis.reduce(tiles.taps, tap) if tiles.taps > 1 else 0
         group, k = T.axis.reduce(groups, step), T.axis.reduce(4, part)
@@ -151,7 +151,7 @@ def _meaning(tiles: Tiles, data: Any, weights: Any, sums: Any) -> None:
 
 
 def _instructions(tiles: Tiles, data: Any, weights: Any, sums: Any) -> None:
-    """Emit the instructions: sums in the first registers, then one tile of data for each row, then those of weights."""
+    """Emits the instructions. Sums are in the first registers, then one tile of data for each row, then weights."""
     rows, vectors, depth = tiles.rows, tiles.vectors, tiles.depth
 
     def emit(name: str, *arguments: Any) -> None:
@@ -164,7 +164,7 @@ def _instructions(tiles: Tiles, data: Any, weights: Any, sums: Any) -> None:
         return tirx.address_of(tirx.BufferLoad(buffer, list(index)))
 
     def apart(buffer: Any, size: int) -> Any:
-        """Bytes from one row of a buffer to the next."""
+        """Returns the bytes from one row of a buffer to the next."""
         return tirx.Cast("int64", buffer.strides[0]) * tirx.const(size, "int64")
 
     def each() -> Any:
@@ -198,7 +198,7 @@ def _instructions(tiles: Tiles, data: Any, weights: Any, sums: Any) -> None:
 
 
 def _settings() -> list[int]:
-    """The 64 bytes that describe the registers, as eight numbers: all tiles are as large as they can be."""
+    """Returns the 64 bytes of the register configuration as eight integers. All tiles have the maximum size."""
     contents = bytearray(64)
     contents[0] = _PALETTE
     for tile in range(_TILES):
@@ -207,7 +207,7 @@ def _settings() -> list[int]:
 
 
 def asking(body: Any) -> Any:
-    """A lowered kernel's body that asks the operating system for the registers first, where it uses them."""
+    """Returns a lowered kernel's body that requests the registers from the operating system first, if it uses them."""
     calls: list[Any] = []
     tvm_ffi.structural_walk(body, (tvm.ir.Call, calls.append))
     if not any(map(_uses_tiles, calls)):

@@ -1,7 +1,7 @@
-"""The schedule of products on whole tiles: up to two tiles of rows by two of columns at a time.
+"""Schedules products on whole tiles: up to two tiles of rows by two of columns at a time.
 
-Their sums go through memory of a few kilobytes, in the nearest cache, to what is fused after them: the registers of
-tiles can do nothing but add products.
+Their sums pass through a few kilobytes of memory in the L1 cache to the fused operators: tile registers can only add
+products.
 """
 
 from math import gcd
@@ -18,9 +18,9 @@ ROWS_MAX = 8
 
 
 def apply(schedule: Any, anchor: Any, registers: int | None) -> None:
-    """Schedule the block of sums. `registers`: None: the number of places with the same weights is drawn.
+    """Schedules the block of sums. `registers`: None: draw the number of places that read the same weights.
 
-    There are two tiles of each kind wherever these are all: with four of sums they take all registers.
+    There are two tiles of data and two of weights where possible: with four of sums they take all registers.
     """
     if len(schedule.get_loops(anchor)) == _WINDOW_AXES:
         _windows(schedule, anchor, registers)
@@ -48,7 +48,7 @@ def _rows(schedule: Any, anchor: Any, registers: int | None) -> None:
 
 
 def _windows(schedule: Any, anchor: Any, registers: int | None) -> None:
-    """The same for an image: all windows of a group of its rows are a matrix."""
+    """Schedules the same for an image: all windows of a group of its rows form a matrix."""
     sizes = tile_convolution.sizes_of(schedule, anchor)
     last = joined(schedule, anchor, lambda *_: None)
     images, filters, rows, columns, lane = schedule.get_loops(last)
@@ -57,7 +57,7 @@ def _windows(schedule: Any, anchor: Any, registers: int | None) -> None:
     wide = next(count for count in (4 // high, 2, 1) if blocks % count == 0)
     part, tile_part = schedule.split(filters, [None, wide])
     group, row = schedule.split(rows, [None, sizes.group.rows])
-    # Sums are computed of what these loops read: of filled rows
+    # the sums follow these loops, which include padded rows
     _, column = schedule.split(columns, [None, sizes.group.places - (sizes.group.rows - 1) * sizes.width])
     band, group = schedule.split(group, [None, sizes.groups])
     schedule.reorder(images, band, part, group, row, column, tile_part, lane)

@@ -1,6 +1,6 @@
-"""How the values between a network's operators lie in memory.
+"""Memory layout of the values between a network's operators.
 
-In the order in which to read: `layout_option` (what a user may ask for), `layout`, `packing` (constants in a layout),
+In the order in which to read: `layout_option` (the options of a user), `layout`, `packing` (constants in a layout),
 `layout_kernels` (kernels that only layouts need), `transposed_convolution`, `operator_layouts` (ways to compute each
 operator), `transform_cost` (cost of a change of layout), `pbqp` (solver that finds the cheapest assignment),
 `layout_assignment` (assigns layouts to a network's operators), `layout_variants` (variants whose tasks compete).

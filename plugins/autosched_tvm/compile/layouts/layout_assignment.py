@@ -1,4 +1,4 @@
-"""Puts a network's convolutions into the layouts that are wanted, and everything between them where it costs least."""
+"""Assigns layouts to a network's convolutions as requested, and to the values between them at the least cost."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -17,24 +17,24 @@ from autosched_tvm.compile.layouts.operator_layouts import Operator, Way
 from autosched_tvm.compile.relax_operators import Shape, shape_of
 
 SPLITS = 1.25
-"""Factor of the price of a move before an operator that would be fused: it keeps the two apart."""
+"""Cost factor of a layout transform before an operator that would otherwise be fused."""
 
 
 @dataclass(frozen=True)
 class Node:
-    """A value of the network: an input, or what an operator computes."""
+    """A value of the network: an input, or the result of an operator."""
 
     value: Any
     shape: Shape | None
     sources: tuple[int, ...]
-    """The nodes that its operator reads."""
+    """Nodes that the operator reads."""
     operator: Operator
     fuses: bool
-    """Whether its operator can become part of the kernel before it."""
+    """Whether the operator can be fused into the kernel before it."""
 
     @property
     def convolution(self) -> bool:
-        """Whether it has layouts that a user can name. Products with weights count as convolutions of one tap."""
+        """Whether its layout is one that a user can request. Products with weights count as 1x1 convolutions."""
         return self.operator.ways[0].wanted is not None
 
     @property
@@ -49,13 +49,13 @@ class Survey:
 
     function: Any
     others: Mapping[Any, Any]
-    """Kernels that it calls, by their global variables."""
+    """Kernels that it calls, by global variable."""
     nodes: tuple[Node, ...]
     outputs: tuple[int, ...]
 
     @property
     def convolutions(self) -> tuple[int, ...]:
-        """The nodes that are convolutions, in order."""
+        """Nodes that are convolutions, in order."""
         return tuple(index for index, node in enumerate(self.nodes) if node.convolution)
 
 
@@ -65,27 +65,28 @@ class Converted:
 
     module: Any
     wanted: tuple[LayoutOption, ...]
-    """Wanted layout of each convolution, in order."""
+    """Requested layout of each convolution, in order."""
     kernels: tuple[Any, ...]
-    """The weights of each convolution, as they are in the module."""
+    """Weights of each convolution in the module."""
     moves: tuple[tuple[Shape, Layout, Layout], ...]
-    """Moves between layouts that are left, without those that cost nothing."""
+    """Remaining layout transforms, without those that are free."""
 
 
 Price = Callable[[int, Way], float]
-"""Cost of computing a node in one way; `math.inf`: never."""
+"""Cost of computing a node in one way; `math.inf`: impossible."""
 
 
 def lanes(target: Any) -> int:
-    """How many single-precision numbers fit into a vector register of the target."""
+    """Returns the number of float32 values in a vector register of the target."""
     if target.kind.name != "llvm":
         return lanes_of(0)
     return lanes_of(targets.vector_bits(target))
 
 
 def survey(module: Any, width: int, instruction: DotInstruction | None = None, *, tiles: bool = False) -> Survey | None:
-    """A cleaned Relax module's operators; None for one that is more than a single block of them. `width`: lanes;
-    `instruction`: the CPU's for products of 8-bit numbers; `tiles`: whether it has those on whole tiles."""
+    """Returns the operators of a cleaned Relax module; None unless they are one dataflow block. `width`: lanes;
+    `instruction`: the CPU's dot instruction for 8-bit integers; `tiles`: whether the CPU has instructions on whole
+    tiles."""
     function = module["main"]
     blocks: Sequence[Any] = getattr(function.body, "blocks", ())
     if len(blocks) != 1 or not isinstance(blocks[0], relax.DataflowBlock):
@@ -113,7 +114,7 @@ def survey(module: Any, width: int, instruction: DotInstruction | None = None, *
 
 
 def uniform(wanted: LayoutOption) -> Price:
-    """All convolutions in one layout and computed directly; those that cannot be in that layout, as they are."""
+    """Returns a cost that puts all convolutions in one layout without Winograd, where they allow it."""
 
     def price(_node: int, way: Way) -> float:
         if way.winograd:
@@ -126,11 +127,12 @@ def uniform(wanted: LayoutOption) -> Price:
 
 
 OTHERWISE = 1e9
-"""Makes a layout that was not asked for the last resort."""
+"""Cost factor that makes a layout other than the requested one the last resort."""
 
 
 def plan(found: Survey, price: Price, move_cost: float = 1.0) -> tuple[Way, ...]:
-    """The way to compute each node. `price` in the unit of `move_cost`, which is for each byte read or written."""
+    """Returns the way to compute each node. `price` is in the unit of `move_cost`, which is per byte read or
+    written."""
     graph = pbqp.Graph()
     for index, node in enumerate(found.nodes):
         graph.node([price(index, way) for way in node.operator.ways])
@@ -151,7 +153,7 @@ def plan(found: Survey, price: Price, move_cost: float = 1.0) -> tuple[Way, ...]
 
 
 def convert(found: Survey, ways: Sequence[Way], target: Any) -> Converted:
-    """The network with every node computed in the given way."""
+    """Returns the network with each node computed in the given way."""
     return _Conversion(found, ways).run(target)
 
 
@@ -198,7 +200,7 @@ class _Conversion:
         self.values[index, way.output] = self.builder.emit(made)
 
     def _value(self, index: int, layout: Layout) -> Any:
-        """A node's value in a layout; moved there once."""
+        """Returns a node's value in a layout. Each transform is emitted once."""
         if (index, layout) not in self.values:
             own, shape = self.ways[index].output, self.found.nodes[index].shape
             assert shape is not None
@@ -209,7 +211,7 @@ class _Conversion:
         return self.values[index, layout]
 
     def _plain(self, expression: Any) -> Any:
-        """An expression over the new values, all as they are outside of convolutions."""
+        """Returns an expression over the new values; outside of convolutions none has a layout."""
         if isinstance(expression, relax.Var):
             return self._value(self.numbers[expression], NCHW)
         if isinstance(expression, relax.GlobalVar):
@@ -224,19 +226,19 @@ class _Conversion:
         return expression
 
     def _function(self, variable: Any) -> Any:
-        """The new module's variable for one of the old module's kernels."""
+        """Returns the new module's variable of one of the old module's kernels."""
         if variable not in self.functions:
             self.functions[variable] = self.builder.add_func(self.found.others[variable], variable.name_hint)
         return self.functions[variable]
 
 
 def _plain(inputs: Sequence[Any]) -> Operator:
-    """An operator that knows no layouts."""
+    """Returns an operator without layouts."""
     return Operator(tuple(inputs), (Way((NCHW,) * len(inputs), NCHW),), None)
 
 
 def _variables(expression: Any) -> tuple[Any, ...]:
-    """The variables in an expression, each once."""
+    """Returns the distinct variables in an expression."""
     if isinstance(expression, relax.Var):
         return (expression,)
     parts: Sequence[Any] = ()
@@ -250,12 +252,12 @@ def _variables(expression: Any) -> tuple[Any, ...]:
 
 
 def _simple(expression: Any) -> bool:
-    """Whether the conversion can rebuild an expression."""
+    """Returns whether the conversion can rebuild an expression."""
     return not isinstance(expression, relax.If | relax.Function | relax.SeqExpr)
 
 
 def _bytes(shape: Shape | None, source: Layout, sink: Layout) -> float:
-    """Read and written by a move."""
+    """Returns the bytes that a layout transform reads and writes."""
     if shape is None or len(shape) != 4 or layout_kernels.free(shape, source, sink):
         return 0.0
     return 4.0 * float(np.prod(source.stored(shape)) + np.prod(sink.stored(shape)))

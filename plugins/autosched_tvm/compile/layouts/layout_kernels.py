@@ -1,4 +1,4 @@
-"""The kernels that only exist once layouts are chosen: convolutions with packed weights, and moves between layouts."""
+"""Kernels that exist only with layouts: convolutions with packed weights, and layout transforms."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -13,15 +13,15 @@ from autosched_tvm.compile.relax_operators import Shape
 from autosched_tvm.compile.winograd import algebra, workload
 
 FUSES_ELEMENTWISE = 4
-"""TVM's OpPatternKind of a kernel that elementwise operators after it become part of. TVM finds kernels of several sums
+"""TVM's OpPatternKind of a kernel into which elementwise operators are fused. TVM treats kernels with several sums as
 opaque."""
 TRANSFORM = "layout_transform"
-"""The name of every kernel that moves a value into another layout."""
+"""Name of each kernel that transforms a layout."""
 
 
 @dataclass(frozen=True)
 class Convolution:
-    """How a kernel moves over an image. `padding`: top, left, bottom, right."""
+    """Window of a convolution. `padding`: top, left, bottom, right."""
 
     strides: tuple[int, int]
     padding: tuple[int, int, int, int]
@@ -30,12 +30,12 @@ class Convolution:
 
     @property
     def plain(self) -> bool:
-        """Whether it has no strides, dilation or groups."""
+        """Whether there are no strides, dilation or groups."""
         return (self.strides, self.dilation, self.groups) == ((1, 1), (1, 1), 1)
 
     @classmethod
     def of(cls, attrs: Any) -> "Convolution":
-        """From the attributes of a Relax operator."""
+        """Returns the window in the attributes of a Relax operator."""
         strides, padding, dilation = (
             tuple(int(v) for v in values) for values in (attrs.strides, attrs.padding, attrs.dilation)
         )
@@ -43,7 +43,7 @@ class Convolution:
 
 
 def conv2d_blocked(builder: Any, data: Any, kernel: Array, how: Convolution, blocks: tuple[int, int]) -> Any:
-    """A convolution of NCHW[i]c values that gives NCHW[o]c; `kernel`: OIHW, packed here; `blocks`: i, o."""
+    """Emits a convolution of NCHW[i]c values that returns NCHW[o]c. `kernel`: OIHW, packed here; `blocks`: i, o."""
     inside, outside = blocks
     filters, depth = kernel.shape[:2]
     compute, name = _conv2d_te, "conv2d_NCHWc" if how.groups == 1 else "group_conv2d_NCHWc"
@@ -57,7 +57,8 @@ def conv2d_winograd(
     builder: Any, data: Any, kernel: Array, one: algebra.Algorithm, padding: tuple[int, int, int, int],
     blocks: tuple[int, int],
 ) -> Any:  # fmt: skip
-    """A convolution of NCHW[i]c values by Winograd's algorithm. `kernel`: OIHW, transformed here; `blocks`: i, o."""
+    """Emits a convolution of NCHW[i]c values by Winograd's algorithm. `kernel`: OIHW, transformed here; `blocks`: i,
+    o."""
     packed = relax.const(one.pack(kernel, *blocks))
     return builder.call_te(
         lambda x, w: workload.convolution(x, w, one, padding), data, packed,
@@ -66,7 +67,7 @@ def conv2d_winograd(
 
 
 def conv2d_nhwc(builder: Any, data: Any, kernel: Array, how: Convolution) -> Any:
-    """A convolution of NHWC values; `kernel`: OIHW."""
+    """Emits a convolution of NHWC values. `kernel`: OIHW."""
     turned = relax.const(np.ascontiguousarray(kernel.transpose(2, 3, 1, 0)))
     name = "conv2d_NHWC" if how.groups == 1 else "group_conv2d_NHWC"
     return builder.call_te(
@@ -77,7 +78,8 @@ def conv2d_nhwc(builder: Any, data: Any, kernel: Array, how: Convolution) -> Any
 
 
 def packed_matmul(builder: Any, data: Any, weights: Array, block: int) -> Any:
-    """The product of `data` and a matrix [k, n], whose columns are packed here into blocks [n/block, k, block]."""
+    """Emits the product of `data` and a matrix [k, n], whose columns are packed here into blocks [n/block, k,
+    block]."""
     columns = weights.shape[1]
 
     def compute(x: Any, w: Any) -> Any:
@@ -95,7 +97,7 @@ def packed_matmul(builder: Any, data: Any, weights: Array, block: int) -> Any:
 
 
 def prelu(builder: Any, value: Any, slopes: Array) -> Any:
-    """Negative numbers times a slope; `slopes` is broadcast to the value."""
+    """Emits a PReLU; `slopes` is broadcast to the value."""
 
     def compute(x: Any, slope: Any) -> Any:
         def element(*index: Any) -> Any:
@@ -108,14 +110,14 @@ def prelu(builder: Any, value: Any, slopes: Array) -> Any:
 
 
 def transform(builder: Any, value: Any, shape: Shape, source: Layout, sink: Layout) -> Any:
-    """A value of NCHW `shape`, moved from one layout into another."""
+    """Emits the transform of a value of NCHW `shape` from one layout into another."""
     if free(shape, source, sink):
         return relax.op.reshape(value, sink.stored(shape))
     return builder.call_te(lambda x: moved(x, shape, source, sink), value, primfunc_name_hint=TRANSFORM)
 
 
 def free(shape: Shape, source: Layout, sink: Layout) -> bool:
-    """Whether a value lies in memory the same way in both layouts."""
+    """Returns whether a value is the same in memory in both layouts."""
     if source == sink:
         return True
     _, channels, h, w = shape
@@ -149,7 +151,7 @@ def _depthwise_te(data: Any, kernel: Any, how: Convolution) -> Any:
 
 
 def moved(value: Any, shape: Shape, source: Layout, sink: Layout) -> Any:
-    """The computation of `transform`."""
+    """Returns the computation of `transform`."""
     channels = shape[1]
 
     def read(n: Any, c: Any, h: Any, w: Any) -> Any:

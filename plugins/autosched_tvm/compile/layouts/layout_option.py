@@ -1,10 +1,10 @@
-"""The layouts of convolutions that a user may ask for. Loads without NumPy."""
+"""Layouts of convolutions that a user can request. Loads without NumPy."""
 
 from enum import StrEnum
 
 
 class LayoutOption(StrEnum):
-    """Wanted layout of all convolutions of a network."""
+    """Requested layout of all convolutions of a network."""
 
     KEEP = "keep"
     NCHW = "nchw"
@@ -14,4 +14,4 @@ class LayoutOption(StrEnum):
 
 
 UNTOUCHED = (LayoutOption.KEEP, LayoutOption.NCHW)
-"""The same: ONNX knows no other layout."""
+"""Layouts that leave an ONNX network unchanged: ONNX has NCHW only."""

@@ -1,4 +1,4 @@
-"""A network in several assignments of layouts: which are offered for tuning, and which is the fastest once tuned."""
+"""A network in several assignments of layouts: the variants to tune, and the fastest one after tuning."""
 
 import math
 from collections import Counter, defaultdict
@@ -23,9 +23,9 @@ from autosched_tvm.compile.relax_operators import Shape
 from autosched_tvm.compile.winograd.algebra import Algorithm
 
 BUSY_ENOUGH = 0.75
-"""NHWC is offered where blocks leave more of a vector register idle."""
+"""Minimum share of busy lanes with blocks; below it NHWC is tried as well."""
 UNTUNED_FLOPS = 1.5e9
-"""Operations per second of a kernel that was never measured, without a schedule."""
+"""Assumed speed of an unmeasured kernel without a schedule, in operations per second."""
 
 
 @dataclass(frozen=True)
@@ -35,14 +35,14 @@ class Variant:
     name: str
     fused: Any
     ways: tuple[Way, ...] = ()
-    """The way of each convolution, in order; empty for a network in which no layout can be chosen."""
+    """Way of each convolution, in order; empty for a network without layouts to choose."""
     kernels: tuple[Any, ...] = ()
-    """The weights of each convolution, by which its kernel is found again."""
+    """Weights of each convolution, which identify its kernel."""
     moves: tuple[tuple[Shape, Layout, Layout], ...] = ()
 
     @cached_property
     def calls(self) -> tuple["Call", ...]:
-        """The kernels that an inference calls, in order."""
+        """Calls of kernels in an inference, in order."""
         functions = {gv.name_hint: function for gv, function in self.fused.functions_items()}
         known: dict[str, Kernel] = {}
         calls = []
@@ -52,7 +52,7 @@ class Variant:
                 if not isinstance(value, relax.Call) or getattr(value.op, "name", "") != "relax.call_tir":
                     continue
                 name = value.args[0].name_hint
-                if name.startswith("reshape"):  # becomes another view of the same memory
+                if name.startswith("reshape"):  # a reshape becomes another view of the same memory
                     continue
                 if name not in known:
                     known[name] = Kernel.of(functions[name])
@@ -61,7 +61,7 @@ class Variant:
 
     @cached_property
     def workloads(self) -> tuple[str, ...]:
-        """The hash of each convolution's kernel, in order; empty where it is not found."""
+        """Hash of each convolution's kernel, in order; empty where it is not found."""
         return tuple(
             next((call.kernel.hash for call in self.calls if any(kernel.same_as(a) for a in call.arguments)), "")
             for kernel in self.kernels
@@ -78,7 +78,7 @@ class Kernel:
 
     @classmethod
     def of(cls, function: Any) -> "Kernel":
-        """As tasks are made of it."""
+        """Returns the kernel in the form of which tasks are made."""
         workload = task_extraction.program_of(function)
         size = sum(4.0 * math.prod(shape) for shape in task_extraction.buffers_of(workload))
         return cls(
@@ -96,14 +96,14 @@ class Call:
 
 @dataclass(frozen=True)
 class Best:
-    """The variant that is expected to be the fastest, and why."""
+    """The variant with the lowest expected latency, and the reason."""
 
     variant: Variant
     said: str
 
 
 def single(module: Any, target: Any, wanted: LayoutOption) -> Variant:
-    """A cleaned module with all convolutions in one layout, as far as they can be."""
+    """Returns a cleaned module with all convolutions in one layout, where they allow it."""
     found = None if wanted in UNTOUCHED else _surveyed(module, target)
     if found is None:
         return Variant(wanted.value, onnx_import.fused(module, target))
@@ -112,9 +112,8 @@ def single(module: Any, target: Any, wanted: LayoutOption) -> Variant:
 
 
 def offered(module: Any, target: Any, wanted: LayoutOption, *, winograd: bool = False) -> list[Variant]:
-    """The variants to tune: one, or several whose tasks compete: for `auto` of several layouts, and where `winograd`
-    is wanted and there are blocks, with Winograd's algorithm beside the direct way.
-    """
+    """Returns the variants to tune. Several, whose tasks compete, for `auto` with several layouts, and for `winograd`
+    where blocks exist (the direct way and Winograd's algorithm)."""
     if wanted not in (LayoutOption.AUTO, LayoutOption.NCHWC) or (wanted is LayoutOption.NCHWC and not winograd):
         return [single(module, target, wanted)]
     winograd = winograd and str(target.kind.name) == "llvm"
@@ -131,10 +130,11 @@ def offered(module: Any, target: Any, wanted: LayoutOption, *, winograd: bool = 
 
 
 def grouped(variants: Sequence[Variant], infos: Sequence[TaskInfo]) -> tuple[TaskInfo, ...]:
-    """The tasks of several variants, with the groups in which they compete: each kernel of the network has one.
+    """Returns the tasks of several variants, with the groups in which they compete: one group for each kernel of the
+    network.
 
-    Convolutions are found again by their weights; what else is a task (pools, means) by its place among its like, if
-    all variants have as many.
+    Weights identify convolutions across variants. Other tasks (pools, means) are matched by order among their kind, if
+    all variants have the same number.
     """
     if len(variants) == 1:
         return tuple(infos)
@@ -160,7 +160,7 @@ def grouped(variants: Sequence[Variant], infos: Sequence[TaskInfo]) -> tuple[Tas
 
 
 def _operator(info: TaskInfo) -> str:
-    """The first operator of a task, whatever its layout: "max_pool2d"."""
+    """Returns the first operator of a task in any layout: "max_pool2d"."""
     return info.shape.partition(" ")[0].partition("+")[0]
 
 
@@ -172,10 +172,11 @@ def best(
     *,
     winograd: bool = False,
 ) -> Best:
-    """The assignment that should be fastest, by the best latency of each workload (by hash) and what moves cost.
+    """Returns the assignment with the lowest expected latency, from the best latency of each workload (by hash) and the
+    cost of transforms.
 
-    Besides what `offered` gives, each convolution may be in another of its layouts; an assignment counts by all the
-    kernels that come out of it.
+    Besides the variants of `offered`, each convolution may have another of its layouts. An assignment is judged by all
+    its kernels.
     """
     variants = offered(module, target, wanted, winograd=winograd)
     if len(variants) == 1:
@@ -190,7 +191,8 @@ def best(
 
 
 def expected_s(variant: Variant, latencies_s: Mapping[str, float], move_cost: float) -> float:
-    """The network's latency: of each kernel as measured, else as its arithmetic and its bytes let expect."""
+    """Returns the network's expected latency: measured kernels, and estimates from arithmetic and bytes for the
+    others."""
     return sum(
         latencies_s.get(call.kernel.hash) or call.kernel.flops / UNTUNED_FLOPS + call.kernel.bytes * move_cost
         for call in variant.calls
@@ -216,7 +218,7 @@ def _kept(found: Survey, module: Any, target: Any) -> Variant:
 
 
 def _converted(found: Survey, width: int, target: Any) -> list[Variant]:
-    """All blocked, and where blocks fit badly, the same with those in NHWC."""
+    """Returns the blocked variant, and where blocks fit badly a second one with those convolutions in NHWC."""
     ways = layout_assignment.plan(found, layout_assignment.uniform(LayoutOption.NCHWC))
     made = [_variant("nchwc", found, ways, target)]
     loose = {index for index in found.convolutions if _loose(found.nodes[index], width)}
@@ -230,9 +232,8 @@ def _converted(found: Survey, width: int, target: Any) -> list[Variant]:
 
 
 def _winograd(found: Survey, target: Any) -> list[Variant]:
-    """All blocked, and each convolution by the most promising of Winograd's algorithms that it is worth; then the same
-    with the second, and so on.
-    """
+    """Returns variants with each suitable convolution by the most promising Winograd algorithm, then the second most
+    promising, and so on; the rest is blocked."""
     worth = {
         index: tuple(dict.fromkeys(way.winograd for way in found.nodes[index].operator.ways if way.winograd))
         for index in found.convolutions
@@ -252,7 +253,7 @@ def _winograd(found: Survey, target: Any) -> list[Variant]:
 
 
 def _integers(found: Survey) -> bool:
-    """Whether there are convolutions of 8-bit numbers, which are hopeless without blocks."""
+    """Returns whether there are 8-bit convolutions, which are far too slow without blocks."""
     return any(str(found.nodes[index].value.var.ty.dtype) == "int32" for index in found.convolutions)
 
 
@@ -267,7 +268,8 @@ def _loose(node: layout_assignment.Node, width: int) -> bool:
 def _mixed(
     found: Survey, variants: Sequence[Variant], latencies_s: Mapping[str, float], move_cost: float, target: Any
 ) -> Variant:
-    """Each convolution in the layout that, with the moves around it, makes the network fastest."""
+    """Returns the variant with the layout of each convolution that minimises the cost of convolutions and
+    transforms."""
     known: dict[tuple[int, Way], float] = {}
     for variant in variants:
         flops = {call.kernel.hash: call.kernel.flops for call in variant.calls}
@@ -282,7 +284,7 @@ def _mixed(
 
 
 def _named(way: Way) -> str:
-    """Name of a way, for people."""
+    """Returns the name of a way for messages."""
     if way.columns:
         return "products with packed weights"
     return f"convolutions in {way.output} by Winograd" if way.winograd else f"convolutions in {way.output}"

@@ -1,4 +1,4 @@
-"""The ways in which each Relax operator can be computed in layouts, and the code for one of them."""
+"""Ways to compute each Relax operator in layouts, and the code of each way."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -28,17 +28,17 @@ from autosched_tvm.compile.relax_operators import BINARY, UNARY, Shape, constant
 from autosched_tvm.compile.winograd import algebra
 
 FLOPS_PER_BYTE = 16.0
-"""Arithmetic that takes a core as long as moving a byte: to weigh one against the other where nothing is measured."""
+"""Operations in the time in which a core moves a byte; weighs arithmetic against traffic where nothing is measured."""
 PLAIN_SHARE = 0.5
-"""Speed of a convolution in NCHW and NHWC, as a share of its speed with blocks."""
+"""Speed of a convolution in NCHW and NHWC relative to blocks."""
 WINOGRAD_SHARE = 0.4
-"""Estimated time of Winograd's algorithm as a share of the direct way's, where nothing is measured."""
+"""Estimated time of Winograd's algorithm relative to the direct way, where nothing is measured."""
 INTEGER_SPEED = 4.0
-"""Speed of a convolution of 8-bit numbers, in multiples of that of single-precision numbers."""
+"""Speed of an 8-bit convolution relative to float32."""
 SCALAR_FACTOR = 100.0
-"""Estimated time of a convolution of 8-bit numbers without blocks, in multiples of that with them."""
+"""Estimated time of an 8-bit convolution without blocks relative to one with blocks."""
 PRODUCT_VECTORS = 2
-"""Vectors in a block of columns: with six rows they fill 16 registers with sums, with twelve rows 32."""
+"""Vectors in a block of columns: their sums fill 16 registers with six rows, and 32 with twelve."""
 
 
 @dataclass(frozen=True)
@@ -49,27 +49,27 @@ class Way:
     """Layout of each computed input, in order."""
     output: Layout
     wanted: LayoutOption | None = None
-    """Which of the layouts that a user can name it is; None for all but convolutions and products with weights."""
+    """Layout option of this way; None for operators other than convolutions and products with weights."""
     cost: float = 0.0
-    """Estimated, in bytes that could be moved instead."""
+    """Estimated cost, in bytes moved."""
     winograd: algebra.Algorithm | None = None
-    """The algorithm of a convolution by Winograd's algorithm; None for all other ways."""
+    """Winograd algorithm of a convolution; None for all other ways."""
     columns: int = 0
-    """Columns of a block of weights, for a product with packed weights; 0 for all other ways."""
+    """Columns of a block of weights of a product; 0 for all other ways."""
 
 
 Emit = Callable[[Any, list[Any], Way], Any]
-"""Makes the expression of (builder, computed inputs in their layouts, way)."""
+"""Returns the expression of (builder, computed inputs in their layouts, way)."""
 
 
 @dataclass(frozen=True)
 class Operator:
-    """One call in the network: its computed inputs, the ways to compute it, the first one being as it is."""
+    """One call in the network: its computed inputs, and the ways to compute it. The first way is the original one."""
 
     inputs: tuple[Any, ...]
     ways: tuple[Way, ...]
     emit: Emit | None
-    """None: it is rebuilt as it was."""
+    """Emits a way; None: rebuild the call unchanged."""
 
 
 @dataclass(frozen=True)
@@ -77,24 +77,24 @@ class Around:
     """Surroundings on which an operator's ways depend."""
 
     lanes: int
-    """Single-precision numbers in a vector register."""
+    """Number of float32 values in a vector register."""
     outputs: Mapping[Any, Sequence[Layout]]
-    """The layouts that the values computed before may have."""
+    """Possible layouts of the values computed before."""
     calls: Mapping[Any, Any] = field(default_factory=dict)
-    """The calls that compute them."""
+    """Calls that compute them."""
     instruction: DotInstruction | None = None
-    """The CPU's for products of 8-bit numbers."""
+    """The CPU's dot instruction for 8-bit integers."""
     tiles: bool = False
-    """Whether it has instructions on whole tiles of them."""
+    """Whether the CPU has instructions on whole tiles."""
 
     def blocks(self, channels: int, *values: Any) -> list[int]:
-        """The blocks worth a try for a number of channels, and those in which these values may come."""
+        """Returns the blocks worth trying for a number of channels, and those that these values may have."""
         coming = (layout.block for value in values for layout in self.outputs.get(value, ()) if layout.block)
         return list(dict.fromkeys((*blocks_of(channels, self.lanes), *coming)))
 
 
 def describe(call: Any, around: Around) -> Operator | None:
-    """The ways to compute a call; None for an operator without layouts."""
+    """Returns the ways to compute a call; None for an operator without layouts."""
     name = getattr(getattr(call, "op", None), "name", "")
     shape = shape_of(call)
     if name == "relax.nn.conv2d":
@@ -125,15 +125,15 @@ def describe(call: Any, around: Around) -> Operator | None:
 
 
 def fuses(call: Any) -> bool:
-    """Whether an operator can become part of the kernel that computes its input."""
+    """Returns whether an operator can be fused into the kernel that computes its input."""
     name = getattr(getattr(call, "op", None), "name", "")
     return name in UNARY or name in BINARY or name == "relax.nn.prelu" or is_lookup(call)
 
 
 def kernel_of(convolution: Any) -> Any:
-    """The weights of a convolution that was emitted, as they are in the module."""
+    """Returns the weights of an emitted convolution, as they are in the module."""
     arguments = convolution.args
-    packed = getattr(arguments[1], "fields", None)  # of a call to a kernel the arguments are a tuple
+    packed = getattr(arguments[1], "fields", None)  # the arguments of a call to a kernel are a tuple
     return packed[1] if packed is not None else arguments[1]
 
 
@@ -171,7 +171,7 @@ def _conv2d(call: Any, around: Around) -> Operator | None:
             blocks = way.inputs[0].block, way.output.block
             return layout_kernels.conv2d_winograd(builder, inputs[0], kernel, way.winograd, how.padding, blocks)
         source, block = inputs[0], way.inputs[0].block
-        if not block:  # few channels: planes are blocks of one, pixels are one block of all, both the same in memory
+        if not block:  # with few channels, NCHW is blocks of one and NHWC one block of all, equal in memory
             block = 1 if way.inputs[0] == NCHW else shape[1]
             source = builder.emit(relax.op.reshape(source, blocked(block).stored(shape)))
         return layout_kernels.conv2d_blocked(builder, source, kernel, how, (block, way.output.block))
@@ -180,7 +180,7 @@ def _conv2d(call: Any, around: Around) -> Operator | None:
 
 
 def _conv2d_of_integers(call: Any, around: Around) -> Operator | None:
-    """A convolution of 8-bit numbers, which takes in the operator that fills the border of its image."""
+    """An 8-bit convolution, including the operator that pads its image."""
     data, kernel, attrs = call.args[0], constant(call.args[1]), call.attrs
     how = layout_kernels.Convolution.of(attrs)
     if around.instruction is None or kernel is None or any(how.padding) or how.groups not in (1, len(kernel)):
@@ -225,7 +225,7 @@ def _conv2d_of_integers(call: Any, around: Around) -> Operator | None:
 
 
 def _border(call: Any) -> tuple[Any, tuple[int, int, int, int], int] | None:
-    """The image inside a constant border: the image, rows and columns around it, and the number that they hold."""
+    """Returns the parts of a constant padding: the image, rows and columns of padding, and their value."""
     if getattr(getattr(call, "op", None), "name", "") != "relax.nn.pad" or call.attrs.pad_mode != "constant":
         return None
     widths = [int(width) for width in call.attrs.pad_width]
@@ -257,7 +257,7 @@ def _blocked_ways(data: Any, sizes: tuple[int, int, int], work: float, around: A
 
 
 def _winograd_ways(ways: Sequence[Way], algorithms: Sequence[algebra.Algorithm]) -> list[Way]:
-    """A way for each algorithm and each pair of blocked layouts. The first algorithm is the most promising."""
+    """Returns a way for each algorithm and each pair of blocked layouts. The first algorithm is the most promising."""
     blocked_ways = [way for way in ways if way.inputs[0].block and way.output.block]
     return [
         replace(way, winograd=one, cost=way.cost * WINOGRAD_SHARE * (1 + rank))
@@ -267,9 +267,8 @@ def _winograd_ways(ways: Sequence[Way], algorithms: Sequence[algebra.Algorithm])
 
 
 def _conv2d_transpose(call: Any, around: Around) -> Operator | None:
-    """As a convolution that computes all the results between two rows and two columns of the data as channels, and a
-    kernel that puts them side by side. TVM's own computation multiplies with the zeros between the data.
-    """
+    """A convolution that computes all results of a place (between two rows and columns of the data) as channels, and a
+    kernel that interleaves them. TVM's own computation multiplies by the zeros between the data."""
     data, attrs = call.args[0], call.attrs
     kernel = constant(call.args[1])
     shape, out = shape_of(data), shape_of(call)
@@ -307,7 +306,7 @@ def _conv2d_transpose(call: Any, around: Around) -> Operator | None:
 
 
 def _product(call: Any, around: Around) -> Operator | None:
-    """A product with a constant matrix, as it is or with the matrix in blocks of columns."""
+    """A product with a constant matrix, unchanged or in blocks of columns."""
     data, weights = call.args[0], constant(call.args[1])
     shape = shape_of(data)
     if weights is None or weights.ndim != 2 or shape is None or len(shape) < 2 or constant(data) is not None:
@@ -334,13 +333,13 @@ def _product(call: Any, around: Around) -> Operator | None:
 # Operators that follow their inputs -----------------------------------------------------------------------------------
 
 _UNSAFE = frozenset(f"relax.{name}" for name in ("log", "rsqrt", "power"))
-"""Zero gives no finite number: not for blocks that are filled up."""
+"""Operators with non-finite results for 0, which padded blocks contain."""
 _POOLS = frozenset({"relax.nn.max_pool2d", "relax.nn.avg_pool2d"})
 _REDUCTIONS = frozenset({"relax.mean", "relax.max", "relax.sum"})
 
 
 def _follow(channels: int, inputs: Sequence[Any], around: Around, *, fill: bool = True) -> list[Layout]:
-    """The layouts of an operator that takes any, the first one being as it is."""
+    """Returns the layouts of an operator that accepts any, the original one first."""
     candidates = [blocked(block) for block in around.blocks(channels, *inputs)]
     return [NCHW, NHWC, *(layout for layout in candidates if fill or not layout.filled(channels))]
 
@@ -375,13 +374,13 @@ def _elementwise(call: Any, name: str, shape: Shape, around: Around) -> Operator
 
 
 def _stubborn(value: Any, shape: Shape) -> bool:
-    """Whether an operand cannot follow: of another rank, and more than one number."""
+    """Returns whether an operand cannot have the layout: it has another rank, and more than one number."""
     own = shape_of(value)
     return own is None or (len(own) != 4 and math.prod(own) != 1) or (len(own) == 4 and own[1] not in (1, shape[1]))
 
 
 def _single(value: Any, shape: Shape) -> bool:
-    """Whether an operand has one channel where the result has several."""
+    """Returns whether an operand has one channel where the result has several."""
     own = shape_of(value) or ()
     return len(own) != 4 or own[1] != shape[1]
 
@@ -391,7 +390,7 @@ def _input(value: Any, shape: Shape, layout: Layout) -> Layout:
 
 
 def _shaped(builder: Any, given: Any, value: Any, shape: Shape, layout: Layout) -> Any:
-    """An operand of one channel as the layout has it, which is the same in memory."""
+    """Returns an operand with one channel in the shape of the layout, which is the same in memory."""
     own = shape_of(value) or ()
     if layout == NCHW or len(own) != 4 or not _single(value, shape):
         return given
@@ -420,7 +419,7 @@ def _pool(call: Any, shape: Shape, around: Around) -> Operator | None:
 
 
 def _resize(call: Any, shape: Shape, around: Around) -> Operator | None:
-    """Each channel by itself, so any layout will do."""
+    """A resize acts on each channel separately, so each layout works."""
     data, size, attrs = call.args[0], call.args[1], call.attrs
     if attrs.layout != "NCHW" or constant(data) is not None:
         return None
@@ -438,7 +437,7 @@ def _resize(call: Any, shape: Shape, around: Around) -> Operator | None:
 
 
 def _prelu(call: Any, shape: Shape, around: Around) -> Operator | None:
-    """With a slope for each channel, for which blocks have no axis."""
+    """A PReLU with a slope for each channel, for which blocks have no axis."""
     data, slopes = call.args[0], constant(call.args[1])
     if int(call.attrs.axis) != 1 or slopes is None or slopes.shape != (shape[1],) or constant(data) is not None:
         return None
@@ -452,14 +451,14 @@ def _prelu(call: Any, shape: Shape, around: Around) -> Operator | None:
 
 
 def _with(attrs: Any, changes: dict[str, str]) -> Any:
-    """Attributes with some of them changed."""
+    """Returns attributes with some of them changed."""
     names = ("pool_size", "output_size", "strides", "padding", "dilation", "ceil_mode", "count_include_pad")
     kept = {name: getattr(attrs, name) for name in names if hasattr(attrs, name)}
     return tvm.ir.make_node(type(attrs).__tvm_ffi_type_info__.type_key, **kept, **changes)
 
 
 def _reduction(call: Any, around: Around) -> Operator | None:
-    """Over all of an image: the result has one row and one column, or is no image any more."""
+    """A reduction over a whole image: the result has one row and one column, or is no image."""
     data, attrs = call.args[0], call.attrs
     shape, out = shape_of(data), shape_of(call)
     axes = None if attrs.axis is None else sorted(int(axis) % 4 for axis in attrs.axis)
@@ -498,7 +497,7 @@ def _concat(call: Any, shape: Shape, around: Around) -> Operator | None:
 
 
 def _permute(call: Any, shape: Shape) -> Operator | None:
-    """Between NHWC and NCHW nothing needs to be done, when the one of the two that is NCHW lies in NHWC."""
+    """A permutation between NHWC and NCHW is free if the NCHW value is stored as NHWC."""
     data, axes = call.args[0], [int(axis) for axis in call.attrs.axes or ()]
     if axes not in ([0, 3, 1, 2], [0, 2, 3, 1]) or constant(data) is not None:
         return None

@@ -1,4 +1,4 @@
-"""Constants, brought into a layout: weights, and operands that are broadcast. Pure."""
+"""Converts constants into a layout: weights, and operands that are broadcast. Pure."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ Array = np.ndarray[Any, Any]
 
 
 def pack(array: Array, layout: Layout, fill: float = 0.0) -> Array:
-    """A constant of NCHW shape, brought into a layout."""
+    """Returns a constant of NCHW shape in a layout."""
     if layout.name == "NHWC":
         return np.ascontiguousarray(array.transpose(0, 2, 3, 1))
     if not layout.block:
@@ -22,7 +22,7 @@ def pack(array: Array, layout: Layout, fill: float = 0.0) -> Array:
 
 
 def pack_kernel(kernel: Array, in_block: int, out_block: int) -> Array:
-    """The weights OIHW of a convolution as OIHW[i]i[o]o."""
+    """Returns convolution weights OIHW as OIHW[i]i[o]o."""
     whole = _filled(_filled(kernel, 0, out_block, 0.0), 1, in_block, 0.0)
     o, i, h, w = whole.shape
     split = whole.reshape(o // out_block, out_block, i // in_block, in_block, h, w)
@@ -30,13 +30,14 @@ def pack_kernel(kernel: Array, in_block: int, out_block: int) -> Array:
 
 
 def pack_columns(matrix: Array, block: int) -> Array:
-    """A matrix [k, n] as blocks of columns [n/block, k, block]; the last block is filled up with zeros."""
+    """Returns a matrix [k, n] as blocks of columns [n/block, k, block]; the last block is padded with zeros."""
     whole = _filled(matrix, 1, block, 0.0)
     return np.ascontiguousarray(whole.reshape(len(matrix), -1, block).transpose(1, 0, 2))
 
 
 def operand(array: Array, shape: Shape, layout: Layout, fill: float = 0.0) -> Array | None:
-    """A constant operand that is broadcast to a value of NCHW `shape`, brought into its layout; None: it cannot be."""
+    """Returns a constant operand that is broadcast to a value of NCHW `shape` in its layout; None where that is
+    impossible."""
     if array.ndim > 4:
         return None
     if array.size == 1:

@@ -1,9 +1,9 @@
-"""Picks one option for each node of a graph so that nodes and edges cost the least together. Pure.
+"""Chooses one option for each node of a graph with the least total cost of nodes and edges. Pure.
 
 The partitioned Boolean quadratic problem, solved by reductions (Scholz and Eckstein, "Register allocation for irregular
-architectures", LCTES 2002, section 4): a node with at most two neighbours is taken out without loss, its costs going to
-them; where all have more, the one with the most neighbours is decided by its own view, which may lose, and each node is
-tried again in the end. Networks made of chains, skips and branches that join are solved exactly.
+architectures", LCTES 2002, section 4). A node with at most two neighbours is eliminated exactly, and its costs are
+added to theirs. Where all nodes have more, the one with the most neighbours is fixed heuristically. In the end, each
+node is tried again. Networks of chains, skips and joined branches are solved exactly.
 """
 
 import math
@@ -16,25 +16,25 @@ import numpy as np
 Matrix = np.ndarray[Any, Any]
 
 LIGHT = 2
-"""Maximum number of neighbours of a node that can be taken out without loss."""
+"""Maximum number of neighbours of a node that can be eliminated exactly."""
 ROUNDS_MAX = 20
 
 
 @dataclass
 class Graph:
-    """Costs of each node's options, and of each pair of options of two nodes. `math.inf`: not possible."""
+    """Costs of each node's options, and of each pair of options of two nodes. `math.inf`: impossible."""
 
     nodes: list[Matrix] = field(default_factory=list)
     edges: dict[tuple[int, int], Matrix] = field(default_factory=dict)
-    """By (lower, higher) node; a row for each option of the lower one."""
+    """Cost matrix by (lower, higher) node, with a row for each option of the lower one."""
 
     def node(self, costs: Sequence[float]) -> int:
-        """Add a node; returns its number."""
+        """Adds a node; returns its number."""
         self.nodes.append(np.asarray(costs, "float64"))
         return len(self.nodes) - 1
 
     def edge(self, left: int, right: int, costs: Sequence[Sequence[float]]) -> None:
-        """Add what pairs of options cost, a row for each of `left`; several edges of two nodes add up."""
+        """Adds the costs of pairs of options, a row for each option of `left`. Repeated edges add up."""
         matrix = np.asarray(costs, "float64")
         if left == right:
             self.nodes[left] = self.nodes[left] + np.diagonal(matrix)
@@ -50,17 +50,17 @@ class Solution:
     options: tuple[int, ...]
     cost: float
     exact: bool
-    """Whether nothing can be cheaper."""
+    """Whether the solution is optimal."""
 
 
 def cost(graph: Graph, options: Sequence[int]) -> float:
-    """Cost of a choice."""
+    """Returns the cost of a choice."""
     total = sum(float(costs[option]) for costs, option in zip(graph.nodes, options, strict=True))
     return total + sum(float(matrix[options[a], options[b]]) for (a, b), matrix in graph.edges.items())
 
 
 def solve(graph: Graph) -> Solution:
-    """The cheapest choice, or a good one where finding it would take too long. Equal costs: the earlier option."""
+    """Returns the cheapest choice, or a good one where exact elimination is not possible. Ties: the earlier option."""
     work = _Work(graph)
     exact = True
     while work.left:
@@ -77,7 +77,7 @@ def solve(graph: Graph) -> Solution:
 
 
 class _Work:
-    """The graph that is left, and how to get back."""
+    """The remaining graph, and the eliminated nodes."""
 
     def __init__(self, graph: Graph) -> None:
         self.costs = [np.array(costs) for costs in graph.nodes]
@@ -92,7 +92,7 @@ class _Work:
         return len(self.near[node])
 
     def light(self) -> int | None:
-        """A node that can be taken out without loss."""
+        """Returns a node that can be eliminated exactly."""
         while self.few:
             node = self.few.pop()
             if node in self.left and self.degree(node) <= LIGHT:
@@ -103,7 +103,7 @@ class _Work:
         return max(self.left, key=lambda node: (self.degree(node), -node))
 
     def reduce(self, node: int) -> None:
-        """Take out a node with at most two neighbours."""
+        """Eliminates a node with at most two neighbours."""
         near, costs = self.near[node], self.costs[node]
         self._take(node)
         match list(near.items()):
@@ -116,7 +116,7 @@ class _Work:
                 self.near[b][a] = self.near[a][b].T
 
     def decide(self, node: int) -> None:
-        """Take out a node by fixing its option to what is best if each neighbour could follow."""
+        """Eliminates a node by fixing the option that is best if each neighbour can follow."""
         near = self.near[node]
         views = self.costs[node].copy()
         for other, matrix in near.items():
@@ -130,7 +130,7 @@ class _Work:
             self.costs[other] = self.costs[other] + matrix[option]
 
     def options(self) -> list[int]:
-        """The option of each node, once all are taken out."""
+        """Returns the option of each node, once all are eliminated."""
         chosen: dict[int, int] = {}
         for node, costs, near in reversed(self.taken):
             total = costs.copy()
@@ -150,7 +150,7 @@ class _Work:
 
 
 def _improved(graph: Graph, options: list[int]) -> list[int]:
-    """Change one node at a time while that makes it cheaper."""
+    """Changes one node at a time while the cost falls."""
     near: list[list[tuple[int, Matrix]]] = [[] for _ in graph.nodes]
     for (a, b), matrix in graph.edges.items():
         near[a].append((b, matrix))

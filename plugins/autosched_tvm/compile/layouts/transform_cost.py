@@ -1,4 +1,4 @@
-"""How long it takes to move a value from one layout into another: measured, on the machine that compiles."""
+"""Measures the cost of layout transforms on the machine that compiles."""
 
 import math
 from functools import lru_cache
@@ -14,11 +14,11 @@ from autosched_tvm.compile.layouts.layout import NCHW, NHWC, Layout, blocked
 SAMPLE = (1, 64, 56, 56)
 PAIRS: tuple[tuple[Layout, Layout], ...] = ((NCHW, blocked(16)), (blocked(16), NCHW), (NCHW, NHWC), (NHWC, NCHW))
 GUESS_S = 2e-10
-"""Seconds for a byte where nothing can be run: five gigabytes a second."""
+"""Assumed seconds per byte where nothing can be run: five gigabytes per second."""
 
 
 def seconds_per_byte(target: Any) -> float:
-    """Mean cost of a move for each byte read or written, in seconds."""
+    """Returns the mean cost of a layout transform, in seconds per byte read or written."""
     return _measured(target.export_json() if hasattr(target, "export_json") else str(target), target)
 
 

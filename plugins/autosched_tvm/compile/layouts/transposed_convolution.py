@@ -1,11 +1,11 @@
-"""Transposed convolutions as plain ones: each place of the data computes several results, which then move apart.
+"""Transposed convolutions as plain ones: each place of the data computes several results, which are then interleaved.
 
 With stride s and kernel k, result y (padding included) is in phase r = y mod s at place q = y div s, and
 
     result[r + s q] = sum over j of data[q - j] * kernel[r + s j]
 
-So a convolution of ceil(k / s) taps whose filters are (phase, filter) computes all results of a place; Shi et al. call
-the step after it pixel shuffle ("Real-Time Single Image and Video Super-Resolution", CVPR 2016).
+A convolution of ceil(k / s) taps with filters (phase, filter) therefore computes all results of a place. Shi et al.
+call the following step pixel shuffle ("Real-Time Single Image and Video Super-Resolution", CVPR 2016).
 """
 
 from collections.abc import Sequence
@@ -20,31 +20,32 @@ from autosched_tvm.compile.layouts.packing import Array
 from autosched_tvm.compile.relax_operators import Shape
 
 SPREAD = "spread"
-"""The name of every kernel that puts the results of the phases side by side."""
+"""Name of each kernel that interleaves the results of the phases."""
 
 
 @dataclass(frozen=True)
 class Upsampling:
-    """How a transposed convolution moves over an image; each pair is of rows and columns."""
+    """Window of a transposed convolution; each pair is rows and columns."""
 
     strides: tuple[int, int]
     start: tuple[int, int]
-    """Padding above and on the left: results that are cut off."""
+    """Padding at the top and on the left: results that are cut off."""
     taps: tuple[int, int]
     """Taps of the convolution that computes all phases."""
     image: tuple[int, int]
-    """Places that it computes."""
+    """Number of places that it computes."""
     padding: tuple[int, int, int, int]
     """Padding of that convolution: top, left, bottom, right."""
 
     @property
     def phases(self) -> int:
-        """Results of one filter at a place."""
+        """Number of results of one filter at a place."""
         return self.strides[0] * self.strides[1]
 
     @classmethod
     def of(cls, attrs: Any, kernel: Sequence[int], image: Sequence[int], out: Sequence[int]) -> "Upsampling":
-        """From the attributes of a Relax operator, and the rows and columns of its kernel, data and result."""
+        """Returns the window in the attributes of a Relax operator. The other arguments are rows and columns of its
+        kernel, data and result."""
         down, across = (int(step) for step in attrs.strides)
         top, left = (int(width) for width in attrs.padding[:2])
         taps = (-(-int(kernel[0]) // down), -(-int(kernel[1]) // across))
@@ -54,9 +55,8 @@ class Upsampling:
         return cls((down, across), (top, left), taps, computed, (taps[0] - 1, taps[1] - 1, more[0], more[1]))
 
     def kernel(self, weights: Array, together: int) -> Array:
-        """Weights IOHW as those of the convolution, OIHW with the filters (phase, filter); `together`: the filters of a
-        phase are filled up with zeros to a multiple of it.
-        """
+        """Returns weights IOHW as those of the convolution, OIHW with filters (phase, filter). `together`: pad the
+        filters of a phase with zeros to a multiple of it."""
         channels, filters, rows, columns = weights.shape
         (down, across), (tall, wide) = self.strides, self.taps
         whole = np.zeros((channels, filters + -filters % together, down * tall, across * wide), weights.dtype)
@@ -67,9 +67,8 @@ class Upsampling:
 
 
 def spread(builder: Any, value: Any, how: Upsampling, out: Shape, sink: Layout) -> Any:
-    """The results of NCHW shape `out`, from those of all phases, which are in a blocked layout: in the same one with
-    the filters of each phase filled up, or in NCHW with all of them one after the other.
-    """
+    """Returns the results of NCHW shape `out` from those of all phases in a blocked layout: in the same layout with the
+    filters of each phase padded, or in NCHW without padding."""
     (down, across), (top, left) = how.strides, how.start
     filters = out[1]
 

@@ -1,4 +1,4 @@
-"""Converters of the ONNX operators of recurrent layers."""
+"""Converters of ONNX's recurrent layers."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -27,17 +27,17 @@ Array = Any
 
 
 _FLOPS = "estimated_flops"
-"""TVM's attribute of a kernel whose arithmetic is known; it cannot count that of an instruction."""
+"""TVM's attribute for the arithmetic of a kernel, which TVM cannot count in instructions."""
 
 
 class Recurrent(AnyVersion):
-    """Converts one of the operators; a subclass says which."""
+    """Converter of one of the operators, which a subclass defines."""
 
     kind = ""
 
     @classmethod
     def weights(cls, inputs: Any) -> Weights:
-        """The weights among an operator's inputs. Raises ModelRejected."""
+        """Returns the weights among an operator's inputs. Raises ModelRejected."""
         return FloatWeights(_constant(cls.kind, inputs[1]), _constant(cls.kind, inputs[2]))
 
     @classmethod
@@ -100,14 +100,14 @@ class Rnn(Recurrent):
 
 
 def converters(instruction: DotInstruction | None) -> dict[str, type[Recurrent]]:
-    """By ONNX operator. `instruction`: that of the CPU for products of 8-bit numbers."""
+    """Returns converters by ONNX operator. `instruction`: the CPU's dot instruction for 8-bit integers."""
 
     class DynamicQuantizeLstm(Lstm):
-        """ONNX Runtime's layer with 8-bit weights, whose inputs and hidden states are rounded by their own range."""
+        """ONNX Runtime's layer with 8-bit weights. Inputs and hidden states are quantised by their own range."""
 
         @classmethod
         def weights(cls, inputs: Any) -> Weights:
-            """The weights among an operator's inputs. Raises ModelRejected."""
+            """Returns the weights among an operator's inputs. Raises ModelRejected."""
             return quantised_weights([_constant(cls.kind, inputs[i]) for i in (1, 2, 8, 9, 10, 11)], instruction)
 
     return {"LSTM": Lstm, "GRU": Gru, "RNN": Rnn, "DynamicQuantizeLSTM": DynamicQuantizeLstm}
@@ -120,7 +120,7 @@ def _constant(kind: str, value: Any) -> Array:
 
 
 def _state(layer: Layer, value: Any, by_batch: bool) -> Any:
-    """An initial state, padded to whole blocks."""
+    """Returns an initial state, padded to whole blocks."""
     padded = layer.blocks * layer.block
     if value is None:
         return relax.const(np.zeros((layer.directions, layer.batch, padded), layer.dtype))
@@ -131,7 +131,8 @@ def _state(layer: Layer, value: Any, by_batch: bool) -> Any:
 
 
 def _results(layer: Layer, made: Any, by_batch: bool) -> Iterator[Any]:
-    """The node's outputs of the kernel's results: no padding, and the batch dimension where the node has it."""
+    """Yields the node's outputs: the kernel's results without padding, and with the batch dimension where the node has
+    it."""
     for number in range(3 if layer.kind == "LSTM" else 2):
         value = relax.TupleGetItem(made, number)
         if layer.blocks * layer.block != layer.hidden:

@@ -1,12 +1,13 @@
-"""The kernel of an LSTM whose recurrent weights are 8-bit numbers, as ONNX Runtime's DynamicQuantizeLSTM computes it.
+"""Kernel of an LSTM with 8-bit recurrent weights, as ONNX Runtime's DynamicQuantizeLSTM computes it.
 
-In each step the hidden states of all batch rows are rounded to 256 levels from their minimum to their maximum, and 0:
+In each step, the hidden states of all batch rows are rounded to 256 levels between their minimum and maximum (0
+included):
 
     scale = (max - min) / 255, zero = round(-min / scale), level = round(h / scale) + zero
     h r = (sum(level r_q) - zero sum(r_q)) scale scale_r
 
-The sums of integers are exact. A dot instruction multiplies a group of levels by a group of weights of each unit,
-so that the weights, which have to be read in each step, take a quarter of the memory, or half of it.
+The integer sums are exact. A dot instruction multiplies a group of levels by a group of weights of each unit. The
+weights, which each step reads, take a quarter or half of float32's memory.
 """
 
 from typing import Any
@@ -19,25 +20,25 @@ from autosched_tvm.compile.recurrent.kernel import Kernel
 from autosched_tvm.compile.recurrent.layer import Layer
 
 LEVELS = 255
-"""The largest level; the smallest is 0."""
+"""Largest level; the smallest is 0."""
 
 
 class IntegerKernel(Kernel):
-    """Has the weights `r0` (D x block x group of hidden units x gate x bytes of a dot instruction), their sums `rc` and
-    their scales `rs` (D x block x gate x unit)."""
+    """Reads the weights `r0` (D x block x group of hidden units x gate x bytes of a dot instruction), their sums `rc`
+    and their scales `rs` (D x block x gate x unit)."""
 
     def __init__(self, layer: Layer, buffers: dict[str, Any], instruction: DotInstruction) -> None:
         super().__init__(layer, buffers)
         self.instruction, self.r0 = instruction, buffers["r0"]
         self.levels: Any = None
-        """Levels of the hidden states of a step: batch x hidden units, filled up to whole groups."""
+        """Levels of the hidden states of a step: batch x hidden units, padded to whole groups."""
         self.scale: Any = None
         """Scale of the levels, in an array of one."""
         self.level_of_zero: Any = None
-        """The level of the number 0, in an array of one."""
+        """Level of the number 0, in an array of one."""
 
     def allocate(self) -> None:
-        """The buffers of a direction."""
+        """Allocates the buffers of a direction."""
         super().allocate()
         layer = self.layer
         self.levels = T.alloc_buffer((layer.batch, layer.blocks * layer.block), self.instruction.data)
@@ -45,7 +46,7 @@ class IntegerKernel(Kernel):
         self.level_of_zero = T.alloc_buffer((1,), "int32")
 
     def begin_step(self, d: int, time: Any) -> None:
-        """Round the hidden states."""
+        """Quantises the hidden states."""
         layer = self.layer
         low, high = self._ends(d, time)
         one, most = tirx.const(1.0, layer.dtype), tirx.const(float(LEVELS), layer.dtype)
@@ -59,7 +60,7 @@ class IntegerKernel(Kernel):
             T.buffer_store(self.levels, tirx.Cast(self.instruction.data, tirx.Cast("int32", bounded)), [row, j])
 
     def _ends(self, d: int, time: Any) -> tuple[Any, Any]:
-        """The minimum and the maximum of all hidden states and 0."""
+        """Returns the minimum and the maximum of all hidden states and 0."""
         layer, width = self.layer, self.layer.block
         ends = [T.alloc_buffer((width,), layer.dtype, scope="local") for _ in range(2)]
         for end in ends:
@@ -81,14 +82,14 @@ class IntegerKernel(Kernel):
         return ends[0][0], ends[1][0]
 
     def _counted(self, d: int, time: Any, row: Any, j: Any) -> Any:
-        """A hidden state where it is of a sequence that goes on or has ended in the step before, else 0."""
+        """Returns a hidden state if its sequence continues or ended in the step before, else 0."""
         state, layer = self.b["hn"][d, row, j], self.layer
         if layer.blocks * layer.block != layer.hidden:
             state = tirx.Select(j < layer.hidden, state, self.zero)
         return tirx.Select(time <= self.b["lengths"][row], state, self.zero) if layer.lengths else state
 
     def sums(self, d: int, time: Any, phase: int, rows: list[Any], block: Any) -> Any:
-        """The recurrent products of some rows for a block, and what they are added to: row x gate x unit."""
+        """Returns the recurrent products of some rows for a block, added to their start: row x gate x unit."""
         layer, gates, width = self.layer, self.layer.phases[phase], self.layer.block
         lanes, size = self.instruction.lanes, self.instruction.group
         counts = T.alloc_buffer((len(rows), len(gates), width), "int32", scope="local")

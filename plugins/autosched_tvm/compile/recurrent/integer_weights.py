@@ -1,4 +1,4 @@
-"""The 8-bit weights of ONNX Runtime's DynamicQuantizeLSTM, and the products of its inputs."""
+"""8-bit weights of ONNX Runtime's DynamicQuantizeLSTM, and the product with its inputs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,25 +18,25 @@ Array = Any
 
 @dataclass(frozen=True)
 class Numbers:
-    """Numbers less their zero point, D x gates*hidden x columns, and the scale of each row, D x gates*hidden."""
+    """Integers minus their zero point, D x gates*hidden x columns, and the scale of each row, D x gates*hidden."""
 
     levels: Array
     scales: Array
 
     @property
     def fits(self) -> bool:
-        """Whether they are 8-bit numbers."""
+        """Whether the integers fit into 8 bits."""
         return bool(self.levels.min(initial=0) >= -128 and self.levels.max(initial=0) <= 127)
 
     @property
     def real(self) -> Array:
-        """The real numbers that they stand for, as float32."""
+        """Returns the real numbers that they represent, as float32."""
         return self.levels.astype("float32") * self.scales[..., None]
 
 
 @dataclass(frozen=True)
 class IntegerWeights:
-    """Both matrices as 8-bit numbers."""
+    """Both weight matrices, in 8-bit integers."""
 
     of_inputs: Numbers
     of_states: Numbers
@@ -44,7 +44,7 @@ class IntegerWeights:
 
     @property
     def lanes(self) -> int:
-        """Number of sums of a vector."""
+        """Number of sums in a vector."""
         return self.instruction.lanes
 
     @property
@@ -53,7 +53,8 @@ class IntegerWeights:
         return int(self.of_states.levels.shape[-1])
 
     def inputs(self, builder: Any, layer: Layer, x: Any) -> Any:
-        """The product of the inputs of all steps, a matrix, with the columns D, block, gate, unit of the block."""
+        """Returns the product of the inputs of all steps, a matrix with the columns D, block, gate, unit of the
+        block."""
         levels, scale, zero = _rounded(builder, x)
         weights = packed_inputs(layer, self.of_inputs.levels.astype("int8"))
         scales = packed_inputs(layer, self.of_inputs.scales[..., None]).reshape(-1)
@@ -63,7 +64,7 @@ class IntegerWeights:
         return relax.op.multiply(real, relax.op.multiply(scale, relax.const(scales)))
 
     def recurrent(self, layer: Layer) -> dict[str, Array]:
-        """Constants that the kernel reads, by name."""
+        """Returns the constants that the kernel reads, by name."""
         (gates,) = layer.phases
         group = self.instruction.group
         levels = packed_recurrent(layer, self.of_states.levels.astype(self.instruction.weights), gates)
@@ -79,12 +80,13 @@ class IntegerWeights:
         }
 
     def kernel(self, layer: Layer, buffers: dict[str, Any]) -> Kernel:
-        """Writes the recurrence."""
+        """Returns the writer of the recurrence."""
         return IntegerKernel(layer, buffers, self.instruction)
 
 
 def quantised_weights(arrays: Sequence[Array], instruction: DotInstruction | None) -> Weights:
-    """The operator's weights; of floats where there is no instruction for 8-bit numbers, or the numbers do not fit.
+    """Returns the operator's weights: in float32 where the CPU has no dot instruction, or the integers do not fit into
+    8 bits.
 
     `arrays`: the weights of the inputs and of the hidden states, D x columns x gates*hidden; scale and zero point of
     each, of D or D x gates*hidden numbers.
@@ -103,8 +105,8 @@ def _numbers(weights: Array, scales: Array, zeros: Array) -> Numbers:
 
 
 def _rounded(builder: Any, x: Any) -> tuple[Any, Any, Any]:
-    """Real numbers as levels between their minimum and maximum, 0 included: the levels as uint8, their scale, and the
-    level of 0 as int32."""
+    """Returns real numbers as levels between their minimum and maximum (0 included): the levels as uint8, their scale,
+    and the level of 0 as int32."""
     zero, one, most = (relax.const(np.float32(value)) for value in (0.0, 1.0, LEVELS))
     low = builder.emit(relax.op.minimum(relax.op.min(x), zero))
     high = builder.emit(relax.op.maximum(relax.op.max(x), zero))

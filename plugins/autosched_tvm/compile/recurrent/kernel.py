@@ -1,4 +1,4 @@
-"""The kernel of a recurrent layer: all steps of it."""
+"""Kernel of a recurrent layer, which runs all its steps."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -24,10 +24,10 @@ class Kernel:
         self.reset: Any = None
         """Hidden states times the reset gate."""
         self.update: Any = None
-        """The GRU's update gate."""
+        """Update gate of the GRU."""
 
     def statements(self) -> Any:
-        """The body."""
+        """Returns the body."""
         layer = self.layer
         with IRBuilder() as ib:
             with T.serial(0, 1):  # one scope for all statements
@@ -42,7 +42,7 @@ class Kernel:
             return ib.get()
 
     def allocate(self) -> None:
-        """The buffers of a direction."""
+        """Allocates the buffers of a direction."""
         layer = self.layer
         self.next = T.alloc_buffer((layer.batch, layer.blocks * layer.block), layer.dtype)
         if len(layer.phases) == 2:
@@ -74,16 +74,16 @@ class Kernel:
 
     @contextlib.contextmanager
     def units(self) -> Iterator[tuple[Any, Any]]:
-        """A loop over all rows and hidden units."""
+        """Opens a loop over all rows and hidden units."""
         layer = self.layer
         with T.serial(0, layer.batch) as row, T.serial(0, layer.blocks) as block, T.vectorized(0, layer.block) as lane:
             yield row, block * layer.block + lane
 
     def _tile(self, d: int, time: Any, phase: int, rows: list[Any], number: Any) -> None:
-        """The recurrent products of some rows, for all blocks, and what the gates make of them.
+        """Computes the recurrent products of some rows, and the gates, for all blocks.
 
-        Every second pass over the blocks goes backwards: it finds those weights in the cache that were read last. Where
-        the weights are a little larger than the cache, passes in one direction would find none of them.
+        Every second pass over the blocks runs backwards, so that it begins with the weights read last, which are in the
+        cache. If the weights are slightly larger than the cache, passes in one direction find none of them there.
         """
         last = self.layer.blocks - 1
         with T.serial(0, self.layer.blocks) as turn:
@@ -93,10 +93,10 @@ class Kernel:
                 self._cell(d, time, phase, row, block, lambda g, lane, r=r: sums[r, g, lane])  # type: ignore[misc]
 
     def begin_step(self, d: int, time: Any) -> None:
-        """Emit the statements of a step that stand before its products."""
+        """Emits the statements of a step before its products."""
 
     def sums(self, d: int, time: Any, phase: int, rows: list[Any], block: Any) -> Any:
-        """The recurrent products of some rows for a block, and what they are added to: row x gate x unit."""
+        """Returns the recurrent products of some rows for a block, added to their start: row x gate x unit."""
         layer, gates = self.layer, self.layer.phases[phase]
         width = layer.block
         sums = T.alloc_buffer((len(rows), len(gates), width), layer.dtype, scope="local")
@@ -115,7 +115,7 @@ class Kernel:
         return sums
 
     def start(self, d: int, time: Any, row: Any, block: Any, gate: int, lane: Any) -> Any:
-        """The value to which the recurrent products are added."""
+        """Returns the value to which the recurrent products are added."""
         if self.layer.kind == "GRU" and self.layer.reset_after and gate == 2:
             return self.b["rb"][d, block, lane] if "rb" in self.b else self.zero
         return self.b["xw"][time, row, d, block, gate, lane]
@@ -127,12 +127,12 @@ class Kernel:
         return tirx.max(tirx.min(x, limit), self.zero - limit)
 
     def _cell(self, d: int, time: Any, phase: int, row: Any, block: Any, sums: Callable[[int, Any], Any]) -> None:
-        """New states of one row's block; `sums`: the sum of a gate at a lane."""
+        """Computes the new states of one row's block. `sums`: the sum of a gate at a lane."""
         cell = {"LSTM": self._lstm, "GRU": self._gru, "RNN": self._rnn}[self.layer.kind]
         cell(d, time, phase, row, block, sums)
 
     def _new_state(self, d: int, time: Any, row: Any, j: Any, value: Any) -> None:
-        """Store a hidden state, unless the row's sequence has ended."""
+        """Stores a hidden state, unless the row's sequence has ended."""
         if self.layer.lengths:
             live = time < self.b["lengths"][row]
             self.b["y"][time, d, row, j] = tirx.Select(live, value, self.zero)
@@ -153,7 +153,7 @@ class Kernel:
         with T.vectorized(0, self.layer.block) as lane:
             j = block * self.layer.block + lane
             o = f(self._clipped(self._peeped(sums(1, lane), d, 1, j, cell[lane])))
-            self._new_state(d, time, row, j, o * h(cell[lane]))  # as ONNX Runtime: clip is for gates
+            self._new_state(d, time, row, j, o * h(cell[lane]))  # as in ONNX Runtime: clip applies to gates
         with T.vectorized(0, self.layer.block) as lane:
             j = block * self.layer.block + lane
             new = cell[lane]
@@ -187,8 +187,8 @@ class Kernel:
 
 
 def recurrence(layer: Layer, tensors: dict[str, Any], kernel: Callable[..., Kernel] = Kernel) -> list[Any]:
-    """The kernel's results: hidden states of all steps, T x D x B x padded hidden units; the last hidden state and, for
-    an LSTM, the last cell state, D x B x padded hidden units.
+    """Returns the kernel's results: hidden states of all steps, T x D x B x padded hidden units; the last hidden state
+    and, for an LSTM, the last cell state, D x B x padded hidden units.
 
     `tensors`: xw (T x B x D x block x gate x unit), r0 and r1 (D x block x hidden x gate x unit), h0 and c0, rb, p,
     lengths.

@@ -11,11 +11,11 @@ from autosched.errors import ModelRejected
 Expr = Any
 
 LANES = 8
-"""Number of float32 sums that are computed together: a vector of AVX2."""
+"""Number of float32 sums computed together: one vector of AVX2."""
 ACCUMULATORS_MAX = 8
-"""Maximum number of vectors of sums that a block keeps in registers; AVX2 has 16, and the operands need some."""
+"""Maximum number of vectors of sums that a block keeps in registers. AVX2 has 16, and the operands need some."""
 ROWS_MAX = 2
-"""Batch rows that share one pass over the recurrent weights."""
+"""Number of batch rows that share one pass over the recurrent weights."""
 
 _GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 _DEFAULTS = {"LSTM": ("Sigmoid", "Tanh", "Tanh"), "GRU": ("Sigmoid", "Tanh"), "RNN": ("Tanh",)}
@@ -33,7 +33,7 @@ class Activation:
     beta: float
 
     def __call__(self, x: Expr) -> Expr:
-        """The function of a TIR expression."""
+        """Returns the function of a TIR expression."""
         dtype = x.ty.dtype if hasattr(x, "ty") else x.dtype
         a, b, zero, one = (tirx.const(value, str(dtype)) for value in (self.alpha, self.beta, 0.0, 1.0))
         match self.name:
@@ -74,13 +74,14 @@ class Layer:
     activations: tuple[tuple[Activation, ...], ...]
     clip: float = 0.0
     reset_after: bool = False
-    """The GRU's reset gate is applied after the product with the recurrent weights (ONNX: linear_before_reset)."""
+    """Whether the GRU's reset gate is applied after the product with the recurrent weights (ONNX:
+    linear_before_reset)."""
     coupled: bool = False
-    """The LSTM's forget gate is one minus its input gate (ONNX: input_forget)."""
+    """Whether the LSTM's forget gate is one minus its input gate (ONNX: input_forget)."""
     peepholes: bool = False
     lengths: bool = False
     lanes: int = LANES
-    """Hidden units are computed in blocks of a multiple of this number."""
+    """Unit of the block size, in hidden units."""
 
     @property
     def gates(self) -> int:
@@ -89,40 +90,40 @@ class Layer:
 
     @property
     def directions(self) -> int:
-        """1, or 2 for a bidirectional layer."""
+        """Number of directions: 1, or 2 for a bidirectional layer."""
         return len(self.backward)
 
     @property
     def rows(self) -> int:
-        """Batch rows that are computed together."""
+        """Number of batch rows computed together."""
         return min(self.batch, ROWS_MAX)
 
     @property
     def block(self) -> int:
-        """Hidden units that are computed together."""
+        """Number of hidden units computed together."""
         units = -(-self.hidden // self.lanes)
         most = max(1, ACCUMULATORS_MAX // (self.gates * self.rows))
         return self.lanes * max(n for n in range(1, most + 1) if units % n == 0)
 
     @property
     def blocks(self) -> int:
-        """Number of blocks of hidden units; the last one may be padded."""
+        """Number of blocks of hidden units. The last one may be padded."""
         return -(-self.hidden // self.block)
 
     @property
     def flops(self) -> int:
-        """Operations of the recurrent products of all steps."""
+        """Number of operations in the recurrent products of all steps."""
         return 2 * self.steps * self.batch * self.directions * self.gates * self.hidden**2
 
     @property
     def phases(self) -> tuple[tuple[int, ...], ...]:
-        """The gates whose recurrent products are computed together."""
+        """Gates whose recurrent products are computed together."""
         gates = tuple(range(self.gates))
         return (gates[:2], gates[2:]) if self.kind == "GRU" and not self.reset_after else (gates,)
 
 
 def layer_of(kind: str, attributes: dict[str, Any], sizes: tuple[int, int, int], dtype: str) -> Layer:
-    """The layer that an ONNX node describes; `sizes`: steps, batch rows, hidden units. Raises ModelRejected."""
+    """Returns the layer that an ONNX node describes. `sizes`: steps, batch rows, hidden units. Raises ModelRejected."""
     direction = _text(attributes.get("direction", "forward"))
     backward = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}.get(direction)
     if backward is None:
@@ -141,7 +142,7 @@ def layer_of(kind: str, attributes: dict[str, Any], sizes: tuple[int, int, int],
 
 
 def _activations(names: Sequence[str], attributes: dict[str, Any]) -> list[Activation]:
-    """The functions; those that have parameters take them in order from the node's two lists."""
+    """Returns the functions. Those with parameters take them in order from the node's two lists."""
     alphas, betas = iter(attributes.get("activation_alpha", ())), iter(attributes.get("activation_beta", ()))
     known = {name.lower(): name for name in (*_PLAIN, *_ALPHAS)}
     functions = []

@@ -1,10 +1,10 @@
-"""Schedules by rule: for every kernel that no search has found a schedule for.
+"""Schedules by rule, for kernels without a schedule from a search.
 
 `kernel_ir` reads a kernel as a list of computations. `inlining` joins computations where that saves time,
-`index_set_splitting` splits index space until no condition is left, and `elementwise`, `reduction` and `row_fusion`
-write loop nests with vectors (`loop_nests`, `memory_access`). `parallelisation` says which loops are spread over cores,
-`kernel_assembly` puts the loop nests together, `stage_inlining` joins the stages of kernels that no rule fits, and
-`passes` applies all this to a module.
+`index_set_splitting` splits the index space until no condition is left, and `elementwise`, `reduction` and `row_fusion`
+write loop nests with vectors (`loop_nests`, `memory_access`). `parallelisation` chooses the loops that are spread over
+cores, `kernel_assembly` combines the loop nests, `stage_inlining` joins the stages of kernels that no rule fits, and
+`passes` applies the rules to a module.
 """
 
 from autosched_tvm.compile.rules.kernel_assembly import scheduled

@@ -1,10 +1,10 @@
-"""Schedules of stages without a reduction: vectors along the loop that is cheapest to read and to write.
+"""Schedules stages without a reduction: vectors along the loop that is cheapest to read and write.
 
     for the other loops
         for parts of a register's length: one vector
 
-A transposition reads along one loop and writes along another: then the loop that is read in order is cut into parts of
-a cache line, which stand outside the vectors, so that each line is used up while it is in the nearest cache.
+A transposition reads along one loop and writes along another. The loop of the reads is then split into parts of a cache
+line outside the vectors, so that each line is used completely while it is in the L1 cache.
 """
 
 from dataclasses import replace
@@ -19,19 +19,19 @@ from autosched_tvm.compile.rules.kernel_ir import Computation, Loop, bytes_of, n
 
 LINE_BYTES = 64
 SPLITS_MAX = 12
-"""Maximum cuts of loops that take divisions out of a stage's indices."""
+"""Maximum number of loop splits that remove divisions from a stage's indices."""
 UNROLLED_MAX = 4
-"""Loops with no more values are unrolled inside of others."""
+"""Maximum number of iterations of a loop that is unrolled inside others."""
 
 
 def statements(stage: Computation, vector_bytes: int, cores: int) -> list[Any]:
-    """The loop nests that compute a stage."""
+    """Returns the loop nests that compute a stage."""
     parts = [part for box in index_set_splitting.boxes(stage) for part in undivided(box.stage)]
     return [_nest(merged(part), vector_bytes, cores) for part in parts]
 
 
 def undivided(stage: Computation) -> list[Computation]:
-    """The parts of a stage, whose loops are cut where an index is divided by a number: what a reshape leaves."""
+    """Returns the parts of a stage with loops split where an index divides their variable, as after a reshape."""
     done, waiting = [], [stage]
     for _ in range(SPLITS_MAX):
         if not waiting:
@@ -42,7 +42,7 @@ def undivided(stage: Computation) -> list[Computation]:
             continue
         loop, length = found
         rest = loop.extent % length
-        if rest:  # the values from the last multiple on are a part of their own
+        if rest:  # the iterations after the last multiple form a separate part
             waiting.append(index_set_splitting.part(part, loop, loop.extent - rest, loop.extent))
             part = index_set_splitting.part(part, loop, 0, loop.extent - rest)
             loop = next(one for one in part.loops if one.variable.same_as(loop.variable))
@@ -51,7 +51,7 @@ def undivided(stage: Computation) -> list[Computation]:
 
 
 def merged(stage: Computation) -> Computation:
-    """A stage whose neighbouring loops are one where all its accesses go through both as through one."""
+    """Returns a stage with neighbouring loops fused where all its accesses are contiguous across both."""
     loops = list(stage.loops)
     values: dict[Any, Any] = {}
     number = len(loops) - 1
@@ -85,7 +85,7 @@ def merged(stage: Computation) -> Computation:
 
 
 def _contiguous(stage: Computation, number: int) -> bool:
-    """Whether the loop before the one of a number goes on, in every access, where that one ends."""
+    """Returns whether, in each access, the loop before the loop `number` continues where this one ends."""
     before, after = stage.loops[number - 1], stage.loops[number]
     if 1 in (before.extent, after.extent):
         return True
@@ -101,7 +101,7 @@ def _contiguous(stage: Computation, number: int) -> bool:
 
 
 def _outside(stage: Computation, loop: Loop) -> bool:
-    """Whether a loop's variable is used other than in an index of a load."""
+    """Returns whether a loop's variable is used outside the index of a load."""
     inside = sum(
         variable.same_as(loop.variable)
         for load in nodes(stage.value, tvm.ir.TensorLoad)
@@ -113,7 +113,7 @@ def _outside(stage: Computation, loop: Loop) -> bool:
 
 
 def _division(stage: Computation) -> tuple[Loop, int] | None:
-    """A loop whose variable is divided in an index, and the divisor."""
+    """Returns a loop whose variable is divided in an index, and the divisor."""
     by_variable = {loop.variable: loop for loop in stage.loops}
     for expression in (stage.value, *stage.indices):
         for division in nodes(expression, (tirx.FloorDiv, tirx.FloorMod)):
@@ -127,7 +127,7 @@ def _division(stage: Computation) -> tuple[Loop, int] | None:
 
 
 def cut(stage: Computation, loop: Loop, length: int) -> Computation:
-    """A stage with a loop cut into parts of a length."""
+    """Returns a stage with a loop split into parts of a length."""
     dtype = str(loop.variable.ty)
     outer = Loop(tirx.Var(f"{loop.variable.name}_o", dtype), loop.extent // length)
     inner = Loop(tirx.Var(f"{loop.variable.name}_i", dtype), length)
@@ -173,7 +173,7 @@ def _nest(stage: Computation, vector_bytes: int, cores: int) -> Any:
 
 
 def _line(stage: Computation, vector: int) -> Loop | None:
-    """The loop along which a read goes in order that the vectors' loop goes through in steps."""
+    """Returns the loop along which a read is contiguous, where the vectors' loop is strided."""
     for one in memory_access.loads_of(stage):
         if one.steps[vector] not in (0, 1):
             for number, loop in enumerate(stage.loops):
@@ -185,7 +185,7 @@ def _line(stage: Computation, vector: int) -> Loop | None:
 def _transposed(
     stage: Computation, vector: Loop, line: Loop, others: list[Loop], store: Any, lanes: int, cores: int
 ) -> Any:
-    """Tiles of a cache line times a vector."""
+    """Writes tiles of a cache line times a vector."""
     length = LINE_BYTES // bytes_of(stage.buffer.ty.dtype)
     around = [loop for loop in others if loop is not line]
     spread = loop_nests.PARALLEL if cores > 1 and all(loop.extent == 1 for loop in around) else loop_nests.SERIAL
@@ -218,7 +218,7 @@ def _transposed(
 
 
 def lanes_of(stage: Computation, vector_bytes: int) -> int:
-    """Elements in a vector, for the widest type that a stage computes with."""
+    """Returns the number of elements in a vector, for the widest type that a stage computes with."""
     types = [stage.buffer.ty.dtype, *(load.ty for load in nodes(stage.value, tvm.ir.TensorLoad))]
     widest = max(bytes_of(dtype) for dtype in types)
     return max(1, vector_bytes // max(4, widest))

@@ -1,7 +1,7 @@
-"""Cuts the index space of a stage into boxes in which its conditions are decided.
+"""Splits the index space of a stage into boxes in which its conditions are constant.
 
-A concatenation, a pad or a slice with a border is one expression with conditions on its indices, which keep a loop
-from becoming vectors. In each box the conditions are true or false throughout, and what is left is a plain copy.
+A concatenation, a padding or a slice with a border is one expression with conditions on its indices, which prevent
+vectorisation. In each box the conditions are constant, and a plain copy remains.
 """
 
 from collections.abc import Iterator, Mapping
@@ -14,24 +14,24 @@ from tvm import sym, tirx
 from autosched_tvm.compile.rules.kernel_ir import Computation, Loop, nodes, substitute
 
 BOXES_MAX = 64
-"""Maximum boxes of a stage. One whose conditions need more is left whole."""
+"""Maximum number of boxes of a stage. A stage that needs more stays whole."""
 COMPARISONS = (tirx.LT, tirx.LE, tirx.GT, tirx.GE, tirx.EQ, tirx.NE)
 
 
 @dataclass(frozen=True)
 class Box:
-    """A part of a stage: its value and indices are those of the part, its loops begin at 0."""
+    """A part of a stage, with its own value and indices. Its loops begin at 0."""
 
     stage: Computation
     size: int
-    """Elements (for a reduction, terms) that are computed."""
+    """Number of elements (for a reduction, of terms) that are computed."""
 
 
 Spans = dict[Any, tuple[int, int]]
 
 
 def boxes(stage: Computation) -> list[Box]:
-    """The parts of a stage; together they cover each element once."""
+    """Returns the parts of a stage, which cover each element once."""
     spans = {loop.variable: (0, loop.extent) for loop in stage.every_loop}
     free = [loop.variable for loop in stage.loops]
     waiting = [spans]
@@ -51,13 +51,13 @@ def boxes(stage: Computation) -> list[Box]:
 
 
 def part(stage: Computation, loop: Loop, low: int, high: int) -> Computation:
-    """The part of a stage in which a loop goes from `low` up to `high`."""
+    """Returns the part of a stage in which a loop runs from `low` to `high` (exclusive)."""
     spans = {one.variable: (0, one.extent) for one in stage.every_loop}
     return _box(stage, {**spans, loop.variable: (low, high)}).stage
 
 
 def simplified(expression: Any, spans: Mapping[Any, tuple[int, int]]) -> Any:
-    """An expression, simplified for variables within spans."""
+    """Returns an expression, simplified for variables within spans."""
     analyzer = sym.Analyzer()
     for variable, (low, high) in spans.items():
         analyzer.bind(variable, tvm.ir.Range(low, high))
@@ -65,7 +65,8 @@ def simplified(expression: Any, spans: Mapping[Any, tuple[int, int]]) -> Any:
 
 
 def _cuts(value: Any, spans: Spans, free: list[Any]) -> Iterator[tuple[Any, int]]:
-    """Where a condition of a value changes inside of the spans: variable, and the first place behind."""
+    """Yields the places where a condition of a value changes inside the spans: variable, and first index after the
+    change."""
     for condition in _conditions(value):
         for comparison in nodes(condition, COMPARISONS):
             for variable, place in _borders(comparison, free):
@@ -81,7 +82,7 @@ def _conditions(value: Any) -> list[Any]:
 
 
 def _borders(comparison: Any, free: list[Any]) -> list[tuple[Any, int]]:
-    """Places at which a comparison of one variable may change its value."""
+    """Returns the places where a comparison of one variable may change its value."""
     left, right = comparison.a, comparison.b
     used = set(nodes(left, tirx.Var)) | set(nodes(right, tirx.Var))
     if len(used) != 1 or not used <= set(free) or nodes(left, tvm.ir.TensorLoad) or nodes(right, tvm.ir.TensorLoad):
@@ -99,7 +100,7 @@ def _borders(comparison: Any, free: list[Any]) -> list[tuple[Any, int]]:
 
 
 def _box(stage: Computation, spans: Spans) -> Box:
-    """The part of a stage within spans, with loops from 0."""
+    """Returns the part of a stage within spans, with loops from 0."""
     moved = {variable: variable + low for variable, (low, _high) in spans.items() if low}
     lengths = {variable: (0, high - low) for variable, (low, high) in spans.items()}
     size = 1

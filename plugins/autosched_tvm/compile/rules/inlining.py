@@ -1,4 +1,4 @@
-"""Joins stages: what is cheap to compute again, or is read only once, is computed where it is read."""
+"""Inlines stages that are cheap to recompute, or that are read only once."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,15 +12,15 @@ from autosched_tvm.compile.rules.index_set_splitting import boxes
 from autosched_tvm.compile.rules.kernel_ir import Computation, Program, nodes, substitute
 
 AGAIN_MAX = 4.0
-"""Maximum reads of an element whose arithmetic is repeated at each read."""
+"""Maximum reads per element of a stage whose arithmetic is repeated at each read."""
 NODES_MAX = 400
-"""Maximum memory accesses in a joined expression: beyond, compiling it takes too long."""
+"""Maximum number of memory accesses in an inlined expression. Larger ones compile slowly."""
 CHEAP = ("if_then_else", "likely", "reinterpret", "ret")
-"""Calls that cost no more than an addition; all others are taken for functions."""
+"""Calls that cost no more than an addition; all others count as functions."""
 
 
 def joined(program: Program) -> Program:
-    """A program whose stages are joined as far as that saves time."""
+    """Returns a program with stages inlined where that saves time."""
     stages, buffers = list(program.stages), list(program.buffers)
     for buffer in program.buffers:
         written = [stage for stage in stages if stage.buffer.same_as(buffer)]
@@ -54,12 +54,12 @@ def _loads(reader: Computation, buffer: Any) -> list[Any]:
 
 
 def _reads(reader: Computation, buffer: Any) -> int:
-    """How many elements of a buffer a stage reads."""
+    """Returns the number of reads of a buffer's elements by a stage."""
     return sum(box.size * len(_loads(box.stage, buffer)) for box in boxes(reader))
 
 
 def _inlined(reader: Computation, stage: Computation) -> Computation:
-    """The reader with the stage's expression in place of its loads."""
+    """Returns the reader with the stage's expression in place of its loads."""
 
     def load(node: Any) -> Any:
         if not node.source.same_as(stage.buffer):
@@ -72,13 +72,13 @@ def _inlined(reader: Computation, stage: Computation) -> Computation:
 
 
 def moves(value: Any) -> bool:
-    """Whether an expression only reads an element and changes nothing of it but its type."""
+    """Returns whether an expression only reads an element, and at most casts it."""
     while isinstance(value, tirx.Cast):
         value = value.value
     return isinstance(value, tvm.ir.TensorLoad | tirx.IntImm | tirx.FloatImm)
 
 
 def heavy(value: Any) -> bool:
-    """Whether an expression has a function or a division of floating-point numbers in it."""
+    """Returns whether an expression contains a function, or a division of floating-point numbers."""
     calls = [str(call.op.name).rpartition(".")[2] for call in nodes(value, tvm.ir.Call)]
     return any(name not in CHEAP for name in calls) or bool(nodes(value, tirx.Div))

@@ -1,4 +1,4 @@
-"""Puts a kernel together again from the loop nests of its stages."""
+"""Assembles a kernel from the loop nests of its stages."""
 
 import dataclasses
 from typing import Any
@@ -13,7 +13,7 @@ from autosched_tvm.compile.winograd import kernel as winograd
 
 
 def scheduled(function: Any, target: Any) -> Any:
-    """A function without a schedule, under that of the rules. Raises NoRule."""
+    """Returns a function without a schedule, scheduled by the rules. Raises NoRule."""
     registers = targets.vector_registers(target)
     made = winograd.by_rule(function, registers, parallelisation.cores_of(target))
     if made is None:
@@ -37,7 +37,7 @@ class _Assembly:
         self.buffers = list(program.buffers)
 
     def made(self) -> Any:
-        """The function."""
+        """Returns the function."""
         found = row_fusion.rows_of(self.program)
         body = loop_nests.sequence(self._statements(self.program, self.place)) if found is None else self._rows(found)
         root = self.program.function.body.block
@@ -48,7 +48,7 @@ class _Assembly:
         return self.program.function.with_body(s_tir.SBlockRealize([], tirx.IntImm("bool", 1), block))
 
     def _rows(self, found: row_fusion.Rows) -> Any:
-        """All stages of a row, then those of the next one."""
+        """Writes all stages of a row, then those of the next one."""
         cores = self.place.cores
         spread = any(parallelisation.worthwhile(stage, cores) for stage in self.program.stages)
         self.buffers = [*found.program.buffers]
@@ -75,7 +75,7 @@ class _Assembly:
         return parts
 
     def _after(self, stage: Computation, waiting: list[Computation]) -> Computation | None:
-        """The stage that only needs `stage` to be written with it."""
+        """Returns a stage that can be written together with `stage`, since it reads each result at the same place."""
         if not any(buffer.same_as(stage.buffer) for buffer in self.buffers):
             return None
         readers = [
@@ -85,7 +85,7 @@ class _Assembly:
         ]
         if len(readers) != 1 or not reduction.follows(readers[0], stage):
             return None
-        # What else it reads must be there already.
+        # its other inputs must exist already
         read_too = {load.source for load in nodes(readers[0].value, tvm.ir.TensorLoad)}
         later = [one.buffer for one in waiting if one is not readers[0]]
         if any(buffer.same_as(other) for buffer in later for other in read_too):
@@ -94,6 +94,6 @@ class _Assembly:
 
 
 def _for(stage: Computation, values: dict[Any, Any]) -> Computation:
-    """A stage with values in place of variables."""
+    """Returns a stage with values in place of variables."""
     indices = tuple(substitute(index, values) for index in stage.indices)
     return dataclasses.replace(stage, indices=indices, value=substitute(stage.value, values))

@@ -1,4 +1,4 @@
-"""Reads a kernel without a schedule as a list of stages: each one computes a buffer, element by element."""
+"""Reads a kernel without a schedule as a list of stages. Each stage computes a buffer, element by element."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -9,16 +9,16 @@ import tvm_ffi
 from tvm import s_tir, tirx
 
 COMBINERS = (tirx.Add, tirx.Mul, tirx.Max, tirx.Min)
-"""Operations by which a reduction may combine its terms. All of them are associative and commutative."""
+"""Operations that may combine the terms of a reduction. All are associative and commutative."""
 
 
 class NoRule(Exception):
-    """No rule fits the kernel; says why."""
+    """No rule fits the kernel; the message gives the reason."""
 
 
 @dataclass(frozen=True)
 class Loop:
-    """A variable that counts from 0 up to its extent."""
+    """A variable that counts from 0 to its extent."""
 
     variable: Any
     extent: int
@@ -26,11 +26,11 @@ class Loop:
 
 @dataclass(frozen=True)
 class Reduction:
-    """How the terms of a stage are combined into one element."""
+    """Combination of a stage's terms into one element."""
 
     loops: tuple[Loop, ...]
     start: Any
-    """The value before the first term."""
+    """Value before the first term."""
     combine: Any
     """Class of the expression that combines two values."""
 
@@ -48,12 +48,12 @@ class Computation:
 
     @property
     def every_loop(self) -> tuple[Loop, ...]:
-        """The loops over elements, then those over terms."""
+        """Loops over elements, then loops over terms."""
         return (*self.loops, *(self.reduction.loops if self.reduction else ()))
 
     @property
     def plain(self) -> bool:
-        """Whether each index is one of the loop variables, each used once, or a loop of extent 1."""
+        """Whether the indices are the loop variables, each used once, or loops of extent 1."""
         names = {loop.variable for loop in self.loops}
         used = [index for index in self.indices if isinstance(index, tirx.Var)]
         whole = all(index in names or zero(index) for index in self.indices)
@@ -68,11 +68,11 @@ class Program:
     function: Any
     stages: tuple[Computation, ...]
     buffers: tuple[Any, ...]
-    """Buffers that are allocated inside of the kernel."""
+    """Buffers that are allocated inside the kernel."""
 
 
 def read(function: Any) -> Program:
-    """The stages of a function. Raises NoRule for one that is not made of plain loops."""
+    """Returns the stages of a function. Raises NoRule for other functions than nests of plain loops."""
     root = function.body
     if not isinstance(root, s_tir.SBlockRealize) or root.block.name_hint != "root":
         raise NoRule("the kernel has no root block")
@@ -136,19 +136,19 @@ def _is_element(side: Any, made: Computation) -> bool:
 
 
 def zero(expression: Any) -> bool:
-    """Whether an expression is the whole number 0."""
+    """Returns whether an expression is the integer 0."""
     return isinstance(expression, tirx.IntImm) and int(expression) == 0
 
 
 def nodes(expression: Any, kind: Any) -> list[Any]:
-    """All parts of an expression that are of a class."""
+    """Returns all parts of an expression that are of a class."""
     found: list[Any] = []
     tvm_ffi.structural_walk(expression, (kind, found.append))
     return found
 
 
 def substitute(expression: Any, values: Mapping[Any, Any]) -> Any:
-    """An expression with some of its variables replaced."""
+    """Returns an expression with some of its variables replaced."""
 
     def value(variable: Any) -> Any:
         return values.get(variable, variable)
@@ -157,20 +157,20 @@ def substitute(expression: Any, values: Mapping[Any, Any]) -> Any:
 
 
 def shape_of(buffer: Any) -> tuple[int, ...]:
-    """The shape of a buffer. Raises NoRule for one that is not fixed, or whose elements do not lie side by side."""
+    """Returns the shape of a buffer. Raises NoRule for a variable shape, and for elements that are not contiguous."""
     if not all(isinstance(size, tirx.IntImm) for size in buffer.ty.shape) or len(buffer.ty.strides):
         raise NoRule(f"the shape of {buffer.name} is not fixed")
     return tuple(int(size) for size in buffer.ty.shape)
 
 
 def bytes_of(dtype: Any) -> int:
-    """Size of an element of a type."""
+    """Returns the size of an element of a type in bytes."""
     kind = tvm.DataType(str(dtype))
     return max(1, int(kind.bits) * int(kind.lanes) // 8)
 
 
 def flat(buffer: Any, indices: Sequence[Any]) -> Any:
-    """The place of an element in its buffer, in elements."""
+    """Returns the offset of an element in its buffer, in elements."""
     place: Any = None
     for index, size in zip(indices, shape_of(buffer), strict=True):
         place = index if place is None else place * size + index

@@ -1,4 +1,4 @@
-"""Makes loop nests: the statements that a rule's plan for a stage becomes."""
+"""Builds the statements of loop nests."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -11,7 +11,7 @@ from autosched_tvm.compile.rules import parallelisation
 from autosched_tvm.compile.rules.kernel_ir import Loop
 
 Body = Callable[[Any], Any]
-"""Makes the statements of a loop from the value of its variable."""
+"""Returns the statements of a loop for the value of its variable."""
 SERIAL, VECTORIZED, UNROLLED, PARALLEL = (
     tirx.ForKind.SERIAL,
     tirx.ForKind.VECTORIZED,
@@ -21,12 +21,12 @@ SERIAL, VECTORIZED, UNROLLED, PARALLEL = (
 
 
 def number(like: Any, value: int) -> Any:
-    """A whole number of a variable's type."""
+    """Returns an integer of a variable's type."""
     return tirx.IntImm(str(like.ty), value)
 
 
 def loop(of: Loop, suffix: str, extent: int, kind: Any, body: Body) -> Any:
-    """A loop over `extent` values that is part of another one; without a loop where there is one value only."""
+    """Returns a loop over `extent` values that is part of another loop; one value needs no loop."""
     if extent == 1:
         return body(number(of.variable, 0))
     variable = tirx.Var(f"{of.variable.name}{suffix}", str(of.variable.ty))
@@ -34,9 +34,9 @@ def loop(of: Loop, suffix: str, extent: int, kind: Any, body: Body) -> Any:
 
 
 def around(loops: Sequence[Loop], body: Callable[[dict[Any, Any]], Any], *, cores: int = 1) -> Any:
-    """Nested loops, the first one outermost. `body` is given the value of each loop's variable.
+    """Returns nested loops, the first one outermost. `body` receives the value of each loop's variable.
 
-    On several cores, outer loops are joined to one that is spread over them.
+    On several cores, outer loops are fused into one parallel loop.
     """
 
     def inner(rest: Sequence[Loop], values: dict[Any, Any]) -> Any:
@@ -67,7 +67,7 @@ def around(loops: Sequence[Loop], body: Callable[[dict[Any, Any]], Any], *, core
 
 @dataclass(frozen=True)
 class Piece:
-    """A run of equal parts of a loop: `count` times `length` values from `start` on."""
+    """A run of equal parts of a loop: `count` times `length` values from `start`."""
 
     start: int
     count: int
@@ -75,7 +75,7 @@ class Piece:
 
 
 def pieces(extent: int, lengths: Sequence[int]) -> list[Piece]:
-    """A loop cut into parts of the given lengths, the first one as often as it fits; the rest is the last piece."""
+    """Splits a loop into parts of the given lengths, the first one as often as it fits. The rest is the last piece."""
     found, start = [], 0
     for length in lengths:
         count = (extent - start) // length
@@ -88,12 +88,12 @@ def pieces(extent: int, lengths: Sequence[int]) -> list[Piece]:
 
 
 def vector(of: Loop, lanes: int, body: Body) -> Any:
-    """One vector; `body` is given the lane."""
+    """Returns one vector. `body` receives the lane."""
     return loop(of, "_v", lanes, VECTORIZED, body)
 
 
 def vectors(of: Loop, piece: Piece, body: Body, *, cores: int = 1) -> Any:
-    """A piece of a loop, each part of it as one vector; `body` is given the value of the loop's variable.
+    """Returns a piece of a loop with each part as one vector. `body` receives the value of the loop's variable.
 
     On several cores, the parts are spread over them.
     """
@@ -105,5 +105,5 @@ def vectors(of: Loop, piece: Piece, body: Body, *, cores: int = 1) -> Any:
 
 
 def sequence(statements: Sequence[Any]) -> Any:
-    """Statements one after the other."""
+    """Returns the statements as one sequence."""
     return statements[0] if len(statements) == 1 else tirx.SeqStmt(list(statements))

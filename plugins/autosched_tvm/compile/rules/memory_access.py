@@ -1,4 +1,4 @@
-"""How a stage walks through memory: the step of each access along each loop."""
+"""Memory access pattern of a stage: the step of each access along each loop."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from autosched_tvm.compile.rules import index_set_splitting
 from autosched_tvm.compile.rules.kernel_ir import Computation, Loop, flat, nodes
 
 GATHERED = 1.0
-"""Time for an element that is read or written alone; a whole vector at once takes as long."""
+"""Cost of a single element that is read or written, in accesses to a whole vector."""
 
 
 @dataclass(frozen=True)
@@ -20,29 +20,29 @@ class Access:
 
     buffer: Any
     steps: tuple[int | None, ...]
-    """Elements from one value of each loop to the next; None where that is not always the same."""
+    """Distance in elements between two values of each loop; None where it varies."""
 
 
 def store_of(stage: Computation) -> Access:
-    """The write of a stage."""
+    """Returns the write of a stage."""
     return _access(stage.buffer, stage.indices, stage.every_loop)
 
 
 def loads_of(stage: Computation) -> list[Access]:
-    """The reads of a stage."""
+    """Returns the reads of a stage."""
     found = nodes(stage.value, tvm.ir.TensorLoad)
     return [_access(load.source, load.indices, stage.every_loop) for load in found]
 
 
 def conditional(stage: Computation, loop: Loop) -> bool:
-    """Whether a condition on the loop's variable decides what is computed."""
+    """Returns whether a condition on the loop's variable decides what is computed."""
     conditions = [choice.condition for choice in nodes(stage.value, tirx.Select)]
     conditions += [c.args[0] for c in nodes(stage.value, tvm.ir.Call) if str(c.op.name).endswith("if_then_else")]
     return any(variable.same_as(loop.variable) for condition in conditions for variable in nodes(condition, tirx.Var))
 
 
 def cost(stage: Computation, number: int, lanes: int) -> float:
-    """Time for an element when the loop of a number becomes vectors, in that of an access to one vector."""
+    """Returns the cost of an element with vectors along the loop `number`, in accesses to one vector."""
     loop = stage.every_loop[number]
     width = min(lanes, loop.extent)
     accesses = [load.steps[number] for load in loads_of(stage)]

@@ -1,7 +1,7 @@
-"""Decides which kernels run on several cores of a device, and which of their loops are spread over them.
+"""Chooses the kernels that run on several cores of a device, and the loops that are spread over them.
 
-TVM gives each thread one run of neighbouring values of a parallel loop, all runs equally long but the last. So the time
-of a loop is that of its longest run: three values on two cores take as long as four.
+TVM gives each thread one run of consecutive values of a parallel loop; all runs but the last have equal length. The
+longest run determines the time: three values on two cores take as long as four.
 """
 
 import math
@@ -14,18 +14,18 @@ from autosched_tvm.compile.rules import memory_access
 from autosched_tvm.compile.rules.kernel_ir import Computation, Loop, bytes_of, nodes
 
 SERIAL_S_MIN = 5e-6
-"""Time of a stage on one core, in seconds, from which threads pay off. A fork and a join of TVM's pool take 1 to 4
-microseconds on two cores, and half of the data lies in the cache of another core afterwards."""
+"""Minimum time of a stage on one core for which threads pay off, in seconds. A fork and join of TVM's pool takes 1 to 4
+microseconds on two cores, and half of the data is in another core's cache afterwards."""
 BYTES_PER_S = 40e9
-"""Memory accesses of one core, in bytes a second, of data that lie in its cache or the next one."""
+"""Memory accesses of one core to its L1 and L2 caches, in bytes per second."""
 CALL_S = 1e-9
 """Time of a transcendental function for one element of a vector, in seconds."""
 IMBALANCE_MAX = 1.05
-"""Longest run of a parallel loop, by the mean one, from which no more loops are joined."""
+"""Maximum ratio of the longest run of a parallel loop to the mean. Loops are fused until it is reached."""
 
 
 def worthwhile(stage: Computation, cores: int) -> bool:
-    """Whether a stage is spread over threads."""
+    """Returns whether a stage is spread over threads."""
     if cores < 2:
         return False
     steps = math.prod(loop.extent for loop in stage.every_loop)
@@ -34,14 +34,14 @@ def worthwhile(stage: Computation, cores: int) -> bool:
 
 
 def cores_of(target: Any) -> int:
-    """Number of cores that a target names."""
+    """Returns the number of cores of a target."""
     return int(target.attrs.get("num-cores", 1))
 
 
 def shared(loops: Sequence[Loop], cores: int) -> int:
-    """Number of loops, from the outermost, that are joined to one parallel loop; 0 when there is nothing to share.
+    """Returns the number of outer loops that are fused into one parallel loop; 0 where there is nothing to share.
 
-    As few as keep all cores equally busy; where none do, those that come nearest to it.
+    The smallest number that keeps all cores equally busy, or that comes nearest to it.
     """
     best, best_imbalance, steps = 0, float(cores), 1
     for number, loop in enumerate(loops, 1):
@@ -54,7 +54,7 @@ def shared(loops: Sequence[Loop], cores: int) -> int:
 
 
 def imbalance(steps: int, cores: int) -> float:
-    """Values of a parallel loop that the busiest core has, by the mean of all cores."""
+    """Returns the values of a parallel loop on the busiest core, relative to the mean of all cores."""
     return math.ceil(steps / cores) * cores / steps
 
 

@@ -12,22 +12,22 @@ from autosched_tvm.compile.rules.kernel_assembly import scheduled
 from autosched_tvm.compile.rules.kernel_ir import NoRule, Program, flat, nodes, read, shape_of
 
 SCHEDULED = "tirx.is_scheduled"
-"""TVM's attribute of a function that has its schedule from a database."""
+"""TVM's attribute of a function that has a schedule from a database."""
 SCHEDULE = "autosched.schedule"
-"""Attribute of a function that says where its schedule comes from."""
+"""Attribute that names the source of a function's schedule."""
 TUNED, BY_RULE, DEFAULT = "tuned", "by rule", "default"
 
 log = logging.getLogger(__name__)
 
 
 def with_rules(target: Any) -> Any:
-    """The pass that schedules each function which has no schedule yet."""
+    """Returns the pass that schedules each function without a schedule."""
 
     return relax_calls.kernel_pass("autosched.rules", _unscheduled, lambda function: by_rule(function, target))
 
 
 def with_joined_stages() -> Any:
-    """The pass that joins the stages of each function which has no schedule."""
+    """Returns the pass that joins the stages of each function without a schedule."""
     return relax_calls.kernel_pass("autosched.joined_stages", _unscheduled, stage_inlining.joined)
 
 
@@ -36,13 +36,13 @@ def _unscheduled(function: Any) -> bool:
 
 
 def schedule_of(function: Any) -> str:
-    """Where a function's schedule comes from."""
+    """Returns the source of a function's schedule."""
     attributes = function.attrs or {}
     return str(attributes.get(SCHEDULE, TUNED if attributes.get(SCHEDULED) else DEFAULT))
 
 
 def by_rule(function: Any, target: Any) -> Any:
-    """A function under the schedule of the rules; only its stages are joined where no rule fits."""
+    """Returns a function scheduled by the rules. Where no rule fits, its stages are joined."""
     try:
         return scheduled(function, target).with_attr(SCHEDULE, BY_RULE)
     except NoRule as reason:
@@ -51,12 +51,12 @@ def by_rule(function: Any, target: Any) -> Any:
 
 
 def with_views() -> Any:
-    """The pass that replaces calls of kernels which copy a tensor as it lies in memory: a reshape shares the memory."""
+    """Returns the pass that replaces kernels which copy a tensor in memory order by views that share the memory."""
     return tvm.transform.module_pass(lambda module, _context: _viewed(module), opt_level=0, name="autosched.views")
 
 
 def _viewed(module: Any) -> Any:
-    module = relax.transform.CanonicalizeBindings()(module)  # without it, other names may stand for a result
+    module = relax.transform.CanonicalizeBindings()(module)  # without it, a result may have aliases
     copies = {
         variable
         for variable, function in module.functions_items()
@@ -67,7 +67,7 @@ def _viewed(module: Any) -> Any:
         for block in getattr(module["main"].body, "blocks", ())
         for binding in block.bindings
         if isinstance(binding, relax.VarBinding)
-        and isinstance(binding.var, relax.DataflowVar)  # a result of the network needs memory of its own
+        and isinstance(binding.var, relax.DataflowVar)  # an output of the network needs its own memory
         and _calls(binding.value, copies)
     ]
     if not wanted:
@@ -92,7 +92,7 @@ def _calls(value: Any, functions: set[Any]) -> bool:
 
 
 def copies_in_order(function: Any) -> bool:
-    """Whether a function of one tensor writes the tensor's elements in the order in which they lie in memory."""
+    """Returns whether a function of one tensor writes the tensor's elements in memory order."""
     try:
         program = inlining.joined(read(function))
         return len(program.function.params) == 2 and _is_copy(program)

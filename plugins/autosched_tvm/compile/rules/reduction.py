@@ -1,4 +1,4 @@
-"""Schedules of reductions: several accumulators in vector registers, along elements or along terms.
+"""Schedules reductions: several accumulators in vector registers, along elements or along terms.
 
 Along elements, where neighbouring elements read neighbouring terms:
 
@@ -8,7 +8,7 @@ Along elements, where neighbouring elements read neighbouring terms:
             for all terms: accumulators = combine(accumulators, terms)
             result = what follows(accumulators)
 
-Along terms, where one element's terms are neighbours: the lanes of the accumulators are combined at the end.
+Along terms, where the terms of one element are contiguous: the lanes of the accumulators are combined at the end.
 """
 
 import math
@@ -26,11 +26,11 @@ from autosched_tvm.compile.rules.elementwise import cut, lanes_of, undivided
 from autosched_tvm.compile.rules.kernel_ir import Computation, Loop, nodes, substitute
 
 VECTORS_MAX = 4
-"""Vectors of one row in a tile."""
+"""Maximum number of vectors in a row of a tile."""
 JOINED = (2, 3)
-"""Values of another loop that join a tile, the first that divides the loop."""
+"""Number of values of another loop that join a tile: the first that divides the loop."""
 ROWS_MAX = 12
-"""Maximum rows of a tile."""
+"""Maximum number of rows of a tile."""
 ADD_CYCLES, ADDS_PER_CYCLE, LOADS_PER_CYCLE = 4, 2, 2
 """Latency and throughput of a multiply-add, and throughput of loads, for the choice of a tile. Recent CPUs agree."""
 STEP_CYCLES = 1
@@ -39,7 +39,7 @@ STEP_CYCLES = 1
 
 @dataclass(frozen=True)
 class Place:
-    """Surroundings of a loop nest that a rule needs to know."""
+    """Surroundings of a loop nest."""
 
     vector_bytes: int
     registers: int
@@ -47,9 +47,8 @@ class Place:
 
 
 def statement(stage: Computation, after: Computation | None, place: Place, buffers: list[Any]) -> Any:
-    """The loop nests of a reduction. `after`: the stage that computes each element's final value from it, in the same
-    order, if there is one. What the nests allocate is appended to `buffers`.
-    """
+    """Returns the loop nests of a reduction. `after`: the stage that computes each element's final value in the same
+    order, if there is one. New buffers are appended to `buffers`."""
     parts = [_nest(part, after, place, buffers) for part in undivided(stage)]
     return loop_nests.sequence(parts)
 
@@ -72,9 +71,8 @@ def _nest(stage: Computation, after: Computation | None, place: Place, buffers: 
 
 
 def _joint(stage: Computation, number: int, lanes: int) -> tuple[Loop, int] | None:
-    """A loop of which several values join a tile, and how many, where the vectors' loop is too short for a tile: those
-    of blocks of output channels, above all. What is read along no vector is shared by them.
-    """
+    """Returns a loop of which several values join a tile, and their number, where the vectors' loop is too short for a
+    tile, as with blocks of output channels. These values share the operands that are not read along vectors."""
     loads = memory_access.loads_of(stage)
     alone = [load for load in loads if load.steps[number] == 0]
     along = [load for load in loads if load.steps[number] == 1]
@@ -102,7 +100,7 @@ class _Work:
     # Along elements ---------------------------------------------------------------------------------------------
 
     def along_elements(self, number: int, joint: Loop | None) -> Any:
-        """Vectors of neighbouring elements; all values of the loop `joint` belong to each tile."""
+        """Writes vectors of neighbouring elements. All values of the loop `joint` belong to each tile."""
         vector = self.stage.loops[number]
         self.joint = joint
         rows = self._rows(number)
@@ -139,14 +137,14 @@ class _Work:
         self, values: dict[Any, Any], rows: Loop | None, first: dict[Any, Any], height: int, vector: Loop, start: Any,
         width: int,
     ) -> Any:  # fmt: skip
-        """Compute `height` times `width` elements in registers."""
+        """Computes `height` times `width` elements in registers."""
         lanes = self.lanes if width % self.lanes == 0 else width
         joined = self.joint.extent if self.joint is not None else 1
         vectors = [(y, z, x) for y in range(height) for z in range(joined) for x in range(0, width, lanes)]
         sums = self._accumulators(len(vectors) * lanes)
 
         def each(body: Any) -> Any:
-            """`body` for each vector of the tile, unrolled: values of the variables, place of the accumulator."""
+            """Unrolls `body` for each vector of the tile: values of the variables, index of the accumulator."""
 
             def one(number: int, lane: Any) -> Any:
                 y, z, x = vectors[number]
@@ -177,7 +175,7 @@ class _Work:
         return loop_nests.sequence([each(begin), loop_nests.around(self._terms(), add), each(end)])
 
     def _rows(self, number: int) -> Loop | None:
-        """The loop whose values share what is read along the vectors, if there is one: it is tiled too."""
+        """Returns the loop whose values share what is read along the vectors, if there is one. It is tiled too."""
         loads = memory_access.loads_of(self.stage)
         best, found = 0, None
         for other, loop in enumerate(self.stage.loops):
@@ -192,13 +190,14 @@ class _Work:
         return found
 
     def _vectors(self, vector: Loop, rows: Loop | None) -> int:
-        """Vectors of a row in a tile: two where rows share them, else as many as hide the latency of an addition."""
+        """Returns the number of vectors of a row in a tile: two where rows share them, else enough to hide the latency
+        of an addition."""
         whole = max(1, vector.extent // self.lanes)
         most = VECTORS_MAX if rows is None else 2 if self.place.registers <= 16 else VECTORS_MAX
         return max((n for n in range(1, most + 1) if whole % n == 0), default=1) if whole < 2 * most else most
 
     def _height(self, rows: Loop, across: int) -> int:
-        """Rows of a tile: those with which all rows take the least time, of those that the registers hold."""
+        """Returns the number of rows of a tile that takes the least time for all rows and fits into the registers."""
         most = max(1, min(ROWS_MAX, rows.extent, (self.place.registers - across - 1) // across))
 
         def cycles(height: int) -> float:
@@ -215,7 +214,7 @@ class _Work:
     # Along terms ------------------------------------------------------------------------------------------------
 
     def along_terms(self, number: int) -> Any:
-        """Vectors of neighbouring terms of one element."""
+        """Writes vectors of neighbouring terms of one element."""
         vector = self.reduction.loops[number]
         lanes = min(self.lanes, vector.extent)
         count = min(VECTORS_MAX, vector.extent // lanes)
@@ -231,7 +230,7 @@ class _Work:
                 return tirx.BufferStore(into, self.reduction.combine(into[place], value), [place])
 
             def add(own: dict[Any, Any]) -> Any:
-                """Combine the terms of all values of the vector's loop."""
+                """Combines the terms of all values of the vector's loop."""
 
                 def term(value: Any) -> Any:
                     return substitute(self.stage.value, {**values, **own, vector.variable: value})
@@ -286,7 +285,7 @@ class _Work:
     # Both -------------------------------------------------------------------------------------------------------
 
     def _terms(self) -> Sequence[Loop]:
-        """The loops over terms, in the order of the kernel."""
+        """Returns the loops over terms, in the order of the kernel."""
         return self.reduction.loops
 
     def _accumulators(self, size: int) -> Any:
@@ -295,7 +294,7 @@ class _Work:
         return buffer
 
     def _finish(self, values: dict[Any, Any], result: Any) -> Any:
-        """Write an element's final value."""
+        """Writes an element's final value."""
         indices = [substitute(index, values) for index in self.stage.indices]
         if self.after is None:
             return tirx.BufferStore(self.stage.buffer, result, indices)
@@ -315,12 +314,12 @@ class _Work:
 
 
 def _mapped(value: Any, load: Any, names: dict[Any, Any]) -> Any:
-    """A value with its loads replaced, and its variables elsewhere too."""
+    """Returns a value with its loads replaced, and its variables elsewhere."""
     hidden: dict[Any, Any] = {}
 
     def hide(node: Any) -> Any:
         stand_in = tirx.Var("load", str(node.ty))
-        hidden[stand_in] = substitute(load(node), hidden)  # the place of a load may be loaded itself
+        hidden[stand_in] = substitute(load(node), hidden)  # the index of a load may be loaded itself
         return stand_in
 
     shown = tvm_ffi.structural.structural_map(value, (tvm.ir.TensorLoad, hide))
@@ -328,13 +327,13 @@ def _mapped(value: Any, load: Any, names: dict[Any, Any]) -> Any:
 
 
 def own_variables(after: Computation, stage: Computation) -> list[Any | None]:
-    """The variables of `after`, by the dimension of `stage.buffer` that each one goes through; None: of size 1."""
+    """Returns the variable of `after` for each dimension of `stage.buffer`; None for a dimension of size 1."""
     load = next(one for one in nodes(after.value, tvm.ir.TensorLoad) if one.source.same_as(stage.buffer))
     return [index if isinstance(index, tirx.Var) else None for index in load.indices]
 
 
 def follows(after: Computation, stage: Computation) -> bool:
-    """Whether a stage computes each of its elements from the one of `stage` at the same place, and from no other."""
+    """Returns whether a stage computes each element from the element of `stage` at the same place only."""
     loads = [one for one in nodes(after.value, tvm.ir.TensorLoad) if one.source.same_as(stage.buffer)]
     if not loads or after.reduction or not stage.plain:
         return False

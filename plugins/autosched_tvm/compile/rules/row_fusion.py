@@ -1,7 +1,7 @@
-"""Finds the rows of a kernel: parts that all of its stages compute from nothing but the same part of other stages.
+"""Finds the rows of a kernel: parts that all its stages compute from the same part of other stages only.
 
-A softmax or a layer normalisation goes several times through each row. When all stages of a row are computed before
-the next row begins, the row stays in the nearest cache, and what stages hand on needs the memory of one row only.
+A softmax or a layer normalisation passes over each row several times. If all stages of a row are computed before the
+next row begins, the row stays in the L1 cache, and intermediate results need the memory of one row only.
 """
 
 import math
@@ -15,7 +15,7 @@ from tvm import tirx
 from autosched_tvm.compile.rules.kernel_ir import Computation, Loop, Program, bytes_of, nodes, shape_of, substitute
 
 ROW_BYTES_MAX = 256 * 1024
-"""Maximum memory that stages hand on within a row. Beyond, a row does not stay in a cache."""
+"""Maximum size of the intermediate results of a row in bytes. Larger rows do not stay in a cache."""
 
 
 @dataclass(frozen=True)
@@ -24,11 +24,11 @@ class Rows:
 
     loops: tuple[Loop, ...]
     program: Program
-    """Its buffers hold one row; its stages use the variables of `loops`."""
+    """Program whose buffers hold one row. Its stages use the variables of `loops`."""
 
 
 def rows_of(program: Program) -> Rows | None:
-    """The rows of a program; None for one whose rows share what they read, or that computes one element from a row."""
+    """Returns the rows of a program; None if rows share inputs, or if it computes one element from a row."""
     stages = program.stages
     if len(stages) < 2 or not any(stage.reduction for stage in stages):
         return None
@@ -48,7 +48,7 @@ def rows_of(program: Program) -> Rows | None:
 
 
 def _reduces_its_row(stage: Computation, loops: tuple[Loop, ...]) -> bool:
-    """Whether a reduction of a row has one result, from elements that no other row reads, as in no product."""
+    """Returns whether a reduction of a row has one result, from elements that no other row reads. A product has not."""
     rows = {loop.variable for loop in loops if loop.extent > 1}
     loads = [load for load in nodes(stage.value, tvm.ir.TensorLoad) if _variables(load) & rows]
     alone = all(_variables(load) >= rows for load in loads)
@@ -60,7 +60,7 @@ def _variables(load: Any) -> set[Any]:
 
 
 def _depth(program: Program) -> int:
-    """Number of leading dimensions that all stages go through together."""
+    """Returns the number of leading dimensions over which all stages loop together."""
     stages = program.stages
     depth = min(len(stage.indices) for stage in stages)
     if any(not stage.plain for stage in stages):
@@ -97,7 +97,7 @@ def _of_one_row(program: Program, depth: int) -> Rows:
 
 
 def _one_row(stage: Computation, loops: tuple[Loop, ...], scratch: dict[Any, Any]) -> Computation:
-    """A stage for the row that the loops' variables name."""
+    """Returns a stage for the row that the loops' variables select."""
     depth = len(loops)
     names = {own: loop.variable for own, loop in zip(stage.indices, loops, strict=False) if isinstance(own, tirx.Var)}
 
@@ -118,10 +118,11 @@ def _one_row(stage: Computation, loops: tuple[Loop, ...], scratch: dict[Any, Any
 
 
 def _softmax(stages: list[Computation]) -> list[Computation] | None:
-    """The stages of a softmax, of which the exponents are not positive and the sum is at least 1; None for others.
+    """Returns the stages of a softmax, whose exponents are not positive and whose sum is at least 1; None for other
+    stages.
 
-    Knowing that, the exponential takes fewer steps, and a reciprocal of the sum cannot overflow: one division per row.
-    Quotients then differ by at most one unit in the last place.
+    With these bounds, the exponential takes fewer steps, and a reciprocal of the sum cannot overflow: one division per
+    row. Quotients then differ by at most one unit in the last place.
     """
     greatest = [one for one in stages if one.reduction and one.reduction.combine is tirx.Max]
     powers = [one for one in stages if any(_is_power(one, most) for most in greatest)]
@@ -137,7 +138,7 @@ def _softmax(stages: list[Computation]) -> list[Computation] | None:
 
 
 def _is_power(stage: Computation, greatest: Computation) -> bool:
-    """Whether a stage is e**(x - m) of each x, where m is the greatest of them."""
+    """Returns whether a stage is e**(x - m) of each x, where m is their maximum."""
     call = stage.value
     if not isinstance(call, tvm.ir.Call) or str(call.op.name) != "tirx.exp" or not isinstance(call.args[0], tirx.Sub):
         return False
@@ -152,7 +153,7 @@ def _is_power(stage: Computation, greatest: Computation) -> bool:
 
 
 def _is_sum(stage: Computation, power: Computation) -> bool:
-    """Whether a stage adds up what another one computes."""
+    """Returns whether a stage adds up the results of another one."""
     return (
         stage.reduction is not None
         and stage.reduction.combine is tirx.Add
@@ -162,7 +163,7 @@ def _is_sum(stage: Computation, power: Computation) -> bool:
 
 
 def _multiplied(stage: Computation, sums: list[Computation]) -> Computation:
-    """A stage that multiplies by the reciprocal where it divides by one of these sums."""
+    """Returns a stage that multiplies by the reciprocals of these sums instead of dividing."""
 
     def product(node: Any) -> Any:
         if any(isinstance(node.b, tvm.ir.TensorLoad) and node.b.source.same_as(one.buffer) for one in sums):

@@ -1,7 +1,7 @@
-"""Joins the stages of kernels that have no schedule at all, so that compiling them ends in time.
+"""Joins the stages of kernels without a schedule, which limits their compile time.
 
-A fused kernel of a quantised network has up to 80 stages: every rounding is six of them. LLVM takes half a minute for
-that many loop nests over the same memory, and a fiftieth of it for what is left here.
+A fused kernel of a quantised network has up to 80 stages: each rounding is six of them. LLVM takes half a minute for
+that many loop nests over the same memory, and a fiftieth of it after inlining.
 """
 
 from typing import Any
@@ -9,15 +9,15 @@ from typing import Any
 import tvm
 
 STAGES_MAX = 8
-"""Maximum number of stages that a kernel keeps as they are."""
+"""Maximum number of stages of a kernel that is left unchanged."""
 
 
 def joined(function: Any) -> Any:
-    """A function whose stages are computed where the next one reads them, if there are many."""
+    """Returns a function whose stages are inlined into their readers, if there are many."""
     schedule = tvm.s_tir.Schedule(tvm.IRModule({"main": function}), debug_mask=0, enable_check=False)
     try:
         stages = schedule.get_child_blocks(schedule.get_sblock("root"))
-    except Exception:  # TVM's errors have no common class; a function without such stages
+    except Exception:  # TVM's errors have no common class; the function lacks such stages
         return function
     if len(stages) <= STAGES_MAX:
         return function
@@ -25,6 +25,6 @@ def joined(function: Any) -> Any:
         if len(schedule.get_consumers(stage)) == 1:
             try:
                 schedule.compute_inline(stage)
-            except Exception:  # a sum, or one whose results are read in another order than they are written
+            except Exception:  # a reduction, or a stage whose results are read in another order than they are written
                 continue
     return schedule.mod["main"]

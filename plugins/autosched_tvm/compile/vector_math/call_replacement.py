@@ -24,16 +24,16 @@ EXPONENTIAL = "tirx.exp"
 POWER = "tirx.pow"
 IF_THEN_ELSE = "prim.if_then_else"
 ON_STACK = "disable_lower_builtin"
-"""TVM's annotation of a buffer that is not to be taken from the pool."""
+"""TVM's annotation of a buffer that is not taken from the pool."""
 FUNCTIONS = frozenset({*UNARY, POWER})
 VECTORIZABLE = ("tirx.erf", "tirx.log1p", "tirx.nearbyint", "tirx.rsqrt")
-"""Elementwise operators that TVM does not know as such: it vectorises nothing in a loop that has one of them."""
+"""Elementwise operators that TVM does not mark as such. TVM does not vectorise a loop with one of them."""
 EVALUATED_AS = {"float32": "float32", "float16": "float32"}
 """Element type of the arithmetic, by the element type of a call. Other calls stay as they are."""
 
 
 def mark_vectorizable() -> None:
-    """Tell TVM that loops with the remaining elementwise operators may be vectorised."""
+    """Marks the remaining elementwise operators as vectorisable for TVM."""
     for name in VECTORIZABLE:
         operator = tvm.ir.Op.get(name)
         if not operator.get_attr("TVectorizable"):
@@ -41,7 +41,7 @@ def mark_vectorizable() -> None:
 
 
 def in_registers(module: Any) -> Any:
-    """The lowered module with such calls replaced, in the functions that LLVM compiles."""
+    """Returns the lowered module with such calls replaced, in the functions that LLVM compiles."""
     for name, function in module.functions.items():
         if isinstance(function, tirx.PrimFunc) and _is_llvm(function):
             body = tvm_ffi.structural.structural_map(function.body, (tirx.BufferStore, separated))
@@ -51,11 +51,11 @@ def in_registers(module: Any) -> Any:
 
 
 def separated(store: Any) -> Any:
-    """A store in which no call has another one within its argument: such an argument is stored in a local buffer first.
+    """Returns a store without nested calls: an inner call is stored in a local buffer first.
 
-    A formula uses its argument many times, and TVM's analyser expands all variables of an expression: nested formulas
-    multiply, so that a softplus took twenty seconds to compile, and a mish an hour. Loads it does not expand. Where a
-    branch guards the calls they stay as they are: what is before it would be evaluated in any case.
+    A formula uses its argument many times, and TVM's analyser expands all variables of an expression, so nested
+    formulas multiply: a softplus took twenty seconds to compile, a mish an hour. TVM does not expand loads. Calls
+    guarded by a branch stay nested, since statements before the branch would always be evaluated.
     """
     if len(_transcendental(store.value)) < 2 or _guarded(store.value):
         return store
@@ -72,7 +72,7 @@ def separated(store: Any) -> Any:
 
 
 def _stored(expression: Any, before: list[Any]) -> Any:
-    """A load of the expression's value, which statements added to `before` store on the stack."""
+    """Returns a load of the expression's value, which statements added to `before` store on the stack."""
     scalar, _, lanes = str(expression.ty).partition("x")
     count = int(lanes or 1)
     buffer = tirx.decl_buffer([count], scalar, "argument", scope="local")
@@ -84,12 +84,12 @@ def _stored(expression: Any, before: list[Any]) -> Any:
 
 
 def _transcendental(expression: Any) -> list[Any]:
-    """The calls in an expression that become formulas."""
+    """Returns the calls in an expression that become formulas."""
     return [call for call in _calls(expression) if getattr(call.op, "name", "") in FUNCTIONS]
 
 
 def _guarded(expression: Any) -> bool:
-    """Whether a part of an expression is evaluated on a condition, or has a variable of its own."""
+    """Returns whether a part of an expression is evaluated conditionally, or binds a variable."""
     if any(getattr(call.op, "name", "") == IF_THEN_ELSE for call in _calls(expression)):
         return True
     found: list[Any] = []
@@ -104,13 +104,13 @@ def _calls(expression: Any) -> list[Any]:
 
 
 def replaced(call: Any) -> Any:
-    """A call of a transcendental function as arithmetic; any other call as it is."""
+    """Returns a call of a transcendental function as arithmetic; any other call as it is."""
     name = getattr(call.op, "name", "")
     if name not in FUNCTIONS:
         return call
     scalar, _, lanes = str(call.ty).partition("x")
     wide = EVALUATED_AS.get(scalar)
-    if wide is None or not (lanes or "1").isdigit():  # a vector of a width that only the CPU knows has no digits
+    if wide is None or not (lanes or "1").isdigit():  # a scalable vector has no number of lanes
         return call
     v = ExpressionBuilder(int(lanes or 1))
     if wide == scalar:
@@ -130,7 +130,7 @@ def _evaluated(v: ExpressionBuilder, name: str, arguments: Sequence[Any]) -> Any
 
 
 def _constant(expression: Any) -> float | None:
-    """The value of a constant, in all lanes; None for anything else."""
+    """Returns the value of a constant, in all lanes; None for other expressions."""
     if isinstance(expression, tirx.Cast | tirx.Broadcast):
         return _constant(expression.value)
     return float(expression.value) if isinstance(expression, tirx.FloatImm) else None

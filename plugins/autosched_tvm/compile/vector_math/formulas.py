@@ -1,10 +1,10 @@
-"""The functions as arithmetic on float32 vectors, each within 4 units in the last place on the whole range.
+"""Transcendental functions as arithmetic on float32 vectors, each within 4 units in the last place on the whole range.
 
-Only additions, multiplications, divisions, comparisons and bit operations are used, which every vector unit has. The
+Only additions, multiplications, divisions, comparisons and bit operations are used, which each vector unit has. The
 constants are split such that results hold with and without fused multiply-add. Infinities and NaN are those of IEEE 754
-and of C's Annex F; exponentials and sigmoid are 0 where they are no normal number, and the sign of a zero result of sin
-and tan is always plus. Argument reductions are those of Cody and Waite ("Software Manual for the Elementary Functions",
-1980); polynomials are minimax fits of this project (`python benchmarks/vector_math.py fit`).
+and of C's Annex F. Exponentials and sigmoid flush subnormal results to 0, and a zero result of sin and tan is always
+positive. Argument reductions are those of Cody and Waite ("Software Manual for the Elementary Functions", 1980);
+polynomials are minimax fits of this project (`python benchmarks/vector_math.py fit`).
 """
 
 import math
@@ -23,16 +23,16 @@ from autosched_tvm.compile.vector_math.expression_builder import (
 
 Formula = Callable[[ExpressionBuilder, Any], Any]
 Finish = Callable[[ExpressionBuilder, Any, Any, Any], Any]
-"""From sine and cosine of r and the number n of quarter turns, with r + n pi/2 the argument, to the result."""
+"""Returns the result from sine and cosine of r and the number n of quarter turns, where r + n pi/2 is the argument."""
 
 ROUNDING = 12_582_912.0
-"""1.5 * 2**23: a float32 of magnitude below 2**22 plus this number is rounded to a whole number in the low bits."""
+"""1.5 * 2**23. Adding it rounds a float32 of magnitude below 2**22 to an integer in the low bits."""
 ROUNDING_DOUBLE = 6_755_399_441_055_744.0
 """1.5 * 2**52: the same for float64."""
 
 LOG2_E = 1 / math.log(2)
 LN_2_HIGH = 0.693359375
-"""Leading 9 bits of ln 2: products with whole numbers below 2**15 are exact."""
+"""Leading 9 bits of ln 2. Products with integers below 2**15 are exact."""
 LN_2_LOW = math.log(2) - LN_2_HIGH
 EXP_TAIL = (0.4999999701976776, 0.1666654646396637, 0.04166743531823158, 0.00836626160889864, 0.0013870657421648502)
 """(e**r - 1 - r) / r**2 on |r| <= ln(2) / 2."""
@@ -46,10 +46,10 @@ EXP_SERIES = (
 )
 """(e**r - 1) / r on the same interval, weighted by its influence on e**r."""
 EXP_LOWEST, EXP2_LOWEST, EXP10_LOWEST = -87.33654, -126.0, -37.929779
-"""Least arguments of which e**x, 2**x and 10**x are normal numbers. Of smaller ones they are 0 here: a number that is
-not normal takes a CPU a hundred times as long, and masks and quantised networks are full of such arguments."""
+"""Least arguments for which e**x, 2**x and 10**x are normal numbers. Results of smaller arguments are 0 here: subnormal
+numbers take a CPU a hundred times as long, and masks and quantised networks have many such arguments."""
 EXP_HIGHEST = 89.0
-"""An argument of which the exponential is infinite, but whose power of two is 2**128."""
+"""An argument whose exponential is infinite, and whose power of two is 2**128."""
 EXP2_TAIL = (
     0.6931471824645996, 0.24022647738456726, 0.05550359562039375, 0.009618503041565418, 0.0013390997191891074,
     0.00015327802975662053,
@@ -69,9 +69,9 @@ SMALLEST_NORMAL = 2.0**-126
 DENORMAL_SCALE = 2.0**23
 
 TANH_LIMIT = 10.0
-"""tanh of any greater argument is 1."""
+"""Magnitude of arguments from which tanh is 1 in float32."""
 ERF_LIMIT = 4.0
-"""erf of any greater argument is 1."""
+"""Magnitude of arguments from which erf is 1 in float32."""
 ERFC_LOG = (
     -1.128379225730896, -0.6366153955459595, -0.10282573103904724, 0.019364500418305397, -0.0002798322238959372,
     -0.0011883587576448917, 0.00035511222085915506, -3.670221849461086e-05,
@@ -79,9 +79,9 @@ ERFC_LOG = (
 """log(erfc(a)) / a on 0 <= a <= 4, weighted by its influence on erf(a)."""
 
 CIRCLE_LIMIT_BITS = 0x48000000
-"""2**17 as an int32: greater arguments of sin and cos are left to the C library."""
+"""2**17 as an int32. The C library computes sin and cos of larger arguments."""
 HALF_PI_HIGH = float.fromhex("0x1.921fb544p+0")
-"""Leading 35 bits of pi / 2: products with whole numbers below 2**18 are exact in float64."""
+"""Leading 35 bits of pi / 2. Products with integers below 2**18 are exact in float64."""
 HALF_PI_LOW = float.fromhex("0x1.0b4611a626331p-34")
 SIN_TAIL = (-0.16666655242443085, 0.008332187309861183, -0.00019517907639965415)
 """(sin(r) - r) / r**3 as a polynomial of r**2 on |r| <= pi / 4."""
@@ -96,22 +96,22 @@ EXP2_SERIES = (
 )  # fmt: skip
 """2**r on |r| <= 1/2, in float64."""
 WHOLE_FLOAT32 = 2.0**24
-"""From this magnitude on every float32 is an even whole number."""
+"""Magnitude from which each float32 is an even integer."""
 
 
 def exp(v: ExpressionBuilder, x: Any) -> Any:
-    """e**x."""
+    """Returns e**x."""
     bounded = v.at_most(v.at_least(x, EXP_LOWEST), EXP_HIGHEST)
     return _normal(v, x, EXP_LOWEST, _exp(v, bounded, _scaling(v, bounded)))
 
 
 def exp_of_negative(v: ExpressionBuilder, x: Any) -> Any:
-    """e**x of an argument that is not positive, with fewer steps."""
+    """Returns e**x for x <= 0, in fewer steps."""
     return _normal(v, x, EXP_LOWEST, _exp(v, v.at_least(x, EXP_LOWEST), _small_scaling(v)))
 
 
 def exp2(v: ExpressionBuilder, x: Any) -> Any:
-    """2**x."""
+    """Returns 2**x."""
     bounded = v.at_most(v.at_least(x, EXP2_LOWEST), 128.0)
     scaling = _scaling(v, bounded)
     shifted = v.keep(bounded + scaling.rounding)
@@ -121,7 +121,7 @@ def exp2(v: ExpressionBuilder, x: Any) -> Any:
 
 
 def exp10(v: ExpressionBuilder, x: Any) -> Any:
-    """10**x."""
+    """Returns 10**x."""
     bounded = v.at_most(v.at_least(x, EXP10_LOWEST), 38.6)
     scaling = _scaling(v, bounded)
     shifted = v.keep(bounded * v.constant(math.log2(10)) + scaling.rounding)
@@ -132,7 +132,7 @@ def exp10(v: ExpressionBuilder, x: Any) -> Any:
 
 
 def sigmoid(v: ExpressionBuilder, x: Any) -> Any:
-    """1 / (1 + e**-x), from e**-|x|, which never overflows."""
+    """Returns 1 / (1 + e**-x), computed from e**-|x|, which does not overflow."""
     negative = v.bits(v.bits(x) | v.constant(FLOAT32_SIGN, "int32"), "float32")
     power = v.keep(exp_of_negative(v, v.keep(negative)))
     one = v.constant(1.0)
@@ -140,7 +140,7 @@ def sigmoid(v: ExpressionBuilder, x: Any) -> Any:
 
 
 def tanh(v: ExpressionBuilder, x: Any) -> Any:
-    """(e**2a - 1) / (e**2a + 1) of a = |x|, with the sign of x."""
+    """Returns (e**2a - 1) / (e**2a + 1) of a = |x|, with the sign of x."""
     doubled = v.keep(v.at_most(v.magnitude(x), TANH_LIMIT) * v.constant(2.0))
     minus_one, scale = _expm1_parts(v, doubled)
     expm1 = v.keep(minus_one * scale + (scale - v.constant(1.0)))
@@ -148,14 +148,14 @@ def tanh(v: ExpressionBuilder, x: Any) -> Any:
 
 
 def erf(v: ExpressionBuilder, x: Any) -> Any:
-    """1 - e**log(erfc(a)) of a = |x|, with the sign of x; log(erfc(a)) / a is a polynomial."""
+    """Returns 1 - e**log(erfc(a)) of a = |x|, with the sign of x; log(erfc(a)) / a is a polynomial."""
     a = v.at_most(v.magnitude(x), ERF_LIMIT)
     minus_one, scale = _expm1_parts(v, v.keep(a * v.polynomial(a, ERFC_LOG)))
     return v.with_sign_of((v.constant(1.0) - scale) - minus_one * scale, x)
 
 
 def log(v: ExpressionBuilder, x: Any) -> Any:
-    """The natural logarithm."""
+    """Returns the natural logarithm."""
     mantissa, exponent = _split(v, x)
     f, tail = _log_parts(v, mantissa)
     low = exponent * v.constant(LN_2_LOW) + tail
@@ -163,14 +163,14 @@ def log(v: ExpressionBuilder, x: Any) -> Any:
 
 
 def log2(v: ExpressionBuilder, x: Any) -> Any:
-    """The logarithm to base 2."""
+    """Returns the logarithm to base 2."""
     mantissa, exponent = _split(v, x)
     f, tail = _log_parts(v, mantissa)
     return _log_domain(v, x, v.keep((f + tail) * v.constant(LOG2_E) + exponent))
 
 
 def log10(v: ExpressionBuilder, x: Any) -> Any:
-    """The logarithm to base 10."""
+    """Returns the logarithm to base 10."""
     mantissa, exponent = _split(v, x)
     f, tail = _log_parts(v, mantissa)
     low = v.keep((f + tail) * v.constant(1 / math.log(10)) + exponent * v.constant(LOG10_2_LOW))
@@ -178,7 +178,7 @@ def log10(v: ExpressionBuilder, x: Any) -> Any:
 
 
 def log1p(v: ExpressionBuilder, x: Any) -> Any:
-    """log(1 + x): the logarithm of the rounded sum u, corrected by (1 + x - u) / u."""
+    """Returns log(1 + x): the logarithm of the rounded sum u, corrected by (1 + x - u) / u."""
     one = v.constant(1.0)
     total = v.keep(one + x)
     lost = v.where(x < one, x - (total - one), one - (total - x))
@@ -188,12 +188,12 @@ def log1p(v: ExpressionBuilder, x: Any) -> Any:
 
 
 def sin(v: ExpressionBuilder, x: Any) -> Any:
-    """The sine; a vector with an element beyond 2**17 is left to the C library."""
+    """Returns the sine. The C library computes a vector with an element beyond 2**17."""
     return _reduced(v, x, tirx.sin, _turned)
 
 
 def cos(v: ExpressionBuilder, x: Any) -> Any:
-    """The cosine; a vector with an element beyond 2**17 is left to the C library."""
+    """Returns the cosine. The C library computes a vector with an element beyond 2**17."""
 
     def finish(inner: ExpressionBuilder, sine: Any, cosine: Any, quarter: Any) -> Any:
         return _turned(inner, sine, cosine, inner.keep(quarter + inner.constant(1, "int32")))
@@ -202,7 +202,7 @@ def cos(v: ExpressionBuilder, x: Any) -> Any:
 
 
 def tan(v: ExpressionBuilder, x: Any) -> Any:
-    """The tangent; a vector with an element beyond 2**17 is left to the C library."""
+    """Returns the tangent. The C library computes a vector with an element beyond 2**17."""
 
     def finish(inner: ExpressionBuilder, sine: Any, cosine: Any, quarter: Any) -> Any:
         odd = _is_odd(inner, quarter)
@@ -212,7 +212,7 @@ def tan(v: ExpressionBuilder, x: Any) -> Any:
 
 
 def power(v: ExpressionBuilder, x: Any, y: Any) -> Any:
-    """x**y by float64 logarithm and exponential, with the special cases of C's `pow`."""
+    """Returns x**y by float64 logarithm and exponential, with the special cases of C's `pow`."""
     zero, one, infinite = v.constant(0.0), v.constant(1.0), v.constant(math.inf)
     base, size = v.magnitude(x), v.magnitude(y)
     product = v.keep(_log2_double(v, base) * v.cast("float64", y))
@@ -228,7 +228,7 @@ def power(v: ExpressionBuilder, x: Any, y: Any) -> Any:
 
 
 def constant_power(v: ExpressionBuilder, x: Any, exponent: float) -> Any:
-    """x**exponent for the exponents that networks have; None for any other."""
+    """Returns x**exponent for the exponents common in networks; None for others."""
     if exponent == 0:
         return v.constant(1.0)
     if exponent not in _PRODUCTS:
@@ -237,7 +237,7 @@ def constant_power(v: ExpressionBuilder, x: Any, exponent: float) -> Any:
 
 
 def _square_root(v: ExpressionBuilder, x: Any) -> Any:
-    """x**0.5, which differs from the square root for -0 and minus infinity."""
+    """Returns x**0.5, which differs from the square root for -0 and minus infinity."""
     root = v.where(x == v.constant(0.0), v.constant(0.0), tirx.sqrt(x))
     return v.where(x == v.constant(-math.inf), v.constant(math.inf), root)
 
@@ -264,8 +264,8 @@ _PRODUCTS: dict[float, Formula] = {
 
 @dataclass(frozen=True)
 class _Scaling:
-    """How a number is multiplied by 2**n for n in [-126, 128]: by 2**(n + k), which is normal, and by 2**-k, so that
-    the result overflows to infinity."""
+    """Multiplication by 2**n for n in [-126, 128]: by 2**(n + k), which is normal, and by 2**-k. The result overflows
+    to infinity."""
 
     rounding: Any
     """ROUNDING + k and the bias of an exponent. A number plus this one ends with the bits of 2**(n + k)."""
@@ -273,58 +273,58 @@ class _Scaling:
     """2**-k."""
 
     def applied(self, v: ExpressionBuilder, fraction: Any, shifted: Any) -> Any:
-        """fraction * 2**n, of n + `rounding`."""
+        """Returns fraction * 2**n, from n + `rounding`."""
         return fraction * _exponent_of(v, shifted) * self.rest
 
 
 def _exponent_of(v: ExpressionBuilder, shifted: Any) -> Any:
-    """The float32 whose exponent stands in the low bits of a number."""
+    """Returns the float32 whose exponent is in the low bits of a number."""
     return v.bits(tirx.shift_left(v.bits(shifted), v.constant(FLOAT32_MANTISSA_BITS, "int32")), "float32")
 
 
 def _small_scaling(v: ExpressionBuilder) -> _Scaling:
-    """For exponents that are not positive."""
+    """Returns the scaling for exponents that are not positive."""
     return _Scaling(v.constant(ROUNDING + FLOAT32_EXPONENT_BIAS), v.constant(1.0))
 
 
 def _scaling(v: ExpressionBuilder, x: Any) -> _Scaling:
-    """For exponents of the sign of x."""
+    """Returns the scaling for exponents of the sign of x."""
     small = _small_scaling(v)
     rounding = v.where(x < v.constant(0.0), small.rounding, v.constant(ROUNDING + FLOAT32_EXPONENT_BIAS - 1))
     return _Scaling(v.keep(rounding), v.keep(v.where(x < v.constant(0.0), small.rest, v.constant(2.0))))
 
 
 def _normal(v: ExpressionBuilder, x: Any, lowest: float, result: Any) -> Any:
-    """A result, but 0 of arguments whose result is no normal number."""
+    """Returns a result, or 0 where it would be subnormal."""
     return v.where(x < v.constant(lowest), v.constant(0.0), result)
 
 
 def _exp(v: ExpressionBuilder, x: Any, scaling: _Scaling) -> Any:
-    """e**x of an argument in [EXP_LOWEST, EXP_HIGHEST]."""
+    """Returns e**x of an argument in [EXP_LOWEST, EXP_HIGHEST]."""
     rest, shifted = _reduce(v, x, scaling.rounding)
     return scaling.applied(v, v.polynomial(rest, (1.0, *EXP_SERIES)), shifted)
 
 
 def _reduce(v: ExpressionBuilder, x: Any, rounding: Any) -> tuple[Any, Any]:
-    """x = n ln 2 + r: r, and n + rounding."""
+    """Returns r and n + rounding, with x = n ln 2 + r."""
     shifted = v.keep(x * v.constant(LOG2_E) + rounding)
     whole = v.keep(shifted - rounding)
     return v.keep((x - whole * v.constant(LN_2_HIGH)) - whole * v.constant(LN_2_LOW)), shifted
 
 
 def _small_expm1(v: ExpressionBuilder, rest: Any) -> Any:
-    """e**r - 1 of |r| <= ln(2) / 2, relatively exact."""
+    """Returns e**r - 1 of |r| <= ln(2) / 2, with a small relative error."""
     return v.polynomial(rest, EXP_TAIL) * v.keep(rest * rest) + rest
 
 
 def _expm1_parts(v: ExpressionBuilder, x: Any) -> tuple[Any, Any]:
-    """e**x - 1 = m * s + (s - 1) with s a power of two: m and s. |x| is below 80."""
+    """Returns m and s, with e**x - 1 = m * s + (s - 1) and s a power of two. |x| is below 80."""
     rest, shifted = _reduce(v, x, v.constant(ROUNDING + FLOAT32_EXPONENT_BIAS))
     return v.keep(_small_expm1(v, rest)), v.keep(_exponent_of(v, shifted))
 
 
 def _split(v: ExpressionBuilder, x: Any) -> tuple[Any, Any]:
-    """|x| = m * 2**k with sqrt(1/2) <= m < sqrt(2): m and k, both float32, of a finite x that is not 0."""
+    """Returns m and k, both float32, with |x| = m * 2**k and sqrt(1/2) <= m < sqrt(2), of a finite x other than 0."""
     size = v.magnitude(x)
     tiny = size < v.constant(SMALLEST_NORMAL)
     bits = v.keep(v.bits(v.where(tiny, size * v.constant(DENORMAL_SCALE), size)))
@@ -336,21 +336,21 @@ def _split(v: ExpressionBuilder, x: Any) -> tuple[Any, Any]:
 
 
 def _log_parts(v: ExpressionBuilder, mantissa: Any) -> tuple[Any, Any]:
-    """log(m) = f + tail: f and tail."""
+    """Returns f and tail, with log(m) = f + tail."""
     f = v.keep(mantissa - v.constant(1.0))
     square = v.keep(f * f)
     return f, v.keep(v.polynomial(f, LOG_TAIL) * v.keep(square * f) - square * v.constant(0.5))
 
 
 def _log_domain(v: ExpressionBuilder, x: Any, result: Any) -> Any:
-    """A logarithm of x: minus infinity at 0, NaN below, infinity and NaN as they come."""
+    """Returns a logarithm of x with special cases: minus infinity at 0, NaN below; infinity and NaN stay."""
     outside = v.where(x == v.constant(0.0), v.constant(-math.inf), v.constant(math.nan))
     inside = v.where(x < v.constant(math.inf), result, x)
     return v.where(v.constant(0.0) < x, inside, outside)
 
 
 def _reduced(v: ExpressionBuilder, x: Any, library: Callable[[Any], Any], finish: Finish) -> Any:
-    """A function of sine and cosine of x = n pi/2 + r, and of n."""
+    """Returns a function of sine and cosine of r, and of n, with x = n pi/2 + r."""
     far = v.any_above(v.bits(v.magnitude(x)), CIRCLE_LIMIT_BITS)
     inner = ExpressionBuilder(v.lanes)
     shifted = inner.keep(x * inner.constant(2 / math.pi) + inner.constant(ROUNDING))
@@ -370,13 +370,13 @@ def _is_odd(v: ExpressionBuilder, number: Any) -> Any:
 
 
 def _turned(v: ExpressionBuilder, sine: Any, cosine: Any, quarter: Any) -> Any:
-    """The sine of an angle that lies `quarter` quarter turns after r."""
+    """Returns the sine of the angle r + `quarter` quarter turns."""
     sign = tirx.shift_left(quarter & v.constant(2, "int32"), v.constant(30, "int32"))
     return v.bits(v.bits(v.where(_is_odd(v, quarter), cosine, sine)) ^ sign, "float32")
 
 
 def _log2_double(v: ExpressionBuilder, base: Any) -> Any:
-    """log2 of a non-negative float32, as a float64."""
+    """Returns log2 of a non-negative float32, as a float64."""
     mantissa, exponent = _split(v, base)
     m = v.keep(v.cast("float64", mantissa))
     one = v.constant(1.0, "float64")
@@ -388,7 +388,7 @@ def _log2_double(v: ExpressionBuilder, base: Any) -> Any:
 
 
 def _exp2_double(v: ExpressionBuilder, x: Any) -> Any:
-    """2**x of a float64, within the range of float32 and a little beyond."""
+    """Returns 2**x of a float64, within the range of float32 and a little beyond."""
     x = v.at_most(v.at_least(x, -200.0, "float64"), 200.0, "float64")
     shifted = v.keep(x + v.constant(ROUNDING_DOUBLE, "float64"))
     rest = v.keep(x - (shifted - v.constant(ROUNDING_DOUBLE, "float64")))
@@ -398,7 +398,7 @@ def _exp2_double(v: ExpressionBuilder, x: Any) -> Any:
 
 
 def _parity(v: ExpressionBuilder, y: Any, size: Any) -> tuple[Any, Any]:
-    """Whether y is a whole number, and whether it is an odd one."""
+    """Returns whether y is an integer, and whether it is odd."""
     large = size >= v.constant(WHOLE_FLOAT32)
     whole = v.keep(v.cast("int32", v.where(large, v.constant(0.0), y)))
     is_whole = large | (v.cast("float32", whole) == y)

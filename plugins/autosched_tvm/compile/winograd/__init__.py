@@ -1,5 +1,5 @@
-"""Winograd's minimal filtering for 3x3 convolutions of stride 1: fewer multiplications, for some extra additions.
+"""Winograd's minimal filtering for convolutions of stride 1: fewer multiplications, for some extra additions.
 
-In the order in which to read: the `algebra` of the transforms; the `workload`, which is one computation for each
-convolution and tile size; the `kernel`, which is the loop nest that the values of a template's knobs stand for.
+In the order in which to read: `algebra` (the transforms); `workload` (the computation of each convolution and tile
+size); `kernel` (the loop nest for the knobs of a template).
 """

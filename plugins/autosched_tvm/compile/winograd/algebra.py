@@ -1,9 +1,9 @@
-"""The transforms of minimal filtering algorithms F(m, r) along each axis of an image. Pure.
+"""Transforms of minimal filtering algorithms F(m, r) along each axis of an image. Pure.
 
-Along one axis m results of a filter of r taps need m + r - 1 products instead of m r: the data and the weights are
-evaluated at m + r - 2 points and at infinity, multiplied point by point, and interpolated. A convolution of 3x3 is
-filtered along both axes, one of 1x3 along one of them. Source: Lavin and Gray, "Fast Algorithms for Convolutional
-Neural Networks", CVPR 2016; the matrices follow from the Toom-Cook construction.
+Along one axis, m results of a filter of r taps need m + r - 1 products instead of m r: the data and the weights are
+evaluated at m + r - 2 points and at infinity, multiplied point by point, and interpolated. A 3x3 convolution is
+filtered along both axes, a 1x3 convolution along one. Source: Lavin and Gray, "Fast Algorithms for Convolutional Neural
+Networks", CVPR 2016; the matrices follow from the Toom-Cook construction.
 """
 
 import math
@@ -23,21 +23,20 @@ FLOAT_MACS_PER_BYTE = 4.0
 @dataclass(frozen=True)
 class Filtering:
     """F(m, r) along one axis, with interpolation at 0, at plus and minus each of `points`, and at infinity. F(1, 1), at
-    infinity alone, leaves the axis as it is.
-    """
+    infinity alone, leaves the axis unchanged."""
 
     taps: int
-    """Numbers of a filter along the axis: r."""
+    """Size of a filter along the axis: r."""
     points: tuple[float, ...]
 
     @property
     def outputs(self) -> int:
-        """Numbers of a tile of results along the axis: m."""
+        """Size of a tile of results along the axis: m."""
         return self.inputs - self.taps + 1
 
     @property
     def inputs(self) -> int:
-        """Numbers of a tile of data along the axis: m + r - 1."""
+        """Size of a tile of data along the axis: m + r - 1."""
         return len(self._signed) + 1
 
     @cached_property
@@ -46,17 +45,16 @@ class Filtering:
 
     @cached_property
     def data(self) -> Matrix:
-        """The matrix B^T that transforms a column of data. Row i holds the coefficients of M(x) / (x - point i), and
-        the last row those of M(x), where M is the product of all (x - point).
-        """
+        """Matrix B^T that transforms a column of data. Row i holds the coefficients of M(x) / (x - point i), and the
+        last row those of M(x), where M is the product of all (x - point)."""
         rows = [np.poly([other for other in self._signed if other is not one])[::-1] for one in self._signed]
         whole = np.atleast_1d(np.poly(self._signed))[::-1]
-        # Rounded: opposite points cancel exactly.
+        # rounded: opposite points cancel exactly
         return np.round(np.array([*(np.append(row, 0.0) for row in rows), whole]), 12) + 0.0
 
     @cached_property
     def weights(self) -> Matrix:
-        """The matrix G that transforms a column of weights."""
+        """Matrix G that transforms a column of weights."""
         rows = []
         for one in self._signed:
             slope = np.prod([one - other for other in self._signed if other is not one])
@@ -65,13 +63,13 @@ class Filtering:
 
     @cached_property
     def results(self) -> Matrix:
-        """The matrix A^T that transforms a column of products back."""
+        """Matrix A^T that transforms a column of products back."""
         rows = [[one**power for one in self._signed] + [0.0] for power in range(self.outputs)]
         rows[-1][-1] = 1.0
         return np.array(rows)
 
     def transform_data(self, column: Sequence[Any]) -> list[Any]:
-        """B^T times a column of numbers, arrays or expressions. Rows of opposite points share their sums."""
+        """Returns B^T times a column of numbers, arrays or expressions. Rows of opposite points share their sums."""
         if not self.points:
             return list(column)
         matrix = self.data
@@ -84,7 +82,7 @@ class Filtering:
         return [*found, _sum(matrix[-1], column)]
 
     def transform_results(self, column: Sequence[Any]) -> list[Any]:
-        """A^T times a column of numbers, arrays or expressions. Opposite points share their sums."""
+        """Returns A^T times a column of numbers, arrays or expressions. Opposite points share their sums."""
         if not self.points:
             return list(column)
         pairs = [(column[i] + column[i + 1], column[i] - column[i + 1]) for i in range(1, self.inputs - 1, 2)]
@@ -100,7 +98,7 @@ class Filtering:
         return found
 
     def tiles(self, extent: int) -> int:
-        """Tiles along an axis of the result; the last one may be cut off."""
+        """Returns the number of tiles along an axis of the result. The last one may be cut off."""
         return -(-extent // self.outputs)
 
 
@@ -128,27 +126,26 @@ class Algorithm:
 
     @property
     def products(self) -> int:
-        """Products for each pair of channels of a tile."""
+        """Number of products for each pair of channels of a tile."""
         return self.down.inputs * self.across.inputs
 
     @property
     def words(self) -> str:
-        """A tile of results, then the filters: "4x4of3x3", "1x4of1x3"."""
+        """Name from the tile of results and the filters: "4x4of3x3", "1x4of1x3"."""
         return "of".join("x".join(map(str, sizes)) for sizes in (self.outputs, self.taps))
 
     @property
     def axes(self) -> int:
-        """Axes along which there is something to transform."""
+        """Number of axes with a transform."""
         return sum(1 for axis in (self.down, self.across) if axis.points)
 
     def tiles(self, height: int, width: int) -> int:
-        """Tiles of a result; those at its edges may be cut off."""
+        """Returns the number of tiles of a result. Those at its edges may be cut off."""
         return self.down.tiles(height) * self.across.tiles(width)
 
     def pack(self, kernel: Matrix, inside: int, outside: int) -> Matrix:
-        """Weights OIHW as they are multiplied: [O / outside][products][I][outside]. Channels are filled up with zeros
-        to multiples of the blocks `inside` and `outside`.
-        """
+        """Returns weights OIHW in multiplication order: [O / outside][products][I][outside]. Channels are padded with
+        zeros to multiples of the blocks `inside` and `outside`."""
         filters, channels = kernel.shape[:2]
         whole = np.pad(kernel.astype("float64"), [(0, -filters % outside), (0, -channels % inside), (0, 0), (0, 0)])
         turned = np.einsum("ai,ocij,bj->aboc", self.down.weights, whole, self.across.weights, optimize=True)
@@ -157,7 +154,7 @@ class Algorithm:
 
 
 SQUARE = 3
-"""Rows and columns of the filters that are filtered along both axes."""
+"""Rows and columns of filters that are filtered along both axes."""
 AS_IT_IS = Filtering(1, ())
 _FOUR = (0.5**0.5, 2.0**0.5)
 _SIX = (0.6, 1.0, 1 / 0.6)
@@ -173,14 +170,14 @@ FILTERINGS = {
         Filtering(7, _SIX),
     )
 }
-"""By results of a tile and taps. The points have the product 1, which keeps the error of F(4x4, 3x3) at a third of that
-of the points 1 and 2; 0.6 rounds less than the square root of a half where there are eight points."""
+"""Filtering by results of a tile and taps. The points have the product 1, which keeps the error of F(4x4, 3x3) at a
+third of that of the points 1 and 2; with eight points, 0.6 rounds less than the square root of a half."""
 BOTH_AXES = tuple(Algorithm(FILTERINGS[size, SQUARE], FILTERINGS[size, SQUARE]) for size in (2, 4))
-"""F(6x6, 3x3) is not offered: its error is seven times that of F(4x4, 3x3)."""
+"""Algorithms along both axes. F(6x6, 3x3) is left out: its error is seven times that of F(4x4, 3x3)."""
 
 
 def algorithms(taps: tuple[int, int]) -> tuple[Algorithm, ...]:
-    """Those for filters of a number of rows and columns."""
+    """Returns the algorithms for filters with a number of rows and columns."""
     if taps == (SQUARE, SQUARE):
         return BOTH_AXES
     if 1 not in taps:
@@ -204,10 +201,10 @@ class Shape:
 
 
 def worth(shape: Shape, channels_min: int) -> tuple[Algorithm, ...]:
-    """The algorithms worth a trial for a convolution, the most promising first; empty: only the direct way.
+    """Returns the algorithms worth a trial for a convolution, the most promising first; empty: only the direct way.
 
-    An estimate in multiply-adds of one core, which counts products, transforms and the bytes of the weights: a small
-    image leaves tiles partly empty and reads the larger weights for few of them.
+    The estimate, in multiply-adds of one core, counts products, transforms and the bytes of the weights. On a small
+    image, tiles are partly empty, and the larger weights serve few of them.
     """
     if min(shape.channels, shape.filters) < channels_min:
         return ()
@@ -224,15 +221,15 @@ def worth(shape: Shape, channels_min: int) -> tuple[Algorithm, ...]:
 
 
 TRANSFORM_MACS = 4.0
-"""Multiply-adds that transforming a number of a tile along an axis, there and back, takes the time of."""
+"""Cost of transforming a number of a tile along an axis, there and back, in multiply-adds."""
 WORTH_SHARE = 0.9
-"""An algorithm is tried if its estimate is below this share of the direct one's."""
+"""Maximum estimate of an algorithm worth a trial, relative to the direct way."""
 NEAR_RATIO = 1.3
-"""A second algorithm is tried if its estimate is within this ratio of the best."""
+"""Maximum estimate of a second algorithm worth a trial, relative to the best one."""
 
 
 def _sum(factors: Any, terms: Sequence[Any]) -> Any:
-    """The sum of factor times term; terms whose factor is 0 are left out."""
+    """Returns the sum of factor times term; terms with factor 0 are left out."""
     found = None
     for factor, term in sorted(zip(map(float, factors), terms, strict=True), key=lambda pair: pair[0] != 1):
         if factor == 0:

@@ -1,4 +1,4 @@
-"""The loop nest of a Winograd convolution, made from the knobs' values that a schedule wrote beside its workload.
+"""Loop nest of a Winograd convolution, made from the knobs that a schedule has written beside its workload.
 
     for each chunk of tiles
         for each tile and channel block: points = B^T tile B          (from the data, or a copy with zeros at an edge)
@@ -9,8 +9,8 @@
                 products = sums
             for each tile: results = what is fused(A^T products A)
 
-The points of a chunk and the products of a part stay in the second cache, a point's weights in the first one while all
-blocks of the chunk use them.
+The points of a chunk and the products of a part stay in the L2 cache. The weights of a point stay in the L1 cache for
+all blocks of the chunk.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -28,13 +28,14 @@ from autosched_tvm.compile.winograd.workload import Sizes
 INDEX = "int64"
 DTYPE = "float32"
 LINE = 16
-"""Numbers in a cache line. Buffers are read at distances that are odd multiples of it, so that they share no set."""
+"""Number of float32 values in a cache line. Distances in buffers are odd multiples of it, so that they map to different
+sets."""
 USUAL_TILES = 24
-"""Tiles of a chunk without measurements."""
+"""Number of tiles of a chunk without measurements."""
 SUMS_BUSY = 8
-"""Vectors of sums that keep a core busy: two multiply-adds a cycle, each of four cycles."""
+"""Number of vectors of sums that keep a core busy: two multiply-adds a cycle, with a latency of four cycles."""
 CHUNKS, FILTERS = "chunks", "filters"
-"""Loops that can be spread over threads."""
+"""Names of the loops that can be spread over threads."""
 
 Value = int | str
 Expr = Any
@@ -42,12 +43,13 @@ Stmt = Any
 
 
 class NotExpandable(Exception):
-    """The convolution's surroundings in its kernel cannot be part of the loop nest; the message says why."""
+    """The surroundings of the convolution in its kernel cannot be part of the loop nest; the message gives the
+    reason."""
 
 
 @dataclass(frozen=True)
 class Knobs:
-    """The choices of a loop nest."""
+    """Choices of a loop nest."""
 
     tiles: int
     """Tiles in a block: rows of sums in registers."""
@@ -59,14 +61,14 @@ class Knobs:
 
     @classmethod
     def of(cls, values: Mapping[str, Value]) -> "Knobs":
-        """From the annotation."""
+        """Returns the knobs in the annotation."""
         tiles, vectors, blocks = (int(values[name]) for name in ("tiles", "vectors", "blocks"))
         return cls(tiles, vectors, blocks, str(values["parallel"]))
 
 
 @dataclass(frozen=True)
 class Fused:
-    """A workload taken apart."""
+    """Parts of a workload."""
 
     function: Any
     sizes: Sizes
@@ -78,11 +80,12 @@ class Fused:
     variables: tuple[Any, ...]
     """Its loop variables: image, filter block, row, column, filter."""
     result: Any
-    """The buffer of the convolution's own results, which `value` reads at the same place."""
+    """Buffer of the convolution's own results, which `value` reads at the same place."""
 
 
 def expanded(module: Any) -> Any:
-    """A scheduled module with the loop nest in place of the stages; any other module as it is. Raises NotExpandable."""
+    """Returns a scheduled module with the loop nest in place of the stages; any other module unchanged. Raises
+    NotExpandable."""
     if stages.marked(module) is None:
         return module
     schedule = s_tir.Schedule(module, debug_mask=0, enable_check=False)
@@ -93,9 +96,9 @@ def expanded(module: Any) -> Any:
 
 
 def by_rule(function: Any, registers: int, cores: int) -> Any | None:
-    """The loop nest of a workload that no search has found knobs for; None for a function without the mark, or with
-    something around the convolution that cannot be part of the nest. `registers`: vector registers of the CPU.
-    """
+    """Returns the loop nest of a workload without knobs from a search; None for a function without the mark, or with
+    operators around the convolution that cannot be part of the nest. `registers`: number of vector registers of the
+    CPU."""
     module = tvm.IRModule({"main": function})
     if stages.marked(module) is None:
         return None
@@ -107,9 +110,8 @@ def by_rule(function: Any, registers: int, cores: int) -> Any | None:
 
 
 def usual(sizes: Sizes, registers: int, cores: int) -> Knobs:
-    """Knobs that are good for most convolutions: two vectors of filters and as many tiles as leave little idle. The
-    filters are spread over cores where there are too few chunks of tiles.
-    """
+    """Returns knobs that suit most convolutions: two vectors of filters, and a number of tiles that leaves few empty.
+    The filters are spread over cores where there are too few chunks of tiles."""
     vectors = min(2, sizes.filter_blocks)
     most = min(sizes.tiles, (registers - vectors - 1) // vectors)
     tiles = max(
@@ -122,18 +124,18 @@ def usual(sizes: Sizes, registers: int, cores: int) -> Knobs:
 
 
 def _busy(sums: int) -> float:
-    """Share of the multiply-adds that a core can begin while it waits for a number of sums."""
+    """Returns the share of the multiply-adds that a core can issue with a number of independent sums."""
     return min(1.0, sums / SUMS_BUSY)
 
 
 def _made(fused: Fused, knobs: Knobs) -> Any:
-    """The function with the loop nest for its body."""
+    """Returns the function with the loop nest as its body."""
     nest = s_tir.SBlock([], [], [], "root", _Nest(fused, knobs).body())
     return fused.function.with_body(s_tir.SBlockRealize([], tirx.IntImm("bool", 1), nest))
 
 
 def understand(module: Any) -> Fused:
-    """The parts of a workload with the mark. Raises NotExpandable."""
+    """Returns the parts of a workload with the mark. Raises NotExpandable."""
     mark = stages.marked(module)
     if mark is None:
         raise NotExpandable("it is no Winograd convolution")
@@ -170,7 +172,7 @@ def understand(module: Any) -> Fused:
 
 
 def _inlined(schedule: Any) -> Any:
-    """The last block of the kernel, with all that follows the convolution in it."""
+    """Returns the last block of the kernel, with all that follows the convolution inlined."""
     blocks = schedule.get_child_blocks(schedule.get_sblock("root"))
     names = [str(schedule.get(block).name_hint) for block in blocks]
     *between, last = blocks[names.index(stages.RESULT) :]
@@ -180,7 +182,7 @@ def _inlined(schedule: Any) -> Any:
 
 
 def _at(indices: Sequence[Any], variables: Sequence[Any], extents: Sequence[int]) -> bool:
-    """Whether indices are the loop variables one by one."""
+    """Returns whether indices are the loop variables in order."""
     return len(indices) == len(variables) and all(
         (isinstance(index, tirx.Var) and index.same_as(variable)) or (isinstance(index, tirx.IntImm) and extent == 1)
         for index, variable, extent in zip(indices, variables, extents, strict=True)
@@ -203,7 +205,7 @@ def _parts(expression: Any, kind: Any) -> list[Any]:
 
 @dataclass(frozen=True)
 class _Place:
-    """A tile: which image, and which of its tiles."""
+    """Position of a tile: its image, and its number there."""
 
     image: Expr
     row: Expr
@@ -227,7 +229,7 @@ class _Nest:
         self.points = _buffer("points", size)
 
     def body(self) -> Stmt:
-        """All of it."""
+        """Returns the whole loop nest."""
         spread = self.knobs.parallel == CHUNKS
         return _loop("chunk", self.chunks, self._chunk, tirx.ForKind.PARALLEL if spread else tirx.ForKind.SERIAL)
 
@@ -257,7 +259,7 @@ class _Nest:
         return _loop("tile", self.knobs.tiles, tile)
 
     def _transform_tile(self, which: tuple[Expr, Expr], corner: tuple[Expr, Expr], place: tuple[Expr, Expr]) -> Stmt:
-        """Transform the tile of an image's channel block whose first number is at the corner."""
+        """Transforms the tile of an image's channel block whose first number is at the corner."""
         (high, long), lanes = self.algorithm.inputs, self.sizes.channel_block
         image, channels = which
         top, left = corner
@@ -309,12 +311,12 @@ class _Nest:
         )
 
     def _point(self, block: Expr, point: Expr, channels: Expr, tile: Expr, lane: Expr) -> Expr:
-        """Where a number of the points lies."""
+        """Returns the index of a number of the points."""
         row = (channels * self.knobs.tiles + tile) * self.sizes.channel_block + lane
         return (block * self.algorithm.products + point) * self.points_distance + row
 
     def _place(self, tile: Expr) -> _Place:
-        """The last tile also stands for those after it, by which the last block is filled up."""
+        """Returns the position of a tile. Padding tiles of the last block repeat the last tile."""
         sizes = self.sizes
         if not self.whole:
             tile = tirx.min(tile, _index(sizes.tiles - 1))
@@ -326,7 +328,8 @@ class _Nest:
     # Filters ------------------------------------------------------------------------------------------------
 
     def _part(self, chunk: Expr, part: Expr) -> Stmt:
-        """A part of the filters. The last part begins early enough to be whole: what it computes twice is the same."""
+        """Writes a part of the filters. The last part overlaps the one before so that it is whole; both compute the
+        same results."""
         first = part * self.knobs.vectors
         if self.sizes.filter_blocks % self.knobs.vectors:
             first = tirx.min(first, _index(self.sizes.filter_blocks - self.knobs.vectors))
@@ -348,7 +351,7 @@ class _Nest:
         sums = _buffer("sums", rows, vectors, lanes)
 
         def cells(write: Callable[[Expr, Expr, Expr], Stmt]) -> Stmt:
-            """A statement for each number of the sums."""
+            """Returns a statement for each number of the sums."""
             return _unrolled("row", rows, lambda row: _unrolled("vector", vectors, lambda vector: _lanes(
                 lanes, lambda lane: [write(row, vector, lane)]
             )))  # fmt: skip
@@ -408,7 +411,7 @@ class _Nest:
         return body if self.whole else tirx.IfThenElse(tile < self.sizes.tiles, body, None)
 
     def _write(self, made: Any, where: _Place, filters: Expr) -> Stmt:
-        """Store a tile's results with what is fused, but for those beyond the image's edge."""
+        """Stores a tile's results with the fused operators, except those outside the image."""
         tall, wide = self.algorithm.outputs
         over_rows, over_columns = self.sizes.out_height % tall, self.sizes.out_width % wide
         top, left = where.row * tall, where.column * wide
@@ -420,7 +423,7 @@ class _Nest:
             limits = [left + column < self.sizes.out_width] * columns + [top + row < self.sizes.out_height] * rows
             return tirx.IfThenElse(tirx.all(*limits), stored, None) if limits else stored
 
-        if _parts(self.fused.value, tvm.ir.Call):  # functions are many instructions: a loop keeps them few
+        if _parts(self.fused.value, tvm.ir.Call):  # functions are many instructions: a loop limits the code
             return _loop("row", tall, lambda row: _loop("column", wide, lambda column: number(
                 row, column, rows=over_rows > 0, columns=over_columns > 0
             )))  # fmt: skip
@@ -431,7 +434,7 @@ class _Nest:
         ))  # fmt: skip
 
     def _fused(self, made: Any, source: tuple[Expr, ...], sink: tuple[Expr, ...]) -> Stmt:
-        """One result, with what follows the convolution in the kernel."""
+        """Stores one result, with the operators fused after the convolution."""
         places = dict(zip(self.fused.variables, sink, strict=True))
 
         def load(node: Any) -> Any:
@@ -446,7 +449,7 @@ class _Nest:
 
 
 def _odd_lines(numbers: int) -> int:
-    """Minimum count of numbers: an odd number of cache lines."""
+    """Returns `numbers` rounded up to an odd number of cache lines."""
     lines = -(-numbers // LINE)
     return (lines + 1 - lines % 2) * LINE
 
@@ -480,7 +483,7 @@ def _sequence(*statements: Stmt) -> Stmt:
 
 
 def _loop(name: str, extent: int, body: Callable[[Expr], Stmt], kind: Any = tirx.ForKind.SERIAL) -> Stmt:
-    """A loop; without one, where it would run once and is not parallel."""
+    """Returns a loop, or its body where it would run once and is not parallel."""
     if extent == 1:
         return body(_index(0))
     variable = tirx.Var(name, INDEX)
@@ -488,11 +491,12 @@ def _loop(name: str, extent: int, body: Callable[[Expr], Stmt], kind: Any = tirx
 
 
 def _unrolled(name: str, extent: int, body: Callable[[Expr], Stmt]) -> Stmt:
-    """A loop that is written out at the end of lowering: what comes before takes as long as there are statements."""
+    """Returns a loop that is unrolled at the end of lowering: earlier passes take time in proportion to the
+    statements."""
     return _loop(name, extent, body, tirx.ForKind.UNROLLED)
 
 
 def _lanes(extent: int, body: Callable[[Expr], list[Stmt]]) -> Stmt:
-    """Statements for all lanes of a vector."""
+    """Returns statements for all lanes of a vector."""
     variable = tirx.Var("lane", INDEX)
     return tirx.For(variable, _index(0), _index(extent), tirx.ForKind.VECTORIZED, _sequence(*body(variable)))

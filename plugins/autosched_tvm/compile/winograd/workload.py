@@ -1,4 +1,4 @@
-"""The computation of a Winograd convolution in the layout NCHW[x]c, as a task has it: five plain stages.
+"""Computation of a Winograd convolution in the layout NCHW[x]c, as a task has it: plain stages.
 
     image     the data, padded so that all tiles are whole
     columns   B^T times each tile
@@ -7,8 +7,8 @@
     rows      A^T times the products of each tile
     result    that times A
 
-No schedule makes five stages fast one by one. What a template chooses is the values of a few knobs, which `annotate`
-writes beside the computation; `kernel.expanded` makes the loop nest of them.
+No schedule of the separate stages is fast. A template chooses the values of a few knobs, which `annotate` writes beside
+the computation, and `kernel.expanded` makes the loop nest from them.
 """
 
 import json
@@ -23,10 +23,10 @@ from tvm import te
 from autosched_tvm.compile.winograd.algebra import FILTERINGS, Algorithm
 
 MARK = "autosched.winograd"
-"""The annotation of the last stage: for rows, then for columns, the extent of a tile of results and the taps of a
-filter; last the padding above and on the left."""
+"""Annotation of the last stage: for rows and for columns, the size of a tile of results and the taps of a filter; last
+the padding at the top and on the left."""
 CHOSEN = "autosched.winograd.knobs"
-"""The annotation of a scheduled workload: the knobs' values, as a JSON object."""
+"""Annotation of a scheduled workload: the knobs' values, as a JSON object."""
 IMAGE, COLUMNS, POINTS, PRODUCTS, ROWS, RESULT = (
     f"winograd_{stage}" for stage in ("image", "columns", "points", "products", "rows", "result")
 )
@@ -45,7 +45,7 @@ class Sizes:
     """Rows of the data."""
     width: int
     top: int
-    """Rows of padding above the data."""
+    """Rows of padding at the top of the data."""
     left: int
     filter_blocks: int
     filter_block: int
@@ -54,22 +54,22 @@ class Sizes:
 
     @property
     def tile_rows(self) -> int:
-        """Tiles, one below the other."""
+        """Number of tiles along the height."""
         return self.algorithm.down.tiles(self.out_height)
 
     @property
     def tile_columns(self) -> int:
-        """Tiles side by side."""
+        """Number of tiles along the width."""
         return self.algorithm.across.tiles(self.out_width)
 
     @property
     def tiles(self) -> int:
-        """Tiles of all images of the batch."""
+        """Number of tiles of all images of the batch."""
         return self.batch * self.tile_rows * self.tile_columns
 
 
 def convolution(data: Any, weights: Any, one: Algorithm, padding: tuple[int, int, int, int]) -> Any:
-    """The result [n, filters / o, h, w, o] of data [n, channels / i, h, w, i] and packed weights.
+    """Returns the result [n, filters / o, h, w, o] of data [n, channels / i, h, w, i] and packed weights.
 
     `padding`: top, left, bottom, right.
     """
@@ -133,7 +133,7 @@ def convolution(data: Any, weights: Any, one: Algorithm, padding: tuple[int, int
 
 
 def _constant(matrix: Any, name: str) -> Any:
-    """A small matrix, computed where it is used."""
+    """Returns a small matrix that is computed where it is used."""
 
     def element(i: Any, j: Any) -> Any:
         value = tvm.tirx.const(0, "float32")
@@ -148,7 +148,7 @@ def _constant(matrix: Any, name: str) -> Any:
 
 
 def marked(workload: Any) -> tuple[Algorithm, int, int] | None:
-    """The mark of a workload: the algorithm, padding above and on the left; None without one."""
+    """Returns the mark of a workload: the algorithm, padding at the top and on the left; None without one."""
     found: list[tuple[Algorithm, int, int]] = []
 
     def note(block: Any) -> None:
@@ -161,11 +161,11 @@ def marked(workload: Any) -> tuple[Algorithm, int, int] | None:
 
 
 def annotate(schedule: Any, knobs: Mapping[str, int | str]) -> None:
-    """Write the knobs' values beside the computation."""
+    """Writes the knobs' values beside the computation."""
     schedule.annotate(schedule.get_sblock("root"), CHOSEN, json.dumps(knobs, sort_keys=True, separators=(",", ":")))
 
 
 def chosen(schedule: Any) -> dict[str, int | str] | None:
-    """The knobs' values of a scheduled workload; None for one without."""
+    """Returns the knobs' values of a scheduled workload; None without any."""
     text = schedule.get(schedule.get_sblock("root")).annotations.get(CHOSEN)
     return None if text is None else json.loads(str(text))
