@@ -16,14 +16,14 @@ class AutoTvmBackend(TvmBackend[Options]):
     options = Options
 
     def open(self, job: JobSpec, model: Path, workdir: Path, outdir: Path, device_cores: int) -> Session:
-        """Check what the options hold first. Raises RequestError."""
+        """Checks the values of the options, then opens the session. Raises RequestError."""
         options.read(job.options)
         return super().open(job, model, workdir, outdir, device_cores)
 
     def method(self, given: Options, threads: int) -> SearchMethod:
-        """One for all tasks of the job, which teach each other."""
+        """Returns one method for all tasks of the job, which share what they learn."""
         from autosched_backend_autotvm.search_method import (
-            AutoTvmMethod,  # needs TVM; to read this package's name does not
+            AutoTvmMethod,  # imported here: reading this package's name must not load TVM
         )
 
         return AutoTvmMethod(given)

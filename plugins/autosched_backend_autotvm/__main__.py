@@ -1,4 +1,4 @@
-"""``python -m autosched_backend_autotvm MODEL.onnx``: the knobs of each task, as a job would search them."""
+"""``python -m autosched_backend_autotvm MODEL.onnx``: prints the knobs of each task, as a job would search them."""
 
 import argparse
 import sys
@@ -13,7 +13,7 @@ from autosched_tvm.api import LayoutOption, Unsupported, Ways, quiet, read_shape
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print task by task; returns 0 when the model can be tuned."""
+    """Prints task by task; returns 0 when the model can be tuned."""
     parser = argparse.ArgumentParser(prog="python -m autosched_backend_autotvm", description=__doc__)
     parser.add_argument("model", type=Path)
     parser.add_argument("--shape", action="append", default=[], metavar="NAME=1,3,224,224")
@@ -34,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def spaces(model: Path, shapes: dict[str, tuple[int, ...]], target: str, given: Options) -> Iterator[str]:
-    """A paragraph for each task, the heaviest first. Raises ModelRejected or RequestError."""
+    """Yields a paragraph for each task, the heaviest first. Raises ModelRejected or RequestError."""
     from autosched_backend_autotvm import template_matching
     from autosched_backend_autotvm.search_method import AutoTvmMethod
     from autosched_tvm.api import candidate_build, network_import, targets

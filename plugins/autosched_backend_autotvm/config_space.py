@@ -1,4 +1,4 @@
-"""The configurations of one task: knobs with their values, numbered in a mixed radix. Knows no TVM."""
+"""Configurations of one task: knobs with their values, numbered in a mixed radix. Does not use TVM."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -16,25 +16,26 @@ Config: TypeAlias = dict[str, Value]
 Admit: TypeAlias = Callable[[Mapping[str, Value]], str | None]
 Numbers: TypeAlias = NDArray[np.float64]
 Insight: TypeAlias = Callable[[Mapping[str, Numbers]], Mapping[str, Numbers]]
-"""From the values of all numeric knobs, for many configurations at once, to what a template can tell from them."""
+"""Maps the values of all numeric knobs, for many configurations at once, to quantities that a template derives from
+them."""
 PROMISE = "promise"
-"""Column of an insight by which configurations are ranked before anything is measured."""
+"""Column of an insight that ranks configurations before anything is measured."""
 
 
 @dataclass(frozen=True)
 class Rule:
-    """Why some configurations are left out, as a few knobs tell: so it need not be asked for each configuration."""
+    """Condition on a few knobs that rejects configurations, and need not be evaluated for each one."""
 
     names: tuple[str, ...]
     ask: Admit
 
     def __call__(self, config: Mapping[str, Value]) -> str | None:
-        """The reason, if there is one."""
+        """Returns the reason for a rejection, if there is one."""
         return self.ask(config)
 
 
 SHOWN_MAX = 24
-"""Values of a knob that are printed before the rest is only counted."""
+"""Maximum number of values of a knob that are printed; the rest is counted."""
 
 
 @dataclass(frozen=True)
@@ -43,31 +44,31 @@ class Knob:
 
     name: str
     values: tuple[Value, ...]
-    """Values to search, in an order in which neighbours are alike."""
+    """Values to search, ordered such that neighbours are similar."""
     spare: tuple[Value, ...] | range = ()
-    """Further values that are legal for this task but not searched unless a user adds them."""
+    """Further legal values, which are searched only if a user adds them."""
     meaning: str = ""
 
     def legal(self, value: Value) -> bool:
-        """Whether the template can do something with it."""
+        """Returns whether the template accepts the value."""
         return value in self.values or value in self.spare
 
 
 @dataclass(frozen=True)
 class ConfigSpace:
-    """The product of all knobs; the first knob's digit is the least significant one of an index."""
+    """Product of all knobs. The first knob's digit is the least significant one of an index."""
 
     template: str
     knobs: tuple[Knob, ...]
     admit: Admit | None = field(default=None, compare=False, repr=False)
-    """Why a configuration cannot work."""
+    """Returns the reason why a configuration cannot work."""
     doubt: Admit | None = field(default=None, compare=False, repr=False)
-    """Why it would be slow. A user who restricts a space knows better: then this is not asked."""
+    """Returns the reason why a configuration would be slow. Ignored in a space that a user restricts."""
     insight: Insight | None = field(default=None, compare=False, repr=False)
     version: str = ""
-    """Version of the template: in another one, the same configuration may be another schedule."""
+    """Version of the template. In another version, the same configuration may be another schedule."""
     kernel: str = ""
-    """The main computation, without fused operators: the same for siblings."""
+    """Main computation without fused operators: equal for siblings."""
 
     def __post_init__(self) -> None:
         for knob in self.knobs:
@@ -79,21 +80,21 @@ class ConfigSpace:
 
     @cached_property
     def radices(self) -> tuple[int, ...]:
-        """Number of values, knob by knob."""
+        """Number of values of each knob."""
         return tuple(len(knob.values) for knob in self.knobs)
 
     @property
     def identity(self) -> dict[str, str]:
-        """In which tasks a configuration means the same."""
+        """Identity of the tasks in which a configuration means the same."""
         return {"template": self.template, "version": self.version, "kernel": self.kernel}
 
     @property
     def size(self) -> int:
-        """Number of configurations, those that are not admitted included; may exceed 64 bits."""
+        """Number of configurations, including rejected ones; may exceed 64 bits."""
         return math.prod(self.radices)
 
     def digits(self, index: int) -> tuple[int, ...]:
-        """Which value of each knob. Raises IndexError."""
+        """Returns the index of each knob's value. Raises IndexError."""
         if not 0 <= index < self.size:
             raise IndexError(f"configuration {index} of {self.size}")
         found = []
@@ -103,7 +104,7 @@ class ConfigSpace:
         return tuple(found)
 
     def index(self, digits: Sequence[int]) -> int:
-        """The number of a configuration given as digits. Raises IndexError."""
+        """Returns the number of a configuration given as digits. Raises IndexError."""
         total = 0
         for digit, radix in zip(reversed(digits), reversed(self.radices), strict=True):
             if not 0 <= digit < radix:
@@ -112,15 +113,16 @@ class ConfigSpace:
         return total
 
     def config(self, index: int) -> Config:
-        """Each knob's value."""
+        """Returns each knob's value."""
         return self.chosen(self.digits(index))
 
     def chosen(self, digits: Sequence[int]) -> Config:
-        """Each knob's value."""
+        """Returns each knob's value."""
         return {knob.name: knob.values[digit] for knob, digit in zip(self.knobs, digits, strict=True)}
 
     def find(self, config: Mapping[str, object]) -> int | None:
-        """A configuration's number; None if it has other knobs or values. Lists count as tuples, as JSON has them."""
+        """Returns a configuration's number; None if it has other knobs or values. Lists count as tuples, since JSON has
+        no tuples."""
         if config.keys() != {knob.name for knob in self.knobs}:
             return None
         digits = []
@@ -132,23 +134,24 @@ class ConfigSpace:
         return self.index(digits)
 
     def admits(self, config: Mapping[str, Value]) -> str | None:
-        """Why a configuration would surely fail or be slow; None if nothing is known against it."""
+        """Returns the reason why a configuration would fail or be slow; None if there is none."""
         return next((reason for ask in (self.admit, self.doubt) if ask is not None and (reason := ask(config))), None)
 
     def restrict(self, wanted: Mapping[str, Sequence[object]]) -> "ConfigSpace":
-        """Keep only these values. One mapping serves tasks of many sizes, so what fits only others is left out.
+        """Returns the space with these values only. One mapping serves tasks of many sizes, so values that fit only
+        other tasks are left out.
 
-        Raises RequestError for an unknown knob, a value of another kind, and when nothing of a knob is left.
+        Raises RequestError for an unknown knob, a value of another kind, and when no value of a knob is left.
         """
         changed = self._changed(wanted, lambda _, fitting: fitting)
         return replace(changed, doubt=None) if wanted else changed
 
     def enlarge(self, wanted: Mapping[str, Sequence[object]]) -> "ConfigSpace":
-        """Add these values, also to a knob that has a single one and so was no choice. Raises RequestError."""
+        """Returns the space with these values added, even for a knob with a single value. Raises RequestError."""
         return self._changed(wanted, lambda knob, fitting: tuple(dict.fromkeys((*knob.values, *fitting))))
 
     def describe(self) -> str:
-        """All knobs and their values, for a user to read."""
+        """Returns all knobs and their values, for messages."""
         width = max((len(knob.name) for knob in self.knobs), default=0)
         lines = [f"template {self.template}: {self.size} configurations, {len(self.knobs)} knobs"]
         for knob in self.knobs:
@@ -177,7 +180,7 @@ class ConfigSpace:
         return replace(self, knobs=knobs)
 
     def _fitting(self, knob: Knob, values: Sequence[object]) -> tuple[Value, ...]:
-        """Those of the values that are legal here, at least one. Raises RequestError."""
+        """Returns the values that are legal here, at least one. Raises RequestError."""
         where = f"template {self.template}, knob {knob.name}"
         if isinstance(values, str) or not isinstance(values, Sequence):
             raise RequestError(f"{where}: give a list of values, not {values!r}; {_legal(knob)}")
@@ -199,7 +202,7 @@ _KINDS: dict[type, str] = {int: "a whole number", str: "a word", tuple: "a list 
 
 
 def _read(given: object) -> Value | None:
-    """A knob's value as a template knows it; None for what cannot be one."""
+    """Returns a knob's value in the template's types; None for other values."""
     if isinstance(given, bool):
         return None
     if isinstance(given, int | str):

@@ -1,4 +1,4 @@
-"""The cost model: boosted trees that predict how good a configuration is."""
+"""Cost model: boosted trees that predict the score of a configuration."""
 
 from typing import Any, Literal, TypeAlias
 
@@ -12,14 +12,14 @@ Loss: TypeAlias = Literal["reg", "rank"]
 Vector: TypeAlias = NDArray[np.float32]
 
 TREES = {"max_depth": 3, "gamma": 1e-4, "min_child_weight": 1, "subsample": 1.0, "eta": 0.3, "lambda": 1.0, "alpha": 0}
-"""AutoTVM's (xgboost_cost_model.py of TVM 0.18)."""
+"""Parameters of AutoTVM (xgboost_cost_model.py of TVM 0.18)."""
 ROUNDS = 60
 PAIRS_MAX = 100_000
-"""Maximum pairs of records that the loss `rank` compares: 0.2 s."""
+"""Maximum number of pairs of records that the loss `rank` compares, which takes 0.2 s."""
 
 
 class CostModel:
-    """Refit from scratch on everything that is known; that costs less than to keep it up to date."""
+    """Model that is refitted from scratch to all records, which costs less than incremental updates."""
 
     def __init__(self, loss: Loss, seed: int, threads: int) -> None:
         self._loss = loss
@@ -29,9 +29,10 @@ class CostModel:
     def fit(
         self, features: Matrix, scores: Vector, *, margin: Vector | None = None, groups: NDArray[np.int64] | None = None
     ) -> None:
-        """Learn. `scores`: larger is better, the best of a task 1, failures 0.
+        """Fits the model. `scores`: larger is better, the best of a task 1, failures 0.
 
-        `margin`: what another model adds to each. `groups`: the task of each, ascending; without: all are of one task.
+        `margin`: prediction of another model, added to each. `groups`: the task of each record, ascending; without: one
+        task.
         """
         wanted: dict[str, Any] = {"objective": "reg:squarederror", "base_score": float(scores.mean())}
         tasks: dict[str, Any] = {}
@@ -48,6 +49,7 @@ class CostModel:
         self._booster = xgboost.train({**self._fixed, **wanted}, data, ROUNDS)
 
     def predict(self, features: Matrix, margin: Vector | None = None) -> Vector:
-        """Larger is better; about the scores with the loss `reg`, of any size with `rank`."""
+        """Returns predictions; larger is better. They are near the scores with the loss `reg`, and of any size with
+        `rank`."""
         found: Vector = self._booster.inplace_predict(features, predict_type="margin", base_margin=margin)
         return found

@@ -1,4 +1,4 @@
-"""Features of a configuration that need no schedule: the values of its knobs. Knows no TVM."""
+"""Features of a configuration that need no schedule: the values of its knobs. Does not use TVM."""
 
 import math
 
@@ -13,10 +13,10 @@ TABLE_MAX = 1 << 16
 
 
 class KnobFeatures:
-    """Values flattened: numbers as logarithms, each factor of a tiling by itself, words one-hot; and what the template
-    can tell from them.
+    """Flattened values (logarithms of numbers, each factor of a tiling separately, one-hot words), and the template's
+    insights.
 
-    A column has the same name and meaning in every task of a template, whatever values the task's space has.
+    A column has the same name and meaning in each task of a template, whatever values the task's space has.
     """
 
     def __init__(self, space: ConfigSpace) -> None:
@@ -27,20 +27,20 @@ class KnobFeatures:
             self.names += names
             self._tables.append((at, table))
         self.largest: Matrix = np.concatenate([np.zeros(0, np.float32), *(t.max(axis=0) for _, t in self._tables)])
-        """Largest value of each knob's columns, which are the first."""
+        """Largest value in each knob column. These columns are the first."""
         self._told = _Told(space) if space.knobs and space.insight is not None else None
         if self._told is not None:
             self.names += self._told.names
 
     def of(self, digits: Digits) -> Matrix:
-        """One row for each."""
+        """Returns one row for each configuration."""
         if not len(self.names):
             return np.zeros((len(digits), 0), np.float32)
         own = [table[digits[:, at]] for at, table in self._tables]
         return np.concatenate(own if self._told is None else [*own, self._told.of(digits)], axis=1)
 
     def promise(self, digits: Digits) -> NDArray[np.float32] | None:
-        """The template's score of each, larger is better; None without one."""
+        """Returns the template's score of each configuration, larger is better; None without one."""
         if self._told is None or PROMISE not in self._told.names:
             return None
         found: NDArray[np.float32] = self._told.of(digits)[:, self._told.names.index(PROMISE)]
@@ -48,7 +48,7 @@ class KnobFeatures:
 
 
 class _Told:
-    """A template's insights from a space's numeric knobs, as a table where they have few combinations."""
+    """Insights of a template from a space's numeric knobs, tabulated where there are few combinations."""
 
     def __init__(self, space: ConfigSpace) -> None:
         assert space.insight is not None
@@ -65,18 +65,18 @@ class _Told:
             self._table = self._computed(every)
 
     def of(self, digits: Digits) -> Matrix:
-        """One row for each."""
+        """Returns one row for each configuration."""
         own = digits[:, self._at]
         return self._computed(own) if self._table is None else self._table[own @ self._strides]
 
     def _computed(self, own: Digits) -> Matrix:
-        """Insights of rows that have only the digits of the numeric knobs."""
+        """Returns the insights of rows that contain only the digits of the numeric knobs."""
         values = {name: table[own[:, at]] for at, (name, table) in enumerate(self._values.items())}
         return np.stack([np.asarray(column, np.float32) for column in self._insight(values).values()], axis=1)
 
 
 def _columns(knob: Knob) -> tuple[tuple[str, ...], Matrix]:
-    """Names of a knob's columns, and a row for each of its values."""
+    """Returns the names of a knob's columns, and a row for each of its values."""
     first = knob.values[0]
     if isinstance(first, str):
         words = sorted({str(value) for value in knob.values})
@@ -90,5 +90,5 @@ def _columns(knob: Knob) -> tuple[tuple[str, ...], Matrix]:
 
 
 def logarithm(number: float) -> float:
-    """Logarithm to base 2, continued smoothly through 0 to negative numbers."""
+    """Returns the logarithm to base 2, continued smoothly through 0 to negative numbers."""
     return float(np.sign(number) * np.log2(1.0 + abs(number)))

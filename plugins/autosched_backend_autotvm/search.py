@@ -1,4 +1,4 @@
-"""The search of one task: a tuner over the numbers of a template's configurations, and schedules made from them."""
+"""Search of one task: a tuner over the numbers of a template's configurations, and schedules made from them."""
 
 import json
 import math
@@ -15,16 +15,16 @@ from autosched_backend_autotvm.tuners import Tuner
 from autosched_tvm.api import EarlyStopping, hash_of
 
 TRIED_PER_WANTED = 16
-"""Configurations that are looked at for each wanted candidate before the space counts as exhausted."""
+"""Maximum number of configurations tried per requested candidate before the space counts as exhausted."""
 ADOPTED_SHARE = 0.25
-"""Maximum share of a round that is taken over from siblings; at least one candidate."""
+"""Maximum share of a round that comes from siblings; at least one candidate."""
 
 
 class Template(Protocol):
-    """A template as a search needs it."""
+    """Template as a search uses it."""
 
     def apply(self, schedule: Any, config: Config) -> None:
-        """Transform the schedule. Raises what TVM raises."""
+        """Applies a configuration to the schedule. Raises TVM's exceptions."""
 
 
 Made = tuple[bytes, str]
@@ -35,7 +35,7 @@ class Making(Protocol):
     """Applies configurations."""
 
     def make(self, config: Config) -> Made | None:
-        """None if the configuration cannot be applied."""
+        """Returns the candidate; None if the configuration cannot be applied."""
 
 
 class Maker:
@@ -45,13 +45,11 @@ class Maker:
         self._workload, self._template, self._space = workload, template, space
 
     def make(self, config: Config) -> Made | None:
-        """None if the configuration cannot be applied."""
+        """Returns the candidate; None if the configuration cannot be applied."""
         schedule = tvm.s_tir.Schedule(self._workload, debug_mask=0, enable_check=False)
         try:
             self._template.apply(schedule, config)
-        except (
-            Exception
-        ):  # TVM's, of many kinds: the configuration is illegal in a way that the template cannot foresee
+        except Exception:  # TVM's: the configuration is illegal, and the template cannot know it
             return None
         found = hash_of(schedule.mod)
         remembered = {**self._space.identity, "config": config, "hash": found}
@@ -60,10 +58,10 @@ class Maker:
 
 
 class AutoTvmSearch:
-    """A fold over what was measured, of this task and, as far as they teach it, of others.
+    """A fold over the measurements of this task and, for transfer, of others.
 
-    A candidate remembers its template and the version of it, its kernel, its configuration and the hash of the
-    scheduled workload, so that nothing has to be applied again to go on from records.
+    A candidate contains its template with version, its kernel, its configuration and the hash of the scheduled
+    workload, so that resuming from records applies no schedule again.
     """
 
     def __init__(
@@ -75,12 +73,12 @@ class AutoTvmSearch:
         self._plateau = EarlyStopping(early_stopping)
         self._measured: set[int] = set()
         self._spoilt: set[int] = set()
-        """Configurations that cannot be applied, or lead to the same schedule as another."""
+        """Configurations that cannot be applied, or that give the same schedule as another."""
         self._owners: dict[str, int] = {}
-        """The configuration of each scheduled workload, by its hash."""
+        """Configuration by hash of the scheduled workload."""
 
     def select(self, count: int) -> list[bytes]:
-        """Up to `count` candidates that were not measured before; none: there is nothing left."""
+        """Returns up to `count` candidates that were not measured before; none where the space is exhausted."""
         chosen: list[bytes] = []
         if self._plateau.over:
             return chosen
@@ -101,21 +99,22 @@ class AutoTvmSearch:
         return [*chosen, *adopted.values()]
 
     def _adopted(self, count: int) -> dict[int, bytes]:
-        """Configurations that a round of `count` takes over from siblings."""
+        """Returns the configurations that a round of `count` takes from siblings."""
         indices = self._siblings.best(self._measured) if self._siblings is not None else []
         made = ((index, self._new(index)) for index in indices)
         new = ((index, candidate) for index, candidate in made if candidate is not None)
         return dict(islice(new, max(1, int(ADOPTED_SHARE * count))))
 
     def update(self, measured: Sequence[tuple[bytes, Sequence[float]]]) -> None:
-        """Learn from what this template made; what others, or another version of it, made says nothing here."""
+        """Learns from candidates of this template. Those of other templates or versions do not apply here."""
         own = [(index, candidate, s) for candidate, s in measured if (index := self._read(candidate)) is not None]
         self._plateau.update([(candidate, latency_s) for _, candidate, latency_s in own])
         self._measured.update(index for index, _, _ in own)
         self._tuner.learn([index for index, _, _ in own], [throughput(latency_s) for _, _, latency_s in own])
 
     def _new(self, index: int) -> bytes | None:
-        """The candidate of a configuration; None if it cannot be applied, or another leads to the same schedule."""
+        """Returns the candidate of a configuration; None if it cannot be applied, or gives the same schedule as
+        another."""
         if index in self._spoilt:
             return None
         made = self.maker.make(self._space.config(index))
@@ -125,7 +124,7 @@ class AutoTvmSearch:
         return made[0]
 
     def _read(self, candidate: bytes) -> int | None:
-        """Which configuration a candidate is; None if it is no configuration of this space."""
+        """Returns the configuration of a candidate; None if it is none of this space."""
         try:
             *trace, remembered = json.loads(candidate)
             of = remembered["template"], remembered.get("version", "")
@@ -140,6 +139,6 @@ class AutoTvmSearch:
 
 
 def throughput(latency_s: Sequence[float]) -> float:
-    """Calls per second; 0 for a failure, and for what no clock can have said."""
+    """Returns calls per second; 0 for a failure, and for a latency that is no positive number."""
     latency = median(latency_s) if latency_s else math.inf
     return 1.0 / latency if 0.0 < latency < math.inf else 0.0

@@ -1,4 +1,4 @@
-"""One job's searches: the options, and what its tasks teach each other."""
+"""Searches of one job: the options, and the knowledge that its tasks share."""
 
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,7 +22,7 @@ from autosched_tvm.api import SearchContext, Unsupported
 
 
 class AutoTvmMethod:
-    """The searches of one job."""
+    """Searches of one job."""
 
     def __init__(self, options: Options) -> None:
         """Raises RequestError."""
@@ -32,18 +32,18 @@ class AutoTvmMethod:
 
     @property
     def notes(self) -> Sequence[str | NoteGroup]:
-        """None: what the user must know is an error before the search begins."""
+        """Returns no notes: problems that concern the user are errors before the search begins."""
         return []
 
     def check_network(self, workloads: Iterable[Any], target: Any) -> None:
-        """Raise RequestError for a knob in the options that no task of the network has."""
+        """Raises RequestError for a knob in the options that no task of the network has."""
         asked = dict.fromkeys(self._restrict, "knobs") | dict.fromkeys(self._enlarge, "enlarge")
         if not asked:
             return
         known: set[str] = set()
         for workload in workloads:
             if (template := template_matching.find(workload, target).template) is not None:
-                with suppress(RequestError):  # a knob without a value for this task, which has no configurations then
+                with suppress(RequestError):  # no value of a knob fits this task, which then has no configurations
                     known.update(knob.name for knob in template.space().knobs)
         for name, option in asked.items():
             if name not in known:
@@ -55,13 +55,13 @@ class AutoTvmMethod:
                 )
 
     def search(self, site: SearchContext) -> AutoTvmSearch:
-        """Begin the search for a task. Raises Unsupported."""
+        """Begins the search for a task. Raises Unsupported."""
         found = template_matching.find(site.workload, site.target)
         if (template := found.template) is None:
             raise Unsupported(found.why_not)
         try:
             whole = template.space()
-        except RequestError as error:  # a knob without a value for this task
+        except RequestError as error:  # no value of a knob fits this task
             raise Unsupported(str(error)) from error
         space = replace(self.space(whole), kernel=kernel_of(template.nest))
         options, prior, stores = self._options, None, None
@@ -78,7 +78,7 @@ class AutoTvmMethod:
         return AutoTvmSearch(site.workload, template, space, tuner, options.early_stopping, siblings)
 
     def space(self, space: ConfigSpace) -> ConfigSpace:
-        """As the job wants it. Raises Unsupported when nothing of a knob is left for this task."""
+        """Returns the space with the job's restrictions. Raises Unsupported when no value of a knob is left."""
         names = {knob.name for knob in space.knobs}
         try:
             return space.enlarge(_of(names, self._enlarge)).restrict(_of(names, self._restrict))
@@ -87,12 +87,12 @@ class AutoTvmMethod:
 
 
 def _of(names: set[str], asked: Mapping[str, list[object]]) -> dict[str, list[object]]:
-    """Restrictions of these knobs; others belong to other templates."""
+    """Returns the restrictions of these knobs; others belong to other templates."""
     return {name: values for name, values in asked.items() if name in names}
 
 
 def _why_empty(points: ConfigSampler) -> str:
-    """Why nothing of a space can be searched."""
+    """Returns the reason why a space has nothing to search."""
     space = points.space
     if not points.size:
         return f"template {space.template} has {space.size} configurations, and the job wants those from {points.first}"

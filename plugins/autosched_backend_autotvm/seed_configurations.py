@@ -1,6 +1,6 @@
-"""Examples for the first round of a task: the best of the tasks that are most like it.
+"""Examples for the first round of a task: the best configurations of the most similar tasks.
 
-An example is tried with those values of the task's own knobs that are nearest. Knows no TVM.
+An example is adapted to the nearest values of the task's own knobs. Does not use TVM.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,34 +13,34 @@ from autosched_backend_autotvm.config_space import Config, ConfigSpace, Knob, Va
 from autosched_backend_autotvm.knob_features import logarithm
 
 LIKE, OF_EACH = 2, 4
-"""Number of tasks that examples come from, and number of examples of each: the very best of one is in part luck."""
+"""Number of tasks that give examples, and number of examples of each. The best one is partly luck."""
 
 
 @dataclass(frozen=True)
 class Examples:
-    """Examples that one task can give."""
+    """Examples from one task."""
 
     shape: tuple[int, ...]
-    """Numbers that say what it works on, in the same order for all tasks of a template."""
+    """Sizes of the task's workload, in the same order for all tasks of a template."""
     best: tuple[Config, ...]
-    """The first is the very best."""
+    """Best configurations, best first."""
 
 
 def of(shape: Sequence[int], space: ConfigSpace, known: Sequence[Examples]) -> list[int]:
-    """Configurations of a new task's space, the most promising first; equal for equal examples in any order."""
+    """Returns configurations of a new task's space, the most promising first. The order of `known` does not matter."""
     like = sorted(known, key=lambda one: (_distance(shape, one.shape), one.shape, repr(one.best)))[:LIKE]
     in_turns = (config for rank in zip_longest(*(one.best for one in like)) for config in rank if config is not None)
     return list(dict.fromkeys(index for config in in_turns for index in _adapted(config, space)))
 
 
 def _distance(one: Sequence[int], other: Sequence[int]) -> float:
-    """How unlike two shapes are: the factors between their extents, as logarithms. Fused operators add extents."""
+    """Returns the distance of two shapes: the sum of the log ratios of their extents. Fused operators add extents."""
     factors = (abs(logarithm(a) - logarithm(b)) for a, b in zip(one, other, strict=False))
     return sum(factors) + abs(len(one) - len(other))
 
 
 def _adapted(config: Config, space: ConfigSpace) -> Iterator[int]:
-    """The configuration of this space that is nearest, if it has the same knobs and words."""
+    """Yields the nearest configuration of this space, if it has the same knobs and words."""
     if config.keys() == {knob.name for knob in space.knobs}:
         digits = [_nearest(knob, config[knob.name]) for knob in space.knobs]
         if all(digit is not None for digit in digits):
@@ -48,7 +48,7 @@ def _adapted(config: Config, space: ConfigSpace) -> Iterator[int]:
 
 
 def _nearest(knob: Knob, value: Value) -> int | None:
-    """The place of the value of a knob that is nearest by its factors; of a word or a tiling, of this one alone."""
+    """Returns the index of the nearest value of a knob by ratio; for a word or a tiling, that of the equal value."""
     if value in knob.values:
         return knob.values.index(value)
     numbers = [other for other in knob.values if isinstance(other, int)]

@@ -1,7 +1,7 @@
-"""Features of a configuration after it is applied: TVM's features of every store in the program.
+"""Features of a configuration after it is applied: TVM's features of each store in the program.
 
-They say more than the values of knobs and mean the same in all templates, but take 12 milliseconds each, so they only
-put the best of a plan in order.
+They are more expressive than the values of knobs, and mean the same in all templates. Each takes 12 milliseconds, so
+they only rerank the best of a plan.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from autosched_tvm.api import SearchContext, intrinsics
 
 PER_STORE = 164
 KEPT_MAX = 10_000
-"""Configurations whose features are kept, 1.3 KB each."""
+"""Maximum number of configurations whose features are kept, at 1.3 KB each."""
 
 
 class StoreFeatures:
@@ -33,7 +33,8 @@ class StoreFeatures:
         self._kept: dict[int, NDArray[np.float32]] = {}
 
     def rows(self, indices: Sequence[int]) -> Matrix:
-        """One row for each: of every feature the largest and the mean over stores; unknown where it does not apply."""
+        """Returns one row for each configuration: maximum and mean of each feature over stores; NaN where it does not
+        apply."""
         if len(self._kept) > KEPT_MAX:
             self._kept.clear()
         for index in indices:
@@ -48,12 +49,12 @@ class StoreFeatures:
             args = ms.arg_info.ArgInfo.from_entry_func(schedule.mod, remove_preproc=True)
             candidate = ms.search_strategy.MeasureCandidate(schedule, args)
             stores = self._extractor.extract_from(self._context, [candidate])[0].numpy()
-        except Exception:  # TVM's, of many kinds; it will fail again when it is selected
+        except Exception:  # TVM raises various exceptions; the configuration will fail again when it is selected
             return np.full(2 * PER_STORE, np.nan, np.float32)
         return np.concatenate([stores.max(axis=0), stores.mean(axis=0)]).astype(np.float32)
 
 
 def shape_of(workload: Any) -> tuple[int, ...]:
-    """The dimensions of all inputs and outputs, in order."""
+    """Returns the dimensions of all inputs and outputs, in order."""
     args = ms.arg_info.ArgInfo.from_entry_func(workload, remove_preproc=True)
     return tuple(int(extent) for arg in args for extent in arg.shape)

@@ -1,4 +1,4 @@
-"""Finds the template for a task by what its kernel computes, or says why there is none."""
+"""Finds the template for a task by the computation of its kernel, or the reason why there is none."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -20,14 +20,14 @@ from autosched_tvm.api import targets, winograd_kernel, winograd_workload
 
 @dataclass(frozen=True)
 class Found:
-    """The template for a task, or why there is none."""
+    """The template for a task, or the reason why there is none."""
 
     template: Template | None
     why_not: str = ""
 
 
 def find(workload: Any, target: Any) -> Found:
-    """For an IRModule with one PrimFunc "main", scheduled or not, and a tvm Target."""
+    """Returns the template for an IRModule with one PrimFunc "main", scheduled or not, and a TVM target."""
     kind = str(target.kind.name)
     if kind not in ("llvm", "cuda"):
         return Found(None, f"no templates for targets of kind {kind}; there are templates for llvm and cuda")
@@ -42,7 +42,7 @@ def find(workload: Any, target: Any) -> Found:
 
 
 def _winograd(workload: Any, target: Any) -> Found:
-    """The template of a workload that a Winograd convolution is marked in."""
+    """Returns the template of a workload that is marked as a Winograd convolution."""
     if str(target.kind.name) != "llvm":
         return Found(None, "Winograd's algorithm has a template for CPUs only")
     try:
@@ -52,7 +52,7 @@ def _winograd(workload: Any, target: Any) -> Found:
 
 
 def machine(target: Any) -> Machine:
-    """Properties of a CPU that templates need."""
+    """Returns the properties of a CPU that templates use."""
     return Machine(
         targets.vector_bits(target) // 8,
         targets.vector_registers(target),
@@ -71,7 +71,7 @@ def _on_cpu(found: KernelAnalysis, cpu: Machine) -> Template:
 
 
 def _try(workload: Any, found: KernelAnalysis) -> None:
-    """Raise NotUnderstood for what surrounds the main computation and cannot be fused with it."""
+    """Raises NotUnderstood where the surroundings of the main computation cannot be fused with it."""
     from tvm import s_tir
 
     try:

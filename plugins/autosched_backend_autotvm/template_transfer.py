@@ -1,9 +1,9 @@
 """Transfer learning between tasks of one template, as in AutoTVM.
 
-A base model is fitted to the records of all the others. Its prediction is the margin from which a task's own model
-starts; it counts half as much with every 64 records of the task's own (`load_history` of TVM 0.18's cost model).
-Scores are normalised per task, so that fast and slow tasks count alike. Before there are any, a task tries the best of
-the others (examples.py).
+A base model is fitted to the records of all other tasks. Its prediction is the margin from which a task's own model
+starts; its weight halves with every 64 records of the task (`load_history` of TVM 0.18's cost model). Scores are
+normalised per task, so that fast and slow tasks have equal weight. Before its first records, a task tries the best
+configurations of other tasks (`seed_configurations`).
 """
 
 import threading
@@ -21,13 +21,13 @@ from autosched_backend_autotvm.seed_configurations import Examples
 from autosched_backend_autotvm.tuners.config_sampler import Digits
 
 HALF_LIFE = 64
-"""Own records after which the others count half."""
+"""Number of own records that halve the weight of the others."""
 WEIGHT_MIN = 0.05
-"""Below it, the others are forgotten."""
+"""Weight below which the other tasks are ignored."""
 RECORDS_MIN = 24
-"""Records of others before they are listened to."""
+"""Minimum number of records of other tasks."""
 RECORDS_MAX = 2_000
-"""Maximum records of each template, so that fitting stays cheap: those tasks that learned last count."""
+"""Maximum number of records of each template, which bounds the cost of fitting. The latest tasks to learn are used."""
 
 
 @dataclass
@@ -37,7 +37,7 @@ class Lesson:
     names: tuple[str, ...]
     features: Matrix
     scores: Vector
-    """The best is 1, failures are 0."""
+    """Scores: 1 for the best, 0 for failures."""
     examples: Examples
 
 
@@ -46,19 +46,19 @@ class Template:
     """Knowledge of all tasks of a template."""
 
     lessons: dict[str, Lesson] = field(default_factory=dict)
-    """By task; the one that changed last comes last."""
+    """Lessons by task, in the order of their last change."""
     version: int = 0
 
 
 class Knowledge:
-    """Knowledge of one job; its tasks ask and tell from several threads."""
+    """Knowledge of one job, which its tasks query and extend from several threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._templates: defaultdict[str, Template] = defaultdict(Template)
 
     def tell(self, template: str, task: str, lesson: Lesson) -> None:
-        """All that a task knows by now."""
+        """Stores all that a task knows."""
         with self._lock:
             known = self._templates[template]
             known.lessons.pop(task, None)
@@ -66,7 +66,7 @@ class Knowledge:
             known.version += 1
 
     def others(self, template: str, task: str) -> tuple[int, list[Lesson]]:
-        """A number that changes when there is news, and what other tasks know, the latest last."""
+        """Returns a number that changes with each update, and the knowledge of other tasks, the latest last."""
         with self._lock:
             known = self._templates[template]
             return known.version, [lesson for other, lesson in known.lessons.items() if other != task]
@@ -76,7 +76,7 @@ class Prior:
     """Prior of one task from the others of its template."""
 
     def __init__(self, knowledge: Knowledge, task: str, space: ConfigSpace, shape: Sequence[int], loss: Loss) -> None:
-        """`shape`: numbers that say what the task works on, in the same order for all tasks of the template."""
+        """`shape`: sizes of the task's workload, in the same order for all tasks of the template."""
         self._knowledge, self._task, self._space, self._loss = knowledge, task, space, loss
         self._template, self._extents = space.template, tuple(shape)
         self._features = KnobFeatures(space)
@@ -91,19 +91,20 @@ class Prior:
         self._wanted: tuple[str, ...] = ()
 
     def tell(self, digits: Digits, scores: Vector) -> None:
-        """Share this task's configurations and scores, of which the best is 1."""
+        """Shares this task's configurations and scores, of which the best is 1."""
         order = np.argsort(-scores, kind="stable")[: seed_configurations.OF_EACH if len(scores) >= RECORDS_MIN else 0]
         best = tuple(self._space.chosen(digits[at]) for at in order if scores[at] > 0)
         lesson = Lesson(self._names, self._of(digits), scores, Examples(self._extents, best))
         self._knowledge.tell(self._template, self._task, lesson)
 
     def examples(self) -> list[int]:
-        """Configurations that are the best of the others, or near them; the most promising first."""
+        """Returns the best configurations of the other tasks, adapted to this one, the most promising first."""
         _, lessons = self._knowledge.others(self._template, self._task)
         return seed_configurations.of(self._extents, self._space, [lesson.examples for lesson in lessons])
 
     def opinion(self, measured: int) -> Callable[[Digits], Vector] | None:
-        """The margin of a score from the other tasks; None where they do not count beside `measured` own records."""
+        """Returns the margin of scores from the other tasks; None where their weight is too small beside `measured` own
+        records."""
         weight = 0.5 ** (measured / HALF_LIFE)
         if weight < WEIGHT_MIN or (model := self._base()) is None:
             return None
@@ -118,14 +119,14 @@ class Prior:
         return self._model
 
     def _of(self, digits: Digits) -> Matrix:
-        """Values, values beside the largest that the task has, and the task's shape."""
+        """Returns values, values relative to the largest that the task has, and the task's shape."""
         own, largest = self._features.of(digits), self._features.largest
         shape = np.broadcast_to(self._shape, (len(digits), len(self._shape)))
         return np.concatenate([own, own[:, : len(largest)] - largest, shape], axis=1)
 
 
 def fitted(lessons: Sequence[Lesson], loss: Loss) -> tuple[CostModel | None, tuple[str, ...]]:
-    """A model of all lessons and the names of its columns; none when there is too little to learn."""
+    """Returns a model of all lessons and the names of its columns; None where there are too few records."""
     chosen: list[Lesson] = []
     for lesson in reversed(lessons):
         if lesson.scores.any() and sum(len(one.scores) for one in chosen) + len(lesson.scores) <= RECORDS_MAX:
@@ -141,7 +142,7 @@ def fitted(lessons: Sequence[Lesson], loss: Loss) -> tuple[CostModel | None, tup
 
 
 def aligned(features: Matrix, names: Sequence[str], wanted: Sequence[str]) -> Matrix:
-    """The columns that are wanted; a word that a task does not have is never chosen, a number unknown."""
+    """Returns the wanted columns. A word that a task lacks counts as not chosen, a number as unknown."""
     at = {name: column for column, name in enumerate(names)}
     found = np.full((len(features), len(wanted)), np.nan, np.float32)
     for column, name in enumerate(wanted):

@@ -1,1 +1,1 @@
-"""The templates: one file a family. See `autosched_backend_autotvm.template_matching` for which one fits a task."""
+"""Templates, one file for each family. `autosched_backend_autotvm.template_matching` chooses the one for a task."""

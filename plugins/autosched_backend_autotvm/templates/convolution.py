@@ -1,4 +1,4 @@
-"""Convolutions on a CPU in the layouts NCHW[x]c and NHWC: a few pixels times a few vectors of output channels."""
+"""Convolutions on a CPU in the layouts NCHW[x]c and NHWC: tiles of a few pixels by a few vectors of output channels."""
 
 import math
 from collections.abc import Mapping
@@ -26,7 +26,8 @@ TILE_H_MAX = 8
 CHANNEL_VECTORS_MAX = 4
 CHANNEL_STEP_MAX = 64
 CHUNK_BYTES_MIN = 8_192
-"""Weights of a chunk for a vector of output channels, at least: else adding chunks up takes too long."""
+"""Minimum size in bytes of a chunk's weights for one vector of output channels. Adding up smaller chunks takes too
+long."""
 
 OUTER = ("oc h w", "h oc w", "h w oc", "oc w h")
 UNROLLS = (1, 2, 4)
@@ -34,7 +35,7 @@ SUMS = ("ic kh kw ib", "kh ic kw ib", "kh kw ic ib", "ic kh ib kw")
 
 
 def template(nest: KernelAnalysis, machine: Machine) -> Template:
-    """For a convolution, grouped ones included."""
+    """Returns the template for a convolution, with or without groups."""
     size = nest.extents
     blocked = nest.layout == "nchwc"
     width = lanes(size["ob" if blocked else "oc"], nest.bytes, machine)
@@ -58,7 +59,7 @@ def template(nest: KernelAnalysis, machine: Machine) -> Template:
     vectors_per_step = size["ob"] // width if blocked else 1
 
     def tile(config: Mapping[str, Value]) -> tuple[int, int]:
-        """Vectors of channels, and pixels."""
+        """Returns vectors of channels, and pixels."""
         steps = number(config, "tile_oc") // (1 if blocked else width)
         return steps * vectors_per_step, number(config, "tile_h") * number(config, "tile_w")
 
@@ -100,7 +101,8 @@ def template(nest: KernelAnalysis, machine: Machine) -> Template:
 
 
 def _step(nest: KernelAnalysis) -> Knob:
-    """How many input channels are summed before the kernel's next tap; given where the layout says so."""
+    """Returns the knob for the number of input channels summed before the kernel's next tap; fixed where the layout
+    determines it."""
     meaning = "input channels that are summed side by side"
     size = nest.extents
     if nest.layout == "nchwc":
@@ -109,7 +111,8 @@ def _step(nest: KernelAnalysis) -> Knob:
 
 
 def _chunks(nest: KernelAnalysis, filters: int) -> Knob:
-    """Into how many parts the input channels may be cut: worth a try where their weights exceed the nearest cache."""
+    """Returns the knob for the number of parts of the input channels. Several are worth a try where the weights exceed
+    the L1 cache."""
     size = nest.extents
     blocks = size["ic"] // (1 if "ib" in size else nest.channel_block)
     weights = nest.bytes * filters * size["ic"] * size.get("ib", 1) * size["kh"] * size["kw"]
@@ -118,12 +121,12 @@ def _chunks(nest: KernelAnalysis, filters: int) -> Knob:
 
 
 def _per_loop(nest: KernelAnalysis, config: Mapping[str, Value]) -> int:
-    """Input channels of the role "ic" in one step of its outer loop."""
+    """Returns the number of input channels of the role "ic" in one step of its outer loop."""
     return 1 if "ib" in nest.extents else number(config, "tile_ic")
 
 
 def _sums(nest: KernelAnalysis, config: Mapping[str, Value]) -> tuple[list[tuple[str, int]], frozenset[int]]:
-    """The summed loops in order, and the places of those that are unrolled."""
+    """Returns the reduction loops in order, and the positions of those that are unrolled."""
     size = nest.extents
     step, unroll = number(config, "tile_ic"), number(config, "unroll_ic")
     unroll = max(d for d in divisors(step) if d <= unroll)

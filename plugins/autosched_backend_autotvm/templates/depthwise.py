@@ -12,12 +12,12 @@ TILE_H_MAX = 7
 CHANNEL_VECTORS_MAX = 4
 BAND_MAX = 16
 OUTER = ("oc h hb w", "h oc hb w", "h hb w oc")
-"""h: over bands of rows; hb: over a band's rows of tiles."""
+"""Orders of the outer loops. h: over bands of rows; hb: over a band's rows of tiles."""
 UNROLLS = ("all", "kw", "none")
 
 
 def template(nest: KernelAnalysis, machine: Machine) -> Template:
-    """For a depthwise convolution."""
+    """Returns the template for a depthwise convolution."""
     size = nest.extents
     blocked = nest.layout == "nchwc"
     width = lanes(size["ob" if blocked else "oc"], nest.bytes, machine)

@@ -1,4 +1,4 @@
-"""Takes a fused kernel apart: its main computation, what prepares its inputs, and what follows in the same kernel."""
+"""Splits a fused kernel into its main computation, the preparation of its inputs, and the operators after it."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -11,26 +11,26 @@ from autosched_backend_autotvm.templates.kernel_analysis import KernelAnalysis, 
 
 @dataclass
 class Kernel:
-    """The blocks of a kernel under a schedule. `prepare` leaves it with these and no others."""
+    """Blocks of a kernel under a schedule. `prepare` leaves exactly these."""
 
     schedule: Any
     nest: KernelAnalysis
     anchor: Any
-    """The main computation; it writes a buffer that only `out` reads."""
+    """The main computation. It writes a buffer that only `out` reads."""
     pads: list[Any]
     """Blocks that make a padded copy of an input."""
     out: Any
-    """Writes the results, with everything fused into it; its loops are the result's dimensions."""
+    """Block that writes the results, with everything fused into it. Its loops are the result's dimensions."""
     rest: Any | None
     """Block that moves the results to another shape; None without one."""
 
     def loops(self) -> dict[str, Any]:
-        """Loops of `out`, by the role of the dimension."""
+        """Returns the loops of `out`, by the role of the dimension."""
         return dict(zip(self.nest.roles, self.schedule.get_loops(self.out), strict=True))
 
 
 def understand(workload: Any) -> KernelAnalysis:
-    """The main computation of a workload with one function, "main". Raises NotUnderstood."""
+    """Returns the main computation of a workload with one function, "main". Raises NotUnderstood."""
     schedule = s_tir.Schedule(workload, debug_mask=0, enable_check=False)
     blocks = schedule.get_child_blocks(schedule.get_sblock("root"))
     anchors = [block for block in blocks if schedule.get(block).init is not None]
@@ -45,7 +45,7 @@ def understand(workload: Any) -> KernelAnalysis:
 
 
 def prepare(schedule: Any, nest: KernelAnalysis) -> Kernel:
-    """Fuse what can be fused. Raises what TVM raises, and NotUnderstood."""
+    """Fuses what can be fused. Raises TVM's exceptions, and NotUnderstood."""
     anchor = schedule.get_sblock(nest.block)
     pads = _prepare_inputs(schedule, anchor)
     after = _after(schedule, anchor)
@@ -58,7 +58,7 @@ def prepare(schedule: Any, nest: KernelAnalysis) -> Kernel:
 
 
 def _check_plain(schedule: Any, block: Any) -> None:
-    """Raise NotUnderstood unless each loop is one of the block's variables."""
+    """Raises NotUnderstood unless each loop is one of the block's variables."""
     content = schedule.get(block)
     loops = schedule.get_loops(block)
     if len(loops) != len(content.iter_vars):
@@ -66,7 +66,7 @@ def _check_plain(schedule: Any, block: Any) -> None:
 
 
 def _prepare_inputs(schedule: Any, anchor: Any) -> list[Any]:
-    """Inline what computes element by element, keep what pads."""
+    """Inlines elementwise blocks, and keeps those that pad."""
     kept: list[Any] = []
     waiting = list(schedule.get_producers(anchor))
     while waiting:
@@ -80,7 +80,8 @@ def _prepare_inputs(schedule: Any, anchor: Any) -> list[Any]:
 
 
 def _pads(schedule: Any, block: Any) -> bool:
-    """Whether elements depend on a condition: worth a buffer, since the main computation reads them many times."""
+    """Returns whether elements depend on a condition. Such a block gets a buffer, since the main computation reads it
+    many times."""
     store = schedule.get(block).body
     if not isinstance(store, tirx.BufferStore):
         return True
@@ -90,7 +91,7 @@ def _pads(schedule: Any, block: Any) -> bool:
 
 
 def _after(schedule: Any, anchor: Any) -> list[Any]:
-    """All that depends on the main computation, in the order of the kernel. Raises NotUnderstood."""
+    """Returns all blocks that depend on the main computation, in the order of the kernel. Raises NotUnderstood."""
     blocks = schedule.get_child_blocks(schedule.get_sblock("root"))
     names = [str(schedule.get(block).name_hint) for block in blocks]
     after = blocks[names.index(str(schedule.get(anchor).name_hint)) + 1 :]
@@ -100,7 +101,7 @@ def _after(schedule: Any, anchor: Any) -> list[Any]:
 
 
 def _is_elementwise(schedule: Any, anchor: Any, last: Any) -> bool:
-    """Whether a block computes each element from the one of the main computation at the same place."""
+    """Returns whether a block computes each element from the element of the main computation at the same place."""
     content = schedule.get(last)
     variables = content.iter_vars
     result = schedule.get(anchor).body.buffer

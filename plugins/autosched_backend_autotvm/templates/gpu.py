@@ -1,10 +1,10 @@
-"""Kernels for CUDA: each block of threads fetches its inputs into shared memory, each thread sums a small tile.
+"""Kernels for CUDA: each block of threads loads its inputs into shared memory, each thread sums a small tile.
 
 blocks of threads
     virtual threads, threads
         tile = 0
         for each step along the input channels
-            fetch the step's data and weights together, into shared memory
+            load the step's data and weights together into shared memory
             tile += data * weights
         results = what is fused(tile)
 """
@@ -21,15 +21,15 @@ from autosched_backend_autotvm.templates.template import Template, divisors, num
 
 WARP = 32
 THREADS_MAX, SHARED_BYTES_MAX = 1024, 49_152
-"""Limits of a block, where the target does not give them."""
+"""Limits of a block where the target names none: number of threads, and shared memory in bytes."""
 VIRTUAL_MAX, INNER_MAX, ACCUMULATORS_MAX = 4, 8, 96
-"""Virtual threads of an axis; results of a thread along an axis; results of a thread in all."""
+"""Maximum number of virtual threads of an axis, of results of a thread along an axis, and of results of a thread."""
 STEP_MAX = 32
 UNROLLS = (0, 64, 512, 1500)
 VECTORS = (1, 2, 4)
 EVERY_UNROLL = range(4097)
 TILED = {"nchw": ("oc", "h", "w"), "nhwc": ("h", "w", "oc"), "nchwc": ("oc", "h", "w", "ob")}
-"""Axes that are cut up, the one whose threads lie side by side last."""
+"""Axes that are tiled. Neighbouring threads lie along the last one."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Limits:
 
 
 def limits(target: Any) -> Limits:
-    """Limits of the target, or those that every device has."""
+    """Returns the limits of the target, or those that all devices meet."""
     return Limits(
         int(target.attrs.get("max_num_threads", THREADS_MAX)),
         int(target.attrs.get("max_shared_memory_per_block", SHARED_BYTES_MAX)),
@@ -49,7 +49,7 @@ def limits(target: Any) -> Limits:
 
 
 def template(nest: KernelAnalysis, target: Any) -> Template:
-    """For all convolutions and products."""
+    """Returns the template for a convolution or product."""
     size = nest.extents
     roles = TILED.get(nest.layout, ("m", "n"))
     channel = next(role for role in ("ic", "k", "kh") if role in size)
@@ -79,7 +79,7 @@ def template(nest: KernelAnalysis, target: Any) -> Template:
 
 
 def _tile(role: str, extent: int) -> Knob:
-    """(virtual threads, threads, results of a thread) along an axis; their product divides it."""
+    """Returns the knob for (virtual threads, threads, results of a thread) along an axis; their product divides it."""
     usual: list[Value] = []
     spare: list[Value] = []
     for virtual in divisors(extent):
@@ -164,7 +164,7 @@ def _schedule(kernel: Kernel, roles: Sequence[str], channel: str, config: Mappin
 
 
 def _bind(kernel: Kernel, roles: Sequence[str], config: Mapping[str, Value]) -> tuple[Any, int]:
-    """Give the result's loops to blocks and threads; returns the loop over threads and their number."""
+    """Binds the result's loops to blocks and threads; returns the loop over threads and their number."""
     sch = kernel.schedule
     blocks: list[Any] = []
     virtual: list[Any] = []
@@ -186,7 +186,7 @@ def _bind(kernel: Kernel, roles: Sequence[str], config: Mapping[str, Value]) -> 
 
 
 def _fetch(sch: Any, block: Any, own: int, threads: int, vector: int) -> None:
-    """All threads of a block copy their share."""
+    """Lets all threads of a block copy their share."""
     fused = sch.fuse(*sch.get_loops(block)[-own:])
     if vector > 1 and int(sch.get(fused).extent) % vector == 0:
         _, thread, lanes = sch.split(fused, factors=[None, threads, vector])
@@ -197,7 +197,7 @@ def _fetch(sch: Any, block: Any, own: int, threads: int, vector: int) -> None:
 
 
 def _spread(sch: Any, block: Any) -> None:
-    """An element for each thread."""
+    """Assigns one element to each thread."""
     blocks, thread = sch.split(sch.fuse(*sch.get_loops(block)), factors=[None, 8 * WARP])
     sch.bind(blocks, "blockIdx.x")
     sch.bind(thread, "threadIdx.x")

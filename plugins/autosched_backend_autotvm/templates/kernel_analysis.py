@@ -1,12 +1,12 @@
-"""Reads a kernel's main computation: which of its loops is the row of an image, which an input channel, and so on.
+"""Reads a kernel's main computation and finds the role of each loop: row of an image, input channel, and so on.
 
-Names of blocks and variables differ from importer to importer and say nothing here; what counts is where a variable
-stands in the indices of the two factors and of the result:
+Names of blocks and variables depend on the importer and are ignored. The position of a variable in the indices of the
+two factors and of the result determines its role:
 
     result[n, oc, h, w] += data[n, ic, h * stride + kh, w * stride + kw] * weights[oc, ic, kh, kw]
 
-A dimension that a spatial and a reduced variable share makes a window, and two windows make a convolution. Without
-windows the kernel is a product of matrices.
+A dimension shared by a spatial and a reduction variable is a window, and two windows make a convolution. Without
+windows the kernel is a matrix product.
 """
 
 from dataclasses import dataclass
@@ -19,25 +19,25 @@ from tvm import tirx
 CONV2D, DEPTHWISE, GROUPED = "conv2d", "depthwise_conv2d", "group_conv2d"
 MATMUL, BATCH_MATMUL = "matmul", "batch_matmul"
 DTYPES = {"float16": 2, "float32": 4, "float64": 8, "int32": 4, "int8": 1, "uint8": 1}
-"""Bytes of each type that the templates know."""
+"""Size in bytes of the types that templates support."""
 
 
 class NotUnderstood(Exception):
-    """No template fits the kernel; says why."""
+    """No template fits the kernel; the message gives the reason."""
 
 
 @dataclass(frozen=True)
 class Axis:
-    """A loop of the main computation, by its role.
+    """A loop of the main computation, with its role.
 
-    Spatial: n, oc, ob (inner block of output channels), h, w; or b0, b1.. (outer), m (rows), n (columns).
-    Reduced: ic, ib (inner block of input channels), kh, kw; or k0.., k.
+    Spatial: n, oc, ob (inner block of output channels), h, w; or b0, b1.. (outer), m (rows), n (columns). Reduction:
+    ic, ib (inner block of input channels), kh, kw; or k0.., k.
     """
 
     role: str
     extent: int
     place: int
-    """Among the loops of the main computation."""
+    """Position among the loops of the main computation."""
 
 
 @dataclass(frozen=True)
@@ -46,30 +46,31 @@ class KernelAnalysis:
 
     kind: str
     layout: str
-    """nchw, nhwc or nchwc for convolutions; nn or nt for products: which of the right factor's axes is contiguous."""
+    """Layout: nchw, nhwc or nchwc for convolutions; nn or nt for products, by the contiguous axis of the right
+    factor."""
     block: str
     dtype: str
     spatial: tuple[Axis, ...]
-    """In the order of the result's dimensions."""
+    """Spatial axes in the order of the result's dimensions."""
     reduced: tuple[Axis, ...]
-    """In the order of the loops."""
+    """Reduction axes in the order of the loops."""
     right: str
-    """Name of the second factor: weights, or the matrix that has the columns."""
+    """Name of the second factor: weights, or the matrix with the columns."""
     channel_block: int = 1
-    """Input channels that lie side by side in a blocked layout but are one loop here."""
+    """Number of contiguous input channels in a blocked layout, which are one loop here."""
     column_block: int = 0
-    """Columns in a block of the right factor, where that is packed: [n/block, k, block]; 0: it is not."""
+    """Number of columns in a block of a packed right factor [n/block, k, block]; 0: it is not packed."""
     stride: tuple[int, int] = (1, 1)
     dilation: tuple[int, int] = (1, 1)
 
     @property
     def extents(self) -> dict[str, int]:
-        """Extents of all axes."""
+        """Extent of each axis, by role."""
         return {axis.role: axis.extent for axis in (*self.spatial, *self.reduced)}
 
     @property
     def bytes(self) -> int:
-        """Size of an element of the result."""
+        """Size of an element of the result in bytes."""
         return DTYPES[self.dtype]
 
     @property
@@ -80,7 +81,7 @@ class KernelAnalysis:
 
 @dataclass(frozen=True)
 class _Factor:
-    """One of the two tensors that are multiplied."""
+    """One of the two factors of the product."""
 
     name: str
     indices: tuple[Any, ...]
@@ -99,19 +100,19 @@ class _Loops:
     block: str
     dtype: str
     order: tuple[str, ...]
-    """Spatial ones, as the result's dimensions follow each other."""
+    """Spatial loops in the order of the result's dimensions."""
     reduced: tuple[str, ...]
     extents: dict[str, int]
-    """In the order of the loops."""
+    """Extents in the order of the loops."""
 
     def axis(self, role: str, name: str) -> Axis:
-        """One of them in its role."""
+        """Returns a loop in its role."""
         return Axis(role, self.extents[name], list(self.extents).index(name))
 
 
 @dataclass(frozen=True)
 class _Window:
-    """A dimension of the data that a place of the result and a tap of the kernel share."""
+    """A dimension of the data shared by a position of the result and a tap of the kernel."""
 
     place: str
     tap: str
@@ -120,7 +121,7 @@ class _Window:
 
 
 def read(function: Any, block: Any) -> KernelAnalysis:
-    """The main computation `block` of `function`. Raises NotUnderstood."""
+    """Returns the analysis of the main computation `block` of `function`. Raises NotUnderstood."""
     spatial, reduced, extents = _variables(block)
     result, left, right = _product(block)
     order = [_only(index, "the result's index") for index in result]
@@ -152,7 +153,7 @@ def _variables(block: Any) -> tuple[list[str], list[str], dict[str, int]]:
 
 
 def _product(block: Any) -> tuple[Any, _Factor, _Factor]:
-    """Indices of the result, and the factors."""
+    """Returns the indices of the result, and the factors."""
     store = block.body
     if not isinstance(store, tirx.BufferStore) or not isinstance(store.value, tirx.Add):
         raise NotUnderstood("the main computation is not a sum")
@@ -181,12 +182,12 @@ def _bare(expression: Any) -> Any:
 
 
 def key(variable: Any) -> str:
-    """Key that tells a variable from all others, also from one of the same name."""
+    """Returns a key that distinguishes variables, including those of the same name."""
     return f"{variable.name}@{variable.id_}"
 
 
 def nodes(expression: Any, kind: Any) -> list[Any]:
-    """All parts of an expression that are of this class."""
+    """Returns all parts of an expression that are of this class."""
     found: list[Any] = []
     tvm_ffi.structural_walk(expression, (kind, found.append))
     return found
@@ -199,7 +200,7 @@ def _only(index: Any, what: str) -> str:
 
 
 def _steps(index: Any) -> dict[str, int] | None:
-    """The factor of each variable in a linear index; None if it is not linear."""
+    """Returns the coefficient of each variable in a linear index; None if it is not linear."""
     if isinstance(index, tirx.Var):
         return {key(index): 1}
     if isinstance(index, tirx.IntImm):
@@ -269,7 +270,7 @@ def _convolution_kind(data: _Factor, channels: list[str], inner: list[Axis]) -> 
 
 
 def _channel_block(data: _Factor, name: str) -> int:
-    """By how much a loop over all input channels is divided where the data are blocked; 1 if they are not."""
+    """Returns the divisor of a loop over all input channels in blocked data; 1 if the data is not blocked."""
     found = [
         int(part.b)
         for index in data.indices
@@ -313,7 +314,7 @@ def _matrix_product(loops: _Loops, left: _Factor, right: _Factor) -> KernelAnaly
 
 
 def _column_block(columns: _Factor, last: str) -> int:
-    """The columns of a block, for a factor [column // block, .., column % block]; 0 for any other."""
+    """Returns the number of columns of a block for a factor [column // block, .., column % block]; 0 for any other."""
     if len(columns.indices) < 3:
         return 0
     outer, inner = columns.indices[0], columns.indices[-1]

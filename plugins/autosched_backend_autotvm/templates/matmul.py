@@ -1,4 +1,4 @@
-"""Products of matrices on a CPU, batched or not: a few rows times a few vectors of columns."""
+"""Matrix products on a CPU, batched or not: tiles of a few rows by a few vectors of columns."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -25,16 +25,16 @@ from autosched_backend_autotvm.templates.template import (
 COLUMN_VECTORS_MAX = 16
 STEP_MAX = 64
 ORDERS = ("n m", "m n", "n m packed")
-"""Loops over tiles, outermost first; packed: the columns of a tile are copied, so that they lie side by side."""
+"""Orders of the loops over tiles, outermost first. packed: the columns of a tile are copied to be contiguous."""
 
 
 def template(nest: KernelAnalysis, machine: Machine) -> Template:
-    """For dense layers and batched products. The right factor may be transposed."""
+    """Returns the template for dense layers and batched products. The right factor may be transposed."""
     size = nest.extents
     width = lanes(size["n"], nest.bytes, machine)
     orders: tuple[str, ...] = ORDERS if nest.layout == "nn" else ORDERS[2:]
     columns = pieces("tile_n", size["n"], COLUMN_VECTORS_MAX * width, "columns of a tile", width)
-    if nest.column_block:  # packed already, at compile time
+    if nest.column_block:  # packed at compile time
         orders, columns = ORDERS[:2], _of_blocks(columns, nest.column_block)
     knobs = (
         pieces("tile_m", size["m"], machine.registers, "rows of a tile"),
@@ -65,7 +65,7 @@ def template(nest: KernelAnalysis, machine: Machine) -> Template:
         steps = float(math.prod(axis.extent for axis in nest.reduced))
         batch = math.prod(axis.extent for axis in nest.spatial if axis.role not in ("m", "n"))
         spread = batch * np.ceil(size["n"] / values["tile_n"])
-        if nest.layout == "nn":  # else columns are always copied, and only the loop around that is spread
+        if nest.layout == "nn":  # otherwise columns are always copied, and only the loop around the copy is parallel
             spread = spread * np.ceil(size["m"] / values["tile_m"])
         waste = waste * tile_estimate.imbalance(spread, machine.threads)
         across = values["tile_n"] / width
@@ -78,7 +78,7 @@ def template(nest: KernelAnalysis, machine: Machine) -> Template:
 
 
 def _of_blocks(columns: Knob, block: int) -> Knob:
-    """The tiles that lie in one block of columns, or are whole blocks: their columns are neighbours in memory."""
+    """Returns the tiles that lie in one block of columns, or are whole blocks: their columns are contiguous."""
 
     def whole(values: Sequence[Value]) -> tuple[Value, ...]:
         return tuple(v for v in values if isinstance(v, int) and (block % v == 0 or v % block == 0))

@@ -1,4 +1,4 @@
-"""Convolutions on a CPU in the layout NCHW: vectors lie along a row of the image, weights are single numbers."""
+"""Convolutions on a CPU in the layout NCHW: vectors lie along a row of the image, weights are scalars."""
 
 import math
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from autosched_backend_autotvm.templates.register_tiling import Tiling, schedule
 from autosched_backend_autotvm.templates.template import Machine, Template, divisors, factor, fits, number, pieces, word
 
 LANES_MAX = 32
-"""Longer vectors take the compiler too long."""
+"""Maximum number of lanes. Longer vectors compile too slowly."""
 VECTORS_MAX = 4
 CHANNELS_MAX = 16
 TILE_H_MAX = 8
@@ -23,7 +23,7 @@ SUMS = ("ic kh kw", "kh ic kw", "kh kw ic")
 
 
 def template(nest: KernelAnalysis, machine: Machine) -> Template:
-    """For a convolution of any kind."""
+    """Returns the template for any convolution."""
     size = nest.extents
     window = size["kh"] * size["kw"] > 1
     register = max(1, machine.vector_bytes // nest.bytes)
@@ -45,7 +45,7 @@ def template(nest: KernelAnalysis, machine: Machine) -> Template:
     )  # fmt: skip
 
     def tile(config: Mapping[str, Value]) -> tuple[int, int]:
-        """Registers of pixels, and channels."""
+        """Returns registers of pixels, and channels."""
         along = number(config, "vectors") * -(-number(config, "lanes") // register)
         return number(config, "tile_h") * along, number(config, "tile_oc")
 

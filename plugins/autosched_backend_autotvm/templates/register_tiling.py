@@ -1,19 +1,20 @@
-"""The schedule behind all templates for CPUs: a tile of results stays in vector registers while everything is summed.
+"""Schedule of all CPU templates: a tile of results stays in vector registers during the whole reduction.
 
     parallel over tiles
         tile = 0
-        for each summed loop, in the order asked for
+        for each reduction loop, in the order asked for
             tile += data * weights        (the tile unrolled, its last dimension a vector)
         results = what is fused(tile)     (unrolled and vectorised too)
 
-With chunks the sum is cut into parts, so that one part's weights stay in the nearest cache for all tiles of an image:
+With chunks, the reduction is split into parts, so that the weights of one part stay in the L1 cache for all tiles of an
+image:
 
     parallel over the outermost loop over tiles
         sums = 0
         for each chunk of the input channels
             for the other loops over tiles
                 tile = 0
-                for each summed loop: tile += data * weights
+                for each reduction loop: tile += data * weights
                 sums += tile
         for the other loops over tiles: results = what is fused(sums)
 """
@@ -28,36 +29,38 @@ from autosched_backend_autotvm.templates.kernel_analysis import Axis, NotUnderst
 
 @dataclass(frozen=True)
 class Tiling:
-    """How a kernel is cut up, by the roles of its axes."""
+    """Tiling of a kernel, by the roles of its axes."""
 
     tile: Mapping[str, int]
-    """Extent of each spatial axis in the tile; 1 for those not named. All divide their axis."""
+    """Extent of each spatial axis in the tile; 1 for those not named. Each divides its axis."""
     vector: str
-    """The spatial axis along which vectors lie."""
+    """Spatial axis along which vectors lie."""
     lanes: int
-    """Divides the vector axis's extent in the tile."""
+    """Number of lanes; it divides the vector axis's extent in the tile."""
     outer: Sequence[str]
     """Order of the loops over tiles, outermost first; those not named come before."""
     parallel: int
-    """How many of these loops, from the outermost, are spread over threads (with all before them); 0 for none."""
+    """Number of these loops, from the outermost, that are parallel (with all before them); 0 for none."""
     sums: Sequence[tuple[str, int]]
-    """Order of the summed loops: (role, extent of this part). A role twice is split, the outer part first."""
+    """Order of the reduction loops: (role, extent of this part). A role that occurs twice is split, the outer part
+    first."""
     unrolled: frozenset[int] = frozenset()
-    """Places in `sums` that are unrolled."""
+    """Positions in `sums` that are unrolled."""
     pad: str = "root"
-    """Where padded copies are made: "root", or the outer loop (a role) under which only the tile's part is."""
+    """Position of padded copies: "root", or the outer loop (a role) under which only the tile's part is copied."""
     pack: str = ""
-    """The outer loop (a role) under which the right factor's part is copied to lie as it is read; "" for no copy."""
+    """Outer loop (a role) under which the right factor's part is copied in reading order; "" for no copy."""
     inner: Sequence[str] = ()
     """Order of the tile's own loops; those not named come before."""
     band: int = 1
-    """Rows of tiles in a band: then the loop "h" is over bands, and "hb" in `outer` over a band's rows."""
+    """Number of rows of tiles in a band. With bands, the loop "h" is over bands, and "hb" in `outer` over a band's
+    rows."""
     chunks: int = 1
-    """Into how many parts the first summed axis is cut."""
+    """Number of parts of the first reduction axis."""
 
 
 def schedule(kernel: Kernel, tiling: Tiling) -> None:
-    """Apply it. Raises what TVM raises."""
+    """Applies the tiling. Raises TVM's exceptions."""
     sch, nest = kernel.schedule, kernel.nest
     outer, inner, vector = _cut(kernel, tiling)
     order = [*(role for role in nest.roles if role not in tiling.outer), *tiling.outer]
@@ -87,7 +90,7 @@ def schedule(kernel: Kernel, tiling: Tiling) -> None:
 
 
 def _cut(kernel: Kernel, tiling: Tiling) -> tuple[dict[str, Any], list[Any], Any]:
-    """Split the loops of the result: over tiles, inside the tile, and the vector."""
+    """Splits the loops of the result: over tiles, inside the tile, and the vector."""
     sch = kernel.schedule
     outer, within = {}, {}
     for role, loop in kernel.loops().items():
@@ -105,16 +108,15 @@ def _ordered(loops: Mapping[str, Any], last: Sequence[str]) -> list[Any]:
 
 
 def _keep(sch: Any, tile: Sequence[Any], vector: Any) -> None:
-    """Turn a tile's loops into registers."""
+    """Turns a tile's loops into registers."""
     for loop in tile:
         sch.unroll(loop)
     sch.vectorize(vector)
 
 
 def _chunk(kernel: Kernel, tiling: Tiling, under: Any) -> tuple[Any, list[Axis], Any]:
-    """Add up chunks under a loop; returns the block that sums one chunk up, its axes in the order of its loops, and the
-    loop over chunks.
-    """
+    """Adds up chunks under a loop; returns the block that sums one chunk, its axes in the order of its loops, and the
+    loop over chunks."""
     sch, nest = kernel.schedule, kernel.nest
     axes = sorted((*nest.spatial, *nest.reduced), key=lambda axis: axis.place)
     first = next(axis for axis in axes if axis.role == tiling.sums[0][0])
@@ -136,7 +138,8 @@ def _chunk(kernel: Kernel, tiling: Tiling, under: Any) -> tuple[Any, list[Axis],
 
 
 def _sum(kernel: Kernel, tiling: Tiling, block: Any, axes: Sequence[Axis]) -> Any:
-    """Sum a tile up in registers: `block` is inside the loops over tiles already. Returns the outermost summed loop."""
+    """Sums a tile in registers, where `block` is inside the loops over tiles already. Returns the outermost reduction
+    loop."""
     sch, nest = kernel.schedule, kernel.nest
     loops = dict(zip((axis.role for axis in axes), sch.get_loops(block)[-len(axes) :], strict=True))
     within = {axis.role: loops[axis.role] for axis in nest.spatial}
@@ -169,7 +172,7 @@ def _pads(kernel: Kernel, tiling: Tiling, outer: Mapping[str, Any]) -> None:
 
 
 def _right(kernel: Kernel) -> int:
-    """Which of the main computation's inputs is the right factor. Raises NotUnderstood."""
+    """Returns the index of the right factor among the main computation's inputs. Raises NotUnderstood."""
     names = [str(region.source.name) for region in kernel.schedule.get(kernel.anchor).reads]
     if kernel.nest.right not in names:
         raise NotUnderstood(
@@ -188,7 +191,7 @@ def _pack(kernel: Kernel, tiling: Tiling, block: Any, loop: Any) -> None:
 
 
 def _shared(tiling: Tiling, loops: int) -> int:
-    """How many loops over tiles become one: no more than down to where something else is computed."""
+    """Returns the number of loops over tiles that become one, down to the first with another computation inside."""
     before = loops - len(tiling.outer)
     places = [tiling.outer.index(role) + 1 for role in (tiling.pad, tiling.pack) if role in tiling.outer]
     return before + min([tiling.parallel, *places, *([1] if tiling.chunks > 1 else [])])

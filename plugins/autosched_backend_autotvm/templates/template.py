@@ -1,4 +1,4 @@
-"""Templates, and the machine that they are for."""
+"""Templates, and the machine for which they are made."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -13,26 +13,26 @@ from autosched_backend_autotvm.templates.kernel_analysis import KernelAnalysis
 from autosched_backend_autotvm.templates.template_version import version_of
 
 SUMS_MIN = 4
-"""Vectors of sums in a tile. Two multiply-adds a cycle, each four cycles until its result can be used, take eight."""
+"""Minimum number of vectors of sums in a tile. Two multiply-adds a cycle with a latency of four cycles need eight."""
 SPILL_MAX = 1.25
-"""Registers that a tile may need, by those that there are: what little is too much the compiler may find room for."""
+"""Maximum ratio of a tile's registers to those of the machine. For a small excess the compiler may find room."""
 WASTE_MAX = 1.2
-"""Maximum of the elements that tiles cover, over those that are computed."""
+"""Maximum ratio of the elements that tiles cover to those that are computed."""
 
 
 @dataclass(frozen=True)
 class Machine:
-    """Properties of a CPU that templates need."""
+    """Properties of a CPU that templates use."""
 
     vector_bytes: int
     registers: int
-    """Vector registers."""
+    """Number of vector registers."""
     threads: int
 
 
 @dataclass(frozen=True)
 class Template:
-    """A family of schedules for one task, numbered by its space."""
+    """Family of schedules for one task, numbered by its space."""
 
     name: str
     """Operator, layout and target: "conv2d_nchwc.llvm"."""
@@ -43,12 +43,12 @@ class Template:
     doubt: Admit | None = None
     insight: Insight | None = None
     prepare: Callable[[Any, KernelAnalysis], Kernel] = prepare
-    """Fuses what can be fused before the schedule."""
+    """Function that fuses what can be fused, before the schedule."""
     makers: tuple[str, ...] = ()
-    """Modules outside of this package that make code of a configuration."""
+    """Modules outside this package that generate code for a configuration."""
 
     def space(self) -> ConfigSpace:
-        """All configurations."""
+        """Returns all configurations."""
         return self._space
 
     @cached_property
@@ -57,41 +57,44 @@ class Template:
         return ConfigSpace(self.name, self.knobs, self.admit, self.doubt, self.insight, version)
 
     def apply(self, schedule: Any, config: Mapping[str, Value]) -> None:
-        """Schedule the task so; the trace has no sampling in it. Raises what TVM raises when it does not fit."""
+        """Applies a configuration to the task; the trace contains no sampling. Raises TVM's exceptions where it does
+        not fit."""
         self.run(self.prepare(schedule, self.nest), config)
 
 
 def number(config: Mapping[str, Value], knob: str) -> int:
-    """A numeric knob's value."""
+    """Returns a numeric knob's value."""
     value = config[knob]
     assert isinstance(value, int), f"knob {knob} has no number"
     return value
 
 
 def word(config: Mapping[str, Value], knob: str) -> str:
-    """A knob's value that is a word."""
+    """Returns the value of a knob with words."""
     value = config[knob]
     assert isinstance(value, str), f"knob {knob} has no word"
     return value
 
 
 def divisors(extent: int) -> tuple[int, ...]:
-    """All, ascending."""
+    """Returns all divisors, ascending."""
     small = [d for d in range(1, math.isqrt(extent) + 1) if extent % d == 0]
     return tuple(sorted({*small, *(extent // d for d in small)}))
 
 
 def factor(name: str, extent: int, most: int, meaning: str, unit: int = 1) -> Knob:
-    """A knob for a tile's extent: `unit` times each divisor of `extent / unit`; those above `most` may be added."""
+    """Returns a knob for a tile's extent: `unit` times each divisor of `extent / unit`. Values above `most` may be
+    added."""
     values = tuple(d * unit for d in divisors(extent // unit))
     within = tuple(value for value in values if value <= most) or values[:1]
     return Knob(name, within, tuple(value for value in values if value not in within), meaning)
 
 
 def pieces(name: str, extent: int, most: int, meaning: str, unit: int = 1) -> Knob:
-    """A knob for a tile's extent, a multiple of `unit`, that need not divide the axis: the last tile is cut off.
+    """Returns a knob for a tile's extent, a multiple of `unit`, that need not divide the axis: the last tile is cut
+    off.
 
-    Searched is what computes little for nothing; what does more, and what is above `most`, may be added.
+    Values with little wasted computation are searched; those with more, and those above `most`, may be added.
     """
     whole = extent // unit
     values = range(1, whole + 1)
@@ -101,21 +104,20 @@ def pieces(name: str, extent: int, most: int, meaning: str, unit: int = 1) -> Kn
 
 
 def lanes(extent: int, element_bytes: int, machine: Machine) -> int:
-    """The longest vector that divides an axis, at most a register."""
+    """Returns the longest vector that divides an axis, at most a register."""
     most = max(1, machine.vector_bytes // element_bytes)
     return math.gcd(extent, 1 << (most.bit_length() - 1))
 
 
 def fits(knobs: Sequence[Knob], tile: Callable[[Mapping[str, Value]], tuple[int, int]], registers: int) -> Rule:
-    """Whether a tile of (vectors, rows of scalars) is far from what the registers hold. What is near may be searched:
-    how good it is, an insight and a cost model tell better than a rule.
-    """
+    """Returns a rule that rejects tiles of (vectors, rows of scalars) far from the number of registers. Near it, an
+    insight and a cost model judge better than a rule."""
     most = SPILL_MAX * registers
 
     names = [knob.name for knob in knobs]
 
     def judged(values: Sequence[Value]) -> tuple[int, bool]:
-        """Vectors of a tile, and whether they and what they need fit."""
+        """Returns the vectors of a tile, and whether they fit with their operands."""
         across, along = tile(dict(zip(names, values, strict=True)))
         # What is used once comes straight from memory, as an operand of the multiply-add.
         need = across * along + (1 if 1 in (across, along) else across + 1)

@@ -1,4 +1,4 @@
-"""Winograd convolutions on a CPU: the values of the knobs of `autosched_tvm.compile.winograd.kernel`'s loop nest."""
+"""Winograd convolutions on a CPU: knobs for the loop nest of `autosched_tvm.compile.winograd.kernel`."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -16,14 +16,14 @@ from autosched_tvm.api import winograd_algebra, winograd_kernel, winograd_worklo
 VECTORS_MAX = 4
 BLOCKS_MAX = 64
 CHUNK_BYTES_MAX = 1 << 20
-"""Points and products of a chunk, at most: what a second cache holds, or little more."""
+"""Maximum size in bytes of the points and products of a chunk: about an L2 cache."""
 FLOAT_BYTES = 4
 WEIGHTS_TILES = 4.0
-"""Tiles whose multiplications take as long as reading the weights for a chunk, apart from what is overlapped."""
+"""Number of tiles whose multiplications take as long as loading the weights for a chunk, apart from overlap."""
 
 
 def template(workload: Any, machine: Machine) -> Template:
-    """For a workload with the mark of a Winograd convolution. Raises NotExpandable."""
+    """Returns the template for a workload that is marked as a Winograd convolution. Raises NotExpandable."""
     sizes = winograd_kernel.understand(workload).sizes
     registers = machine.registers
     across = -(-sizes.filter_block * FLOAT_BYTES // machine.vector_bytes)
@@ -42,7 +42,7 @@ def template(workload: Any, machine: Machine) -> Template:
     )  # fmt: skip
 
     def tile(config: Mapping[str, Value]) -> tuple[int, int]:
-        """Vectors of filters, and tiles."""
+        """Returns vectors of filters, and tiles."""
         return number(config, "vectors") * across, number(config, "tiles")
 
     def admit(config: Mapping[str, Value]) -> str | None:
@@ -73,7 +73,7 @@ def template(workload: Any, machine: Machine) -> Template:
 
 
 def _pieces(name: str, extent: int, most: int, meaning: str) -> Knob:
-    """As `pieces`, but what exceeds `most` cannot be added: the loop nest writes out every sum of a tile."""
+    """Returns a knob like `pieces`, without values above `most`: the loop nest unrolls all sums of a tile."""
     found = pieces(name, extent, most, meaning)
     return replace(found, spare=tuple(value for value in found.spare if isinstance(value, int) and value <= most))
 
@@ -83,7 +83,7 @@ def _powers(most: int) -> tuple[int, ...]:
 
 
 def _excess(sizes: winograd_workload.Sizes, knobs: Mapping[str, int], chunks: tuple[int, ...]) -> str | None:
-    """Why a chunk is too large; None if it is not, or the smallest that there is."""
+    """Returns the reason why a chunk is too large; None if it is not, or is the smallest that there is."""
     tiles = knobs["blocks"] * knobs["tiles"]
     if knobs["blocks"] > chunks[0] and tiles >= 2 * (sizes.tiles + knobs["tiles"]):
         return f"{tiles} tiles are more than the image has"
@@ -95,7 +95,7 @@ def _excess(sizes: winograd_workload.Sizes, knobs: Mapping[str, int], chunks: tu
 
 
 def _nest(sizes: winograd_workload.Sizes) -> KernelAnalysis:
-    """Analysis of the convolution, by which siblings are found."""
+    """Returns the analysis of the convolution, which identifies siblings."""
     spatial = {
         "n": sizes.batch, "oc": sizes.filter_blocks, "h": sizes.out_height, "w": sizes.out_width,
         "ob": sizes.filter_block,
@@ -109,6 +109,6 @@ def _nest(sizes: winograd_workload.Sizes) -> KernelAnalysis:
 
 
 def _plain(schedule: Any, nest: KernelAnalysis) -> Kernel:
-    """The workload as it is: what is fused is taken apart when the loop nest is made."""
+    """Returns the workload unchanged: the loop nest takes fused operators apart later."""
     anchor = schedule.get_sblock(nest.block)
     return Kernel(schedule, nest, anchor, [], anchor, None)

@@ -1,14 +1,15 @@
-"""Tuners: which configurations of a space to try next. They know numbers of configurations and scores, no TVM."""
+"""Tuners: which configurations of a space to try next. They use numbers of configurations and scores, and no TVM."""
 
 from collections.abc import Collection, Sequence
 from typing import Protocol
 
 
 class Tuner(Protocol):
-    """The search of one space: what it proposes depends on its seed and on what it was told, on nothing else."""
+    """Search of one space. Its proposals depend on its seed and its measurements only."""
 
     def propose(self, count: int, taken: Collection[int]) -> list[int]:
-        """Up to `count` configurations that are neither measured nor `taken`; none: there are no more."""
+        """Returns up to `count` configurations that are neither measured nor `taken`; none where the space is
+        exhausted."""
 
     def learn(self, indices: Sequence[int], scores: Sequence[float]) -> None:
-        """Configurations that were measured and their scores: throughput in any unit, 0 for a failure."""
+        """Learns from configurations and their scores: throughput in any unit, 0 for a failure."""

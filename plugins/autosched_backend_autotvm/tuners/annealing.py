@@ -1,7 +1,7 @@
 """Simulated annealing of many chains at once, on rows of digits.
 
-AutoTVM's (Chen et al., "Learning to Optimize Tensor Programs", 2018, section 3.3), with one prediction for all chains
-per iteration and a list of the best that is kept up to date by sorting.
+The method is AutoTVM's (Chen et al., "Learning to Optimize Tensor Programs", 2018, section 3.3), with one prediction
+for all chains per iteration and a sorted list of the best.
 """
 
 from collections.abc import Callable
@@ -14,24 +14,24 @@ from autosched_backend_autotvm.tuners.config_sampler import ConfigSampler, Digit
 
 Scores = NDArray[np.float32]
 MERGE_EVERY = 10
-"""Iterations between two looks at whether anything better was found."""
+"""Number of iterations between two checks for better configurations."""
 STEP_SHARE = 0.5
-"""Share of the moves that go to a neighbouring value of a knob; the others go to any."""
+"""Share of the moves to a neighbouring value of a knob; the others go to any value."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How long to anneal."""
+    """Parameters of the annealing."""
 
     iterations: int = 500
     temperature: float = 1.0
-    """At the start, in units of the spread of scores; falls to 0."""
+    """Initial temperature, in units of the spread of scores; it falls to 0."""
     early_stop: int = 50
-    """Iterations without a change among the best after which it ends."""
+    """Number of iterations without a change among the best after which it ends."""
 
 
 class Best:
-    """The best legal rows seen, without those that are known."""
+    """The best legal rows found, without the known ones."""
 
     def __init__(self, points: ConfigSampler, count: int, known: NDArray[np.uint64]) -> None:
         self._points, self._count, self._known = points, count, known
@@ -40,7 +40,7 @@ class Best:
         self._keys = np.empty(0, np.uint64)
 
     def merge(self, digits: Digits, scores: Scores) -> bool:
-        """Take what is better; whether anything was."""
+        """Merges better rows; returns whether there were any."""
         if len(self.scores) == self._count:
             better = scores > self.scores[-1]
             digits, scores = digits[better], scores[better]
@@ -72,7 +72,7 @@ def anneal(
     plan: Plan,
     rng: np.random.Generator,
 ) -> None:
-    """Walk from `chains`, one row each; what was found is in `best`. `score`: larger is better, spread about 1."""
+    """Walks from `chains`, one row each; results are in `best`. `score`: larger is better, with a spread of about 1."""
     movable = np.flatnonzero(points.radices > 1)
     at, value = chains.copy(), score(chains)
     best.merge(at, value)
@@ -99,7 +99,7 @@ def anneal(
 
 
 def _moved(at: Digits, radices: NDArray[np.int64], movable: NDArray[np.int64], rng: np.random.Generator) -> Digits:
-    """Each row with one digit changed."""
+    """Returns each row with one digit changed."""
     rows = np.arange(len(at))
     knob = rng.choice(movable, len(at))
     radix, now = radices[knob], at[rows, knob]

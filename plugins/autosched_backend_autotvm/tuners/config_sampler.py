@@ -1,4 +1,4 @@
-"""Configurations as a tuner handles them: rows of digits, and which of them may still be proposed."""
+"""Configurations as rows of digits, and which of them may still be proposed."""
 
 import itertools
 import math
@@ -16,13 +16,13 @@ Digits: TypeAlias = NDArray[np.int64]
 """One row per configuration, one column per knob."""
 
 LISTED_MAX = 1 << 19
-"""Spaces up to this size can be gone through from end to end, if their rules say which knobs they look at."""
+"""Maximum size of a space that is enumerated, if its rules name the knobs that they use."""
 ASKED_MAX = 1 << 15
-"""If not, up to this size: each configuration is asked for."""
+"""Maximum size of a space that is enumerated otherwise, configuration by configuration."""
 DRAWS_PER_WANTED = 4
-"""Draws from such a space for each wanted configuration, before the space is listed."""
+"""Number of draws from such a space per wanted configuration, before the space is enumerated."""
 DRAWS_MAX = 20_000
-"""Maximum number of draws from a larger space that may fail, before it counts as exhausted."""
+"""Maximum number of failed draws from a larger space before it counts as exhausted."""
 EXACT_MAX = 1 << 63
 
 
@@ -37,29 +37,29 @@ class ConfigSampler:
         self._legal: dict[int, bool] = {}
         self._rules = [rule for rule in (space.admit, space.doubt) if rule is not None]
         strides = [math.prod(space.radices[:knob]) for knob in range(len(space.radices))]
-        if space.size > EXACT_MAX:  # numbers do not fit, so a row's key is a hash of it
+        if space.size > EXACT_MAX:  # the numbers exceed 64 bits, so a row's key is a hash of it
             hashing = Random(len(strides))
             strides = [hashing.getrandbits(64) | 1 for _ in strides]
         self._strides = np.array(strides, np.uint64)
 
     @property
     def size(self) -> int:
-        """How many configurations, illegal ones included."""
+        """Number of configurations, including illegal ones."""
         return max(0, self.end - self.first)
 
     @cached_property
     def listed(self) -> bool:
-        """Whether the space is so small that all of it can be looked at."""
+        """Whether the space is small enough to be enumerated."""
         return self.size <= (LISTED_MAX if all(isinstance(rule, Rule) for rule in self._rules) else ASKED_MAX)
 
     @cached_property
     def all_legal(self) -> Digits:
-        """All that are legal, of a space that is listed."""
+        """Returns all legal configurations of an enumerated space."""
         return self.digits((np.flatnonzero(self._mask) + self.first).tolist())
 
     @cached_property
     def _mask(self) -> NDArray[np.bool_]:
-        """Mask of the legal configurations of a space that is listed."""
+        """Returns the mask of the legal configurations of an enumerated space."""
         every = np.arange(self.first, self.end)
         found = np.ones(len(every), bool)
         knobs = {knob.name: (at, knob) for at, knob in enumerate(self.space.knobs)}
@@ -79,7 +79,7 @@ class ConfigSampler:
         return found
 
     def digits(self, indices: Collection[int]) -> Digits:
-        """One row for each."""
+        """Returns one row for each index."""
         if self.space.size > EXACT_MAX:
             rows = [self.space.digits(index) for index in indices]
             return np.array(rows, np.int64).reshape(len(rows), len(self.radices))
@@ -90,17 +90,18 @@ class ConfigSampler:
         return found
 
     def indices(self, digits: Digits) -> list[int]:
-        """One number for each row."""
+        """Returns one index for each row."""
         if self.space.size > EXACT_MAX:
             return [self.space.index(row) for row in digits.tolist()]
         return [int(key) for key in self.keys(digits)]
 
     def keys(self, digits: Digits) -> NDArray[np.uint64]:
-        """One number for each row, unequal for unequal rows; the index itself where that fits."""
+        """Returns one number for each row, different for different rows: the index itself where it fits into 64
+        bits."""
         return digits.astype(np.uint64) @ self._strides
 
     def legal(self, index: int) -> bool:
-        """Whether nothing is known against a configuration, and it is in this part of the space."""
+        """Returns whether a configuration is admitted, and in this part of the space."""
         if not self.first <= index < self.end:
             return False
         if self.listed:
@@ -110,11 +111,11 @@ class ConfigSampler:
         return known
 
     def draw(self, rng: np.random.Generator, count: int) -> Digits:
-        """Rows at random from the whole space, equal ones and illegal ones among them."""
+        """Returns random rows of the whole space, possibly repeated or illegal."""
         return rng.integers(0, self.radices, size=(count, len(self.radices)))
 
     def fresh(self, random: Random, count: int, known: Collection[int]) -> list[int]:
-        """Up to `count` legal configurations at random, all different and none of them known."""
+        """Returns up to `count` random legal configurations, all different and none in `known`."""
         found: dict[int, None] = {}
         for _ in range(DRAWS_PER_WANTED * count if self.listed else DRAWS_MAX):
             if len(found) == count or not self.size:

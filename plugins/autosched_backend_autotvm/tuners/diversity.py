@@ -1,4 +1,4 @@
-"""The diversity filter: out of many good configurations, some that differ."""
+"""Diversity filter: selects different configurations out of many good ones."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -7,11 +7,10 @@ from autosched_backend_autotvm.tuners.config_sampler import Digits
 
 
 def pick(digits: Digits, scores: NDArray[np.float32], count: int, weight: float) -> list[int]:
-    """Which rows to take: greedily, the one with the largest score plus `weight` for each share of knobs that it shows
-    with a value that none has yet.
+    """Returns the rows to take: greedily, the one with the largest score plus `weight` times the share of knobs with a
+    value that no selected row has.
 
-    AutoTVM's submodular pick (model_based_tuner.py of TVM 0.18), in which `weight` is infinite: scores are multiplied
-    with 0 there.
+    AutoTVM's submodular pick (model_based_tuner.py of TVM 0.18) has an infinite `weight`: it multiplies scores by 0.
     """
     rows, knobs = digits.shape
     shown = [np.zeros(int(digits[:, knob].max(initial=0)) + 1, bool) for knob in range(knobs)]

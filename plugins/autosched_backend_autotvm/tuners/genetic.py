@@ -1,4 +1,4 @@
-"""AutoTVM's genetic tuner (ga_tuner.py of TVM 0.18), made to propose nothing twice."""
+"""AutoTVM's genetic tuner (ga_tuner.py of TVM 0.18), changed to propose nothing twice."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -10,24 +10,24 @@ from autosched_backend_autotvm.tuners.grid_and_random import seeded
 from autosched_backend_autotvm.tuners.score_history import ScoreHistory
 
 CHILDREN_MAX = 50
-"""Maximum number of children that are bred for each wanted one, before the rest is drawn at random."""
+"""Maximum number of children per wanted one, before the rest is drawn at random."""
 
 
 @dataclass(frozen=True)
 class Breeding:
-    """The parameters, by AutoTVM's defaults."""
+    """Parameters, with AutoTVM's defaults."""
 
     population: int = 100
     elites: int = 3
     mutation: float = 0.1
-    """Per knob."""
+    """Probability of a mutation per knob."""
 
 
 class GeneticTuner(ScoreHistory):
     """Generations of measured configurations; the first is random.
 
-    Parents of a generation: all of the one before, and the best of all time, picked with a probability proportional to
-    their scores.
+    Parents of a generation are all configurations of the one before, and the best of all generations, picked with a
+    probability proportional to their scores.
     """
 
     def __init__(self, points: ConfigSampler, seed: int, breeding: Breeding) -> None:
@@ -35,7 +35,7 @@ class GeneticTuner(ScoreHistory):
         self._points, self._seed, self._breeding = points, seed, breeding
 
     def propose(self, count: int, taken: Collection[int]) -> list[int]:
-        """Children, or random ones where there are no parents or no new children."""
+        """Returns children, or random configurations where there are no parents or no new children."""
         known = self.scores.keys() | taken
         random = seeded(self._seed, len(known))
         found: dict[int, None] = {}
@@ -62,7 +62,7 @@ class GeneticTuner(ScoreHistory):
         return [index for index in both if self.scores[index] > 0]
 
     def _child(self, random: Random, rows: list[tuple[int, ...]], weights: list[float]) -> int:
-        """A child of two different parents, cut at one point, with mutations."""
+        """Returns a child of two different parents, cut at one point, with mutations."""
         one = other = random.choices(range(len(rows)), cum_weights=weights)[0]
         while one == other:
             other = random.choices(range(len(rows)), cum_weights=weights)[0]

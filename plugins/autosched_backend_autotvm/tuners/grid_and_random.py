@@ -8,7 +8,7 @@ from autosched_backend_autotvm.tuners.score_history import ScoreHistory
 
 
 class GridTuner(ScoreHistory):
-    """All configurations by their numbers."""
+    """All configurations in the order of their numbers."""
 
     def __init__(self, points: ConfigSampler) -> None:
         super().__init__()
@@ -16,7 +16,7 @@ class GridTuner(ScoreHistory):
         self._next = points.first
 
     def propose(self, count: int, taken: Collection[int]) -> list[int]:
-        """The next ones."""
+        """Returns the next configurations."""
         while self._next in self.scores:
             self._next += 1
         found: list[int] = []
@@ -36,11 +36,12 @@ class RandomTuner(ScoreHistory):
         self._points, self._seed = points, seed
 
     def propose(self, count: int, taken: Collection[int]) -> list[int]:
-        """Any that are new."""
+        """Returns random new configurations."""
         known = self.scores.keys() | taken
         return self._points.fresh(seeded(self._seed, len(known)), count, known)
 
 
 def seeded(seed: int, known: int) -> Random:
-    """Chance that depends on nothing but the seed and on how much is known, so that a restored tuner goes on alike."""
+    """Returns a random generator that depends on the seed and the number of known configurations only, so that a
+    restored tuner continues alike."""
     return Random(f"{seed} {known}")

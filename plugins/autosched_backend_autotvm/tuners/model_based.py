@@ -1,4 +1,4 @@
-"""The tuner `xgb`: predicts what was not measured from what was, and proposes the best it finds."""
+"""The tuner `xgb`: predicts the scores of unmeasured configurations, and proposes the best it finds."""
 
 import math
 from collections.abc import Callable, Collection, Sequence
@@ -18,34 +18,34 @@ from autosched_backend_autotvm.tuners.grid_and_random import seeded
 from autosched_backend_autotvm.tuners.score_history import ScoreHistory
 
 ELITE_SHARE = 0.5
-"""Share of the chains that start at the best of what was measured."""
+"""Share of the chains that start at the best measured configurations."""
 DIVERSITY_WEIGHT = 0.3
 POOL = 512
 PROMISING_SHARE = 1 / 16
-"""As long as no model is asked, the round is drawn from this share of a pool, of which the template expects most."""
+"""Share of a random pool, the most promising by the template, from which rounds are drawn before the model is used."""
 PROMISE_WEIGHT = 2.0
-"""Score that is added, with the loss `rank`, to a configuration that the template expects to be twice as fast."""
+"""Score added, with the loss `rank`, to a configuration that the template expects to be twice as fast."""
 HALF_LIFE = 64
-"""Own records after which that counts half."""
+"""Number of own records that halve this addition."""
 EXAMPLES_SHARE = 0.5
 """Maximum share of the first round that comes from the best of other tasks."""
 BLIND_SHARE = 0.25
-"""But this share of it from anywhere, so that a template that is wrong does not decide everything."""
+"""Share of the first round that is random, so that a wrong template does not decide everything."""
 
 
 @dataclass(frozen=True)
 class Learning:
-    """The parameters, by AutoTVM's names."""
+    """Parameters, under AutoTVM's names."""
 
     plan_size: int = 64
-    """Number of best predictions that are searched for, of which a round takes the best."""
+    """Number of best predictions that are searched for. A round takes the best of them."""
     epsilon: float = 0.05
     """Share of proposals that are random."""
     diversity_filter_ratio: float = 0.0
-    """Factor of the candidates that are looked for over those proposed; above 1 the most different are taken."""
+    """Ratio of the candidates searched for to those proposed; above 1 the most different are taken."""
     loss: Loss = "rank"
     warm_up: int = 16
-    """Measurements before the model is asked."""
+    """Number of measurements before the model is used."""
     chains: int = 128
     plan: Plan = field(default_factory=Plan)
     threads: int = 1
@@ -55,20 +55,21 @@ class Prior(Protocol):
     """Prior from other tasks."""
 
     def tell(self, digits: Digits, scores: Vector) -> None:
-        """Share this task's configurations and scores, of which the best is 1."""
+        """Shares this task's configurations and scores, of which the best is 1."""
 
     def opinion(self, measured: int) -> Callable[[Digits], Vector] | None:
-        """The margin of a score from the other tasks; None where they do not count beside `measured` own records."""
+        """Returns the margin of scores from the other tasks; None where their weight is too small beside `measured` own
+        records."""
 
     def examples(self) -> list[int]:
-        """Configurations that are the best of the others, or near them; the most promising first."""
+        """Returns the best configurations of the other tasks, adapted to this one, the most promising first."""
 
 
 class Reranker(Protocol):
-    """A slower, better look at a few configurations."""
+    """Slower and better features for a few configurations."""
 
     def rows(self, indices: Sequence[int]) -> Matrix:
-        """Features."""
+        """Returns features, one row for each configuration."""
 
 
 class ModelBasedTuner(ScoreHistory):
@@ -88,7 +89,7 @@ class ModelBasedTuner(ScoreHistory):
         self._prior, self._reranker = prior, reranker
 
     def propose(self, count: int, taken: Collection[int]) -> list[int]:
-        """The best by prediction, and a few random ones."""
+        """Returns the best configurations by prediction, and a few random ones."""
         known = self.scores.keys() | taken
         random = seeded(self._seed, len(known))
         rng = np.random.default_rng([self._seed, len(known)])
@@ -104,23 +105,22 @@ class ModelBasedTuner(ScoreHistory):
         return [*planned, *self._points.fresh(random, count - len(planned), known | set(planned))]
 
     def _examples(self, count: int, known: Collection[int]) -> list[int]:
-        """For the first round, what others did best."""
+        """Returns, for the first round, the best configurations of other tasks."""
         if self._prior is None or self.scores:
             return []
         found = (index for index in self._prior.examples() if index not in known and self._points.legal(index))
         return list(islice(found, max(1, round(EXAMPLES_SHARE * count))))
 
     def learn(self, indices: Sequence[int], scores: Sequence[float]) -> None:
-        """Also tells the others."""
+        """Learns, and shares the scores with other tasks."""
         super().learn(indices, scores)
         if self._prior is not None and self.best:
             known, normalised = self._normalised()
             self._prior.tell(self._points.digits(known), normalised)
 
     def _promising(self, count: int, random: Random, known: Collection[int]) -> list[int]:
-        """New configurations, at least `count` where there are so many, of which the template expects much; none if it
-        expects nothing.
-        """
+        """Returns new configurations that the template considers promising, at least `count` where possible; none
+        without an opinion."""
         pool = self._points.fresh(random, POOL, known)
         promise = self._features.promise(self._points.digits(pool))
         if promise is None:
@@ -129,7 +129,7 @@ class ModelBasedTuner(ScoreHistory):
         return [pool[at] for at in best]
 
     def predictor(self) -> Callable[[Digits], Scores] | None:
-        """Predicted scores of rows; None as long as nothing is known."""
+        """Returns the function that predicts scores of rows; None as long as nothing is known."""
         if not self._features.names:
             return None
         taught = self._prior.opinion(len(self.scores)) if self._prior is not None else None
@@ -143,7 +143,7 @@ class ModelBasedTuner(ScoreHistory):
         return lambda rows: model.predict(self._features.of(rows), opinion(rows) if opinion is not None else None)
 
     def _opinion(self, taught: Callable[[Digits], Vector] | None) -> Callable[[Digits], Vector] | None:
-        """Scores of configurations before this task's own measurements, which outweigh them in time."""
+        """Returns the scores of configurations before this task's own measurements, which outweigh them later."""
         if self._features.promise(self._points.digits([self._points.first])) is None:
             return taught
         weight = np.float32(0.5 ** (len(self.scores) / HALF_LIFE))
@@ -158,7 +158,7 @@ class ModelBasedTuner(ScoreHistory):
         return opinion
 
     def _normalised(self) -> tuple[list[int], Vector]:
-        """Measured configurations, with scores of which the best is 1, in an order that does not depend on time."""
+        """Returns measured configurations with scores, of which the best is 1, in an order independent of time."""
         indices = sorted(self.scores)
         return indices, np.array([self.scores[index] for index in indices], np.float32) / np.float32(self.best)
 
@@ -170,7 +170,7 @@ class ModelBasedTuner(ScoreHistory):
         random: Random,
         rng: np.random.Generator,
     ) -> list[int]:
-        """The best `count` by prediction."""
+        """Returns the best `count` configurations by prediction."""
         ratio = self._learning.diversity_filter_ratio
         wide = max(count, math.ceil(count * ratio))
         points = self._points
@@ -191,7 +191,7 @@ class ModelBasedTuner(ScoreHistory):
         return points.indices(digits[:count])
 
     def _reranked(self, best: Best) -> tuple[Digits, Scores]:
-        """The plan in the order of a second opinion, where there is one."""
+        """Returns the plan reordered by the reranker, where there is one."""
         if self._reranker is None or not self.best or not len(best.scores):
             return best.digits, best.scores
         indices, scores = self._normalised()
@@ -203,7 +203,8 @@ class ModelBasedTuner(ScoreHistory):
 
 
 def _even(score: Callable[[Digits], Scores], rows: Digits) -> Callable[[Digits], Scores]:
-    """The same scores with a spread of 1 on these rows, so that a temperature means the same whatever the loss."""
+    """Returns the scores normalised to a spread of 1 on these rows, so that a temperature means the same for each
+    loss."""
     told = score(rows)
     low, spread = told.min(), max(np.ptp(told), np.float32(1e-6))
     return lambda other: (score(other) - low) / spread

@@ -1,4 +1,4 @@
-"""Memory of every tuner: the score of each configuration that was measured."""
+"""Scores of all measured configurations, which each tuner keeps."""
 
 import math
 from collections.abc import Sequence
@@ -12,16 +12,16 @@ class ScoreHistory:
         """Throughput in any unit, 0 for a failure."""
 
     def learn(self, indices: Sequence[int], scores: Sequence[float]) -> None:
-        """Add measurements; the latest of a configuration counts. A score that is no positive number is a failure."""
+        """Adds measurements; the latest of a configuration counts. A score that is no positive number is a failure."""
         for index, score in zip(indices, scores, strict=True):
             self.scores[index] = float(score) if math.isfinite(score) and score > 0 else 0.0
 
     @property
     def best(self) -> float:
-        """The best score, 0 as long as everything failed."""
+        """Best score; 0 as long as everything failed."""
         return max(self.scores.values(), default=0.0)
 
     def ranked(self, count: int) -> list[int]:
-        """The best that work, best first; among equals the smaller number."""
+        """Returns the best working configurations, best first; among equals the smaller number."""
         working = [index for index, score in self.scores.items() if score > 0]
         return sorted(working, key=lambda index: (-self.scores[index], index))[:count]

@@ -1,4 +1,4 @@
-"""Which tuner a job asks for."""
+"""Creates the tuner that a job asks for."""
 
 from autosched_backend_autotvm.options import Options
 from autosched_backend_autotvm.tuners import Tuner
@@ -12,7 +12,7 @@ from autosched_backend_autotvm.tuners.model_based import Learning, ModelBasedTun
 def tuner_of(
     options: Options, points: ConfigSampler, seed: int, threads: int, prior: Prior | None, reranker: Reranker | None
 ) -> Tuner:
-    """A tuner that knows nothing yet. `prior` and `reranker` are of use to `xgb` only."""
+    """Returns a tuner without measurements. Only `xgb` uses `prior` and `reranker`."""
     match options.tuner:
         case "grid":
             return GridTuner(points)
@@ -26,7 +26,7 @@ def tuner_of(
 
 
 def learning(options: Options, threads: int) -> Learning:
-    """The parameters of `xgb`."""
+    """Returns the parameters of `xgb`."""
     return Learning(
         plan_size=options.plan_size,
         epsilon=options.epsilon,

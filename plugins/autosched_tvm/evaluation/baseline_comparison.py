@@ -1,4 +1,4 @@
-"""Measures what the user would run otherwise, and builds of the network in the middle of the search against it."""
+"""Measures the engine that runs the model's file, and compares early builds of a search with it."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -15,13 +15,14 @@ from autosched_tvm.worker_messages import Form
 log = logging.getLogger(__name__)
 
 BUDGET_S = 3.0
-"""Seconds of measuring an early build and its rival: the search waits for the device meanwhile."""
+"""Time for measuring an early build and its rival in seconds. The search waits for the device meanwhile."""
 OPERATORS_S = 0.5
-"""Seconds of measuring the operators of an early build."""
+"""Time for measuring the operators of an early build in seconds."""
 
 
 def baseline(contest: EngineBenchmark, forms: Sequence[Form], inputs: Mapping[str, Array]) -> Baseline | str:
-    """The engine that runs the model's file, with the fastest form of it; or why it cannot be measured."""
+    """Returns the latency of the engine that runs the model's file, in its fastest form; or the reason why there is
+    none."""
     rival = contest.rival(forms, inputs)
     if isinstance(rival, str):
         return rival
@@ -37,8 +38,8 @@ def measured(
     *,
     also_slower: bool = False,
 ) -> Evaluation:
-    """Time a build beside the engine that runs the model's file, and the build's operators; `published` is "tuned" if
-    the build is clearly faster. Outputs are not compared. `also_slower`: a slower build is to be published, too.
+    """Measures a build beside the engine that runs the model's file, and the build's operators. `published` is "tuned"
+    if the build is clearly faster. Outputs are not compared. `also_slower`: publish a slower build, too.
 
     Raises StepFailed when either crashes, and WorkerError.
     """
@@ -64,7 +65,8 @@ def measured(
 
 
 def _operators(ours: EngineProcess) -> OperatorTimes | None:
-    """The time of each operator of a build; None where that cannot be measured: the search can do without."""
+    """Returns the time of each operator of a build; None where that cannot be measured, since the search works
+    without."""
     try:
         return ours.operators(OPERATORS_S)
     except Killed:

@@ -1,8 +1,7 @@
-"""Runs an ONNX file in ONNX Runtime on a board. Its text is sent there: it needs NumPy and ONNX Runtime, and nothing of
-ours.
+"""Runs an ONNX file in ONNX Runtime on a board. The board receives this file, which needs NumPy and ONNX Runtime only.
 
-Each time it is run, in the process that serves the session, it reads order.json and writes answer.json. The engine
-lives in a child of that process, which may crash, is stopped between two orders, and ends with the session.
+Each run, in the process that serves the session, reads order.json and writes answer.json. The engine lives in a child
+process, which may crash, is stopped between orders, and ends with the session.
 """
 
 import json
@@ -15,11 +14,11 @@ from typing import Any
 
 ORDER, ANSWER = "order.json", "answer.json"
 PARENT_DEATH_SIGNAL = 1
-"""Option of prctl."""
+"""Number of prctl's option PR_SET_PDEATHSIG."""
 
 
 def serve(orders: int, answers: int) -> None:
-    """Do what is ordered, until the orders end. In the child."""
+    """Executes orders until there are no more. Runs in the child."""
     session: Any = None
     binding: Any = None
     names: list[str] = []
@@ -53,19 +52,19 @@ def serve(orders: int, answers: int) -> None:
                     for _ in range(order["number"]):
                         session.run_with_iobinding(binding)
                     answer["latency_s"] = (time.perf_counter() - started) / order["number"]
-            except Exception as error:  # it is told, and decided elsewhere
+            except Exception as error:  # reported to the client, which decides
                 answer = {"kind": type(error).__name__, "error": str(error)[:2_000]}
             os.write(answers, json.dumps(answer).encode() + b"\n")
 
 
 def keep_only(*files: int) -> None:
-    """Close all other files, as the connection of the session, and the pipe that tells the server of its end."""
+    """Closes all other files, such as the session's connection and the pipe that reports the end of the server."""
     for name in os.listdir("/proc/self/fd"):
         if (number := int(name)) > 2 and number not in files:
             try:
                 os.close(number)
             except OSError:
-                continue  # it was that of the listing
+                continue  # the file descriptor of the listing itself
 
 
 class Child:
@@ -89,7 +88,7 @@ class Child:
             os._exit(0)
 
     def ask(self, order: dict[str, Any]) -> dict[str, Any]:
-        """The answer to an order, or how the process ended."""
+        """Returns the answer to an order, or how the process ended."""
         os.kill(self.pid, signal.SIGCONT)
         os.write(self._orders, json.dumps(order).encode() + b"\n")
         said, until = b"", time.monotonic() + order["limit_s"]
@@ -106,7 +105,7 @@ class Child:
 
 
 def obey() -> None:
-    """Do what order.json says, and write answer.json."""
+    """Executes order.json and writes answer.json."""
     with open(ORDER) as file:
         order = json.load(file)
     children: dict[int, Child] = sys.__dict__.setdefault("_autosched_children", {})

@@ -14,46 +14,46 @@ from autosched_tvm.evaluation import board_program
 from autosched_tvm.tensors import Array
 
 LIMIT_S = 120.0
-"""Maximum seconds of one order: loading a model, or some inferences."""
+"""Maximum time of one order in seconds: loading a model, or some inferences."""
 _numbers = itertools.count()
 
 
 class BoardEngineError(Exception):
-    """ONNX Runtime on the board cannot do it; in words."""
+    """ONNX Runtime on the board failed; the message gives the reason."""
 
 
 class BoardOnnxRuntime:
     """An ONNX file in ONNX Runtime on a board."""
 
     def __init__(self, session: BoardSession, model: Path, threads: int) -> None:
-        """Raises ImportError where it is not installed there, BoardEngineError where it cannot run the model."""
+        """Raises ImportError where the board lacks ONNX Runtime, BoardEngineError where it cannot run the model."""
         self._session, self._number = session, next(_numbers)
         session.write(f"model-{self._number}.onnx", model.read_bytes())
         answer = self._ask(do="load", model=f"model-{self._number}.onnx", threads=threads)
         self.version = f"{answer['version']} on the board"
 
     def run(self, inputs: Mapping[str, Array]) -> list[Array]:
-        """The outputs in order."""
+        """Returns the outputs in order."""
         self._send(inputs)
         self._ask(do="run")
         with np.load(io.BytesIO(self._session.read("outputs.npz"))) as file:
             return [file[f"arr_{number}"] for number in range(len(file.files))]
 
     def bind(self, inputs: Mapping[str, Array]) -> None:
-        """Use these inputs for the calls that are measured."""
+        """Sets the inputs of the measured calls."""
         self._send(inputs)
         self._ask(do="bind")
 
     def call(self) -> object:
-        """One inference with the bound inputs."""
+        """Runs one inference with the bound inputs."""
         return self.sample(1, 0)
 
     def sample(self, number: int, warm: int) -> float:
-        """Mean latency of a number of calls, in seconds, by the board's clock."""
+        """Returns the mean latency of a number of calls, in seconds, by the board's clock."""
         return float(self._ask(do="sample", number=number, warm=warm)["latency_s"])
 
     def end(self) -> None:
-        """End its process."""
+        """Ends its process."""
         self._ask(do="end")
 
     def _send(self, inputs: Mapping[str, Array]) -> None:

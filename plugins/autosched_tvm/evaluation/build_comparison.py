@@ -1,7 +1,6 @@
-"""Times a compiled network's builds side by side with ONNX Runtime, and says which one is handed over.
+"""Measures a compiled network's builds side by side with ONNX Runtime, and chooses the one that the user gets.
 
-Runs in the process of the job. The engines run in processes of their own: see
-`autosched_tvm.evaluation.engine_benchmark`.
+Runs in the process of the job. Each engine runs in its own process: see `autosched_tvm.evaluation.engine_benchmark`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,11 +16,12 @@ from autosched_tvm.tensors import Array
 from autosched_tvm.worker_messages import Form
 
 BUDGET_S = 9.0
-"""Seconds for all builds together, in equal shares: an untuned build may be thirty times slower than the others."""
+"""Time for all builds together in seconds, in equal shares. An untuned build may be thirty times slower than the
+others."""
 UNTUNED_ROUNDS_MAX = 7
-"""Samples of the untuned build, which is no more than a detail."""
+"""Maximum number of samples of the untuned build, whose exact latency matters little."""
 OPERATORS_BUDGET_S = 1.5
-"""Seconds for the times of the single operators."""
+"""Time for measuring the single operators in seconds."""
 
 
 def evaluate(
@@ -31,9 +31,10 @@ def evaluate(
     inputs: Mapping[str, Array],
     verdict: VerificationResult,
 ) -> Evaluation:
-    """Measure `builds`/default and `builds`/tuned against each other and ONNX Runtime; `verdict` says what is right.
+    """Measures `builds`/default and `builds`/tuned against each other and ONNX Runtime; `verdict` tells which are
+    correct.
 
-    Raises WorkerError when a build crashes, and StepFailed when it does so in the middle of the race.
+    Raises WorkerError when a build crashes, and StepFailed when it does so during the race.
     """
     notes = list(verdict.notes)
     default, tuned = (contest.module(name, builds / name)[0] for name in ("default", "tuned"))
@@ -68,7 +69,7 @@ def check(
     contest: EngineBenchmark, module: Path, forms: Sequence[Form], inputs: Mapping[str, Array],
     verdict: VerificationResult, budget_s: float,
 ) -> Evaluation:  # fmt: skip
-    """Time a module and its model in ONNX Runtime for `budget_s`; `verdict` says whether the module is right.
+    """Measures a module and its model in ONNX Runtime for `budget_s`; `verdict` tells whether the module is correct.
 
     Raises RequestError where ONNX Runtime cannot run the model, and WorkerError.
     """
@@ -88,7 +89,7 @@ def check(
 
 
 def _operators(build: EngineProcess, notes: list[str]) -> OperatorTimes | None:
-    """The times of a build's operators; None, and a note, where they cannot be had. Raises Killed."""
+    """Returns the times of a build's operators; None, and a note, where they cannot be measured. Raises Killed."""
     try:
         return build.operators(OPERATORS_BUDGET_S)
     except Killed:
@@ -99,7 +100,8 @@ def _operators(build: EngineProcess, notes: list[str]) -> OperatorTimes | None:
 
 
 def published(timings: Sequence[Timing], verdict: VerificationResult, notes: list[str]) -> str:
-    """Which build is handed to the user; `notes` says why it is not the tuned one. Empty: none, since none is right."""
+    """Returns the build that the user gets; `notes` receives the reason if it is not the tuned one. Empty: none is
+    correct."""
     by_name = {timing.name: timing for timing in timings}
     default, tuned = by_name["default"], by_name["tuned"]
     right = {name: check.equal for name, check in verdict.checks.items()}

@@ -1,9 +1,8 @@
-"""Measures engines side by side, each in a pinned process of its own, in turns.
+"""Measures engines side by side, in turns, each in its own pinned process.
 
-While one engine has its turn the processes of all others are frozen: idle threads of ONNX Runtime spin for some 50 ms
-after an inference, those of TVM for a while too, and either would take the cores from the measured one. During its
-own turn an engine spins as it does for its users. The order of turns is drawn anew for each round, so that no engine
-always follows the same other one.
+During an engine's turn the processes of all others are stopped: idle threads of ONNX Runtime spin for some 50 ms after
+an inference, TVM's for a while too, and both would take cores from the measured engine. During its own turn an engine
+spins as it does for its users. Each round draws a new order of turns, so that no engine always follows the same one.
 """
 
 import time
@@ -32,18 +31,19 @@ ROUNDS_MIN = 3
 ROUNDS_MAX = 60
 CLEAR_ROUNDS = 15
 CLEAR_WIDTH, CLEAR_RATIO = 0.04, 1.2
-"""A race is clear when 95 % intervals are no wider than this share of their medians, and medians apart by this factor:
-five widths, so that looking after each round whether it is clear finds no winner that is none."""
+"""Conditions under which a race is clear: 95 % intervals no wider than this share of their medians, and medians apart
+by this factor. It is five times the width, which makes a false winner unlikely although the condition is checked after
+each round."""
 FAR_RATIO = 10.0
-"""Ratio to the latency of the fastest above which a contestant in `few` has ROUNDS_MIN rounds."""
+"""Latency relative to the fastest above which a contestant in `few` has ROUNDS_MIN rounds."""
 TURN_S = 0.05
-"""Seconds of calls that one sample is the mean of."""
+"""Duration of a sample in seconds; the sample is the mean of the calls within it."""
 WARM_S = 0.2
-"""Maximum latency of a network whose first call of a turn is not counted, since it finds cold caches."""
+"""Maximum latency in seconds of a network whose first call of a turn is left out, since caches are cold."""
 SLOW_S = 2.0
-"""A build this slow is measured ROUNDS_MIN times and no more."""
+"""Minimum latency in seconds of a build that is measured ROUNDS_MIN times only."""
 FORMS_BUDGET_S = 2.0
-"""Seconds for choosing among the forms of a model."""
+"""Time for the choice among the forms of a model in seconds."""
 FORMS_ROUNDS_MAX = 9
 ORDER_SEED = 0
 ON_BOARD = "not compared with another engine: on a board ONNX Runtime alone is measured, which runs no such file"
@@ -54,7 +54,7 @@ _LOADERS = {
     "litert": worker_messages.LOAD_LITERT,
     "pytorch": worker_messages.LOAD_PYTORCH,
 }
-"""Functions that load the RIVALS."""
+"""Names of the functions that load the RIVALS."""
 
 
 class Racer(Protocol):
@@ -63,39 +63,39 @@ class Racer(Protocol):
     name: str
 
     def sample(self, number: int, warm: int) -> float:
-        """Mean latency of `number` calls, in seconds, after `warm` calls that are not counted. Raises WorkerError."""
+        """Returns the mean latency of `number` calls, in seconds, after `warm` unmeasured calls. Raises WorkerError."""
 
 
 class EngineProcess:
-    """One engine in a process of its own, frozen between two calls; or one of several that run on a board, for which a
-    process speaks to the board."""
+    """One engine in its own process, which is stopped between two calls; or one of several engines on a board, behind
+    one process that holds the session."""
 
     def __init__(self, name: str, worker: Worker, left_s: Callable[[], float], number: int | None = None) -> None:
-        """`left_s` gives the seconds until the deadline of all calls. `number`: of an engine on a board."""
+        """`left_s` returns the seconds until the deadline of all calls. `number`: number of an engine on a board."""
         self.name = name
         self._worker, self._left_s, self._number = worker, left_s, number
 
     def run(self, inputs: Mapping[str, Array]) -> list[Array]:
-        """The outputs in order. Raises WorkerError."""
+        """Returns the outputs in order. Raises WorkerError."""
         outputs: list[Array] = self.ask(worker_messages.RUN, dict(inputs))
         return outputs
 
     def bind(self, inputs: Mapping[str, Array]) -> None:
-        """Use these inputs for the calls that are measured. Raises WorkerError."""
+        """Sets the inputs of the measured calls. Raises WorkerError."""
         self.ask(worker_messages.BIND, dict(inputs))
 
     def sample(self, number: int, warm: int = 0) -> float:
-        """Mean latency of `number` calls, in seconds, after `warm` calls that are not counted. Raises WorkerError."""
+        """Returns the mean latency of `number` calls, in seconds, after `warm` unmeasured calls. Raises WorkerError."""
         latency_s: float = self.ask(worker_messages.SAMPLE, number, warm)
         return latency_s
 
     def operators(self, budget_s: float) -> OperatorTimes:
-        """The time of each operator of a compiled module with the bound inputs. Raises WorkerError."""
+        """Returns the time of each operator of a compiled module with the bound inputs. Raises WorkerError."""
         found: OperatorTimes = self.ask(worker_messages.OPERATORS, budget_s)
         return found
 
     def ask(self, function: str, *arguments: Any) -> Any:
-        """Call a function in the engine's process. Raises WorkerError, and DeviceLost where the board is lost."""
+        """Calls a function in the engine's process. Raises WorkerError, and DeviceLost where the board is lost."""
         if self._number is not None:
             self._call(worker_messages.CHOOSE, self._number)
             return self._call(function, *arguments)
@@ -109,26 +109,26 @@ class EngineProcess:
         return self._worker.call(function, *arguments, timeout_s=max(0.0, self._left_s()))
 
     def drop(self) -> None:
-        """Let the process forget an engine on a board."""
+        """Drops an engine on a board from its process."""
         if self._number is not None and self._worker.usable:
             with suppress(WorkerError, DeviceLost):
                 self._call(worker_messages.FORGET, self._number)
 
 
 class Rival(Struct, frozen=True):
-    """The engine that runs the model's file, with the form of the model that suits it best."""
+    """The engine that runs the model's file, with the fastest form of the model."""
 
     contestant: EngineProcess
     form: str
     version: str
     expected: list[Array]
-    """Its outputs, of the first form that it runs: the model as it is, where it can."""
+    """Outputs of the first form that it runs: the model as it is, where possible."""
     forms: tuple[Timing, ...]
     """Latencies of all forms that it runs, by their names."""
 
 
 def unwatched(board: str) -> tuple[str, ...]:
-    """Notes for a result that was measured without a sentinel. `board`: as `EngineBenchmark.board`."""
+    """Returns notes for a result that was measured without a sentinel. `board`: as `EngineBenchmark.board`."""
     if not board:
         return ()
     return (
@@ -140,7 +140,7 @@ class EngineBenchmark:
     """Processes of engines on the cores of one device. A context manager, which ends all of them."""
 
     def __init__(self, workers: Workers, lease: Lease, remote: Remote | None = None) -> None:
-        """The lease's time is for everything together. `remote`: the board of the lease."""
+        """The lease's time covers everything together. `remote`: the board of the lease."""
         self._remote = remote
         self.board = lease.units[0] if remote is not None else ""
         """Name of the board on which the networks run; empty: this machine."""
@@ -152,7 +152,7 @@ class EngineBenchmark:
 
     @property
     def left_s(self) -> float:
-        """Seconds until the deadline."""
+        """Returns the seconds until the deadline."""
         return self._deadline - time.monotonic()
 
     def __enter__(self) -> "EngineBenchmark":
@@ -165,7 +165,7 @@ class EngineBenchmark:
             self.leave(contestant)
 
     def leave(self, contestant: EngineProcess) -> None:
-        """End a contestant's process."""
+        """Ends a contestant's process."""
         if (worker := self._running.pop(contestant, None)) is None:
             return
         if worker in self._running.values():
@@ -174,13 +174,14 @@ class EngineBenchmark:
             self._workers.end(worker)
 
     def module(self, name: str, path: Path) -> tuple[EngineProcess, SideFile]:
-        """A compiled module, and what its side file says. Raises WorkerError, RequestError, NotFound."""
+        """Starts a compiled module; returns its process and its side file. Raises WorkerError, RequestError,
+        NotFound."""
         side = side_of(path)
         remote = self._remote and structs.replace(self._remote, lasts_s=self.left_s)
         return self.enter(name, worker_messages.LOAD_MODULE, str(path), remote)[0], side
 
     def onnxruntime(self, name: str, model: str, *, optimised: bool = True) -> tuple[EngineProcess, str]:
-        """An ONNX file in ONNX Runtime, with one thread for each core, and the version of ONNX Runtime.
+        """Starts ONNX Runtime with an ONNX file and one thread per core; returns its process and version.
 
         Raises WorkerError. `optimised=False` turns the graph optimisations off.
         """
@@ -198,12 +199,13 @@ class EngineBenchmark:
         return contestant, str(version)
 
     def enter(self, name: str, function: str, *arguments: Any) -> tuple[EngineProcess, Any]:
-        """An engine that "module:function" loads into a process of its own, and what the function returned.
+        """Starts an engine that "module:function" loads in its own process; returns the process and the function's
+        result.
 
         Raises WorkerError.
         """
         number, on_board = None, self._lease.board is not None
-        if on_board:  # it serves one session at a time, which belongs to one process
+        if on_board:  # a board serves one session at a time, which belongs to one process
             number, self._entered = self._entered, self._entered + 1
         shared = next(iter(self._running.values()), None) if on_board else None
         worker = shared or self._workers.start("engine", self._lease)
@@ -216,7 +218,8 @@ class EngineBenchmark:
             raise
 
     def rival(self, forms: Sequence[Form], inputs: Mapping[str, Array]) -> Rival | str:
-        """ONNX Runtime, or what else runs the model, with its fastest form, by a short race; or why there is none."""
+        """Returns ONNX Runtime, or the engine for another file format, with its fastest form by a short race; or the
+        reason why there is none."""
         if self._lease.board is not None:
             forms = [form for form in forms if form.engine == "onnxruntime"]
             if not forms:
@@ -249,7 +252,7 @@ class EngineBenchmark:
 
 
 def why_none(error: WorkerError, name: str = "ONNX Runtime") -> str:
-    """Why an engine of this name is no rival, for people."""
+    """Returns the reason why an engine is no rival, for messages."""
     if isinstance(error, Raised) and error.kind in ("ImportError", "ModuleNotFoundError"):
         return f"{name} is not installed"
     if isinstance(error, Raised):
@@ -264,12 +267,12 @@ class Result(Struct, frozen=True):
 
     timings: list[Timing]
     lost: dict[str, str]
-    """Contestants that crashed or gave no answer, and why."""
+    """Reason by contestant that crashed or gave no answer."""
 
 
 @dataclass
 class _Turns:
-    """The samples of one contestant."""
+    """Samples of one contestant."""
 
     racer: Racer
     rounds_max: int
@@ -297,7 +300,7 @@ class _Turns:
         self.samples_s.append(self.racer.sample(self.number, self.warm))
 
     def wants(self, share_s: float) -> bool:
-        """Whether it is to have another turn."""
+        """Returns whether it takes another turn."""
         done = len(self.samples_s)
         if done < min(ROUNDS_MIN, self.rounds_max):
             return True
@@ -305,7 +308,7 @@ class _Turns:
 
 
 def _are_clear(contestants: Sequence[_Turns]) -> bool:
-    """Whether more samples would say nothing new: narrow intervals, far apart."""
+    """Returns whether more samples would change nothing: the intervals are narrow and far apart."""
     if any(len(turns.samples_s) < CLEAR_ROUNDS for turns in contestants):
         return False
     timings = [summarize(turns.racer.name, turns.samples_s) for turns in contestants]
@@ -323,10 +326,10 @@ def race(
     few: Mapping[str, int] | None = None,
     until_clear: bool = False,
 ) -> Result:
-    """Sample all in turns, round after round, in equal shares of the budget.
+    """Samples all contestants in turns, round after round, in equal shares of the budget.
 
-    `few`: maximum numbers of rounds for contestants of which less need be known. `until_clear`: end as soon as the
-    medians of the others are known well, and far apart. Raises Killed.
+    `few`: maximum number of rounds by contestant that needs less precision. `until_clear`: end as soon as the medians
+    of the others are known well and far apart. Raises Killed.
     """
     draw, lost = Random(ORDER_SEED), {}
     there = [_Turns(racer, min(rounds_max, (few or {}).get(racer.name, rounds_max))) for racer in racers]

@@ -1,9 +1,7 @@
 """Engines that run a whole network: a compiled module, ONNX Runtime, LiteRT, PyTorch.
 
-These functions run in an engine's own process.
-
-Each process holds one engine; `autosched_tvm.evaluation.engine_benchmark` is the other end of the pipe. In one process
-the engines would disturb each other: ONNX Runtime's idle threads spin for some 50 ms after each inference.
+These functions run in an engine's own process, which `autosched_tvm.evaluation.engine_benchmark` controls. In one
+process the engines would disturb each other: ONNX Runtime's idle threads spin for some 50 ms after each inference.
 """
 
 import time
@@ -26,13 +24,13 @@ class Engine(Protocol):
     """One network, loaded."""
 
     def run(self, inputs: Mapping[str, Array]) -> list[Array]:
-        """The outputs in order."""
+        """Returns the outputs in order."""
 
     def bind(self, inputs: Mapping[str, Array]) -> None:
-        """Use these inputs for the calls that are measured."""
+        """Sets the inputs of the measured calls."""
 
     def call(self) -> object:
-        """One inference with the bound inputs."""
+        """Runs one inference with the bound inputs."""
 
 
 class ModuleEngine:
@@ -45,30 +43,30 @@ class ModuleEngine:
         self._tensors: list[Any] = []
 
     def run(self, inputs: Mapping[str, Array]) -> list[Array]:
-        """The outputs in order. Raises RequestError for inputs that do not fit."""
+        """Returns the outputs in order. Raises RequestError for inputs that do not fit."""
         return self._module.run(inputs)
 
     def bind(self, inputs: Mapping[str, Array]) -> None:
-        """Use these inputs for the calls that are measured."""
+        """Sets the inputs of the measured calls."""
         self._tensors = self._module.bind(inputs)
 
     def call(self) -> object:
-        """One inference with the bound inputs."""
+        """Runs one inference with the bound inputs."""
         return self._module.call(self._tensors)
 
     def sample(self, number: int) -> float:
-        """Mean latency of a number of calls, in seconds, by the clock of the place where it runs."""
+        """Returns the mean latency of a number of calls, in seconds, by the clock of the machine that runs them."""
         return self._module.sample(self._tensors, number)
 
     def operators(self, budget_s: float) -> OperatorTimes:
-        """The time of each operator in an inference with the bound inputs."""
+        """Returns the time of each operator in an inference with the bound inputs."""
         from autosched_tvm.device.operator_profiling import measured
 
         return measured(self._module, self._tensors, budget_s)
 
 
 class OnnxRuntimeEngine:
-    """An ONNX file in ONNX Runtime, with its own defaults but for the number of threads."""
+    """An ONNX file in ONNX Runtime, with its defaults except for the number of threads."""
 
     def __init__(self, model: Path, threads: int, *, optimised: bool = True) -> None:
         """`optimised=False` turns the graph optimisations off, which gives a second opinion on the outputs."""
@@ -86,11 +84,11 @@ class OnnxRuntimeEngine:
         self._binding: Any = None
 
     def run(self, inputs: Mapping[str, Array]) -> list[Array]:
-        """The outputs in order."""
+        """Returns the outputs in order."""
         return [np.asarray(value) for value in self._session.run(self._names, dict(inputs))]
 
     def bind(self, inputs: Mapping[str, Array]) -> None:
-        """Use these inputs for the calls that are measured."""
+        """Sets the inputs of the measured calls."""
         self._binding = self._session.io_binding()
         for name, array in inputs.items():
             self._binding.bind_cpu_input(name, array)
@@ -98,28 +96,28 @@ class OnnxRuntimeEngine:
             self._binding.bind_output(name)
 
     def call(self) -> object:
-        """One inference with the bound inputs."""
+        """Runs one inference with the bound inputs."""
         return self._session.run_with_iobinding(self._binding)
 
 
 _loaded: dict[int, Engine] = {}
-"""The engine of this process, once it is loaded. Those that run on a board share a session, and so a process."""
+"""Engine by number. Engines on a board share a session, and therefore a process."""
 _turn = [0]
-"""Number of the engine that the next calls are for."""
+"""Number of the engine to which the next calls go."""
 
 
 def hold(engine: Engine) -> None:
-    """Make an engine the one of this process, or of its number."""
+    """Registers an engine under the current number."""
     _loaded[_turn[0]] = engine
 
 
 def choose(number: int) -> None:
-    """Make the next calls for the engine of a number."""
+    """Directs the next calls to the engine of a number."""
     _turn[0] = number
 
 
 def forget(number: int) -> None:
-    """Drop the engine of a number."""
+    """Drops the engine of a number."""
     engine = _loaded.pop(number, None)
     if isinstance(engine, BoardOnnxRuntime):
         with losses_told():
@@ -131,7 +129,7 @@ def _engine() -> Engine:
 
 
 def load_module(path: str, remote: Remote | None = None) -> None:
-    """Load a compiled module, here or on a board. Raises RequestError, and DeviceLost."""
+    """Loads a compiled module, here or on a board. Raises RequestError, and DeviceLost."""
     if remote is None:
         return hold(ModuleEngine(Path(path)))
     with place_of(remote) as place:
@@ -139,14 +137,14 @@ def load_module(path: str, remote: Remote | None = None) -> None:
 
 
 def load_onnxruntime(model: str, threads: int, optimised: bool) -> str:
-    """Load an ONNX file; returns the version of ONNX Runtime. Raises what ONNX Runtime raises, and ImportError."""
+    """Loads an ONNX file; returns the version of ONNX Runtime. Raises ONNX Runtime's exceptions, and ImportError."""
     engine = OnnxRuntimeEngine(Path(model), threads, optimised=optimised)
     hold(engine)
     return engine.version
 
 
 def load_onnxruntime_there(model: str, threads: int, remote: Remote) -> str:
-    """Load an ONNX file in ONNX Runtime on a board; returns its version. Raises ImportError, BoardEngineError, and
+    """Loads an ONNX file in ONNX Runtime on a board; returns its version. Raises ImportError, BoardEngineError, and
     DeviceLost."""
     with place_of(remote) as place:
         assert isinstance(place, BoardSession)
@@ -156,7 +154,7 @@ def load_onnxruntime_there(model: str, threads: int, remote: Remote) -> str:
 
 
 def load_litert(model: str, threads: int, optimised: bool) -> str:
-    """Load a TFLite file; returns the version of LiteRT. Raises what LiteRT raises, and ImportError."""
+    """Loads a TFLite file; returns the version of LiteRT. Raises LiteRT's exceptions, and ImportError."""
     from autosched_tvm.evaluation.non_onnx_engines import LiteRtEngine
 
     lite = LiteRtEngine(Path(model), threads, optimised=optimised)
@@ -165,7 +163,7 @@ def load_litert(model: str, threads: int, optimised: bool) -> str:
 
 
 def load_pytorch(model: str, threads: int, optimised: bool) -> str:
-    """Load a PyTorch program; returns the version of PyTorch. Raises what PyTorch raises, and ImportError."""
+    """Loads a PyTorch program; returns the version of PyTorch. Raises PyTorch's exceptions, and ImportError."""
     from autosched_tvm.evaluation.non_onnx_engines import TorchEngine
 
     torch = TorchEngine(Path(model), threads, optimised=optimised)
@@ -174,19 +172,19 @@ def load_pytorch(model: str, threads: int, optimised: bool) -> str:
 
 
 def bind(inputs: Mapping[str, Array]) -> None:
-    """Use these inputs for the calls that are measured."""
+    """Sets the inputs of the measured calls."""
     with losses_told():
         _engine().bind(inputs)
 
 
 def run(inputs: Mapping[str, Array]) -> list[Array]:
-    """The outputs in order."""
+    """Returns the outputs in order."""
     with losses_told():
         return _engine().run(inputs)
 
 
 def operators(budget_s: float) -> OperatorTimes:
-    """The time of each operator of a compiled module, with the inputs for the calls that are measured."""
+    """Returns the time of each operator of a compiled module, with the inputs of the measured calls."""
     engine = _engine()
     assert isinstance(engine, ModuleEngine), "only a compiled module can tell the times of its operators"
     if engine.is_remote:
@@ -195,7 +193,7 @@ def operators(budget_s: float) -> OperatorTimes:
 
 
 def sample(number: int, warm: int) -> float:
-    """Mean latency of `number` calls in a row, in seconds, after `warm` calls that are not counted."""
+    """Returns the mean latency of `number` successive calls, in seconds, after `warm` unmeasured calls."""
     engine = _engine()
     if isinstance(engine, BoardOnnxRuntime):
         with losses_told():

@@ -11,20 +11,20 @@ from autosched_tvm.generated_inputs import random_inputs
 from autosched_tvm.tensors import Array, Tensor, describe
 
 SEEDS = 3
-"""Made-up samples of inputs."""
+"""Number of generated samples of inputs."""
 SAMPLES_MAX = 16
-"""Samples that are used of a file; more would take long and prove little more."""
+"""Maximum number of samples used from a file. More take long and prove little more."""
 
 
 def of(tensors: Sequence[Tensor], file: str, seed: int = 0) -> list[dict[str, Array]]:
-    """The user's samples, or made-up ones. Raises RequestError for a file that does not fit."""
+    """Returns the user's samples, or generated ones. Raises RequestError for a file that does not fit."""
     if file:
         return read(Path(file), tensors)
     return [random_inputs(tensors, seed + n) for n in range(SEEDS)]
 
 
 def read(path: Path, wanted: Sequence[Tensor]) -> list[dict[str, Array]]:
-    """The samples in a file: an array for each input, of its shape, or with one more axis in front that counts samples.
+    """Returns the samples in a file: an array for each input, of its shape, or with a leading axis that counts samples.
 
     Raises RequestError for a file that cannot be read, or arrays that do not fit.
     """
@@ -58,7 +58,7 @@ def read(path: Path, wanted: Sequence[Tensor]) -> list[dict[str, Array]]:
 
 
 def _stacked(path: Path, tensor: Tensor, array: Array) -> Array:
-    """The samples of one input, along the first axis."""
+    """Returns the samples of one input, along the first axis."""
     if array.dtype != np.dtype(tensor.dtype):
         raise RequestError(
             f"{path.name}: input {describe(tensor)} was given as {array.dtype};"

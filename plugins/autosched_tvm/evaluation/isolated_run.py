@@ -1,4 +1,4 @@
-"""Runs a build of a network in a process of its own, so that a crash of the build is a result like others.
+"""Runs a build of a network in its own process, so that a crash of the build is a result like others.
 
 ``python -m autosched_tvm.evaluation.isolated_run BUILD FOLDER`` reads FOLDER/inputs-0.npz and so on, and writes
 FOLDER/outputs-0.npz and so on.
@@ -16,7 +16,7 @@ import numpy as np
 from autosched_tvm.tensors import Array
 
 LIMIT_S = 120.0
-"""Maximum seconds for loading a build and running all samples."""
+"""Maximum time for loading a build and running all samples, in seconds."""
 
 
 class Crashed(Exception):
@@ -24,7 +24,7 @@ class Crashed(Exception):
 
 
 def outputs(build: Path, samples: Sequence[Mapping[str, Array]]) -> list[list[Array]]:
-    """The outputs of a build for each sample. Raises Crashed."""
+    """Returns the outputs of a build for each sample. Raises Crashed."""
     with tempfile.TemporaryDirectory(prefix="autosched-apart-") as folder:
         for number, inputs in enumerate(samples):
             np.savez(Path(folder) / f"inputs-{number}.npz", **inputs)  # type: ignore[arg-type]
@@ -51,7 +51,7 @@ def _read(path: Path) -> list[Array]:
 
 
 def main(build: str, folder: str) -> None:
-    """Run the build on all samples of the folder."""
+    """Runs the build on all samples of the folder."""
     from autosched_tvm.device.loaded_module import LoadedModule
 
     module = LoadedModule(Path(build))

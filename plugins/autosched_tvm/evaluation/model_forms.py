@@ -1,7 +1,7 @@
-"""The forms of a model that a user could give ONNX Runtime: as it is, with fixed shapes, simplified.
+"""Forms of a model for ONNX Runtime: as it is, with fixed shapes, simplified.
 
-Which of them is the fastest depends on the model: with fixed shapes ONNX Runtime may take half as long, and a
-simplified model may lose operators that it recognises. Runs in a child process, since the simplifier may crash.
+The fastest form depends on the model: with fixed shapes ONNX Runtime may take half the time, and a simplified model may
+lose operators that ONNX Runtime recognises. Runs in a child process, since the simplifier may crash.
 """
 
 from collections.abc import Mapping
@@ -15,11 +15,11 @@ from autosched_tvm.compile.frontend.model_file import FileKind, kind_of_file
 from autosched_tvm.worker_messages import AS_IT_IS, FIXED, SIMPLIFIED, Form
 
 ENGINES = {FileKind.TFLITE: "litert", FileKind.TORCH: "pytorch"}
-"""Engines for files of other kinds, which have one form only."""
+"""Engine by file format other than ONNX. These have one form only."""
 
 
 def write_like(model: str, prepared: str, folder: str) -> list[Form]:
-    """As `write`, with the input shapes of a prepared model."""
+    """Writes the forms with the input shapes of a prepared model; see `write`."""
     if (engine := ENGINES.get(kind_of_file(Path(model)))) is not None:
         return [Form(AS_IT_IS, model, engine)]
     inputs = preparation.inputs_of(onnx.load(prepared, load_external_data=False))
@@ -29,7 +29,7 @@ def write_like(model: str, prepared: str, folder: str) -> list[Form]:
 
 
 def write(model: str, shapes: Mapping[str, tuple[int, ...]], folder: str) -> list[Form]:
-    """Leave each form that differs from the model in a folder; the model itself comes first, where it lies."""
+    """Writes each form that differs from the model to a folder. The model itself comes first, at its own path."""
     if (engine := ENGINES.get(kind_of_file(Path(model)))) is not None:
         return [Form(AS_IT_IS, model, engine)]
     forms = [Form(AS_IT_IS, model)]
@@ -43,7 +43,7 @@ def write(model: str, shapes: Mapping[str, tuple[int, ...]], folder: str) -> lis
 
 
 def with_shapes(model: Any, shapes: Mapping[str, tuple[int, ...]]) -> Any:
-    """A copy whose inputs have these shapes; equally named dimensions are replaced everywhere."""
+    """Returns a copy whose inputs have these shapes; dimensions of the same name are replaced everywhere."""
     fixed = onnx.ModelProto()
     fixed.CopyFrom(model)
     known: dict[str, int] = {}
@@ -64,7 +64,8 @@ def with_shapes(model: Any, shapes: Mapping[str, tuple[int, ...]]) -> Any:
         for dim in value.type.tensor_type.shape.dim:
             if dim.dim_param in known:
                 dim.dim_value = known[dim.dim_param]
-    del fixed.graph.value_info[:]  # the file's own may contradict the fixed shapes; they are inferred when it is loaded
+    # the file's shapes may contradict the fixed ones; ONNX Runtime infers them when it loads the model
+    del fixed.graph.value_info[:]
     return fixed
 
 
@@ -73,7 +74,7 @@ def _simplified(model: Any) -> Any | None:
 
     try:
         simple, _ = onnxsim.simplify(model)
-    except Exception:  # there is one form less; the import has said that the simplifier fails
+    except Exception:  # this form is left out; the import has reported that the simplifier fails
         return None
     return simple if list(simple.graph.node) != list(model.graph.node) else None
 

@@ -1,4 +1,4 @@
-"""Engines for models that are no ONNX files: LiteRT for TFLite files, PyTorch for its programs."""
+"""Engines for other models than ONNX files: LiteRT for TFLite files, PyTorch for its programs."""
 
 import os
 from collections.abc import Mapping
@@ -11,12 +11,12 @@ from autosched_tvm.tensors import Array
 
 
 class LiteRtEngine:
-    """A TFLite file in LiteRT, with its own defaults but for the number of threads."""
+    """A TFLite file in LiteRT, with its defaults except for the number of threads."""
 
     def __init__(self, model: Path, threads: int, *, optimised: bool = True) -> None:
         """`optimised=False` uses its plain kernels, which gives a second opinion on the outputs.
 
-        Raises ImportError without the extra [tflite], and what LiteRT raises for a model that it refuses.
+        Raises ImportError without the extra [tflite], and LiteRT's exceptions for a model that it refuses.
         """
         from importlib.metadata import version
 
@@ -41,30 +41,30 @@ class LiteRtEngine:
         )
 
     def run(self, inputs: Mapping[str, Array]) -> list[Array]:
-        """The outputs in order."""
+        """Returns the outputs in order."""
         self.bind(inputs)
         self.call()
         return [np.array(self._interpreter.get_tensor(index)) for index in self._outputs]
 
     def bind(self, inputs: Mapping[str, Array]) -> None:
-        """Use these inputs for the calls that are measured."""
+        """Sets the inputs of the measured calls."""
         for name, array in inputs.items():
             self._interpreter.set_tensor(self._inputs[name], array)
 
     def call(self) -> object:
-        """One inference with the bound inputs."""
+        """Runs one inference with the bound inputs."""
         return self._interpreter.invoke()
 
 
 class TorchEngine:
-    """An exported program in PyTorch, with its own defaults but for the number of threads."""
+    """An exported program in PyTorch, with its defaults except for the number of threads."""
 
     quantised = False
 
     def __init__(self, model: Path, threads: int, *, optimised: bool = True) -> None:
         """`optimised=False` turns off oneDNN, which gives a second opinion on the outputs.
 
-        Raises ImportError without the extra [torch], and what PyTorch raises for a file that it refuses.
+        Raises ImportError without the extra [torch], and PyTorch's exceptions for a file that it refuses.
         """
         from autosched_tvm.compile import torch_import
 
@@ -79,16 +79,16 @@ class TorchEngine:
         self._given: list[Any] = []
 
     def run(self, inputs: Mapping[str, Array]) -> list[Array]:
-        """The outputs in order."""
+        """Returns the outputs in order."""
         self.bind(inputs)
         leaves, _ = self._torch.utils._pytree.tree_flatten(self.call())
         return [leaf.detach().numpy() for leaf in leaves]
 
     def bind(self, inputs: Mapping[str, Array]) -> None:
-        """Use these inputs for the calls that are measured."""
+        """Sets the inputs of the measured calls."""
         self._given = [self._torch.from_numpy(np.ascontiguousarray(inputs[name])) for name in self._names]
 
     def call(self) -> object:
-        """One inference with the bound inputs."""
+        """Runs one inference with the bound inputs."""
         with self._torch.inference_mode():
             return self._module(*self._given)

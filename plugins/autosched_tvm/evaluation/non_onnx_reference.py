@@ -1,4 +1,4 @@
-"""Correct outputs of models that are no ONNX files: by LiteRT for TFLite files, by PyTorch for its programs."""
+"""Correct outputs of other models than ONNX files: by LiteRT for TFLite files, by PyTorch for its programs."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -12,7 +12,7 @@ from autosched_tvm.evaluation.output_comparison import Expected
 from autosched_tvm.tensors import Array
 
 OTHER_NAMES = {FileKind.TFLITE: "LiteRT", FileKind.TORCH: "PyTorch"}
-"""Names of the engines that run files of each kind."""
+"""Name of the engine by file format."""
 _ENGINES: dict[FileKind, Callable[..., LiteRtEngine | TorchEngine]] = {
     FileKind.TFLITE: LiteRtEngine,
     FileKind.TORCH: TorchEngine,
@@ -20,7 +20,8 @@ _ENGINES: dict[FileKind, Callable[..., LiteRtEngine | TorchEngine]] = {
 
 
 class OtherReference:
-    """One model in the engine of its kind, in several correct forms. Raises what the engine raises, and ImportError."""
+    """One model in the engine for its format, in several correct forms. Raises the engine's exceptions, and
+    ImportError."""
 
     def __init__(self, path: Path, kind: FileKind, threads: int) -> None:
         self._plain = _ENGINES[kind](path, threads, optimised=False)
@@ -28,16 +29,16 @@ class OtherReference:
         self.name = f"{OTHER_NAMES[kind]} {self._usual.version}"
         self.notes: list[str] = []
         self.names: list[str] = []
-        """Names of the outputs, which these engines do not tell."""
+        """Names of the outputs, which these engines do not report."""
         self.exact = not self._usual.quantised
         """Whether it computes in floating point, as builds do."""
 
     def run(self, inputs: Mapping[str, Array]) -> list[Array]:
-        """The outputs in order."""
+        """Returns the outputs in order."""
         return self._usual.run(inputs)
 
     def expected(self, inputs: Mapping[str, Array], seed: int = 0) -> Expected:
-        """The outputs for one sample of inputs."""
+        """Returns the outputs for one sample of inputs."""
         others = [tuple(self._plain.run(inputs))]
         for number in range(PERTURBED_RUNS):
             moved = perturbed_inputs(inputs, np.random.default_rng([seed, number]))

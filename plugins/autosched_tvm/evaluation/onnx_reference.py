@@ -1,8 +1,8 @@
-"""Correct outputs of a model by ONNX Runtime: as it runs it, without optimisations, and perturbed by rounding.
+"""Correct outputs of a model by ONNX Runtime: with its defaults, without optimisations, and perturbed by rounding.
 
-The weights and inputs of a perturbed run differ by a few units in the last place, at random. By backward error
-analysis (Higham, Accuracy and Stability of Numerical Algorithms, chapters 1 and 3) a sum of products in floating point
-is the exact one of such weights. So the outputs of correct builds may differ as much as those of perturbed runs do.
+The weights and inputs of a perturbed run differ by a few units in the last place, at random. By backward error analysis
+(Higham, Accuracy and Stability of Numerical Algorithms, chapters 1 and 3), a floating-point sum of products is the
+exact sum for such weights. The outputs of correct builds may therefore differ as much as those of perturbed runs.
 """
 
 from collections.abc import Iterable, Mapping
@@ -21,28 +21,29 @@ from autosched_tvm.tensors import Array
 
 PERTURBED_RUNS = 2
 ROUNDED_RUNS = 5
-"""Number of perturbed runs of a network that rounds between its operators: they differ more from each other."""
+"""Number of perturbed runs of a network that rounds between its operators, since its runs differ more."""
 PERTURBATION = 4.0
-"""Largest relative perturbation, in multiples of the type's resolution."""
+"""Maximum relative perturbation, in multiples of the type's resolution."""
 WEIGHTS_MIN = 9
-"""Elements of the smallest constant that is perturbed: smaller ones may be sizes and factors of shapes."""
+"""Minimum number of elements of a constant that is perturbed. Smaller ones may be sizes and factors of shapes."""
 MODEL_BYTES_MAX = 1_500_000_000
-"""Largest model that is copied in memory to perturb it."""
+"""Maximum size in bytes of a model that is copied in memory to perturb it."""
 _NOT_WEIGHTS = {"Resize", "Upsample", "Pad", "Clip", "Pow", "Range", "Tile", "Expand", "Reshape", "Slice", "OneHot"}
-"""Operators whose constants decide shapes, or for which a constant that is a whole number is another function."""
+"""Operators whose constants determine shapes, or for which a whole number selects another function."""
 _SCALES = {"QuantizeLinear", "DequantizeLinear", "QLinearConv", "QLinearMatMul"}
-"""Operators whose scales, though single numbers, are weights."""
+"""Operators whose scales are weights, although they are single numbers."""
 _ORDER_KEPT = {"Cast", "Identity", "Squeeze", "Unsqueeze", "Reshape", "Flatten"}
 _CHOOSING = {"ArgMax": 0, "ArgMin": 0, "TopK": 1}
-"""Operators that choose indices, and which of their outputs holds them."""
+"""Operators that choose indices, and the output that holds them."""
 
 
 class Reference:
-    """One model in ONNX Runtime, in several correct forms. Raises what ONNX Runtime raises for a model it refuses."""
+    """One model in ONNX Runtime, in several correct forms. Raises ONNX Runtime's exceptions for a model that it
+    refuses."""
 
     def __init__(self, path: Path, threads: int, outputs: int | None = None, *, integers: bool = False) -> None:
-        """`outputs`: how many of the model's outputs to compute; None: all. `integers`: builds multiply 8-bit numbers
-        of a quantised model."""
+        """`outputs`: number of the model's outputs to compute; None: all. `integers`: builds multiply 8-bit integers of
+        a quantised model."""
         import onnxruntime
 
         self.version = str(onnxruntime.__version__)
@@ -51,7 +52,7 @@ class Reference:
         """Notes about the results."""
         self._threads = threads
         self._scored: dict[int, tuple[str, int]] = {}
-        """By number of the output: the name of the values from which its indices are chosen, and the axis."""
+        """Name of the values from which an output's indices are chosen, and the axis, by number of the output."""
         self._levels: frozenset[int] = frozenset()
         """Numbers of the outputs that are levels of a quantised tensor."""
         model = onnx.load(path) if path.stat().st_size <= MODEL_BYTES_MAX else None
@@ -59,13 +60,13 @@ class Reference:
         self._integers = integers
         self._form = float_form(model, integers=integers) if model is not None else None
         self._quantised = model if self._form is not None else None
-        """The quantised model, until its float form is found to be right or wrong."""
+        """The quantised model, until its float form is judged."""
         self._rounds = integers and self._form is not None
         """Whether builds round between operators."""
         self._open(path, self._form or model, rewritten=self._form is not None, outputs=outputs)
 
     def _open(self, path: Path, model: Any | None, *, rewritten: bool, outputs: int | None) -> None:
-        """Use this model, which is `rewritten` from that in the file, or the same; None: it is too large to change."""
+        """Opens this model, which is `rewritten` from the file's, or the same; None: it is too large to change."""
         import onnxruntime
 
         whole = onnxruntime.GraphOptimizationLevel
@@ -87,7 +88,7 @@ class Reference:
             self._sessions.append(self._session(changed.SerializeToString(), whole.ORT_ENABLE_BASIC))
 
     def expected(self, inputs: Mapping[str, Array], seed: int = 0) -> Expected:
-        """The outputs for one sample of inputs."""
+        """Returns the outputs for one sample of inputs."""
         if self._quantised is not None:
             self._judge_form(inputs)
         scores = [name for name, _ in self._scored.values()]
@@ -111,7 +112,7 @@ class Reference:
         )  # fmt: skip
 
     def _judge_form(self, inputs: Mapping[str, Array]) -> None:
-        """Go back to the quantised model if rounding does not explain how far its float form is from it."""
+        """Returns to the quantised model if rounding does not explain the distance of its float form."""
         run = partial(self._run_once, inputs=inputs)
         found = fidelity(self._quantised, self._form, run, integers=self._integers)
         self.notes.append(found.note)
@@ -128,8 +129,8 @@ class Reference:
         return [np.asarray(value) for value in session.run(self.names, given)]
 
     def _session(self, model: str | bytes, level: Any) -> Any:
-        """A session of a model; of one that was changed here without graph optimisations where ONNX Runtime fails at
-        those."""
+        """Returns a session of a model. A model changed here runs without graph optimisations where ONNX Runtime fails
+        with them."""
         import onnxruntime
 
         none = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
@@ -149,22 +150,22 @@ class Reference:
         options.log_severity_level = 4
         options.graph_optimization_level = level
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-        options.add_session_config_entry("session.x64quantprecision", "1")  # no products that saturate
+        options.add_session_config_entry("session.x64quantprecision", "1")  # avoids products that saturate
         return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 
 
 def _alike(first: Mapping[str, Array], other: Mapping[str, Array]) -> bool:
-    """Whether all shapes are the same: they may depend on values, such as the number of boxes found."""
+    """Returns whether all shapes are equal. They may depend on values, such as the number of boxes found."""
     return all(array.shape == other[name].shape for name, array in first.items())
 
 
 def perturbed_inputs(inputs: Mapping[str, Array], generator: np.random.Generator) -> dict[str, Array]:
-    """The same with every float off by a few units in its last place; whole numbers stay."""
+    """Returns the inputs with each float changed by a few units in the last place; integers stay."""
     return {name: _perturbed(array, generator) for name, array in inputs.items()}
 
 
 def perturbed_model(model: Any, generator: np.random.Generator) -> Any:
-    """A copy of an ONNX model with its weights off by a few units in the last place."""
+    """Returns a copy of an ONNX model with its weights changed by a few units in the last place."""
     changed = onnx.ModelProto()
     changed.CopyFrom(model)
     graph = changed.graph
@@ -180,7 +181,7 @@ def perturbed_model(model: Any, generator: np.random.Generator) -> Any:
 
 
 def _weights(nodes: Iterable[Any]) -> tuple[set[str], set[str]]:
-    """Names of values that only arithmetic reads, and of those that are scales of quantisation."""
+    """Returns the names of values that only arithmetic reads, and of those that are quantisation scales."""
     read: dict[str, set[str]] = {}
     for node in nodes:
         for name in node.input:
@@ -206,7 +207,8 @@ def _perturbed(array: Array, generator: np.random.Generator) -> Array:
 
 
 def scored_outputs(model: Any) -> dict[int, tuple[str, int]]:
-    """The outputs that are indices chosen among values: by number, the values' name and the axis."""
+    """Returns the outputs that are indices chosen among values: the values' name and the axis, by number of the
+    output."""
     makers = {name: node for node in model.graph.node for name in node.output}
     found = {}
     for number, output in enumerate(model.graph.output):

@@ -1,8 +1,8 @@
-"""Compares the outputs of a build with those of a reference, within what the computation can resolve.
+"""Compares the outputs of a build with those of a reference, within the resolution of the computation.
 
 The tolerance of an output has three parts: a share of its largest value, which depends on its type; an absolute floor,
 the resolution of the type near 1; and the measured spread of other correct results. Where a network rounds between its
-operators, single elements may be off by more: then the distance of a whole output counts. See
+operators, single elements may exceed it: then the distance of the whole output counts. See
 docs/decisions/001-verification.md.
 """
 
@@ -18,33 +18,32 @@ from autosched_tvm.evaluation.verification_messages import Check
 from autosched_tvm.tensors import Array
 
 INFINITE = 1e308
-"""Stands for infinity, which JSON cannot express."""
+"""Substitute for infinity, which JSON lacks."""
 EPSILON = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
-"""Distance from 1 to the next number of each type; the absolute floor of the tolerance."""
+"""Distance from 1 to the next number of each type: the absolute floor of the tolerance."""
 RELATIVE = {"float64": 1e-11, "float32": 5e-5, "float16": 5e-3, "bfloat16": 4e-2}
-"""Least tolerance, as a share of the largest absolute value of an output. Right builds with Winograd's algorithm were
-seen to differ by 6e-6 in float32, and kernels that were broken on purpose by more than 1e-2."""
+"""Minimum tolerance, as a share of the largest absolute value of an output. Correct builds with Winograd's algorithm
+differed by 6e-6 in float32, and kernels broken on purpose by more than 1e-2."""
 SPREAD_FACTOR = 8.0
-"""Ratio of the tolerance to the spread of correct results. A few results only bound how far the next one may be off."""
+"""Ratio of the tolerance to the spread of correct results. A few results bound the next one only roughly."""
 SPREAD_QUANTILE = 0.99
 """Quantile of the spread that widens the tolerance of a whole output. The few elements above it, such as values beside
-a discontinuity, get a tolerance of their own."""
+a discontinuity, get their own tolerance."""
 LARGE_SHARE = 0.01
-"""Magnitude of large elements, as a share of the largest. Of a softmax few are large, and the others tell nothing of
-how far those may be off, so that large elements have a relative spread of their own."""
+"""Minimum magnitude of a large element, as a share of the largest. Few elements of a softmax are large, and the others
+do not show the spread of those, so that large elements have their own relative spread."""
 ROUNDED_FACTOR = 3.0
-"""Ratio of the largest distance of an output, where the network rounds, to that of other correct results. The distance
-is a root mean square. Of 60 perturbed runs of a network that reads text the farthest was 2.3 times as far as the one in
-the middle."""
+"""Maximum distance of an output of a network that rounds, relative to other correct results. The distance is a root
+mean square. Among 60 perturbed runs of a network that reads text, the largest was 2.3 times the median."""
 UNSTABLE_SHARE = 0.01
-"""Tolerance, as a share of an output's largest value, above which the comparison says little."""
+"""Tolerance, as a share of an output's largest value, above which the comparison proves little."""
 
 UNKNOWN_SHARE = 0.5
-"""Share of an output's elements that are not finite above which the comparison says little."""
+"""Share of non-finite elements of an output above which the comparison proves little."""
 
 
 class Scores(Struct, frozen=True):
-    """The values from which the indices of an output were chosen, by ArgMax, ArgMin or TopK."""
+    """Values from which ArgMax, ArgMin or TopK chose the indices of an output."""
 
     values: Array
     others: tuple[Array, ...]
@@ -59,27 +58,27 @@ class Expected(Struct, frozen=True):
     others: tuple[tuple[Array, ...], ...] = ()
     """Other correct results for the same sample: other builds, or inputs and weights perturbed by rounding."""
     scores: Mapping[int, Scores] = {}
-    """By number of the output."""
+    """Scores by number of the output."""
     levels: frozenset[int] = frozenset()
-    """Numbers of the outputs that are levels of a quantised tensor: where a value lies between two, either is right."""
+    """Numbers of the outputs that are levels of a quantised tensor. Between two levels, both are correct."""
     rounds: bool = False
-    """Whether the network rounds between its operators: a value that lies between two levels moves by a whole one, and
-    what follows from that is another element in each correct result."""
+    """Whether the network rounds between its operators. A value between two levels then moves by a whole level, and
+    different elements change in each correct result."""
 
 
 class Limits(Struct, frozen=True):
-    """Tolerance of every element of an output: the larger of both."""
+    """Tolerance of each element of an output: the larger of both limits."""
 
     absolute: float
     relative: float
-    """As a share of the element."""
+    """Relative to the element."""
 
 
 class Tolerances:
     """Tolerances of each output, from all samples together."""
 
     def __init__(self, samples: Sequence[Expected], names: Sequence[str] = (), share: float | None = None) -> None:
-        """`share`: tolerance as a share of each output's largest value, by the user's word; None: as measured."""
+        """`share`: the user's tolerance as a share of each output's largest value; None: as measured."""
         self._samples = samples
         self._share = share
         count = len(samples[0].outputs)
@@ -96,11 +95,11 @@ class Tolerances:
 
     @property
     def largest(self) -> float:
-        """The largest tolerance of any output."""
+        """Largest tolerance of all outputs."""
         return max((limits.absolute for limits in self.common), default=0.0)
 
     def notes(self) -> list[str]:
-        """Reasons why the comparison is weak."""
+        """Returns the reasons why the comparison is weak."""
         said = []
         arrays = [[one.outputs[n] for one in self._samples] for n in range(len(self._names))]
         if not any(_finite(array).size for own in arrays for array in own):
@@ -125,14 +124,15 @@ class Tolerances:
         return said
 
     def check(self, got: Sequence[Sequence[Array]]) -> Check:
-        """Compare the outputs of a build, sample by sample; the worst element decides, or the distance of all."""
+        """Compares the outputs of a build, sample by sample. The worst element decides, or the distance of all
+        elements."""
         if any(len(one.outputs) != len(outputs) for one, outputs in zip(self._samples, got, strict=True)):
             return Check(False, INFINITE, 0.0)
         checks = [self._output(n, [outputs[n] for outputs in got]) for n in range(len(self._names))]
         return max(checks, key=lambda check: check.severity, default=Check(True, 0.0, 0.0))
 
     def _output(self, n: int, got: Sequence[Array]) -> Check:
-        """Compare one output in all samples."""
+        """Compares one output in all samples."""
         pairs = zip(self._samples, got, strict=True)
         checks = [self._one(one, n, number, array) for number, (one, array) in enumerate(pairs)]
         worst = max(checks, key=lambda check: check.severity)
@@ -141,7 +141,8 @@ class Tolerances:
         return Check(True, worst.max_abs_error, worst.tolerance)
 
     def _rounded_alike(self, n: int, got: Sequence[Array]) -> bool:
-        """Whether an output of a network that rounds is about as far from the expected one as other results are."""
+        """Returns whether an output of a network that rounds is about as far from the expected one as other results
+        are."""
         expected = [one.outputs[n] for one in self._samples]
         count = min(len(one.others) for one in self._samples)
         if not all(one.rounds for one in self._samples) or not count or not _is_float(expected[0]):
@@ -217,12 +218,12 @@ def _finite(array: Array) -> Array:
 
 
 def _scale(array: Array) -> float:
-    """Largest absolute value that is finite."""
+    """Returns the largest finite absolute value."""
     return float(np.max(np.abs(_finite(array)), initial=0.0))
 
 
 def _same(one: Array, other: Array) -> Array:
-    """Where two arrays hold the same, not-a-number included."""
+    """Returns where two arrays are equal, including NaN."""
     if not _is_float(one):
         return np.asarray(one == other)
     a, b = one.astype("float64"), other.astype("float64")
@@ -230,21 +231,22 @@ def _same(one: Array, other: Array) -> Array:
 
 
 def _distance(one: Array, other: Array, same: Array) -> Array:
-    """Absolute differences; infinite where only one is a finite number."""
+    """Returns absolute differences; infinite where only one value is finite."""
     with np.errstate(invalid="ignore", over="ignore"):
         apart = np.abs(one.astype("float64") - other.astype("float64"))
     return np.where(same, 0.0, np.where(np.isfinite(apart), apart, np.inf))
 
 
 def _apart(expected: Sequence[Array], others: Sequence[Array]) -> float:
-    """Root mean square of all differences of an output, in all samples; infinite where only one is a finite number."""
+    """Returns the root mean square of all differences of an output, in all samples; infinite where only one value is
+    finite."""
     pairs = zip(expected, others, strict=True)
     squares = np.concatenate([_distance(one, other, _same(one, other)).ravel() ** 2 for one, other in pairs])
     return float(np.sqrt(np.mean(squares))) if squares.size else 0.0
 
 
 def _spread(expected: Array, others: Sequence[Array]) -> Array:
-    """Per element, the largest finite difference of other correct results."""
+    """Returns the largest finite difference of other correct results, per element."""
     spread = np.zeros(expected.shape)
     for other in others:
         apart = _distance(expected, other, _same(expected, other))
@@ -253,7 +255,7 @@ def _spread(expected: Array, others: Sequence[Array]) -> Array:
 
 
 def _tied(scores: Scores, right: Array, got: Array, tolerance: float) -> Array:
-    """Where another index than the expected one names a value that ties with the expected one's."""
+    """Returns where an unexpected index selects a value that ties with the expected one's."""
     values = scores.values.astype("float64")
     shape = list(values.shape)
     shape[scores.axis] = right.size * shape[scores.axis] // values.size
@@ -269,5 +271,5 @@ def _number(value: float) -> float:
 
 
 def _shown(value: Any) -> str:
-    """A value for people and for JSON, which has no infinity."""
+    """Returns a value for messages and JSON, which has no infinity."""
     return f"{float(value):.9g}" if np.asarray(value).dtype.name in EPSILON else str(value)

@@ -1,4 +1,4 @@
-"""The float form of a quantised model as a reference, and how far it is from the quantised model's own results.
+"""Uses the float form of a quantised model as a reference, and compares it with the quantised model's own results.
 
 See docs/decisions/008-quantised-networks.md.
 """
@@ -14,22 +14,22 @@ from autosched_tvm.compile.frontend import standard_operators
 from autosched_tvm.tensors import Array
 
 ROUNDING_FACTOR = 4.0
-"""Largest distance of the float form from the quantised results that rounding explains, in multiples of the distance
+"""Maximum distance of the float form from the quantised results that rounding explains, in multiples of the distance
 between the forms with and without rounding. All distances are root mean squares."""
 PLAUSIBLE_SHARE = 0.3
-"""Largest distance that is explained in any case, as a share of an output's standard deviation: kernels for 8-bit
-numbers saturate on some CPUs, and inputs that are made up may be no inputs that the model was quantised for."""
+"""Maximum distance that is always accepted, as a share of an output's standard deviation: 8-bit kernels saturate on
+some CPUs, and generated inputs may lie outside the quantised range."""
 
 FLOATS = "compute in float32 and do not round activations"
 INTEGERS = "multiply 8-bit numbers, and round activations as it does"
-"""How builds compute, in words for the report."""
+"""How builds compute, for messages."""
 
 Run = Callable[[Any], Sequence[Array]]
-"""The outputs of an ONNX model for one sample of inputs."""
+"""Returns the outputs of an ONNX model for one sample of inputs."""
 
 
 class Fidelity(Struct, frozen=True):
-    """How far the float form is from the quantised model."""
+    """Distance of the float form from the quantised model."""
 
     explained: bool
     """Whether rounding explains the distance."""
@@ -37,9 +37,9 @@ class Fidelity(Struct, frozen=True):
 
 
 def float_form(model: Any, *, integers: bool = False) -> Any | None:
-    """The float form of a quantised model; None for a float model, and where not all of it can be rewritten.
+    """Returns the float form of a quantised model; None for a float model, and where it cannot be rewritten completely.
 
-    `integers`: products of 8-bit numbers stay such.
+    `integers`: keep products of 8-bit integers.
     """
     if not standard_operators.is_quantised(model):
         return None
@@ -48,14 +48,14 @@ def float_form(model: Any, *, integers: bool = False) -> Any | None:
 
 
 def fidelity(model: Any, form: Any, run: Run, *, integers: bool = False) -> Fidelity:
-    """Compare the form of a quantised model that builds have with the model, and with the form that rounds. Raises what
-    `run` raises."""
+    """Compares the builds' form of a quantised model with the model, and with the form that rounds. Raises the
+    exceptions of `run`."""
     quantised, real, rounded = run(model), run(form), run(_rewritten(model, rounded=True))
     explained, largest, share = True, 0.0, 0.0
     for q, f, r in zip(quantised, real, rounded, strict=True):
         left, middle, right = (array.astype("float64") for array in (q, f, r))
         if left.shape != middle.shape or not left.size:
-            continue  # the number of results, such as boxes found, depends on their values
+            continue  # the number of results, such as boxes, depends on their values
         off, rounding, spread = _rms(middle - left), _rms(middle - right), float(np.std(left))
         explained &= off <= max(ROUNDING_FACTOR * rounding, PLAUSIBLE_SHARE * spread, 1e-6 * _largest(left))
         error = _largest(middle - left)

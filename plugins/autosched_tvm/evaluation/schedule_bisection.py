@@ -1,8 +1,8 @@
-"""Finds the schedules with which a network computes something wrong, by halves. Runs in a child process.
+"""Finds the schedules that make a network's outputs wrong, by bisection. Runs in a child process.
 
-A schedule whose kernel is right by itself may still be wrong in the network: with other values, or beside other
-kernels. The network is built with the schedules of one half of the tasks, and judged; then with those of a half of the
-half that made it wrong. See docs/decisions/001-verification.md.
+A schedule with a correct kernel may still be wrong in the network: with other values, or beside other kernels. The
+network is built and judged with the schedules of one half of the tasks, then with half of the wrong half, and so on.
+See docs/decisions/001-verification.md.
 """
 
 import json
@@ -43,10 +43,10 @@ class OutOfTime(Exception):
 def find(
     compilation: Compilation, choices: Sequence[TaskSchedules], request: Request, sample: int, timeout_s: float
 ) -> Found:
-    """The wrong schedules among those that `compile_network` was given.
+    """Returns the wrong schedules among those that `compile_network` was given.
 
-    `sample`: number of the sample of inputs whose outputs differ. The search begins no further build when `timeout_s`
-    would not suffice for it.
+    `sample`: number of the sample of inputs whose outputs differ. The search starts no build for which `timeout_s` does
+    not suffice.
     """
     hunt = _Hunt(compilation, choices, timeout_s)
     with place_for(request) as place:
@@ -93,7 +93,7 @@ class _Hunt:
         self._known: dict[frozenset[str], Check] = {}
 
     def check(self, keys: Sequence[str]) -> Check:
-        """Build the network with these schedules only, and judge it. Raises OutOfTime."""
+        """Builds the network with these schedules only, and judges it. Raises OutOfTime."""
         wanted = frozenset(keys)
         if wanted not in self._known:
             self._known[wanted] = self._checked(wanted)
@@ -104,7 +104,7 @@ class _Hunt:
         if started + self._longest_s > self._until:
             raise OutOfTime
         path = Path(tempfile.mkdtemp(prefix="attempt-", dir=self._folder)) / "build"
-        # In a folder of its own: a library that was loaded is not loaded again by the same name.
+        # in its own folder: a loaded library is not loaded again by the same name
         module, _ = network_compiler.with_schedules(self._fused, {key: self._schedules[key] for key in keys})
         try:
             database = ms.database.MemoryDatabase()
@@ -115,7 +115,8 @@ class _Hunt:
             self._longest_s = max(self._longest_s, time.monotonic() - started)
 
     def culprit(self, keys: Sequence[str]) -> str:
-        """One of these schedules that makes the network wrong; together they do. Raises OutOfTime."""
+        """Returns one of these schedules, which together make the network wrong, that is wrong itself. Raises
+        OutOfTime."""
         sound: list[str] = []
         suspects = list(keys)
         while len(suspects) > 1:
@@ -127,7 +128,7 @@ class _Hunt:
         return suspects[0]
 
     def blamed(self, key: str, check: Check) -> WrongSchedule:
-        """A wrong schedule, and what it did."""
+        """Returns a wrong schedule with its effect."""
         one, at = self._schedules[key], check.difference
         if check.crash:
             return WrongSchedule(one.task, one.candidate, f"crashes in the network: {check.crash}")

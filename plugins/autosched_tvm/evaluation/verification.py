@@ -23,15 +23,15 @@ from autosched_tvm.tensors import Array
 from autosched_tvm.worker_failures import gist
 
 SLOW_RUN_S = 5.0
-"""Duration of an untuned inference above which it is run for the first sample only."""
+"""Duration of an untuned inference above which it runs for the first sample only, in seconds."""
 PLAUSIBLE_SHARE = 1e-3
-"""Largest error of the untuned build, as a share of an output's largest value, with which it counts as correct: what it
-differs by then widens the tolerance of the tuned build, which is made of the same operators."""
+"""Maximum error of the untuned build, as a share of an output's largest value, for which it counts as correct. Its
+differences then widen the tolerance of the tuned build, which has the same operators."""
 UNTUNED = "the untuned build"
 
 
 class Judge:
-    """Expected outputs of one network for several samples, and what they may differ by."""
+    """Expected outputs of one network for several samples, and their tolerances."""
 
     def __init__(
         self,
@@ -43,13 +43,13 @@ class Judge:
         integers: bool = False,
     ) -> None:
         """`default`: the untuned build. `place`: where builds run; None: here. `integers`: the builds multiply 8-bit
-        numbers of a quantised model; for one with an untuned build that tells. Raises RequestError where neither the
-        untuned build nor ONNX Runtime can be compared with."""
+        integers of a quantised model; an untuned build tells this itself. Raises RequestError where neither the untuned
+        build nor ONNX Runtime gives a reference."""
         self.inputs, self._place = list(inputs), place
         self._apart = request.apart
         self.notes: list[str] = []
         self.default: Check | None = None
-        """How far the untuned build is off; None without one."""
+        """Difference of the untuned build; None without one."""
         reference = _reference(request, integers=integers if default is None else default.info.integers)
         if isinstance(reference, OtherReference) and not reference.exact:
             reference = self._inexact(reference, default)
@@ -66,14 +66,14 @@ class Judge:
             names = names or reference.names
             expected = [reference.expected(one, seed) for seed, one in enumerate(self.inputs)]
             self.notes += reference.notes
-            del reference  # its threads would disturb what is measured next
+            del reference  # its threads would disturb the next measurement
             self.tolerances = Tolerances(expected, names, request.share)
             if default is not None:
                 self._add_default(expected, default, names, request.share)
         self.notes += self.tolerances.notes()
 
     def _inexact(self, reference: OtherReference, default: LoadedModule | None) -> str:
-        """Say how far the float form is from the results of an engine that computes with quantised numbers."""
+        """Returns a note on the distance of the float form from an engine that computes with quantised numbers."""
         if default is not None:
             shares = []
             for want, found in zip(reference.run(self.inputs[0]), default.run(self.inputs[0]), strict=True):
@@ -88,11 +88,12 @@ class Judge:
         return f"{reference.name} computes with quantised numbers"
 
     def check(self, module: LoadedModule) -> Check:
-        """Run a build on all samples and compare."""
+        """Runs a build on all samples and compares its outputs."""
         return self.tolerances.check([module.run(one) for one in self.inputs])
 
     def check_file(self, build: Path) -> Check:
-        """The same for the file of a build. In a process of its own, as the request may say, it may crash."""
+        """Does the same for the file of a build, in a separate process if the request asks for it: the build may
+        crash."""
         if not self._apart or self._place is not None:
             return self.check(LoadedModule(build, place=self._place))
         try:
@@ -103,7 +104,7 @@ class Judge:
     def _add_default(
         self, expected: Sequence[Expected], default: LoadedModule, names: Sequence[str], share: float | None
     ) -> None:
-        """Count the untuned build's results among the correct ones, if they are."""
+        """Adds the untuned build's results to the correct ones, if they are correct."""
         started = time.perf_counter()
         outputs = [default.run(self.inputs[0])]
         if time.perf_counter() - started <= SLOW_RUN_S:
@@ -124,7 +125,8 @@ class Judge:
 
 
 def _reference(request: Request, *, integers: bool) -> Reference | OtherReference | str:
-    """The results of ONNX Runtime, or of what runs files of another kind; or why there are none."""
+    """Returns the results of ONNX Runtime, or of the engine for another file format; or the reason why there are
+    none."""
     trouble = ""
     if (kind := kind_of_file(Path(request.models[0]))) in OTHER_NAMES:
         try:
@@ -138,7 +140,7 @@ def _reference(request: Request, *, integers: bool) -> Reference | OtherReferenc
             return Reference(Path(model), request.threads, integers=integers)
         except ImportError:
             return "ONNX Runtime is not installed"
-        except Exception as error:  # it refuses models that TVM runs; that is no reason to fail
+        except Exception as error:  # ONNX Runtime refuses some models that TVM runs, which is no failure here
             said = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
             trouble = trouble or f"ONNX Runtime cannot run the model: {said}"
     return trouble or "there is no form of the model for ONNX Runtime"
@@ -150,7 +152,7 @@ def _by_default(default: LoadedModule, inputs: Mapping[str, Array], seed: int) -
 
 
 def verify(builds: str, request: Request) -> VerificationResult:
-    """Judge `builds`/default and `builds`/tuned."""
+    """Judges `builds`/default and `builds`/tuned."""
     with place_for(request) as place:
         default = LoadedModule(Path(builds) / "default", place=place)
         judge = Judge(request, input_samples.of(default.info.inputs, request.samples), default, place)
@@ -161,7 +163,7 @@ def verify(builds: str, request: Request) -> VerificationResult:
 
 @contextmanager
 def place_for(request: Request) -> Iterator[Place | None]:
-    """Where the builds of a request run; None: here. Raises DeviceLost."""
+    """Opens the place where the builds of a request run; None: here. Raises DeviceLost."""
     if request.remote is None:
         yield None
     else:
@@ -170,7 +172,7 @@ def place_for(request: Request) -> Iterator[Place | None]:
 
 
 def verify_module(module: str, request: Request, inputs: Sequence[Mapping[str, Array]]) -> VerificationResult:
-    """Judge one module, as "tuned". Raises RequestError where ONNX Runtime cannot run the model."""
+    """Judges one module, as "tuned". Raises RequestError where ONNX Runtime cannot run the model."""
     with place_for(request) as place:
         judge = Judge(request, inputs, None, place, integers=side_of(Path(module)).integers)
         return VerificationResult(
@@ -179,12 +181,13 @@ def verify_module(module: str, request: Request, inputs: Sequence[Mapping[str, A
 
 
 def check_samples(model: str, file: str) -> int:
-    """How many samples of inputs for a prepared model a file holds. Raises RequestError for one that does not fit."""
+    """Returns the number of samples of a prepared model's inputs in a file. Raises RequestError for a file that does
+    not fit."""
     return len(input_samples.read(Path(file), model_sources.load(Path(model)).inputs))
 
 
 def first_sample(model: str, file: str) -> dict[str, Array]:
-    """Inputs for a prepared model: the first sample in the user's file, or a made-up one without a file.
+    """Returns inputs of a prepared model: the first sample in the user's file, or a generated one without a file.
 
     Raises RequestError for a file that does not fit.
     """

@@ -7,19 +7,19 @@ from autosched_tvm.worker_messages import Remote
 
 
 class Check(Struct, frozen=True):
-    """How far outputs are from those of the reference."""
+    """Distance of outputs from those of the reference."""
 
     equal: bool
     max_abs_error: float
     tolerance: float
     difference: Difference | None = None
-    """The element that is furthest out of its tolerance; None where all are equal, and where there are no outputs."""
+    """Element that exceeds its tolerance most; None where all are equal, and where there are no outputs."""
     crash: str = ""
-    """How the build ended its process; empty for one with outputs."""
+    """How the build ended its process; empty for a build with outputs."""
 
     @property
     def severity(self) -> tuple[bool, float]:
-        """A key by which the worst of several checks is found."""
+        """Sort key that finds the worst of several checks."""
         return not self.equal, self.max_abs_error / self.tolerance if self.tolerance else self.max_abs_error
 
 
@@ -27,20 +27,20 @@ class Request(Struct, frozen=True):
     """Request for a judgement of builds."""
 
     models: tuple[str, ...]
-    """The user's model as ONNX files, of which ONNX Runtime takes the first that it can run."""
+    """Paths of the user's model as ONNX files. ONNX Runtime uses the first that it can run."""
     threads: int
     samples: str = ""
-    """A .npz file with the user's samples; empty: samples are made up."""
+    """Path of a .npz file with the user's samples; empty: generate samples."""
     share: float | None = None
     """Tolerance as a share of each output's largest value; None: as measured."""
     remote: Remote | None = None
-    """The board on which the builds run; None: this machine."""
+    """Board on which the builds run; None: this machine."""
     apart: bool = False
-    """Run tuned builds in processes of their own, since one has crashed."""
+    """Whether tuned builds run in separate processes, since one has crashed."""
 
 
 class VerificationResult(Struct, frozen=True):
-    """Which builds are right."""
+    """Builds that are correct."""
 
     checks: dict[str, Check]
     reference: str

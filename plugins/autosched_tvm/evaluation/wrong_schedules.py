@@ -1,4 +1,4 @@
-"""Takes wrong schedules out of a compiled network until its outputs are right. Runs in the process of the job."""
+"""Removes wrong schedules from a compiled network until its outputs are correct. Runs in the process of the job."""
 
 import logging
 import shutil
@@ -19,18 +19,18 @@ from autosched_tvm.worker_messages import Compilation, TaskSchedules
 log = logging.getLogger(__name__)
 
 ROUNDS_MAX = 3
-"""Maximum number of searches for wrong schedules. After the last one their tasks stay untuned."""
+"""Maximum number of searches for wrong schedules. After the last one, their tasks stay untuned."""
 REJECTED = "rejected"
-"""Name of the first build that was rejected, beside the others."""
+"""Name of the first rejected build, beside the others."""
 
 Ask = Callable[..., Any]
-"""Calls a function in a child: what it is for, its name, its arguments and `timeout_s`."""
+"""Calls a function in a child: purpose, name, arguments and `timeout_s`."""
 Wrong = Collection[tuple[int, bytes]]
-"""Tasks and candidates that are not to be used."""
+"""Tasks and candidates that are excluded."""
 
 
 class Mended(Struct, frozen=True):
-    """The network as it is after wrong schedules were taken out."""
+    """The network after wrong schedules were removed."""
 
     verdict: VerificationResult
     wrong: tuple[WrongSchedule, ...] = ()
@@ -38,16 +38,16 @@ class Mended(Struct, frozen=True):
     compile_notes: tuple[str, ...] | None = None
     """Notes of the last compilation; None: there was no further one."""
     difference: Difference | None = None
-    """Where the first build that was rejected differs."""
+    """Difference of the first rejected build."""
 
 
 def mended(
     ask: Ask, compilation: Compilation, request: Request, choices: Callable[[Wrong], Sequence[TaskSchedules]],
     timeouts: tuple[float, float],
 ) -> Mended:  # fmt: skip
-    """Judge the builds; while the tuned one is wrong, find the schedules, use the next best and compile again.
+    """Judges the builds; while the tuned one is wrong, finds the schedules, uses the next best and compiles again.
 
-    `choices` gives the schedules to compile with, without the wrong ones. `timeouts`: seconds for one judgement or
+    `choices` returns the schedules to compile with, without the wrong ones. `timeouts`: seconds for one judgement or
     compilation, and until no further search begins. A tuned build that crashes is a wrong one. Raises StepFailed when
     the untuned one does.
     """
@@ -105,7 +105,7 @@ def mended(
 
 
 def _keep(folder: Path) -> None:
-    """Keep the build that was rejected."""
+    """Keeps the build that was rejected."""
     for suffix in (".so", ".json"):
         shutil.copyfile(folder / f"tuned{suffix}", folder / f"{REJECTED}{suffix}")
 

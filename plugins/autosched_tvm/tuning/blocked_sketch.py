@@ -1,9 +1,9 @@
-"""A sketch for convolutions in blocked layouts (NCHW16c and alike), beside those of MetaSchedule's rules.
+"""A sketch for convolutions in blocked layouts (NCHW16c and others), beside those of MetaSchedule's rules.
 
-MetaSchedule tiles the channel block like any other loop, so hardly one of its schedules vectorises all of it, and it
+MetaSchedule tiles the channel block like any other loop, so that few of its schedules vectorise the whole block, and it
 computes the padding within the tiles. Here the block is the vector; a tile of output channels, rows and columns stays
-in registers while the reduction runs over it; the padding is a pass of its own. Tile sizes are sampled, so that every
-search of decisions works on it. Source of the shape: the direct convolution of Georganas et al. (SC 2018).
+in registers during the reduction; the padding is a separate pass. Tile sizes are sampled, so that each search of
+decisions works on it. Source of the shape: the direct convolution of Georganas et al. (SC 2018).
 """
 
 from typing import Any
@@ -14,15 +14,15 @@ from autosched_tvm.compile.integers.schedule_steps import in_registers
 
 ANCHORS = ("conv2d_NCHWc", "depthwise_conv2d_NCHWc", "DepthwiseConv2d")
 VECTOR_MAX = 32
-"""Lanes; with more, LLVM takes minutes."""
+"""Maximum number of lanes. With more, LLVM takes minutes."""
 ROWS_MAX, COLUMNS_MAX, CHANNELS_MAX = 2, 32, 4
-"""The largest tile has some more vectors than there are registers, and can still be compiled."""
+"""Maximum size of a tile. The largest has a few more vectors than there are registers, and still compiles."""
 INNER_MAX = 64
 UNROLL = (0, 16, 64, 512)
 
 
 def blocked_sketch(workload: Any, seed: int) -> Any | None:
-    """A schedule of this shape for a task's workload, decisions drawn; None for tasks that are no such convolution."""
+    """Returns a schedule of this shape for a task's workload with drawn decisions; None for other tasks."""
     schedule = tvm.s_tir.Schedule(workload, seed=seed, debug_mask=0, enable_check=False)
     blocks = schedule.get_child_blocks(schedule.get_sblock("root"))
     anchors = [block for block in blocks if str(schedule.get(block).name_hint) in ANCHORS]
@@ -34,7 +34,8 @@ def blocked_sketch(workload: Any, seed: int) -> Any | None:
         return None
     try:
         _apply(schedule, anchor)
-    except Exception:  # foreign code, with errors of its own; an epilogue that does not follow the convolution's loops
+    # TVM raises various exceptions, for example for an epilogue that does not follow the convolution's loops
+    except Exception:
         return None
     return schedule
 
@@ -67,7 +68,7 @@ def _apply(schedule: Any, anchor: Any) -> None:
 
 
 def _reduce(schedule: Any, anchor: Any) -> None:
-    """Input channels outside, the kernel's window, input channels inside, then the tile."""
+    """Orders the loops: input channels outside, the kernel's window, input channels inside, then the tile."""
     # After the parallel loop, the columns of tiles and the batch. Channels inside: a pixel is loaded once for them all.
     _, _, _, channels, rows, columns, block, *order = schedule.get_loops(anchor)
     tile = [rows, columns, channels, block]

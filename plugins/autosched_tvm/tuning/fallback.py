@@ -1,4 +1,4 @@
-"""A method, and another one for the tasks that it cannot do."""
+"""A search method with a second one for the tasks that the first cannot tune."""
 
 import threading
 from collections import defaultdict
@@ -10,10 +10,10 @@ from autosched_tvm.tuning.search_method import ChecksNetwork, Search, SearchCont
 
 
 class Fallback:
-    """Says in its notes which tasks went to the other one, and why."""
+    """Reports in its notes which tasks went to the second method, and why."""
 
     def __init__(self, first: SearchMethod, name: str, other: Callable[[], SearchMethod]) -> None:
-        """`name` is that of the other backend, whose method is made when it is needed."""
+        """`name`: name of the second backend, whose method is made when it is needed."""
         self._first, self._name, self._make_other = first, name, other
         self._other: SearchMethod | None = None
         self._passed_on: dict[str, str] = {}
@@ -21,7 +21,7 @@ class Fallback:
 
     @property
     def notes(self) -> Sequence[str | NoteGroup]:
-        """The notes of both, and for each reason the tasks that were passed on."""
+        """Returns the notes of both methods, and the tasks that were passed on, by reason."""
         with self._lock:
             tasks: defaultdict[str, list[str]] = defaultdict(list)
             for task, reason in self._passed_on.items():
@@ -33,12 +33,12 @@ class Fallback:
             return (*said, *self._first.notes, *(self._other.notes if self._other is not None else ()))
 
     def check_network(self, workloads: Iterable[Any], target: Any) -> None:
-        """Raise RequestError for options of the first method that no task can use."""
+        """Raises RequestError for options of the first method that no task can use."""
         if isinstance(self._first, ChecksNetwork):
             self._first.check_network(workloads, target)
 
     def search(self, site: SearchContext) -> Search:
-        """Begin the search for a task. Raises Unsupported when neither can do it."""
+        """Begins the search for a task. Raises Unsupported when neither method can tune it."""
         try:
             return self._first.search(site)
         except Unsupported as error:

@@ -1,5 +1,5 @@
-"""Measurements of all tasks of a job, and of those that it learns from, for searches that look at other tasks than
-their own. Loads without TVM."""
+"""Measurements of all tasks of a job, and of warm-start jobs, for searches that use other tasks than their own. Loads
+without TVM."""
 
 import threading
 from collections import defaultdict
@@ -10,15 +10,15 @@ from statistics import median
 from autosched.model import TaskIndex
 
 HEARD_MAX = 4
-"""Maximum number of the best candidates of earlier jobs that are tried: the very best is in part luck."""
+"""Maximum number of the best candidates of earlier jobs that are tried. The best one is partly luck."""
 Found = Iterable[tuple[bytes, Sequence[float]]]
-"""Candidates and their latencies in seconds, empty for a failure; the last of a candidate counts."""
+"""Candidates and their latencies in seconds, empty for a failure. The last measurement of a candidate counts."""
 
 
 class JobMeasurements:
-    """Measurements of one job; its tasks tell and ask from several threads.
+    """Measurements of one job, which its tasks add and query from several threads.
 
-    It holds whole rounds only, those of earlier clients from the start: so it is a function of the records.
+    It holds whole rounds only, and those of earlier clients from the start, so that it is a function of the records.
     """
 
     def __init__(self) -> None:
@@ -27,17 +27,17 @@ class JobMeasurements:
         self._earlier: list[tuple[str, dict[bytes, float]]] = []
 
     def tell(self, task: TaskIndex, measured: Found) -> None:
-        """Add measurements of a task."""
+        """Adds measurements of a task."""
         with self._lock:
             self._median_s[task].update(_worked(measured))
 
     def tell_earlier(self, workload: str, measured: Found) -> None:
-        """Add measurements of an earlier job for a task with this workload."""
+        """Adds measurements of an earlier job for a task with this workload."""
         with self._lock:
             self._earlier.append((workload, _worked(measured)))
 
     def elsewhere(self, task: TaskIndex) -> list[dict[bytes, float]]:
-        """Working candidates of each other task, with the median latency in seconds.
+        """Returns the working candidates of each other task, with the median latency in seconds.
 
         In the order of the tasks, those of earlier jobs last.
         """
@@ -46,7 +46,7 @@ class JobMeasurements:
             return [dict(found) for found in (*others, *(found for _, found in self._earlier))]
 
     def heard(self, workload: str) -> list[bytes]:
-        """The best that earlier jobs found for this very workload, the fastest first."""
+        """Returns the best candidates of earlier jobs for this very workload, the fastest first."""
         with self._lock:
             known = {c: s for other, found in self._earlier if other == workload for c, s in found.items()}
         return nsmallest(HEARD_MAX, known, key=lambda candidate: (known[candidate], candidate))

@@ -1,4 +1,4 @@
-"""The kernels of one job's tasks: built, measured and compared in its warm workers."""
+"""Builds, measures and compares the kernels of one job's tasks in its warm workers."""
 
 import hashlib
 import threading
@@ -17,13 +17,14 @@ from autosched_tvm.tuning.options import Options
 from autosched_tvm.worker_failures import gist
 
 REFERENCE_TIMEOUT_S = 120.0
-"""Running an operator without a schedule may take as long."""
+"""Maximum time for running an operator without a schedule, in seconds."""
 LOADED_RATIO = 6.0
-"""Factor of a build's time limit over its processor time limit: other load may share the core."""
+"""Ratio of a build's wall time limit to its CPU time limit: other load may share the core."""
 KERNEL = "kernel.so"
 """Name of a kernel in the build cache."""
 REMOTE_S = 10.0
-"""Seconds that a measurement may take longer on a board: a kernel is uploaded first, and each call is a message."""
+"""Additional time limit of a measurement on a board, in seconds: a kernel is uploaded first, and each call is a
+message."""
 FINAL_REPEAT = 2
 """Factor of the number of samples when the best candidates are compared: their median decides."""
 
@@ -32,7 +33,7 @@ class KernelMeasurer:
     """Builds and measures kernels for tuners; used from several threads."""
 
     def __init__(self, workers: Workers, tasks: Path, artifacts: Path, target: str, options: Options) -> None:
-        """`tasks` is the folder in which the import leaves N.json for task N."""
+        """`tasks`: folder in which the import writes N.json for task N."""
         self.cache = BuildCache.of_environment()
         self.artifacts = artifacts
         self.options = options
@@ -42,18 +43,18 @@ class KernelMeasurer:
         self._contents: dict[TaskIndex, str] = {}
 
     def task_file(self, task: TaskInfo) -> str:
-        """Where the import left the task."""
+        """Returns the path of the task in the import's folder."""
         return str(task_file(self._tasks, task.task))
 
     def reference_file(self, task: TaskInfo) -> Path:
-        """Where `reference` leaves its kernel."""
+        """Returns the path of the kernel that `reference` builds."""
         return self._tasks / f"{task.task}.so"
 
     def reference(self, task: TaskInfo, lease: Lease) -> None:
-        """Build the task's kernel without a schedule, once: what candidates' results are compared with."""
+        """Builds the task's kernel without a schedule, once. Candidates' results are compared with its results."""
         path = self.reference_file(task)
         if not path.exists():
-            part = path.with_suffix(f".{threading.get_ident()}.part")  # a linker that is killed leaves a broken file
+            part = path.with_suffix(f".{threading.get_ident()}.part")  # a killed linker leaves a broken file
             try:
                 self._build(task, b"", part, lease, 4 * self.options.build_timeout_s)
             except WorkerError as error:
@@ -63,7 +64,7 @@ class KernelMeasurer:
             part.rename(path)
 
     def untuned(self, task: TaskInfo, artifact: Path, lease: Lease) -> str:
-        """Leave the kernel under the schedule of the rules at `artifact`; return the digest of its object code.
+        """Builds the kernel with the schedule by rule at `artifact`; returns the digest of its object code.
 
         Raises a WorkerError.
         """
@@ -71,7 +72,7 @@ class KernelMeasurer:
         return self._call_build(worker_messages.BUILD_BY_RULE, task, artifact, arguments, lease, timeout_s)
 
     def build(self, task: TaskInfo, candidate: bytes, artifact: Path, lease: Lease) -> str:
-        """Leave a shared library at `artifact`; return the digest of its object code. Raises a WorkerError."""
+        """Builds a shared library at `artifact`; returns the digest of its object code. Raises a WorkerError."""
         return self._build(task, candidate, artifact, lease, self.options.build_timeout_s)
 
     def _build(self, task: TaskInfo, candidate: bytes, artifact: Path, lease: Lease, timeout_s: float) -> str:
@@ -91,18 +92,18 @@ class KernelMeasurer:
         return digest
 
     def _key(self, function: str, task: TaskInfo, arguments: Sequence[Any]) -> str:
-        """Names everything that a kernel is made of, in the build cache."""
+        """Returns the key of a kernel in the build cache, which covers everything that determines it."""
         return build_cache.digest_of(function, self._content(task), *arguments, toolchain.versions())
 
     def _content(self, task: TaskInfo) -> str:
-        """Digest of the task's file."""
+        """Returns the digest of the task's file."""
         if (known := self._contents.get(task.task)) is None:
             content = task_file(self._tasks, task.task).read_bytes()
             known = self._contents[task.task] = hashlib.sha256(content).hexdigest()
         return known
 
     def profile(self, task: TaskInfo, artifact: Path, best_s: float | None, lease: Lease) -> tuple[float, ...]:
-        """Latencies of one call, in seconds. Raises a WorkerError."""
+        """Returns latencies of one call, in seconds. Raises a WorkerError."""
         plan = worker_messages.MeasurementPlan(self.options.repeat, self.options.min_repeat_ms / 1e3, best_s)
         latency_s = self._measure(task, worker_messages.PROFILE, str(artifact), plan, lease, self.options.run_timeout_s)
         return tuple(latency_s)
@@ -110,7 +111,7 @@ class KernelMeasurer:
     def compare(
         self, task: TaskInfo, artifacts: Sequence[Path], best_s: float | None, lease: Lease
     ) -> list[tuple[float, ...] | str]:
-        """Latencies of one call of each, in seconds, or what is wrong with it. Raises a WorkerError."""
+        """Returns latencies of one call of each kernel, in seconds, or its error. Raises a WorkerError."""
         plan = worker_messages.MeasurementPlan(
             FINAL_REPEAT * self.options.repeat, self.options.min_repeat_ms / 1e3, best_s
         )
@@ -130,7 +131,7 @@ class KernelMeasurer:
         lease: Lease,
         timeout_s: float,
     ) -> Any:
-        self.reference(task, lease)  # what is measured here may have been built on another host
+        self.reference(task, lease)  # the kernel measured here may have been built on another host
         arguments = (self.task_file(task), str(self.reference_file(task)))
         role = board_role(lease) if lease.board is not None else "profile"
         call = self._workers.call
@@ -147,21 +148,21 @@ class KernelMeasurer:
         return call(role, lease, function, *arguments, what, plan, there, timeout_s=timeout_s)
 
     def sentinel(self, lease: Lease) -> DeviceNote:
-        """How fast the board of a lease is at present, and whether other programs run there.
+        """Returns the present speed of a lease's board, and whether other programs run there.
 
         Raises a WorkerError, and DeviceLost.
         """
         arguments = str(self._tasks / "sentinel.so"), self.remote(lease, REFERENCE_TIMEOUT_S)
         function, limit_s = worker_messages.BOARD_SENTINEL, self.options.run_timeout_s + REMOTE_S
         found: DeviceNote
-        if lease.stage == "profile":  # the session goes on
+        if lease.stage == "profile":  # the session continues
             found = self._workers.call(board_role(lease), lease, function, *arguments, timeout_s=limit_s)
         else:
             found = self._workers.once(lease, function, *arguments, timeout_s=limit_s)
         return found
 
     def remote(self, lease: Lease, lasts_s: float) -> worker_messages.Remote | None:
-        """The board of a lease, for work that may take so long; None: the worker runs it itself, on the lease's
+        """Returns the board of a lease, for work with this time limit; None: the worker runs it itself, on the lease's
         cores."""
         if lease.board is None:
             return None
@@ -170,10 +171,10 @@ class KernelMeasurer:
 
 
 def board_role(lease: Lease) -> str:
-    """Name of the worker that has the session with the board of a lease."""
+    """Returns the name of the worker that has the session with the board of a lease."""
     return f"profile {lease.units[0]}"
 
 
 def task_file(folder: Path, task: TaskIndex) -> Path:
-    """Where an import into a folder leaves a task."""
+    """Returns the path of a task in an import's folder."""
     return folder / f"{task}.json"

@@ -1,7 +1,7 @@
-"""Schedule traces as data: a sketch is the instructions, what is searched for are the decisions of its sampling ones.
+"""Schedule traces as data: a sketch is a list of instructions, and a search chooses the decisions of its sampling ones.
 
-A candidate is the JSON of `[instructions, decisions]`, after which a search may keep an object of its own. What follows
-the instruction EnterPostproc repeats what MetaSchedule's postprocessors did and decides nothing. Loads without TVM.
+A candidate is the JSON of `[instructions, decisions]`, optionally followed by an object of the search. Instructions
+after EnterPostproc repeat the actions of MetaSchedule's postprocessors and decide nothing. Loads without TVM.
 """
 
 import json
@@ -13,7 +13,7 @@ POSTPROC = "EnterPostproc"
 SAMPLING = ("SamplePerfectTile", "SamplePartitionedTile", "SampleCategorical", "SampleComputeLocation")
 
 Decision = int | tuple[int, ...]
-"""Tile factors, the index of a category, or of the loop to compute at."""
+"""A decision: tile factors, the index of a category, or the loop at which to compute."""
 
 
 @dataclass(frozen=True)
@@ -22,13 +22,13 @@ class Sketch:
 
     instructions: tuple[Any, ...] = field(repr=False)
     places: tuple[int, ...]
-    """Where in them something is decided."""
+    """Positions of the instructions with a decision."""
     text: str = field(repr=False)
-    """The same for equal instructions."""
+    """Key that is the same for equal instructions."""
 
     @classmethod
     def of(cls, instructions: Sequence[Any]) -> "Sketch":
-        """The sketch of a trace's instructions."""
+        """Returns the sketch of a trace's instructions."""
         kinds = [instruction[0] for instruction in instructions]
         own = instructions[: kinds.index(POSTPROC)] if POSTPROC in kinds else instructions
         places = tuple(i for i, instruction in enumerate(own) if instruction[0] in SAMPLING)
@@ -36,18 +36,18 @@ class Sketch:
 
     @property
     def decided(self) -> tuple[str, ...]:
-        """The decisions of a trace, by place: the instruction and its attributes, whatever it is applied to."""
+        """Returns the instruction and its attributes for each decision, without the operands."""
         return tuple(json.dumps([self.instructions[p][0], self.instructions[p][2]]) for p in self.places)
 
     def with_decisions(self, decisions: Sequence[Decision | None]) -> list[Any]:
-        """A trace in JSON's terms; whatever is None is left to be drawn."""
+        """Returns a trace as JSON values; a decision of None is drawn later."""
         pairs = zip(self.places, decisions, strict=True)
         return [list(self.instructions), [[place, decision] for place, decision in pairs if decision is not None]]
 
 
 @dataclass(frozen=True)
 class Trace:
-    """A candidate, read."""
+    """A candidate, parsed."""
 
     sketch: Sketch
     decisions: tuple[Decision, ...]
@@ -56,7 +56,7 @@ class Trace:
 
 
 def read(candidate: bytes) -> Trace | None:
-    """A candidate's trace; None if it is not one, or lacks a decision."""
+    """Returns a candidate's trace; None if the candidate is no trace, or lacks a decision."""
     try:
         instructions, decided, *more = json.loads(candidate)
         sketch = Sketch.of(instructions)
@@ -68,7 +68,7 @@ def read(candidate: bytes) -> Trace | None:
 
 
 def write(trace: Any, memo: Mapping[str, Any] | None = None) -> bytes:
-    """The candidate of a trace as TVM gives it, numbers of its own kinds included."""
+    """Returns the candidate of a TVM trace, with TVM's number types converted."""
     return json.dumps([*trace, memo] if memo else list(trace), default=_plain, separators=(",", ":")).encode()
 
 

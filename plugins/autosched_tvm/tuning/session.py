@@ -1,4 +1,4 @@
-"""One job on TVM: its model, its workers, and everything a backend does but the search."""
+"""One job on TVM: its model, its workers, and all functions of a backend except the search."""
 
 import hashlib
 import itertools
@@ -42,13 +42,13 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 TAKEN = ("evaluation.json", "report.json")
-"""Files that lie beside the network's own in the user's folder."""
+"""Reserved file names in the user's folder."""
 FORMS_TIMEOUT_S = 300.0
-"""Seconds that making the forms of a model for ONNX Runtime may take; a large one is simplified for a minute."""
+"""Maximum time for making the forms of a model for ONNX Runtime, in seconds. A large one takes a minute to simplify."""
 MEND_TIMEOUT_S = 900.0
-"""Seconds after which no further build is made to find a wrong schedule."""
+"""Time after which no further build is started to find a wrong schedule, in seconds."""
 CHOICES_MAX = 3
-"""Schedules per task that compile is given, in case the best does not apply."""
+"""Maximum number of schedules per task for a compilation, in case the best does not apply."""
 
 
 class TvmSession:
@@ -66,7 +66,7 @@ class TvmSession:
         options: Options,
         method: Callable[[int], SearchMethod],
     ) -> None:
-        """`method` makes the job's method for a number of threads. Raises RequestError."""
+        """`method` makes the job's search method for a number of threads. Raises RequestError."""
         self.options = options
         toolchain.check_packages()
         prepare(worker_messages.PRELOAD)
@@ -77,7 +77,7 @@ class TvmSession:
         self._tasks_dir = workdir / "tasks"
         self._builds = workdir / "builds"
         for folder in (artifacts, self._tasks_dir, self._builds):
-            shutil.rmtree(folder, ignore_errors=True)  # an earlier client of this job may have been killed halfway
+            shutil.rmtree(folder, ignore_errors=True)  # an earlier client of this job may have been killed in between
             folder.mkdir(parents=True, exist_ok=True)
         self.experience = JobMeasurements()
         self._workers = Workers(workdir / "logs", recycle_after=self.options.recycle_after)
@@ -89,17 +89,17 @@ class TvmSession:
         self._notes: tuple[str, ...] = ()
         self._lessons: tuple[str, ...] = ()
         self._records: tuple[Record, ...] = ()
-        """Those that the network was compiled with."""
+        """Records that the network was compiled with."""
         self._opened_at = time.monotonic()
         self._samples = str(workdir / INPUTS) if job.inputs is not None else ""
         self._best_form: Sequence[worker_messages.Form] = ()
-        """The form that won when the baseline was measured; none before."""
+        """Form of the model that was fastest when the baseline was measured; none before."""
         self._forms: Sequence[worker_messages.Form] = (worker_messages.Form(worker_messages.AS_IT_IS, str(model)),)
 
     # The network's stages -----------------------------------------------------------------------------------
 
     def import_network(self, lease: Lease) -> Network:
-        """Read, simplify and split the model in a child. Raises ModelRejected."""
+        """Reads, simplifies and splits the model in a child. Raises ModelRejected."""
         found = self._take_in(self._job, self._model, self.options, self._tasks_dir, lease)
         self._imported = found.notes
         if not found.tasks_only:
@@ -120,12 +120,12 @@ class TvmSession:
         )  # fmt: skip
 
     def import_tasks(self, lease: Lease) -> Network:
-        """Import the model as far as candidates need it. Raises ModelRejected."""
+        """Imports the model as far as candidates need it. Raises ModelRejected."""
         found = self._take_in(self._job, self._model, self.options, self._tasks_dir, lease)
         return Network(tasks=found.tasks, batch=self.options.batch, tasks_only=found.tasks_only)
 
     def _write_forms(self, lease: Lease) -> None:
-        """Leave the forms of the model that ONNX Runtime is given; only the model itself where that fails."""
+        """Writes the forms of the model for ONNX Runtime; only the model itself where that fails."""
         arguments = (str(self._model), str(_prepared(self._tasks_dir)), str(self._workdir / "forms"))
         try:
             self._forms = self._workers.once(
@@ -139,7 +139,7 @@ class TvmSession:
     def _take_in(
         self, job: JobSpec, model: Path, options: Options, folder: Path, lease: Lease
     ) -> worker_messages.Extracted:
-        """Leave the tasks of a job's model in a folder. Raises ModelRejected."""
+        """Writes the tasks of a job's model to a folder. Raises ModelRejected."""
         shapes = {name: tuple(dims) for name, dims in job.shapes.items()}
         ways = worker_messages.Ways(options.layout.value, options.winograd, options.integers)
         arguments = (str(model), shapes, self.target, str(_prepared(folder)), str(folder), ways)
@@ -164,7 +164,7 @@ class TvmSession:
         return found
 
     def _check_samples(self, lease: Lease) -> None:
-        """Raise RequestError for samples of inputs that do not fit, before anything is tuned."""
+        """Raises RequestError for samples of inputs that do not fit, before anything is tuned."""
         if self._samples:
             arguments = (str(_prepared(self._tasks_dir)), self._samples)
             try:
@@ -175,7 +175,7 @@ class TvmSession:
                 raise StepFailed(f"the samples of inputs: {error}") from error
 
     def _check_options(self, tasks: Sequence[TaskInfo], lease: Lease) -> None:
-        """Raise RequestError for options of the search that no task can use, before anything is tuned."""
+        """Raises RequestError for options of the search that no task can use, before anything is tuned."""
         from autosched_tvm.compile import candidate_build
 
         method = self._the_method(max(1, len(lease.cores)))
@@ -184,15 +184,16 @@ class TvmSession:
             method.check_network(workloads, candidate_build.load_target(self.target))
 
     def _the_method(self, threads: int) -> SearchMethod:
-        """The job's method, made when it is first needed."""
+        """Returns the job's method, which is made when it is first needed."""
         with self._method_lock:
             if self._method is None:
                 self._method = self._make_method(threads)
             return self._method
 
     def learn(self, earlier: Sequence[Earlier], lease: Lease) -> None:
-        """Tell a search of its own for each task of the earlier jobs what was measured of it, so that they teach
-        whatever tasks of one job teach each other. Of the very same workload, the best are tried first.
+        """Creates a search for each task of the earlier jobs and gives it that task's measurements, so that the search
+        methods transfer them to this job's tasks as they do between tasks of one job. For the same workload, the best
+        candidates are tried first.
 
         Raises RequestError for a job that was tuned without TVM.
         """
@@ -202,7 +203,7 @@ class TvmSession:
             folder.mkdir(parents=True, exist_ok=True)
             try:
                 found = self._take_in(one.spec, one.model, options, folder, lease)
-            except ModelRejected as error:  # it was taken in by another version
+            except ModelRejected as error:  # it was imported by another version
                 self._lessons += (f"nothing was learned from job {one.job}: {error}",)
                 continue
             measured = record_selection.by_task(one.records)
@@ -211,12 +212,12 @@ class TvmSession:
             self._lessons += (f"learned from job {one.job}: {sum(told)} measurements of {len(same)} tasks",)
 
     def _told(self, job: JobId, info: TaskInfo, folder: Path, records: Sequence[Record], lease: Lease) -> int:
-        """How much was measured of a task of an earlier job."""
+        """Returns the number of measurements of an earlier job's task that its search received."""
         found = [
             (record.candidate, record.latency_s) for record in records if record.candidate != worker_messages.UNTUNED
         ]
         self.experience.tell_earlier(info.workload, found)
-        # Under names of its own: an equal task of this job is to learn from it, and not to be taken for it.
+        # under other names: an equal task of this job learns from it, and is not confused with it
         other = msgspec.structs.replace(
             info, name=f"{info.name} of job {job}", workload=f"{info.workload} of job {job}"
         )
@@ -227,12 +228,12 @@ class TvmSession:
         return len(found)
 
     def compile(self, records: Sequence[Record], lease: Lease) -> None:
-        """Compile the network with the best schedules, and once without any."""
+        """Compiles the network with the best schedules, and once without any."""
         self._records = tuple(records)
         choices, cache = self._choices(), self.kernels.cache
         names = [f"{build}.{ending}" for build in ("default", "tuned") for ending in ("so", "json")]
         files = {name: self._builds / name for name in names}
-        # What comes after the best schedule of a task counts only where that does not apply: then nothing is kept.
+        # the second best schedule counts only where the best does not apply; such a build is not kept
         chosen = [
             msgspec.structs.replace(one, workload=_content(Path(one.workload)), candidates=one.candidates[:1])
             for one in choices
@@ -249,13 +250,13 @@ class TvmSession:
             cache.keep(key, files, msgspec.json.encode(compiled).decode())
 
     def _key(self, what: str, model: Path, *parts: object) -> str:
-        """Names what is made of a model by the present code, in the build cache."""
+        """Returns the key of an artifact of a model, made by the present code, in the build cache."""
         return digest_of(what, _content(model), parts, toolchain.versions(), fingerprint_of("autosched_tvm.compile"))
 
     def evaluate(self, lease: Lease) -> Evaluation:
-        """Check and measure; leaves NAME.so and NAME.json in the output folder.
+        """Verifies and measures; leaves NAME.so and NAME.json in the output folder.
 
-        When the tuned build is wrong, the schedules that make it so are found and replaced by the next best.
+        When the tuned build is wrong, the responsible schedules are found and replaced by the next best.
         """
         from autosched_tvm.compile.side_file import side_of
         from autosched_tvm.evaluation import input_samples  # these load NumPy, which the search may not need
@@ -284,18 +285,18 @@ class TvmSession:
         return evaluation
 
     def sentinel(self, lease: Lease) -> DeviceNote:
-        """Run fixed work on the board of a lease, and tell how long it took."""
+        """Runs the sentinel benchmark on the board of a lease; returns its time."""
         with _told(lease.stage, lease.timeout_s):
             return self.kernels.sentinel(lease)
 
     def compile_early(self, records: Sequence[Record], lease: Lease) -> None:
-        """Compile the network with the best schedules so far."""
+        """Compiles the network with the best schedules so far."""
         self._records = tuple(records)
         arguments = (self._compilation, self._choices())
         self._child("compile", lease, worker_messages.COMPILE_AGAIN, *arguments, timeout_s=lease.timeout_s)
 
     def baseline(self, lease: Lease) -> Baseline | None:
-        """Measure the engine that runs the model's file, with its fastest form; None where that engine cannot."""
+        """Measures the engine that runs the model's file, in its fastest form; None where the engine cannot run it."""
         from autosched_tvm.evaluation.baseline_comparison import baseline
 
         limit_s = lease.timeout_s
@@ -310,7 +311,7 @@ class TvmSession:
         return found
 
     def evaluate_early(self, lease: Lease) -> Evaluation:
-        """Measure what was compiled last side by side with the baseline; publish it if it is faster and right."""
+        """Measures the last compiled build beside the baseline; publishes it if it is faster and correct."""
         from autosched_tvm.compile.side_file import side_of
         from autosched_tvm.evaluation import input_samples
         from autosched_tvm.evaluation.baseline_comparison import measured
@@ -328,7 +329,7 @@ class TvmSession:
                 verdict: VerificationResult = self._workers.once(
                     lease, worker_messages.VERIFY_MODULE, *arguments, timeout_s=limit_s
                 )
-        except Raised as error:  # nothing computes the same network in floating point; the measurement holds
+        except Raised as error:  # no engine computes the same network in floating point; the measurement holds
             return msgspec.structs.replace(evaluation, published="", notes=(*evaluation.notes, gist(error)))
         check = verdict.checks["tuned"]
         if check.equal:
@@ -340,7 +341,7 @@ class TvmSession:
         )  # fmt: skip
 
     def _benchmark(self, lease: Lease) -> "EngineBenchmark":
-        """A benchmark of networks on the device of a lease."""
+        """Opens a benchmark of networks on the device of a lease."""
         from autosched_tvm.evaluation.engine_benchmark import EngineBenchmark  # it loads NumPy
 
         return EngineBenchmark(self._workers, lease, self.kernels.remote(lease, lease.timeout_s))
@@ -355,7 +356,7 @@ class TvmSession:
         )
 
     def _left_s(self) -> float:
-        """Seconds until the job's deadline, as far as this session knows."""
+        """Returns the seconds until the job's deadline, as far as this session knows."""
         deadline_s = self._job.deadline_s
         return deadline_s - (time.monotonic() - self._opened_at) if deadline_s is not None else math.inf
 
@@ -367,7 +368,7 @@ class TvmSession:
         )  # fmt: skip
 
     def _publish(self, build: Path, stem: str) -> None:
-        """Copy a build into the output folder, and say there what it was compiled from."""
+        """Copies a build to the output folder, and records there what it was compiled from."""
         self._outdir.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(f"{build}.so", self._outdir / f"{stem}.so")
         side = msgspec.json.decode(Path(f"{build}.json").read_bytes())
@@ -376,21 +377,21 @@ class TvmSession:
         (self._outdir / f"{stem}.json").write_bytes(text + b"\n")
 
     def tuner(self, task: TaskInfo, seed: int) -> TvmTuner:
-        """The search for one task."""
+        """Returns the search for one task."""
         return TvmTuner(task, self.kernels, self.experience, partial(self.search, task, seed))
 
     def program(self, task: TaskInfo) -> Program:
-        """The task's module as TVM writes it in JSON."""
+        """Returns the task's module as TVM's JSON."""
         from autosched_tvm.compile import workload_program
 
         return workload_program.of_text(Path(self.kernels.task_file(task)).read_bytes())
 
     def kill(self, lease: Lease | None = None) -> None:
-        """Kill the workers of this lease, or all."""
+        """Kills the workers of this lease, or all."""
         self._workers.kill(lease)
 
     def search(self, task: TaskInfo, seed: int, lease: Lease) -> Search:
-        """A fresh search for a task."""
+        """Begins a search for a task."""
         task_seed = 1 + (seed * 1_000_003 + int(task.workload, 16)) % (2**31 - 2)
         try:
             return self._begun(task, self.kernels.task_file(task), task_seed, lease)
@@ -398,7 +399,7 @@ class TvmSession:
             raise StepFailed(f"backend {self._job.backend} cannot tune {task.name}: {error}") from error
 
     def _begun(self, task: TaskInfo, file: str, seed: int, lease: Lease, *, tuned: bool = True) -> Search:
-        """Raises Unsupported."""
+        """Begins a search. Raises Unsupported."""
         from autosched_tvm.compile import candidate_build
 
         threads = max(1, len(lease.cores))
@@ -415,7 +416,7 @@ class TvmSession:
         return f"{stem}_" if f"{stem}.json" in TAKEN else stem
 
     def _choices(self, wrong: Wrong = ()) -> list[worker_messages.TaskSchedules]:
-        """The best schedules of each task, without the wrong ones."""
+        """Returns the best schedules of each task, without the wrong ones."""
         by_task: defaultdict[int, list[Record]] = defaultdict(list)
         for record in self._records:
             if record.best_s is not None and (record.task, record.candidate) not in wrong:
@@ -424,7 +425,7 @@ class TvmSession:
         for task, measured in sorted(by_task.items()):
             file = task_file(self._tasks_dir, task)
             measured = winner.in_order(measured)[:CHOICES_MAX]
-            # Without a schedule it beats what comes after it.
+            # the untuned kernel is faster than the rest
             best = list(itertools.takewhile(lambda record: record.candidate != worker_messages.UNTUNED, measured))
             if file.exists():
                 candidates = tuple(record.candidate for record in best)
@@ -441,7 +442,7 @@ class TvmSession:
 
 @contextmanager
 def _told(what: str, timeout_s: float, but: str = "") -> Iterator[None]:
-    """Raise what goes wrong with a worker as StepFailed, in words; exceptions of the kind `but` as they are."""
+    """Raises errors of a worker as StepFailed, in words; exceptions of the kind `but` pass unchanged."""
     try:
         yield
     except TimedOut as error:
@@ -455,7 +456,7 @@ def _told(what: str, timeout_s: float, but: str = "") -> Iterator[None]:
 
 
 def _content(file: Path) -> str:
-    """Digest of a file."""
+    """Returns the digest of a file."""
     with file.open("rb") as opened:
         return hashlib.file_digest(opened, "sha256").hexdigest()
 
@@ -465,7 +466,7 @@ def _prepared(folder: Path) -> Path:
 
 
 def _rejection(error: Raised) -> Exception:
-    """The child's exception again."""
+    """Returns the child's exception."""
     kinds = {"ModelRejected": ModelRejected, "RequestError": RequestError}
     if kind := kinds.get(error.kind):
         return kind(str(error))

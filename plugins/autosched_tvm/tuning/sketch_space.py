@@ -1,4 +1,4 @@
-"""The design space of a task: MetaSchedule's sketches and ours, and schedules grown from them, decision by decision."""
+"""Design space of a task: MetaSchedule's sketches and ours, and schedules grown from them decision by decision."""
 
 import logging
 from collections.abc import Sequence
@@ -27,16 +27,16 @@ class Grown:
     sketch: int
     decisions: tuple[Decision, ...]
     key: str
-    """The same for equal programs."""
+    """Key that is the same for equal programs."""
     schedule: Any = field(repr=False, compare=False)
 
     def candidate(self, memo: dict[str, Any] | None = None) -> bytes:
-        """As it is built and stored."""
+        """Returns the candidate in the form that is built and stored."""
         return schedule_traces.write(self.schedule.trace.as_json(), memo)
 
 
 class SketchSpace:
-    """The sketches of one task. Growing the same decisions gives the same program, in any process."""
+    """Sketches of one task. The same decisions give the same program, in any process."""
 
     def __init__(self, site: SearchContext) -> None:
         intrinsics.install("cuda" if str(site.target.kind.name) == "cuda" else None)
@@ -47,27 +47,29 @@ class SketchSpace:
             rand_state=site.seed, num_threads=1,
         )  # fmt: skip
         tiled = kernel_sketches.sampled(site.workload, site.seed)
-        rules = list(self._generator.generate_design_space()) if tiled is None else []  # those know no dot instruction
+        # MetaSchedule's rules know no dot instruction
+        rules = list(self._generator.generate_design_space()) if tiled is None else []
         found = blocked_sketch(site.workload, site.seed) if tiled is None else tiled
         own = [] if found is None else [found]
         self.designs = rules + own * max(1, len(rules))
-        """Schedules of the sketches, for TVM to draw from; ours as often as all others together."""
+        """Schedules from which TVM draws; ours as often as all others together."""
         self.sketches = [_sketch(schedule.trace.simplified(True)) for schedule in (*rules, *own)]
         self._numbers = {sketch.text: number for number, sketch in enumerate(self.sketches)}
 
     def context(self, seed: int, strategy: Any = None) -> Any:
-        """A TuneContext for the task, whose random numbers begin at `seed`; one thread, so that they come in order."""
+        """Returns a TuneContext for the task, with random numbers from `seed`, and one thread, which keeps their
+        order."""
         return ms.TuneContext(
             mod=self.workload, target=self.target, space_generator="post-order-apply", search_strategy=strategy,
             task_name="task", logger=LOG, rand_state=seed, num_threads=1,
         )  # fmt: skip
 
     def identify(self, trace: schedule_traces.Trace) -> int | None:
-        """Which sketch a trace is of; None for one from elsewhere."""
+        """Returns the sketch of a trace; None for a trace of another space."""
         return self._numbers.get(trace.sketch.text)
 
     def grow(self, sketch: int, decisions: Sequence[Decision | None], seed: int) -> Grown | None:
-        """The schedule with these decisions, the missing ones drawn; None when there is no such program."""
+        """Returns the schedule with these decisions, the missing ones drawn; None when there is no such program."""
         schedule = tvm.s_tir.Schedule(self.workload, seed=seed, debug_mask=0, enable_check=False)
         try:
             wanted = self.sketches[sketch].with_decisions(decisions)
@@ -75,12 +77,13 @@ class SketchSpace:
             schedule.enter_postproc()
             if not all(postproc.apply(schedule) for postproc in self._generator.space_generator.postprocs):
                 return None
-        except Exception:  # foreign code: TVM refuses the combination, with one of many kinds of errors
+        except Exception:  # TVM refuses some combinations, with various exceptions
             return None
         return self.grown(schedule)
 
     def grown(self, schedule: Any) -> Grown | None:
-        """The sketch that TVM's own search made; None for a schedule of no sketch."""
+        """Returns the sketch and decisions of a schedule that TVM's own search made; None for a schedule of no
+        sketch."""
         trace = schedule_traces.read(schedule_traces.write(schedule.trace.as_json()))
         sketch = self.identify(trace) if trace is not None else None
         if trace is None or sketch is None:
@@ -89,14 +92,14 @@ class SketchSpace:
 
 
 def _sketch(simplified: Any) -> Sketch:
-    """The sketch of a trace, without unused instructions, since TVM's search leaves them out as well."""
+    """Returns the sketch of a trace without unused instructions, which TVM's search removes as well."""
     trace = schedule_traces.read(schedule_traces.write(simplified.as_json()))
     assert trace is not None, "TVM's design spaces have all decisions made"
     return trace.sketch
 
 
 def quiet() -> None:
-    """Give pooling operators the custom schedule rule that TVM looks for and complains about: none."""
+    """Registers an empty schedule rule for pooling operators, whose absence TVM reports."""
     for name in ("pool_max", "pool_avg", "pool_sum"):
         full = f"s_tir.meta_schedule.cpu.meta_schedule.{name}"
         if tvm.get_global_func(full, allow_missing=True) is None:

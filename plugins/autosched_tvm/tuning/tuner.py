@@ -1,4 +1,4 @@
-"""One task's tuner: the search in this process, builds and measurements in workers."""
+"""Tuner of one task: the search in this process, builds and measurements in workers."""
 
 import itertools
 import threading
@@ -21,11 +21,11 @@ from autosched_tvm.tuning.search_method import Search
 Found = tuple[bytes, Sequence[float]]
 """A candidate and its latencies in seconds, empty for a failure."""
 KEPT = 3
-"""Kernels of the best candidates are kept, so that the finals need not build them again."""
+"""Number of best candidates whose kernels are kept for the final comparison."""
 
 
 class TvmTuner:
-    """Made cheaply: the search is built by the first step that needs it, on that step's cores."""
+    """Tuner of one task. The search is created by the first step that needs it, on that step's cores."""
 
     _numbers = itertools.count()
     """Numbers of artifacts, for all tuners: overwriting a library that a worker has loaded would crash the worker."""
@@ -47,14 +47,14 @@ class TvmTuner:
         """Guards the fields below: several devices may measure one round at the same time."""
         self._best_s: float | None = None
         self._kept: dict[bytes, tuple[float, Built]] = {}
-        """The builds of the best, with their medians in seconds."""
+        """Builds of the best candidates, with their medians in seconds."""
         self._outdone: list[Built] = []
-        """Builds that were among the best and may still be waiting for their turn in the same round."""
+        """Builds that were among the best and may still wait for their turn in the same round."""
 
     # The four stages ----------------------------------------------------------------------------------------
 
     def restore(self, records: Sequence[Record]) -> None:
-        """Remember what was measured; replayed when the search starts."""
+        """Stores measurements, which are replayed when the search starts."""
         found = self._searched([(record.candidate, record.latency_s) for record in records])
         self._past.extend(found)
         self._experience.tell(self._task.task, found)
@@ -62,7 +62,7 @@ class TvmTuner:
         self._note_best(record.best_s for record in records)
 
     def select(self, count: int, lease: Lease) -> Sequence[bytes]:
-        """Up to `count` new candidates: the schedule of the rules, what earlier jobs found best for this very workload,
+        """Returns up to `count` new candidates: the schedule by rule, the best of earlier jobs for this very workload,
         then the search's own; empty when the space is exhausted."""
         with self._lock:
             first = [*([] if self._knows_untuned else [worker_messages.UNTUNED]), *self._heard][:count]
@@ -71,7 +71,7 @@ class TvmTuner:
             return [*first, *(candidate for candidate in own if candidate not in first)]
 
     def build(self, candidates: Sequence[bytes], lease: Lease) -> Sequence[Built]:
-        """Build each candidate in the warm workers of the lane, one on each of its cores, in the order given."""
+        """Builds each candidate in the warm workers of the lane, one on each of its cores, in the given order."""
         self._kernels.reference(self._task, lease)
         free: Queue[Lease] = Queue()
         for core in lease.cores:
@@ -97,7 +97,7 @@ class TvmTuner:
             raise
 
     def profile(self, built: Sequence[Built], lease: Lease) -> Iterator[Measured]:
-        """Measure each in the warm worker of the device."""
+        """Measures each candidate in the warm worker of the device."""
         over = list(built)
         try:
             for number, one in enumerate(built):
@@ -118,11 +118,11 @@ class TvmTuner:
                 self._discard([*over, *outdone])
 
     def default(self) -> bytes | None:
-        """The workload under the schedule of the rules."""
+        """Returns the workload with the schedule by rule."""
         return worker_messages.UNTUNED
 
     def compare(self, built: Sequence[Built], lease: Lease) -> Iterator[Measured]:
-        """Measure all in turn, in one call of the device's warm worker."""
+        """Measures all candidates in turns, in one call of the device's warm worker."""
         whole = [(one.candidate, one.artifact) for one in built if one.artifact is not None]
         started = time.monotonic()
         over = list(built)
@@ -152,7 +152,7 @@ class TvmTuner:
                 yield Measured(one.candidate, answer, None, "", one.build_s, spent_s)
 
     def update(self, measured: Sequence[Measured], lease: Lease) -> None:
-        """Feed search, cost model and database."""
+        """Updates search, cost model and database."""
         with self._lock:
             found = self._searched([(one.candidate, one.latency_s) for one in measured])
             self._started(lease).update(found)
@@ -170,7 +170,7 @@ class TvmTuner:
         return self._search
 
     def _searched(self, measured: Sequence[Found]) -> list[Found]:
-        """Without the schedule of the rules, which teaches a search nothing."""
+        """Returns the measurements without the schedule by rule, from which a search cannot learn."""
         found = [one for one in measured if one[0] != worker_messages.UNTUNED]
         self._knows_untuned = self._knows_untuned or len(found) < len(measured)
         return found
@@ -185,7 +185,7 @@ class TvmTuner:
                 self._best_s = latency_s
 
     def _keep(self, built: Built, median_s: float) -> None:
-        """Keep the kernels of the best; what is not kept is for `_discard` to delete."""
+        """Keeps the kernels of the best candidates; `_discard` deletes the others."""
         if built.artifact is None:
             return
         self._kept[built.candidate] = median_s, built
@@ -197,7 +197,7 @@ class TvmTuner:
         return [built for _, built in self._kept.values()]
 
     def _discard(self, built: Iterable[Built]) -> None:
-        """Delete builds that will not be measured any more."""
+        """Deletes builds that will not be measured any more."""
         kept = {built.artifact for built in self._kept_builds()}
         for one in built:
             if one.artifact is not None and one.artifact not in kept:

@@ -1,4 +1,4 @@
-"""A backend on TVM: the session is the same for all, what differs are the options and the method of the search."""
+"""Base class of backends on TVM: they share the session, and differ in their options and their search method."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Generic
@@ -23,8 +23,9 @@ class TvmBackend(Generic[AnyOptions]):
     options: type[AnyOptions]
 
     def open(self, job: JobSpec, model: Path, workdir: Path, outdir: Path, device_cores: int) -> Session:
-        """Check options and target, and start a session. Raises RequestError."""
-        from autosched_tvm.tuning.session import TvmSession  # needs TVM; to read this package's name does not
+        """Checks options and target, and starts a session. Raises RequestError."""
+        # imported here: reading this package's name must not load TVM
+        from autosched_tvm.tuning.session import TvmSession
 
         given = option_table.read(self.name, self.options, job.options)
         if given.fallback:
@@ -39,12 +40,12 @@ class TvmBackend(Generic[AnyOptions]):
         return TvmSession(job, model, workdir, outdir, device_cores, given, method)
 
     def method(self, given: AnyOptions, threads: int) -> "SearchMethod":
-        """How candidates are searched for in one job, with a number of threads. Its `search` may raise Unsupported."""
+        """Returns the search method of one job, for a number of threads. Its `search` may raise Unsupported."""
         raise NotImplementedError
 
 
 def method_of(name: str, given: option_table.Options, threads: int) -> "SearchMethod":
-    """The method of another backend, with its own defaults where `given` does not say. Raises RequestError."""
+    """Returns the method of another backend, with its own defaults where `given` has no value. Raises RequestError."""
     other = backend.load(name)
     if not isinstance(other, TvmBackend):
         raise RequestError(f"backend {name!r} does not work on TVM's schedules, so it cannot take part in this job")
