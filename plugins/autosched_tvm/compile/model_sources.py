@@ -21,6 +21,7 @@ from autosched_tvm.compile.frontend.preparation import Shapes
 from autosched_tvm.compile.frontend.standard_operators import stays
 from autosched_tvm.compile.integers import dot_instructions, packed_products, tile_instructions
 from autosched_tvm.compile.relax_import import Imported
+from autosched_tvm.compile.rules.parallelisation import cores_of
 from autosched_tvm.tensors import Tensor
 
 
@@ -86,7 +87,7 @@ class OnnxSource:
     def cleaned(self, target: Any) -> Any:
         """Returns the Relax module before layouts are chosen. Raises ModelRejected."""
         instruction = dot_instructions.of_target(target) if self.integers else None
-        module = onnx_import.cleaned(self.model, instruction)
+        module = onnx_import.cleaned(self.model, instruction, cores_of(target))
         if instruction is None:
             return module
         return packed_products.packed(module, instruction, tiles=tile_instructions.available(target))

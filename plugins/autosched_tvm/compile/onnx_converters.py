@@ -19,9 +19,9 @@ KERNELS = ("Clip", "Pad")
 
 
 @contextlib.contextmanager
-def recognisable(instruction: DotInstruction | None = None) -> Iterator[None]:
+def recognisable(instruction: DotInstruction | None = None, cores: int = 1) -> Iterator[None]:
     """Context in which the importer has these converters. `instruction`: the CPU's dot instruction for 8-bit
-    integers."""
+    integers. `cores`: number of cores of the target."""
     original = onnx_frontend._get_convert_map
 
     def changed() -> dict[str, Any]:
@@ -29,7 +29,7 @@ def recognisable(instruction: DotInstruction | None = None) -> Iterator[None]:
         made = {name: _told(known[name]) for name in KERNELS if known.get(name) is not None}
         known |= made
         integers = onnx_convolution.CONVERTERS | onnx_lookup.CONVERTERS | onnx_nibbles.CONVERTERS
-        return known | opset_converters.converters(known) | integers | recurrent.converters(instruction)
+        return known | opset_converters.converters(known) | integers | recurrent.converters(instruction, cores)
 
     onnx_frontend._get_convert_map = changed
     try:

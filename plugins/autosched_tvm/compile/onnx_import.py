@@ -17,6 +17,7 @@ from autosched_tvm.compile.frontend import preparation
 from autosched_tvm.compile.frontend.preparation import Prepared, Shapes
 from autosched_tvm.compile.integers import onnx_lookup
 from autosched_tvm.compile.integers.dot_instructions import DotInstruction
+from autosched_tvm.compile.rules.parallelisation import cores_of
 from autosched_tvm.worker_failures import gist
 
 _IN_TVM_ONLY_BY_NAME = {"If", "Constant"}
@@ -53,13 +54,13 @@ def prepare(path: Path, shapes: Shapes, *, integers: bool = False) -> Prepared:
 
 def network(model: Any, target: Any) -> Any:
     """Returns the fused module of an ONNX model, in the model's layouts. Raises ModelRejected."""
-    return fused(cleaned(model), target)
+    return fused(cleaned(model, cores=cores_of(target)), target)
 
 
-def cleaned(model: Any, instruction: DotInstruction | None = None) -> Any:
+def cleaned(model: Any, instruction: DotInstruction | None = None, cores: int = 1) -> Any:
     """Returns the module of an ONNX model before layouts are chosen. `instruction`: the CPU's dot instruction for 8-bit
-    integers. Raises ModelRejected."""
-    return clean(_from_onnx(model, instruction))
+    integers. `cores`: number of cores of the target. Raises ModelRejected."""
+    return clean(_from_onnx(model, instruction, cores))
 
 
 def clean(module: Any) -> Any:
@@ -103,14 +104,14 @@ def _passed(module: Any, steps: Sequence[Any]) -> Any:
         ) from error
 
 
-def _from_onnx(model: Any, instruction: DotInstruction | None) -> Any:
+def _from_onnx(model: Any, instruction: DotInstruction | None, cores: int) -> Any:
     from tvm.relax.frontend.onnx import from_onnx
 
     said = io.StringIO()
     try:
         with contextlib.redirect_stdout(said), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            with onnx_converters.recognisable(instruction):
+            with onnx_converters.recognisable(instruction, cores):
                 return from_onnx(model, keep_params_in_input=False)
     except Exception as error:  # the converters raise various exceptions
         told = next((line for line in said.getvalue().splitlines() if line.startswith(_TOLD)), "")

@@ -2,7 +2,7 @@
 
 The product is an ordinary task for the tuner. The kernel is scheduled by rule: it keeps the gates of a block of hidden
 units in vector registers, reads the recurrent weights sequentially, and runs the two directions of a bidirectional
-layer in parallel. A layer has two kernels, however many steps the network has.
+layer, or the parts of a large layer, in parallel. A layer has two kernels, however many steps the network has.
 
 Definitions: the ONNX operators LSTM, GRU and RNN, versions 7 to 22, and ONNX Runtime's DynamicQuantizeLSTM.
 

@@ -13,7 +13,7 @@ from autosched_tvm.compile.integers.dot_instructions import DotInstruction
 from autosched_tvm.compile.opset_converters import AnyVersion
 from autosched_tvm.compile.recurrent.integer_weights import quantised_weights
 from autosched_tvm.compile.recurrent.kernel import recurrence
-from autosched_tvm.compile.recurrent.layer import Layer, layer_of
+from autosched_tvm.compile.recurrent.layer import Layer, layer_of, parts_of
 from autosched_tvm.compile.recurrent.weights import (
     FloatWeights,
     Weights,
@@ -34,6 +34,8 @@ class Recurrent(AnyVersion):
     """Converter of one of the operators, which a subclass defines."""
 
     kind = ""
+    cores = 1
+    """Number of cores of the target."""
 
     @classmethod
     def weights(cls, inputs: Any) -> Weights:
@@ -54,6 +56,9 @@ class Recurrent(AnyVersion):
         layer = dataclasses.replace(
             layer, lengths=lengths is not None, peepholes=peepholes is not None, lanes=weights.lanes
         )
+        constants = weights.recurrent(layer)
+        size = sum(constants[f"r{phase}"].nbytes for phase in range(len(layer.phases)))
+        layer = dataclasses.replace(layer, parts=parts_of(layer, size, cls.cores))
         total = weights.inputs(builder, layer, builder.emit(relax.op.reshape(x, (steps * batch, features))))
         tensors: dict[str, Any] = {}
         if given[3] is not None:
@@ -63,7 +68,7 @@ class Recurrent(AnyVersion):
                 tensors["rb"] = relax.const(packed_reset_bias(layer, bias))
         shape = (steps, batch, layer.directions, layer.blocks, layer.gates, layer.block)
         tensors["xw"] = builder.emit(relax.op.reshape(total, shape))
-        tensors |= {name: relax.const(value) for name, value in weights.recurrent(layer).items()}
+        tensors |= {name: relax.const(value) for name, value in constants.items()}
         for name, value in (("h0", given[5]), ("c0", given[6])):
             if name == "h0" or layer.kind == "LSTM":
                 tensors[name] = builder.emit(_state(layer, value, by_batch))
@@ -99,7 +104,7 @@ class Rnn(Recurrent):
     kind = "RNN"
 
 
-def converters(instruction: DotInstruction | None) -> dict[str, type[Recurrent]]:
+def converters(instruction: DotInstruction | None, number_of_cores: int) -> dict[str, type[Recurrent]]:
     """Returns converters by ONNX operator. `instruction`: the CPU's dot instruction for 8-bit integers."""
 
     class DynamicQuantizeLstm(Lstm):
@@ -110,7 +115,8 @@ def converters(instruction: DotInstruction | None) -> dict[str, type[Recurrent]]
             """Returns the weights among an operator's inputs. Raises ModelRejected."""
             return quantised_weights([_constant(cls.kind, inputs[i]) for i in (1, 2, 8, 9, 10, 11)], instruction)
 
-    return {"LSTM": Lstm, "GRU": Gru, "RNN": Rnn, "DynamicQuantizeLSTM": DynamicQuantizeLstm}
+    found = {"LSTM": Lstm, "GRU": Gru, "RNN": Rnn, "DynamicQuantizeLSTM": DynamicQuantizeLstm}
+    return {name: type(name, (one,), {"cores": number_of_cores}) for name, one in found.items()}
 
 
 def _constant(kind: str, value: Any) -> Array:

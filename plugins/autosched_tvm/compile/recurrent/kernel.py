@@ -62,13 +62,13 @@ class Kernel:
             time = layer.steps - 1 - step if layer.backward[d] else step
             self.begin_step(d, time)
             for phase in range(len(layer.phases)):
-                whole = layer.batch // layer.rows
-                passes = whole + layer.batch % layer.rows
-                with T.serial(0, whole) as tile:
-                    rows = [tile * layer.rows + r for r in range(layer.rows)]
-                    self._tile(d, time, phase, rows, time * passes + tile)
-                for row in range(whole * layer.rows, layer.batch):
-                    self._tile(d, time, phase, [row], time * passes + passes - 1)
+                if layer.parts == 1:
+                    self._part(d, time, phase, 0, layer.blocks)
+                else:
+                    most = -(-layer.blocks // layer.parts)
+                    with T.parallel(0, -(-layer.blocks // most)) as part:
+                        first = part * most
+                        self._part(d, time, phase, first, tirx.min(most, layer.blocks - first))
             with self.units() as (row, j):
                 self.b["hn"][d, row, j] = self.next[row, j]
 
@@ -79,15 +79,27 @@ class Kernel:
         with T.serial(0, layer.batch) as row, T.serial(0, layer.blocks) as block, T.vectorized(0, layer.block) as lane:
             yield row, block * layer.block + lane
 
-    def _tile(self, d: int, time: Any, phase: int, rows: list[Any], number: Any) -> None:
-        """Computes the recurrent products of some rows, and the gates, for all blocks.
+    def _part(self, d: int, time: Any, phase: int, first: Any, blocks: Any) -> None:
+        """Computes the recurrent products and the gates of all rows for some blocks, from `first`."""
+        layer = self.layer
+        whole = layer.batch // layer.rows
+        passes = whole + layer.batch % layer.rows
+        with T.serial(0, whole) as tile:
+            rows = [tile * layer.rows + r for r in range(layer.rows)]
+            self._tile(d, time, phase, rows, (first, blocks, (time * passes + tile) % 2 == 0))
+        for row in range(whole * layer.rows, layer.batch):
+            self._tile(d, time, phase, [row], (first, blocks, (time * passes + passes - 1) % 2 == 0))
+
+    def _tile(self, d: int, time: Any, phase: int, rows: list[Any], blocks: tuple[Any, Any, Any]) -> None:
+        """Computes the recurrent products and the gates of some rows. `blocks`: the first one, their number, and
+        whether they are passed over in ascending order.
 
         Every second pass over the blocks runs backwards, so that it begins with the weights read last, which are in the
         cache. If the weights are slightly larger than the cache, passes in one direction find none of them there.
         """
-        last = self.layer.blocks - 1
-        with T.serial(0, self.layer.blocks) as turn:
-            block = tirx.Select(number % 2 == 0, turn, last - turn)
+        first, number, ascending = blocks
+        with T.serial(0, number) as turn:
+            block = first + tirx.Select(ascending, turn, number - 1 - turn)
             sums = self.sums(d, time, phase, rows, block)
             for r, row in enumerate(rows):
                 self._cell(d, time, phase, row, block, lambda g, lane, r=r: sums[r, g, lane])  # type: ignore[misc]

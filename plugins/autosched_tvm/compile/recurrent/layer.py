@@ -17,6 +17,10 @@ ACCUMULATORS_MAX = 8
 ROWS_MAX = 2
 """Number of batch rows that share one pass over the recurrent weights."""
 
+PART_BYTES_MIN = 1 << 19
+"""Minimum size in bytes of the recurrent weights of a core. A step on several cores ends with a barrier, which takes
+some 3 microseconds."""
+
 _GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 _DEFAULTS = {"LSTM": ("Sigmoid", "Tanh", "Tanh"), "GRU": ("Sigmoid", "Tanh"), "RNN": ("Tanh",)}
 _ALPHAS = {"Affine": 1.0, "LeakyRelu": 0.01, "ThresholdedRelu": 1.0, "ScaledTanh": 1.0, "HardSigmoid": 0.2, "Elu": 1.0}
@@ -82,6 +86,8 @@ class Layer:
     lengths: bool = False
     lanes: int = LANES
     """Unit of the block size, in hidden units."""
+    parts: int = 1
+    """Number of parts of a step that run in parallel."""
 
     @property
     def gates(self) -> int:
@@ -120,6 +126,12 @@ class Layer:
         """Gates whose recurrent products are computed together."""
         gates = tuple(range(self.gates))
         return (gates[:2], gates[2:]) if self.kind == "GRU" and not self.reset_after else (gates,)
+
+
+def parts_of(layer: Layer, weight_bytes: int, cores: int) -> int:
+    """Returns the number of parts of a step that run in parallel. Each core reads the weights of its part in each step,
+    and its cache may hold these where it cannot hold all. The two directions of a layer are parallel as they are."""
+    return 1 if layer.directions > 1 else max(1, min(cores, layer.blocks, weight_bytes // PART_BYTES_MIN))
 
 
 def layer_of(kind: str, attributes: dict[str, Any], sizes: tuple[int, int, int], dtype: str) -> Layer:

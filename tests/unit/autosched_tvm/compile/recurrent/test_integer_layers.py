@@ -23,6 +23,7 @@ from autosched_tvm.compile.integers.dot_instructions import (  # noqa: E402
     VNNI_512,
     DotInstruction,
 )
+from autosched_tvm.compile.recurrent import layer as layers  # noqa: E402
 from compiled_networks import outputs  # noqa: E402
 from quantising import network  # noqa: E402
 
@@ -83,8 +84,10 @@ def layer(
     return network([node], given, outputs, used), given
 
 
-def compiled_outputs(model: Any, given: dict[str, Any], instruction: DotInstruction | None) -> list[Any]:
-    module = onnx_import.cleaned(model, instruction)
+def compiled_outputs(
+    model: Any, given: dict[str, Any], instruction: DotInstruction | None, cores: int = 1
+) -> list[Any]:
+    module = onnx_import.cleaned(model, instruction, cores)
     if type(instruction) is DotInstruction:
         module = packed_products.packed(module, instruction)
     return outputs(onnx_import.fused(module, HERE), HERE, (given[value.name] for value in model.graph.input))
@@ -98,9 +101,9 @@ def expected_outputs(model: Any, given: dict[str, Any]) -> list[Any]:
     return list(session.run(None, given))
 
 
-def off(model: Any, given: dict[str, Any], instruction: DotInstruction | None) -> float:
-    """The largest distance of the compiled layer's outputs from ONNX Runtime's."""
-    pairs = zip(compiled_outputs(model, given, instruction), expected_outputs(model, given), strict=True)
+def off(model: Any, given: dict[str, Any], instruction: DotInstruction | None, cores: int = 1) -> float:
+    """Returns the largest distance of the compiled layer's outputs from ONNX Runtime's."""
+    pairs = zip(compiled_outputs(model, given, instruction, cores), expected_outputs(model, given), strict=True)
     return max(float(np.abs(made - expected).max()) for made, expected in pairs)
 
 
@@ -122,6 +125,15 @@ def test_outputs_are_those_of_onnx_runtime(options: dict[str, Any]) -> None:
     for instruction in dot_instructions.available(HERE):
         assert off(model, given, instruction) < SAME, instruction.name
     assert off(model, given, None) > 100 * SAME, "float products do not round"
+
+
+def test_parts_of_a_step_run_on_several_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    if (known := dot_instructions.of_target(HERE)) is None:
+        pytest.skip("this machine has no dot instruction")
+    monkeypatch.setattr(layers, "PART_BYTES_MIN", 1)
+    model, given = layer(hidden=96, batch=3, lengths=(7, 4, 1))
+    assert "T.parallel" in onnx_import.cleaned(model, known, 2).script()
+    assert off(model, given, known, cores=2) < SAME
 
 
 def test_levels_of_signed_instructions_are_signed() -> None:

@@ -109,6 +109,45 @@ def test_outputs_equal_onnx_runtime(kind: str, options: dict[str, Any]) -> None:
     assert_same(*layer(kind, **options))
 
 
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        ("LSTM", {"hidden": 40, "batch": 3, "lengths": (4, 0, 2)}),
+        ("LSTM", {"hidden": 24, "batch": 1, "direction": "reverse"}),
+        ("GRU", {"hidden": 50}),
+        ("RNN", {"hidden": 128, "batch": 1}),
+    ],
+)
+@pytest.mark.parametrize("cores", [2, 3])
+def test_parts_of_a_step_run_on_several_cores(
+    kind: str, options: dict[str, Any], cores: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(layers, "PART_BYTES_MIN", 1)
+    monkeypatch.setitem(TARGET, "num-cores", cores)
+    model, given = layer(kind, **options)
+    assert "T.parallel" in onnx_import.network(model, tvm.target.Target(TARGET)).script()
+    assert_same(model, given)
+
+
+@pytest.mark.parametrize(
+    ("backward", "size", "cores", "parts"),
+    [
+        ((False,), 1 << 20, 1, 1),
+        ((False,), 1 << 20, 2, 2),
+        ((False,), 1 << 20, 4, 2),
+        ((False,), (1 << 20) - 1, 2, 1),
+        ((False,), 1 << 30, 64, 16),
+        ((False, True), 1 << 30, 64, 1),
+    ],
+)
+def test_small_and_bidirectional_layers_are_not_cut(
+    backward: tuple[bool, ...], size: int, cores: int, parts: int
+) -> None:
+    one = layers.Layer("LSTM", steps=1, batch=1, hidden=256, dtype="float32", backward=backward, activations=())
+    assert one.blocks == 16
+    assert layers.parts_of(one, size, cores) == parts
+
+
 def test_batch_first_layout_only_permutes_dimensions() -> None:
     """ONNX Runtime does not run layout 1; its result is known from layout 0."""
     model, given = layer("LSTM", batch=2)
