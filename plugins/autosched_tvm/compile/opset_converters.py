@@ -1,6 +1,7 @@
 """Converters for operator versions that TVM's importer lacks, or on which it spends seconds."""
 
 from collections.abc import Callable
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -101,12 +102,22 @@ def _integer_product(convert: Convert, builder: Any, inputs: Any, attributes: di
     return relax.op.matmul(inputs[0], inputs[1], out_dtype="int32")
 
 
+def _pairwise(function: Callable[[Any, Any], Any]) -> Callable[..., Any]:
+    """Returns a converter of Min or Max. TVM stacks the operands and reduces the stack."""
+
+    def convert(_convert: Convert, builder: Any, inputs: Any, _attributes: dict[str, Any], _params: Any) -> Any:
+        return reduce(lambda one, other: builder.emit(function(one, other)), inputs)
+
+    return convert
+
+
 _BYTES = {int(TensorProto.UINT8): "uint8", int(TensorProto.INT8): "int8"}
 _OLD_SAMPLING = {"coordinate_transformation_mode": b"asymmetric", "nearest_mode": b"floor"}
 _RULES = {
     "Clip": ("Clip", _clip), "Gather": ("Gather", _gather), "Slice": ("Slice", _slice), "Resize": ("Resize", _resize),
     "Upsample": ("Resize", _upsample), "Cast": ("Cast", _cast),
-    "Softmax": ("Softmax", _softmax),
+    "Softmax": ("Softmax", _softmax), "Max": ("Max", _pairwise(relax.op.maximum)),
+    "Min": ("Min", _pairwise(relax.op.minimum)),
     "MatMulInteger": ("MatMulInteger", _integer_product),
 }  # fmt: skip
 """Converter, and the function that prepares its arguments, by operator."""

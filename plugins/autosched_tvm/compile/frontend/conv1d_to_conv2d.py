@@ -18,7 +18,7 @@ HEIGHT = 2
 """Axis at which the height is inserted."""
 OPSET_AXES_AS_INPUT = 13
 
-_WINDOWED = ("Conv", "ConvTranspose")
+_WINDOWED = ("Conv", "ConvInteger", "ConvTranspose")
 _POOLS = ("MaxPool", "AveragePool", "LpPool")
 _UNARY = frozenset({
     "Abs", "BatchNormalization", "Cast", "Ceil", "Celu", "Clip", "Cos", "Elu", "Erf", "Exp", "Floor", "Gelu",

@@ -8,6 +8,7 @@ rule here, they are made by rounding, as ONNX defines it.
 With `rounded`, activations are rounded wherever the quantised network rounds. This form serves comparisons only.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -431,8 +432,8 @@ def _dynamic_quantize_linear(state: Dequantiser, node: Node) -> None:
     form."""
     emit = state.emit
     value, (output, scale, zero) = node.input[0], node.output
-    low = emit.make("Min", [emit.reduce("ReduceMin", value, None, keep=False), emit.floats(0.0)])
-    high = emit.make("Max", [emit.reduce("ReduceMax", value, None, keep=False), emit.floats(0.0)])
+    low = emit.clip(emit.reduce("ReduceMin", value, None, keep=False), -math.inf, 0.0)
+    high = emit.clip(emit.reduce("ReduceMax", value, None, keep=False), 0.0, math.inf)
     width = emit.make("Sub", [high, low])
     empty = emit.make("Equal", [width, emit.floats(0.0)])  # all values are 0: each scale represents them
     emit.make("Where", [empty, emit.floats(1.0), emit.make("Div", [width, emit.floats(255.0)])], scale)

@@ -12,11 +12,11 @@ import numpy as np
 from onnx import TensorProto
 
 from autosched_tvm.compile.frontend import dequantisation
-from autosched_tvm.compile.frontend.dequantisation import Dequantiser
-from autosched_tvm.compile.frontend.node_builder import Node, attributes, optional
+from autosched_tvm.compile.frontend.dequantisation import Dequantiser, without_zero_point
+from autosched_tvm.compile.frontend.node_builder import Array, Node, attributes, optional
 
-RANK = 4
-"""Number of dimensions of images and of weights."""
+RANKS = (3, 4)
+"""Numbers of dimensions of data and of weights: of sequences and of images."""
 
 
 def convolution(
@@ -26,11 +26,9 @@ def convolution(
     bits, and for groups of several channels. `given`: attributes of Conv."""
     emit = state.emit
     known = state.weights.get(emit.resolve(weights))
-    if known is None or known.numbers.ndim != RANK or (known.scales.size > 1 and known.axis != 0):
+    if known is None or known.numbers.ndim not in RANKS or (known.scales.size > 1 and known.axis != 0):
         return None
-    groups = given.get("group", 1)
-    depthwise = known.numbers.shape[:2] == (groups, 1)
-    if groups > 1 and not depthwise:
+    if not _fits(known.numbers, given):
         return None
     if (levels := state.levels_of(data)) is None:
         return None
@@ -38,11 +36,16 @@ def convolution(
     sums = emit.make("ConvInteger", [levels.name, emit.constant(known.numbers), zero], **given)
     scales = np.asarray(levels.scale * known.scales.astype("float64"), "float32")
     real = emit.make("Cast", [sums], to=TensorProto.FLOAT)
-    step = emit.constant(scales.reshape(()) if scales.size == 1 else scales.reshape(1, -1, 1, 1))
+    axes = [1] * (known.numbers.ndim - 2)
+    step = emit.constant(scales.reshape(()) if scales.size == 1 else scales.reshape(1, -1, *axes))
     if not bias:
         return emit.make("Mul", [real, step], output)
     array = emit.array(bias)
-    shift = emit.constant(array.reshape(1, -1, 1, 1)) if array is not None else emit.unsqueeze(bias, 0, 2, 3)
+    shift = (
+        emit.constant(array.reshape(1, -1, *axes))
+        if array is not None
+        else emit.unsqueeze(bias, 0, *range(2, 2 + len(axes)))
+    )
     return emit.make("Add", [emit.make("Mul", [real, step]), shift], output)
 
 
@@ -54,12 +57,29 @@ def conv(state: Dequantiser, node: Node) -> None:
 
 
 def conv_integer(state: Dequantiser, node: Node) -> None:
-    """Rule for a convolution of integers, which is kept in the form that this module writes."""
-    weights, zero = (state.emit.array(optional(node, i)) for i in (1, 2))
-    if state.integers and stays(node) and weights is not None and zero is not None and weights.dtype == np.int8:
-        state.emit.keep(node)
-    else:
+    """Rule for a convolution of integers, which is kept where its weights are constant and the zero point of its data
+    is one number, even one that is computed at run time, as that of DynamicQuantizeLinear."""
+    emit = state.emit
+    zeros = emit.array(optional(node, 3)) if optional(node, 3) else np.zeros((), "int8")
+    weights, unsigned = emit.array(node.input[1]), emit.element_type(node.input[0]) != TensorProto.INT8
+    if not state.integers or not unsigned or weights is None or zeros is None or weights.ndim not in RANKS:
         dequantisation.RULES["ConvInteger"](state, node)
+        return
+    zero = optional(node, 2) or emit.constant(np.zeros((), "uint8"))
+    start = emit.array(zero)
+    known = without_zero_point(weights, np.ones((), "float32"), zeros, 0)
+    if known is None or not _fits(known.numbers, attributes(node)) or (start is not None and start.size != 1):
+        dequantisation.RULES["ConvInteger"](state, node)
+        return
+    inputs = [node.input[0], emit.constant(known.numbers), zero]
+    emit.make("ConvInteger", inputs, node.output[0], **attributes(node))
+    emit.types[node.output[0]] = TensorProto.INT32
+
+
+def _fits(weights: Array, given: Mapping[str, Any]) -> bool:
+    """Returns whether there is a kernel for the groups of a convolution: one, or one for each channel."""
+    groups = given.get("group", 1)
+    return bool(groups == 1 or weights.shape[:2] == (groups, 1))
 
 
 def stays(node: Node) -> bool:

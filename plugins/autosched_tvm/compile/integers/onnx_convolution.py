@@ -1,7 +1,7 @@
 """Converts ONNX's 8-bit convolution into Relax operators.
 
-A separate operator pads the image with the integer that represents 0. The constant that this integer adds to each sum
-is subtracted.
+Separate operators pad the image with the integer that represents 0. The product of this integer and the sum of a
+filter's weights is subtracted from the sums of the filter.
 """
 
 from collections.abc import Sequence
@@ -15,42 +15,57 @@ from autosched_tvm.compile.opset_converters import AnyVersion
 
 
 class ConvInteger(AnyVersion):
-    """Converter for unsigned data with a constant zero point, and constant signed weights."""
+    """Converter for unsigned data, whose zero point may be computed at run time, and constant signed weights."""
 
     @classmethod
     def _convert(cls, builder: Any, inputs: Any, attributes: dict[str, Any], _params: Any) -> Any:
         data, weights, zero = inputs[:3]
-        if len(inputs) > 3 or not all(isinstance(one, tvm.ir.GenericConst) for one in (weights, zero)):
-            raise ModelRejected("ConvInteger takes weights or zero points that the network computes")
-        numbers, start = weights.value.numpy(), int(zero.value.numpy().ravel()[0])
-        strides = [int(step) for step in attributes.get("strides", (1, 1))]
-        dilation = [int(step) for step in attributes.get("dilations", (1, 1))]
+        if len(inputs) > 3 or not isinstance(weights, tvm.ir.GenericConst):
+            raise ModelRejected("ConvInteger takes weights, or a zero point of weights, that the network computes")
+        numbers = weights.value.numpy()
+        window = numbers.shape[2:]
+        strides = [int(step) for step in attributes.get("strides", [1] * len(window))]
+        dilation = [int(step) for step in attributes.get("dilations", [1] * len(window))]
         sizes = [int(size) for size in data.ty.shape]
-        padding = _padding(attributes, sizes[2:], numbers.shape[2:], strides, dilation)
-        if any(padding):
-            top, left, bottom, right = padding
-            widths = [0, 0, 0, 0, top, bottom, left, right]
-            data = builder.emit(relax.op.nn.pad(data, widths, "constant", float(start)))
-        sums = relax.op.nn.conv2d(
+        padding = _padding(attributes, sizes[2:], window, strides, dilation)
+        data = _padded(builder, data, padding, zero)
+        convolution = relax.op.nn.conv1d if len(window) == 1 else relax.op.nn.conv2d
+        sums = convolution(
             data, weights, strides=strides, dilation=dilation, groups=int(attributes.get("group", 1)), out_dtype="int32"
         )
-        if not start:
-            return sums
-        excess = start * numbers.astype("int32").sum((1, 2, 3)).reshape(1, -1, 1, 1)
-        return relax.op.subtract(builder.emit(sums), relax.const(excess.astype("int32")))
+        filters = numbers.astype("int32").sum(tuple(range(1, numbers.ndim))).reshape(1, -1, *[1] * len(window))
+        if not isinstance(zero, tvm.ir.GenericConst):
+            start = builder.emit(relax.op.astype(relax.op.reshape(zero, ()), "int32"))
+            return relax.op.subtract(builder.emit(sums), builder.emit(relax.op.multiply(start, relax.const(filters))))
+        start = int(zero.value.numpy().ravel()[0])
+        return relax.op.subtract(builder.emit(sums), relax.const(start * filters)) if start else sums
+
+
+def _padded(builder: Any, data: Any, padding: Sequence[int], zero: Any) -> Any:
+    """Returns an image padded with its zero point. `padding`: before each axis, then after each axis."""
+    if not any(padding):
+        return data
+    half = len(padding) // 2
+    widths = [0, 0, 0, 0, *(width for pair in zip(padding[:half], padding[half:], strict=True) for width in pair)]
+    if isinstance(zero, tvm.ir.GenericConst):
+        return builder.emit(relax.op.nn.pad(data, widths, "constant", float(zero.value.numpy().ravel()[0])))
+    start = builder.emit(relax.op.astype(relax.op.reshape(zero, ()), "int32"))
+    moved = builder.emit(relax.op.subtract(relax.op.astype(data, "int32"), start))
+    wider = builder.emit(relax.op.nn.pad(moved, widths, "constant", 0.0))
+    return builder.emit(relax.op.astype(relax.op.add(wider, start), "uint8"))
 
 
 def _padding(
     attributes: dict[str, Any], image: Sequence[int], window: Sequence[int], strides: Sequence[int],
     dilation: Sequence[int],
 ) -> tuple[int, ...]:  # fmt: skip
-    """Returns rows and columns of padding: top, left, bottom, right."""
+    """Returns the padding before each axis, then after each axis: for an image top, left, bottom, right."""
     word = attributes.get("auto_pad", b"NOTSET")
     word = word.decode() if isinstance(word, bytes) else word
     if word == "NOTSET":
-        return tuple(int(width) for width in attributes.get("pads", (0, 0, 0, 0)))
+        return tuple(int(width) for width in attributes.get("pads", [0] * 2 * len(window)))
     if word == "VALID":
-        return (0, 0, 0, 0)
+        return (0,) * 2 * len(window)
     total = [
         max(0, (-(-size // step) - 1) * step + (taps - 1) * apart + 1 - size)
         for size, taps, step, apart in zip(image, window, strides, dilation, strict=True)

@@ -335,7 +335,13 @@ def _product(call: Any, around: Around) -> Operator | None:
 _UNSAFE = frozenset(f"relax.{name}" for name in ("log", "rsqrt", "power"))
 """Operators with non-finite results for 0, which padded blocks contain."""
 _POOLS = frozenset({"relax.nn.max_pool2d", "relax.nn.avg_pool2d"})
-_REDUCTIONS = frozenset({"relax.mean", "relax.max", "relax.sum"})
+_REDUCTIONS = {
+    "relax.mean": relax.op.mean,
+    "relax.max": relax.op.max,
+    "relax.min": relax.op.min,
+    "relax.sum": relax.op.sum,
+}
+"""Function that emits a reduction, by name of the operator."""
 
 
 def _follow(channels: int, inputs: Sequence[Any], around: Around, *, fill: bool = True) -> list[Layout]:
@@ -349,7 +355,7 @@ def _elementwise(call: Any, name: str, shape: Shape, around: Around) -> Operator
     arguments = list(call.args) if name in BINARY else [call.args[len(table)]]
     rest = list(call.args[len(table) + len(arguments) :])
     computed = [value for value in arguments if constant(value) is None]
-    if not any(shape_of(value) == shape for value in computed) or any(_stubborn(v, shape) for v in computed):
+    if not any(shape_of(value) == shape for value in arguments) or any(_stubborn(v, shape) for v in computed):
         return None
     divides = name == "relax.divide"
     fill = name not in _UNSAFE and not (divides and constant(arguments[1]) is None)
@@ -458,22 +464,36 @@ def _with(attrs: Any, changes: dict[str, str]) -> Any:
 
 
 def _reduction(call: Any, around: Around) -> Operator | None:
-    """A reduction over a whole image: the result has one row and one column, or is no image."""
+    """A reduction over each plane of an image, whose result has one row and one column or is no image; or over a whole
+    image."""
     data, attrs = call.args[0], call.attrs
     shape, out = shape_of(data), shape_of(call)
-    axes = None if attrs.axis is None else sorted(int(axis) % 4 for axis in attrs.axis)
-    if shape is None or out is None or len(shape) != 4 or axes != [2, 3] or constant(data) is not None:
+    if shape is None or out is None or len(shape) != 4 or constant(data) is not None:
         return None
-    keeps = len(out) == 4
+    axes = list(range(4)) if attrs.axis is None else sorted(int(axis) % 4 for axis in attrs.axis)
+    keeps, function = len(out) == 4, _REDUCTIONS[call.op.name]
+    if axes == list(range(4)):
+        return _total(data, out, function, _follow(shape[1], [data], around, fill=False))
+    if axes != [2, 3]:
+        return None
 
     def emit(builder: Any, inputs: list[Any], way: Way) -> Any:
         layout = way.inputs[0]
-        function = {"relax.mean": relax.op.mean, "relax.max": relax.op.max, "relax.sum": relax.op.sum}[call.op.name]
         reduced = function(inputs[0], [layout.axis(2), layout.axis(3)], keepdims=layout != NCHW or keeps)
         return reduced if keeps or layout == NCHW else relax.op.reshape(builder.emit(reduced), out)
 
     candidates = _follow(shape[1], [data], around, fill=keeps)
     return Operator((data,), tuple(Way((layout,), layout if keeps else NCHW) for layout in candidates), emit)
+
+
+def _total(data: Any, out: Shape, function: Callable[..., Any], layouts: Sequence[Layout]) -> Operator:
+    """A reduction of all values to one, which may be taken in any order."""
+
+    def emit(builder: Any, inputs: list[Any], _way: Way) -> Any:
+        reduced = function(inputs[0], None)
+        return relax.op.reshape(builder.emit(reduced), out) if out else reduced
+
+    return Operator((data,), tuple(Way((layout,), NCHW) for layout in layouts), emit)
 
 
 def _concat(call: Any, shape: Shape, around: Around) -> Operator | None:

@@ -83,7 +83,7 @@ class _Work:
         self.costs = [np.array(costs) for costs in graph.nodes]
         self.near: list[dict[int, Matrix]] = [{} for _ in graph.nodes]  # a row for each option of the owner
         for (a, b), matrix in graph.edges.items():
-            self.near[a][b], self.near[b][a] = matrix, matrix.T
+            self._connect(a, b, matrix)
         self.left = set(range(len(graph.nodes)))
         self.few = [node for node in self.left if self.degree(node) <= LIGHT]
         self.taken: list[tuple[int, Matrix, Mapping[int, Matrix]]] = []
@@ -111,9 +111,19 @@ class _Work:
                 self.costs[other] = self.costs[other] + (costs[:, None] + matrix).min(axis=0)
             case [(a, to_a), (b, to_b)]:
                 joined = (costs[:, None, None] + to_a[:, :, None] + to_b[:, None, :]).min(axis=0)
-                before = self.near[a].get(b, 0.0)
-                self.near[a][b] = before + joined
-                self.near[b][a] = self.near[a][b].T
+                self._connect(a, b, self.near[a].pop(b, 0.0) + joined)
+                self.few += [other for other in (a, b) if self.degree(other) <= LIGHT]
+
+    def _connect(self, a: int, b: int, matrix: Matrix) -> None:
+        """Adds the costs of pairs of options, a row for each option of `a`. Costs that depend on the option of one node
+        only become costs of that node: the nodes are no neighbours then."""
+        self.near[b].pop(a, None)
+        if (matrix == matrix[:1]).all():
+            self.costs[b] = self.costs[b] + matrix[0]
+        elif (matrix == matrix[:, :1]).all():
+            self.costs[a] = self.costs[a] + matrix[:, 0]
+        else:
+            self.near[a][b], self.near[b][a] = matrix, matrix.T
 
     def decide(self, node: int) -> None:
         """Eliminates a node by fixing the option that is best if each neighbour can follow."""

@@ -24,6 +24,11 @@ def clip(*inputs: str, opset: int = 13, **attributes: float) -> Any:
     return model([node], {"x": [1, 3, 4, 5]}, ["y"], {name: BOUNDS[name] for name in inputs[1:] if name}, opset)
 
 
+def largest(kind: str) -> Any:
+    weights = {"row": np.linspace(-1, 1, 5, dtype="float32"), "number": np.float32(0.1)}
+    return model([helper.make_node(kind, ["x", "row", "number"], ["y"])], {"x": [1, 3, 4, 5]}, ["y"], weights)
+
+
 def pad(*widths: int, mode: str = "constant") -> Any:
     node = helper.make_node("Pad", ["x", "widths", "fill"] if mode == "constant" else ["x", "widths"], ["y"], mode=mode)
     return model([node], {"x": [1, 3, 4, 5]}, ["y"], {"widths": np.array(widths), "fill": np.float32(2.5)})
@@ -37,6 +42,8 @@ def pad(*widths: int, mode: str = "constant") -> Any:
         (clip("x", "low"), {"relax.maximum"}),
         (clip("x", opset=6, min=-0.5, max=0.75), {"relax.maximum", "relax.minimum"}),
         (clip("x", opset=6, max=0.75), {"relax.minimum"}),
+        (largest("Max"), {"relax.maximum"}),
+        (largest("Min"), {"relax.minimum"}),
         (pad(0, 1, 0, 2, 0, 0, 3, 4), {"relax.nn.pad"}),
         (pad(0, 0, 1, 1, 0, 0, 2, 2, mode="reflect"), {"relax.call_tir"}),
     ],

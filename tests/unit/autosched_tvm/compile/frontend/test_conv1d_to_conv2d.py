@@ -60,6 +60,19 @@ def test_convolutions_of_all_kinds_keep_their_result(
     assert (kinds["Unsqueeze"], kinds["Squeeze"]) == (1, 1)
 
 
+def test_convolutions_of_integers_keep_their_result() -> None:
+    weights = numpy_helper.from_array(RANDOM.integers(-9, 9, (6, 4, 3)).astype("int8"), "w")
+    nodes = [
+        helper.make_node("Cast", ["x"], ["q"], to=TensorProto.UINT8),
+        node("ConvInteger", "q,w,z", "sums", pads=[1, 2]),
+        helper.make_node("Cast", ["sums"], ["y"], to=TensorProto.FLOAT),
+    ]
+    model, kinds = lifted(nodes, [weights, numpy_helper.from_array(np.asarray(7, "uint8"), "z")])
+    (stored,) = [tensor for tensor in model.graph.initializer if tensor.data_type == TensorProto.INT8]
+    assert list(stored.dims) == [6, 4, 1, 3]
+    assert (kinds["Unsqueeze"], kinds["Squeeze"]) == (1, 1)
+
+
 @pytest.mark.parametrize("opset", [11, 17])
 def test_what_lies_between_convolutions_keeps_its_height(opset: int) -> None:
     nodes = [

@@ -96,3 +96,48 @@ def test_others_stay_float(reason: str) -> None:
     net = network([*quantised("x", "xd"), WEIGHTS, conv], example(), {"y": FLOAT}, used)
     prove(net, example(), STEP)
     assert "ConvInteger" not in operators(rewritten(net, integers=True))
+
+
+def dynamic(*, taps: tuple[int, ...] = (3, 3), kind: str = "int8", zero: int = 0, **attributes: Any) -> Any:
+    """A convolution of data that are quantised by their own range, as dynamic quantisation writes it."""
+    low, high = (0, 256) if kind == "uint8" else (-128, 128)
+    weights = RANDOM.integers(low, high, (8, 8 // attributes.get("group", 1), *taps))
+    used = {
+        "w": weights.astype(kind), "wz": np.asarray(zero, kind), "ws": np.asarray(0.002, "float32"),
+        "b": np.linspace(-1, 1, 8, dtype="float32").reshape(1, 8, *[1] * len(taps)),
+    }  # fmt: skip
+    nodes = [
+        helper.make_node("DynamicQuantizeLinear", ["x"], ["q", "s", "z"]),
+        helper.make_node("ConvInteger", ["q", "w", "z", "wz"], ["sums"], **attributes),
+        helper.make_node("Cast", ["sums"], ["real"], to=FLOAT),
+        helper.make_node("Mul", ["s", "ws"], ["step"]),
+        helper.make_node("Mul", ["real", "step"], ["product"]),
+        helper.make_node("Add", ["product", "b"], ["y"]),
+    ]
+    return network(nodes, {"x": np.zeros((1, 8, 9, 7)[: 2 + len(taps)], "float32")}, {"y": FLOAT}, used)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"pads": [1, 0, 2, 1]},
+        {"kind": "uint8", "zero": 128, "strides": [2, 1], "auto_pad": "SAME_UPPER"},
+        {"group": 8, "pads": [1, 1, 1, 1], "dilations": [1, 2]},
+        {"taps": (3,), "pads": [2, 1], "strides": [2]},
+    ],
+    ids=str,
+)
+def test_data_quantised_by_their_own_range(options: dict[str, Any]) -> None:
+    net = dynamic(**options)
+    shape = [size.dim_value for size in net.graph.input[0].type.tensor_type.shape.dim]
+    given = {"x": np.random.default_rng(3).standard_normal(shape).astype("float32")}
+    whole = rewritten(net, integers=True)
+    assert operators(whole).count("ConvInteger") == 1
+    assert "Conv" not in operators(whole)
+    (wanted,), (found,) = run(net, given), run(whole, given)
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("options", [{"group": 2}, {"kind": "uint8", "zero": 90}], ids=str)
+def test_dynamic_data_with_other_weights_stay_float(options: dict[str, Any]) -> None:
+    assert "ConvInteger" not in operators(rewritten(dynamic(**options), integers=True))

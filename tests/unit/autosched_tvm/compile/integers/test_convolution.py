@@ -176,9 +176,43 @@ def test_a_model_has_the_sums_of_onnx_runtime(options: dict[str, Any], layout: L
     assert np.array_equal(found, run(net, {"x": data})[0])
 
 
+def dynamic(*, channels: int = 3, filters: int = 20, taps: int = 2, **attributes: Any) -> Any:
+    """A convolution of integers in ONNX, whose zero point is an input."""
+    depth = channels // attributes.get("group", 1)
+    weights = np.random.default_rng(1).integers(-128, 128, (filters, depth, *[3] * taps)).astype("int8")
+    node = helper.make_node("ConvInteger", ["x", "w", "z"], ["y"], **attributes)
+    given = {"x": np.zeros((1, channels, 11, 14)[: 2 + taps], "uint8"), "z": np.zeros((), "uint8")}
+    return network([node], given, {"y": TensorProto.INT32}, {"w": weights})
+
+
+@pytest.mark.parametrize("layout", [LayoutOption.KEEP, LayoutOption.NCHWC])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"pads": [1, 2, 0, 1], "channels": 32},
+        {"auto_pad": "SAME_UPPER", "strides": [2, 2]},
+        {"group": 32, "channels": 32, "filters": 32, "strides": [2, 2], "pads": [0, 1, 1, 0]},
+        {"taps": 1, "pads": [1, 2], "channels": 8},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("zero", [0, 201])
+def test_a_zero_point_that_the_network_computes(options: dict[str, Any], layout: LayoutOption, zero: int) -> None:
+    if (one := dot_instructions.of_target(HERE)) is None:
+        pytest.skip("this machine has no dot instruction")
+    net = dynamic(**options)
+    variant = layout_variants.single(onnx_import.cleaned(net, one), HERE, layout)
+    names = " ".join(variable.name_hint for variable in variant.fused.get_global_vars())
+    assert ("int8" in names) == (layout is LayoutOption.NCHWC and "taps" not in options)
+    shape = [size.dim_value for size in net.graph.input[0].type.tensor_type.shape.dim]
+    data, start = np.random.default_rng(2).integers(0, 256, shape).astype("uint8"), np.asarray(zero, "uint8")
+    (found,) = outputs(variant.fused, HERE, [data, start])
+    assert np.array_equal(found, run(net, {"x": data, "z": start})[0])
+
+
 def test_weights_that_the_network_computes_are_refused() -> None:
     net = model()
     net.graph.input.append(helper.make_tensor_value_info("more", TensorProto.INT8, [20, 3, 3, 3]))
     net.graph.node[0].input[1] = "more"
-    with pytest.raises(ModelRejected, match="weights or zero points that the network computes"):
+    with pytest.raises(ModelRejected, match="weights, or a zero point of weights, that the network computes"):
         onnx_import.cleaned(net)

@@ -170,6 +170,22 @@ def enlarged() -> Any:
     return net.done([net.conv(net.add("Concat", b, c, axis=1), 8, 32, 1)], 1, 8, 6, 5)
 
 
+def ranged() -> Any:
+    """Convolutions whose results are divided by their own range, and scaled by a vector that is computed."""
+    net = Net()
+    a = "x"
+    for channels in (8, 16, 16):
+        a = net.conv(a, 16, channels)
+        high, low = (net.add(kind, a, keepdims=keeps) for kind, keeps in (("ReduceMax", 0), ("ReduceMin", 1)))
+        total = net.add("ReduceSum", net.add("Abs", a), keepdims=0)
+        width = net.add("Sub", high, low)
+        a = net.add(
+            "Relu", net.add("Add", net.add("Div", a, net.add("Add", width, net.constant(np.float32(1)))), total)
+        )
+        a = net.add("Sub", a, net.add("Mul", width, net.constant(net.normal(1, 16, 1, 1))))
+    return net.done([a], 1, 8, 6, 5)
+
+
 def surveyed(net: Any) -> Survey:
     found = layout_assignment.survey(onnx_import.cleaned(net), LANES)
     assert found is not None
@@ -213,6 +229,7 @@ MOVES = {
     shuffled: (4, 4),
     pixels: (1, 0),
     enlarged: (2, 2),
+    ranged: (2, 2),
 }
 
 

@@ -51,6 +51,17 @@ def test_a_chain_with_one_skip_is_solved_exactly(graph: Graph) -> None:
     assert solution.cost == brute(graph)
 
 
+def test_costs_that_depend_on_one_node_make_no_neighbours() -> None:
+    graph = Graph()
+    for _ in range(6):
+        graph.node([3.0, 1.0, 2.0])
+    for a, b in itertools.combinations(range(6), 2):
+        graph.edge(a, b, [[0.0, 5.0, math.inf]] * 3 if a % 2 else [[7.0] * 3, [0.0] * 3, [1.0] * 3])
+    solution = solve(graph)
+    assert solution.exact
+    assert solution.cost == brute(graph)
+
+
 def test_a_dense_graph_is_solved_well_and_said_to_be_inexact() -> None:
     random = np.random.default_rng(1)
     ratios = []
