@@ -15,6 +15,13 @@ from autosched_tvm.compile.frontend import dequantisation
 from autosched_tvm.compile.frontend.dequantisation import Dequantiser, without_zero_point
 from autosched_tvm.compile.frontend.node_builder import Array, Node, attributes, optional
 
+LANES_MAX = 16
+"""Maximum number of 32-bit sums in a vector."""
+CHANNELS = 4
+"""Number of 8-bit channels that an instruction multiplies for each sum."""
+JOINED_MAX = 4
+"""Maximum number of groups of a convolution that are computed as one. Products of integers are four times as fast as
+those of float32."""
 RANKS = (3, 4)
 """Numbers of dimensions of data and of weights: of sequences and of images."""
 
@@ -77,9 +84,25 @@ def conv_integer(state: Dequantiser, node: Node) -> None:
 
 
 def _fits(weights: Array, given: Mapping[str, Any]) -> bool:
-    """Returns whether there is a kernel for the groups of a convolution: one, or one for each channel."""
+    """Returns whether there is a kernel for the groups of a convolution."""
     groups = given.get("group", 1)
-    return bool(groups == 1 or weights.shape[:2] == (groups, 1))
+    return weights.shape[:2] == (groups, 1) or joined_groups(weights, groups, LANES_MAX) is not None
+
+
+def joined_groups(weights: Array, groups: int, lanes: int) -> Array | None:
+    """Returns weights whose filters are in fewer groups, so that the filters of a group fill vectors of `lanes` sums,
+    and its channels fill groups of `CHANNELS`. Weights of channels that a filter did not read are 0. None where more
+    than `JOINED_MAX` groups would become one: float32 is faster then."""
+    filters, channels, *taps = weights.shape
+    own = filters // groups
+    for count in range(1, JOINED_MAX + 1):
+        if groups == count or (groups % count == 0 and own * count % lanes == 0 and channels * count % CHANNELS == 0):
+            made = np.zeros((filters, channels * count, *taps), weights.dtype)
+            for number in range(count):
+                place = np.arange(filters) // own % count == number
+                made[place, number * channels : (number + 1) * channels] = weights[place]
+            return made
+    return None
 
 
 def stays(node: Node) -> bool:

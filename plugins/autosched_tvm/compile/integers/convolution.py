@@ -1,7 +1,8 @@
 """Convolution of an 8-bit image and 8-bit weights, in 32-bit sums. Images are in NCHW[c]c.
 
 The weights are packed as [blocks of filters, blocks of channels, rows, columns, groups of channels, lanes, group], so
-that one vector of them is an operand of a dot instruction. Blocks are padded with zero filters and channels.
+that one vector of them is an operand of a dot instruction. Blocks are padded with zero filters and channels. Where the
+image has more blocks of channels than the weights, the filters are in groups, each of which reads its own channels.
 """
 
 from dataclasses import dataclass, replace
@@ -64,7 +65,8 @@ def convolution(data: Any, weights: Any, excess: Any, how: Window) -> Any:
     `excess` is [filters], without padding: int32 [n, filters / lanes, rows, columns, lanes].
     """
     n, chunks, height, width, block = (int(size) for size in data.shape)
-    filters, _, tall, wide, _, lanes, group = (int(size) for size in weights.shape)
+    filters, depth, tall, wide, _, lanes, group = (int(size) for size in weights.shape)
+    groups, parts = chunks // depth, int(excess.shape[0]) // lanes * depth // chunks
     top, left, bottom, right = how.border
     strides, dilation = how.strides, how.dilation
     image = data
@@ -73,12 +75,19 @@ def convolution(data: Any, weights: Any, excess: Any, how: Window) -> Any:
         image = topi.nn.pad(data, before, after, tirx.const(how.border_value, data.dtype), name=BORDER)
     out_height, out_width = how.results((height, width), (tall, wide))
     filled = out_width if out_width <= FEW_COLUMNS else filled_rows(out_width)
-    chunk, inner = te.reduce_axis((0, chunks), name="kc"), te.reduce_axis((0, block), name="ki")
+    chunk, inner = te.reduce_axis((0, depth), name="kc"), te.reduce_axis((0, block), name="ki")
     row, column = te.reduce_axis((0, tall), name="kh"), te.reduce_axis((0, wide), name="kw")
 
     def sums(b: Any, o: Any, y: Any, x: Any, lane: Any) -> Any:
         across = x if filled == out_width else tirx.min(x, out_width - 1)
-        place = (b, chunk, y * strides[0] + row * dilation[0], across * strides[1] + column * dilation[1], inner)
+        first = tirx.min(o // parts, groups - 1) * depth if groups > 1 else 0
+        place = (
+            b,
+            first + chunk,
+            y * strides[0] + row * dilation[0],
+            across * strides[1] + column * dilation[1],
+            inner,
+        )
         factor = weights[o, chunk, row, column, inner // group, lane, inner % group]
         return te.sum(image[place].astype("int32") * factor.astype("int32"), axis=[chunk, row, column, inner])
 

@@ -9,6 +9,7 @@ import numpy as np
 import tvm
 from tvm import relax
 
+from autosched_tvm.compile.frontend.integer_convolutions import joined_groups
 from autosched_tvm.compile.integers import convolution, tile_convolution
 from autosched_tvm.compile.integers.dot_instructions import DotInstruction
 from autosched_tvm.compile.layouts import layout_kernels, packing, transposed_convolution
@@ -183,9 +184,13 @@ def _conv2d_of_integers(call: Any, around: Around) -> Operator | None:
     """An 8-bit convolution, including the operator that pads its image."""
     data, kernel, attrs = call.args[0], constant(call.args[1]), call.attrs
     how = layout_kernels.Convolution.of(attrs)
-    if around.instruction is None or kernel is None or any(how.padding) or how.groups not in (1, len(kernel)):
+    if around.instruction is None or kernel is None or any(how.padding):
         return None
     if (str(data.ty.dtype), str(kernel.dtype)) != ("uint8", "int8"):
+        return None
+    depthwise = how.groups > 1 and kernel.shape[:2] == (how.groups, 1)
+    dense = kernel if depthwise else joined_groups(kernel, how.groups, around.instruction.lanes)
+    if dense is None:
         return None
     instruction, border, value = around.instruction, (0, 0, 0, 0), 0
     if (found := _border(around.calls.get(data))) is not None:
@@ -196,8 +201,10 @@ def _conv2d_of_integers(call: Any, around: Around) -> Operator | None:
     window = convolution.Window(how.strides, how.dilation, border, value)
     work = 2 * math.prod(out) * math.prod(kernel.shape[1:]) / FLOPS_PER_BYTE / INTEGER_SPEED
     coming = [block for block in around.blocks(shape[1], data) if block % instruction.group == 0]
+    if dense.shape[1] != shape[1]:
+        coming = [block for block in (*coming, BLOCK_MIN) if dense.shape[1] % block == 0]
     pairs = [(block, instruction.lanes) for block in ([BLOCK_MIN] if shape[1] <= BLOCK_MIN else coming)]
-    if how.groups > 1:
+    if depthwise:
         pairs = [(block, block) for block in around.blocks(shape[1], data)]
     ways = [
         Way((NCHW,), NCHW, LayoutOption.NCHW, work * SCALAR_FACTOR),
@@ -215,11 +222,11 @@ def _conv2d_of_integers(call: Any, around: Around) -> Operator | None:
                 widths = [0, 0, 0, 0, top, bottom, left, right]
                 image = builder.emit(relax.op.nn.pad(image, widths, "constant", float(value)))
             return relax.Call(call.op, [image, call.args[1]], call.attrs, call.ty_args)
-        if how.groups > 1:
+        if depthwise:
             return convolution.depthwise(builder, inputs[0], kernel, window)
-        if around.tiles and tile_convolution.worthwhile(inputs[0].ty.shape, kernel.shape, window):
+        if around.tiles and how.groups == 1 and tile_convolution.worthwhile(inputs[0].ty.shape, kernel.shape, window):
             return tile_convolution.packed(builder, inputs[0], kernel, window)
-        return convolution.packed(builder, inputs[0], kernel, window, instruction)
+        return convolution.packed(builder, inputs[0], dense, window, instruction)
 
     return Operator((data,), tuple(ways), emit)
 

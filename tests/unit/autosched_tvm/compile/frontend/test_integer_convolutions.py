@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from onnx import helper
 
+from autosched_tvm.compile.frontend.integer_convolutions import joined_groups
 from quantising import FLOAT, STEP, UINT8, network, operators, prove, rewritten, run
 
 RANDOM = np.random.default_rng(0)
@@ -19,12 +20,12 @@ def quantised(name: str, output: str) -> list[Any]:
     ]
 
 
-def constants(kind: str, *, groups: int = 1) -> dict[str, Any]:
+def constants(kind: str) -> dict[str, Any]:
     """Scale and zero point of activations, and weights of eight filters with a scale each."""
     zero = 100 if kind == "uint8" else -20
     return {
         "s": np.asarray(STEP, "float32"), "z": np.asarray(zero, kind),
-        "w": RANDOM.integers(-128, 128, (8, 8 // groups, 3, 3)).astype("int8"),
+        "w": RANDOM.integers(-128, 128, (8, 8, 3, 3)).astype("int8"),
         "ws": np.linspace(0.001, 0.002, 8, dtype="float32"), "wz": np.zeros(8, "int8"),
         "b": np.linspace(-1, 1, 8, dtype="float32"),
     }  # fmt: skip
@@ -83,16 +84,45 @@ def test_operator_of_onnx_runtime() -> None:
     assert "ConvInteger" in operators(rewritten(net, integers=True))
 
 
-@pytest.mark.parametrize("reason", ["groups", "weights of 9 bits", "a scale for each channel of the data"])
+@pytest.mark.parametrize(
+    ("shape", "groups", "lanes", "channels"),
+    [
+        ((32, 8, 3, 3), 1, 16, 8),
+        ((32, 8, 3, 3), 2, 16, 8),
+        ((64, 4, 1, 1), 16, 16, 16),
+        ((64, 4, 1, 1), 16, 8, 8),
+        ((20, 3, 1), 2, 16, 6),
+        ((32, 1, 3, 3), 16, 16, None),
+        ((64, 3, 3, 3), 64, 16, None),
+    ],
+)
+def test_groups_are_joined_until_they_fill_vectors(
+    shape: tuple[int, ...], groups: int, lanes: int, channels: int | None
+) -> None:
+    weights = RANDOM.integers(-9, 9, shape).astype("int8")
+    joined = joined_groups(weights, groups, lanes)
+    assert (joined is None) == (channels is None)
+    if joined is not None:
+        assert joined.shape == (shape[0], channels, *shape[2:])
+        data = RANDOM.integers(0, 9, (shape[1] * groups,))
+
+        def sums(factors: Any) -> Any:
+            groups = data.size // factors.shape[1]
+            of_groups = np.split(factors.astype("int64"), groups), np.split(data, groups)
+            return np.concatenate([np.tensordot(one, part, (1, 0)) for one, part in zip(*of_groups, strict=True)])
+
+        assert np.array_equal(sums(joined), sums(weights))
+
+
+@pytest.mark.parametrize("reason", ["weights of 9 bits", "a scale for each channel of the data"])
 def test_others_stay_float(reason: str) -> None:
-    groups = 2 if reason == "groups" else 1
-    used = constants("uint8", groups=groups)
+    used = constants("uint8")
     del used["b"]
     if reason == "weights of 9 bits":
         used |= {"w": RANDOM.integers(0, 256, (8, 8, 3, 3)).astype("uint8"), "wz": np.full(8, 90, "uint8")}
     if reason.startswith("a scale"):
         used |= {"s": np.linspace(0.02, 0.05, 8, dtype="float32"), "z": np.full(8, 100, "uint8")}
-    conv = helper.make_node("Conv", ["xd", "wf"], ["y"], group=groups)
+    conv = helper.make_node("Conv", ["xd", "wf"], ["y"])
     net = network([*quantised("x", "xd"), WEIGHTS, conv], example(), {"y": FLOAT}, used)
     prove(net, example(), STEP)
     assert "ConvInteger" not in operators(rewritten(net, integers=True))
@@ -123,6 +153,7 @@ def dynamic(*, taps: tuple[int, ...] = (3, 3), kind: str = "int8", zero: int = 0
         {"pads": [1, 0, 2, 1]},
         {"kind": "uint8", "zero": 128, "strides": [2, 1], "auto_pad": "SAME_UPPER"},
         {"group": 8, "pads": [1, 1, 1, 1], "dilations": [1, 2]},
+        {"group": 2, "pads": [1, 1, 1, 1]},
         {"taps": (3,), "pads": [2, 1], "strides": [2]},
     ],
     ids=str,
@@ -138,6 +169,5 @@ def test_data_quantised_by_their_own_range(options: dict[str, Any]) -> None:
     np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("options", [{"group": 2}, {"kind": "uint8", "zero": 90}], ids=str)
-def test_dynamic_data_with_other_weights_stay_float(options: dict[str, Any]) -> None:
-    assert "ConvInteger" not in operators(rewritten(dynamic(**options), integers=True))
+def test_dynamic_data_with_weights_of_9_bits_stay_float() -> None:
+    assert "ConvInteger" not in operators(rewritten(dynamic(kind="uint8", zero=90), integers=True))

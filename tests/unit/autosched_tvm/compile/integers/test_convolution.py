@@ -159,6 +159,11 @@ def model(*, channels: int = 3, filters: int = 20, zero: int = 37, **attributes:
         {"auto_pad": "VALID", "zero": 0},
         {"group": 24, "channels": 24, "filters": 24, "pads": [1, 1, 1, 1]},
         {"group": 32, "channels": 32, "filters": 32, "strides": [2, 2], "pads": [0, 1, 1, 0]},
+        {"group": 2, "channels": 32, "filters": 64, "pads": [1, 1, 1, 1]},
+        {"group": 3, "channels": 24, "filters": 48, "strides": [2, 1]},
+        {"group": 16, "channels": 64, "filters": 64, "pads": [1, 1, 1, 1]},
+        {"group": 8, "channels": 96, "filters": 256, "dilations": [1, 2]},
+        {"group": 2, "channels": 6, "filters": 10},
     ],
     ids=str,
 )
@@ -168,7 +173,8 @@ def test_a_model_has_the_sums_of_onnx_runtime(options: dict[str, Any], layout: L
     net = model(**options)
     variant = layout_variants.single(onnx_import.cleaned(net, one), HERE, layout)
     names = [variable.name_hint for variable in variant.fused.get_global_vars()]
-    kernel = "int8_depthwise_NCHWc" if "group" in options else "int8_conv2d_NCHWc"
+    depthwise = options.get("group") == options.get("channels", 3)
+    kernel = "int8_depthwise_NCHWc" if depthwise else "int8_conv2d_NCHWc"
     assert any(kernel in name for name in names) == (layout is LayoutOption.NCHWC)
     assert not any("pad" in name for name in names) or layout is LayoutOption.KEEP, "it has become part of the kernel"
     data = np.random.default_rng(2).integers(0, 256, (1, options.get("channels", 3), 11, 14)).astype("uint8")
