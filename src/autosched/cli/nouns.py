@@ -143,7 +143,7 @@ def records() -> None:
     """List, share and upgrade the measurements of all jobs.
 
     The record store keeps the best schedules of each operator, by device, compiler and backend, and offers them to
-    later jobs. See the page for users, "What is known already".
+    later jobs. See the page for users, "Known schedules".
     """
 
 
