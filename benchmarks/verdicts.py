@@ -157,21 +157,18 @@ def _compiled(network: Network, model: Path, folder: Path, core: int) -> Any:
 
 def _broken_build(session: Any, random: np.random.Generator, path: Path) -> tuple[str, Path] | None:
     """The broken kernel in words, and the network with it; None when nothing could be broken."""
-    import onnx
     from tvm.s_tir import meta_schedule as ms
 
-    from autosched_tvm.compile import candidate_build, model_sources, network_compiler, onnx_import, task_extraction
+    from autosched_tvm.compile import candidate_build, model_sources, network_compiler, task_extraction
     from autosched_tvm.compile.layouts.layout_option import LayoutOption
 
     compilation = session._compilation
     target = candidate_build.load_target(compilation.target)
     choices = session._choices()
     schedules, _ = network_compiler.applied(choices)
-    model = onnx.load(compilation.model)
+    source = model_sources.load(Path(compilation.model))
     layout = LayoutOption(compilation.layout)
-    fused, _ = network_compiler.laid_out(
-        onnx_import.cleaned(model), target, choices, layout, winograd=compilation.winograd
-    )
+    fused, _ = network_compiler.laid_out(source.cleaned(target), target, choices, layout, winograd=compilation.winograd)
     used = [key for key, one in schedules.items() if network_compiler.with_schedules(fused, {key: one})[1]]
     present = {task_extraction.hash_of(kernel) for _, kernel in network_compiler.kernels(fused)}
     for _ in range(ATTEMPTS_MAX):
@@ -185,9 +182,7 @@ def _broken_build(session: Any, random: np.random.Generator, path: Path) -> tupl
         broken = msgspec.structs.replace(schedules[key], functions=functions | {kernel: changed})
         module, _ = network_compiler.with_schedules(fused, schedules | {key: broken})
         who = network_compiler.SideName("net", "tuned")
-        network_compiler.write_build(
-            path, module, model_sources.OnnxSource(model), compilation.target, ms.database.MemoryDatabase(), who
-        )
+        network_compiler.write_build(path, module, source, compilation.target, ms.database.MemoryDatabase(), who)
         return f"task {schedules[key].task}: {name}", path
     return None
 
