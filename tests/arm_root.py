@@ -1,8 +1,8 @@
-"""A small aarch64 system in a folder, for a board's server in qemu: Debian's Python, and the wheels that it needs.
+"""Makes a small aarch64 system in a folder, for a board's server in qemu: Debian's Python with the required wheels.
 
-``python tests/arm_root.py`` makes it where it is not there yet. It takes a minute, a network, and 500 MB in the user's
-cache; it changes nothing of this machine. Needed on it: qemu-aarch64 (Debian: qemu-user), apt, dpkg, and a linker for
-aarch64 (lld).
+``python tests/arm_root.py`` makes it unless it exists. This takes a minute, a network connection and 500 MB in the
+user's cache, and changes nothing else on this machine. It needs qemu-aarch64 (Debian: qemu-user), apt, dpkg, and a
+linker for aarch64 (lld).
 """
 
 import os
@@ -25,17 +25,17 @@ LIMIT_S = 900.0
 
 
 def is_ready() -> bool:
-    """Whether it is there, and qemu is."""
+    """Returns whether the system and qemu are available."""
     return READY.exists() and shutil.which(QEMU) is not None
 
 
 def command(*words: str) -> list[str]:
-    """The words that run its Python."""
+    """Returns the command that runs its Python."""
     return [QEMU, "-L", str(ROOT), str(ROOT / "usr/bin" / PYTHON), *words]
 
 
 def environment(*paths: Path) -> dict[str, str]:
-    """The environment in which its Python finds what it needs, and modules in these folders."""
+    """Returns the environment for its Python, with modules from these folders."""
     return {
         **os.environ, "PYTHONHOME": str(ROOT / "usr"), "PYTHONPATH": ":".join(map(str, (SITE, *paths))),
         "PYTHONDONTWRITEBYTECODE": "1", "TVM_NUM_THREADS": "1",
@@ -43,7 +43,7 @@ def environment(*paths: Path) -> dict[str, str]:
 
 
 def make() -> None:
-    """Make it. Raises CalledProcessError."""
+    """Makes the system. Raises CalledProcessError."""
     shutil.rmtree(FOLDER, ignore_errors=True)
     for folder in (ROOT, SITE, FOLDER / "lists/partial", FOLDER / "archives/partial"):
         folder.mkdir(parents=True)

@@ -1,8 +1,8 @@
-"""Throws mutated frames at the daemon of a folder: ``python tests/attackers.py FOLDER FRAMES SEED VALUES``.
+"""Sends mutated frames to the daemon of a folder: ``python tests/attackers.py FOLDER FRAMES SEED VALUES``.
 
-Frames are those of tests/wire, and others that hypothesis draws from the names of the protocol and any value that
-MessagePack can hold; most are mutated byte by byte. Each attacker has a connection of his own. A line of JSON says how
-far they are: at the beginning, and after each fifth.
+Frames are those of tests/wire, and others that hypothesis draws from the names of the protocol and any MessagePack
+value; most are mutated byte by byte. Each attacker has its own connection. A line of JSON reports the progress: at the
+beginning, and after each fifth.
 """
 
 import asyncio
@@ -24,15 +24,15 @@ from integration.served import PROFILE, spec, user
 
 ATTACKERS = 48
 FRAMES_EACH = 200
-"""Maximum frames after which an attacker connects anew."""
+"""Maximum number of frames before an attacker reconnects."""
 
 
 class Thrown(msgspec.Struct):
-    """How far they are."""
+    """Progress of the attackers."""
 
     thrown: int
     connections: dict[str, int] = {}
-    """How they ended, by who came."""
+    """Number of ended connections, by the side that closed them."""
 
 
 async def _obedient(method: Method) -> msgspec.Struct:
@@ -40,7 +40,7 @@ async def _obedient(method: Method) -> msgspec.Struct:
 
 
 class Siege:
-    """Attackers at one daemon."""
+    """Attackers of one daemon."""
 
     def __init__(self, folder: Path, control: Daemon, mutator: Mutator) -> None:
         self._folder, self._control, self._mutator = folder, control, mutator
@@ -52,7 +52,7 @@ class Siege:
         self.counts: Counter[str] = Counter()
 
     async def round(self) -> int:
-        """One frame of each attacker; returns how many were thrown when the daemon has read them."""
+        """Sends one frame of each attacker; returns the number of frames sent once the daemon has read them."""
         frames = 0
         for index, kind in enumerate(self._kinds):
             link = self._links[index]
@@ -76,7 +76,7 @@ class Siege:
                 await link.call(Hello(protocol=PROTOCOL, software="attacker"), Welcome)
             elif kind == "client":
                 await self._come_as_client(link)
-        link.peer._last_id = 2**64  # so that answers to what was thrown are not taken for a broken protocol
+        link.peer._last_id = 2**64  # so that answers to these frames do not count as protocol errors
         return link
 
     async def _come_as_client(self, link: Link) -> None:
@@ -96,7 +96,7 @@ class Siege:
 
 
 async def main(folder: Path, frames: int, seed: int, values: int) -> None:
-    """Throw them all."""
+    """Sends all frames."""
     mutator = Mutator(drawn(values, seed), seed)
     while not (folder / state_folder.WHEREABOUTS).exists():  # noqa: ASYNC110 - a daemon of another process
         await asyncio.sleep(0.01)

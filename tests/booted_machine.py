@@ -1,6 +1,6 @@
-"""A machine that systemd boots for a test, with this machine's files below a layer in memory, which goes with it.
+"""A machine that systemd boots for a test, on an in-memory layer over this machine's files.
 
-It has none of this machine's services, and the same network.
+It runs none of this machine's services, and shares its network.
 """
 
 import os
@@ -18,9 +18,9 @@ from terminal import PROMPT, Terminal
 
 ROOT = Path(__file__).parents[1]
 INSTALL_MAX_S = 500.0
-"""Seconds within which packages are installed."""
+"""Maximum time for the installation of packages, in seconds."""
 PATH = "/opt/autosched/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-"""With the system's own Python: one in a user's home is hidden from services."""
+"""Search path with the system's own Python: services cannot see one in a user's home."""
 CONSOLE = """
 [Service]
 ExecStart=
@@ -42,7 +42,7 @@ def _do(*words: object) -> None:
 
 @contextmanager
 def _mounted(kind: str, where: Path, options: str) -> Iterator[Path]:
-    """Something mounted, until the end."""
+    """Mounts a file system until the end of the block."""
     where.mkdir()
     _do("mount", "-t", kind, "-o", options, "autosched-test", where)
     try:
@@ -53,7 +53,7 @@ def _mounted(kind: str, where: Path, options: str) -> Iterator[Path]:
 
 @contextmanager
 def files(folder: Path) -> Iterator[Path]:
-    """The root of the machine-to-be, with a wheel of this tree and the constraints in root's home."""
+    """Yields the root of the machine, with a wheel of this tree and the constraints in root's home."""
     with ExitStack() as mounts:
         layer = mounts.enter_context(_mounted("tmpfs", folder / "layer", "size=4g"))
         for name in ("upper", "work"):
@@ -72,7 +72,7 @@ def files(folder: Path) -> Iterator[Path]:
 
 @contextmanager
 def booted(root: Path) -> Iterator[Terminal]:
-    """Boot it; its console, where root has logged in."""
+    """Boots the machine; returns its console with root logged in."""
     words = ["--quiet", "--boot", "--register=no", "--keep-unit", "--console=interactive", f"--directory={root}"]
     console = Terminal("systemd-nspawn", *words, "--machine=autosched-test", folder=root.parent)
     try:
@@ -85,7 +85,7 @@ def booted(root: Path) -> Iterator[Terminal]:
 
 
 def succeeds(machine: Terminal, line: str, within_s: float = DEADLINE_S) -> str:
-    """Output of the line, which must not fail."""
+    """Returns the output of a command, which must succeed."""
     said = machine.type(line, within_s)
     assert machine.type("echo $?").split()[-1] == "0", said
     return said

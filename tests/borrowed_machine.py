@@ -8,7 +8,7 @@ from autosched.cli import main
 
 
 class Told(owner_watch.ForeignTime):
-    """Says what the file says, whatever else the machine does."""
+    """Reports the load that the file contains, instead of the machine's."""
 
     in_use = Path()
 

@@ -11,8 +11,8 @@ from autosched_tvm.compile import lowering, network_compiler
 
 
 def outputs(module: Any, target: Any, inputs: Iterable[Any], *, by_rule: bool = False) -> list[Any]:
-    """Outputs of a network for arrays, in the order of its inputs. `by_rule`: kernels have schedules by rule, else
-    none."""
+    """Returns the outputs of a network for arrays, in the order of its inputs. `by_rule`: give kernels schedules by
+    rule."""
     with target, ms.database.MemoryDatabase(), tvm.transform.PassContext(opt_level=3):
         pipeline = network_compiler._pipeline(target if by_rule else None)
         built = relax.build(module, target=target, relax_pipeline=pipeline, tir_pipeline=lowering.install())

@@ -17,7 +17,8 @@ settings.load_profile("any machine")
 AFTER_ALL_OTHERS = -1_000
 """Priority of an exit handler that runs after multiprocessing has deleted its own folders."""
 ROOT_CHARS_MAX = 16
-"""Sockets lie deep below the temporary folder, and the system takes paths of 107 bytes."""
+"""Maximum length of the temporary folder's path. Sockets lie deep below it, and the system limits their paths to 107
+bytes."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -31,10 +32,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """The tester's own settings do not matter, and what killed processes leave behind goes with a folder."""
+    """Isolates tests from the tester's own settings, and deletes files of killed processes."""
     for name in [name for name in os.environ if name.startswith("AUTOSCHED_")]:
         del os.environ[name]
-    if not hasattr(config, "workerinput"):  # else it has the folder of the process that started it
+    if not hasattr(config, "workerinput"):  # a worker has the folder of the process that started it
         root = tempfile.gettempdir()
         if len(root) > ROOT_CHARS_MAX and os.access("/tmp", os.W_OK):
             root = "/tmp"
@@ -47,7 +48,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what is not fast."""
+    """Leaves out slow tests."""
     if config.getoption("--fast"):
         slow = [item for item in items if item.get_closest_marker("tvm") or item.get_closest_marker("slow")]
         config.hook.pytest_deselected(items=slow)
@@ -57,7 +58,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture(autouse=True)
 def same_numbers(request: pytest.FixtureRequest) -> None:
-    """A test whose module has a RANDOM draws the same numbers whatever ran before it."""
+    """Resets a module's RANDOM, so that a test draws the same numbers whatever ran before it."""
     if (source := getattr(request.module, "RANDOM", None)) is not None:
         first = request.module.__dict__.setdefault("_FIRST", source.bit_generator.state)
         source.bit_generator.state = first
@@ -65,6 +66,6 @@ def same_numbers(request: pytest.FixtureRequest) -> None:
 
 @pytest.fixture(scope="session")
 def postgresql() -> Iterator[postgres.Server]:
-    """A PostgreSQL server for all tests of this process that need one."""
+    """A PostgreSQL server for all tests of this process."""
     with postgres.server() as running:
         yield running

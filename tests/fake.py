@@ -1,4 +1,4 @@
-"""A daemon that says what a test wants it to say, on a real unix socket, in this process."""
+"""A scripted daemon on a real unix socket, in this process."""
 
 import asyncio
 import threading
@@ -21,7 +21,7 @@ Said = tuple[int, str, str]
 
 @contextmanager
 def fake_daemon(folder: Path, answer: Answer, *, mute: bool = False) -> Iterator[str]:
-    """Its address; `answer` is asked for everything but hello, in the daemon's own thread."""
+    """Yields its address; `answer` answers all requests but hello, in the daemon's own thread."""
     socket, up, down = folder / "fake.sock", threading.Event(), threading.Event()
 
     async def handle(method: Method) -> Struct:

@@ -1,5 +1,4 @@
-"""A TVM RPC server as far as its handshake goes: it serves one session at a time, in which it returns what it is
-sent."""
+"""A TVM RPC server up to its handshake. It serves one session at a time, and returns the bytes that it receives."""
 
 import asyncio
 import struct
@@ -15,9 +14,9 @@ class FakeBoard:
         self.key = key
         self.hellos: list[str] = []
         self.most = 0
-        """The most sessions that there were at the same time."""
+        """Maximum number of simultaneous sessions."""
         self.silent = False
-        """Whether it takes connections and says nothing."""
+        """Whether it accepts connections without answering."""
         self.heard_twice = asyncio.Event()
         self._sessions: list[asyncio.StreamWriter] = []
 
@@ -31,16 +30,16 @@ class FakeBoard:
 
     @property
     def device(self) -> RpcServer:
-        """It as a device."""
+        """Returns the server as a device."""
         return RpcServer(f"127.0.0.1:{self.port}", self.key)
 
     async def die(self) -> None:
-        """Take no connection any more, and cut those that there are."""
+        """Stops accepting connections, and cuts the present ones."""
         self._server.close()
         self.cut()
 
     def cut(self) -> None:
-        """Cut the sessions."""
+        """Cuts the sessions."""
         for writer in self._sessions:
             writer.transport.abort()
 

@@ -1,11 +1,11 @@
-"""Throws mutated frames at a daemon, before and after hello: ``python tests/fuzz.py`` (a million), or --frames N.
+"""Sends mutated frames to a daemon, before and after hello: ``python tests/fuzz.py`` (a million), or --frames N.
 
-The daemon runs in this process, in a folder of its own, and its attackers in another one (tests/attackers.py), so that
-what Python's collector finds here, and how much memory is used, is the daemon's. What its loop spends on one frame is
-told in steps: reading and saying what it is, each stretch of a handler between two waits, what the scheduler decides,
-and handing answers to the kernel. Processor time counts, with the collector's; wall time, told beside it, is also that
-of other processes on the core. What the machine adds to it, a virtual one above all, is seen on as many harmless steps:
-after each of the daemon's own there is an addition and a write to a reader, timed by the same clock.
+The daemon runs in this process, in its own folder, and its attackers in another one (tests/attackers.py), so that
+garbage collections and memory here are the daemon's. The time that its loop spends on one frame is measured in steps:
+reading and decoding, each stretch of a handler between two awaits, the scheduler's decision, and passing answers to the
+kernel. CPU time counts, including the garbage collector's; wall time, reported beside it, contains that of other
+processes on the core. To separate the effects of the machine, above all a virtual one, each of the daemon's steps is
+followed by a harmless one, an addition and a write to a reader, timed by the same clock.
 """
 
 import argparse
@@ -45,11 +45,11 @@ from hostile_frames import METHODS
 
 FRAMES = 1_000_000
 DRAWN = 400
-"""Values that hypothesis draws for a run."""
+"""Number of values that hypothesis draws for a run."""
 SLOW_S = 1e-3
 KEPT_MAX = 1_000
 ONE_BY_ONE, ANSWER = range(1_000), bytes(90)
-"""Harmless: some 20 us of work, and a write as long as most."""
+"""Harmless work of some 20 us, and a write of maximum usual length."""
 OVER = "the fuzzing is over"
 
 
@@ -57,16 +57,16 @@ OVER = "the fuzzing is over"
 
 
 class Collections(msgspec.Struct):
-    """Collections of Python's garbage collector."""
+    """Runs of Python's garbage collector."""
 
     count: int = 0
     found: int = 0
     worst_ms: float = 0.0
-    """Processor time."""
+    """CPU time."""
 
 
 class Harmless(msgspec.Struct):
-    """Steps of which everybody knows what they do."""
+    """Steps of known work."""
 
     total_s: float = 0.0
     worst_ms: float = 0.0
@@ -74,29 +74,29 @@ class Harmless(msgspec.Struct):
 
 
 class Spent(msgspec.Struct):
-    """Steps of the daemon's loop. Times are of the processor, the collector's included, unless they are called wall."""
+    """Steps of the daemon's loop. Times are CPU times including the garbage collector's, unless called wall."""
 
     steps: int = 0
     total_s: float = 0.0
     worst_ms: float = 0.0
     worst_wall_ms: float = 0.0
     slow: int = 0
-    """Steps of more than a millisecond."""
+    """Number of steps of more than a millisecond."""
     slow_for_collector: int = 0
-    """Those of them that would have taken less without it."""
+    """Number of those that would have been shorter without garbage collections."""
     slow_wall: int = 0
     slow_in: dict[str, int] = {}
-    """By what was done: reading, sending, deciding, or the method that was handled."""
+    """Slow steps by kind: reading, sending, deciding, or the method that was handled."""
     worst_in_ms: dict[str, float] = {}
     adding: Harmless = msgspec.field(default_factory=Harmless)
     writing: Harmless = msgspec.field(default_factory=Harmless)
-    """As many as there are steps, each."""
+    """Harmless steps, one for each step of the daemon."""
     collections: list[Collections] = []
-    """By generation."""
+    """Collections by generation."""
 
 
 class Clock:
-    """Times the steps of the loop in whose thread it is made."""
+    """Times the steps of the loop in the thread that creates it."""
 
     def __init__(self) -> None:
         self._thread = threading.get_ident()
@@ -107,7 +107,7 @@ class Clock:
         self.reset()
 
     def reset(self) -> None:
-        """Forget what was."""
+        """Resets all figures."""
         self.spent = Spent(collections=[Collections() for _ in range(3)])
         self.slow_frames: list[bytes] = []
 
@@ -124,7 +124,7 @@ class Clock:
 
     @contextlib.contextmanager
     def step(self, what: str) -> Iterator[None]:
-        """One of them; what is called by another one belongs to that."""
+        """Times one step; nested steps belong to the outer one."""
         if self._inside:
             yield
             return
@@ -153,12 +153,13 @@ class Clock:
         _timed_alone(spent.writing, partial(self._answer, ANSWER))
 
     def always_slow(self) -> list[bytes]:
-        """Those frames of which none of five other tries is fast: the machine and the collector disturb single ones."""
+        """Returns the frames that are slow in all of five further tries: the machine and the collector disturb single
+        ones."""
         return [frame for frame in self.slow_frames if min(map(_decoding_s, [frame] * 5)) > SLOW_S]
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
-        """Time what a daemon does that starts meanwhile."""
+        """Times a daemon that starts in the block."""
         places: list[tuple[Any, str, Callable[..., Any], str]] = [
             (Link, "_hear", self._timed, "reading"),
             (Link, "_turn", self._timed, "reading"),
@@ -201,11 +202,12 @@ class Clock:
         return run
 
     def _stepped(self, work: Callable[..., Coroutine[Any, Any, Any]], what: str) -> Callable[..., Any]:
-        """The same coroutine function, each stretch between two waits timed."""
+        """Returns the coroutine function with each stretch between two awaits timed."""
         return lambda *words: self._drive(work(*words), what)
 
     def _handling(self, work: Callable[..., None], what: str) -> Callable[..., None]:
-        """Time the handler: its first stretch is part of the reading, those of a coroutine are timed apart."""
+        """Times the handler: its first stretch belongs to the reading, the stretches of a coroutine are timed
+        separately."""
 
         def run(link: Link, id: int | None, method: Any) -> None:
             handler = link.handler
@@ -236,7 +238,7 @@ class Clock:
             except StopIteration as done:
                 return done.value
             finally:
-                raised = None  # it holds this frame, as what is waited for may: only the collector would find them
+                raised = None  # it refers to this frame, and only the collector would free both
             try:
                 said = yield waits_for
             except BaseException as error:  # a cancellation belongs to the handler
@@ -262,17 +264,17 @@ def _decoding_s(frame: bytes) -> float:
 
 
 class Undying(Served):
-    """A daemon that no frame can stop."""
+    """A daemon that no frame may stop."""
 
     def stop(self, *words: Any, **named: Any) -> None:
         if words == (OVER,):
             super().stop(*words, **named)
-        elif words[0] in (signal.SIGINT.name, signal.SIGTERM.name):  # the user has had enough
+        elif words[0] in (signal.SIGINT.name, signal.SIGTERM.name):  # the user interrupts
             os._exit(130)
 
 
 class Faults(logging.Handler):
-    """Crashes of handlers are answered politely and logged: here they count."""
+    """Counts crashes of handlers, which the daemon answers and logs."""
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)
@@ -294,12 +296,12 @@ class Told(msgspec.Struct):
     spent: Spent
     frames_always_slow: list[str]
     rss_mb: list[float]
-    """After each fifth of the frames."""
+    """Resident memory in MB after each fifth of the frames."""
     seconds: float
 
 
 async def attack(folder: Path, frames: int, seed: int, values: int = DRAWN) -> Told:
-    """Start a daemon, let others throw the frames, and look how it is."""
+    """Starts a daemon, lets attackers send the frames, and returns the figures."""
     clock, faults = Clock(), Faults()
     logging.getLogger().addHandler(faults)
     logging.getLogger("autosched").setLevel(logging.ERROR)
@@ -332,7 +334,8 @@ def _attacked(folder: Path, frames: int, seed: int, values: int) -> Iterator[sub
 
 
 async def _follow(throwing: subprocess.Popen[bytes], clock: Clock) -> tuple[list[float], attackers.Thrown, float]:
-    """Until they have thrown all; returns the memory used at each fifth, what came of it, and when it began."""
+    """Follows the attackers to their end; returns the memory at each fifth, their result, and the time of their
+    start."""
     rss_mb: list[float] = []
     came_to, began_at = attackers.Thrown(0), 0.0
     assert throwing.stdout is not None
@@ -341,7 +344,7 @@ async def _follow(throwing: subprocess.Popen[bytes], clock: Clock) -> tuple[list
         if came_to.thrown:
             rss_mb.append(resident_bytes("self") / 1e6)
         else:
-            clock.reset()  # so far it was the start's
+            clock.reset()  # figures so far belong to the start
             began_at = time.monotonic()
     return rss_mb, came_to, began_at
 

@@ -1,7 +1,7 @@
-"""Throws hostile frames at the port for boards: ``python tests/fuzz_boards.py`` (a million), or --frames N.
+"""Sends hostile frames to the port for boards: ``python tests/fuzz_boards.py`` (a million), or --frames N.
 
-Exit code 1 when the port has crashed, keeps anybody who has gone, knows boards that are not there, holds more memory
-than before, or does not serve a board and a program any more.
+Exit code 1 when the port has crashed, keeps closed connections, lists boards that do not exist, holds more memory than
+before, or does not serve a board and a program any more.
 """
 
 import argparse
@@ -22,16 +22,16 @@ from tracked_boards import Peer, World, connected, hostile
 
 FRAMES = 1_000_000
 OF_A_CONNECTION = 200
-"""Maximum frames of a connection. All but the last are understood, so that all of them are read."""
+"""Maximum number of frames of a connection. All but the last are valid, so that all of them are read."""
 WARM = 20_000
-"""Frames before memory is first looked at."""
+"""Number of frames before memory is first measured."""
 ASK_EVERY_S = 0.5
 GROWTH_BYTES = 32 * 1024**2
-"""Growth of memory that is no leak: a thousand boards are kept for a week."""
+"""Maximum growth of memory in bytes: a thousand boards are kept for a week."""
 
 
 async def throw(world: World, frames: int, draw: Random) -> int:
-    """Send so many, on one connection after the other; returns how many answers came."""
+    """Sends frames on successive connections; returns the number of answers."""
     answers = 0
     while frames > 0:
         count = draw.randint(1, OF_A_CONNECTION)
@@ -47,7 +47,7 @@ async def throw(world: World, frames: int, draw: Random) -> int:
 
 
 def understood(draw: Random, key: str, port: int) -> bytes:
-    """A frame of a server or a program that is right."""
+    """Returns a valid frame of a server or a program."""
     words = draw.choice(
         [
             [1], [7], [6], [2, "tracker:0.5"], [5, {"key": f"server:{key}", "addr": [None, port]}],
@@ -59,14 +59,14 @@ def understood(draw: Random, key: str, port: int) -> bytes:
 
 
 async def ask_on(board: Peer) -> None:
-    """Serves the registration of a waiting server, again and again."""
+    """Serves the registration of a waiting server repeatedly."""
     while True:
         assert await board.ask(7) == ["pi4:0.5"], "the board that was there is not known any more"
         await asyncio.sleep(ASK_EVERY_S)
 
 
 async def fuzz(frames: int, seed: int) -> list[str]:
-    """Complaints about the daemon after the frames."""
+    """Returns complaints about the daemon after the frames."""
     world, draw, faults = World(), Random(seed), list[str]()
     await world.port.open("127.0.0.1", 0)
     asyncio.get_running_loop().set_exception_handler(lambda _, said: faults.append(str(said)))
@@ -100,7 +100,7 @@ async def fuzz(frames: int, seed: int) -> list[str]:
 
 
 def main() -> int:
-    """Parse the command line, fuzz, tell."""
+    """Parses the command line, fuzzes, prints the result."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--frames", type=int, default=FRAMES)
     parser.add_argument("--seed", type=int, default=0)

@@ -1,4 +1,4 @@
-"""Frames to throw at a daemon: recorded ones, drawn ones, bombs, and all of these mutated byte by byte."""
+"""Frames for attacks on a daemon: recorded ones, drawn ones, bombs, and mutations of all of these."""
 
 import json
 import random
@@ -36,7 +36,7 @@ def _values() -> st.SearchStrategy[Any]:
 
 
 def drawn(count: int, seed: int) -> list[Any]:
-    """Values of every kind that MessagePack has, and some that no decoder likes."""
+    """Returns values of each MessagePack kind, including some that decoders reject."""
     values: list[Any] = []
 
     @seeded(seed)
@@ -58,12 +58,12 @@ def drawn(count: int, seed: int) -> list[Any]:
 
 
 def recorded() -> list[bytes]:
-    """Bodies of the messages in tests/wire."""
+    """Returns the bodies of the messages in tests/wire."""
     return [bytes.fromhex(json.loads(path.read_text())["frame"])[4:] for path in sorted(WIRE.glob("*.json"))]
 
 
 def requests(bodies: list[bytes]) -> list[tuple[str, dict[str, Any]]]:
-    """Names and parameters of those that are requests or notifications that can be read; one of each other method."""
+    """Returns names and parameters of readable requests and notifications, and one for each other method."""
     found = [(name, {}) for name in METHODS]
     for body in bodies:
         with suppress(ValueError, msgpack.UnpackException):
@@ -75,7 +75,7 @@ def requests(bodies: list[bytes]) -> list[tuple[str, dict[str, Any]]]:
 
 
 def bombs() -> list[bytes]:
-    """Values that are hard on decoders."""
+    """Returns values that are expensive to decode."""
     shapes = {str(name): [1] * 99 for name in range(999)}
     info = b"\x94\x00\x01\xa4info"
     return [
@@ -92,7 +92,7 @@ def bombs() -> list[bytes]:
 
 
 class Mutator:
-    """Frames without end, from one seed: half of them with a changed structure, half with changed bytes."""
+    """An endless sequence of frames from one seed: half with a changed structure, half with changed bytes."""
 
     def __init__(self, values: list[Any], seed: int) -> None:
         self._values = [*values, *EXTREMES]
@@ -102,7 +102,7 @@ class Mutator:
         self._random = random.Random(seed)
 
     def frame(self) -> bytes:
-        """The next one."""
+        """Returns the next frame."""
         chance = self._random
         kind = chance.random()
         if kind < 0.005:
@@ -119,7 +119,7 @@ class Mutator:
         return struct.pack(">I", length) + body
 
     def _request(self) -> bytes:
-        """A request whose name and fields may be right, with some values that are not."""
+        """Returns a request whose name and fields may be valid, with some invalid values."""
         chance = self._random
         name, params = chance.choice(self._requests)
         params = {key: self._value(value) for key, value in params.items() if chance.random() < 0.97}
@@ -130,7 +130,7 @@ class Mutator:
         return msgpack.packb([0, chance.randrange(2**32), name, params])
 
     def _value(self, value: Any) -> Any:
-        """The same, or with one value inside changed."""
+        """Returns the value, or the value with one inner value changed."""
         chance = self._random
         if chance.random() < 0.15:
             return chance.choice(self._values)

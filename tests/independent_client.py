@@ -1,7 +1,7 @@
-"""A client written from docs/protocol.md alone: the standard library and msgpack, nothing of autosched.
+"""A client written from docs/protocol.md alone, with the standard library and msgpack.
 
-python independent_client.py SOCKET: submits an external job, hosts it, and prints its number. The job tunes one made-up
-task: candidates are numbers, the latency is their distance to 7 in milliseconds.
+python independent_client.py SOCKET: submits an external job, hosts it, and prints its number. The job tunes one
+invented task: candidates are numbers, the latency is their distance to 7 in milliseconds.
 """
 
 import hashlib
@@ -26,11 +26,11 @@ ROUND = 2
 
 
 class Refused(Exception):
-    """The other end answered with an error."""
+    """The peer answered with an error."""
 
 
 class Connection:
-    """Frames and messages; requests of the other end are kept until they are read."""
+    """Frames and messages; requests of the peer are kept until they are read."""
 
     def __init__(self, path: str) -> None:
         self._socket = socket.socket(socket.AF_UNIX)
@@ -114,7 +114,7 @@ class Job:
         return wish(0, "import", "host")
 
     def step(self, stage: str, units: list[str]) -> dict[str, Any]:
-        """Do the work; returns the load afterwards."""
+        """Runs a step; returns the load afterwards."""
         match stage:
             case "import":
                 task = {"task": 1, "name": "distance", "workload": "distance-to-7"}
@@ -139,7 +139,7 @@ class Job:
 
 
 def host(connection: Connection) -> None:
-    """Answer the daemon until it says stop."""
+    """Answers the daemon until it says stop."""
     job = Job(connection)
     while True:
         id, method, params = connection.next_asked()

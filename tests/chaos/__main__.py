@@ -22,7 +22,7 @@ PARTS = {
 
 
 def main() -> int:
-    """Run and tell."""
+    """Runs the parts and prints the result."""
     parser = argparse.ArgumentParser(prog="python -m chaos", description=__doc__)
     parser.add_argument("parts", nargs="*", default=list(PARTS), metavar="PART", help=", ".join(PARTS))
     parser.add_argument("--kills", type=int, default=1_000, help="of the daemon (default: %(default)s)")
@@ -39,7 +39,7 @@ def main() -> int:
             folder.mkdir()
             told[part] = asyncio.run(PARTS[part](folder, plan, random.Random(args.seed)))
             told[part]["missed"] = run.missed(told[part])
-            sys.stderr.write(f"{part}: {json.dumps(told[part])}\n")  # all of it may take hours, and be cut off
+            sys.stderr.write(f"{part}: {json.dumps(told[part])}\n")  # a full run takes hours, and may be interrupted
     sys.stdout.write(json.dumps(told, indent=1) + "\n")
     return any(told[part]["violations"] for part in args.parts)
 

@@ -1,4 +1,4 @@
-"""Rules that hold after a run, whatever went wrong in it. Each rule reads the evidence and yields what breaks it."""
+"""Rules that hold after a run, whatever faults it had. Each rule reads the evidence and yields violations."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -10,12 +10,12 @@ from autosched.protocol import Span
 from chaos.evidence import Evidence, Life, LoggedStep
 
 CANCEL_S = 5.0
-"""A step that was ordered before its job was cancelled begins no later than this."""
+"""Maximum time in seconds between the cancellation of a job and the start of a step that was ordered before."""
 Rule = Callable[[Evidence], Iterator[str]]
 
 
 def submits(evidence: Evidence) -> Iterator[str]:
-    """Every acknowledged submit is there, as it was submitted."""
+    """Each acknowledged submit is present, as submitted."""
     for line in _told(evidence, "submitted"):
         there = evidence.jobs.get(line["job"])
         if there is None or there.name != line["name"]:
@@ -23,11 +23,11 @@ def submits(evidence: Evidence) -> Iterator[str]:
 
 
 def cancels(evidence: Evidence) -> Iterator[str]:
-    """Every acknowledged cancel holds: the job has ended, and nothing of it begins any more."""
+    """Each acknowledged cancel holds: the job has ended, and no further step of it begins."""
     for line in _told(evidence, "cancelled"):
         job = line["job"]
         if job not in evidence.jobs:
-            continue  # told above
+            continue  # reported above
         if job in evidence.cancels and evidence.ends.get(job) != [JobState.CANCELLED]:
             yield f"job {job} was cancelled, and its ends are {evidence.ends.get(job)}"
         late = [
@@ -41,7 +41,7 @@ def cancels(evidence: Evidence) -> Iterator[str]:
 
 
 def ends(evidence: Evidence) -> Iterator[str]:
-    """Every job ends, once, and as its user was told."""
+    """Each job ends once, with the state that its user saw."""
     for job, spec in evidence.jobs.items():
         if len(evidence.ends.get(job, [])) != 1:
             yield f"job {job} ({spec.name}) has these ends: {evidence.ends.get(job, [])}"
@@ -51,9 +51,9 @@ def ends(evidence: Evidence) -> Iterator[str]:
 
 
 def completions(evidence: Evidence) -> Iterator[str]:
-    """Every step of which its client knows that it is counted is counted, once; and nothing that no client has made.
+    """Each step that was acknowledged to its client counts once, and no step counts that no client ran.
 
-    Of a job with helpers the client does not write down all steps; its trials are looked at all the same.
+    The client of a job with helpers does not log all steps; its trials are checked all the same.
     """
     for job in [job for job in evidence.jobs if not evidence.helpers_of(job)]:
         lives = evidence.of(job)
@@ -68,7 +68,7 @@ def completions(evidence: Evidence) -> Iterator[str]:
 
 
 def _fits(lives: list[Life], task: int, counted: list[Span], done: bool) -> bool:
-    """Whether what was counted is what was made, but for last steps of which a client that died did not hear."""
+    """Returns whether the counted steps are those that ran, except the last steps of a dead client."""
     reached = {0}
     for life in lives:
         of_task = [step for step in life.steps if step.task == task]
@@ -88,7 +88,7 @@ def _is(step: LoggedStep, span: Span) -> bool:
 
 
 def repetitions(evidence: Evidence) -> Iterator[str]:
-    """A client makes no step twice: only its own death may cost work."""
+    """No client runs a step twice: only its own death may cost work."""
     for name, lives in evidence.lives.items():
         for life in lives if name not in evidence.helpers else ():
             for task in {step.task for step in life.steps}:
@@ -98,7 +98,7 @@ def repetitions(evidence: Evidence) -> Iterator[str]:
 
 
 def overlaps(evidence: Evidence) -> Iterator[str]:
-    """No two steps are on one unit at one moment."""
+    """No two steps use one unit at the same time."""
     by_unit: dict[str, list[LoggedStep]] = {}
     for step in evidence.steps:
         if step.others:
@@ -113,7 +113,7 @@ def overlaps(evidence: Evidence) -> Iterator[str]:
 
 
 def trials(evidence: Evidence) -> Iterator[str]:
-    """Every trial counts once, was measured as it is stored, and is stored if its client knows so."""
+    """Each trial counts once, is stored as measured, and is stored if this was acknowledged to its client."""
     for job, spec in evidence.jobs.items():
         records = evidence.records.get(job, [])
         numbers = Counter(record.trial for record in records)
@@ -123,7 +123,7 @@ def trials(evidence: Evidence) -> Iterator[str]:
         budget = spec.trials
         if budget is not None and plain.total() > budget:
             yield f"job {job} has {plain.total()} trials, and asked for {budget}"
-        endless = spec.options.get("lets") == "mock"  # of a real network all candidates may have been tried
+        endless = spec.options.get("lets") == "mock"  # of a real network, all candidates may have been tried
         if budget is not None and endless and evidence.ends.get(job) == [JobState.DONE] and plain.total() < budget:
             yield f"job {job} is done with {plain.total()} trials of {budget}"
         stored = Counter((r.task, r.candidate.hex(), r.latency_s) for r in records)
@@ -140,12 +140,12 @@ RULES: tuple[Rule, ...] = (submits, cancels, ends, completions, repetitions, ove
 
 
 def violations(evidence: Evidence) -> list[str]:
-    """Violations of all rules; empty, as it should be, when there are none."""
+    """Returns the violations of all rules; expected to be empty."""
     return [f"{rule.__name__}: {found}" for rule in RULES for found in rule(evidence)]
 
 
 def counts(evidence: Evidence) -> dict[str, int]:
-    """How much there was to check, and what the deaths of clients cost."""
+    """Returns the number of checked items, and the cost of clients' deaths."""
     dead = [life for lives in evidence.lives.values() for life in lives[:-1]]
     again = [len(_to_make_again(life)) for life in dead]
     measured = Counter((s.job, s.task, one[0]) for s in evidence.steps if s.stage == "profile" for one in s.measured)
@@ -167,7 +167,7 @@ def counts(evidence: Evidence) -> dict[str, int]:
 
 
 def cost_of_deaths_s(evidence: Evidence) -> float:
-    """How long jobs stood still when their client died, and what is made again had taken, in seconds."""
+    """Returns the time that jobs waited after the death of a client, and the time of the repeated work, in seconds."""
     cost_s = 0.0
     for lives in evidence.lives.values():
         for life, following in pairwise(life for life in lives if life.steps):
@@ -180,7 +180,8 @@ def cost_of_deaths_s(evidence: Evidence) -> float:
 
 
 def _to_make_again(life: Life) -> list[LoggedStep]:
-    """Steps whose product dies with their client: selected and built candidates of which none is a record yet."""
+    """Returns the steps whose results die with their client: candidates that were selected and built, but not
+    measured."""
     known = [step for step in life.acknowledged() if step.task != NETWORK_TASK]
     again: list[LoggedStep] = []
     for task in {step.task for step in known}:

@@ -1,4 +1,4 @@
-"""A wall clock that can be set while programs run. Their monotonic clock goes on, as it does when a real one is set."""
+"""A wall clock that can be set while programs run. Their monotonic clock continues, as on a real machine."""
 
 import mmap
 import os
@@ -12,10 +12,10 @@ SOURCE = Path(__file__).with_name("clock.c")
 
 
 class WallClock:
-    """The clock of programs that are started with `environment`, and of those that they start."""
+    """Clock of programs that are started with `environment`, and of their children."""
 
     def __init__(self, folder: Path) -> None:
-        """Wants a C compiler. Raises RuntimeError where there is none."""
+        """Needs a C compiler. Raises RuntimeError without one."""
         compiler = shutil.which(os.environ.get("CC", "cc"))
         if compiler is None:
             raise RuntimeError("there is no C compiler to make a clock with that can be set: install one")
@@ -27,5 +27,5 @@ class WallClock:
         self.environment: Mapping[str, str] = {"LD_PRELOAD": str(library), "CHAOS_CLOCK": str(file)}
 
     def set_ahead(self, seconds: int) -> None:
-        """Shift from the true clock, from this moment on, in seconds."""
+        """Sets the difference from the true clock, in seconds."""
         self._seconds[:] = struct.pack("=q", seconds)

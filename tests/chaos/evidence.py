@@ -1,4 +1,4 @@
-"""Evidence of a run: the clients' own logs, what their user was told, and the database. Nothing else."""
+"""Evidence of a run: the clients' own logs, the acknowledgements to their user, and the database."""
 
 import json
 import sqlite3
@@ -25,7 +25,7 @@ LOGS = "logs"
 
 @dataclass
 class LoggedStep:
-    """One step, as its client wrote it down."""
+    """One step, as its client logged it."""
 
     job: str
     pid: int
@@ -33,10 +33,10 @@ class LoggedStep:
     stage: str
     units: tuple[str, ...]
     others: tuple[str, ...]
-    """Processes that were on one of its units when it began: there must be none."""
+    """Processes that used one of its units when it began; expected to be empty."""
     began_at: float
     ended_at: float | None = None
-    """None: its client died before."""
+    """End of the step; None: its client died before."""
     ok: bool = False
     measured: list[tuple[str, tuple[float, ...]]] = field(default_factory=list)
     """Candidates and their latencies."""
@@ -44,23 +44,23 @@ class LoggedStep:
 
 @dataclass
 class Life:
-    """One client of a job, from its birth to its death."""
+    """One client of a job, from its start to its end."""
 
     pid: int
     steps: list[LoggedStep] = field(default_factory=list)
 
     def acknowledged(self) -> list[LoggedStep]:
-        """Steps of which the client knows that their end is stored: it was told to go on with their task."""
+        """Returns the steps whose end is stored and acknowledged: the client got another step for their task."""
         last = {step.task: id(step) for step in self.steps}
         return [step for step in self.steps if id(step) != last[step.task]]
 
 
 @dataclass
 class Evidence:
-    """All of it."""
+    """All evidence of a run."""
 
     lives: dict[str, list[Life]] = field(default_factory=dict)
-    """By the job's name."""
+    """Clients by the job's name."""
     helpers: dict[str, list[Life]] = field(default_factory=dict)
     """Helpers of clients on other hosts, by the job's name."""
     told: list[dict[str, Any]] = field(default_factory=list)
@@ -69,26 +69,26 @@ class Evidence:
     cancels: set[JobId] = field(default_factory=set)
     ends: dict[JobId, list[JobState]] = field(default_factory=dict)
     spans: dict[tuple[JobId, TaskIndex], list[Span]] = field(default_factory=dict)
-    """Steps that have ended, by their ids."""
+    """Ended steps, by job and task."""
     records: dict[JobId, list[Record]] = field(default_factory=dict)
 
     def of(self, job: JobId) -> list[Life]:
-        """The clients of a job, one after the other."""
+        """Returns the successive clients of a job."""
         return self.lives.get(self.jobs[job].name, [])
 
     def helpers_of(self, job: JobId) -> list[Life]:
-        """The helpers of its clients."""
+        """Returns the helpers of its clients."""
         return self.helpers.get(self.jobs[job].name, [])
 
     @property
     def steps(self) -> list[LoggedStep]:
-        """All that clients and helpers have begun."""
+        """Returns all steps that clients and helpers have begun."""
         everything = (*self.lives.values(), *self.helpers.values())
         return [step for lives in everything for life in lives for step in life.steps]
 
 
 def read(folder: Path) -> Evidence:
-    """Read the evidence of a lab that has come to rest."""
+    """Reads the evidence of an idle lab."""
     evidence = Evidence(told=lines(folder / USER))
     for path in sorted((folder / LOGS).iterdir()):
         kind = evidence.helpers if path.suffix == HELPER else evidence.lives
@@ -102,13 +102,13 @@ def read(folder: Path) -> Evidence:
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
-    """A log, one JSON object a line; the last one may be only half there while it is written."""
+    """Returns the lines of a JSON log; the last one may be incomplete while it is written."""
     text = path.read_text() if path.exists() else ""
     return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
 
 
 def lives(job: str, log: list[dict[str, Any]]) -> list[Life]:
-    """The clients whose lines these are, in order of their births."""
+    """Returns the clients that wrote these lines, in order of their start."""
     found: dict[int, Life] = {}
     numbered: dict[tuple[int, int], LoggedStep] = {}
     running: dict[tuple[int, TaskIndex], LoggedStep] = {}

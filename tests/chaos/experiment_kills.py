@@ -1,5 +1,5 @@
-"""An experiment whose daemon, clients and own process die at random, while the machine's clock is set: at the end its
-table is that of a run that nothing happened to."""
+"""An experiment whose daemon, clients and own process are killed at random, while the machine's clock is set. Its table
+must equal that of an undisturbed run."""
 
 import asyncio
 import json
@@ -38,10 +38,10 @@ settings = "lab.toml"
 own = true
 """
 LAB = '[daemon]\nsocket = "{folder}/api.sock"\n[[device]]\nname = "board"\nkind = "cpu"\n'
-"""A device without cores: nothing is measured again, whatever else this machine does."""
+"""A device without cores, so that other load causes no repeated measurements."""
 JOBS = 24
 PAUSE_S = (0.5, 4.0)
-"""Least and most seconds between two kills."""
+"""Minimum and maximum seconds between two kills."""
 DEADLINE_S = 600.0
 DAY_S = 86_400
 SAME = {*table.TIMES, "job"}
@@ -49,7 +49,7 @@ SAME = {*table.TIMES, "job"}
 
 
 class Run:
-    """One run of the experiment in a folder of its own."""
+    """One run of the experiment in its own folder."""
 
     def __init__(self, folder: Path, environment: Mapping[str, str]) -> None:
         folder.mkdir()
@@ -64,25 +64,25 @@ class Run:
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Run the experiment, or go on with it."""
+        """Starts or resumes the experiment."""
         command = [sys.executable, "-m", "autosched", "experiment", "run", f"{NAME}.toml"]
         with (self.folder / "run.log").open("ab") as log:
             self.process = subprocess.Popen(command, cwd=self.folder, env=self._environment, stdout=log, stderr=log)
 
     def wait(self) -> int:
-        """Wait for the end of the process; its exit code."""
+        """Waits for the end of the process; returns its exit code."""
         assert self.process is not None
         return self.process.wait(DEADLINE_S)
 
     def rows(self) -> list[dict[str, Any]]:
-        """The table."""
+        """Returns the table."""
         command = [sys.executable, "-m", "autosched", "experiment", "results", NAME, "-o", "json"]
         done = subprocess.run(command, env=self._environment, stdout=subprocess.PIPE, check=True, timeout=60.0)
         found: list[dict[str, Any]] = json.loads(done.stdout)["rows"]
         return found
 
     async def pid(self) -> int | None:
-        """Number of the daemon's process; None where none answers."""
+        """Returns the daemon's process id; None where none answers."""
         try:
             daemon = await Daemon.connect(self.address, timeout_s=5.0)
             try:
@@ -93,7 +93,7 @@ class Run:
             return None
 
     def clients(self) -> list[int]:
-        """Numbers of the processes of clients."""
+        """Returns the process ids of clients."""
         found = []
         for path in Path("/proc").glob("[0-9]*"):
             with suppress(OSError):
@@ -102,7 +102,7 @@ class Run:
         return found
 
     async def jobs(self) -> Counter[str]:
-        """How often the daemon has each combination."""
+        """Returns the number of the daemon's jobs for each combination."""
         daemon = await Daemon.connect(self.address)
         try:
             page = await daemon.link.call(ListJobs(limit=500, labels={"experiment": NAME}), JobList)
@@ -113,7 +113,7 @@ class Run:
 
 
 async def kills(folder: Path, rng: random.Random) -> dict[str, Any]:
-    """Run it once in peace and once not; tell what differs."""
+    """Runs it once undisturbed and once with kills; returns the differences."""
     calm = Run(folder / "calm", {})
     calm.start()
     code = await asyncio.to_thread(calm.wait)
@@ -148,7 +148,7 @@ async def kills(folder: Path, rng: random.Random) -> dict[str, Any]:
 
 
 async def _kill(run: Run, clock: WallClock, rng: random.Random) -> str:
-    """Let one of them die, or set the clock; returns which."""
+    """Kills one of the processes, or sets the clock; returns which."""
     what = rng.choice(("daemon", "client", "runner", "clock"))
     pids = {"daemon": [await run.pid()], "client": run.clients(), "runner": [run.process.pid] if run.process else []}
     if what == "clock" or not (able := [pid for pid in pids[what] if pid]):

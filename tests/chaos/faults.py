@@ -1,4 +1,4 @@
-"""Faults, one function each. Each returns what is to be known of it: how soon it was noticed, and so on."""
+"""Faults, one function each. Each returns figures about the fault, such as the time until its detection."""
 
 import asyncio
 import os
@@ -26,24 +26,24 @@ from chaos.proxy import Cable
 from processes import dies, is_dead
 
 ROWS_S = 2.0
-"""For more rows than come in this time is not waited."""
+"""Maximum wait for further rows of the journal, in seconds."""
 EARLY = 0.25
-"""Number of daemons that are killed before they serve."""
+"""Share of daemons that are killed before they serve."""
 PROGRAMS = 0.1
-"""Number of daemons that are started as a program; the others are forks, since the imports are not what is tested."""
+"""Share of daemons that are started as programs. The others are forks, since their imports are not tested."""
 FIND_S = 60.0
 CLOCK_HOURS = (1, -1, 9_000, -9_000, 0)
-"""Seconds by which the wall clock is ahead of the true one, one after the other."""
+"""Successive differences of the wall clock from the true one, in hours."""
 STEPS_EACH = 20
 NOTICED_LATE_S = 3.0
-"""Seconds after which a client taken for dead by mistake is lost."""
+"""Time in seconds after which a client that was wrongly taken for dead is lost."""
 
 
 async def kill_daemon(lab: Lab, rng: random.Random, rows: float) -> None:
-    """Kill -9 at any moment of its life, its start included; then there is another one.
+    """Kills the daemon at a random moment, even during its start, and starts another one.
 
-    It has written a number of rows on average. Counted in rows, a moment is as random on a busy machine: now only some
-    clients have come back, now all of them, and steps have ended.
+    The moment is a number of journal rows with the mean `rows`, which is random on a busy machine, too: some clients
+    have reconnected, or all of them, and steps have ended.
     """
     if rng.random() < EARLY:
         await asyncio.sleep(rng.uniform(0.0, 1.2) * min(lab.serving_s))
@@ -56,7 +56,7 @@ async def kill_daemon(lab: Lab, rng: random.Random, rows: float) -> None:
 
 
 async def _rows(lab: Lab, count: int) -> None:
-    """Wait until the journal has a number of rows more."""
+    """Waits until the journal has a number of rows more."""
     until, most = time.monotonic() + ROWS_S, lab.rows() + count
     while True:
         if lab.rows() >= most or time.monotonic() > until:
@@ -65,7 +65,7 @@ async def _rows(lab: Lab, count: int) -> None:
 
 
 async def kill_client(lab: Lab, user: User, rng: random.Random) -> float:
-    """Kill -9 of a client in the midst of a step; returns after how many seconds the daemon knew."""
+    """Kills a client during a step; returns the seconds until the daemon detects it."""
     async with user.connected() as daemon:
         life = await in_a_step(lab, user.active, rng)
         (job,) = (job for job, name in user.active.items() if name == life.steps[0].job)
@@ -79,7 +79,7 @@ async def kill_client(lab: Lab, user: User, rng: random.Random) -> float:
 
 
 async def freeze_client(lab: Lab, user: User, rng: random.Random) -> float:
-    """SIGSTOP in the midst of a step; returns after how many seconds the daemon has ended it."""
+    """Stops a client (SIGSTOP) during a step; returns the seconds until the daemon has ended it."""
     life = await in_a_step(lab, user.active, rng)
     os.kill(life.pid, signal.SIGSTOP)
     began_at = time.monotonic()
@@ -88,8 +88,8 @@ async def freeze_client(lab: Lab, user: User, rng: random.Random) -> float:
 
 
 async def wake_client_late(lab: Lab, user: User, rng: random.Random, **work: Any) -> tuple[float, float]:
-    """SIGSTOP of a client that a user started, until its job was given up, then SIGCONT: what it says then
-    counts for nothing. Returns after how many seconds the daemon gave it no more steps, and gave it up."""
+    """Stops the client of an external job until its job is given up, then continues it; its reports must not count.
+    Returns the seconds until the daemon gave it no more steps, and until it gave it up."""
     async with user.connected() as daemon:
         job, token = await user.submit(daemon, external=True, **work)
         process = lab.host(job, token)
@@ -107,7 +107,7 @@ async def wake_client_late(lab: Lab, user: User, rng: random.Random, **work: Any
 
 
 async def cut_cable(lab: Lab, user: User, rng: random.Random, **work: Any) -> float:
-    """Bytes of a client's connection vanish, and neither end hears of it; returns after how many seconds it is back."""
+    """Drops the bytes of a client's connection without closing it; returns the seconds until the client is back."""
     cable = Cable(lab.folder)
     address = await cable.open()
     try:
@@ -129,7 +129,7 @@ async def cut_cable(lab: Lab, user: User, rng: random.Random, **work: Any) -> fl
 
 
 async def never_end(lab: Lab, user: User, **work: Any) -> float:
-    """A stage that never ends; returns after how many seconds it was killed."""
+    """Runs a stage that never ends; returns the seconds until it is killed."""
     async with user.connected() as daemon:
         job, _ = await user.submit(daemon, **work, hang_stage="build")
         name = user.active[job]
@@ -142,8 +142,8 @@ async def never_end(lab: Lab, user: User, **work: Any) -> float:
 
 
 async def never_read(lab: Lab) -> tuple[float, float]:
-    """A user who asks and does not read the answers; returns after how many seconds it has to leave, and how many MiB
-    the daemon had grown by then."""
+    """Sends requests without reading the answers; returns the seconds until the disconnection, and the growth of the
+    daemon's memory in MiB."""
     peer, before, began_at = Peer({}, FRAME_BYTES), resident_bytes(lab.pid), time.monotonic()
     _, writer = await asyncio.open_unix_connection(lab.address.removeprefix("unix:"), limit=1)
     grown = 0
@@ -162,7 +162,8 @@ async def never_read(lab: Lab) -> tuple[float, float]:
 
 
 async def fill_disk(lab: Lab, user: User, seconds: float, **work: Any) -> int:
-    """No file of the daemon may grow for a while; returns how many submits were refused. Then all is as before."""
+    """Prevents the daemon's files from growing for a while; returns the number of refused submits. Then all works as
+    before."""
     limits = resource.prlimit(lab.pid, resource.RLIMIT_FSIZE)
     async with user.connected() as daemon:
         resource.prlimit(lab.pid, resource.RLIMIT_FSIZE, (1, limits[1]))
@@ -184,8 +185,8 @@ async def fill_disk(lab: Lab, user: User, seconds: float, **work: Any) -> int:
 
 
 async def set_clock(lab: Lab, user: User, clock: WallClock) -> int:
-    """The wall clock of the daemon and of its clients is set forward and back while steps run; returns how many steps
-    were lost or failed meanwhile."""
+    """Sets the wall clock of the daemon and its clients forward and back while steps run; returns the number of steps
+    lost or failed meanwhile."""
     async with _counted(lab, user) as spoilt:
         for hours in CLOCK_HOURS:
             clock.set_ahead(hours * 3_600)
@@ -196,7 +197,7 @@ async def set_clock(lab: Lab, user: User, clock: WallClock) -> int:
 
 
 async def _dated(lab: Lab, least: datetime) -> None:
-    """Wait until the log has a line of such a time: the clock is really another one."""
+    """Waits until the log has a line with such a time, which shows that the clock was set."""
     async with asyncio.timeout(FIND_S):
         while True:
             if max(re.findall(r"^[\d-]{10} [\d:]{8}", lab.last_words(), re.MULTILINE), default="") > str(least):
@@ -205,8 +206,8 @@ async def _dated(lab: Lab, least: datetime) -> None:
 
 
 async def stand_still(lab: Lab, user: User, seconds: float) -> int:
-    """The daemon and all that it has started stand still, as on a virtual machine that is moved; returns how many
-    steps that cost."""
+    """Suspends the daemon and its processes, as when a virtual machine is moved; returns the number of steps that it
+    costs."""
     async with _counted(lab, user) as spoilt:
         everybody = [psutil.Process(lab.pid), *psutil.Process(lab.pid).children(recursive=True)]
         for how in (psutil.Process.suspend, psutil.Process.resume):
@@ -222,7 +223,7 @@ async def stand_still(lab: Lab, user: User, seconds: float) -> int:
 
 @asynccontextmanager
 async def _counted(lab: Lab, user: User) -> AsyncIterator[set[tuple[JobId, StepId]]]:
-    """Yields what holds, in the end, the steps that were spoilt in between, but for those of cancelled jobs."""
+    """Yields a set that finally holds the steps that failed in the block, except those of cancelled jobs."""
     before, spoilt = lab.spoilt(), set[tuple[JobId, StepId]]()
     yield spoilt
     (await lab.serving()).close()
@@ -230,7 +231,8 @@ async def _counted(lab: Lab, user: User) -> AsyncIterator[set[tuple[JobId, StepI
 
 
 async def restart_in_order(lab: Lab, user: User, rng: random.Random) -> float:
-    """SIGTERM while steps run, and another daemon, as for an upgrade; returns after how many seconds it was gone."""
+    """Ends the daemon with SIGTERM while steps run, and starts another, as for an upgrade; returns the seconds until
+    its end."""
     await in_a_step(lab, user.active, rng)
     gone_s = await lab.end(signal.SIGTERM)
     await lab.start(as_program=True)
@@ -238,7 +240,7 @@ async def restart_in_order(lab: Lab, user: User, rng: random.Random) -> float:
 
 
 async def in_a_step(lab: Lab, jobs: Mapping[JobId, str], rng: random.Random) -> Life:
-    """A client of one of these jobs that has just begun a step."""
+    """Returns a client of one of these jobs that has just begun a step."""
     async with asyncio.timeout(FIND_S):
         while True:
             for name in rng.sample(sorted(jobs.values()), len(jobs)):

@@ -1,4 +1,4 @@
-"""A real daemon in a folder of its own, its clients as they write themselves down, and a user who keeps it busy."""
+"""A real daemon in its own folder, its clients as they log themselves, and a user who keeps it busy."""
 
 import asyncio
 import json
@@ -36,7 +36,7 @@ _forks = multiprocessing.get_context("forkserver")
 
 
 def _serve(config: str, log: str, path: list[str]) -> None:
-    """In a process of its own, which has imported everything already: be the daemon."""
+    """Runs the daemon in a separate process that has imported everything already."""
     sys.path[:0], os.environ["PYTHONPATH"] = path, os.pathsep.join(path)
     file = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     os.dup2(file, 1)
@@ -48,15 +48,14 @@ def _serve(config: str, log: str, path: list[str]) -> None:
 
 
 class Lab:
-    """Starts, kills and asks one daemon."""
+    """Starts, kills and queries one daemon."""
 
     def __init__(
         self, folder: Path, boards: int = BOARDS, environment: Mapping[str, str] | None = None, settings: str = "",
         listen: str = "",
     ) -> None:  # fmt: skip
-        """`boards`: number of devices without cores; without any, devices are what they are by default. `environment`:
-        of daemons that are started as programs, and of all clients. `settings`: more of the daemon's, as TOML;
-        `listen`: more of its table [daemon]."""
+        """`boards`: number of devices without cores; 0: the default devices. `environment`: of daemons started as
+        programs, and of all clients. `settings`: further settings as TOML; `listen`: further settings of [daemon]."""
         self.folder, self.address = folder, f"unix:{folder}/api.sock"
         for name in (LOGS, "locks"):
             (folder / name).mkdir(exist_ok=True)
@@ -71,12 +70,12 @@ class Lab:
         self._process: ForkServerProcess | subprocess.Popen[bytes] | None = None
         self._spawned_at: float | None = None
         self.serving_s: list[float] = []
-        """Seconds from its start to its first answer, of each daemon so far."""
+        """Seconds from its start to its first answer, for each daemon so far."""
 
     # The daemon -------------------------------------------------------------------------------------------------------
 
     def spawn(self, *, as_program: bool = False) -> None:
-        """Start the daemon: as its user would, or as a fork of a process that has imported it."""
+        """Starts the daemon as a program, or as a fork of a process that has imported it."""
         log = self.folder / "daemon.log"
         self._spawned_at = time.monotonic()
         if as_program:
@@ -90,7 +89,7 @@ class Lab:
             self._process.start()
 
     async def serving(self) -> Daemon:
-        """Wait until the daemon answers. Raises AssertionError when it has ended instead."""
+        """Waits until the daemon answers. Raises AssertionError if it has ended."""
         async with asyncio.timeout(DEADLINE_S):
             while True:
                 with suppress(DaemonUnreachable):
@@ -103,12 +102,12 @@ class Lab:
                 await asyncio.sleep(POLL_S)
 
     async def start(self, *, as_program: bool = False) -> None:
-        """Start it and wait until it answers."""
+        """Starts it and waits until it answers."""
         self.spawn(as_program=as_program)
         (await self.serving()).close()
 
     async def end(self, how: signal.Signals = signal.SIGKILL) -> float:
-        """Send it a signal and wait for its end; returns the seconds that took."""
+        """Sends it a signal and waits for its end; returns the seconds until then."""
         began_at = time.monotonic()
         assert self._process is not None and self._process.pid is not None
         with suppress(ProcessLookupError):
@@ -119,24 +118,24 @@ class Lab:
 
     @property
     def alive(self) -> bool:
-        """Whether it runs."""
+        """Returns whether it runs."""
         if isinstance(self._process, subprocess.Popen):
             return self._process.poll() is None
         return self._process is not None and self._process.is_alive()
 
     @property
     def pid(self) -> int:
-        """Process of the daemon."""
+        """Process id of the daemon."""
         assert self._process is not None and self._process.pid is not None
         return self._process.pid
 
     def rows(self) -> int:
-        """How many events the journal has."""
+        """Returns the number of events in the journal."""
         with closing(self._database()) as db:
             return int(db.execute("SELECT coalesce(max(seq), 0) FROM journal").fetchone()[0])
 
     def spoilt(self) -> set[tuple[JobId, StepId]]:
-        """The steps that are stored as lost or failed."""
+        """Returns the steps that are stored as lost or failed."""
         with closing(self._database()) as db:
             spans = [decode(body, type=Span) for (body,) in db.execute("SELECT body FROM spans")]
         return {(span.job, span.step) for span in spans if span.outcome != Outcome.DONE}
@@ -145,22 +144,22 @@ class Lab:
         return sqlite3.connect(f"file:{self.folder / DATABASE}?mode=ro", uri=True, timeout=DEADLINE_S)
 
     def last_words(self) -> str:
-        """The end of its log."""
+        """Returns the end of its log."""
         return "\n".join((self.folder / "daemon.log").read_text(errors="replace").splitlines()[-30:])
 
     def clean(self) -> None:
-        """Leave no process behind, and nothing in the temporary folder."""
+        """Ends all processes and empties the temporary folder."""
         kill_strays(self.folder / "jobs")
         clear(self.folder / "jobs")
 
     # Clients ----------------------------------------------------------------------------------------------------------
 
     def clients(self, job: str) -> list[Life]:
-        """As they wrote themselves down."""
+        """Returns the clients as they logged themselves."""
         return lives(job, lines(self.folder / LOGS / f"{job}.log"))
 
     def host(self, job: JobId, token: str, address: str = "") -> subprocess.Popen[bytes]:
-        """Start the client of an external job."""
+        """Starts the client of an external job."""
         folder = self.folder / "jobs" / f"external-{job}"
         folder.mkdir(parents=True)
         words = {"AUTOSCHED_TOKEN": token, JOB_DIR: str(folder)}
@@ -171,32 +170,32 @@ class Lab:
             )
 
     def spec(self, name: str, *, model: str, lets: str = "mock", **words: Any) -> JobSpec:
-        """A job whose client writes its log; options of the backend are keywords, but for the fields of a JobSpec."""
+        """Returns a job whose client writes its log. Keywords are fields of JobSpec or options of the backend."""
         fields = {key: words.pop(key) for key in list(words) if key in JobSpec.__struct_fields__}
         options = {"log": f"{self.folder / LOGS / name}.log", "locks": f"{self.folder}/locks", "lets": lets, **words}
         return JobSpec(name=name, model=model, backend=witness.NAME, options=options, **{"fresh": True, **fields})
 
 
 class User:
-    """Submits jobs, cancels some, looks at them, and writes down what the daemon has acknowledged."""
+    """A user who submits jobs, cancels some, queries them, and logs the daemon's acknowledgements."""
 
     def __init__(self, lab: Lab, rng: random.Random) -> None:
         self._lab, self._rng, self._log = lab, rng, lab.folder / USER
         self._names = 0
         self.active: dict[JobId, str] = {}
-        """Acknowledged, and not known to have ended."""
+        """Acknowledged jobs that are not known to have ended."""
         self.cancelled: set[JobId] = set()
         self.ended = 0
         self._model = ""
 
     def tell(self, **words: Any) -> None:
-        """Write down what was acknowledged just now."""
+        """Logs an acknowledgement."""
         with self._log.open("a") as file:
             file.write(json.dumps({"at": time.monotonic(), **words}) + "\n")
 
     @asynccontextmanager
     async def connected(self) -> AsyncIterator[Daemon]:
-        """A connection, once the daemon answers."""
+        """Opens a connection once the daemon answers."""
         while True:
             with suppress(DaemonUnreachable):
                 daemon = await Daemon.connect(self._lab.address)
@@ -208,7 +207,8 @@ class User:
             daemon.close()
 
     async def submit(self, daemon: Daemon, **words: Any) -> tuple[JobId, str]:
-        """Submit one job; its number and, of an external one, its token. Raises AutoschedError: who knows."""
+        """Submits one job; returns its number and, for an external job, its token. Raises AutoschedError, after which
+        the outcome is unknown."""
         if not self._model:
             path = self._lab.folder / "model.onnx"
             path.write_bytes(MODEL)
@@ -222,14 +222,14 @@ class User:
         return submitted.job, submitted.token
 
     async def cancel(self, daemon: Daemon, job: JobId) -> None:
-        """Cancel a job."""
+        """Cancels a job."""
         self.cancelled.add(job)
         await daemon.cancel(job)
         self.tell(event="cancelled", job=job)
 
     async def look(self, daemon: Daemon) -> bool:
-        """See which jobs have ended; returns whether all have, those included of which a daemon died before it could
-        say that it has them."""
+        """Queries which jobs have ended; returns whether all have, including those whose acknowledgement a dying daemon
+        did not send."""
         views = (await daemon.link.call(ListJobs(limit=500), JobList)).jobs
         for view in views:
             if view.job in self.active and JobState(view.state).ended:
@@ -239,7 +239,7 @@ class User:
         return all(JobState(view.state).ended for view in views)
 
     async def keep_busy(self, jobs: int, cancel_ratio: float, **words: Any) -> None:
-        """For ever: keep a number of jobs active; now and then one of those submitted here is cancelled."""
+        """Keeps a number of jobs active for ever, and cancels one now and then."""
         own: set[JobId] = set()
         while True:
             async with self.connected() as daemon:
@@ -253,7 +253,7 @@ class User:
                         await asyncio.sleep(0.1)
 
     async def rest(self, timeout_s: float) -> None:
-        """Wait until all jobs have ended. Raises TimeoutError."""
+        """Waits until all jobs have ended. Raises TimeoutError."""
         async with asyncio.timeout(timeout_s):
             while True:
                 async with self.connected() as daemon:

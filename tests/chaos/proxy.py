@@ -1,4 +1,4 @@
-"""A cable between a client and its daemon that can be cut so that neither end hears of it."""
+"""A cable between a client and its daemon that can be cut without either end being told."""
 
 import asyncio
 import json
@@ -8,7 +8,7 @@ from autosched.wire.address import TCP, tcp
 
 
 class Cable:
-    """Passes bytes on, until they are swallowed. New connections are whole."""
+    """Passes bytes on until it swallows them. New connections work."""
 
     def __init__(self, folder: Path) -> None:
         self._whereabouts = folder / "daemon.json"
@@ -23,16 +23,16 @@ class Cable:
         return f"{TCP}127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
 
     def swallow(self) -> None:
-        """From now on nothing arrives over the present connections, and none of them is closed."""
+        """Drops all further bytes of the present connections without closing them."""
         self._whole.clear()
         self._whole, self._another = asyncio.Event(), asyncio.Event()
 
     async def another(self) -> None:
-        """Wait for the next connection after that."""
+        """Waits for the next connection after that."""
         await self._another.wait()
 
     def close(self) -> None:
-        """End all."""
+        """Closes all connections."""
         for task in self._passing:
             task.cancel()
         if self._server is not None:
@@ -57,7 +57,7 @@ class Cable:
                     target.write(data)
                     await target.drain()
         except OSError:
-            pass  # one end is gone, and so is the other
+            pass  # one end is closed, and so is the other
         finally:
             if whole.is_set():
                 target.close()

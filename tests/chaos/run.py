@@ -1,4 +1,4 @@
-"""The parts of a run. Each has a lab of its own, a user who keeps it busy, faults, rest, and the checker at its end."""
+"""Parts of a run. Each has its own lab, a user who keeps it busy, faults, a final rest, and the checker."""
 
 import asyncio
 import random
@@ -29,16 +29,17 @@ from lent_host import tls
 START_S = 300.0
 MAKESPAN_JOBS, MAKESPAN_FAULTS = 8, 5
 BACK_FACTOR = 2.5
-"""Seconds by which a client may be away longer than its daemon: it looks for it at growing intervals."""
+"""Factor of a client's downtime relative to its daemon's: it looks for the daemon at growing intervals."""
 RECORD_KILLS = 200
-"""Kills of the daemon and of its PostgreSQL server, together; each is killed at least in a third of them."""
+"""Number of kills of the daemon and its PostgreSQL server; each is killed in at least a third of them."""
 AWAY_S = 3.0
 """Maximum seconds before and after a kill of the server."""
 CATCH_UP_S = 300.0
-"""Seconds until the record store must have all records."""
+"""Maximum seconds until the record store has all records."""
 TVM_TRIALS, TVM_KILLS, TVM_GAP_S = 192, 20, 2.0
 HOSTS, HOST_LEASE_S, HOST_DELAY_S, HOST_PAUSE_S = 2, 3.0, 0.001, 1.0
-"""Hosts beside the daemon's own; seconds of their lease, of the way of a packet, and between two faults on average."""
+"""Number of hosts beside the daemon's own; in seconds, their lease, the delay of a packet, and the mean time between
+faults."""
 HOST_FAULTS = (
     "daemon", "agent", "client", "partition", "freeze", "daemon", "agent", "client", "partition", "clock", "daemon",
     "agent",
@@ -46,7 +47,7 @@ HOST_FAULTS = (
 HOST_FAULTS_MAX = 300
 STEP_TIMEOUT_S = 20.0
 STILL_BEYOND_S = 10.0
-"""Longer than anybody may be silent."""
+"""Time of a suspension in seconds: longer than the maximum silence."""
 Told = dict[str, Any]
 BARS = {
     "dead_client_noticed_s": 1.0, "frozen_client_noticed_s": 35.0, "frozen_foreign_client_noticed_s": 35.0,
@@ -62,32 +63,32 @@ MOVING: Told = {
     "trials": 960, "tasks": 6, "build_s": 0.3, "profile_s": 1.2, "update_s": 0.02, "spread": 0.3, "movable": True,
     "divisible": True,
 }  # fmt: skip
-"""Jobs that are worth helpers, and whose measurements several devices share."""
+"""Jobs with enough work for helpers, whose measurements several devices share."""
 MOVING_CLIENTS = 3
 BRIEF = {"trials": 48, "tasks": 2, "build_s": 0.03, "profile_s": 0.08, "update_s": 0.02, "spread": 0.5}
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How much is to go wrong."""
+    """Amount of faults."""
 
     kills: int = 1_000
     clients: int = 50
     rows: float = 20.0
-    """Between two kills of the daemon, on average."""
+    """Mean number of journal rows between two kills of the daemon."""
     work: Told = field(default_factory=WORK.copy)
     """Fields and options of the jobs."""
     kills_s: float = 3_600.0
-    """No more kills after this time."""
+    """Time after which no more kills are made, in seconds."""
     kills_per_client: int = 20
-    """Kills of the daemon for one of a client."""
+    """Number of kills of the daemon for each kill of a client."""
     cancel_ratio: float = 0.1
     rest_s: float = 900.0
 
 
 @asynccontextmanager
 async def busy(lab: Lab, user: User, plan: Plan, agents: Sequence[ChaosAgent] = ()) -> AsyncIterator[None]:
-    """A daemon with clients at work; at the end all jobs have ended, and nothing is left."""
+    """Runs a daemon with busy clients; at the end all jobs have ended, and no process is left."""
     try:
         await lab.start(as_program=True)
         for agent in agents:
@@ -106,7 +107,7 @@ async def busy(lab: Lab, user: User, plan: Plan, agents: Sequence[ChaosAgent] = 
 
 
 async def _at_work(lab: Lab, clients: int) -> None:
-    """Wait until a number of clients have begun a step."""
+    """Waits until a number of clients have begun a step."""
     async with asyncio.timeout(START_S):
         while True:
             if sum('"began"' in path.read_text() for path in (lab.folder / LOGS).iterdir()) >= clients:
@@ -115,7 +116,7 @@ async def _at_work(lab: Lab, clients: int) -> None:
 
 
 async def kills(folder: Path, plan: Plan, rng: random.Random) -> Told:
-    """Daemons die at random moments, and now and then a client."""
+    """Kills daemons at random moments, and now and then a client."""
     lab = Lab(folder)
     user, number = User(lab, rng), 0
     noticed_s: list[float] = []
@@ -141,7 +142,7 @@ async def kills(folder: Path, plan: Plan, rng: random.Random) -> Told:
 
 
 async def matrix(folder: Path, plan: Plan, rng: random.Random) -> Told:
-    """Every other fault; those that only have to be waited for, at once."""
+    """Runs all other faults; those that mostly wait run at the same time."""
     clock = WallClock(folder)
     lab = Lab(folder, environment=clock.environment)
     user, words, told = User(lab, rng), plan.work | {"step_timeout_s": STEP_TIMEOUT_S}, Told()
@@ -165,8 +166,8 @@ async def matrix(folder: Path, plan: Plan, rng: random.Random) -> Told:
 
 
 async def tvm(folder: Path, plan: Plan, rng: random.Random) -> Told:
-    """A network that is tuned with TVM: daemons die, and twice the client."""
-    import onnx  # only here: the rest needs no TVM
+    """Tunes a network with TVM while daemons are killed, and twice the client."""
+    import onnx  # imported here: the other parts need no TVM
 
     import nets
 
@@ -181,7 +182,7 @@ async def tvm(folder: Path, plan: Plan, rng: random.Random) -> Told:
         for number in range(1, TVM_KILLS + 1):
             await asyncio.sleep(rng.uniform(0.0, TVM_GAP_S))
             await faults.kill_daemon(lab, rng, plan.rows)
-            if number in (TVM_KILLS // 4, TVM_KILLS // 2):  # a quick machine is done before the last daemon dies
+            if number in (TVM_KILLS // 4, TVM_KILLS // 2):  # a fast machine is done before the last kill of a daemon
                 (await lab.serving()).close()
                 await faults.kill_client(lab, user, rng)
         await user.rest(plan.rest_s)
@@ -192,7 +193,7 @@ async def tvm(folder: Path, plan: Plan, rng: random.Random) -> Told:
 
 
 async def makespan(folder: Path, plan: Plan, rng: random.Random) -> Told:
-    """The same few jobs undisturbed, and with daemons and clients that die: how much longer they may take, and do."""
+    """Runs the same few jobs undisturbed, and with kills of daemons and clients; compares the times."""
     told: Told = {"violations": []}
     for name, count in (("undisturbed", 0), ("disturbed", MAKESPAN_FAULTS)):
         (folder / name).mkdir()
@@ -222,7 +223,7 @@ async def makespan(folder: Path, plan: Plan, rng: random.Random) -> Told:
 
 
 async def records(folder: Path, plan: Plan, rng: random.Random) -> Told:
-    """Daemons and the PostgreSQL server of their record store die at random moments, one of the two or both."""
+    """Kills daemons and the PostgreSQL server of their record store at random moments, one of them or both."""
     if postgres.programs() is None:
         return {"violations": ["PostgreSQL is not installed; on Debian: apt-get install postgresql"]}
     killed = {"daemon": 0, "server": 0}
@@ -257,7 +258,7 @@ async def records(folder: Path, plan: Plan, rng: random.Random) -> Told:
 
 
 async def hosts(folder: Path, plan: Plan, rng: random.Random) -> Told:
-    """Agents, their clients and daemons die, agents freeze, cables are cut, and clocks are set."""
+    """Kills agents, their clients and daemons, freezes agents, cuts cables, and sets clocks."""
     clock, cables = WallClock(folder), not wires.possible()
     keyring.make(folder / "keys", Role.AGENT, "lab")
     settings = f"[scheduler]\nhost_lease_s = {HOST_LEASE_S}\n"
@@ -288,12 +289,12 @@ async def hosts(folder: Path, plan: Plan, rng: random.Random) -> Told:
 
 
 async def helpers(folder: Path, plan: Plan, rng: random.Random) -> Told:
-    """The same under jobs whose stages move, so that clients have helpers on other hosts."""
+    """Runs the same faults under jobs whose stages move to helpers on other hosts."""
     return await hosts(folder, replace(plan, work=MOVING, clients=min(plan.clients, MOVING_CLIENTS)), rng)
 
 
 async def _host_fault(kind: str, lab: Lab, agent: ChaosAgent, clock: WallClock, rng: random.Random, plan: Plan) -> bool:
-    """Let one thing go wrong, and wait a little; returns whether it did."""
+    """Causes one fault, and waits a little; returns whether it took effect."""
     lasts_s = rng.uniform(0.05, 1.6) * HOST_LEASE_S
     happened = True
     match kind:
@@ -323,12 +324,14 @@ async def _host_fault(kind: str, lab: Lab, agent: ChaosAgent, clock: WallClock, 
 
 
 async def experiment(folder: Path, _plan: Plan, rng: random.Random) -> Told:
-    """An experiment of 24 jobs: daemon, clients and its own process die, and the clock is set, 20 times in all."""
+    """Runs an experiment of 24 jobs with 20 faults: kills of the daemon, clients and its own process, and settings of
+    the clock."""
     return await experiment_kills.kills(folder, rng)
 
 
 async def _caught_up(lab: Lab, url: str) -> float:
-    """Seconds until the store has as many records as the daemon; gives up, so that what is missing can be told."""
+    """Returns the seconds until the store has all records of the daemon; gives up in the end, so that missing ones are
+    reported."""
     began_at, wanted = time.monotonic(), store_check.durable(lab.folder)
     while len(store_check.stored(url)) < wanted and time.monotonic() < began_at + CATCH_UP_S:  # noqa: ASYNC110
         await asyncio.sleep(0.5)
@@ -336,11 +339,11 @@ async def _caught_up(lab: Lab, url: str) -> float:
 
 
 def _checked(folder: Path, told: Told) -> Told:
-    """The same, with what the checker says."""
+    """Returns the result with the checker's violations."""
     found = evidence.read(folder)
     return {**told, **checker.counts(found), "violations": checker.violations(found)[:50]}
 
 
 def missed(told: Told) -> list[str]:
-    """Which bars were not reached. On a machine that is busy with something else, that says nothing."""
+    """Returns the bars that were missed. On a busy machine this means nothing."""
     return [f"{name}: {told[name]:.1f}, bar {bar:g}" for name, bar in BARS.items() if (told.get(name) or 0.0) > bar]

@@ -21,7 +21,7 @@ COLUMNS = (JOBS.c.number, MEASUREMENTS.c.trial, MEASUREMENTS.c.digest, MEASUREME
 
 
 def stored(url: str) -> list[Row]:
-    """All measurements of a store that has one daemon."""
+    """Returns all measurements of a store with one daemon."""
     with contextlib.closing(Database(url)) as database, database.transaction() as connection:
         found = connection.execute(select(*COLUMNS).join(JOBS, JOBS.c.id == MEASUREMENTS.c.job_id)).all()
     return [
@@ -31,13 +31,13 @@ def stored(url: str) -> list[Row]:
 
 
 def durable(folder: Path) -> int:
-    """Number of records in a daemon's own database."""
+    """Returns the number of records in a daemon's own database."""
     with contextlib.closing(sqlite3.connect(f"file:{folder / DATABASE}?mode=ro", uri=True)) as db:
         return int(db.execute("SELECT count(*) FROM records").fetchone()[0])
 
 
 def violations(records: Mapping[JobId, Sequence[Record]], rows: Sequence[Row]) -> list[str]:
-    """Records that the store lacks, has twice, or has without the daemon's knowing of them."""
+    """Returns the records that the store lacks, has twice, or has without the daemon."""
     wanted = Counter(
         (job, one.trial, candidate_digest(one.candidate), one.latency_s) for job, own in records.items() for one in own
     )

@@ -1,8 +1,8 @@
-"""A backend that lets another one work and writes down what its client does: the log that the checker reads.
+"""A backend that passes calls to another one and logs them: the log that the checker reads.
 
-Each line is one write to a file of the job, with the machine's monotonic clock. While a step runs, it holds the locks
-of its units: the kernel lets go of them when a process dies, so a lock that cannot be had shows two steps on one unit
-at the same moment, whatever else is being killed just then.
+Each line is one write to a file of the job, with the machine's monotonic clock. While a step runs, it holds file locks
+of its units. The kernel releases them when a process dies, so a lock that is not available shows two steps on one unit
+at the same time, whatever process is being killed.
 """
 
 import fcntl
@@ -23,18 +23,18 @@ from packages import install
 
 NAME = "witness"
 HELPER = ".helper"
-"""Ending of the log of a job's helpers."""
+"""Suffix of the log of a job's helpers."""
 
 
 def on_path(folder: Path) -> list[Path]:
-    """The path of daemon and clients, so that they find this backend."""
+    """Returns the import path for daemon and clients on which they find this backend."""
     if not (packages := folder / "packages").exists():
         install(packages, backend.GROUP, {}, **{NAME: "chaos.witness:WitnessBackend"})
     return [Path(__file__).parents[1], packages]
 
 
 class Log:
-    """One life of a client."""
+    """Log of one client."""
 
     def __init__(self, path: Path, locks: Path) -> None:
         self._path, self._locks, self._steps = path, locks, itertools.count(1)
@@ -42,7 +42,7 @@ class Log:
         self.write(event="born")
 
     def write(self, **words: Any) -> None:
-        """One line in one write."""
+        """Writes one line in one write."""
         line = json.dumps({"pid": os.getpid(), "at": time.monotonic(), **words}).encode() + b"\n"
         file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         try:
@@ -52,8 +52,8 @@ class Log:
 
     @contextmanager
     def step(self, task: TaskIndex, lease: Lease) -> Iterator[None]:
-        """From its first moment to its last; begun again when its client turns to the backend once more in it, as a
-        select does which cannot finish the round of a dead client."""
+        """Logs a step from begin to end. A step is logged anew if its client calls the backend again in it, as a select
+        that cannot finish a dead client's round."""
         number, ok = self._number(task, lease), False
         with ExitStack() as held:
             others = [other for unit in lease.units if (other := held.enter_context(self._holding(unit)))]
@@ -65,7 +65,7 @@ class Log:
                 self.write(event="ended", step=number, task=task, ok=ok)
 
     def _number(self, task: TaskIndex, lease: Lease) -> int:
-        """Number of the step: each one that the client was told to make has a lease of its own."""
+        """Returns the number of the step: each ordered step has its own lease."""
         known, number = self._latest.get(task, (None, 0))
         if known is not lease:
             number = next(self._steps)
@@ -74,7 +74,7 @@ class Log:
 
     @contextmanager
     def _holding(self, unit: str) -> Iterator[str]:
-        """Yields the other steps on the unit; empty, as it should be."""
+        """Yields other steps on the unit; expected to be none."""
         file = os.open(self._locks / unit.replace("/", "-"), os.O_RDWR | os.O_CREAT, 0o600)
         try:
             try:
@@ -89,12 +89,13 @@ class Log:
 
 
 class WitnessBackend:
-    """The entry point. Options: `log`, `locks` (a folder) and `lets` (the backend that works); all others are its."""
+    """The entry point. Options: `log`, `locks` (a folder) and `lets` (the backend that works); all others are passed
+    on."""
 
     api = backend.BACKEND_API
 
     def open(self, job: JobSpec, model: Path, workdir: Path, outdir: Path, device_cores: int) -> "WitnessSession":
-        """A life begins."""
+        """Opens a session and logs the start of a client."""
         options = dict(job.options)
         path, locks, lets = Path(str(options.pop("log"))), Path(str(options.pop("locks"))), str(options.pop("lets"))
         log = Log(path.with_suffix(HELPER) if "--helps" in sys.argv else path, locks)
@@ -103,7 +104,7 @@ class WitnessBackend:
 
 
 class WitnessSession:
-    """One job."""
+    """Session of one job."""
 
     def __init__(self, session: Session, log: Log) -> None:
         self._session, self._log = session, log
@@ -116,7 +117,7 @@ class WitnessSession:
             return self._session.import_network(lease)
 
     def tuner(self, task: TaskInfo, seed: int) -> "WitnessTuner":
-        """The search for one task."""
+        """Returns the search of one task."""
         return WitnessTuner(self._session.tuner(task, seed), task.task, self._log)
 
     def compile(self, records: Sequence[Record], lease: Lease) -> None:
@@ -135,7 +136,7 @@ class WitnessSession:
 
 
 class WitnessTuner:
-    """The search for one task."""
+    """Search of one task."""
 
     def __init__(self, tuner: Tuner, task: TaskIndex, log: Log) -> None:
         self._tuner, self._task, self._log = tuner, task, log
@@ -155,7 +156,7 @@ class WitnessTuner:
             return self._tuner.build(candidates, lease)
 
     def profile(self, built: Sequence[Built], lease: Lease) -> Iterator[Measured]:
-        """Passed on, each measurement written down."""
+        """Passes the call on and logs each measurement."""
         return self._measured(self._tuner.profile(built, lease), lease)
 
     def default(self) -> bytes | None:
@@ -163,7 +164,7 @@ class WitnessTuner:
         return self._tuner.default()
 
     def compare(self, built: Sequence[Built], lease: Lease) -> Iterator[Measured]:
-        """Passed on, each measurement written down."""
+        """Passes the call on and logs each measurement."""
         return self._measured(self._tuner.compare(built, lease), lease)
 
     def update(self, measured: Sequence[Measured], lease: Lease) -> None:

@@ -4,5 +4,5 @@ from integration.conftest import cli, there  # noqa: F401  (a lab and commands f
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest first, so that the others run beside it."""
+    """Starts the longest tests first, so that the others run beside them."""
     items.sort(key=lambda item: item.path.name != "test_demo.py")

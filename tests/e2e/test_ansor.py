@@ -1,4 +1,4 @@
-"""The ansor backend without daemon and client: a whole job in this process, and all that can befall a candidate."""
+"""The ansor backend without daemon and client: a whole job in this process, and failures of candidates."""
 
 import contextlib
 import json
@@ -75,7 +75,7 @@ def saved(net: object, folder: Path) -> Path:
 
 
 def tune(session: TvmSession, network: Network, rounds: int) -> list[Record]:
-    """Rounds of four candidates: one for each task, `rounds` for the two heaviest."""
+    """Measures rounds of four candidates: one for each task, `rounds` for the two heaviest."""
     records: list[Record] = []
     for info in network.tasks:
         tuner = session.tuner(info, seed=1)
@@ -138,7 +138,7 @@ def _says_what_onnxruntime_says(folder: Path, shapes: dict[str, tuple[int, ...]]
 
 
 def _children_left() -> list[psutil.Process]:
-    """Processes of this test that a worker could be; the fork server itself stays."""
+    """Returns processes of this test that could be workers; the fork server itself stays."""
     servers = {p.pid for p in psutil.Process().children()}
     found = [p for p in psutil.Process().children(recursive=True) if p.pid not in servers]
     _, alive = psutil.wait_procs(found, timeout=DEADLINE_S)
@@ -176,7 +176,7 @@ def test_the_same_seed_selects_the_same(session: TvmSession, task: TaskInfo) -> 
 def test_nothing_is_selected_twice_even_after_a_restart(session: TvmSession, task: TaskInfo) -> None:
     seen: list[bytes] = []
     records: list[Record] = []
-    for _ in range(2):  # two lives of a client
+    for _ in range(2):  # two successive clients
         tuner = session.tuner(task, 3)
         tuner.restore(records)
         for _ in range(2):
@@ -324,7 +324,7 @@ def test_an_unmodified_tvm_compiles_what_is_exported(session: TvmSession, task: 
 
 
 def random_arguments(module: Any) -> list[Any]:
-    """The same for the same workload: its inputs, and room for its output."""
+    """Returns equal arguments for the same workload: its inputs, and a buffer for its output."""
     generator = np.random.default_rng(7)
     infos = ArgInfo.from_entry_func(module, remove_preproc=True)
     shapes = [[int(size) for size in info.shape] for info in infos]
@@ -356,7 +356,7 @@ def test_kill_ends_a_running_step(session: TvmSession, task: TaskInfo, tmp_path:
     tuner.build(candidates[:1], lane("build"))
     held, other = lane("build"), lane("build")
     killing = threading.Timer(0.5, session.kill, (held,))
-    session.kill(other)  # ends nothing of ours, though it is on the same core
+    session.kill(other)  # ends no process of ours, although it is on the same core
     killing.start()
     try:
         with pytest.raises(StepFailed, match="killed"):

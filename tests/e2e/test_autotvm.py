@@ -46,7 +46,7 @@ def tuned(session: TvmSession, info: TaskInfo, rounds: int) -> list[Record]:
 
 
 def templates(records: list[Record]) -> set[str]:
-    """By which the records were made."""
+    """Returns the templates that made the records."""
     remembered = (json.loads(record.candidate)[2:] for record in records if record.candidate != UNTUNED)
     return {one[0].get("template", "") if one else "" for one in remembered}
 
@@ -80,7 +80,7 @@ def test_templates_where_there_are_some_and_another_backend_where_there_are_none
 
 @pytest.mark.parametrize("backend", [AutoTvmBackend, AnsorBackend])
 def test_what_an_earlier_job_measured_teaches_the_next_one(backend: type[TvmBackend[Any]], tmp_path: Path) -> None:
-    """The earlier network has one operator of the next one; another one is of a shape that it does not have."""
+    """The earlier network shares one operator with the next one; the other operator has a new shape."""
     wide, narrow = conv_net(16, 12), conv_net(8, 12)
 
     def begun(name: str, model: onnx.ModelProto) -> tuple[TvmSession, Network]:
@@ -102,7 +102,7 @@ def test_what_an_earlier_job_measured_teaches_the_next_one(backend: type[TvmBack
 
     for name, model in (("same", wide), ("other", narrow)):
         session, network = begun(name, model)
-        left = tmp_path / name / "work/earlier/7/prepared.onnx"  # where clients put it, under a name that imports use
+        left = tmp_path / name / "work/earlier/7/prepared.onnx"  # where clients put it, under the name that imports use
         left.parent.mkdir(parents=True)
         onnx.save(wide, left)
         session.learn([Earlier(7, spec, left, workloads, tuple(records))], lease("import"))

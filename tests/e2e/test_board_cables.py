@@ -1,4 +1,4 @@
-"""A board at the other end of a cable that is slow, loses packets, or is cut in the middle of a session."""
+"""A board behind a cable that is slow, loses packets, or is cut during a session."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -39,7 +39,7 @@ def there(tmp_path: Path, cable: Wire) -> Iterator[Lab]:
 
 
 def test_a_cut_in_the_middle_of_a_session(there: Lab, cable: Wire, tmp_path: Path) -> None:
-    """On a cable that is slow and loses packets before and afterwards, too."""
+    """The cable is slow and loses packets before and after the cut, too."""
     job = submitted(there, tmp_path / "net.onnx")
     there.wait(job, "trials", 2)
     cable.cut()

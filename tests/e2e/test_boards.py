@@ -1,4 +1,4 @@
-"""Networks for boards, with TVM's own RPC server on this machine as the board, and what befalls boards."""
+"""Networks for boards, with TVM's own RPC server on this machine as the board, and faults of boards."""
 
 import asyncio
 import json
@@ -67,7 +67,7 @@ def test_a_network_is_tuned_for_a_board_and_right_there(
 def test_a_board_that_dies_in_a_session_is_rebooted_and_nothing_is_lost_or_measured_twice(
     server: RpcServer, tmp_path: Path
 ) -> None:
-    """Its reboot hook leaves a file, and the test starts the server anew."""
+    """The reboot hook leaves a file, and the test restarts the server."""
     onnx.save(small_net(), tmp_path / "net.onnx")
     hook = f"reboot = [\"{sys.executable}\", \"-c\", \"open('{tmp_path}/rebooted', 'a').write('x')\"]\n"
     with lab(tmp_path, settings(server, KEY, more=hook) + GUARD) as there:
@@ -102,7 +102,7 @@ def test_clients_and_daemons_that_are_killed_cost_no_record(tmp_path: Path) -> N
 
 
 def submitted(there: Lab, model: Path, **options: float) -> int:
-    """The number of a job for the board."""
+    """Submits a job for the board; returns its number."""
 
     async def ask() -> int:
         daemon = await Daemon.connect(there.address)
@@ -189,7 +189,7 @@ def test_programs_that_know_only_tvm_share_a_board_with_jobs(tmp_path: Path, req
 
 
 async def spans_on(there: Lab, unit: str) -> list[tuple[float, float, int]]:
-    """Begin, end and job of each step that held a unit."""
+    """Returns begin, end and job of each step that held a unit."""
     daemon = await Daemon.connect(there.address)
     try:
         spans = await daemon.spans()

@@ -1,4 +1,4 @@
-"""Networks through the command line and the Python API, with the real compiler; and what is refused, in which words."""
+"""Networks through the command line and the Python API, with the real compiler; and the errors for invalid models."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -33,7 +33,7 @@ def there(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 def cli(
     there: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Callable[..., Said]:
-    """Runs a command in an empty folder; gives exit code, stdout, stderr."""
+    """Runs a command in an empty folder; returns exit code, stdout, stderr."""
     return command_line(there, tmp_path, monkeypatch, capsys)
 
 
@@ -105,7 +105,7 @@ def test_a_model_is_checked_without_a_job(cli: Callable[..., Said]) -> None:
 
 
 def rejected() -> dict[str, tuple[Callable[[], None], str]]:
-    """File name to how it is made, and what must be said of it."""
+    """Function that makes the file, and the expected message, by file name."""
     node = onnx.helper.make_node
 
     def save(name: str, *nodes: Any, batch: int | str = 1, weights: dict[str, Any] | None = None) -> None:

@@ -1,4 +1,4 @@
-"""Tasks of networks are collected in several sizes, tuned before anybody asks, and known to the job that asks."""
+"""Tasks of networks are collected in several sizes, tuned in advance, and known to a later job."""
 
 import json
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The backends on TVM keep what every backend promises."""
+"""The backends on TVM pass the checks of `autosched.conformance`."""
 
 import pytest
 
@@ -14,7 +14,7 @@ class OnTvm(BackendContract):
     options = {"repeat": 1, "min_repeat_ms": 0.1}
     count = 2
     rounds = 3
-    growth_bytes = 256 * 1024**2  # TVM itself, which is imported by the first select
+    growth_bytes = 256 * 1024**2  # TVM itself, which the first select imports
     kill_s = 20.0  # this machine may be busy
 
 

@@ -1,4 +1,4 @@
-"""The first line that a new user types: the demo, in a terminal, with the networks that it fetches."""
+"""The first command of a new user: the demo, in a terminal, with the networks that it fetches."""
 
 import re
 import tempfile
@@ -13,7 +13,7 @@ pytest.importorskip("onnxruntime")
 
 POLICIES = ["sequential", "synchronous", "interleaved", "predictive"]
 DEMO_MAX_S = 500.0
-"""Ten times what it takes alone."""
+"""Maximum time in seconds: ten times that on an idle machine."""
 
 
 @pytest.mark.tvm

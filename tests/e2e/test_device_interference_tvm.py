@@ -1,4 +1,4 @@
-"""A whole job with TVM: nothing of it may run on the device but what measures there, and its finals decide."""
+"""A whole job with TVM: only measurements run on the device, and finals decide."""
 
 import asyncio
 import os
@@ -28,11 +28,12 @@ QUICK: dict[str, bool | int | float | str] = {
 }  # fmt: skip
 LOOK_S = 0.05
 TAIL_TICKS = 3
-"""A worker may still be tidying up when its step has ended."""
+"""CPU ticks of a worker that may still clean up after its step."""
 
 
 def spent(there: Lab) -> Counter[tuple[str, int]]:
-    """Ticks of processor time of each thread of the job that may run on the device's core: warm workers, asleep."""
+    """Returns the CPU ticks of each thread of the job that may run on the device's core; warm workers should be
+    asleep."""
     found: Counter[tuple[str, int]] = Counter()
     for process in psutil.process_iter():
         try:
@@ -49,13 +50,13 @@ def spent(there: Lab) -> Counter[tuple[str, int]]:
 
 
 async def device_is_free(daemon: Daemon) -> tuple[bool, str, int]:
-    """Whether no step holds the device, the stage that holds the lane, and how many steps there were."""
+    """Returns whether no step holds the device, the stage that holds the lane, and the number of steps so far."""
     units = {unit.unit: unit for unit in await daemon.units()}
     return units["cpu0"].state == "free", units["host/0"].stage, (await daemon.info()).steps_started
 
 
 async def tune(there: Lab, model: Path) -> tuple[JobView, list[Record], Counter[str], list[str]]:
-    """Tune, and look again and again at what the job's threads do on the device while no step holds it."""
+    """Tunes, and repeatedly samples the job's threads on the device while no step holds it."""
     daemon = await Daemon.connect(there.address)
     sha256 = await daemon.upload(model)
     spec = JobSpec(name="net", model=sha256, backend="ansor", trials=12, options=QUICK)
@@ -65,7 +66,7 @@ async def tune(there: Lab, model: Path) -> tuple[JobView, list[Record], Counter[
         then, before = await device_is_free(daemon), spent(there)
         await asyncio.sleep(LOOK_S)
         used = spent(there) - before
-        if then[0] and then == await device_is_free(daemon):  # nothing began meanwhile
+        if then[0] and then == await device_is_free(daemon):  # no step began meanwhile
             looks[then[1]] += 1
             strayed += [f"{then[1]}: {what}" for (what, _), ticks in used.items() if ticks > TAIL_TICKS]
     records = await daemon.records(job)

@@ -30,7 +30,7 @@ def device(stage: str) -> Lease:
 
 
 def tuned(layout: str, folder: Path) -> tuple[Network, list[Record], Evaluation]:
-    """Two candidates for each convolution."""
+    """Measures two candidates for each convolution."""
     onnx.save(small_net(), folder / "net.onnx")
     spec = JobSpec(name="net", model="0" * 64, options={**QUICK, "layout": layout})
     session = backend.load("ansor").open(spec, folder / "net.onnx", folder / "work", folder / "out", 1)

@@ -33,7 +33,7 @@ def start(backend: TvmBackend[object], net: Path, folder: Path, **options: objec
 
 
 def tune(session: TvmSession, rounds: int, known: list[Record]) -> list[Record]:
-    """Rounds of four candidates for each task, in an import of its own."""
+    """Measures rounds of four candidates for each task, in a separate import."""
     records = list(known)
     for info in session.import_network(LANE).tasks:
         tuner = session.tuner(info, seed=1)

@@ -12,14 +12,14 @@ from integration.lab import Lab, Said, command_line, lab
 
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where nothing else is said, this process waits as long for a daemon on a busy machine as tests wait."""
+    """Extends the wait for a daemon in this process to the tests' deadline, unless a test sets another."""
     for function in (BlockingLink.__init__, Daemon.connect.__func__, Link.open.__func__):  # type: ignore[attr-defined]
         monkeypatch.setattr(function, "__kwdefaults__", {**function.__kwdefaults__, "timeout_s": DEADLINE_S})
 
 
 @pytest.fixture
 def there(tmp_path: Path) -> Iterator[Lab]:
-    """A lab with no settings of its own."""
+    """A lab with default settings."""
     with lab(tmp_path) as running:
         yield running
 
@@ -28,5 +28,5 @@ def there(tmp_path: Path) -> Iterator[Lab]:
 def cli(
     there: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Callable[..., Said]:
-    """Commands against it."""
+    """Runs commands against the lab."""
     return command_line(there, tmp_path, monkeypatch, capsys)

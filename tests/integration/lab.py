@@ -1,4 +1,4 @@
-"""A real daemon in a folder of its own, with real clients of the mock backend, for tests of the whole."""
+"""A real daemon in its own folder, with real clients of the mock backend."""
 
 import asyncio
 import os
@@ -22,11 +22,11 @@ from deadlines import DEADLINE_S
 Said = tuple[int, str, str]
 MODEL = b"any bytes: the mock backend reads no model"
 BOARD = '[[device]]\nname = "board"\nkind = "cpu"\n'
-"""A device without cores: whatever else this machine does, nothing is measured again, and equal jobs find the same."""
+"""A device without cores: other load causes no repeated measurements, and equal jobs have equal results."""
 
 
 def two_cores() -> list[int]:
-    """Two of the usable cores, where there are two, and not the same for all processes that run tests.
+    """Returns two of the usable cores where there are two, different ones for different test processes.
 
     A daemon on them has one host lane and one device of one core, however many cores the machine has.
     """
@@ -36,7 +36,7 @@ def two_cores() -> list[int]:
 
 
 class Lab:
-    """Starts, kills and asks one daemon. What it asks is answered before it returns."""
+    """Starts, kills and queries one daemon. Each query returns with its answer."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -45,7 +45,7 @@ class Lab:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self, settings: str = "", words: Sequence[str] = ()) -> None:
-        """Start the daemon and wait until it answers; on two cores, where the settings name none."""
+        """Starts the daemon and waits until it answers; on two cores, unless the settings name others."""
         self.config.write_text(f'[daemon]\nstate_dir = "{self.folder}"\nsocket = "{self.folder}/api.sock"\n{settings}')
         command = [sys.executable, "-m", "autosched", "serve", "-c", str(self.config), *words]
         home = os.sched_getaffinity(0)
@@ -74,20 +74,20 @@ class Lab:
                     return
 
     def end(self, how: signal.Signals) -> int:
-        """Send a signal to the daemon and wait for its end."""
+        """Sends a signal to the daemon and waits for its end."""
         assert self._process is not None
         self._process.send_signal(how)
         return self.gone()
 
     def gone(self) -> int:
-        """Wait for the daemon's end; its exit code."""
+        """Waits for the daemon's end; returns its exit code."""
         assert self._process is not None
         return self._process.wait(DEADLINE_S)
 
     def submit(self, **words: object) -> JobId:
-        """Submit a job of the mock backend; options are keywords, but for the fields of a JobSpec.
+        """Submits a job of the mock backend. Keywords are fields of JobSpec or options of the backend.
 
-        All networks of the mock backend are one: unless it is told otherwise, a job takes nothing from earlier ones.
+        The mock backend has one network for all models, so by default a job takes nothing from earlier ones.
         """
         fields = {name: words.pop(name) for name in list(words) if name in JobSpec.__struct_fields__}
 
@@ -107,7 +107,7 @@ class Lab:
         return asyncio.run(ask())
 
     def wait(self, job: JobId, until: str = "ended", trials: int = 0) -> JobView:
-        """Wait until the job has ended, or has a number of trials; as long as there are news of it."""
+        """Waits until the job has ended, or has a number of trials, as long as it makes progress."""
 
         async def ask() -> JobView:
             daemon, version = await Daemon.connect(self.address), -1
@@ -126,7 +126,7 @@ class Lab:
         return asyncio.run(ask())
 
     def cancel(self, job: JobId) -> None:
-        """Cancel a job."""
+        """Cancels a job."""
 
         async def ask() -> None:
             daemon = await Daemon.connect(self.address)
@@ -138,7 +138,7 @@ class Lab:
         asyncio.run(ask())
 
     def records(self, job: JobId) -> list[Record]:
-        """All records of a job."""
+        """Returns all records of a job."""
 
         async def ask() -> list[Record]:
             daemon = await Daemon.connect(self.address)
@@ -150,7 +150,7 @@ class Lab:
         return asyncio.run(ask())
 
     def boards(self) -> list[str]:
-        """Names of the boards that there are."""
+        """Returns the names of the boards."""
 
         async def ask() -> list[str]:
             daemon = await Daemon.connect(self.address)
@@ -162,7 +162,7 @@ class Lab:
         return asyncio.run(ask())
 
     def clients(self, job: JobId) -> list[int]:
-        """Process ids of the job's living clients."""
+        """Returns the process ids of the job's living clients."""
         wanted = f"--job\0{job}\0".encode()
         found = []
         for entry in Path("/proc").iterdir():
@@ -177,7 +177,7 @@ class Lab:
         return found
 
     def kill_client(self, job: JobId) -> None:
-        """Kill -9."""
+        """Kills the job's client (kill -9)."""
         for pid in self.clients(job):
             with suppress(ProcessLookupError):  # it may just have ended
                 os.kill(pid, signal.SIGKILL)
@@ -186,7 +186,7 @@ class Lab:
 def command_line(
     there: Lab, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Callable[..., Said]:
-    """Runs commands in the folder against the lab; each gives exit code, stdout, stderr."""
+    """Runs commands in the folder against the lab; returns exit code, stdout, stderr of each."""
     monkeypatch.chdir(folder)
     monkeypatch.setenv("AUTOSCHED_HOST", there.address)
 
@@ -201,7 +201,7 @@ def command_line(
 
 @contextmanager
 def lab(folder: Path, settings: str = "") -> Iterator[Lab]:
-    """A running lab; the daemon is killed at the end, and then all clients, which would wait for the next one."""
+    """A running lab. At the end the daemon is killed, and then all clients, which would wait for the next one."""
     made = Lab(folder)
     try:
         made.start(settings)
@@ -214,5 +214,5 @@ def lab(folder: Path, settings: str = "") -> Iterator[Lab]:
 
 
 def ended(view: JobView) -> bool:
-    """Whether the job is over."""
+    """Returns whether the job is over."""
     return JobState(view.state).ended

@@ -16,7 +16,7 @@ LEASE_S = 3.0
 SETTINGS = f"[scheduler]\nhost_lease_s = {LEASE_S}\nattach_timeout_s = 30\n{lane()}{boards(1)}"
 """Settings of a daemon with one lane and one device."""
 PATIENT = SETTINGS.replace(f"host_lease_s = {LEASE_S}", "host_lease_s = 60.0")
-"""The same with a lease that a daemon or an agent which starts on a busy machine does not exceed."""
+"""The same settings with a lease long enough for a daemon or agent that starts on a busy machine."""
 LONG = {"trials": 40, "build_s": 0.05, "profile_s": 0.05}
 """Fields and options of a job that lasts some seconds."""
 
@@ -30,11 +30,11 @@ class Lender(LentHost):
         self.there = there
 
     def view(self) -> HostView | None:
-        """The host as the daemon shows it; None: it is not known."""
+        """Returns the host as the daemon shows it; None: unknown."""
         return next((host for host in hosts(self.there) if host.host == self.name), None)
 
     def is_(self, state: str) -> bool:
-        """Whether it is here, away, or has left."""
+        """Returns whether the host is in this state: here, away, or left."""
         view = self.view()
         return view is not None and view.state == state
 
@@ -52,7 +52,7 @@ def lent(there: Lab) -> Iterator[Lender]:
 
 
 def hosts(there: Lab) -> tuple[HostView, ...]:
-    """All hosts that the daemon knows."""
+    """Returns all hosts that the daemon knows."""
 
     async def ask() -> tuple[HostView, ...]:
         daemon = await Daemon.connect(there.address)
@@ -65,7 +65,7 @@ def hosts(there: Lab) -> tuple[HostView, ...]:
 
 
 def spans(there: Lab) -> list[Span]:
-    """All steps."""
+    """Returns all steps."""
 
     async def ask() -> list[Span]:
         daemon = await Daemon.connect(there.address)
@@ -78,23 +78,23 @@ def spans(there: Lab) -> list[Span]:
 
 
 def hosts_of(there: Lab, job: JobId) -> set[str]:
-    """Hosts on which steps of the job ran."""
+    """Returns the hosts on which steps of the job ran."""
     return {unit.partition("@")[2] for span in spans(there) if span.job == job for unit in span.units}
 
 
 def check_records(there: Lab, job: JobId, trials: int) -> None:
-    """All trials are there, each once."""
+    """Checks that all trials are there, each once."""
     numbers = [record.trial for record in there.records(job) if record.purpose.value == "trial"]
     assert len(numbers) == len(set(numbers)) == trials
 
 
 def tls_address(there: Lab) -> str:
-    """Where the daemon listens with TLS."""
+    """Returns the address at which the daemon listens with TLS."""
     return next(one for one in whereabouts(there.folder).addresses if one.startswith("tls://"))
 
 
 def on_the_host(lender: Lender, **words: object) -> JobId:
-    """A job whose client runs on the lent host, with some of its trials made."""
+    """Returns a job whose client runs on the lent host, with some of its trials made."""
     there = lender.there
     first = there.submit(**{**LONG, "trials": 4_000})  # the daemon's own host comes first
     job = there.submit(**{**LONG, **words})

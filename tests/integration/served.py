@@ -1,4 +1,4 @@
-"""The daemon inside the test's own event loop, and clients that do exactly what a test says."""
+"""The daemon inside the test's own event loop, and scripted clients."""
 
 import asyncio
 import hashlib
@@ -51,13 +51,13 @@ SHA256 = hashlib.sha256(MODEL).hexdigest()
 
 
 def undated(records: Sequence[Record]) -> list[Record]:
-    """Records without the times at which the daemon received them."""
+    """Returns records without the times at which the daemon received them."""
     assert all(one.measured_at > 0 for one in records)
     return [replace(one, measured_at=0.0) for one in records]
 
 
 def run(work: Callable[[], Awaitable[None]]) -> None:
-    """Run a test on the loop that the daemon uses, with a deadline; the daemon's narrowed affinity is undone."""
+    """Runs a test on the daemon's kind of loop, with a deadline, and restores the affinity that the daemon narrows."""
 
     async def limited() -> None:
         async with asyncio.timeout(DEADLINE_S):
@@ -72,7 +72,7 @@ def run(work: Callable[[], Awaitable[None]]) -> None:
 
 
 def made(settings: str, *, on_demand: bool = False, read: Callable[[], Config] | None = None) -> Served:
-    """A daemon with these settings, whose log is not read. `read`: what its file says when it is read again."""
+    """Returns a daemon with these settings, whose log is not read. `read`: returns the settings at a reload."""
     quiet = logs.Logs(io.StringIO(), json=False, level=logging.INFO)
     return Served(LiveSettings(config.parse(settings, "test"), read), on_demand, False, quiet)
 
@@ -81,7 +81,7 @@ def made(settings: str, *, on_demand: bool = False, read: Callable[[], Config] |
 async def serving(
     folder: Path, settings: str = "", *, on_demand: bool = False, changed: str | None = None
 ) -> AsyncIterator[Served]:
-    """A daemon in this folder, until the block ends. `changed`: its settings as they will be read again."""
+    """Runs a daemon in this folder until the block ends. `changed`: settings at the next reload."""
     head = f'[daemon]\nstate_dir = "{folder}"\n'
     read = None if changed is None else lambda: config.parse(head + changed, "changed")
     served = made(head + settings, on_demand=on_demand, read=read)
@@ -96,7 +96,7 @@ async def serving(
             except DaemonUnreachable:
                 await asyncio.sleep(0.01)
         else:
-            serving.result()  # raises why it did not start
+            serving.result()  # raises the reason why it did not start
         yield served
     finally:
         if not serving.done() and not served._stop.is_set():
@@ -105,7 +105,7 @@ async def serving(
 
 
 async def user(folder: Path) -> Daemon:
-    """A connection as a user, with the model uploaded."""
+    """Returns a connection as a user, with the model uploaded."""
     daemon = await Daemon.connect(f"unix:{folder}/api.sock")
     path = folder / "model.onnx"
     if not path.exists():
@@ -115,22 +115,22 @@ async def user(folder: Path) -> Daemon:
 
 
 def spec(**words: object) -> JobSpec:
-    """A job whose client is started by the test."""
+    """Returns a job whose client the test starts."""
     return JobSpec(**{"name": "net", "model": SHA256, "external": True, **words})  # type: ignore[arg-type]
 
 
 def load(task: int, pool: str, stage: str) -> JobLoad:
-    """The load of one task that waits."""
+    """Returns the load of one waiting task."""
     return JobLoad(tasks=(TaskLoad(task=task, resources_next=(pool,), stage_next=stage),))
 
 
 def record(trial: int) -> Record:
-    """A valid trial of task 1."""
+    """Returns a valid trial of task 1."""
     return Record(task=1, trial=trial, candidate=f"candidate {trial}".encode(), latency_s=(0.001 * (trial + 1),))
 
 
 class Puppet:
-    """A client on strings: it keeps what the daemon asks, and ends steps when it is told to."""
+    """A scripted client: it stores the daemon's orders, and ends steps on request."""
 
     def __init__(self, first: JobLoad) -> None:
         self.first = first
@@ -145,7 +145,7 @@ class Puppet:
         self.takes_orders = True
 
     async def connect(self, address: str, job: JobId, token: str, *, returns: bool = False) -> "Puppet":
-        """Say hello for this job."""
+        """Says hello for this job."""
         self.link = await Link.open(address, serves=DAEMON_METHODS, handler=self._handle)
         hello = Hello(protocol=PROTOCOL, software="puppet", role="client", job=job, token=token, returns=returns)
         await self.link.call(hello, Welcome)
@@ -155,7 +155,7 @@ class Puppet:
         return self
 
     async def come_back(self, address: str, job: JobId, token: str, *held: Step, load: JobLoad | None = None) -> None:
-        """Connect again, and say which steps it holds; by default it has nothing else to do."""
+        """Reconnects, and reports the steps that it holds; by default it has no other work."""
         await self.connect(address, job, token, returns=True)
         await self.ask(Return(steps=tuple(step.id for step in held), load=load or JobLoad()))
 
@@ -179,12 +179,12 @@ class Puppet:
         return Done()
 
     async def ask(self, method: Method, kind: type[Struct] = Done) -> Struct:
-        """Call the daemon."""
+        """Calls the daemon."""
         assert self.link is not None
         return await self.link.call(method, kind)
 
     def measure(self, trial: int, device: str = "") -> None:
-        """Report a record."""
+        """Reports a record."""
         assert self.link is not None
         self.link.notify(AddRecord(record=replace(record(trial), device=device)))
 
@@ -195,26 +195,26 @@ class Puppet:
         outcome: Outcome = Outcome.DONE,
         device: DeviceNote | None = None,
     ) -> None:
-        """End a step; by default there is nothing more to do for its task."""
+        """Ends a step; by default its task has no further work."""
         load = load or JobLoad(tasks=(TaskLoad(task=step.task),))
         await self.ask(EndStep(step=step.id, outcome=outcome, load=load, device=device))
 
 
 LANE = "host/0" if len(os.sched_getaffinity(0)) > 1 else "cpu0"
-"""Where builds run: on one core, lane and device are one unit."""
+"""Unit for builds: on one core, lane and device are one unit."""
 BUILD, PROFILE = load(1, "host", "build"), load(1, "device:cpu", "profile")
 NETWORK = Network(tasks=(TaskInfo(task=1, name="conv", workload="w", weight=2),))
 
 
 async def attached(daemon: Daemon, folder: Path, first: JobLoad = BUILD, **words: object) -> tuple[int, Puppet]:
-    """A job with its client."""
+    """Returns a job with its client."""
     submitted = await daemon.submit(spec(**words))
     puppet = await Puppet(first).connect(f"unix:{folder}/api.sock", submitted.job, submitted.token)
     return submitted.job, puppet
 
 
 async def until(daemon: Daemon, job: int, holds: Callable[[JobView], bool]) -> JobView:
-    """Wait for a change after which this holds."""
+    """Waits for a change after which the condition holds."""
     view = await daemon.job(job)
     while not holds(view):
         view = await daemon.job(job, since=view.version, wait_s=10.0)

@@ -1,4 +1,4 @@
-"""Backends of other packages that do everything wrong: each job has a clear end, and no other notices."""
+"""Faulty backends of other packages: each of their jobs ends with a clear message, and other jobs are unaffected."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -140,7 +140,7 @@ def entries() -> dict[str, str]:
 
 @pytest.fixture
 def running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., JobView]:
-    """Runs a job of a bad backend beside a healthy job, in one daemon; gives the bad one's end."""
+    """Runs a job of a bad backend beside a healthy job in one daemon; returns the bad one's end."""
     theirs = install(tmp_path / "theirs", GROUP, MODULES, **entries())
     monkeypatch.setenv("PYTHONPATH", str(theirs))
 
@@ -165,7 +165,7 @@ def running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Jo
 
 
 def why(view: JobView) -> str:
-    """The reason of a job that failed."""
+    """Returns the reason of a failed job."""
     assert view.state == "failed", view.state
     assert view.failure is not None
     return view.failure.message

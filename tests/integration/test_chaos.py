@@ -1,4 +1,4 @@
-"""`make chaos` in short: daemons killed under ten clients, and nothing is lost, repeated or counted twice."""
+"""A short `make chaos`: daemons killed under ten clients; nothing is lost, repeated or counted twice."""
 
 import json
 import os
@@ -15,7 +15,7 @@ DEADLINE_S = 900.0
 
 
 def chaos(part: str, kills: int) -> dict[str, Any]:
-    """Run one part with ten clients; return its result."""
+    """Runs one part with ten clients; returns its result."""
     words = (part, "--kills", str(kills), "--clients", "10", "--brief", "--seed", "1")
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
     command = (sys.executable, "-m", "chaos", *words)

@@ -1,4 +1,4 @@
-"""The command line against a real daemon with the backend that needs no compiler; exit codes and words."""
+"""The command line against a real daemon with the backend that needs no compiler: exit codes and messages."""
 
 import json
 import os
@@ -28,7 +28,7 @@ def there(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 def cli(
     there: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Callable[..., Said]:
-    """Runs a command in an empty folder; gives exit code, stdout, stderr."""
+    """Runs a command in an empty folder; returns exit code, stdout, stderr."""
     (tmp_path / "net.onnx").write_bytes(MODEL)
     return command_line(there, tmp_path, monkeypatch, capsys)
 
@@ -63,7 +63,7 @@ def test_detach_attach_and_compile(cli: Callable[..., Said], tmp_path: Path) -> 
     first, second = (json.loads((tmp_path / name / "net.json").read_text()) for name in ("first", "second"))
     assert first == second, "the same trials give the same network"
     assert (tmp_path / "second/records.jsonl").read_text().count('"purpose":"trial"') == 16
-    code, out, _ = cli("compile", "last", "-o", "third")  # of a job that made no trials itself
+    code, out, _ = cli("compile", "last", "-o", "third")  # of a job without its own trials
     assert f"compiled with the trials of job {job}" in out
 
 
@@ -199,7 +199,7 @@ def test_jobs_are_held_hurried_and_waited_for(cli: Callable[..., Said]) -> None:
 
 
 BAD = [
-    # words, exit code, what is said
+    # command, exit code, message
     (["tune", "none.onnx"], 2, "none.onnx cannot be read: No such file"),
     (["tune", "empty.onnx"], 2, "is empty, so it is no model"),
     (["tune", "."], 2, "is a folder, not the file of a model"),
@@ -308,7 +308,7 @@ def environment(folder: Path) -> dict[str, str]:
 
 
 def autosched(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    """A command in this folder, to its end."""
+    """Runs a command in this folder to its end."""
     command = [sys.executable, "-m", "autosched", *words]
     return subprocess.run(
         command, cwd=folder, env=environment(folder), capture_output=True, text=True, timeout=DEADLINE_S, check=False
@@ -317,19 +317,19 @@ def autosched(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture
 def alone(tmp_path: Path) -> Iterator[Path]:
-    """A folder in which commands start a daemon of their own, which ends with the test."""
+    """A folder whose commands start their own daemon, which ends with the test."""
     yield tmp_path
     autosched(tmp_path, "stop")
 
 
 @contextmanager
 def tuning(folder: Path, *words: str, said: str) -> Iterator[subprocess.Popen[str]]:
-    """A `tune` with a daemon of its own, after it has said this."""
+    """A `tune` with its own daemon, after it has printed this text."""
     (folder / "net.onnx").write_bytes(MODEL)
     command = [sys.executable, "-m", "autosched", "tune", "net.onnx", "--backend", "mock", *words]
     with subprocess.Popen(
         command, cwd=folder, env=environment(folder), stderr=subprocess.PIPE, text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # who tests in the background ignores it
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # background jobs of a shell ignore it
     ) as process:  # fmt: skip
         assert process.stderr is not None
         try:
@@ -354,7 +354,7 @@ def test_a_listing_costs_little_and_loads_little(there: Lab) -> None:
         subprocess.run(
             [sys.executable, "-c", program], env={**os.environ, "AUTOSCHED_HOST": there.address}, capture_output=True,
             text=True, timeout=DEADLINE_S, check=True,
-        ).stderr.splitlines()[-1]  # before it, perhaps, that there are no jobs
+        ).stderr.splitlines()[-1]  # possibly after a line that there are no jobs
         for _ in range(3)
     ]  # fmt: skip
     assert all(text.endswith("[]") for text in runs), runs
@@ -378,7 +378,7 @@ def test_no_daemon_then_a_private_one_then_the_socket_of_a_dead_one(alone: Path)
     assert daemon["on_demand"]
     os.kill(daemon["pid"], signal.SIGKILL)
     dead = autosched(alone, "jobs")
-    while dead.returncode == 0:  # the kill is under way
+    while dead.returncode == 0:  # the kill is in progress
         dead = autosched(alone, "jobs")
     assert dead.returncode == 3
     assert autosched(alone, "compile", "99").returncode == 3

@@ -1,4 +1,4 @@
-"""Clients go on when their daemon dies, and the next daemon takes them over: no step is made twice, nothing is lost."""
+"""Clients continue when their daemon dies, and the next daemon adopts them: no step runs twice, nothing is lost."""
 
 import asyncio
 import json
@@ -41,12 +41,12 @@ def found(records: list[Record]) -> list[tuple[int, int, bytes, tuple[float, ...
 
 
 def made(log: Path) -> list[tuple[int, str]]:
-    """Steps by the clients' own logs: task and stage of every step, in order."""
+    """Returns task and stage of each step in the clients' own logs, in order."""
     return [(line["task"], line["stage"]) for line in map(json.loads, log.read_text().splitlines())]
 
 
 def undisturbed(there: Lab, job: JobId, **words: object) -> bool:
-    """Whether a job with the same words and nothing in its way finds the same."""
+    """Returns whether an undisturbed job with the same options has the same results."""
     other = there.submit(**words)
     assert there.wait(other).state == "done"
     return found(there.records(job)) == found(there.records(other))
@@ -107,13 +107,13 @@ def test_a_client_that_does_not_come_back_is_killed_and_replaced(there: Lab) -> 
     there.end(signal.SIGKILL)
     there.start(BOARD + "[scheduler]\nattach_timeout_s = 2.0\n")
     assert dies(pid)
-    there.end(signal.SIGKILL)  # so short a time may be too short for another client, where a machine is busy
+    there.end(signal.SIGKILL)  # a short timeout may be too short for another client on a busy machine
     there.start(BOARD)
     assert there.wait(job).state == "done"
 
 
 def test_after_a_restore_no_client_of_what_is_forgotten_comes_back(there: Lab) -> None:
-    """Numbers of steps and trials are given again then: its answers would count for others."""
+    """Numbers of steps and trials are reused then: its answers would count for others."""
     job = there.submit(**WORDS)
     there.wait(job, until="trials", trials=2)
     (pid,) = there.clients(job)

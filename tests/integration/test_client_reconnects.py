@@ -1,4 +1,4 @@
-"""Clients that lost their connection or their daemon: what they still have counts, once, and only what is theirs."""
+"""Clients that lost their connection or their daemon: their pending results count once, and only theirs."""
 
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -31,14 +31,14 @@ async def state_of(daemon: Daemon, unit: str) -> str:
 
 
 async def running(folder: Path, daemon: Daemon) -> tuple[Puppet, str]:
-    """A job's client, in its token's company."""
+    """Returns a job's client and its token."""
     submitted = await daemon.submit(spec())
     puppet = await Puppet(PROFILE).connect(f"unix:{folder}/api.sock", submitted.job, submitted.token)
     return puppet, submitted.token
 
 
 async def upgraded(folder: Path, *, ends: bool = False) -> tuple[str, Step]:
-    """A daemon that leaves for the next one while a step runs, or has ended; the step, and its client's token."""
+    """Stops a daemon for the next one while a step runs, or has ended; returns the step, and its client's token."""
     async with serving(folder) as served:
         daemon = await user(folder)
         puppet, token = await running(folder, daemon)
@@ -51,7 +51,7 @@ async def upgraded(folder: Path, *, ends: bool = False) -> tuple[str, Step]:
 
 
 def lives(first: Callable[[], Awaitable[None]], second: Callable[[], Awaitable[None]]) -> None:
-    """Settings of two daemons on the same cores: the first one kept to some of them."""
+    """Runs two daemons on the same cores one after the other; the first one is limited to some of them."""
     run(first)
     run(second)
 
@@ -113,7 +113,7 @@ def test_another_client_takes_the_place_of_one_that_does_not_return(tmp_path: Pa
 
 
 def test_a_client_of_the_time_before_a_backup_was_put_back_is_a_stranger(tmp_path: Path) -> None:
-    """The numbers of jobs and steps come again: what it holds could be counted for what it is not."""
+    """Numbers of jobs and steps are reused after a restore: its results could count for others."""
     held: list[tuple[str, Step]] = []
 
     async def first() -> None:
@@ -194,7 +194,7 @@ def test_who_broke_the_rules_of_the_wire_may_come_back(tmp_path: Path) -> None:
 
 
 def test_who_is_cut_off_gets_no_step_before_it_is_back(tmp_path: Path) -> None:
-    """It is first in the queue, and others pass."""
+    """It is first in the queue, and others overtake it."""
 
     async def work() -> None:
         async with serving(tmp_path):
@@ -231,7 +231,7 @@ def test_only_the_last_connection_counts(tmp_path: Path) -> None:
             step, early = await puppet.steps.get(), Puppet(PROFILE)
             await early.connect(address, 1, token, returns=True)
             with pytest.raises(Refused, match="stale step"):
-                await early.end(step)  # it has not said that it holds it
+                await early.end(step)  # it has not reported that it holds the step
             with pytest.raises(Refused, match="was given up"):
                 await early.ask(AddRecord(record=record(0)))
             await puppet.come_back(address, 1, token, step)
@@ -246,7 +246,7 @@ def test_only_the_last_connection_counts(tmp_path: Path) -> None:
 def test_a_silent_client_keeps_its_device_until_its_end_is_known(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A client that a user started, of which only its connection is known."""
+    """A client that a user started: the daemon knows only its connection."""
     monkeypatch.setattr(clients, "SILENCE_S", 0.0)
     monkeypatch.setattr(clients, "RETURN_S", 0.0)
 

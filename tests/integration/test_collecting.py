@@ -1,4 +1,4 @@
-"""Collected tasks are tuned for some time, or while nothing else is to do, here with invented measurements."""
+"""Collected tasks are tuned for some time, or while the daemon is idle, here with invented measurements."""
 
 import asyncio
 import contextlib
@@ -26,11 +26,11 @@ T = TypeVar("T")
 SCOPE = Scope("auto", "keep")
 MOCK = Importer("auto", "mock", SCOPE, "importer 1")
 TASKS = [Workload(f"mock-{n}", f"op{n}", f"made up {n}", 1e6 * n) for n in (1, 2, 3)]
-"""Those that the mock backend has, whatever its model is."""
+"""Tasks of the mock backend, for any model."""
 
 
 def collected(path: Path) -> str:
-    """The URL of a store with a network of these tasks."""
+    """Returns the URL of a store with a network of these tasks."""
     url = str(opening.file_url(path))
     with contextlib.closing(Collector(url)) as collector:
         uses = dict.fromkeys(TASKS, 1)
@@ -57,7 +57,7 @@ async def _true(value: list[str]) -> list[str]:
 
 
 async def until(found: Callable[[], Awaitable[list[T]]], some: bool = True) -> list[T]:
-    """Ask until there are some, or none; returns what there is."""
+    """Polls until there are some, or none; returns them."""
     while bool(there := await found()) is not some:  # noqa: ASYNC110 (nothing tells)
         await asyncio.sleep(0.01)
     return there
@@ -65,7 +65,7 @@ async def until(found: Callable[[], Awaitable[list[T]]], some: bool = True) -> l
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Short budgets, and short pauses."""
+    """Shortens budgets and pauses."""
     monkeypatch.setattr(filler, "LEFT_LEAST_S", 0.5)
     monkeypatch.setattr(filler, "LOOK_S", 0.05)
 

@@ -1,4 +1,4 @@
-"""The console as people type it: over raw sockets, on a daemon with jobs whose clients do what the test says."""
+"""The console over raw sockets, on a daemon with scripted clients."""
 
 import asyncio
 import json
@@ -40,16 +40,16 @@ class Typist:
         self._reader, self._writer = reader, writer
 
     async def line(self) -> str:
-        """One line that comes."""
+        """Returns the next line."""
         async with asyncio.timeout(DEADLINE_S):
             return (await self._reader.readline()).decode().rstrip("\n")
 
     def type(self, text: str) -> None:
-        """Type without waiting."""
+        """Sends a line without waiting."""
         self._writer.write(text.encode())
 
     async def answer(self) -> list[str]:
-        """Lines up to the one with a dot."""
+        """Returns the lines up to the one with a dot."""
         lines = []
         while (line := await self.line()) != ".":
             lines.append(line)
@@ -57,18 +57,18 @@ class Typist:
         return lines
 
     async def ask(self, text: str) -> list[str]:
-        """Type a line and read its answer."""
+        """Sends a line and returns its answer."""
         self.type(text + "\n")
         return await self.answer()
 
     def close(self) -> None:
-        """Hang up."""
+        """Closes the connection."""
         self._writer.close()
 
 
 @asynccontextmanager
 async def console(folder: Path, *, tcp: bool = False) -> AsyncIterator[Typist]:
-    """A connection, greeted."""
+    """Returns a connection, greeted."""
     there = json.loads((folder / WHEREABOUTS).read_text())["console"]
     if tcp:
         host, _, port = there[1].rpartition(":")
@@ -83,7 +83,7 @@ async def console(folder: Path, *, tcp: bool = False) -> AsyncIterator[Typist]:
 
 
 def test_an_operators_day_can_be_typed_as_it_is_written(tmp_path: Path) -> None:
-    """The storyboard, over TCP, with a key."""
+    """The session of the documentation, over TCP, with a key."""
     wanted = LAB + "[limits]\njobs_active_max = 50\n"
 
     async def work() -> None:
@@ -167,7 +167,7 @@ def test_a_pause_for_the_end_is_over_at_the_next_start(tmp_path: Path) -> None:
 
 
 async def until_so(holds: Callable[[], bool]) -> None:
-    """Wait until it holds."""
+    """Waits until the condition holds."""
     async with asyncio.timeout(DEADLINE_S):
         while not holds():  # noqa: ASYNC110 (nothing tells)
             await asyncio.sleep(0.005)
@@ -301,7 +301,7 @@ def test_a_line_that_never_ends_and_too_many_visitors(tmp_path: Path, monkeypatc
 
 @asynccontextmanager
 async def everywhere(folder: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Served, int]]:
-    """A daemon whose console other machines reach, and its port; this machine counts as another one."""
+    """Yields a daemon whose console other machines reach, and its port; this machine counts as another one."""
     monkeypatch.setattr(acceptor, "loopback", lambda host: False)
     monkeypatch.setattr(server, "FAILED_S", 0.0)
     async with serving(folder, f'{TLS}[console]\nlisten = "0.0.0.0:0"\n') as served:
@@ -419,7 +419,7 @@ def test_silent_strangers_from_elsewhere_are_cut_and_keep_no_local_user_out(
 
     async def work() -> None:
         async with everywhere(tmp_path, monkeypatch) as (_, port):
-            silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(4)]  # not even a handshake
+            silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(4)]  # without even a handshake
             async with console(tmp_path) as typist:
                 assert await typist.ask("jobs") == ["OK there are none"]
             for reader, writer in silent:
@@ -431,6 +431,6 @@ def test_silent_strangers_from_elsewhere_are_cut_and_keep_no_local_user_out(
                 with suppress(OSError):
                     typist = await encrypted(port)
                     greeting = await typist.line()
-            assert await typist.line() == ""  # and it said nothing, either
+            assert await typist.line() == ""  # and it sent nothing, either
 
     run(work)

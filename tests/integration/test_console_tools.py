@@ -1,6 +1,6 @@
-"""Other programs at the console: the lines of docs/command-line.md with which they come, run as they are written.
+"""Other programs at the console: runs the commands of docs/command-line.md as they are written.
 
-Where one of them is missing, test_console.py says the same over sockets of Python.
+Where one of the programs is missing, test_console.py tests the same over Python sockets.
 """
 
 import asyncio

@@ -1,5 +1,5 @@
-"""The container's files: they name what exists and agree with each other, and its command starts a daemon that can be
-asked as Prometheus will."""
+"""Files of the container: they name existing files and agree with each other, and its command starts a daemon that
+serves metrics."""
 
 import json
 import os
@@ -34,7 +34,7 @@ def read(name: str) -> Any:
 
 
 def instructions() -> list[tuple[str, str]]:
-    """The Containerfile's, with continued lines joined."""
+    """Returns the Containerfile's instructions, with continued lines joined."""
     text = re.sub(r"\\\n\s*", "", (HERE / "Containerfile").read_text())
     return [(line.split()[0], line.partition(" ")[2]) for line in text.splitlines() if line and line[0] != "#"]
 
@@ -185,7 +185,7 @@ def test_the_commands_of_the_lab_lend_a_host(tmp_path: Path) -> None:
 
 
 def page_of(process: "subprocess.Popen[bytes]", state: Path) -> str:
-    """Where the daemon's page is, once it is."""
+    """Returns the address of the daemon's page, once it is there."""
     until = time.monotonic() + DEADLINE_S
     while not (state / WHEREABOUTS).exists():
         assert process.poll() is None

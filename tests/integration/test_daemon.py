@@ -1,4 +1,4 @@
-"""The daemon with clients that do exactly what a test says, over real sockets."""
+"""The daemon with scripted clients, over real sockets."""
 
 import asyncio
 from pathlib import Path
@@ -122,7 +122,7 @@ def test_an_end_counts_once_and_only_from_the_client_that_runs_the_step(tmp_path
             with pytest.raises(Refused, match=f"stale step: {step.id} is not running for job 2"):
                 await other.end(step)
             await mine.end(step)
-            await mine.end(step)  # as if the first answer had not arrived: it is answered again, and counts once
+            await mine.end(step)  # as if the first answer was lost: the end is sent again, and counts once
             with pytest.raises(Refused, match="stale step"):
                 await mine.end(step, outcome=Outcome.FAILED)
             with pytest.raises(RequestError, match="has not lost a step"):
@@ -281,7 +281,7 @@ def test_a_cancelled_job_stops_its_client(tmp_path: Path) -> None:
             job, puppet = await attached(daemon, tmp_path)
             await puppet.steps.get()
             await daemon.cancel(job)
-            await daemon.cancel(job)  # a second time is no mistake
+            await daemon.cancel(job)  # a second cancel is no error
             assert "cancelled" in await puppet.stopped.get()
             assert puppet.link is not None
             await puppet.link.wait_closed()  # this one does not end by itself

@@ -1,4 +1,4 @@
-"""Jobs that are held and hurried, and a lab that is paused: over real sockets, and over a restart."""
+"""Held and raised jobs, and a paused lab: over real sockets, and across a restart."""
 
 from pathlib import Path
 
@@ -97,7 +97,7 @@ def test_a_pause_outlives_the_daemon(tmp_path: Path) -> None:
     "event", [Paused("uid 1", WHY, until_restart=True), Paused("uid 1", WHY)], ids=("now", "of old")
 )
 def test_a_pause_that_waits_for_a_stop_ends_with_the_next_daemon(event: Paused, tmp_path: Path) -> None:
-    """An event of before has no field for it, only the words."""
+    """An earlier event has no field for it, only the text."""
 
     async def before() -> None:
         async with serving(tmp_path) as served:

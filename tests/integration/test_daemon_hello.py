@@ -1,4 +1,4 @@
-"""Connections to the daemon, and the limits of strangers."""
+"""Connections to the daemon, and the limits of unauthenticated ones."""
 
 import asyncio
 import os

@@ -62,7 +62,7 @@ def no_key_of_the_tester(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 @asynccontextmanager
 async def come(served: Served, key: Key | None, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Daemon]:
-    """A connection over TCP as the holder of a key."""
+    """Opens a connection over TCP with a key."""
     monkeypatch.setenv(keys.VARIABLE, key.line() if key is not None else "")
     daemon = await Daemon.connect(served._addresses[1])
     try:
@@ -190,7 +190,7 @@ def test_connections_without_a_key_or_with_a_wrong_one_are_refused(
             await link.call(Authenticate(key=made.id, nonce=bytes(32)), Challenge)
             with pytest.raises(Refused, match="or its proof is wrong"):
                 await link.call(Hello(protocol=PROTOCOL, software="x", proof=bytes(32)), Welcome)
-            with pytest.raises(Refused, match="has named its key already"):  # one nonce, one chance
+            with pytest.raises(Refused, match="has named its key already"):  # one attempt for each nonce
                 await link.call(Authenticate(key=made.id, nonce=bytes(32)), Challenge)
             with pytest.raises(AutoschedError, match="no method is named 'info'"):
                 await link.call(Info(), DaemonInfo)
@@ -347,7 +347,7 @@ def test_another_machine_may_not_take_all_connections_nor_go_on_guessing(tmp_pat
                 await served._authenticator._failed(failing)
             assert place.turned_away("10.0.0.9") == "too many wrong keys"
             assert not place.enter(Connection(ours, "10.0.0.9", room), lambda why: b"a word")
-            assert theirs.recv(1) == b""  # cut without one
+            assert theirs.recv(1) == b""  # closed without one
             theirs.close()
 
     run(work)

@@ -25,7 +25,7 @@ ONE_LANE = "[resources]\nlanes = 1\n"
 
 @pytest.fixture
 def theirs(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A package with policies good and bad, for this process and those it starts."""
+    """A package with valid and broken policies, for this process and its children."""
     entries = {name: f"their_policies:{name.replace('-', '_')}" for name in OFFERED}
     entries["broken"] = "their_broken_policies:it"
     folder = install(tmp_path_factory.mktemp("packages"), policy_registry.GROUP, **entries)
@@ -35,7 +35,7 @@ def theirs(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyP
 
 
 def journal_of(folder: Path) -> list[tuple[float, Event, tuple[Step, ...] | None]]:
-    """The database of a daemon that has ended."""
+    """Returns the database of an ended daemon."""
     journal = Journal(folder / DATABASE, *TABLES)
     try:
         return list(journal.replay())
@@ -116,7 +116,7 @@ def test_a_policy_of_another_package_decides(tmp_path: Path, theirs: None) -> No
         async with serving(tmp_path, f"{ONE_LANE}[scheduler]\npolicy = 'lifo'\n"):
             daemon = await user(tmp_path)
             clients = []
-            for job in (1, 2, 3):  # each is heard before the next one comes
+            for job in (1, 2, 3):  # each is processed before the next one
                 clients.append((await attached(daemon, tmp_path))[1])
                 await until(daemon, job, lambda view: view.state == "running")
             await clients[0].end(await clients[0].steps.get(), JobLoad(complete=True))
@@ -203,7 +203,7 @@ def test_times_of_earlier_jobs_are_recalled_before_the_first_decision(tmp_path: 
             _, failing = await attached(daemon, tmp_path, load(0, "host", "import"), backend="mock")
             await failing.end(await failing.steps.get(), JobLoad(complete=True), outcome=Outcome.FAILED)
             _, other = await attached(daemon, tmp_path, PROFILE, backend="ansor")
-            step = await other.steps.get()  # on a machine of one core it holds the only unit
+            step = await other.steps.get()  # on a machine with one core it holds the only unit
             await other.end(step, JobLoad(complete=True), outcome=Outcome.FAILED)
             _, last = await attached(daemon, tmp_path, BUILD, backend="mock")
             await last.steps.get()
@@ -225,7 +225,7 @@ def test_times_of_earlier_jobs_are_recalled_before_the_first_decision(tmp_path: 
 
 @pytest.mark.parametrize("policy", ["predictive", "interleaved", "sequential"])
 def test_the_daemons_history_gives_the_same_decisions_again(tmp_path: Path, policy: str) -> None:
-    """The core, asked without being told what was decided, starts the same steps at each event."""
+    """The core, replayed without the decisions, starts the same steps at each event."""
     with lab(tmp_path, f"[scheduler]\npolicy = '{policy}'\n") as there:
         jobs = [there.submit(trials=24, tasks=3, seed=seed, priority=seed) for seed in range(3)]
         there.wait(jobs[0], until="trials", trials=4)

@@ -1,4 +1,4 @@
-"""The daemon as a process: what it takes, what its death costs, and what it refuses to start with."""
+"""The daemon as a process: its resources, the cost of its death, and its refusals to start."""
 
 import asyncio
 import signal
@@ -20,7 +20,7 @@ PROFILE = load(1, "device:cpu", "profile")
 
 
 def serve(folder: Path, settings: str) -> subprocess.CompletedProcess[str]:
-    """Try to start a daemon that should not start."""
+    """Tries to start a daemon that should not start."""
     file = folder / "wrong.toml"
     file.write_text(settings)
     command = [sys.executable, "-m", "autosched", "serve", "-c", str(file)]

@@ -1,4 +1,4 @@
-"""Lives of the daemon: its start, its end, what the next one knows, and a full disk."""
+"""Restarts of the daemon: start, end, the state of the next one, and a full disk."""
 
 import asyncio
 import os
@@ -97,7 +97,7 @@ def test_a_damaged_journal_is_not_served(tmp_path: Path) -> None:
 
 
 def test_a_policy_is_part_of_the_history(tmp_path: Path) -> None:
-    """A journal written under one policy is replayed under it, whatever the configuration says now."""
+    """A journal written under one policy is replayed under it, whatever the present settings."""
 
     async def life(settings: str, policy: str) -> None:
         async with serving(tmp_path, settings):

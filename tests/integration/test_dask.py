@@ -1,4 +1,4 @@
-"""Agents as tasks of a Dask cluster: Dask starts them again, and the daemon ends them."""
+"""Agents as tasks of a Dask cluster: Dask restarts them, and the daemon ends them."""
 
 import os
 import signal
@@ -21,7 +21,7 @@ distributed = pytest.importorskip("distributed")
 
 @pytest.fixture
 def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """Two workers, of one agent each, as processes under their nannies."""
+    """Two workers with one agent each, as processes under their nannies."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "states"))
     with distributed.LocalCluster(
         n_workers=2, threads_per_worker=1, processes=True, host="127.0.0.1", dashboard_address=None,
@@ -32,7 +32,7 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 @pytest.fixture
 def settings(tmp_path: Path, cluster: Any) -> str:
-    """Settings of a daemon that has its agents there."""
+    """Settings of a daemon with agents on the cluster."""
     folder = tmp_path
     _, key = keyring.make(folder / "keys", Role.AGENT, "dask")
     (folder / "agent.toml").write_text(lane() + boards(1))
@@ -55,7 +55,7 @@ def here(there: Lab) -> list[str]:
 
 
 def workers(cluster: Any) -> list[int]:
-    """Processes of the workers that there are now."""
+    """Process ids of the present workers."""
     with distributed.Client(cluster) as client:
         return sorted(client.run(os.getpid).values())
 
@@ -87,7 +87,7 @@ def test_dask_starts_agents_again_and_the_daemon_ends_them(
 
 
 def here_of(folder: Path) -> list[int]:
-    """Processes of agents."""
+    """Process ids of agents."""
     found = []
     for entry in Path("/proc").iterdir():
         try:

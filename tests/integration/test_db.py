@@ -1,4 +1,4 @@
-"""The database from outside: checked and copied while the daemon writes to it, put back, damaged, and out of space."""
+"""The database from outside: checked and copied while the daemon writes to it, restored, damaged, and out of space."""
 
 import asyncio
 import json
@@ -84,7 +84,7 @@ def test_a_daemon_starts_with_what_is_sound_when_told_so(there: Lab, tmp_path: P
 
 
 def test_a_disk_without_space_stops_new_work_only_and_passes(there: Lab, tmp_path: Path) -> None:
-    """The kernel lets the daemon's files grow no further; then it does again."""
+    """The kernel limits the size of the daemon's files for a while."""
     before = info(there)
     pid = before.pid
     job = there.submit(trials=300, tasks=2, build_s=0.002, profile_s=0.002)

@@ -1,4 +1,4 @@
-"""Interference is kept away from a device, and noticed when it comes nevertheless."""
+"""Interference is kept away from a device, and detected where it occurs."""
 
 import asyncio
 import os
@@ -57,7 +57,7 @@ def spans(there: Lab) -> list[Span]:
 
 
 def allowed(pid: int) -> dict[int, set[int]]:
-    """Where each thread of a process may run."""
+    """Returns the cores on which each thread of a process may run."""
     found = {}
     for thread in os.listdir(f"/proc/{pid}/task"):
         try:
@@ -68,7 +68,7 @@ def allowed(pid: int) -> dict[int, set[int]]:
 
 
 def family(there: Lab) -> list[int]:
-    """The daemon and all that was started for its jobs."""
+    """Returns the daemon and all processes of its jobs."""
     assert there._process is not None
     pids, mark = [there._process.pid], f"AUTOSCHED_JOB_DIR={there.folder}".encode()
     for entry in Path("/proc").iterdir():
@@ -81,7 +81,7 @@ def family(there: Lab) -> list[int]:
 
 
 def running(there: Lab, job: int, words: str) -> JobView:
-    """Wait until the job does this."""
+    """Waits until the job does this."""
 
     async def ask() -> JobView:
         daemon = await Daemon.connect(there.address)
@@ -112,7 +112,7 @@ def test_no_thread_of_daemon_or_client_may_run_on_the_device(stage: str, words: 
         pids = family(there)
         assert len(pids) >= 2, "daemon and client"
         deadline = time.monotonic() + DEADLINE_S
-        while True:  # a sentinel's thread ends within a moment; no other may be there
+        while True:  # a sentinel's thread ends soon; no other may be there
             there_too = [tid for pid in pids for tid, cores in allowed(pid).items() if DEVICE in cores]
             if not there_too:
                 break

@@ -1,4 +1,4 @@
-"""Modules that are kept while the search goes on, through a real daemon and real clients."""
+"""Modules that are published while the search continues, through a real daemon and real clients."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -18,7 +18,7 @@ from deadlines import DEADLINE_S
 from integration.lab import BOARD, Lab, ended, lab
 
 SEARCH = {"trials": 4000, "tasks": 2, "build_s": 0.01}
-"""Many more trials than the first module takes."""
+"""Fields of a job with many more trials than the first module needs."""
 
 
 @pytest.fixture
@@ -95,7 +95,7 @@ def test_a_job_ends_when_its_goal_is_met(there: Lab, tmp_path: Path) -> None:
 
 
 def test_what_is_known_can_be_fetched_before_the_search(there: Lab, tmp_path: Path) -> None:
-    """Slower than what its user would run otherwise, and far from the goal."""
+    """It is slower than the engine that its user would run otherwise, and far from the goal."""
     job = there.submit(**SEARCH, rival_s=1e-5, rest_s=1e-4, latency_goal_s=5e-5)
     view = until(there, job, kept)
     assert view.comparison is not None and view.comparison.faster_after_s is None
@@ -113,7 +113,8 @@ def test_a_search_for_a_goal_ends_at_its_deadline(there: Lab) -> None:
 
 
 def test_an_ended_job_shows_what_was_measured_at_its_end(there: Lab) -> None:
-    """Not an estimate whose rest an early build told wrongly: the mock measures no rest at the end."""
+    """The view shows the measured latency, not an estimate: the mock backend measures no unexplained rest at the
+    end."""
     view = there.wait(there.submit(trials=64, tasks=2, build_s=0.01, rival_s=3e-3, rest_s=2e-3))
     assert view.comparison is not None
     assert view.result_s is not None and view.whole_s == view.result_s

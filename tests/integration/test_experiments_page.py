@@ -1,4 +1,4 @@
-"""docs/experiments.md: its files are experiments, its commands and its Python run as they stand."""
+"""docs/experiments.md: its files are experiments, and its commands and Python code run as written."""
 
 import re
 import shlex
@@ -37,7 +37,7 @@ def test_its_files_are_experiments(text: str, tmp_path: Path) -> None:
 def test_its_commands_and_its_python_run(
     there: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """With the backend that needs no compiler, on files of the same names."""
+    """They run with the backend that needs no compiler, on files of the same names."""
     monkeypatch.setenv("AUTOSCHED_STATE_DIR", str(tmp_path / "s"))
     cli: Callable[..., Said] = command_line(there, tmp_path, monkeypatch, capsys)
     (tmp_path / "early.toml").write_text(f'{FILES[0]}\nbackend = "mock"\noption.tasks = 1\n')

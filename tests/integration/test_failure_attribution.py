@@ -1,4 +1,5 @@
-"""Candidate or device? With a real daemon and real clients of a backend that fails on request."""
+"""Attribution of failures to candidate or device, with a real daemon and real clients of a backend that fails on
+request."""
 
 import asyncio
 import hashlib
@@ -80,7 +81,7 @@ def test_poison_is_listed_and_forgiven_and_the_audit_knows(
 
 
 def unit(there: Lab, name: str, holds: Callable[[UnitView], bool]) -> UnitView:
-    """Wait until this is so."""
+    """Waits until the condition holds."""
 
     async def ask() -> UnitView:
         daemon = await Daemon.connect(there.address)

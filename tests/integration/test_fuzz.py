@@ -1,4 +1,4 @@
-"""A daemon under mutated frames, in short: `make fuzz` throws a million."""
+"""A daemon under mutated frames; `make fuzz` sends a million."""
 
 import asyncio
 import os
