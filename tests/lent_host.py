@@ -1,4 +1,4 @@
-"""An agent of a test: a process that lends a host, its clients, and settings of a daemon that it reaches over TLS."""
+"""An agent of a test: a process that lends a host, its clients, and settings of a daemon reached over TLS."""
 
 import os
 import signal
@@ -16,50 +16,50 @@ TLS_FILES = Path(__file__).parent / "tls"
 
 
 def lane(*, last: bool = False) -> str:
-    """Settings: one lane on the first core, or on the last one."""
+    """Returns settings of one lane on the first or the last core."""
     cores = sorted(os.sched_getaffinity(0))
     return f"[resources]\nhost_cores = [{cores[-1 if last else 0]}]\n"
 
 
 def boards(count: int, kind: str = "cpu") -> str:
-    """Settings: devices without cores, on which nothing is measured again whatever else the machine does."""
+    """Returns settings of devices without cores, on which other load causes no repeated measurements."""
     return "".join(f'[[device]]\nname = "board{number or ""}"\nkind = "{kind}"\n' for number in range(count))
 
 
 def tls(listen: str = "127.0.0.1:0") -> str:
-    """Settings of the table [daemon]: it listens there with TLS."""
+    """Returns settings of [daemon] with a TLS listener."""
     return f'listen = "{listen}"\ntls_certificate = "{TLS_FILES}/tls.crt"\ntls_key = "{TLS_FILES}/tls.key"\n'
 
 
 class LentHost:
-    """One agent with a folder of its own."""
+    """One agent with its own folder."""
 
     def __init__(self, folder: Path, name: str, address: str) -> None:
-        """`address`: of the daemon."""
+        """`address`: address of the daemon."""
         self.folder, self.name, self.address = folder, name, address
         self.settings = lane() + boards(1)
         self.program = [sys.executable, "-m", "autosched"]
         self.environment: Mapping[str, str] | None = None
         self.within: Callable[[Sequence[str]], list[str]] = list
-        """Turns the command into one that runs in a network namespace."""
+        """Turns a command into one that runs in a network namespace."""
         self.cable: Wire | None = None
         self._process: subprocess.Popen[bytes] | None = None
 
     def reach(self, cable: Wire, port: int | str) -> None:
-        """Run in the cable's namespace, and reach the daemon's TLS port over the cable."""
+        """Runs in the cable's namespace, and reaches the daemon's TLS port over the cable."""
         self.cable, self.within, self.address = cable, cable.within, f"tls://{cable.near}:{port}"
 
     @property
     def jobs(self) -> Path:
-        """The folder with the clients of the host."""
+        """Folder with the clients of the host."""
         return self.folder / "state" / "jobs"
 
     def log(self) -> str:
-        """The text of its log."""
+        """Text of its log."""
         return (self.folder / "agent.log").read_text()
 
     def start(self, *options: str) -> None:
-        """Start it, unless it runs."""
+        """Starts it, unless it runs."""
         if self._process is not None and self._process.poll() is None:
             return
         self.folder.mkdir(exist_ok=True)
@@ -72,7 +72,7 @@ class LentHost:
             )
 
     def send(self, how: signal.Signals) -> None:
-        """Send it a signal; one that kills is waited for."""
+        """Sends it a signal, and waits for its end if the signal kills."""
         assert self._process is not None
         with suppress(ProcessLookupError):
             self._process.send_signal(how)
@@ -80,12 +80,12 @@ class LentHost:
             self.gone()
 
     def gone(self) -> int:
-        """Wait for its end; its exit code."""
+        """Waits for its end; returns its exit code."""
         assert self._process is not None
         return self._process.wait(DEADLINE_S)
 
     def clients(self) -> list[int]:
-        """Processes of the clients that it has started and that are alive."""
+        """Returns the living processes of its clients."""
         mark, found = f"AUTOSCHED_JOB_DIR={self.jobs}".encode(), []
         for entry in Path("/proc").iterdir():
             with suppress(OSError):

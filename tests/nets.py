@@ -1,4 +1,4 @@
-"""Small ONNX networks, made on the spot."""
+"""Small ONNX networks."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from onnx import TensorProto, helper, numpy_helper
 def model(
     nodes: list[Any], inputs: dict[str, list[Any]], outputs: list[str], weights: dict[str, Any], opset: int = 13
 ) -> Any:
-    """An ONNX model of float inputs; weights are arrays."""
+    """Returns an ONNX model of float inputs; weights are arrays."""
     graph = helper.make_graph(
         nodes,
         "net",
@@ -23,7 +23,8 @@ def model(
 
 
 def small_net(batch: int | str = 1, height: int | str = 12) -> Any:
-    """Convolution, normalisation, sum, dropout, pooling, dense: one of each that is rewritten."""
+    """Returns a network with convolution, normalisation, sum, dropout, pooling and dense layer: one of each rewritten
+    operator."""
     random = np.random.default_rng(7)
 
     def normal(*shape: int) -> Any:
@@ -48,7 +49,7 @@ def small_net(batch: int | str = 1, height: int | str = 12) -> Any:
 
 
 def conv_net(channels: int = 16, size: int = 16) -> Any:
-    """One convolution with a bias, and one activation: a single task."""
+    """Returns one convolution with a bias and an activation: a single task."""
     random = np.random.default_rng(3)
     weights = {
         "w": random.standard_normal((channels, channels, 3, 3)).astype("float32") / 12,

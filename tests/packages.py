@@ -1,4 +1,4 @@
-"""A package of another author, as an installer leaves it: a module, and metadata with its entry points."""
+"""A package of another author, as an installer leaves it: a module, and metadata with entry points."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -49,7 +49,7 @@ POLICY_MODULES = {"their_policies": POLICIES, "their_broken_policies": BROKEN}
 
 
 def install(folder: Path, group: str, modules: Mapping[str, str] = POLICY_MODULES, **entries: str) -> Path:
-    """Make a folder that, on the path, offers these entry points, with the modules in which their objects are."""
+    """Makes a folder that, on the import path, provides these entry points and the modules with their objects."""
     (folder / "theirs-1.0.dist-info").mkdir(parents=True)
     (folder / "theirs-1.0.dist-info/METADATA").write_text("Metadata-Version: 2.1\nName: theirs\nVersion: 1.0\n")
     lines = [f"[{group}]", *(f"{name.replace('_', '-')} = {value}" for name, value in entries.items())]

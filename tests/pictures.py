@@ -1,8 +1,8 @@
 """Records the pictures of the documentation: `make picture`.
 
-`demo`: docs/demo.svg, `autosched demo` as it runs. `lab`: those of docs/lab.md, what commands show in a lab of three
-machines. Two of them are network namespaces (needs root). Its devices have no cores, and its jobs are those of the mock
-backend, whose stages sleep: a lab of any size fits on one machine.
+`demo`: docs/demo.svg, a run of `autosched demo`. `lab`: the pictures of docs/lab.md, output of commands in a lab of
+three machines. Two of them are network namespaces (needs root). The devices have no cores, and the jobs use the mock
+backend, whose stages sleep, so that a lab of any size fits on one machine.
 """
 
 import argparse
@@ -29,15 +29,15 @@ DOCS = Path(__file__).parents[1] / "docs"
 LAB = DOCS / "lab"
 DELAY_S = 0.001
 STEPS_S = {"build_s": 1.0, "profile_s": 2.5, "update_s": 1.5}
-"""Seconds of the stages of a job, each of 8 candidates."""
+"""Seconds of the stages of a job, for 8 candidates each."""
 NAMESPACE = re.compile(r"\b10(\.[0-9]+){3}")
-"""IP addresses of the namespaces. Pictures show an address that is reserved for documentation instead."""
+"""IP addresses of the namespaces. Pictures show an address reserved for documentation instead."""
 ENDLESS = 4_000
-"""Trials of a job that does not end before its picture is taken."""
+"""Number of trials of a job that does not end before its picture is taken."""
 
 
 def demo() -> None:
-    """Record the demo."""
+    """Records the demo."""
     recorded = record([str(Path(sys.executable).with_name("autosched")), "demo"])
     title = "A terminal in which `make demo` tunes two networks at the same time"
     (DOCS / "demo.svg").write_text(animation(recorded, title))
@@ -45,7 +45,7 @@ def demo() -> None:
 
 @contextmanager
 def machines(folder: Path) -> Iterator[tuple[Lab, wires.Wire]]:
-    """A daemon with one device, and two hosts with one and two devices; the wire to the first of them."""
+    """Yields a daemon with one device, and two hosts with one and two devices; and the wire to the first host."""
     with ExitStack() as held:
         _, key = keyring.make(folder / "keys", Role.AGENT, "lab")
         settings = f"{tls('0.0.0.0:0')}{lane()}{boards(1)}"
@@ -64,7 +64,7 @@ def machines(folder: Path) -> Iterator[tuple[Lab, wires.Wire]]:
 
 
 def picture(there: Lab, name: str, title: str, *lines: str) -> None:
-    """Record what autosched shows for some lines, one after the other."""
+    """Records the output of some commands, one after the other."""
     script = "; ".join(f"printf '\\033[1m$ %s\\033[0m\\n' {shlex.quote(line)}; {line}; echo" for line in lines)
     environment = {
         **os.environ, "AUTOSCHED_HOST": there.address, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
@@ -74,7 +74,7 @@ def picture(there: Lab, name: str, title: str, *lines: str) -> None:
 
 
 def many_jobs(there: Lab, *, movable: bool = True) -> list[JobId]:
-    """Six jobs that share the lab. `movable`: stages of each may run on other hosts than its client's."""
+    """Submits six jobs that share the lab. `movable`: their stages may run on other hosts than the client's."""
     names = ("mobilenet", "resnet", "bert", "detector", "speech", "layout")
     return [
         there.submit(trials=ENDLESS, name=name, tasks=4, seed=n, movable=movable, **STEPS_S)
@@ -83,7 +83,7 @@ def many_jobs(there: Lab, *, movable: bool = True) -> list[JobId]:
 
 
 def end(there: Lab, *jobs: JobId) -> None:
-    """Cancel jobs, and wait until they have ended."""
+    """Cancels jobs, and waits until they have ended."""
     for job in jobs:
         there.cancel(job)
     for job in jobs:
@@ -91,17 +91,17 @@ def end(there: Lab, *jobs: JobId) -> None:
 
 
 def until_lab2(there: Lab, state: str) -> None:
-    """Wait until the host lab2 is here, away, or has left."""
+    """Waits until the host lab2 is in this state: here, away, or left."""
     until(lambda: next(host.state for host in hosts(there) if host.host == "lab2") == state, f"lab2 is {state}")
 
 
 def until_busy(there: Lab) -> None:
-    """Wait until each host is at work."""
+    """Waits until each host is at work."""
     until(lambda: all(host.busy for host in hosts(there)), "all hosts are at work")
 
 
 def lab_pictures() -> None:
-    """Record the pictures of a lab."""
+    """Records the pictures of a lab."""
     if why := wires.possible():
         sys.exit(f"there are no namespaces here: {why}")
     LAB.mkdir(exist_ok=True)

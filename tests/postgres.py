@@ -1,4 +1,4 @@
-"""A PostgreSQL server of a test's own, from the programs that Debian installs; not as root, which it refuses."""
+"""A PostgreSQL server for a test, from the programs that Debian installs; it does not run as root, which it refuses."""
 
 import contextlib
 import itertools
@@ -17,13 +17,13 @@ import pytest
 
 START_S = 60.0
 NO_PRIVILEGES = 65534
-"""Number of the user without privileges."""
-"""Seconds for one of its programs to end."""
+"""User id without privileges."""
+"""Maximum time for one of its programs to end, in seconds."""
 _names = itertools.count(1)
 
 
 def programs() -> Path | None:
-    """Where `initdb` and `postgres` are; None: nowhere."""
+    """Returns the folder of `initdb` and `postgres`; None: not installed."""
     found = [*Path("/usr/lib/postgresql").glob("*/bin/initdb")]
     if (on_path := shutil.which("initdb")) is not None:
         found.append(Path(on_path).resolve())
@@ -31,7 +31,7 @@ def programs() -> Path | None:
 
 
 class Server:
-    """A server on a port of its own, with its files in a folder of its own."""
+    """A server with its own port and folder."""
 
     def __init__(self, folder: Path, bin_dir: Path, user: str | None) -> None:
         self._data, self._bin, self._user, self._log = folder / "data", bin_dir, user, folder / "log"
@@ -47,7 +47,7 @@ class Server:
         )  # fmt: skip
 
     def start(self) -> None:
-        """Start it, and wait until it answers."""
+        """Starts it, and waits until it answers."""
         options = f"-p {self.port} -k {self._data} -h 127.0.0.1 -c fsync=off"
         self._run(
             "pg_ctl", "start", "-w", "-t", f"{START_S:.0f}", "-D", str(self._data), "-l", str(self._log), "-o", options
@@ -55,7 +55,7 @@ class Server:
         self._pid = int((self._data / "postmaster.pid").read_text().split()[0])
 
     def signal(self, number: signal.Signals) -> None:
-        """Send a signal to the server and all of its processes."""
+        """Sends a signal to the server and all its processes."""
         for process in self._processes():
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.send_signal(number)
@@ -76,13 +76,13 @@ class Server:
             return []
 
     def database(self) -> str:
-        """The URL of a new, empty database."""
+        """Returns the URL of a new, empty database."""
         name = f"test_{next(_names)}"
         self._run("createdb", "-h", "127.0.0.1", "-p", str(self.port), "-U", "lab", name)
         return f"postgresql://lab@127.0.0.1:{self.port}/{name}"
 
     def drop(self, url: str) -> None:
-        """Put an empty database in the place of this one."""
+        """Replaces this database by an empty one."""
         where = ("-h", "127.0.0.1", "-p", str(self.port), "-U", "lab", url.rpartition("/")[2])
         self._run("dropdb", "--force", *where)
         self._run("createdb", *where)
@@ -90,7 +90,7 @@ class Server:
 
 @contextlib.contextmanager
 def server() -> Iterator[Server]:
-    """A running server; skips the test where none is installed."""
+    """Yields a running server; skips the test where none is installed."""
     if (bin_dir := programs()) is None:
         pytest.skip("PostgreSQL is not installed; on Debian: apt-get install postgresql")
     user = None

@@ -1,4 +1,4 @@
-"""State of a process, which may vanish while it is looked at."""
+"""State of a process, which may vanish at any time."""
 
 import threading
 import time
@@ -9,7 +9,7 @@ from deadlines import DEADLINE_S
 
 
 def is_dead(pid: int) -> bool:
-    """Gone, or a zombie that only waits for its parent."""
+    """Returns whether the process is gone, or a zombie that waits for its parent."""
     try:
         return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -17,7 +17,7 @@ def is_dead(pid: int) -> bool:
 
 
 def dies(pid: int, within_s: float = DEADLINE_S) -> bool:
-    """Whether it is dead before the deadline: a signal takes a moment to arrive."""
+    """Returns whether it dies before the deadline: a signal takes a moment to arrive."""
     deadline = time.monotonic() + within_s
     while not is_dead(pid):
         if time.monotonic() > deadline:

@@ -1,4 +1,5 @@
-"""Writes what docs/protocol.md says of methods and types, from protocol/: python tests/protocol_page.py."""
+"""Writes the generated part of docs/protocol.md, on methods and types, from protocol/: python
+tests/protocol_page.py."""
 
 import ast
 import inspect
@@ -25,7 +26,7 @@ TABLES = (
 
 
 def generated() -> str:
-    """Methods, and every type that they mention."""
+    """Returns the text on methods, and on each type that they mention."""
     lines: list[str] = []
     seen: dict[str, type[Struct]] = {}
     for title, methods in TABLES:
@@ -49,7 +50,7 @@ def _result(kind: type[Method]) -> str:
 
 
 def described(title: str, kind: type[Struct], seen: dict[str, type[Struct]]) -> list[str]:
-    """A struct and its fields."""
+    """Returns the text on a struct and its fields."""
     info = types.type_info(kind)
     assert isinstance(info, types.StructType)
     meaning = _meanings(kind)
@@ -68,7 +69,7 @@ def _default(field: types.Field) -> str:
 
 
 def said(kind: types.Type) -> str:
-    """A type in words."""
+    """Returns a type in words."""
     match kind:
         case types.Metadata(type=inner):
             return said(inner)
@@ -107,7 +108,7 @@ def _number(bound: float) -> str:
 
 
 def _note(kind: types.Type, seen: dict[str, type[Struct]]) -> None:
-    """Remember the structs in a type."""
+    """Collects the structs in a type."""
     if isinstance(kind, types.StructType):
         seen.setdefault(kind.cls.__name__, kind.cls)
     for inner in _inner(kind):
@@ -130,7 +131,7 @@ def _inner(kind: types.Type) -> Iterable[types.Type]:
 
 
 def _meanings(kind: type[Struct]) -> dict[str, str]:
-    """The docstring below a field in the source."""
+    """Returns the docstrings below the fields in the source."""
     (described,) = ast.parse(inspect.getsource(kind)).body
     assert isinstance(described, ast.ClassDef)
     body = described.body
@@ -143,7 +144,7 @@ def _meanings(kind: type[Struct]) -> dict[str, str]:
 
 
 def page() -> str:
-    """The page with its generated part as it must be now."""
+    """Returns the page with its generated part up to date."""
     before, rest = PAGE.read_text().split(BEGIN)
     after = rest.split(END)[1]
     return before + BEGIN + "\n" + generated() + "\n" + END + after

@@ -11,13 +11,13 @@ from autosched_tvm.compile.frontend import standard_operators
 from autosched_tvm.compile.integers.convolution import Window
 
 STEP = 0.05
-"""Scale of every quantised result in these tests."""
+"""Scale of each quantised result in these tests."""
 
 
 def network(
     nodes: list[Any], inputs: dict[str, Any], outputs: dict[str, int], constants: dict[str, Any], opset: int = 13
 ) -> Any:
-    """A model; inputs are examples, whose shapes and types it has; outputs are ONNX's element types."""
+    """Returns a model. `inputs`: example arrays, which give shapes and types; `outputs`: ONNX element types."""
     graph = helper.make_graph(
         nodes,
         "net",
@@ -33,7 +33,8 @@ def network(
 
 
 def run(model: Any, inputs: dict[str, Any]) -> list[Any]:
-    """The outputs in ONNX Runtime, operator by operator, without the saturating products of CPUs that lack VNNI."""
+    """Returns the outputs in ONNX Runtime, operator by operator, without the saturating products of CPUs without
+    VNNI."""
     options = onnxruntime.SessionOptions()
     options.add_session_config_entry("session.x64quantprecision", "1")
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
@@ -43,8 +44,8 @@ def run(model: Any, inputs: dict[str, Any]) -> list[Any]:
 
 
 def rewritten(model: Any, *, rounded: bool = False, integers: bool = False) -> Any:
-    """A copy in standard float operators, and with `integers` those that compute with 8-bit numbers; fails where
-    another operator is left."""
+    """Returns a copy in standard float operators, and with `integers` those on 8-bit integers; fails where another
+    operator is left."""
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     assert standard_operators.rewrite(copy, rounded=rounded, integers=integers)
@@ -62,7 +63,8 @@ def operators(model: Any) -> list[str]:
 
 
 def prove(model: Any, inputs: dict[str, Any], step: float, ties: float = 0.01) -> None:
-    """The rounded form gives ONNX Runtime's result, save for a share of ties; the others stay within a step."""
+    """Checks that the rounded form has ONNX Runtime's result, except for a share of ties; the other forms stay within a
+    step."""
     expected = run(model, inputs)
     exact, real = (run(rewritten(model, rounded=rounded), inputs) for rounded in (True, False))
     whole = run(rewritten(model, integers=True), inputs)
@@ -75,14 +77,14 @@ def prove(model: Any, inputs: dict[str, Any], step: float, ties: float = 0.01) -
         assert (off > size / 100).mean() <= ties
         for other in (near, number):
             assert np.abs(want.astype("float64") - other.astype("float64")).max(initial=0) <= size * 1.001
-        assert want.size <= 4 or want.std() > 0  # else the comparison proves nothing
+        assert want.size <= 4 or want.std() > 0  # otherwise the comparison proves nothing
 
 
 FLOAT, UINT8 = TensorProto.FLOAT, TensorProto.UINT8
 
 
 def convolution_sums(data: Any, weights: Any, how: Window) -> Any:
-    """NCHW sums of NCHW numbers and OIHW weights."""
+    """Returns NCHW sums of NCHW integers and OIHW weights."""
     top, left, bottom, right = how.border
     around = ((0, 0), (0, 0), (top, bottom), (left, right))
     image = np.pad(data.astype("int64"), around, constant_values=how.border_value)

@@ -1,4 +1,4 @@
-"""A daemon's database, written by the daemon's own code, of what a simulated world did."""
+"""Writes a daemon's database, with the daemon's own code, from a simulated world."""
 
 import asyncio
 from pathlib import Path
@@ -12,13 +12,13 @@ from deadlines import DEADLINE_S
 
 
 def record(world: Simulator, path: Path) -> None:
-    """Every event of the world that has run, and its steps."""
+    """Records each event of a finished world, and its steps."""
     ended = {span.step: span for span in world.spans.values()}
     write(path, [(e.now, e.event) for e in world.history], list(ended.values()))
 
 
 def write(path: Path, events: list[tuple[float, Event]], spans: list[Span]) -> None:
-    """A span is written with the event that ended it, or with the last event."""
+    """Writes a span with the event that ended it, or with the last event."""
     by_step = {span.step: span for span in spans}
 
     async def run() -> None:

@@ -1,4 +1,4 @@
-"""An RPC server as a process of its own, TVM's or ours, which can be killed and started again at the same address."""
+"""An RPC server in its own process, TVM's or ours, which can be killed and restarted at the same address."""
 
 import os
 import re
@@ -28,7 +28,8 @@ class RpcServer:
         ours: bool = False,
         cable: Wire | None = None,
     ) -> None:
-        """`words`: further options. `ours`: `autosched board` instead of TVM's own. `cable`: it is at the far end."""
+        """`words`: further options. `ours`: `autosched board` instead of TVM's own. `cable`: the server is at its far
+        end."""
         self._program = ["autosched", "board"] if ours else ["tvm.exec.rpc_server"]
         self._folder, self._log, self._key, self._words = folder, folder / f"{name}.log", key, tuple(words)
         self._cable = cable
@@ -38,7 +39,7 @@ class RpcServer:
 
     @property
     def address(self) -> str:
-        """HOST:PORT"""
+        """Address as HOST:PORT."""
         return f"{self._host}:{self.port}"
 
     @property
@@ -52,7 +53,7 @@ class RpcServer:
         return self.log.count("start serving")
 
     def start(self) -> None:
-        """Start it, at the port of its earlier life if it had one."""
+        """Starts it, at its earlier port if it had one."""
         first = self.port or 20_000 + os.getpid() % 20_000
         command = [sys.executable, "-m", *self._program, "--host", self._host, "--port", str(first), "--key", self._key]
         if self._program[0] != "autosched":
@@ -72,7 +73,7 @@ class RpcServer:
         self.port = int(found[-1])
 
     def kill(self) -> None:
-        """Kill it and all that it has started."""
+        """Kills it and all its children."""
         if self._process is not None:
             with suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
@@ -88,7 +89,7 @@ class RpcServer:
 
 
 def settings(server: RpcServer, key: str, kind: str = "pi4", name: str = "board0", more: str = "") -> str:
-    """Settings of a daemon with this board."""
+    """Returns settings of a daemon with this board."""
     return (
         f'[[device]]\nname = "{name}"\nkind = "{kind}"\nrpc = "{server.address}"\nrpc_key = "{key}"\n'
         f'target = "llvm -mcpu=x86-64-v2 -num-cores=1"\n{more}'

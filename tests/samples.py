@@ -1,4 +1,4 @@
-"""A job, its records, steps and evaluation, as a daemon would tell of them."""
+"""A job, its records, steps and evaluation, as a daemon returns them."""
 
 from autosched.backend import Evaluation, Timing
 from autosched.model import Failure, JobSpec, Record
@@ -6,7 +6,7 @@ from autosched.protocol import JobView, Span, TaskView
 
 
 def job_view() -> JobView:
-    """Job 7 under way: two tasks, the first with most of the time. Submitted at 1000 s, 100 s ago."""
+    """Job 7 in progress: two tasks, the first with most of the time. Submitted at 1000 s, 100 s ago."""
     tasks = (
         TaskView(1, "conv2", "conv2d 16x55x55 -> 64, 1x1", 2, 1e8, 184, 7, 0.4e-3, 1.2e-3),
         TaskView(2, "conv1", "conv2d 64x55x55 -> 64, 3x3", 4, 2e8, 200, 20, 1.0e-3, 3.1e-3, "build"),
@@ -35,7 +35,7 @@ def records() -> list[Record]:
 
 
 def spans() -> list[Span]:
-    """Task 1 is profiled twice for 2 s, task 2 once; job 8 stands between; one step ended before job 7 came."""
+    """Task 1 is profiled twice for 2 s, task 2 once; a step of job 8 lies between; one step ended before job 7 came."""
     return [
         Span(1, 6, 1, "build", ("host/0",), 900.0, 900.0, 950.0, "done"),
         Span(2, 7, 0, "import", ("host/0",), 1000.0, 1000.0, 1010.0, "done"),
@@ -48,7 +48,7 @@ def spans() -> list[Span]:
 
 
 def timing(name: str, median_s: float, half_s: float = 1e-4) -> Timing:
-    """A symmetric interval."""
+    """Returns a timing with a symmetric interval."""
     return Timing(name, (median_s,) * 9, median_s, median_s - half_s, median_s + half_s)
 
 

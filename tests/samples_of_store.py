@@ -1,4 +1,4 @@
-"""Measurements to store."""
+"""Measurements for a store."""
 
 from autosched.model import Identity, Purpose, Record
 from autosched.recordstore.keys import Environment, environment, measurement_id
@@ -22,7 +22,7 @@ def measured(
     origin: Origin = LAB,
     job: SourceJob = JOB,
 ) -> Measurement:
-    """A measurement; without a candidate each trial has its own."""
+    """Returns a measurement; by default each trial has its own candidate."""
     record = Record(
         task=1,
         trial=trial,

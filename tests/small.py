@@ -1,4 +1,4 @@
-"""Tiny tasks for searches, and made-up measurements."""
+"""Tiny tasks for searches, and invented measurements."""
 
 import json
 import zlib
@@ -11,7 +11,7 @@ Measured = tuple[bytes, list[float]]
 
 
 def matmul(seed: int, size: int = 16, target: dict[str, Any] | None = None) -> SearchContext:
-    """A square matrix product."""
+    """Returns a square matrix product."""
     import tvm
     from tvm import te
 
@@ -26,12 +26,12 @@ def matmul(seed: int, size: int = 16, target: dict[str, Any] | None = None) -> S
 
 
 def timed(candidate: bytes) -> list[float]:
-    """A latency that depends on the decisions only."""
+    """Returns a latency that depends on the decisions only."""
     return [1e-3 * (1 + zlib.crc32(json.dumps(json.loads(candidate)[1]).encode()) % 97)]
 
 
 def rounds(live: Search, count: int, size: int = 4) -> list[Measured]:
-    """Selections of a search, measured by `timed`."""
+    """Returns selections of a search, measured by `timed`."""
     history: list[Measured] = []
     for _ in range(count):
         measured = [(candidate, timed(candidate)) for candidate in live.select(size)]

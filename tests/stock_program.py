@@ -1,7 +1,7 @@
-"""``python stock_program.py PORT KEY PRIORITY ROUNDS``: a program that knows only TVM, and asks a tracker for boards.
+"""``python stock_program.py PORT KEY PRIORITY ROUNDS``: a program that uses TVM only, and asks a tracker for boards.
 
-Each round measures eight kernels by MetaSchedule's own RPC runner, and runs one in a session of its own. Prints a line
-of JSON for each round: how many were measured, the error of the one, and the seconds that the runner took.
+Each round measures eight kernels by MetaSchedule's own RPC runner, and runs one in a separate session. Prints a line of
+JSON for each round: the number of measured kernels, the error of the single one, and the seconds of the runner.
 """
 
 import json
@@ -20,7 +20,7 @@ SESSION_S = 30
 
 
 def main(port: int, key: str, priority: int, rounds: int) -> None:
-    """Build a kernel, then measure it again and again."""
+    """Builds a kernel, then measures it repeatedly."""
     a, b = (te.placeholder((SIZE, SIZE), name=name) for name in "ab")
     axis = te.reduce_axis((0, SIZE))
     c = te.compute((SIZE, SIZE), lambda i, j: te.sum(a[i, axis] * b[axis, j], axis=axis), name="c")
@@ -46,7 +46,7 @@ def main(port: int, key: str, priority: int, rounds: int) -> None:
 
 
 def alone(port: int, key: str, priority: int, path: str) -> float:
-    """The error of a product that is computed in a session of its own."""
+    """Returns the error of a product that is computed in a separate session."""
     session = rpc.connect_tracker("127.0.0.1", port).request(key, priority=priority, session_timeout=SESSION_S)
     session.upload(path)
     function, device = session.load_module("kernel.so")["main"], session.cpu(0)

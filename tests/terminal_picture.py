@@ -1,7 +1,7 @@
-"""Pictures (SVG) of what commands show at a terminal.
+"""Pictures (SVG) of the output of commands at a terminal.
 
-A picture of several screens moves, SPEED times as fast as the command did. It ends with its last screen, which a viewer
-without animations shows. Each line of text stands in the file once for each time it changed.
+A picture of several screens is animated, at SPEED times the speed of the command. It ends with its last screen, which
+viewers without animations show. The file contains each line of text once for each of its changes.
 """
 
 import os
@@ -17,13 +17,13 @@ import pyte
 COLUMNS, ROWS = 114, 44
 """Size of the terminal in characters."""
 SAMPLE_EVERY_S = 1.0
-"""Seconds of a command between two pictures of its screen."""
+"""Seconds between two samples of the screen."""
 SPEED = 6.0
-"""Seconds of a command in one second of its picture."""
+"""Seconds of the command per second of its picture."""
 LAST_SCREEN_S = 12.0
-"""Seconds for which the last screen stands still before the picture begins again."""
+"""Seconds for which the last screen is shown before the animation restarts."""
 COMMAND_TIMEOUT_S = 600.0
-"""Maximum seconds for which a command shows nothing new."""
+"""Maximum seconds without new output."""
 CHARACTER = (8.4, 18.0)
 """Width and height of a character in pixels, at FONT_SIZE."""
 FONT_SIZE = 14
@@ -39,11 +39,11 @@ COLOURS = {
     "cyan": "#5cc8cf",
     "white": "#d5d8df",
 }
-"""Colours of the terminal, by the names that pyte gives them (brown is yellow)."""
+"""Colours of the terminal, by the names of pyte (brown is yellow)."""
 
 
 class Piece(NamedTuple):
-    """Neighbouring characters of one style; colours as `#rrggbb`, none for the terminal's own."""
+    """Neighbouring characters of one style. Colours are `#rrggbb`, empty for the terminal's own."""
 
     text: str
     colour: str
@@ -56,7 +56,7 @@ Screen = tuple[Line, ...]
 
 
 class Shown(NamedTuple):
-    """A line of a row of the screen, from one second of the picture to another."""
+    """A line of a row of the screen, with the seconds of the picture between which it is shown."""
 
     row: int
     line: Line
@@ -65,11 +65,11 @@ class Shown(NamedTuple):
 
 
 class CommandFailed(Exception):
-    """A command that was recorded has failed."""
+    """A recorded command has failed."""
 
 
 def record(command: Sequence[str], environment: Mapping[str, str] = os.environ) -> list[tuple[float, Screen]]:
-    """The screens of a command at a terminal, each with the second at which it was seen; the last is the final one.
+    """Returns the screens of a command at a terminal, each with its second; the last is the final one.
 
     Raises CommandFailed.
     """
@@ -100,7 +100,7 @@ def record(command: Sequence[str], environment: Mapping[str, str] = os.environ) 
 
 
 def screen(terminal: pyte.Screen) -> Screen:
-    """The screen of a terminal, without trailing blanks."""
+    """Returns the screen of a terminal, without trailing blanks."""
     rows = []
     for row in range(terminal.lines):
         cells = [terminal.buffer[row][column] for column in range(terminal.columns)]
@@ -117,14 +117,14 @@ def screen(terminal: pyte.Screen) -> Screen:
 
 
 def colour(name: str) -> str:
-    """A colour of pyte's as `#rrggbb`, or "" for the terminal's own."""
+    """Returns one of pyte's colours as `#rrggbb`, or "" for the terminal's own."""
     if name == "default":
         return ""
     return COLOURS.get(name.removeprefix("bright"), f"#{name}")
 
 
 def shown(screens: Sequence[tuple[float, Screen]]) -> list[Shown]:
-    """Each line of each row with the time for which it is seen, in seconds of the picture."""
+    """Returns each line of each row with the time for which it is shown, in seconds of the picture."""
     first_s = screens[0][0]
     end_s = (screens[-1][0] - first_s) / SPEED + LAST_SCREEN_S
     lines = []
@@ -139,13 +139,13 @@ def shown(screens: Sequence[tuple[float, Screen]]) -> list[Shown]:
 
 
 def still(picture: Screen, title: str) -> str:
-    """A picture of one screen."""
+    """Returns a picture of one screen."""
     lines = [Shown(row, line, 0.0, 0.0) for row, line in enumerate(picture) if line]
     return _framed(lines, title, [], [drawn(line) for line in lines])
 
 
 def animation(screens: Sequence[tuple[float, Screen]], title: str) -> str:
-    """A picture of all screens, one after the other. The last one is visible without animations, too."""
+    """Returns an animation of all screens. Without animations, the last one is visible."""
     lines = shown(screens)
     total_s = max(line.to_s for line in lines)
     styles = [
@@ -167,7 +167,7 @@ def animation(screens: Sequence[tuple[float, Screen]], title: str) -> str:
 
 
 def _framed(lines: Sequence[Shown], title: str, styles: Sequence[str], texts: Sequence[str]) -> str:
-    """The SVG of a terminal with these lines, drawn as `texts`."""
+    """Returns the SVG of a terminal with these lines, drawn as `texts`."""
     rows = 1 + max(line.row for line in lines)
     width, height = COLUMNS * CHARACTER[0] + 2 * MARGIN, rows * CHARACTER[1] + 2 * MARGIN
     return "\n".join(
@@ -188,7 +188,7 @@ def _framed(lines: Sequence[Shown], title: str, styles: Sequence[str], texts: Se
 
 
 def drawn(line: Shown) -> str:
-    """The pieces of one line. Each has its own length, so that any monospaced font keeps the columns."""
+    """Returns the pieces of one line. Each has its own length, so that any monospaced font keeps the columns."""
     drawn, column = [], 0
     top = MARGIN + line.row * CHARACTER[1]
     for piece in line.line:

@@ -1,4 +1,4 @@
-"""A daemon with a port for boards, as far as boards and programs of TVM see it, and those that connect to it."""
+"""A daemon with a port for boards, as boards and programs with TVM see it, and peers that connect to it."""
 
 import asyncio
 import json
@@ -34,7 +34,7 @@ KINDS = (BoardConfig("pi4", "llvm -mcpu=cortex-a72", ("reboot-it",)),)
 
 
 class World:
-    """A daemon with a port for boards, whose events happen at once."""
+    """A daemon with a port for boards, whose events are processed at once."""
 
     def __init__(self, *networks: str) -> None:
         self.core = Scheduler(POLICIES["predictive"])
@@ -49,7 +49,7 @@ class World:
         stream = SimpleNamespace(attach=lambda take, *kinds: setattr(self, "_take", take))
         runtime = SimpleNamespace(state=self.state, clock=loop.time, tell=self.tell, stream=stream)
         self.limits = 100, 600.0
-        """Active jobs, and seconds of a step."""
+        """Maximum number of active jobs, and time limit of a step in seconds."""
         self.started: list[Step] = []
         self.ended: list[EndJob] = []
         note = cast(Any, lambda unit, why: self.sick.append(unit))
@@ -59,7 +59,7 @@ class World:
         self.port = TrackerPort(self.registry, self.sessions, self.programs, [ip_network(one) for one in networks])
 
     def tell(self, prepare: Callable[[], Event | None]) -> None:
-        """Something happens; what follows begins in a later turn of the loop, as after a commit."""
+        """Processes an event; its actions start in a later turn of the loop, as after a commit."""
         if (event := prepare()) is None:
             return
         step = self.state.steps.get(event.step) if isinstance(event, StepEnded) else None
@@ -90,13 +90,13 @@ class World:
         self.happened.set()
 
     async def until(self, holds: Callable[[], bool]) -> None:
-        """Wait until this is so, which it may become with each event."""
+        """Waits until the condition holds; events may change it."""
         while not holds():
             self.happened.clear()
             await self.happened.wait()
 
     async def left(self) -> None:
-        """Wait until no peer is connected."""
+        """Waits until no peer is connected."""
         while world_tasks := tuple(self.port._serving.tasks):
             await asyncio.wait(world_tasks)
         assert not self.port._peers
@@ -113,7 +113,7 @@ class Peer:
         self.reader, self.writer = reader, writer
 
     async def ask(self, *message: object) -> Any:
-        """The answer to a message, written in two pieces as TVM does."""
+        """Returns the answer to a message, which is written in two pieces as TVM does."""
         text = json.dumps(message).encode()
         self.writer.write(struct.pack("<i", len(text)))
         self.writer.write(text)
@@ -123,7 +123,7 @@ class Peer:
     async def register(
         self, key: str = "pi4", port: int = 9090, matchkey: str = "pi4:0.5", host: str | None = None
     ) -> None:
-        """Say what TVM's server says."""
+        """Registers as TVM's server does."""
         assert await self.ask(5, {"key": f"server:{key}", "addr": [host, port]}) == 0
         assert await self.ask(3, key, [port, matchkey], host) == 0
 
@@ -158,7 +158,7 @@ def played(story: Callable[[World], Awaitable[None]], *networks: str) -> None:
 
 
 def hostile(draw: Random) -> bytes:
-    """A frame that is almost right, or not at all."""
+    """Returns a frame that is almost valid, or not at all."""
     words: list[Any] = [
         draw.choice([-1, 0, 1, 2, 3, 4, 5, 6, 7, 8, 2**40, "3", None]),
         *draw.sample(

@@ -81,27 +81,27 @@ _ACTIONS = msgspec.msgpack.Decoder(Action)
 
 
 def through_codec_event(event: Event) -> Event:
-    """The event as the journal gives it back."""
+    """Returns the event after the journal's codec."""
     back: Event = _EVENTS.decode(msgspec.msgpack.encode(event))
     assert back == event, f"{event} became {back}"
     return back
 
 
 def through_codec_action(action: Action) -> Action:
-    """The action as a reader of the journal would see it."""
+    """Returns the action after the journal's codec."""
     back: Action = _ACTIONS.decode(msgspec.msgpack.encode(action))
     assert back == action, f"{action} became {back}"
     return back
 
 
 class Script:
-    """Plays a transcript on the production core, and checks every invariant after every event."""
+    """Plays a transcript on the production core, and checks all invariants after each event."""
 
     def __init__(self) -> None:
         self.scheduler = Scheduler()
 
     def play(self, text: str) -> str:
-        """The transcript with what the scheduler answers now."""
+        """Returns the transcript with the scheduler's present answers."""
         return "".join(f"{line}\n" for source in text.splitlines() for line in self._line(source))
 
     def _line(self, source: str) -> Iterator[str]:
@@ -239,7 +239,7 @@ def _load(says: Sequence[Sequence[str]]) -> JobLoad:
     for words in says:
         match words:
             case []:
-                pass  # a lone "|": a client that has nothing to say
+                pass  # a lone "|": a client without a load
             case ["job", "complete"]:
                 complete = True
             case ["rounds", left]:

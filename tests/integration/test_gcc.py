@@ -1,4 +1,4 @@
-"""A backend without TVM and without a network: C programs are tuned through the daemon like anything else."""
+"""A backend without TVM and without a network: the daemon tunes C programs."""
 
 import json
 import shutil

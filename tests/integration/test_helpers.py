@@ -1,4 +1,4 @@
-"""Stages of one job on several hosts: helpers of its client run them, and nothing is lost when one of them dies."""
+"""Stages of one job on several hosts: helpers of its client run them, and nothing is lost when a helper dies."""
 
 import os
 import signal
@@ -16,7 +16,7 @@ from integration.lender import SETTINGS, Lender, check_records, hosts_of, lent, 
 
 TRIALS = 640
 MOVES = {"trials": TRIALS, "tasks": 8, "build_s": 0.4, "profile_s": 0.4, "movable": True}
-"""Fields and options of a job that is worth a helper: half a minute of builds."""
+"""Fields and options of a job with enough work for a helper: half a minute of builds."""
 
 
 @pytest.fixture
@@ -33,20 +33,20 @@ def lender(there: Lab) -> Iterator[Lender]:
 
 
 def stages_on(there: Lab, job: JobId, host: str) -> Counter[str]:
-    """How many steps of each stage of a job ran well on a host."""
+    """Returns the number of successful steps of each stage of a job on a host."""
     own = (span for span in spans(there) if span.job == job and span.outcome == "done")
     return Counter(span.stage for span in own if span.units[0].partition("@")[2] == host)
 
 
 def helped(there: Lab, lender: Lender, **words: object) -> tuple[JobId, str]:
-    """A job whose client has a helper on the other host, and the name of that host."""
+    """Returns a job whose client has a helper on the other host, and the name of that host."""
     job = there.submit(**{**MOVES, **words})
     until(lambda: len(hosts_of(there, job)) == 2, "a helper works")
     return job, "lab2" if stages_on(there, job, "")["import"] else ""
 
 
 def processes(folder: Path) -> list[int]:
-    """Processes of clients and helpers that work in a folder."""
+    """Returns the processes of clients and helpers that work in a folder."""
     mark, found = f"AUTOSCHED_JOB_DIR={folder}".encode(), []
     for entry in Path("/proc").iterdir():
         try:
@@ -58,12 +58,12 @@ def processes(folder: Path) -> list[int]:
 
 
 def where(there: Lab, lender: Lender, host: str) -> Path:
-    """Folder of the clients on a host."""
+    """Returns the folder of the clients on a host."""
     return lender.jobs if host else there.folder / "jobs"
 
 
 def ends_well(there: Lab, job: JobId) -> None:
-    """The job is done, and each trial was made once and well."""
+    """Checks that the job is done, and that each trial was made once, successfully."""
     assert there.wait(job).state == "done"
     check_records(there, job, TRIALS)
     assert not [record for record in there.records(job) if record.failure is not None]
@@ -77,7 +77,7 @@ def test_whatever_ends_a_helper_costs_its_steps(there: Lab, lender: Lender) -> N
     done = 0
 
     def killed() -> bool:
-        """Kill the helper whenever it has done more, until it was at work just then."""
+        """Kills the helper after each progress, until the kill hits it at work."""
         nonlocal done
         if (now := stages_on(there, job, host).total()) >= done + 3:
             done = now

@@ -1,4 +1,4 @@
-"""Hosts at the other end of cables that are slow, lose packets, or are cut."""
+"""Hosts behind cables that are slow, lose packets, or are cut."""
 
 import signal
 from collections.abc import Iterator
@@ -17,9 +17,9 @@ from wires import Wire, wire
 
 pytestmark = pytest.mark.skipif(bool(wires.possible()), reason=wires.possible())
 SHORT_S = LEASE_S / 3
-"""Seconds of a cut that no lease notices."""
+"""Duration in seconds of a cut that does not end a lease."""
 NO_LEASE_ENDS = pytest.mark.parametrize("settings", [PATIENT])
-"""For tests in which a host must not be given up, also where a busy machine makes everything slow."""
+"""Marks tests in which no lease may end, even on a busy machine."""
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def lender(there: Lab, cable: Wire) -> Iterator[Lender]:
 
 
 def pause(seconds: float) -> None:
-    """For as long as a fault lasts."""
+    """Waits for the duration of a fault."""
     signal.sigtimedwait([], seconds)
 
 
@@ -81,7 +81,7 @@ def test_a_cut_that_is_mended_in_time(there: Lab, cable: Wire, lender: Lender) -
 
 @pytest.mark.parametrize("way", ["both", "out", "back"])
 def test_a_cut_that_lasts(there: Lab, cable: Wire, lender: Lender, way: str) -> None:
-    """Also one that is half open: one end is heard and does not hear."""
+    """Includes a half-open cut: one end receives and cannot send."""
     job = on_the_host(lender, trials=80)
     cable.cut(out=way != "back", back=way != "out")
     until(lambda: not lender.clients(), "the host ends its clients itself")
@@ -95,7 +95,7 @@ def test_a_cut_that_lasts(there: Lab, cable: Wire, lender: Lender, way: str) -> 
 
 
 def test_cut_after_cut(there: Lab, cable: Wire, lender: Lender) -> None:
-    """Some are noticed by the lease, and some by nothing."""
+    """Some cuts end the lease, others have no effect."""
     job = on_the_host(lender, trials=120)
     for seconds in (0.05, LEASE_S / 2, 0.3, 1.5 * LEASE_S, 0.1):
         cable.cut()
@@ -109,7 +109,7 @@ def test_cut_after_cut(there: Lab, cable: Wire, lender: Lender) -> None:
 def test_explain_says_until_when_a_cut_host_is_waited_for(
     there: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Here the daemon hears of it at once, since the agent is dead: a cut cable is noticed by its silence."""
+    """The daemon learns of the end of the agent at once, whereas a cut cable is detected by its silence."""
     command = command_line(there, tmp_path, monkeypatch, capsys)
     lender = Lender(there)
     lender.start()

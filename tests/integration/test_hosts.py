@@ -1,4 +1,4 @@
-"""Hosts that agents lend: jobs run there, and nothing is lost or runs twice when one of them dies."""
+"""Hosts that agents lend: jobs run there, and nothing is lost or runs twice when a host dies."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""A client that knows nothing but docs/protocol.md runs a job beside others, in a real daemon."""
+"""A client written from docs/protocol.md alone runs a job beside others, in a real daemon."""
 
 import ast
 import subprocess

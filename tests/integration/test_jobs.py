@@ -20,12 +20,13 @@ def there(tmp_path: Path) -> Iterator[Lab]:
 
 
 def measured(records: list[Record]) -> list[tuple[int, bytes, tuple[float, ...]]]:
-    """Records of a job, without times: per task in order."""
+    """Returns the records of a job without times: per task in order."""
     return sorted((r.task, r.candidate, r.latency_s) for r in records)
 
 
 def check_trials(records: list[Record], budget: int) -> None:
-    """Records are numbered without gaps, and the budget is spent to the last trial; finals come on top."""
+    """Checks that records are numbered without gaps, and that the budget is spent to the last trial; finals are
+    extra."""
     assert [r.trial for r in records] == list(range(len(records)))
     assert sum(r.purpose is Purpose.TRIAL for r in records) == budget
 
@@ -54,7 +55,7 @@ def test_failed_candidates_are_records_with_reasons(there: Lab) -> None:
 
 
 def test_the_same_seed_finds_the_same(there: Lab) -> None:
-    """Records of one task: which of several has the next round depends on which has ended its own first."""
+    """Compares records of one task: the order of rounds between tasks depends on timing."""
     first, second, other = (there.submit(trials=24, tasks=1, seed=seed) for seed in (5, 5, 6))
     for job in (first, second, other):
         there.wait(job)
@@ -129,7 +130,7 @@ def running_stages(there: Lab) -> set[str]:
 
 def test_a_step_past_its_deadline_is_killed_and_the_job_says_so(tmp_path: Path) -> None:
     with lab(tmp_path) as there:
-        for step_timeout_s in (0.5, 5.0, 15.0):  # on a busy machine no step at all may be done in the first of these
+        for step_timeout_s in (0.5, 5.0, 15.0):  # on a busy machine the first of these may be too short for any step
             view = there.wait(there.submit(trials=8, tasks=1, hang_stage="build", step_timeout_s=step_timeout_s))
             assert view.failure is not None
             if "build: build was killed" in view.failure.message:
@@ -139,7 +140,7 @@ def test_a_step_past_its_deadline_is_killed_and_the_job_says_so(tmp_path: Path) 
 
 
 def test_a_frozen_client_is_replaced(there: Lab) -> None:
-    """SIGSTOP: connected, and silent. It is taken for dead, and its job goes on in another."""
+    """SIGSTOP: the client is connected and silent. It counts as dead, and another client continues its job."""
     import os
 
     job = there.submit(trials=60, tasks=2, build_s=0.1)

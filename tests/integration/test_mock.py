@@ -1,4 +1,4 @@
-"""The backend that needs no compiler, in a real daemon: instances, recordings, and everything going wrong at once."""
+"""The backend that needs no compiler, in a real daemon: instances, recordings, and many faults at once."""
 
 import json
 from collections import Counter, defaultdict
@@ -14,7 +14,7 @@ INSTANCE = {"instance": "standard", "instance_name": "hom-N2-C1-M1-s1", "time_sc
 
 
 def stages(log: Path) -> Counter[str]:
-    """How many steps of each stage there were."""
+    """Returns the number of steps of each stage."""
     return Counter(json.loads(line)["stage"] for line in log.read_text().splitlines())
 
 
@@ -46,12 +46,12 @@ def test_a_recorded_job_is_replayed_round_by_round(there: Lab, tmp_path: Path) -
 
 
 def selected(steps: recordings.Round) -> bool:
-    """Others measure again, or found every round taken: an exhausted task may be asked while another measures again."""
+    """Returns whether the round selected candidates. Other rounds measure again, or found no round to take."""
     return {"select", "build"} <= {step.stage for step in steps}
 
 
 def worked_s(steps: recordings.Round, stage: str) -> float:
-    """How long the stage took in this round."""
+    """Returns the duration of the stage in this round."""
     return next(step.worked_s or 0.0 for step in steps if step.stage == stage)
 
 
@@ -76,7 +76,7 @@ def test_when_everything_goes_wrong_each_job_still_ends_and_no_unit_is_shared(tm
     assert sum(view.failed_steps for view in views) > 0
     assert {"build error", "run error"} <= {reason for view in views for reason in view.failures}
     told = (tmp_path / "daemon.log").read_text()
-    assert "RevokeStep" in told  # a step hung; how long that may take is learned, and more on a busy machine
+    assert "RevokeStep" in told  # a step hung; its time limit is learned, and longer on a busy machine
     assert "ClientLost" in told  # a client crashed
     by_unit = defaultdict(list)
     for step in map(json.loads, log.read_text().splitlines()):

@@ -1,4 +1,4 @@
-"""docs/notebooks.md: its Python runs as it stands, cell by cell, on a store with two devices."""
+"""docs/notebooks.md: its Python code runs as written, cell by cell, on a store with two devices."""
 
 import contextlib
 import re

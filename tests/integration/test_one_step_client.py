@@ -74,7 +74,7 @@ def test_cancelling_the_job_stops_the_work(there: Lab) -> None:
             stopped = asyncio.Event()
 
             async def work(order: StartStep) -> None:
-                try:  # the word that stops it may come before the answer
+                try:  # the order to stop may come before the answer
                     await other.cancel(order.step.job)
                     await asyncio.Event().wait()
                 finally:

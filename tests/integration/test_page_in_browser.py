@@ -1,4 +1,4 @@
-"""The page in a real browser: it teaches, it follows what happens, it can be used without a mouse and on a phone."""
+"""The page in a real browser: its help, its updates, its use by keyboard and on a phone."""
 
 import contextlib
 from collections.abc import Awaitable, Callable
@@ -103,7 +103,7 @@ def test_it_needs_no_mouse_and_fits_a_phone(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("width", [1200, 390])
 def test_no_table_of_a_report_is_cut_off(tmp_path: Path, width: int) -> None:
-    """Names of fused operators have no spaces; the figures right of them are what people look for."""
+    """Names of fused operators have no spaces; the figures to their right must stay visible."""
     view = job_view()
     fused = "fused_" + "_".join(f"conv2d{number}_add{number}_relu{number}" for number in range(12))
     tasks = tuple(replace(task, name=fused, shape="conv2d 64x55x55 -> 64, 3x3, " * 3) for task in view.tasks)
@@ -187,7 +187,7 @@ def test_experiments_are_told_and_their_jobs_shown(tmp_path: Path) -> None:
         await daemon.submit(spec(name="other"))
         again = (await daemon.submit(spec(labels=labels("a")))).job
         await daemon.cancel(again)
-        for combination in ("a", "b"):  # the first one once more
+        for combination in ("a", "b"):  # the first one again
             await daemon.submit(spec(labels=labels(combination)))
         await page.open(url)
         await page.until(PAINTED)

@@ -1,4 +1,4 @@
-"""Ended jobs are forgotten, by a running daemon and without one; what is left is whole, and goes on over restarts."""
+"""Ended jobs are pruned, by a running daemon and without one; the remaining jobs are complete, even after restarts."""
 
 import asyncio
 import json
@@ -136,7 +136,7 @@ def test_killed_in_the_midst_it_leaves_whole_jobs(there: Lab, cli: Callable[...,
 
 def test_the_settings_may_say_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retention, "FIRST_S", 0.05)
-    monkeypatch.setattr(retention, "EVERY_S", 0.05)  # the first look may come before anything has ended
+    monkeypatch.setattr(retention, "EVERY_S", 0.05)  # the first check may come before any job has ended
 
     async def work() -> None:
         async with serving(tmp_path, "[retention]\ndays = 1e-9\nkeep = 1\n"):

@@ -1,4 +1,4 @@
-"""Records of a real daemon reach the store; a store that is away disturbs nothing and is told."""
+"""Records of a real daemon reach the store; an unavailable store disturbs nothing and is reported."""
 
 import contextlib
 import json
@@ -54,7 +54,7 @@ def test_the_same_network_again_needs_no_search(there: Lab) -> None:
 
 
 def test_another_compiler_makes_the_known_best_again_and_measures_only_other_code(there: Lab) -> None:
-    """The digest of the mock backend's code is that of the candidate, whatever its compiler."""
+    """The mock backend's code digest is that of the candidate, for each compiler."""
     first = there.submit(tasks=2, trials=16, compiler="1")
     there.wait(first)
     again = there.wait(there.submit(tasks=2, trials=0, compiler="2", fresh=False))
@@ -131,5 +131,5 @@ def test_store_that_is_away_disturbs_no_job_and_is_told(
         assert "secret" not in (tmp_path / "daemon.log").read_text() + cli("status")[1]
         there.end(signal.SIGTERM)
         there.start()  # with a store in its folder
-        there.wait(there.submit(tasks=1, trials=1, build_s=0.01))  # without news it looks every half a minute
+        there.wait(there.submit(tasks=1, trials=1, build_s=0.01))  # without new records it checks every half a minute
         until(lambda: len(known(tmp_path)) > 16, "the store has the records from before too")

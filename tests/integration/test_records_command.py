@@ -1,4 +1,4 @@
-"""`autosched records`: a whole store travels in a file, and counts."""
+"""`autosched records`: a whole store is exported to one file and imported again."""
 
 import contextlib
 import csv
@@ -32,7 +32,7 @@ def test_a_store_travels_in_a_file(there: Lab, tmp_path: Path, cli: Callable[...
     assert (code, "there is no record store" in err) == (4, True)
     first = there.submit(tasks=2, trials=16)
     assert there.wait(first).state == "done"
-    there.wait(there.submit(tasks=2, trials=0, fresh=False))  # it waits until the store has all of the first
+    there.wait(there.submit(tasks=2, trials=0, fresh=False))  # it waits until the store has all records of the first
     measured = len(there.records(first))
     assert cli("records", "export", "all.jsonl.gz")[2] == f"{measured} measurements are in all.jsonl.gz\n"
     told = json.loads(cli("records", "stats", "-o", "json")[1])["stats"]

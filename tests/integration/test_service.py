@@ -1,4 +1,4 @@
-"""The daemon as a service of systemd: its sockets are there before it, and it says how it is."""
+"""The daemon as a systemd service: its sockets exist before it, and it reports its state."""
 
 import asyncio
 import contextlib
@@ -35,11 +35,11 @@ for at, fd in enumerate(map(int, fds)):
 os.environ |= {"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": str(len(fds)), "LISTEN_FDNAMES": names}
 os.execv(sys.argv[2], sys.argv[2:])
 """
-"""The work of systemd between fork and exec."""
+"""Program that does systemd's work between fork and exec."""
 
 
 class Service:
-    """A daemon with a service manager: its listeners, and what it says of itself."""
+    """A daemon with a service manager: its listeners, and its status messages."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -66,11 +66,11 @@ class Service:
             )
 
     def hears(self, *wanted: str) -> list[str]:
-        """All lines up to the message after which all of these were said."""
+        """Returns all lines up to the message after which all of these were sent."""
         seen: list[str] = []
         until = time.monotonic() + DEADLINE_S
         while not set(wanted) <= set(seen):
-            assert time.monotonic() < until, seen  # a watchdog is fed for ever, whatever else is not said
+            assert time.monotonic() < until, seen  # the watchdog is fed for ever, even if other messages are missing
             seen += self.notify.recv(4_096).decode().split("\n")
         return seen
 
@@ -104,11 +104,11 @@ def info(address: str) -> DaemonInfo:
 def test_a_service_from_its_start_to_the_next_one(service: Service) -> None:
     service.start()
     seen = service.hears("READY=1")
-    assert seen[0].startswith("EXTEND_TIMEOUT_USEC=")  # it asked for time to read its past, before all else
+    assert seen[0].startswith("EXTEND_TIMEOUT_USEC=")  # first it asks for time to replay its journal
     service.hears("WATCHDOG=1", "STATUS=0 running, 0 waiting; host 0%, devices 1/1 up, 1 free")
     unix, tcp = f"unix:{service.folder}/wire.sock", f"tcp://127.0.0.1:{service.tcp.getsockname()[1]}"
     assert info(unix).address == unix
-    assert info(tcp).address == unix  # where clients on this machine come to
+    assert info(tcp).address == unix  # the address for clients on this machine
 
     assert service.process is not None
     service.process.send_signal(signal.SIGHUP)
@@ -118,7 +118,7 @@ def test_a_service_from_its_start_to_the_next_one(service: Service) -> None:
     assert service.end() == 0
     service.hears("STOPPING=1", "STATUS=stops: SIGTERM")
     assert (service.folder / "wire.sock").exists()  # it is systemd's
-    with pytest.raises(DaemonUnreachable, match=r"not answer|in time"):  # no caller is refused: it waits
+    with pytest.raises(DaemonUnreachable, match=r"not answer|in time"):  # callers are not refused: they wait
         asyncio.run(Daemon.connect(unix, timeout_s=0.05))
     service.start()
     assert info(unix).jobs_total == 0
@@ -126,7 +126,7 @@ def test_a_service_from_its_start_to_the_next_one(service: Service) -> None:
 
 @pytest.mark.fetch
 def test_what_an_operator_types_installs_a_service(service: Service, tmp_path: Path) -> None:
-    """On a machine without systemd; `make service` boots one."""
+    """Runs on a machine without systemd; `make service` boots one."""
     home, root = tmp_path / "opt/autosched", tmp_path / "root"
     shell = bash(tmp_path)
     try:
@@ -178,7 +178,7 @@ def test_the_agents_command_hosts_a_job(
     with subprocess.Popen(line.split(), env=environment, start_new_session=True) as agent:
         try:
             assert there.wait(int(job)).state == "done"
-            assert agent.wait(DEADLINE_S) == 0  # systemd does not start it again
+            assert agent.wait(DEADLINE_S) == 0  # systemd does not restart it
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(agent.pid, signal.SIGKILL)

@@ -28,7 +28,7 @@ def there(tmp_path: Path) -> Iterator[Lab]:
 
 
 def together(there: Lab, job: JobId) -> dict[int, list[Span]]:
-    """Steps of the job that measured while another one did."""
+    """Returns steps of the job that measured while another one did."""
     own = sorted((s for s in spans(there) if s.job == job and s.stage == "profile"), key=lambda span: span.started_at)
     found = defaultdict[int, list[Span]](list)
     for first in own:
@@ -39,7 +39,7 @@ def together(there: Lab, job: JobId) -> dict[int, list[Span]]:
 
 
 def shares(there: Lab, job: JobId) -> Counter[str]:
-    """How many candidates each device has measured."""
+    """Returns the number of candidates that each device has measured."""
     return Counter(record.device for record in there.records(job) if record.purpose.value == "trial")
 
 

@@ -1,6 +1,6 @@
-"""The first minutes of a new user, and the day of an operator: typed into a shell at a terminal.
+"""First minutes of a new user, and an operator's day: typed into a shell at a terminal.
 
-The backend needs no compiler, so that it takes seconds. `nc` is bash's own /dev/tcp where there is none.
+The backend needs no compiler, so that it takes seconds. bash's own /dev/tcp replaces a missing `nc`.
 """
 
 import json
@@ -32,10 +32,10 @@ class Slow(MockBackend):
         options = {"build_s": 0.5, "fail_ratio": 0.5} | job.options
         return super().open(msgspec.structs.replace(job, options=options), *where)
 """
-"""A backend whose jobs take long enough to be looked at, and whose builds may fail."""
+"""A backend with jobs long enough to look at, and with builds that may fail."""
 NC = 'nc() { exec 3<>"/dev/tcp/$1/$2"; cat <&3 & cat >&3; }'
 PHONE = 20
-"""Lines of a phone's screen."""
+"""Number of lines of a phone's screen."""
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ def test_a_new_users_first_minutes_can_be_typed_as_they_are_written(shell: Termi
     assert "Detached. The job goes on:  autosched attach 1     stop it:  autosched cancel 1" in shell.interrupt()
     drawn = shell.type("autosched plot 1")
     assert "job 1 squeezenet: best estimate " in drawn
-    assert "▁" in drawn  # where the curve ends, however few estimates there are yet
+    assert "▁" in drawn  # where the curve ends, with however few estimates
     shell.type('autosched drain pi4-1 --reason "heartbeat lost"')
     shell.type('autosched drain pi4-2 --reason "new heat sink"')
     accepted = shell.type("autosched submit nets/*.onnx -t llvm -t pi4 --trials 1000 --deadline 6h")

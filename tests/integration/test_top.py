@@ -19,7 +19,7 @@ from integration.served import BUILD, LANE, PROFILE, attached, run, serving, use
 
 @pytest.fixture(autouse=True)
 def eager(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It looks often, and rests in between: a pilot's key waits until nothing is drawn, for up to a second."""
+    """Polls often, with pauses: a pilot's key waits until nothing is drawn, for up to a second."""
     monkeypatch.setattr(view, "PERIOD_S", 0.1)
     monkeypatch.setattr(view, "SHARE_MAX", 1e9)
 
@@ -29,19 +29,19 @@ def text(app: Top, where: str) -> str:
 
 
 def screen(app: Top) -> str:
-    """The terminal's text, without colours."""
+    """Returns the terminal's text, without colours."""
     return "\n".join("".join(part.text for part in line) for line in app.screen._compositor.render_strips())
 
 
 async def shows(pilot: Pilot[None], holds: Callable[[], object]) -> None:
-    """Wait until this holds."""
+    """Waits until the condition holds."""
     async with asyncio.timeout(DEADLINE_S):
         while not holds():
             await pilot.pause(0.01)
 
 
 async def answered(pilot: Pilot[None], app: Top, key: str, *words: str) -> None:
-    """Press the key, and answer what it asks."""
+    """Presses the key, and answers the prompts."""
     await pilot.press(key)
     await shows(pilot, lambda: isinstance(app.focused, Input))
     await pilot.press(*words, "enter")
@@ -49,7 +49,7 @@ async def answered(pilot: Pilot[None], app: Top, key: str, *words: str) -> None:
 
 
 def watched(folder: Path, work: Callable[[Daemon, Pilot[None], Top], Awaitable[None]]) -> None:
-    """A daemon, a user, and a viewer."""
+    """Runs a daemon, a user, and a viewer."""
 
     async def test() -> None:
         async with serving(folder):

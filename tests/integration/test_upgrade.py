@@ -1,4 +1,4 @@
-"""A daemon of another version takes over what this one began, and the other way round: with running clients of both."""
+"""A daemon of another version takes over from this one, and the other way round, with running clients of both."""
 
 import asyncio
 import json
@@ -21,9 +21,9 @@ from integration.lab import Lab, lab
 
 FORMER = "0.0.9"
 SERVING_S = 5.0
-"""Maximum processor seconds, since the machine may be busy."""
+"""Maximum CPU seconds, since the machine may be busy."""
 BOARD = '[[device]]\nname = "board"\nkind = "cpu"\n'
-"""A device without cores: nothing else on this machine can disturb it, so that equal jobs find the same."""
+"""A device without cores: other load cannot disturb it, so that equal jobs have equal results."""
 WORDS: dict[str, object] = {"trials": 16, "tasks": 1, "build_s": 0.15, "update_s": 0.1}
 
 
@@ -35,7 +35,7 @@ def change(path: Path, before: str, after: str) -> None:
 
 @pytest.fixture
 def former(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with another build: of a version that spoke the protocol before, and whose state had another shape."""
+    """A folder with an earlier build, with the previous protocol version and another format of the state."""
     folder = tmp_path_factory.mktemp("former")
     package = folder / "autosched"
     shutil.copytree(Path(autosched.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
@@ -48,7 +48,7 @@ def former(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def told(there: Lab) -> tuple[str, list[str]]:
-    """The version that serves, and how the steps ended."""
+    """Returns the version that serves, and the ends of the steps."""
 
     async def ask() -> tuple[str, list[str]]:
         daemon = await Daemon.connect(there.address)
@@ -61,14 +61,14 @@ def told(there: Lab) -> tuple[str, list[str]]:
 
 
 def spent_s(there: Lab) -> float:
-    """Processor seconds of the daemon so far."""
+    """Returns the CPU seconds of the daemon so far."""
     assert there._process is not None
     times = psutil.Process(there._process.pid).cpu_times()
     return times.user + times.system
 
 
 def made(log: Path) -> list[tuple[int, str]]:
-    """Steps by the clients' own logs."""
+    """Returns the steps in the clients' own logs."""
     return [(line["task"], line["stage"]) for line in map(json.loads, log.read_text().splitlines())]
 
 

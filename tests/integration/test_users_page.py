@@ -1,4 +1,4 @@
-"""docs/users.md, typed as it stands against a daemon whose backend needs no compiler."""
+"""docs/users.md, typed as written against a daemon whose backend needs no compiler."""
 
 import re
 import shlex
@@ -13,7 +13,7 @@ TEXT = (Path(__file__).parents[2] / "docs/users.md").read_text()
 NEED_A_COMPILER = {"run", "evaluate", "model", "compile"}
 """Commands that are tested with TVM."""
 WATCH = {"top", "doctor", "records"}
-"""These have tests of their own."""
+"""Commands with tests of their own."""
 
 
 @pytest.fixture(scope="module")
@@ -39,9 +39,9 @@ def test_its_commands_work_one_after_the_other(typed: Callable[..., Said], there
             continue
         if words[0] == "tune":
             words += ["--backend", "mock"]
-            if "--cores" in words:  # a daemon that runs refuses more cores than its device has
+            if "--cores" in words:  # a running daemon refuses more cores than its device has
                 words[words.index("--cores") + 1] = "1"
-        elif words[0] == "submit":  # slow enough to be hurried, held and cancelled
+        elif words[0] == "submit":  # slow enough to be raised, held and cancelled
             words += ["--backend", "mock", "--option", "build_s=60"]
         code, out, err = typed(*words)
         assert code == 0, (words, out, err)

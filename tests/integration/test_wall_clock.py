@@ -1,4 +1,4 @@
-"""The wall clock is set by hours and by a year while steps run: no lease, no client and no record takes notice."""
+"""The wall clock is set by hours and by a year while steps run: leases, clients and records are unaffected."""
 
 import asyncio
 import random

@@ -1,4 +1,4 @@
-"""The page, the metrics and the health over real HTTP: who may look, what is said, and that no viewer is held up."""
+"""The page, metrics and health over real HTTP: access, contents, and independence of viewers."""
 
 import asyncio
 import contextlib
@@ -219,7 +219,7 @@ def test_a_feed_that_breaks_lets_its_viewers_come_back(tmp_path: Path, monkeypat
 
             monkeypatch.setattr(site._board, "pulse", broken)
             while await stream.content.readline():
-                pass  # until it ends, instead of standing still
+                pass  # until it ends, instead of stopping
             monkeypatch.setattr(site._board, "pulse", whole)
             async with session.get("/api/feed") as again:
                 while not (await again.content.readline()).startswith(b"data: "):

@@ -1,4 +1,4 @@
-"""No peer can hold up the page's port: raw sockets that say nothing, too little, or do not read."""
+"""No peer can block the page's port: raw sockets that send nothing, too little, or do not read."""
 
 import asyncio
 import socket
@@ -23,7 +23,7 @@ TLS_FILES = Path(__file__).parents[1] / "tls"
 TLS = f'tls_certificate = "{TLS_FILES}/tls.crt"\ntls_key = "{TLS_FILES}/tls.key"\n'
 HOST = b"Host: localhost\r\n"
 SOON_S = 0.3
-"""A deadline that tests wait for."""
+"""Short deadline for tests, in seconds."""
 
 T = TypeVar("T")
 Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -36,7 +36,7 @@ def port(served: Served) -> int:
 
 @asynccontextmanager
 async def connected(served: Served, said: bytes = b"") -> AsyncIterator[Connection]:
-    """A connection with what was said on it."""
+    """Opens a connection and sends this."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port(served))
     writer.write(said)
     yield reader, writer
@@ -85,7 +85,7 @@ def test_who_may_look_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
             reader, writer = await _in_time(looks)
             async with connected(served) as (silent, _), connected(served), connected(served):
-                assert await _in_time(lambda: answered(served)) == 200  # as soon as the silent ones have been cut
+                assert await _in_time(lambda: answered(served)) == 200  # as soon as the silent connections are closed
                 assert await _until_cut(silent) == b""
             writer.write(ask)
             assert b"200 OK" in await reader.readuntil(b"}")
@@ -129,7 +129,7 @@ def test_an_answer_that_is_not_read_ends_the_connection(tmp_path: Path, monkeypa
             stuck = socket.socket()
             stuck.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
             stuck.connect(("127.0.0.1", port(served)))
-            stuck.sendall(ask * 100)  # answered with 5 MB, more than the kernel keeps
+            stuck.sendall(ask * 100)  # answered with 5 MB, more than the kernel buffers
             await left.wait()
             stuck.close()
 
@@ -158,7 +158,7 @@ def test_others_handshake_in_time_or_not_at_all(tmp_path: Path, monkeypatch: pyt
 
 
 async def _in_time(act: Callable[[], Awaitable[T]]) -> T:
-    """The result once it was not cut: a busy machine may need longer than is allowed here."""
+    """Returns the result of an attempt that was not cut off: a busy machine may exceed the short deadline."""
     while True:
         with suppress(asyncio.IncompleteReadError, ConnectionError, aiohttp.ClientError):
             return await act()

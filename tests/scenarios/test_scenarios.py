@@ -1,4 +1,4 @@
-"""Each transcript in this folder is played again and must come out as it is written."""
+"""Replays each transcript in this folder, which must be reproduced exactly."""
 
 from pathlib import Path
 

@@ -1,4 +1,5 @@
-"""Listing 2 of the thesis, line by line: a loop that polls all jobs. Slow, simple, and the meaning of `interleaved`."""
+"""Listing 2 of the thesis, line by line: a loop that polls all jobs. It is slow and simple, and defines
+`interleaved`."""
 
 from dataclasses import dataclass, field
 
@@ -9,7 +10,7 @@ TICK_S = 0.5
 
 @dataclass
 class PolledJob:
-    """A job as in the listing: it knows its stages, and a clock tells it when the current one is done."""
+    """A job as in the listing: it knows its stages, and whether the current one is done."""
 
     number: int
     arrives_at: float
@@ -28,7 +29,7 @@ class PolledJob:
 
 @dataclass
 class Polling:
-    """`starts`: (time, resource, job, stage), in the order in which each resource made them."""
+    """`starts`: (time, resource, job, stage), in the order of the starts on each resource."""
 
     capacity: dict[str, int]
     jobs: list[PolledJob]
@@ -64,7 +65,7 @@ class Polling:
 
 
 def listing_2(scenario: Scenario) -> dict[str, list[tuple[float, int, str]]]:
-    """Run the listing on a scenario of jobs with one task each, given in the order of their arrival."""
+    """Runs the listing on a scenario of jobs with one task each, in the order of their arrival."""
     jobs = [
         PolledJob(number, plan.arrives_at, [(w.stage, w.pools[0], w.duration_s) for r in plan.tasks[0] for w in r])
         for number, plan in enumerate(scenario.jobs, start=1)

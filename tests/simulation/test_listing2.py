@@ -1,4 +1,4 @@
-"""The event-driven core makes the decisions of the polling loop that the thesis prints."""
+"""The event-driven core makes the decisions of the polling loop in the thesis."""
 
 from random import Random
 
@@ -11,7 +11,8 @@ from simulation.reference import listing_2
 
 
 def random_load(seed: int) -> Scenario:
-    """Single-task jobs on one to three resources of one or two units. All times are multiples of 0.5 s: many ties."""
+    """Returns single-task jobs on one to three resources of one or two units. Times are multiples of 0.5 s, with many
+    ties."""
     rng = Random(f"listing 2/{seed}")
     names = ("host", "device:cpu", "device:gpu")[: rng.randint(1, 3)]
     pools = tuple(Pool(name, tuple(Unit(f"{name}.{i}") for i in range(rng.randint(1, 2)))) for name in names)

@@ -1,9 +1,9 @@
 """Random worlds in which clients crash, steps fail and hang, and the daemon restarts.
 
-Safety: no unit runs two steps, every step ends once, no task waits that could start (checked after every event).
-Liveness: when the faults stop, every job ends. Determinism: the same history gives the same decisions.
-A failure names its seed; `python -m autosched.sim --policy P --goal G --seed N --print` shows it. `make test` tries
-10,000 seeds in this way; here the checks are stricter and the seeds few.
+Safety: no unit runs two steps, each step ends once, no task waits that could start (checked after each event).
+Liveness: when the faults stop, each job ends. Determinism: the same history gives the same decisions. A failure names
+its seed; `python -m autosched.sim --policy P --goal G --seed N --print` shows it. `make test` tries 10,000 seeds in
+this way; here the checks are stricter and the seeds few.
 """
 
 import os
@@ -30,7 +30,7 @@ CHUNK = 50
 
 
 def check_nothing_waits_that_could_start(scheduler: Scheduler) -> None:
-    """By brute force, from what the state says of itself without its indices."""
+    """Checks by brute force, from the state without its indices."""
     state = scheduler.state
     if state.paused:
         return
@@ -56,7 +56,7 @@ def check_nothing_waits_that_could_start(scheduler: Scheduler) -> None:
 
 
 def watched(scenario: Scenario, policy: str = INTERLEAVED.name, goal: Goal = Goal.BALANCED) -> Simulator:
-    """A world in which everything is checked after every event."""
+    """Returns a world in which everything is checked after each event."""
 
     def watch(scheduler: Scheduler) -> None:
         check(scheduler)
@@ -99,7 +99,7 @@ def test_safety_and_liveness_while_hosts_come_and_go(policy: str, goal: Goal) ->
 
 
 def test_every_kind_of_fault_happens() -> None:
-    """Otherwise the test above would prove less than it says."""
+    """Guards the tests above, which would prove less without these faults."""
     outcomes: set[str] = set()
     happened: set[str] = set()
     for seed in range(100):
@@ -121,7 +121,7 @@ def test_every_kind_of_fault_happens() -> None:
 
 
 def test_devices_fall_sick_and_candidates_are_poison_in_these_worlds() -> None:
-    """The world itself checks them: no poison is run again, no quarantined device works."""
+    """The world itself checks them: no blocked candidate runs, no quarantined device works."""
     returned = poisoned = barred = elsewhere = 0
     for seed in range(100):
         world = Simulator(random_scenario(seed), CHOICE[PREDICTIVE.name], choice=CHOICE)
@@ -167,7 +167,8 @@ def test_a_replayed_journal_gives_the_same_decisions(policy: str, goal: Goal) ->
 
 
 def known(state: State) -> dict[str, object]:
-    """All that decides what happens next, but for the order of the queues, which is empty at a restart."""
+    """Returns the state that determines further decisions, except the order of the queues, which is empty at a
+    restart."""
     for task in (task for job in state.jobs.values() for task in job.tasks.values()):
         task.key = ()
     kept = ("rule", "goal", "jobs", "active", "steps", "slots", "revoked", "estimates", "last_job", "last_step")
@@ -176,7 +177,7 @@ def known(state: State) -> dict[str, object]:
 
 @pytest.mark.parametrize(("policy", "goal"), TURNS, ids=str)
 def test_a_replay_that_asks_no_policy_comes_to_the_same(policy: str, goal: Goal) -> None:
-    """Halfway through, the daemon dies: one core decided everything itself, another was told which steps started."""
+    """Halfway through the daemon dies: one core made all decisions, another one replays them."""
     for seed in range(40):
         world = Simulator(random_scenario(seed), CHOICE[policy], goal=goal, choice=CHOICE)
         world.run()
@@ -197,7 +198,7 @@ def started(entry: Entry) -> tuple[Step, ...]:
 
 
 def test_rules_come_and_go_in_these_worlds() -> None:
-    """Otherwise they would say little of the policy that looks ahead."""
+    """Guards the tests above, which would prove little about the predictive policy otherwise."""
     rules: set[str] = set()
     for seed in range(20):
         world = Simulator(random_scenario(seed), CHOICE[PREDICTIVE.name], choice=CHOICE)

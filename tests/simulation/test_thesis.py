@@ -1,4 +1,4 @@
-"""The scheduler is held to theory: the thesis' stage times, the speed-ups that follow from them."""
+"""The scheduler against theory: the thesis' stage times, and the speed-ups that follow from them."""
 
 import pytest
 

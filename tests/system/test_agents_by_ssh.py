@@ -1,4 +1,4 @@
-"""A machine is added by ssh, typed at its console: a real sshd, a real systemd of a user, a real pip."""
+"""Adds a machine by ssh, typed at its console: a real sshd, a real systemd user instance, a real pip."""
 
 import shutil
 import sys

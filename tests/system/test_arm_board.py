@@ -1,4 +1,5 @@
-"""A network for an aarch64 board: tuned, checked and run as aarch64 code, by a server in qemu. Times mean nothing."""
+"""A network for an aarch64 board: tuned, checked and run as aarch64 code, by a server in qemu. Times are
+meaningless."""
 
 import json
 import subprocess
@@ -40,7 +41,7 @@ pytestmark = [
 
 @pytest.fixture
 def there(tmp_path: Path) -> Iterator[Lab]:
-    """A daemon at whose port an aarch64 board has registered itself."""
+    """A daemon at whose port an aarch64 board has registered."""
     port = free_port()
     settings = f'[boards]\nlisten = "127.0.0.1:{port}"\n[[board]]\nkind = "pi4"\ntarget = "{TARGET}"\n'
     words = ["-m", "autosched_tvm.commands.board_server", "--key", "pi4", "--tracker", f"127.0.0.1:{port}"]

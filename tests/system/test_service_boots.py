@@ -1,4 +1,4 @@
-"""An operator's first lines, typed at the console of a machine that systemd boots for them: `make service`."""
+"""An operator's first commands, typed at the console of a machine that systemd boots: `make service`."""
 
 import re
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Orders that an agent obeys, and those that it refuses."""
+"""Orders that an agent executes or refuses."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ START = StartHostClient(job=1, token="token", cache_bytes_max=0)
 
 
 def obeys(folder: Path, method: Method, *, valid: bool = True, hooks: Mapping[str, Sequence[str]] | None = None) -> Any:
-    """The answer to one order."""
+    """Returns the answer to one order."""
 
     async def ask() -> Any:
         lease = cast(HostLease, SimpleNamespace(valid=valid))
@@ -65,7 +65,7 @@ def test_what_is_wrong_with_a_device_is_told(tmp_path: Path) -> None:
 
 
 def test_a_machine_whose_owner_is_back_is_given_back(tmp_path: Path) -> None:
-    """Nothing may begin there while clients end, and the daemon hears since when others used the machine."""
+    """Nothing may start there while clients end, and the daemon learns since when others used the machine."""
     told: list[LeaveHost] = []
 
     class Line:

@@ -22,7 +22,7 @@ Ended = asyncio.Queue[tuple[str, str]]
 
 
 def run(folder: Path, command: tuple[str, ...], story: Callable[[ClientKeeper, Ended], Awaitable[None]]) -> None:
-    """With clients that are this command."""
+    """Runs a story with clients that run this command."""
 
     async def work() -> None:
         ended: Ended = asyncio.Queue()

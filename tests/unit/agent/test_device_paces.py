@@ -1,4 +1,4 @@
-"""How fast an agent's devices are."""
+"""Speed of an agent's devices."""
 
 import asyncio
 from pathlib import Path

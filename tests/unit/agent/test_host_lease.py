@@ -1,4 +1,4 @@
-"""The process beside an agent, which ends clients when their time is over."""
+"""The process beside an agent that ends clients when the lease is over."""
 
 import subprocess
 import sys

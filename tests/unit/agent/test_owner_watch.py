@@ -1,4 +1,4 @@
-"""When a machine counts as in use by others than the agent."""
+"""Conditions under which a machine counts as in use by others than the agent."""
 
 import asyncio
 import os
@@ -18,7 +18,7 @@ AGENT, CLIENT, WORKER, COMPILER, OTHER = 10, 11, 12, 13, 99
 
 
 class Machine:
-    """A /proc of which a test says what it tells, in ticks."""
+    """A scripted /proc, in ticks."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -44,7 +44,7 @@ class Machine:
         (self.folder / "stat").write_text(f"cpu  {self.busy} 0 0 {self.idle} 0 0 0 0 0 0\ncpu0 1 0 0 1 0 0 0 0 0 0\n")
 
     def look(self) -> int:
-        """Ticks of others."""
+        """Returns the ticks of other programs."""
         return round(self.foreign.look()[0] / TICK_S)
 
 
@@ -52,7 +52,7 @@ class Machine:
 def machine(tmp_path: Path) -> Machine:
     made = Machine(tmp_path)
     made.passes(40)
-    made.look()  # it knows the processes of the agent from now on
+    made.look()  # from now on it knows the processes of the agent
     return made
 
 
@@ -117,10 +117,10 @@ def test_this_machine_counts() -> None:
 
 
 class Script:
-    """Looks of which each finds a load, in cores, as a test says; the last one goes on."""
+    """Scripted loads in cores, one for each look; the last one repeats."""
 
     def __init__(self, *cores: float) -> None:
-        self.cores = [0.0, *cores]  # the first look is a beginning
+        self.cores = [0.0, *cores]  # the first look is the start
         self.looks = 0
         self.counted = True
         self._at = time.monotonic()

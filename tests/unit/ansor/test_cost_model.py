@@ -1,4 +1,4 @@
-"""The cost model, on made-up programs."""
+"""The cost model, on invented programs."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ from autosched_backend_ansor.cost_model import EAGER, Rows, SharedModel, trained
 
 
 def programs(count: int, seed: int) -> tuple[list[Rows], list[float]]:
-    """One to three rows of eight features, two of which say how much each adds to the speed."""
+    """Returns programs of one to three rows of eight features; two features add to the speed."""
     random = np.random.default_rng(seed)
     rows = [random.uniform(size=(random.integers(1, 4), 8)).astype("float32") for _ in range(count)]
     return rows, [float(1 / np.exp(3 * program[:, 0] - program[:, 3]).sum()) for program in rows]
@@ -43,7 +43,7 @@ def test_it_says_nothing_before_it_knows_enough() -> None:
 
 
 def test_tasks_share_it_whatever_their_scale() -> None:
-    """A thousand times slower is another task's unit, not worse."""
+    """A latency that is a thousand times larger is another task's scale, not a worse score."""
     model = taught(8)
     assert not model.warm
     taught(40, task="b", scale=1000.0, into=model)
@@ -61,7 +61,7 @@ def test_it_depends_on_nothing_but_the_measurements() -> None:
 
 
 def test_failures_teach_too() -> None:
-    """Programs with a large feature 5 fail; among the others it means nothing."""
+    """Programs with a large feature 5 fail; among the others it has no effect."""
     rows, latency_s = programs(120, 1)
     failing = [bool(program[0, 5] > 0.5) for program in rows]
     model = SharedModel(16, 1)
@@ -97,7 +97,7 @@ def test_it_is_trained_on_nearly_all(count: int) -> None:
 
 
 def test_it_does_not_matter_whose_measurements_came_first() -> None:
-    """The task restored first is the one that is served first."""
+    """The task that was restored first is served first."""
     a, b = programs(24, 1), programs(24, 2)
     first, second = SharedModel(16, 1), SharedModel(16, 1)
     for model, order in ((first, "ab"), (second, "ba")):

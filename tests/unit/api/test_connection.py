@@ -11,7 +11,7 @@ from autosched.protocol import UnitView
 
 
 def starts(monkeypatch: pytest.MonkeyPatch, program: str) -> None:
-    """The program that is started instead of a daemon."""
+    """Sets the program that is started instead of a daemon."""
     monkeypatch.setattr(on_demand, "COMMAND", [sys.executable, "-c", program])
 
 

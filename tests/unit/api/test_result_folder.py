@@ -43,7 +43,7 @@ HEALTHY = UnitView("cpu0", ("device:cpu",), (1,), "free", health="steady")
 
 
 class Finished:
-    """A daemon with one job that is done; keeps which jobs' records were asked for."""
+    """A daemon with one finished job; stores the jobs whose records were requested."""
 
     def __init__(self, files: dict[str, bytes]) -> None:
         self.files = files
@@ -148,7 +148,7 @@ def test_a_compile_hands_over_the_trials_it_used(tmp_path: Path) -> None:
 
 
 def test_each_record_names_its_identity(tmp_path: Path) -> None:
-    """A client that came after an upgrade measured the last ones."""
+    """A client after an upgrade measured the last ones."""
     first, second = Identity(compiler="tvm 0.26"), Identity(compiler="tvm 0.27")
     view = done(identities=(IdentityFrom(1, first), IdentityFrom(4, second)))
     collect(tmp_path, Finished(FILES), view, tmp_path / "out")

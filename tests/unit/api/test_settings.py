@@ -1,4 +1,4 @@
-"""How a job is to be tuned, in keywords."""
+"""Settings of a job as keywords."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A task's budget goes to the method that gains."""
+"""A task's budget goes to the method with gains."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -17,7 +17,7 @@ def portfolio(**searches: FakeSearch) -> Portfolio:
 
 
 def play(search: PortfolioSearch, rounds: int, latency_s: Callable[[str, int], float]) -> list[str]:
-    """Whose turn it was; `latency_s` of a backend's n-th trial."""
+    """Returns the backend of each round; `latency_s`: latency of a backend's n-th trial."""
     turns = []
     for _ in range(rounds):
         if not (chosen := search.select(BATCH)):
@@ -40,7 +40,7 @@ def test_everybody_has_a_turn_then_the_best_has_most() -> None:
 
 
 def test_who_is_asked_again_says_the_same() -> None:
-    """A step may be lost, and be made again by a client that knows of nothing but what was measured."""
+    """A step may be lost, and be repeated by a client that knows the measurements only."""
     fixed = [candidate("a0"), candidate("b0")]
     searches = {name: FakeSearch(name) for name in "ab"}
     for search, one in zip(searches.values(), fixed, strict=True):

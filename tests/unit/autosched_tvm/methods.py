@@ -1,4 +1,4 @@
-"""Made-up methods and searches, for what is built on top of them. Needs no TVM."""
+"""Fake methods and searches. They need no TVM."""
 
 import json
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ def candidate(name: str, **remembered: object) -> bytes:
 
 
 class FakeSearch:
-    """Hands out numbered candidates until it has none left; keeps what it is told."""
+    """Returns numbered candidates until none is left; stores the measurements."""
 
     def __init__(self, name: str, left: int = 1_000, **remembered: object) -> None:
         self.name, self.left, self.number = name, left, 0
@@ -36,7 +36,7 @@ class FakeSearch:
 
 
 class FakeMethod:
-    """Knows some tasks, by their names; None: all."""
+    """Supports some tasks, by their names; None: all."""
 
     def __init__(self, search: FakeSearch, tasks: Sequence[str] | None = None, notes: Sequence[str] = ()) -> None:
         self.made, self.tasks, self.notes = search, tasks, notes

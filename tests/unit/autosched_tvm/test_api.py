@@ -1,4 +1,4 @@
-"""`autosched_tvm.api`: each name is there, and none is loaded before it is used."""
+"""`autosched_tvm.api`: each name exists, and none is loaded before it is used."""
 
 import ast
 import subprocess
@@ -12,7 +12,7 @@ from deadlines import DEADLINE_S
 
 
 def imported_for_types() -> dict[str, str]:
-    """Name -> the dotted name that the type checker takes it for."""
+    """Returns the dotted name that the type checker uses, by name."""
     tree = ast.parse(Path(api.__file__).read_text())
     block = next(node for node in tree.body if isinstance(node, ast.If))
     imports = [node for node in block.body if isinstance(node, ast.ImportFrom)]

@@ -1,4 +1,4 @@
-"""Builds that are kept: found again whole or not at all, and never more than may be."""
+"""Cached builds: returned whole or not at all, within the size limit."""
 
 import os
 import threading

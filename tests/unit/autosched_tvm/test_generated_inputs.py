@@ -1,4 +1,4 @@
-"""Made-up inputs have the statistics of real ones."""
+"""Generated inputs have the statistics of real ones."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""A fingerprint changes with what code does, and with nothing else."""
+"""A fingerprint changes with the behaviour of code only."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Small workloads for the templates, and whether a schedule of one computes what the workload does."""
+"""Small workloads for the templates, and a check of schedules against them."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ GPU = tvm.target.Target("nvidia/nvidia-h100")
 
 
 def finish(inputs: list[Any], result: Any, channels: tuple[int, ...], epilogue: bool) -> Any:
-    """The task, with bias, residual and ReLU behind it."""
+    """Adds bias, residual and ReLU to the task."""
     if epilogue:
         bias = te.placeholder(
             [extent if axis in channels else 1 for axis, extent in enumerate(result.shape)], name="bias"
@@ -85,7 +85,7 @@ def product(
     m: int = 6, n: int = 16, k: int = 12, batch: tuple[int, ...] = (), *, shared: bool = False,
     transposed: bool = False, epilogue: bool = False, block: int = 0,
 ) -> Any:  # fmt: skip
-    """`shared`: one right factor for the whole batch; `block`: its columns lie in blocks of so many."""
+    """`shared`: one right factor for the whole batch; `block`: number of columns in a block of it."""
     left = te.placeholder((*batch, m, k), name="left")
     matrix = (-(-n // block), k, block) if block else (n, k) if transposed else (k, n)
     right = te.placeholder((*(() if shared else batch), *matrix), name="right")
@@ -116,6 +116,6 @@ class Judge:
         return buffers[-1].numpy()
 
     def check(self, module: Any, share: float = 0.0) -> None:
-        """`share`: what results may differ by, of the largest, where sums cancel that were rounded before."""
+        """`share`: maximum difference relative to the largest result, where rounded sums cancel."""
         most = share * float(np.abs(self._expected).max())
         np.testing.assert_allclose(self._run(module), self._expected, rtol=1e-4, atol=most)

@@ -14,7 +14,7 @@ def points_of(*radices: int, space: ConfigSpace | None = None) -> ConfigSampler:
 
 
 def bumpy(points: ConfigSampler, seed: int) -> np.ndarray:
-    """A score for each configuration: smooth, and a little noise."""
+    """Returns a score for each configuration: smooth, with a little noise."""
     rng = np.random.default_rng(seed)
     digits = points.digits(range(points.space.size))
     peak = rng.integers(0, points.radices)

@@ -1,4 +1,4 @@
-"""The spaces of a model's tasks, for a user to read."""
+"""Prints the spaces of a model's tasks."""
 
 from pathlib import Path
 

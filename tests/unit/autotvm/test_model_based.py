@@ -65,7 +65,7 @@ def test_the_diversity_filter_spreads_a_round() -> None:
 
 
 class Truth:
-    """A second look that knows all."""
+    """A reranker with the true scores."""
 
     def __init__(self, kernel: MadeUpKernel) -> None:
         self.kernel = kernel

@@ -43,7 +43,7 @@ class Job:
         tuner = TvmTuner(task, nothing_is_built, self._experience, lambda _: self._method.search(site))
         by_rule = Record(
             task=task.task, trial=0, candidate=UNTUNED, latency_s=(1.0,)
-        )  # what is tried before a search's own
+        )  # candidates that are tried before a search's own
         tuner.restore([by_rule, *records])
         return tuner
 
@@ -58,12 +58,12 @@ def configs(candidates: Sequence[bytes]) -> list[dict[str, Any]]:
 
 
 def latency_s(candidate: bytes) -> tuple[float, ...]:
-    """Made up: by the configuration alone, whatever is fused."""
+    """Returns a latency that depends on the configuration only, whatever is fused."""
     return (1e-3 * (1 + zlib.crc32(json.dumps(config_of(candidate)).encode()) % 997),)
 
 
 def tune(tuner: TvmTuner, rounds: int = 1, size: int = 8) -> list[bytes]:
-    """All candidates, in the order of selection."""
+    """Returns all candidates, in the order of selection."""
     found: list[bytes] = []
     for _ in range(rounds):
         chosen = tuner.select(size, LEASE)
@@ -101,7 +101,7 @@ def test_the_first_round_has_the_best_of_a_sibling_and_the_next_one_what_is_left
 
 
 def test_the_tuner_proposes_first_what_it_would_have_proposed_alone() -> None:
-    """A round that was cut off is finished as it was begun, although a sibling has gone on."""
+    """An interrupted round is finished as it was begun, although a sibling has continued."""
     job, alone = Job(), Job()
     before = alone.tuner(PLAIN).select(8, LEASE)
     tune(job.tuner(FUSED))

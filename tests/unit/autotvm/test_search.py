@@ -1,4 +1,4 @@
-"""Searches on real schedules of a small kernel, by templates made for the purpose."""
+"""Searches on real schedules of a small kernel, with templates for the purpose."""
 
 import json
 from collections import Counter
@@ -50,7 +50,7 @@ def target() -> Any:
 
 
 class Tiles:
-    """Splits rows; raises where rows are tiled by 8, and does nothing with the knob `idle`."""
+    """Splits rows; raises where rows are tiled by 8, and ignores the knob `idle`."""
 
     space = ConfigSpace(
         "tiles/1", (Knob("rows", (1, 2, 4, 8, 16)), Knob("columns", (1, 2, 4)), Knob("idle", ("a", "b")))
@@ -86,7 +86,7 @@ def latency_s(candidate: bytes) -> list[float]:
 
 
 def run(search: AutoTvmSearch, batch: int = 4) -> list[bytes]:
-    """To its end."""
+    """Runs a search to its end."""
     found: list[bytes] = []
     while candidates := search.select(batch):
         found += candidates
@@ -233,7 +233,7 @@ def test_a_job_without_knobs_looks_at_no_task(target: Any) -> None:
 
 
 def test_what_an_older_template_made_still_replays_but_is_no_configuration(workload: Any, target: Any) -> None:
-    """As if the code of the template had been changed between two jobs."""
+    """The template's code has changed between two jobs."""
     template = template_matching.find(workload, target).template
     assert template is not None
     space = template.space()
@@ -298,7 +298,7 @@ def test_spaces_of_one_and_of_a_trillion_configurations(tuner: str, workload: An
 
 
 def points_without_any(site: SearchContext) -> int:
-    """The number of a configuration that the template does not admit."""
+    """Returns the number of a configuration that the template does not admit."""
     template = template_matching.find(site.workload, site.target).template
     assert template is not None
     space = template.space()

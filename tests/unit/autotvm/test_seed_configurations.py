@@ -1,4 +1,4 @@
-"""First configurations of a task, from the best of others."""
+"""First configurations of a task, from the best ones of others."""
 
 from autosched_backend_autotvm.config_space import Config, ConfigSpace, Knob
 from autosched_backend_autotvm.seed_configurations import LIKE, OF_EACH, Examples, of

@@ -1,4 +1,4 @@
-"""Every template, on tiny shapes: whatever configuration is drawn applies, builds and computes the right thing."""
+"""Each template, on tiny shapes: each drawn configuration applies, builds and has correct results."""
 
 import json
 import random
@@ -56,7 +56,7 @@ VULKAN = tvm.target.Target({"kind": "vulkan"})
 
 
 def drawn(template: Any, count: int, seed: int = 0) -> list[dict[str, Any]]:
-    """Random admitted configurations, half of them with every value that may be added."""
+    """Draws admitted configurations, half of them with the values that may be added."""
     space = template.space()
     wide = space.enlarge({knob.name: list(knob.spare) for knob in space.knobs if knob.spare})
     rng = random.Random(seed)
@@ -158,7 +158,7 @@ def test_results_that_move_to_another_shape_are_written_apart():
 
 @pytest.mark.parametrize("one", [*algebra.BOTH_AXES, algebra.algorithms((1, 5))[-1]], ids=lambda one: str(one.words))
 def test_any_configuration_of_winograd_computes_the_right_thing(one: algebra.Algorithm) -> None:
-    """Candidates of a template whose knobs are written beside the workload, and expanded when it is built."""
+    """Candidates of a template whose knobs are written beside the workload, and expanded during the build."""
     workload = kernels.winograd(one)
     template = template_matching.find(workload, CPU).template
     assert template is not None and template.name == f"winograd_{one.words}_nchwc.llvm"

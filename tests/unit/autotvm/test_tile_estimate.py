@@ -49,7 +49,7 @@ def test_imbalance_is_what_the_busiest_thread_has_beyond_its_share() -> None:
 
 
 def space(insight: bool = True) -> ConfigSpace:
-    """A hundred tiles, of which the template expects the more the larger."""
+    """Returns a hundred tiles; the template expects more of larger ones."""
 
     def told(values: Mapping[str, Numbers]) -> Mapping[str, Numbers]:
         return {"area": values["a"] * values["b"], PROMISE: np.log2(values["a"] * values["b"] / 100)}

@@ -1,4 +1,4 @@
-"""Promises of every tuner, and the specifics of each."""
+"""Properties of all tuners, and of each one."""
 
 import math
 from collections.abc import Callable
@@ -35,7 +35,7 @@ HUGE = ConfigSampler(space_of(*[1000] * 5))
 
 
 def score(index: int) -> float:
-    """Smooth in the first digits; every eleventh configuration fails."""
+    """Returns a score that is smooth in the first digits; every eleventh configuration fails."""
     return 0.0 if index % 11 == 10 else 1.0 / (1.0 + abs(index % 1000 - 300) + 0.001 * (index % 7))
 
 

@@ -1,4 +1,4 @@
-"""How the schedulers' figures are averaged."""
+"""Averages of the schedulers' figures."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Latencies of candidates, kept so that each is measured once."""
+"""Latencies of candidates, each measured once."""
 
 import json
 from pathlib import Path

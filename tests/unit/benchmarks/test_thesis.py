@@ -20,7 +20,7 @@ def test_idle_time_is_told_by_cause_and_adds_up() -> None:
         span(DEVICE, 6, 6, 9),
         span(HOST, 9, 9, 10),
         span(HOST, 10, 12, 13, job=2),  # the policy let it wait for 2 s
-        span(DEVICE, 14, 14, 18, job=2),  # its client took a second to say what comes next
+        span(DEVICE, 14, 14, 18, job=2),  # its client took a second to report the next stage
     ]
     host, device = (causes(spans, unit, 0.0, 20.0) for unit in (HOST, DEVICE))
     assert {name: s for name, s in host.items() if s} == pytest.approx(
@@ -47,7 +47,7 @@ def test_overhead_counts_steps_that_waited_for_the_one_before() -> None:
         span(HOST, 0, 0, 2, worked=0.5),  # no step before it
         span(HOST, 1, 2, 4, worked=0.9),
         span(HOST, 4, 4, 6, worked=0.5),  # did not wait
-        span(HOST, 5, 7, 8, worked=0.5),  # was held back
+        span(HOST, 5, 7, 8, worked=0.5),  # was delayed
         span(DEVICE, 3, 4, 5, worked=0.5),  # on another unit
     ]
     assert overheads_s(spans, HOST) == pytest.approx([0.2])

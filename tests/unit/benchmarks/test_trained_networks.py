@@ -1,4 +1,4 @@
-"""The comparison with other engines: what counts as different."""
+"""The comparison with other engines: which outputs count as different."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""The checker of `make chaos` finds each kind of violation: a sound past, and all that may be wrong with it."""
+"""The checker of `make chaos` finds each kind of violation, and accepts a correct history."""
 
 import json
 from collections.abc import Callable
@@ -24,7 +24,7 @@ LATENCY_S = (0.001,)
 
 
 def written() -> dict[str, list[dict[str, object]]]:
-    """The clients' logs: the first client of net1 dies while it measures, and net2 is cancelled."""
+    """Returns the clients' logs: the first client of net1 dies while it measures, and net2 is cancelled."""
     logs: dict[str, list[dict[str, object]]] = {}
     at = 0.0
     for job, clients in STAGES.items():
@@ -44,7 +44,7 @@ def written() -> dict[str, list[dict[str, object]]]:
 
 
 def sound() -> Evidence:
-    """A past in which a client died and a job was cancelled, and nothing is wrong."""
+    """Returns a correct history in which a client died and a job was cancelled."""
     evidence = Evidence({job: lives(job, log) for job, log in written().items()})
     evidence.jobs = {n: JobSpec(name=f"net{n}", model="0" * 64, trials=2, options={"lets": "mock"}) for n in (1, 2)}
     evidence.ends = {1: [JobState.DONE], 2: [JobState.CANCELLED]}

@@ -1,4 +1,4 @@
-"""The check of a record store finds what is lost, doubled or made up."""
+"""The check of a record store finds lost, repeated and invented records."""
 
 import pytest
 

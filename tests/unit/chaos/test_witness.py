@@ -1,4 +1,4 @@
-"""The backend that writes down what a client does: one step in its log for each that the client was told to make."""
+"""The logging backend: one step in its log for each step that the client was told to run."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -18,7 +18,7 @@ BATCH = 4
 
 
 class Whimsical:
-    """A tuner that never selects the same twice."""
+    """A tuner that never selects the same candidates twice."""
 
     selected = 0
 
@@ -40,7 +40,7 @@ class Whimsical:
 
 
 class Networks:
-    """One task."""
+    """A network of one task."""
 
     def import_network(self, lease: Lease) -> Network:
         return Network(tasks=(TaskInfo(task=1, name="op", workload="w"),), batch=BATCH)
@@ -59,7 +59,7 @@ def log(tmp_path: Path) -> Path:
 
 
 def taking_over(log: Path) -> StageRunner:
-    """The worker of a client that has taken the place of one that died in the midst of a round, and has imported."""
+    """Returns the worker of a client that replaces one which died during a round, after its import."""
     half = [Record(task=1, trial=0, candidate=b"0", latency_s=(1.0,))]
     session = WitnessSession(cast(Session, Networks()), Log(log, log.parent))
     worker = StageRunner(cast(Session, session), JobSpec(name="net", model="0" * 64, trials=64), lambda record: None)

@@ -8,7 +8,7 @@ from fake import Answer, Said, fake_commands
 
 
 class Fake(Protocol):
-    """The fixture of this name, which each file has."""
+    """The fixture of this name, which each file defines."""
 
     @property
     def answer(self) -> Answer:
@@ -19,6 +19,6 @@ class Fake(Protocol):
 def command(
     fake: Fake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Iterator[Callable[..., Said]]:
-    """Commands against a daemon that says what the file's `fake` says."""
+    """Runs commands against a daemon with the answers of the file's `fake`."""
     with fake_commands(tmp_path, fake.answer, monkeypatch, capsys) as say:
         yield say

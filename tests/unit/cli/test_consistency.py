@@ -1,4 +1,4 @@
-"""Promises of all commands: formats, exit codes, errors that say what to do, hints that can be switched off."""
+"""Common properties of all commands: formats, exit codes, errors with advice, optional hints."""
 
 import csv
 import io
@@ -62,7 +62,7 @@ FIRST_IDS = {"jobs": "1", "devices": "host/0", "queue": "host", "audit": "1", "s
 
 
 class Fake:
-    """A daemon with three jobs, which notes what is changed."""
+    """A daemon with three jobs, which stores changes."""
 
     def __init__(self) -> None:
         self.changed: list[Method] = []
@@ -138,7 +138,7 @@ def test_the_format_comes_from_the_environment(
 ) -> None:
     monkeypatch.setenv("AUTOSCHED_OUTPUT", said)
     assert command("jobs")[1].startswith(shown)
-    assert command("job", "1")[0] == 0  # which knows fewer formats
+    assert command("job", "1")[0] == 0  # which has fewer formats
 
 
 def test_a_format_that_there_is_not(command: Callable[..., Said], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -232,7 +232,7 @@ NEXT = (
     "autosched ", "--", "there are", "there is", "Write ", "Name the file", "the last one is", "for example",
     "check the", "name another", "ask an operator", "choose from",
 )  # fmt: skip
-"""Words of which an error has one: what to type, or what there is."""
+"""Phrases of which each error contains one: the command to type, or the valid values."""
 
 
 @pytest.mark.parametrize(
@@ -340,7 +340,7 @@ FORMER = [
     "man",
     "token",
 ]
-"""Commands before there were nouns with verbs."""
+"""Commands from before nouns with verbs."""
 
 
 @pytest.mark.parametrize("name", FORMER)
@@ -427,7 +427,7 @@ def test_every_command_has_a_manual_page(command: Callable[..., Said], tmp_path:
 
 
 def test_a_listing_imports_neither_asyncio_nor_rich() -> None:
-    """It must answer before anyone notices that it started."""
+    """Its answer must come without a noticeable start-up time."""
     program = """
 import sys
 from autosched.cli.nouns import Noun

@@ -29,7 +29,7 @@ def test_failures_without_records_and_without_failures() -> None:
 
 
 class Screen:
-    """Keeps what it is to show."""
+    """Stores what it is to show."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -67,7 +67,7 @@ def test_keys_before_anything_is_known_and_with_a_daemon_that_refuses() -> None:
             keys.press(key)
         assert screen.lines == []
         keys.daemon, keys.view = cast(Daemon, link), replace(job_view(), tasks=())
-        for key in "weef":  # a second question is not asked
+        for key in "weef":  # no second question is asked
             keys.press(key)
         assert keys.asking is not None
         await keys.asking

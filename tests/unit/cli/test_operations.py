@@ -1,4 +1,4 @@
-"""drain, undrain and free: what they ask of the daemon, and what they tell."""
+"""drain, undrain and free: their requests to the daemon, and their output."""
 
 from collections.abc import Callable
 

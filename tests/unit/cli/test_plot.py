@@ -1,4 +1,4 @@
-"""`autosched plot` and `autosched device log` at their edges: nothing, one of it, only failures."""
+"""`autosched plot` and `autosched device log` in edge cases: no data, one item, only failures."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -30,7 +30,7 @@ from fake import Said
 from samples import job_view, records, spans
 
 PAGE = 2
-"""Records at a time."""
+"""Number of records in a page."""
 UNIT = UnitView("cpu0", ("device:cpu",), (1,), "free")
 
 

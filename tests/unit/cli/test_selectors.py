@@ -13,7 +13,7 @@ ENDED = (3, 20)
 
 
 def ask(asked: ListJobs) -> Sequence[int]:
-    """As a daemon answers that has five jobs, in pages of two."""
+    """Answers as a daemon with five jobs, in pages of two."""
     found = [
         job
         for job, name in THERE.items()

@@ -1,4 +1,4 @@
-"""`autosched sim`: what it prints, and what it says to those who ask for what there is not."""
+"""`autosched sim`: its output, and its errors for unknown names."""
 
 import json
 import sys

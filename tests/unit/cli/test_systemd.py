@@ -1,4 +1,4 @@
-"""The units: systemd takes them as they are installed, they keep jobs in, and name what exists."""
+"""The units: systemd accepts them as installed, they confine jobs, and name existing files."""
 
 import configparser
 import re
@@ -20,7 +20,7 @@ from deadlines import DEADLINE_S
 ROOT = Path(__file__).parents[3]
 UNITS = sorted(name for name in systemd.PLACES if not name.endswith(".conf"))
 EXPOSURE_MAX = 15
-"""In tenths, as systemd-analyze counts."""
+"""Maximum exposure in tenths, as systemd-analyze counts."""
 needs_systemd = pytest.mark.skipif(
     shutil.which("systemd-analyze") is None, reason="no systemd-analyze: apt-get install systemd"
 )
@@ -58,7 +58,7 @@ def test_jobs_are_kept_in(installed: Path, name: str) -> None:
 
 
 def sections(name: str) -> configparser.RawConfigParser:
-    """A unit; of what is named several times, the last one."""
+    """Returns a unit; of repeated keys, the last value."""
     parser = configparser.RawConfigParser(strict=False, delimiters=("=",))
     parser.optionxform = str  # type: ignore[assignment,method-assign]
     parser.read_string(systemd.shipped(name))

@@ -18,7 +18,7 @@ Cli = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture
 def cli(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cli:
-    """In a state folder with two jobs, the second cancelled, recorded under one lane and one device."""
+    """Runs in a state folder with two jobs, the second cancelled, recorded under one lane and one device."""
     rounds = ((Work("build", (HOST,), 8.0), Work("profile", (DEVICE,), 40.0)),) * 5
     jobs = (ScenarioJob(tasks=(rounds,), name="net"), ScenarioJob(tasks=(rounds,), name="other", cancelled_at=200.0))
     world = Simulator(Scenario(pools=pools(1, 1), jobs=jobs))

@@ -23,7 +23,7 @@ def listening() -> Iterator[board_server.ChoosySocket]:
 
 
 def accepted(listening: board_server.ChoosySocket, said: bytes, *, hangs_up: bool = False) -> bytes:
-    """The first bytes of the connection that TVM gets for a peer that says this."""
+    """Returns the first bytes of the connection that TVM gets for a peer that sends this."""
     with socket.create_connection(listening.getsockname()) as peer:
         peer.sendall(said)
         if hangs_up:

@@ -1,4 +1,4 @@
-"""Files of the command; its output is in tests/e2e."""
+"""Files of the command; tests/e2e checks its output."""
 
 from pathlib import Path
 from typing import cast

@@ -1,4 +1,4 @@
-"""Kernels write to where a concatenation would copy them, wherever nothing else knows of its parts."""
+"""Kernels write directly into the concatenated tensor, unless its parts have other readers."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ SHAPE = (1, 2, 3, 4)
 
 
 def network(case: str, axis: int = 1):
-    """Two kernels and their concatenation, or a case that is not as simple."""
+    """Returns two kernels and their concatenation, or a more complicated case."""
     builder = relax.BlockBuilder()
     x = relax.Var("x", relax.TensorType(SHAPE, "float32"))
     with builder.function("main", [x]):
@@ -38,7 +38,7 @@ def network(case: str, axis: int = 1):
 
 
 def run(module):
-    """Its results, all as one row."""
+    """Returns its results, all as one row."""
     passes = relax.transform
     steps = [
         passes.StaticPlanBlockMemory(), passes.LowerAllocTensor(), passes.KillAfterLastUse(),

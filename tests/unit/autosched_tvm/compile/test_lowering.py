@@ -1,4 +1,4 @@
-"""Small buffers stay on the stack, large ones come from TVM's pool; results are the same."""
+"""Small buffers stay on the stack, large ones come from TVM's pool; results are equal."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ TARGET = tvm.target.Target({"kind": "llvm"})
 
 
 def tiled(columns: int):
-    """A product with a tile of sums of its own under the first loop."""
+    """A product with a tile of sums under the first loop."""
     left, right = te.placeholder((8, 16), name="left"), te.placeholder((16, columns), name="right")
     schedule = s_tir.Schedule(te.create_prim_func([left, right, topi.matmul(left, right)]))
     block = schedule.get_sblock("T_matmul")

@@ -1,4 +1,4 @@
-"""Prepared networks: saved, loaded, their unknown dimensions fixed. No other package than TVM is needed."""
+"""Prepared networks: saved, loaded, their unknown dimensions fixed. Only TVM is needed."""
 
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.tvm
 
 
 def network(batch: Any = 2, length: Any = 5) -> Any:
-    """The rows of a table that indices choose, times a mask."""
+    """Returns the rows of a table at given indices, times a mask."""
     builder = relax.BlockBuilder()
     ids = relax.Var("ids", relax.TensorType((batch, length), "int64"))
     mask = relax.Var("mask", relax.TensorType((batch, length), "int64"))
@@ -56,7 +56,7 @@ def test_a_relax_network_is_the_same_after_it_was_saved(tmp_path: Path) -> None:
 
 
 def test_a_first_sample_is_made_of_any_prepared_network(tmp_path: Path) -> None:
-    """One that is no ONNX file has a baseline, too."""
+    """Models of other formats than ONNX have a baseline, too."""
     inputs = relax_import.tensors(network(), ("ids", "mask"))
     model_sources.RelaxSource(network(), inputs, ("rows",)).save(tmp_path / "net")
     made = verification.first_sample(str(tmp_path / "net"), "")

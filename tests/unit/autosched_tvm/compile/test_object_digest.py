@@ -1,4 +1,4 @@
-"""Equal code has an equal digest, other code another one; what is not code plays no part."""
+"""Equal code has equal digests, other code has others; debug information has no effect."""
 
 import shutil
 import subprocess

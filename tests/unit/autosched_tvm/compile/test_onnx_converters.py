@@ -1,4 +1,4 @@
-"""Operators that stay operators, and compute what the model says."""
+"""Operators that stay operators, and compute the model's outputs."""
 
 from typing import Any
 

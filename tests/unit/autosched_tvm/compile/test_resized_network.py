@@ -1,4 +1,4 @@
-"""Networks in other sizes: the same tasks as when the file is imported with these shapes."""
+"""Networks in other sizes have the same tasks as an import with these shapes."""
 
 from pathlib import Path
 from typing import Any
@@ -132,7 +132,7 @@ def attention(batch: int | str, steps: int = 6) -> Any:
 
 
 def upsampling(size: int) -> Any:
-    """A convolution, its result halved, doubled again and joined with what it was."""
+    """A convolution whose result is halved, doubled again, and concatenated with the original."""
     weights = {
         "w": np.ones((8, 3, 3, 3), "float32"),
         "v": np.ones((8, 16, 1, 1), "float32"),
@@ -157,7 +157,7 @@ def cleaned(net: Any, folder: Path, shapes: dict[str, Shape] | None = None) -> A
 
 
 def tasks(module: Any) -> dict[str, int]:
-    """Calls of each kernel by its hash."""
+    """Returns the number of calls of each kernel by its hash."""
     aim = load_target(targets.resolve("x86-64-v3", 1))
     variants = offered(module, aim, LayoutOption.NCHWC, winograd=True)
     extracted, _ = task_extraction.extract([variant.fused for variant in variants], aim)
@@ -234,7 +234,7 @@ def test_a_pool_of_a_fixed_size_cuts_smaller_and_larger_images(factor: float, ke
 
 @tvm.script.ir_module
 class Branching:
-    """Adds or multiplies, as a second input says."""
+    """A network that adds or multiplies, depending on a second input."""
 
     @R.function
     def main(x: R.Tensor((1, 8), "float32"), c: R.Tensor((), "bool")) -> R.Tensor((1, 8), "float32"):

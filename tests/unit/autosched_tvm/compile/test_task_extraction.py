@@ -24,7 +24,7 @@ SIZE = 32
 
 
 def scaled_layers(*factors: float) -> Any:
-    """Products, each followed by a factor and a maximum with 0."""
+    """Returns products, each followed by a factor and a maximum with 0."""
     random = np.random.default_rng(3)
     weights: dict[str, Any] = {}
     nodes, last = [], "x"
@@ -40,7 +40,7 @@ def scaled_layers(*factors: float) -> Any:
 
 
 def taken(net: Any) -> tuple[Any, Any, Any]:
-    """The fused network, its tasks and their programs."""
+    """Returns the fused network, its tasks and their programs."""
     intrinsics.install()
     target = candidate_build.load_target(TARGET)
     fused, _ = network_compiler.laid_out(onnx_import.cleaned(net), target, [], LayoutOption.KEEP, winograd=False)
@@ -49,7 +49,7 @@ def taken(net: Any) -> tuple[Any, Any, Any]:
 
 
 def split_rows(workload: Any) -> bytes:
-    """A candidate that splits the first loop of the product."""
+    """Returns a candidate that splits the first loop of the product."""
     schedule = tvm.s_tir.Schedule(workload, debug_mask=0, enable_check=False)
     product = next(
         block for block in schedule.get_child_blocks(schedule.get_sblock("root"))

@@ -22,13 +22,13 @@ from autosched_tvm.compile import model_sources
 from autosched_tvm.compile.frontend.model_file import FileKind
 from autosched_tvm.evaluation.non_onnx_reference import OtherReference
 
-pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore")]  # LiteRT warns of its own packages
+pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore")]  # LiteRT warns about its own packages
 RANDOM = np.random.default_rng(4)
 TYPES = {"float32": 0, "int32": 2, "int8": 9}
 
 
 class File:
-    """A TFLite file in the making."""
+    """A TFLite file under construction."""
 
     def __init__(self) -> None:
         self.tensors: list[Any] = []
@@ -37,7 +37,7 @@ class File:
         self.codes: list[int] = []
 
     def tensor(self, name: str, shape: Any, kind: str = "float32", value: Any = None, **quantised: Any) -> int:
-        """Add a tensor; returns its number. `scale`, `zero` and `axis` make it a quantised one."""
+        """Adds a tensor; returns its number. `scale`, `zero` and `axis` make it a quantised one."""
         made = schema.TensorT()
         made.name, made.shape, made.type, made.buffer = name, list(shape), TYPES[kind], 0
         if value is not None:
@@ -54,7 +54,7 @@ class File:
         return len(self.tensors) - 1
 
     def operator(self, name: str, inputs: list[int], outputs: list[int], options: Any = None, kind: int = 0) -> None:
-        """Add an operator."""
+        """Adds an operator."""
         made = schema.OperatorT()
         number = getattr(schema.BuiltinOperator, name)
         if number not in self.codes:
@@ -64,7 +64,7 @@ class File:
         self.operators.append(made)
 
     def write(self, path: Path, inputs: list[int], outputs: list[int]) -> Path:
-        """Leave the file."""
+        """Writes the file."""
         import flatbuffers
 
         graph, model = schema.SubGraphT(), schema.ModelT()
@@ -89,7 +89,7 @@ def conv_options() -> tuple[Any, int]:
 
 
 def float_net(path: Path) -> Path:
-    """A convolution; an expanded dimension; a reshape to a shape that is computed."""
+    """A convolution; an expanded dimension; a reshape to a computed shape."""
     file = File()
     x = file.tensor("x", [1, 8, 8, 3])
     w = file.tensor("w", [4, 3, 3, 3], value=RANDOM.standard_normal((4, 3, 3, 3)))
@@ -127,7 +127,7 @@ def integer_net(path: Path) -> Path:
 
 
 def results(path: Path, x: Any) -> tuple[list[Any], list[Any]]:
-    """The outputs of LiteRT and of TVM."""
+    """Returns the outputs of LiteRT and of TVM."""
     interpreter = Interpreter(str(path))
     interpreter.allocate_tensors()
     interpreter.set_tensor(interpreter.get_input_details()[0]["index"], x)
@@ -151,7 +151,7 @@ def test_a_float_network_gives_what_litert_gives(tmp_path: Path) -> None:
 
 
 def test_litert_is_measured_as_the_baseline_and_an_early_build_against_it(tmp_path: Path) -> None:
-    """Through a real session; a TFLite job once had no rival before its end."""
+    """Runs a real session; a TFLite job once had no rival before its end."""
     job = JobSpec(name="net", model="0" * 64, file="net.tflite", backend="ansor")
     model = float_net(tmp_path / "net.tflite")
     session: Any = backend.load("ansor").open(job, model, tmp_path / "work", tmp_path / "out", 1)
@@ -173,7 +173,7 @@ def test_a_quantised_network_is_within_its_steps_of_litert(tmp_path: Path) -> No
     path = integer_net(tmp_path / "net.tflite")
     expected, found = results(path, RANDOM.standard_normal((1, 8, 8, 3)).astype("float32"))
     assert expected[0].std() > 0
-    step = 0.04 / 2 + 27 * 127 * 0.01 * 0.03 / 2 / 4  # a quarter of what all inputs together could be off by
+    step = 0.04 / 2 + 27 * 127 * 0.01 * 0.03 / 2 / 4  # a quarter of the possible error of all inputs together
     assert np.abs(found[0] - expected[0]).max() <= step
     assert found[1].dtype == np.int8
     assert np.abs(found[1].astype(int) - expected[1].astype(int)).max() <= step / 0.04 + 1

@@ -18,7 +18,7 @@ from autosched_tvm.compile import model_sources
 from autosched_tvm.compile.frontend.model_file import FileKind
 from autosched_tvm.evaluation.non_onnx_reference import OtherReference
 
-pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore")]  # PyTorch warns of its own code
+pytestmark = [pytest.mark.tvm, pytest.mark.filterwarnings("ignore")]  # PyTorch warns about its own code
 
 
 class Net(torch.nn.Module):  # type: ignore[misc] # PyTorch's types are not looked at
@@ -30,7 +30,7 @@ class Net(torch.nn.Module):  # type: ignore[misc] # PyTorch's types are not look
         self.last = torch.nn.Linear(4, 5)
 
     def forward(self, picture: Any) -> dict[str, Any]:
-        """Features and scores."""
+        """Returns features and scores."""
         features = torch.relu(self.norm(self.conv(picture))).mean((2, 3))
         return {"scores": self.last(features), "features": features}
 

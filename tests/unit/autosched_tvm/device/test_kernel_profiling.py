@@ -23,7 +23,7 @@ FLAT = [((4,), "int32"), ((4,), "int32")]
 
 
 def made(monkeypatch: pytest.MonkeyPatch, buffers: list[tuple[tuple[int, ...], str]], value: float) -> Bench:
-    """A bench whose reference fills the last buffer with `value`."""
+    """Returns a bench whose reference fills the last buffer with `value`."""
 
     class Reference(ThisProcess):
         def load(self, path: str) -> Any:
@@ -88,7 +88,7 @@ def test_on_a_board_the_first_call_tells_nothing_for_it_contains_a_message(monke
 
 
 class Timed:
-    """Stands for a compiled kernel, and keeps how it was to be timed."""
+    """Replaces a compiled kernel, and stores the parameters of its timing."""
 
     def time_evaluator(self, _name: str, _device: Any, **plan: Any) -> Any:
         self.plan = plan

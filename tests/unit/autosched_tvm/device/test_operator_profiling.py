@@ -1,4 +1,4 @@
-"""Times of single operators inside of a network."""
+"""Times of single operators inside a network."""
 
 from pathlib import Path
 
@@ -59,7 +59,7 @@ def test_equal_operators_share_a_row_that_says_where_their_schedule_comes_from(t
 
 
 def test_the_instrument_is_taken_off_each_call() -> None:
-    """A kernel of 10 us that is seen for 13, as the instrument shows 1.5 and is twice as slow in this network."""
+    """A kernel of 10 us is measured as 13: the instrument adds 1.5 us, which count twice in this network."""
     calls = [operator_profiling.Call("kernel", ((2, 2), (2, 2)), 2, [13e-6] * 3) for _ in range(4)]
     calls.append(operator_profiling.Call("vm.builtin.alloc_tensor", (), 2, [5e-6]))
     overhead = operator_profiling.Overhead(told_s=1.5e-6, call_s=1e-7, added_s=2e-6)

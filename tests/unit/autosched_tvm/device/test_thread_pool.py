@@ -1,4 +1,4 @@
-"""Threads that a loaded network uses: as many as the cores that it was tuned for, by itself."""
+"""Number of threads of a loaded network: the cores for which it was tuned, without further settings."""
 
 import json
 import logging
@@ -24,7 +24,7 @@ X = np.arange(64, dtype="float32")
 
 
 def aside(work: Callable[[], Any]) -> Any:
-    """Do it in a thread of its own, which has no pool yet; its result."""
+    """Runs the function in a new thread, which has no pool yet; returns its result."""
     found: list[Any] = []
     thread = threading.Thread(target=lambda: found.append(work()))
     thread.start()

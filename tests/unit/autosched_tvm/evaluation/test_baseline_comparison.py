@@ -1,4 +1,4 @@
-"""The baseline of models of all kinds, and builds that are measured against it in the middle of the search."""
+"""The baseline of models of all formats, and builds that are measured against it during the search."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -34,7 +34,7 @@ class Engine:
 
 
 class Arena:
-    """Stands for a contest: a build of 2 ms, and a rival."""
+    """Replaces a contest: a build of 2 ms, and a rival."""
 
     board = ""
 

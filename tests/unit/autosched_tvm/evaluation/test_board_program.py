@@ -22,7 +22,7 @@ INPUTS = {"x": np.ones((1, 3, 12, 12), "float32")}
 
 
 class Session:
-    """A session with a board whose folder is one of this machine."""
+    """A session with a board whose folder is on this machine."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

@@ -1,4 +1,4 @@
-"""Turns among contestants, and the processes that they run in."""
+"""Turns of contestants, and their processes."""
 
 import os
 import re
@@ -28,7 +28,7 @@ LEASE = Lease("evaluate", ("cpu0",), CORE, LONG_S)
 
 
 class Fake:
-    """A racer whose calls take as long as it says."""
+    """A racer with scripted latencies."""
 
     def __init__(self, name: str, once_s: float, log: list[str] | None = None, *, dies_after: int = 10**9) -> None:
         self.name, self.once_s, self.log, self.left = name, once_s, [] if log is None else log, dies_after

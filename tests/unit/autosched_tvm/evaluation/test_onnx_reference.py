@@ -1,4 +1,4 @@
-"""Correct outputs by ONNX Runtime, and how far apart they are."""
+"""Correct outputs by ONNX Runtime, and their spread."""
 
 from pathlib import Path
 from typing import Any

@@ -57,7 +57,7 @@ def test_not_a_number_is_right_only_where_the_reference_has_it() -> None:
 
 
 def rounded(got: Any, *, rounds: bool = True) -> bool:
-    """Whether an output is accepted whose other correct results have one element in a thousand elsewhere."""
+    """Returns whether an output is accepted when other correct results have one differing element in a thousand."""
     expected = np.zeros((4, 1000), "float32")
     expected[:, 0] = 1
     others = []

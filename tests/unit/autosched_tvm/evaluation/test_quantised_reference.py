@@ -19,7 +19,7 @@ RANDOM = np.random.default_rng(2)
 
 
 def layered(kind: int = FLOAT) -> Any:
-    """Three products with weights of 7 bits, each followed by a quantisation; the last quantised one is an output."""
+    """Three products with 7-bit weights, each followed by a quantisation; the last quantised one is an output."""
     constants: dict[str, Any] = {"z": np.asarray(0, "int8")}
     nodes = []
     name = "x"
@@ -83,7 +83,7 @@ def test_a_wrong_rewrite_is_found_and_not_the_reference(tmp_path: Any, monkeypat
     reference = Reference(tmp_path / "net.onnx", 1)
     expected = reference.expected(sample())
     assert "more than rounding explains" in reference.notes[0]
-    step = 0.02  # ties may be rounded otherwise
+    step = 0.02  # ties may round differently
     np.testing.assert_allclose(expected.outputs[0], run(net, sample())[0], atol=step)
 
 

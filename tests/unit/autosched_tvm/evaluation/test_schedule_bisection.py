@@ -1,4 +1,4 @@
-"""A schedule that is wrong in one task of a network is found, taken out, and replaced."""
+"""A schedule that is wrong in one task of a network is found, removed, and replaced."""
 
 import importlib
 import shutil
@@ -63,7 +63,7 @@ def three_layers(scale: float, *, index: bool) -> Any:
 
 
 def spoiled(module: Any) -> Any:
-    """The workload with its last column not written."""
+    """Returns the workload without stores to its last column."""
 
     def skip(loop: Any) -> Any:
         if isinstance(loop.extent, tirx.IntImm) and int(loop.extent) == 8 and not done:
@@ -79,7 +79,7 @@ def spoiled(module: Any) -> Any:
 
 
 def crashing(module: Any) -> Any:
-    """The workload with a call of abort() in its innermost loops."""
+    """Returns the workload with a call of abort() in its innermost loops."""
     function = module["main"]
 
     def abort(store: Any) -> Any:
@@ -91,7 +91,7 @@ def crashing(module: Any) -> Any:
 
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Any]:
-    """Takes a network in, and compiles it with a wrong schedule in its second task."""
+    """Imports a network, and compiles it with a wrong schedule in its second task."""
     intrinsics.install()
 
     def scheduled(workload: Any, candidate: bytes) -> Any:
@@ -126,7 +126,7 @@ def ask(what: str, function: str, *arguments: Any, timeout_s: float) -> Any:
     module, _, name = function.partition(":")
     if (
         function == worker_messages.VERIFY
-    ):  # a library that this process has loaded is not loaded again from the same place
+    ):  # a library that this process has loaded is not loaded again from the same path
         copy = tempfile.mkdtemp(dir=arguments[0])
         for file in Path(arguments[0]).glob("*.*"):
             shutil.copy(file, copy)

@@ -1,4 +1,4 @@
-"""Which builds are right, with and without ONNX Runtime."""
+"""Verdicts on builds, with and without ONNX Runtime."""
 
 from pathlib import Path
 from typing import Any, cast
@@ -25,7 +25,7 @@ TENSOR = Tensor("x", (1, 16, 16, 16), "float32")
 
 
 class FakeBuild:
-    """Computes what ONNX Runtime does, and adds an error to one element."""
+    """Computes ONNX Runtime's outputs, and adds an error to one element."""
 
     def __init__(self, model: Path, share: float) -> None:
         self._reference, self._share = Reference(model, 1), share

@@ -1,4 +1,4 @@
-"""Databases of MetaSchedule go into a record store and come out of it."""
+"""Databases of MetaSchedule are imported into a record store and exported from it."""
 
 import contextlib
 import json
@@ -41,7 +41,7 @@ def multiply(n: int) -> Any:
 
 
 def candidates(module: Any, count: int) -> list[Any]:
-    """Random candidates of MetaSchedule's own search."""
+    """Returns random candidates of MetaSchedule's own search."""
     context = ms.TuneContext(
         mod=module, target=tvm.target.Target(TARGET), space_generator="post-order-apply",
         search_strategy="replay-trace", rand_state=1, num_threads=1,
@@ -53,7 +53,7 @@ def candidates(module: Any, count: int) -> list[Any]:
 
 @pytest.fixture(scope="module")
 def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A database as TVM writes it: of two workloads, with all kinds of results."""
+    """A database as TVM writes it: two workloads, with all kinds of results."""
     folder = tmp_path_factory.mktemp("database")
     made = ms.database.JSONDatabase(work_dir=str(folder))
     target = tvm.target.Target(TARGET)
@@ -136,7 +136,7 @@ def test_wrong_lines_are_told_and_left_out(database: Path, tmp_path: Path) -> No
     ]  # fmt: skip
     (broken / files.RECORDS).write_bytes(b"\n".join(lines))
     taken, told = taken_in(broken, tmp_path / "records.db")
-    assert taken.new == 3  # the first, the last, which is the same measured again, and one without a result
+    assert taken.new == 3  # the first, the last, which repeats the same measurement, and one without a result
     assert {2, 3, 4, 5, 6, 7, 9, 10, 11} <= told.keys()
     assert "workload" in told[6]
     with contextlib.closing(Lookup(f"sqlite:///{tmp_path}/records.db")) as lookup:

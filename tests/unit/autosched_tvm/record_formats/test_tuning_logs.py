@@ -71,7 +71,7 @@ def multiply(rows: int = 64, columns: int = 32, depth: int = 128) -> Any:
 
 @pytest.fixture
 def store(tmp_path: Path) -> str:
-    """Knows a matrix product, with its program, and another one without."""
+    """A store with a matrix product, with its program, and another one without."""
     url = f"sqlite:///{tmp_path}/records.db"
     module = multiply()
     workload = Workload(hash_of(module), "dense", "dense 64x128 -> 64x32")

@@ -68,7 +68,7 @@ def test_a_second_measurement_may_be_the_best() -> None:
 
 
 def test_the_help_of_early_stopping_is_made_of_its_constants() -> None:
-    """It once told a gain of 0.5 %, a fifth and six, when nothing, a third and four decided."""
+    """The help text once gave other figures than the constants."""
     (told,) = [one.text for one in option_help(Options) if one.name == "early_stopping"]
     assert f"{SEVERAL} trials came within {NEAR:.0%}" in told
     assert f"1/{HASTE} of that number" in told

@@ -1,4 +1,4 @@
-"""A task that a method cannot do goes to another one, which is said."""
+"""A task that a method cannot tune goes to another one, with a note."""
 
 from collections.abc import Iterable
 from typing import Any

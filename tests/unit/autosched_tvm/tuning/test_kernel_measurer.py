@@ -1,4 +1,4 @@
-"""Kernels without schedules: what candidates are compared with. Needs no TVM: the workers are made up."""
+"""Kernels without schedules, with which candidates are compared. The workers are fake, so TVM is not needed."""
 
 from pathlib import Path
 from typing import Any, cast
@@ -19,7 +19,7 @@ TASK = TaskInfo(task=1, name="op", workload="0")
 
 
 class FakeWorkers:
-    """Writes half of what it is to build, or takes too long to run it."""
+    """Writes half of a build, or exceeds the time limit of a run."""
 
     def __init__(self, error: Exception | None) -> None:
         self._error = error

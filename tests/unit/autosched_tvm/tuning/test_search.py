@@ -1,4 +1,4 @@
-"""Ansor's search on a tiny matrix product: which candidates it hands out, and that it is a fold."""
+"""Ansor's search on a tiny matrix product: its candidates, and that it is a fold."""
 
 import json
 
@@ -33,7 +33,7 @@ def test_other_seeds_propose_others() -> None:
 
 
 def test_nothing_measured_elsewhere_is_measured_again() -> None:
-    """TVM forgets what is in its database."""
+    """TVM forgets the contents of its database."""
     first = search()
     history = rounds(first, 1)
     warm = search()

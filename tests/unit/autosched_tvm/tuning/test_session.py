@@ -25,7 +25,7 @@ LEASE = Lease("select", ("host/0",), (0,), 60.0)
 
 
 def test_a_task_that_no_method_can_tune_fails_its_step_in_words(tmp_path: Path) -> None:
-    """The job's other tasks go on; see the course of a job for where it ends when there are none."""
+    """The job's other tasks continue; test_job_plan.py covers a job without any."""
     site = matmul(1)
     session: Any = TvmSession.__new__(TvmSession)
     session.target, session._job = '{"kind": "llvm"}', JobSpec(name="n", model="0" * 64)

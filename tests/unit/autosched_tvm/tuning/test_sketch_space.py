@@ -1,4 +1,4 @@
-"""The design space of a task: sketches, and what grows from them."""
+"""The design space of a task: sketches, and schedules grown from them."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ TARGET = {"kind": "llvm", "mcpu": "x86-64-v3", "num-cores": 1}
 
 
 def convolution(*, epilogue: bool = True, kernel: int = 3, stride: int = 1, inner: int = 8) -> SearchContext:
-    """A small one in blocks of eight channels."""
+    """Returns a small convolution in blocks of eight channels."""
     target = tvm.target.Target(TARGET)
     data, weight = te.placeholder((1, 2, 8, 8, inner)), te.placeholder((4, 2, kernel, kernel, inner, 8))
     bias = te.placeholder((1, 4, 1, 1, 8))

@@ -1,6 +1,5 @@
-"""Files of a broken round of the ansor backend, and what it takes over from earlier jobs. Needs
-no TVM: the kernels are made up.
-"""
+"""Files of an interrupted round of the ansor backend, and candidates from earlier jobs. The kernels are fake, so TVM is
+not needed."""
 
 import threading
 from collections.abc import Sequence
@@ -26,7 +25,7 @@ TASK = TaskInfo(task=1, name="op", workload="0")
 
 
 class FakeKernels:
-    """Builds by writing a file; what candidates hold, it raises."""
+    """Builds by writing a file; raises the contents of candidates."""
 
     def __init__(self, folder: Path) -> None:
         self.artifacts = folder
@@ -124,7 +123,7 @@ def test_what_was_not_measured_when_the_board_was_lost_is_there_for_the_next_ste
 
 
 def test_what_is_no_longer_among_the_best_is_still_there_until_it_was_measured_again(tmp_path: Path) -> None:
-    """The candidate that was the slowest comes first and is the fastest now, as noise or a disturbance may have it."""
+    """The slowest candidate comes first and is the fastest now, which noise or a disturbance may cause."""
     latency_s = {b"d": 4.0, b"a": 1.0, b"b": 2.0, b"c": 3.0}
 
     class Measures(FakeKernels):

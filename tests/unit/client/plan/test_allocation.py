@@ -1,4 +1,4 @@
-"""Which task gets the next round (Ansor, section 6)."""
+"""The choice of the task for the next round (Ansor, section 6)."""
 
 import pytest
 

@@ -32,7 +32,7 @@ def record(
 
 
 def after_a_round(devices: Sequence[str], trials: int = 100, failure: Failure = Failure.RUN_CRASH) -> JobPlan:
-    """A job of one task, of which candidates have failed on these devices; before it learns from that."""
+    """Returns a job of one task whose candidates have failed on these devices, before it learns from that."""
     c = course(trials=trials, devices=2)
     c.imported(network(tasks=1, batch=8), [], finals=())
     c.selected(1, len(devices))
@@ -156,7 +156,7 @@ def test_poison_is_known_by_task_and_content_until_it_is_forgiven() -> None:
 
 
 class Watched(NewTuner):
-    """Remembers what it was asked to run."""
+    """Stores the candidates that it was asked to run."""
 
     def __init__(self) -> None:
         self.built: list[bytes] = []

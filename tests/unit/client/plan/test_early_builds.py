@@ -1,4 +1,4 @@
-"""When a network is built in the middle of its search."""
+"""Builds of the network during its search."""
 
 import pytest
 
@@ -11,7 +11,8 @@ RIVAL = Baseline("ONNX Runtime", "1.0", "as it is", 10e-3, 9.9e-3, 10.1e-3)
 
 
 def knowing(*builds: tuple[float, float, bool]) -> EarlyBuilds:
-    """After builds of (sum over the tasks, latency, whether it was kept), and the rounds that lie between them."""
+    """Returns the state after builds of (sum over the tasks, latency, whether it was kept), with rounds between
+    them."""
     found = EarlyBuilds(builds=1)  # the one before the search
     found.measured_baseline(RIVAL)
     for tasks_s, latency_s, kept in builds:
@@ -48,7 +49,7 @@ def test_a_build_that_beats_its_sum_scales_it() -> None:
 
 
 def test_a_build_is_not_made_twice_for_the_same_gain() -> None:
-    """Its latency was unlucky: it takes a better one to try again."""
+    """Its latency was unlucky: only a better estimate leads to another attempt."""
     found = knowing((8e-3, 10.0e-3, False))
     assert not found.wants(8e-3)
     assert not found.wants(7.9e-3)
@@ -140,7 +141,7 @@ def test_times_of_operators_by_rule_are_times_of_tasks_without_a_search() -> Non
 
 
 def under_load(tasks_s: float, latency_s: float) -> EarlyBuilds:
-    """After one build whose measurement was disturbed."""
+    """Returns the state after one build with a disturbed measurement."""
     found = EarlyBuilds(builds=1)
     found.measured_baseline(RIVAL)
     found.begin(tasks_s)
@@ -182,7 +183,7 @@ def test_a_disturbed_build_is_made_again_after_more_and_more_rounds() -> None:
 
 
 def test_where_only_the_rest_speaks_against_the_network_it_is_built_again_after_many_rounds() -> None:
-    """Something slowed the first build down and was not seen; without another build that would stand for ever."""
+    """An undetected slowdown hit the first build; without another build it would count for ever."""
     found = knowing((6e-3, 22e-3, False))
     found.rounds = early_builds.ROUNDS_BETWEEN * early_builds.RECHECK_GROWTH**found.builds - 1
     assert not found.wants(5e-3)
@@ -192,7 +193,7 @@ def test_where_only_the_rest_speaks_against_the_network_it_is_built_again_after_
 
 
 def test_the_end_of_a_job_corrects_the_rest_and_the_baseline_and_is_its_result() -> None:
-    """Once 22.4 ms stood beside a result of 6.32 ms until the job's last line, and ever after."""
+    """Once 22.4 ms stood beside a result of 6.32 ms at the job's end."""
     found = knowing((6e-3, 22e-3, True))
     now = Timing("onnxruntime", (10.11e-3,), 10.11e-3, 10e-3, 10.2e-3)
     found.ended(BuildMeasurement(9, 6.32e-3, now), 5.5e-3, 6.32e-3)

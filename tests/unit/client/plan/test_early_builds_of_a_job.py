@@ -1,4 +1,4 @@
-"""The course of a job that is compared with its baseline in the middle of the search."""
+"""The plan of a job that is compared with its baseline during the search."""
 
 import pytest
 
@@ -25,14 +25,14 @@ def wants(load: JobLoad) -> dict[int, str]:
 
 
 def inside(seconds: dict[int, float]) -> OperatorTimes:
-    """The operators of a build, each a task that is called as often as the network does."""
+    """Returns the operators of a build, each a task with as many calls as the network has."""
     calls = {1: 2} if len(seconds) == 1 else {}
     rows = tuple(OperatorTime(f"op {task}", "by rule", calls.get(task, 1), s) for task, s in seconds.items())
     return OperatorTimes(sum(seconds.values()) + 1e-3, rows)
 
 
 def a_round(c: JobPlan, best_s: float) -> JobLoad:
-    """Task 1 goes once round, and measures this at best."""
+    """Plays one round of task 1, with this best latency."""
     c.selected(1, 4)
     c.advanced(1)
     c.advanced(1)
@@ -40,7 +40,7 @@ def a_round(c: JobPlan, best_s: float) -> JobLoad:
 
 
 def built(c: JobPlan, latency_s: float, *, kept: bool) -> JobLoad:
-    """Task 0 goes on from an early compile to its end."""
+    """Plays task 0 from an early compile to its end."""
     c.started(NETWORK_TASK, c.current(NETWORK_TASK).stage)
     assert wants(c.compiled()) == {NETWORK_TASK: "evaluate"}
     c.started(NETWORK_TASK, c.current(NETWORK_TASK).stage)
@@ -48,7 +48,7 @@ def built(c: JobPlan, latency_s: float, *, kept: bool) -> JobLoad:
 
 
 def begun(c: JobPlan) -> JobPlan:
-    """The network is imported and the baseline measured."""
+    """Returns the plan after import and measurement of the baseline."""
     load = c.imported(NETWORK, [], compares=True)
     assert wants(load) == {NETWORK_TASK: "baseline", 1: "select"}
     (baseline,) = [task for task in load.tasks if task.task == NETWORK_TASK]
@@ -59,7 +59,7 @@ def begun(c: JobPlan) -> JobPlan:
 
 
 def searching(c: JobPlan, untuned_s: float = 6e-3) -> JobPlan:
-    """The network was built without a search, and is slower than the baseline."""
+    """Returns the plan after a build without a search, which is slower than the baseline."""
     begun(c)
     c.started(NETWORK_TASK, c.current(NETWORK_TASK).stage)
     c.compiled()

@@ -1,4 +1,4 @@
-"""The course of a job: what each task needs next."""
+"""The plan of a job: the next stage of each task."""
 
 import random
 
@@ -23,28 +23,28 @@ def course(trials: int | None = None, lanes: int = 1, devices: int = 1) -> JobPl
 
 
 def wants(load: JobLoad) -> dict[int, str]:
-    """Task to the stage it asks for; tasks that ask for nothing are left out."""
+    """Returns the requested stage by task, for tasks that request one."""
     return {t.task: t.stage_next for t in load.tasks if t.resources_next}
 
 
 def rounds(plan: JobPlan) -> dict[int, Round]:
-    """The rounds under way; task 0 is the network."""
+    """Returns the current rounds; task 0 is the network."""
     found = {task: plan.round(task) for task in (NETWORK_TASK, *plan.tasks)}
     return {task: current for task, current in found.items() if current is not None}
 
 
 def stages(plan: JobPlan) -> dict[int, str]:
-    """The stage of each task that is in a round."""
+    """Returns the stage of each task in a round."""
     return {task: current.stage for task, current in rounds(plan).items()}
 
 
 def trials(plan: JobPlan) -> dict[int, int]:
-    """Trials of each round of the search that is under way."""
+    """Returns the trials of each current round of the search."""
     return {task: current.trials for task, current in rounds(plan).items() if current.is_search}
 
 
 def purposes(plan: JobPlan) -> dict[int, Purpose]:
-    """Purpose of each round under way that selects nothing."""
+    """Returns the purpose of each current round that selects nothing."""
     found = {task: current.purpose for task, current in rounds(plan).items()}
     return {task: purpose for task, purpose in found.items() if purpose in (Purpose.AGAIN, Purpose.FINAL)}
 
@@ -97,7 +97,7 @@ def test_a_round_goes_through_the_stages_and_profiles_on_the_device() -> None:
 
 def test_the_end_of_a_round_gives_the_next_one_to_the_task_that_deserves_it() -> None:
     c = course()
-    c.imported(network(tasks=4), [])  # 4, 3, 2 are under way
+    c.imported(network(tasks=4), [])  # 4, 3, 2 are in progress
     for advance in (lambda: c.selected(4, 4), lambda: c.advanced(4), lambda: c.advanced(4)):
         advance()
     load = c.updated(4, 1e-3)
@@ -123,7 +123,7 @@ def test_zero_trials_compile_at_once() -> None:
 
 
 def test_tasks_without_a_network_end_with_their_search() -> None:
-    """Nothing is compiled, early or late, and nothing is compared with what a user would run otherwise."""
+    """Nothing is compiled, early or late, and nothing is compared with another engine."""
     c = course(trials=4)
     tasks = msgspec.structs.replace(network(tasks=1), tasks_only=True)
     assert wants(c.imported(tasks, [], compares=True)) == {1: "select"}
@@ -245,7 +245,7 @@ def test_expected_time_is_the_median_of_the_stage() -> None:
 
 @pytest.mark.parametrize("seed", range(200))
 def test_any_course_ends_within_its_budget(seed: int) -> None:
-    """Random answers of a backend: the budget holds, one stage per task, the network comes last, and it ends."""
+    """Draws answers of a backend: the budget holds, one stage per task, the network comes last, and the plan ends."""
     rng = random.Random(seed)
     c = course(trials=rng.randrange(120), lanes=rng.randrange(1, 4), devices=rng.randrange(1, 3))
     plan = network(tasks=rng.randrange(1, 9), batch=rng.randrange(1, 9))
@@ -322,7 +322,7 @@ def test_a_lost_helper_costs_its_stage_and_nothing_else() -> None:
 
 
 def measuring(steps: int) -> JobPlan:
-    """Task 3 is measured by a number of steps."""
+    """Returns a plan in which several steps measure task 3."""
     c = course()
     c.imported(network(), [])
     c.selected(3, 4)

@@ -1,4 +1,4 @@
-"""A job takes over known schedules: which tasks need no search, and which candidates the others measure first."""
+"""Known schedules in a job: tasks that need no search, and first candidates of the others."""
 
 import pytest
 
@@ -49,11 +49,11 @@ def test_a_network_that_was_searched_enough_needs_no_search() -> None:
     ("trials", "tried", "taken", "spared"),
     [
         (None, 17, (1, 2), 32),
-        (None, 16, (1, 2), 32),  # steps that failed left nothing behind
+        (None, 16, (1, 2), 32),  # failed steps have no results
         (None, 15, (), 28),
-        (100, 17, (), 32),  # more trials are wanted than were made
+        (100, 17, (), 32),  # more trials are requested than were made
         (20, 17, (1, 2), 20),
-        (0, 2, (1, 2), 0),  # nothing may be tried
+        (0, 2, (1, 2), 0),  # no trials are allowed
     ],
 )
 def test_trials_of_earlier_jobs_stand_for_those_of_this_one(
@@ -94,7 +94,7 @@ def test_records_are_numbered_on() -> None:
 
 
 def plan(answers: dict[int, KnownSchedules], budget: int | None = None, tasks: int = 2) -> JobPlan:
-    """The job right after its import."""
+    """Returns the job right after its import."""
     found = recall(network(tasks), budget, answers)
     made = JobPlan(JobSpec(name="net", model="0" * 64, trials=budget), lanes=1, devices=1)
     imported = network(tasks, found.recalled)

@@ -41,7 +41,7 @@ def wants(load: JobLoad) -> dict[int, str]:
 
 
 def measured(c: JobPlan, what: BuildMeasurement, *, kept: bool = True) -> JobLoad:
-    """Task 0 goes on from an early compile to its end."""
+    """Plays task 0 from an early compile to its end."""
     c.started(NETWORK_TASK, c.current(NETWORK_TASK).stage)
     c.compiled()
     c.started(NETWORK_TASK, c.current(NETWORK_TASK).stage)
@@ -49,7 +49,7 @@ def measured(c: JobPlan, what: BuildMeasurement, *, kept: bool = True) -> JobLoa
 
 
 def begun(**words: object) -> JobPlan:
-    """The baseline is measured, and what is known is compiled."""
+    """Returns the plan after the baseline's measurement and the compilation of known schedules."""
     c = JobPlan(spec(**words), lanes=1, devices=1)
     assert wants(c.imported(NETWORK, [], compares=True)) == {NETWORK_TASK: "baseline"}, "nothing is searched yet"
     c.started(NETWORK_TASK, c.current(NETWORK_TASK).stage)
@@ -76,7 +76,7 @@ def ended(c: JobPlan, result: Timing | None) -> LatencyGoal | None:
     ("latency_s", "spread", "found"),
     [
         (9.0e-3, 0.02, GoalReached.MET),
-        (9.95e-3, 0.0, GoalReached.UNCLEAR),  # within what two measurements differ by
+        (9.95e-3, 0.0, GoalReached.UNCLEAR),  # within the difference of two measurements
         (9.5e-3, 0.06, GoalReached.UNCLEAR),
         (10.05e-3, 0.0, GoalReached.UNCLEAR),
         (10.2e-3, 0.0, GoalReached.MISSED),
@@ -196,7 +196,8 @@ def conv(task: int, flops: float, weight: int = 1, groups: dict[str, int] | None
     ("tasks", "bound_s"),
     [
         ((conv(1, 1e9, weight=3),), 3e-3),
-        ((conv(1, 1e9, groups={"a": 1}), conv(2, 4e8, groups={"a": 1})), 4e-4),  # the fewest operations of a group
+        # the smallest number of operations in a group
+        ((conv(1, 1e9, groups={"a": 1}), conv(2, 4e8, groups={"a": 1})), 4e-4),
         ((conv(1, 0.0),), 0.0),
         ((), 0.0),
     ],

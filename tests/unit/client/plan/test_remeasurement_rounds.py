@@ -1,4 +1,4 @@
-"""Rounds that cost no trials: what was disturbed is measured again, and the best of each task meet in finals."""
+"""Rounds without new trials: repeated measurements after disturbances, and finals of the best of each task."""
 
 import random
 
@@ -33,7 +33,7 @@ def measured(c: JobPlan, task: int, first: int, count: int = 4) -> None:
 
 
 def one_round(trials: int = 8, finals: tuple[int, ...] = ()) -> JobPlan:
-    """A job of one task whose first round has been measured and learned from: trials 0 to 3."""
+    """Returns a job of one task after measuring and learning in its first round: trials 0 to 3."""
     c = course(trials=trials)
     c.imported(network(tasks=1), [], finals=finals)
     c.selected(1, 4)
@@ -203,7 +203,7 @@ def test_records_of_another_job_meet_as_well_unless_they_have() -> None:
 def test_rounds_left_counts_rounds_that_have_not_begun() -> None:
     c = course(trials=24)
     assert c.load().rounds_left is None
-    load = c.imported(network(tasks=2), [], finals=(1, 2))  # two rounds of four are under way
+    load = c.imported(network(tasks=2), [], finals=(1, 2))  # two rounds of four are in progress
     assert load.rounds_left == (24 - 8) / 4 + 2
 
 
@@ -224,7 +224,7 @@ def test_rounds_left_counts_disturbed_candidates_and_ends_at_none() -> None:
 
 
 class Anything:
-    """A backend and a device that do what a seed says; the client may be replaced at any time."""
+    """A backend and a device driven by a seed; the client may be replaced at any time."""
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
@@ -235,13 +235,13 @@ class Anything:
         self.begin()
 
     def begin(self) -> None:
-        """A new client."""
+        """Starts a new client."""
         self.course = course(trials=self.trials, lanes=2)
         finals = [info.task for info in self.plan.tasks]
         self.pending = wants(self.course.imported(self.plan, list(self.records), finals=finals))
 
     def profile(self, task: int) -> None:
-        """Records, some of them disturbed."""
+        """Returns records, some of them disturbed."""
         c, current = self.course, self.course.current(task)
         purpose = current.purpose
         if purpose is Purpose.TRIAL:
@@ -262,7 +262,7 @@ class Anything:
                 self.records[tagged.trial] = tagged
 
     def step(self) -> JobLoad:
-        """One step of one task."""
+        """Runs one step of one task."""
         c, task = self.course, self.rng.choice(sorted(self.pending))
         stage = self.pending.pop(task)
         if task == NETWORK_TASK:

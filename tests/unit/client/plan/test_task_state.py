@@ -1,4 +1,4 @@
-"""A task and its round: what each stage leads to, and what a record changes."""
+"""A task and its round: the effects of stages and records."""
 
 import hashlib
 from typing import Any

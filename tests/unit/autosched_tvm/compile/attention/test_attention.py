@@ -1,4 +1,4 @@
-"""Attention in one kernel: which networks have it, and that its results are those of the operators it stands for."""
+"""Attention in one kernel: the networks that get one, and results equal to those of the original operators."""
 
 from typing import Any
 
@@ -27,7 +27,7 @@ CPU = str(codegen.llvm_get_system_cpu())
 HERE = tvm.target.Target({"kind": "llvm", "mcpu": CPU, "num-cores": 1})
 NARROW = tvm.target.Target({"kind": "llvm", "mcpu": CPU, "num-cores": 1, "vector-width": 256})
 SAME = 3e-6
-"""Largest distance of weighted means of numbers around 1 that were added in another order."""
+"""Maximum distance of weighted means of numbers around 1 with different orders of addition."""
 
 
 def network(
@@ -35,7 +35,7 @@ def network(
     chain: tuple[Any, ...] = (), after: tuple[Any, ...] = (), weights: dict[str, Any] | None = None,
     inputs: dict[str, list[int]] | None = None, outputs: tuple[str, ...] = ("y",), opset: int = 13,
 ) -> Any:  # fmt: skip
-    """Attention over `heads`, 0 of them: in three axes. `around`: "moved" for heads that lie behind the rows; `chain`:
+    """Returns attention over `heads` heads; 0: three axes. `around`: "moved" for heads behind the rows; `chain`:
     operators from "s" to "t", before the softmax; `after`: those from "p" to "w", behind it."""
     make = helper.make_node
     nodes = []
@@ -71,7 +71,7 @@ def kernels(module: Any) -> list[str]:
 
 
 def off(made: Any, target: Any = HERE) -> float:
-    """The largest distance of a network's outputs from ONNX Runtime's, each kernel having a schedule by rule."""
+    """Returns the largest distance of a network's outputs from ONNX Runtime's, with schedules by rule."""
     drawn = np.random.default_rng(0)
     given = {
         value.name: drawn.standard_normal([d.dim_value for d in value.type.tensor_type.shape.dim], "float32")

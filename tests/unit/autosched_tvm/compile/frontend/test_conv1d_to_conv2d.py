@@ -1,4 +1,4 @@
-"""One-dimensional convolutions as two-dimensional ones: the outputs stay, and few tensors change their form."""
+"""One-dimensional convolutions as two-dimensional ones: the outputs stay, and few tensors change their rank."""
 
 from collections import Counter
 from typing import Any

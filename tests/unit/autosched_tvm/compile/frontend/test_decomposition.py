@@ -1,4 +1,4 @@
-"""Operators written with others keep the network's outputs, by ONNX Runtime."""
+"""Operators rewritten as others keep the network's outputs, by ONNX Runtime."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ onnxruntime = pytest.importorskip("onnxruntime")
 
 
 def rewritten(before: Any, *without: str, x: Any) -> Any:
-    """The rewritten network, which has none of these operators; its outputs are checked."""
+    """Returns the rewritten network, which has none of these operators, after a check of its outputs."""
     after, _ = folding.fold(before)
     decomposition.rewrite(after)
     onnx.checker.check_model(after)
@@ -70,7 +70,7 @@ def test_short_time_fourier_transform(onesided: int, window: bool) -> None:
 
 
 def test_a_signal_without_the_last_dimension_and_the_default_of_one_side() -> None:
-    """As preprocessors of speech recognition have it: ONNX Runtime runs them, ONNX's own inference refuses them."""
+    """Preprocessors of speech recognition contain them: ONNX Runtime runs them, ONNX's own inference refuses them."""
     x = normal(2, 50)
     nodes = [
         helper.make_node("STFT", ["x", "step", "window"], ["s"]), helper.make_node("Shape", ["s"], ["shape"]),

@@ -22,7 +22,7 @@ def levels(*shape: int, kind: str = "uint8") -> Any:
 
 
 def weights(*shape: int, kind: str = "int8") -> Any:
-    """Values of 7 bits: products of 8 bits saturate in ONNX Runtime on CPUs without VNNI."""
+    """Returns 7-bit values: products of 8 bits saturate in ONNX Runtime on CPUs without VNNI."""
     return RANDOM.integers(-64, 63, shape, endpoint=True).astype(kind) if kind == "int8" else levels(*shape) // 2
 
 
@@ -163,7 +163,7 @@ def test_read_with_another_scale() -> None:
 
 
 def dynamic(product: Any) -> list[Any]:
-    """A product with constant weights after ONNX Runtime's dynamic quantisation."""
+    """Returns a product with constant weights after ONNX Runtime's dynamic quantisation."""
     return [
         node("DynamicQuantizeLinear", ["x"], ["q", "qs", "qz"]),
         product,
@@ -199,7 +199,7 @@ def test_dynamic_convolution() -> None:
 
 
 def test_bias_that_is_made_an_integer_at_run_time() -> None:
-    """As older quantisers of ONNX Runtime write a convolution with a bias."""
+    """Older quantisers of ONNX Runtime write a convolution with a bias in this form."""
     constants = {
         "w": weights(6, 4, 3, 3), "ws": scale(0.01), "wz": np.asarray(0, "int8"), "b": small(6),
         "shape": np.asarray([1, 6, 1, 1]),
@@ -247,7 +247,7 @@ def test_dynamic_quantisation_of_zeros() -> None:
 
 
 def test_product_whose_scale_is_used_otherwise() -> None:
-    """The integers themselves are an output: they are made, by rounding."""
+    """The integers themselves are an output, and are made by rounding."""
     nodes = [node("DynamicQuantizeLinear", ["x"], ["q", "qs", "qz"]), node("MatMulInteger", ["q", "w", "qz"], ["p"])]
     x = small(3, 8)
     net = network(nodes, {"x": x}, {"p": TensorProto.INT32, "qs": FLOAT}, {"w": weights(8, 5)})

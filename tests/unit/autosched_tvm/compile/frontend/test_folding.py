@@ -1,4 +1,4 @@
-"""Folding keeps a network's outputs, by ONNX Runtime, and leaves no control flow that constants decide."""
+"""Folding keeps a network's outputs, by ONNX Runtime, and removes control flow that constants determine."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ def constant(name: str, value: Any) -> Any:
 
 
 def subgraph(nodes: list[Any], inputs: dict[str, int], outputs: str, weights: dict[str, Any] | None = None) -> Any:
-    """Inputs: element types by name."""
+    """Returns a graph; `inputs`: element types by name."""
     return helper.make_graph(
         nodes, "inside",
         [
@@ -37,7 +37,7 @@ def subgraph(nodes: list[Any], inputs: dict[str, int], outputs: str, weights: di
 
 
 def net(nodes: list[Any], shape: list[int], outputs: list[str], weights: dict[str, Any], opset: int = 17) -> Any:
-    """A network of one input, x; the types of its outputs are inferred."""
+    """Returns a network of one input, x; the types of its outputs are inferred."""
     made = model(nodes, {"x": list(shape)}, outputs, weights, opset)
     for value in made.graph.output:
         value.ClearField("type")
@@ -49,7 +49,7 @@ def outputs(made: Any, x: Any) -> list[Any]:
 
 
 def folded(before: Any, seed: int = 0) -> Any:
-    """The folded network; its outputs are checked."""
+    """Returns the folded network after a check of its outputs."""
     shape = [d.dim_value for d in before.graph.input[0].type.tensor_type.shape.dim]
     x = np.random.default_rng(seed).standard_normal(shape).astype("float32")
     after, _ = folding.fold(before)
@@ -204,7 +204,7 @@ def test_a_scan_is_unrolled_along_any_axis_in_any_direction(
 
 
 def test_names_inside_branches_do_not_collide() -> None:
-    """Both branches, and the graph, use the same names."""
+    """Both branches and the graph use the same names."""
     branch = [node("Exp", "x", "k"), node("Neg", "k", "v")]
     nodes = [
         node("ReduceSum", "x", "sum", keepdims=0),

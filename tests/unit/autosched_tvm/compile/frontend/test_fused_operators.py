@@ -22,7 +22,7 @@ def equal(
     operator: str, inputs: dict[str, Any], constants: dict[str, Any], order: list[str], outputs: int = 1,
     opset: int = 13, domain: str = MICROSOFT, **given: Any,
 ) -> Any:  # fmt: skip
-    """The operator's outputs before and after the rewrite."""
+    """Returns the operator's outputs after a comparison of both forms."""
     names = [f"y{i}" for i in range(outputs)]
     node = helper.make_node(operator, order, names, domain=domain, **given)
     net = network([node], inputs, dict.fromkeys(names, FLOAT), constants, opset)
@@ -173,7 +173,7 @@ def test_half_precision_stays() -> None:
 
 
 def test_shapes_are_known_behind_a_rewritten_operator() -> None:
-    """The second product's rank is only known once the first one is a standard operator."""
+    """The second product's rank is known only once the first one is a standard operator."""
     nodes = [
         helper.make_node("FusedMatMul", ["x", "x"], ["a"], domain=MICROSOFT, transB=1),
         helper.make_node("Relu", ["a"], ["b"]),

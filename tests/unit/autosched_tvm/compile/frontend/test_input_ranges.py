@@ -1,4 +1,4 @@
-"""Made-up whole numbers must be valid where they are used as indices."""
+"""Generated integers are valid where they are used as indices."""
 
 import numpy as np
 import onnx
@@ -107,7 +107,7 @@ def test_rates_lengths_and_positions_are_whole_numbers(name: str, shape: list[in
     ids=lambda one: "-".join(name for name, _ in one) if isinstance(one, list) else str(one),
 )
 def test_what_the_network_divides_by_is_positive(nodes: list[tuple[str, list[str]]], kind: Kind) -> None:
-    """A distance of less than nothing was clipped to 1e-6, and outputs of a million hid a broken kernel."""
+    """A negative distance was clipped to 1e-6, and outputs of a million hid a broken kernel."""
     made = [helper.make_node(name, given, [str(number)]) for number, (name, given) in enumerate(nodes)]
     constants = {"small": np.array(1e-6, "float32"), "one": np.array(1.0, "float32"), "axes": np.array([1])}
     net = model(made, {"d": [512]}, [made[-1].output[0]], constants)

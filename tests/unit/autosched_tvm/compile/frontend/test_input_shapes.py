@@ -11,7 +11,7 @@ from nets import model
 
 
 def net(inputs: dict[str, Any], nodes: list[Any] | None = None, weights: dict[str, Any] | None = None) -> Any:
-    """A network; an input is its dimensions, or its element type and its dimensions."""
+    """Returns a network. An input is given by its dimensions, or its element type and its dimensions."""
     typed = {name: given if isinstance(given, tuple) else (TensorProto.FLOAT, given) for name, given in inputs.items()}
     first = next(iter(inputs))
     made = model(
@@ -101,7 +101,7 @@ def test_a_guess_is_no_longer_than_the_table_of_positions() -> None:
 
 
 def test_an_example_fits_the_network() -> None:
-    """The sum after the reshape allows a multiple of 512 alone."""
+    """The sum after the reshape allows multiples of 512 only."""
     nodes = [
         helper.make_node("Reshape", ["x", "shape"], ["r"]),
         helper.make_node("MatMul", ["r", "w"], ["y"]),

@@ -1,4 +1,4 @@
-"""Quantised convolutions that stay convolutions of 8-bit numbers, beside ONNX Runtime on the quantised model."""
+"""Quantised convolutions kept in 8-bit integers, beside ONNX Runtime on the quantised model."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ RANDOM = np.random.default_rng(0)
 
 
 def quantised(name: str, output: str) -> list[Any]:
-    """A float tensor, quantised and made float again."""
+    """Returns nodes that quantise and dequantise a float tensor."""
     return [
         helper.make_node("QuantizeLinear", [name, "s", "z"], [f"{name}_q"]),
         helper.make_node("DequantizeLinear", [f"{name}_q", "s", "z"], [output]),
@@ -21,7 +21,7 @@ def quantised(name: str, output: str) -> list[Any]:
 
 
 def constants(kind: str) -> dict[str, Any]:
-    """Scale and zero point of activations, and weights of eight filters with a scale each."""
+    """Returns scale and zero point of activations, and weights of eight filters with a scale each."""
     zero = 100 if kind == "uint8" else -20
     return {
         "s": np.asarray(STEP, "float32"), "z": np.asarray(zero, kind),
@@ -41,7 +41,7 @@ def example(rows: int = 9) -> dict[str, Any]:
 @pytest.mark.parametrize("kind", ["uint8", "int8"])
 @pytest.mark.parametrize("bias", [False, True])
 def test_between_quantise_and_dequantise(kind: str, bias: bool) -> None:
-    """The branch around the convolution reads the whole numbers, too; they are made once."""
+    """The branch around the convolution reads the integers, too; they are made once."""
     nodes = [
         *quantised("x", "xd"), WEIGHTS,
         helper.make_node("Conv", ["xd", "wf", *(["b"] if bias else [])], ["c"], pads=[1, 1, 1, 1]),
@@ -129,7 +129,7 @@ def test_others_stay_float(reason: str) -> None:
 
 
 def dynamic(*, taps: tuple[int, ...] = (3, 3), kind: str = "int8", zero: int = 0, **attributes: Any) -> Any:
-    """A convolution of data that are quantised by their own range, as dynamic quantisation writes it."""
+    """Returns a convolution of data quantised by their own range, as dynamic quantisation writes it."""
     low, high = (0, 256) if kind == "uint8" else (-128, 128)
     weights = RANDOM.integers(low, high, (8, 8 // attributes.get("group", 1), *taps))
     used = {

@@ -16,7 +16,7 @@ SHAPE = (2, 3, 64)
 
 
 class Graph:
-    """Nodes of a network that rounds, as the import writes it."""
+    """Nodes of a network that rounds, as the import writes them."""
 
     def __init__(self, levels: str = "uint8") -> None:
         self.nodes: list[Any] = []
@@ -57,7 +57,7 @@ class Lookup(OpRun):
 
 
 def hard_swish(graph: Graph, levels: str) -> str:
-    """As an exporter writes it: each step is rounded."""
+    """Adds a hard swish as an exporter writes it: each step is rounded."""
     real = graph.real(levels)
     gate = graph.rounded(graph.add("Clip", graph.add("Add", real, 3.0), 0.0, 6.0))
     product = graph.rounded(graph.add("Mul", real, graph.real(gate, 0.02, 20.0)))
@@ -70,7 +70,7 @@ def silu(graph: Graph, levels: str) -> str:
 
 
 def changed(model: Any, wanted: int) -> list[str]:
-    """The operators after the rewrite, whose results are those before it."""
+    """Returns the operators after the rewrite, and checks that the results stay."""
     after = onnx.ModelProto()
     after.CopyFrom(model)
     assert lookup_tables.put_in(after) == wanted

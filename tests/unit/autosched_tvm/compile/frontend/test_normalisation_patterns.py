@@ -1,4 +1,4 @@
-"""Layer normalisations that an export has written out become one operator; what only looks like one stays."""
+"""Layer normalisations that an export has written out become one operator; similar patterns stay."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ SIZE = 6
 
 
 def written_out(*, square: str = "Pow", axis: int = -1, twice: bool = False, exponent: float = 2.0) -> Any:
-    """Mean, difference, square, mean, sum, root, quotient, product and sum."""
+    """Returns mean, difference, square, mean, sum, root, quotient, product and sum."""
     numerator = "d2" if twice else "d"
     nodes = [
         helper.make_node("ReduceMean", ["x"], ["m"], axes=[axis]),

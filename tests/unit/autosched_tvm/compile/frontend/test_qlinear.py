@@ -21,7 +21,7 @@ def levels(*shape: int, kind: str = "uint8") -> Any:
 
 
 def proved(operator: str, inputs: list[Any], kind: str, constants: dict[str, Any], **given: Any) -> Any:
-    """Prove an operator of one quantised output; `inputs` are names, arrays that are given, or scales and zeros."""
+    """Proves an operator with one quantised output. `inputs`: names, arrays, or scales and zero points."""
     names, known, examples = [], dict(constants), {}
     for number, value in enumerate(inputs):
         if isinstance(value, str):
@@ -40,7 +40,7 @@ def proved(operator: str, inputs: list[Any], kind: str, constants: dict[str, Any
 
 
 def weights(*shape: int) -> Any:
-    """Values of 7 bits: products of 8 bits saturate in ONNX Runtime on CPUs without VNNI."""
+    """Returns 7-bit values: products of 8 bits saturate in ONNX Runtime on CPUs without VNNI."""
     return RANDOM.integers(-64, 63, shape, endpoint=True).astype("int8")
 
 
@@ -168,7 +168,7 @@ def test_lstm(direction: str, per_channel: bool) -> None:
     )  # fmt: skip
     x = RANDOM.standard_normal((9, 1, size)).astype("float32")
     net = network([node], {"x": x}, {"y": FLOAT, "h": FLOAT}, constants)
-    prove(net, {"x": x}, 0.05, ties=1.0)  # the hidden state is rounded in every step, inside the operator
+    prove(net, {"x": x}, 0.05, ties=1.0)  # the operator rounds the hidden state in each step
     assert operators(rewritten(net)) == ["LSTM"]
 
 

@@ -1,4 +1,4 @@
-"""Convolutions of 8-bit numbers: sums equal to the bit, under every tile and through the import of an ONNX model."""
+"""Convolutions of 8-bit integers: sums are bit-exact, under each tile and through the import of an ONNX model."""
 
 from typing import Any
 
@@ -44,7 +44,7 @@ CASES: dict[str, tuple[tuple[int, ...], tuple[int, int], int, Window]] = {
 
 
 def workload(name: str, one: DotInstruction) -> Any:
-    """The sums, scaled, and bounded at 0."""
+    """Returns the sums, scaled, and clipped at 0."""
     shape, taps, filters, how = CASES[name]
     blocks = -(-filters // one.lanes)
     data = te.placeholder(shape, one.data)
@@ -61,7 +61,7 @@ def workload(name: str, one: DotInstruction) -> Any:
 
 
 def ran(module: Any, name: str, one: DotInstruction) -> tuple[Any, Any]:
-    """The results of a kernel, and the right ones."""
+    """Returns the results of a kernel, and the expected ones."""
     shape, taps, filters, how = CASES[name]
     drawn = np.random.default_rng(0)
     low, high = (-128, 128) if one.data == "int8" else (0, 256)
@@ -139,7 +139,7 @@ def test_the_instruction_is_in_the_object_code(one: DotInstruction, target: dict
 
 
 def model(*, channels: int = 3, filters: int = 20, zero: int = 37, **attributes: Any) -> Any:
-    """A convolution of integers in ONNX."""
+    """Returns a convolution of integers in ONNX."""
     depth = channels // attributes.get("group", 1)
     weights = np.random.default_rng(1).integers(-128, 128, (filters, depth, 3, 3)).astype("int8")
     node = helper.make_node("ConvInteger", ["x", "w", "z"], ["y"], **attributes)
@@ -183,7 +183,7 @@ def test_a_model_has_the_sums_of_onnx_runtime(options: dict[str, Any], layout: L
 
 
 def dynamic(*, channels: int = 3, filters: int = 20, taps: int = 2, **attributes: Any) -> Any:
-    """A convolution of integers in ONNX, whose zero point is an input."""
+    """Returns a convolution of integers in ONNX whose zero point is an input."""
     depth = channels // attributes.get("group", 1)
     weights = np.random.default_rng(1).integers(-128, 128, (filters, depth, *[3] * taps)).astype("int8")
     node = helper.make_node("ConvInteger", ["x", "w", "z"], ["y"], **attributes)

@@ -1,4 +1,4 @@
-"""Products of 8-bit numbers: sums equal to the bit, under every tile, and the instruction in the object code."""
+"""Products of 8-bit integers: sums are bit-exact, under each tile, and the object code has the instruction."""
 
 import math
 from typing import Any
@@ -41,11 +41,11 @@ MNEMONICS = [
     (PAIRS_256, {"kind": "llvm", "mcpu": "haswell"}, "vpmaddwd", "ymm"),
 ]
 SHAPES = [((8,), 64, 48), ((1, 197), 64, 40), ((1, 30, 1), 20, 16), ((1,), 32, 256), ((13,), 4, 16)]
-"""Rows, depth, columns: a whole number of tiles, and what has to be filled up."""
+"""Rows, depth, columns: whole tiles, and sizes that are padded."""
 
 
 def workload(rows: tuple[int, ...], depth: int, columns: int, one: DotInstruction) -> Any:
-    """A product whose sums are scaled, and a bound."""
+    """Returns a product with scaled and clipped sums."""
     data = te.placeholder((*rows, depth), one.data)
     weights = te.placeholder((-(-columns // one.lanes), depth // one.group, one.lanes, one.group), one.weights)
     sums = product.product(data, weights)
@@ -55,7 +55,7 @@ def workload(rows: tuple[int, ...], depth: int, columns: int, one: DotInstructio
 
 
 def ran(module: Any, rows: tuple[int, ...], depth: int, columns: int, one: DotInstruction) -> tuple[Any, Any]:
-    """Result of a kernel, and the expected one."""
+    """Returns the result of a kernel, and the expected one."""
     drawn = np.random.default_rng(0)
     low, high = (-128, 128) if one.data == "int8" else (0, 256)
     data = drawn.integers(low, high, (*rows, depth)).astype(one.data)

@@ -1,4 +1,4 @@
-"""Lookups in tables: part of the kernel before them, in any layout, with the results of the operators they replace."""
+"""Lookups in tables: part of the kernel before them, in any layout, with the results of the replaced operators."""
 
 from typing import Any
 
@@ -28,7 +28,7 @@ TABLE = np.random.default_rng(0).permutation(256).astype("uint8")
 
 
 def looking_up(shape: tuple[int, ...], levels: str = "uint8") -> Any:
-    """A network of one lookup."""
+    """Returns a network of one lookup."""
     node = helper.make_node("Lookup", ["x", "table"], ["y"], domain=lookup_tables.DOMAIN)
     model = network([node], {"x": np.zeros(shape, levels)}, {"y": TensorProto.UINT8}, {"table": TABLE})
     model.opset_import.append(helper.make_opsetid(lookup_tables.DOMAIN, 1))
@@ -68,7 +68,7 @@ def test_vectors_are_looked_up_in_registers(lanes: int, target: Any, there: bool
 
 
 def rounding_network() -> Any:
-    """A convolution of 8-bit numbers, rounded, times its sigmoid, which is rounded before and after."""
+    """Returns an 8-bit convolution, rounded, times its sigmoid, which is rounded before and after."""
     nodes, constants = [], {
         "w": np.random.default_rng(1).integers(-128, 128, (20, 8, 3, 3)).astype("int8"), "z": np.asarray(99, "uint8"),
     }  # fmt: skip

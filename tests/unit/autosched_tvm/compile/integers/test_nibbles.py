@@ -1,4 +1,4 @@
-"""Products with 4-bit weights: results are those of ONNX Runtime's own operator, under every schedule."""
+"""Products with 4-bit weights: results equal those of ONNX Runtime's own operator, under each schedule."""
 
 from typing import Any
 
@@ -21,14 +21,14 @@ from quantising import network  # noqa: E402
 HERE = tvm.target.Target({"kind": "llvm", "mcpu": str(codegen.llvm_get_system_cpu()), "num-cores": 1})
 NARROW = tvm.target.Target({"kind": "llvm", "mcpu": "x86-64-v3", "num-cores": 1})
 SAME = 1e-5
-"""Largest distance of sums around 10 that were added in another order."""
+"""Maximum distance of sums around 10 with different orders of addition."""
 
 
 def product(
     rows: tuple[int, ...] = (3,), depth: int = 64, columns: int = 24, block: int = 32, *, zeros: str = "packed",
     bias: bool = False, bits: int = 4,
 ) -> tuple[Any, dict[str, Any]]:  # fmt: skip
-    """A network of one product, and inputs for it."""
+    """Returns a network of one product, and inputs for it."""
     drawn = np.random.default_rng(0)
     blocks = -(-depth // block)
     constants: dict[str, Any] = {
@@ -80,7 +80,8 @@ def test_results_are_those_of_onnx_runtime(options: dict[str, Any], target: Any)
     (expected,) = session.run(None, given)
     model = prepared(model)
     assert any(map(few_bits.stays, model.graph.node))
-    onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])  # takes what is left
+    # accepts the remaining node
+    onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
     assert np.abs(compiled(model, given, target) - expected).max() < SAME
 
 

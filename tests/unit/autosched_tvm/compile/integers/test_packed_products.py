@@ -1,4 +1,4 @@
-"""A quantised network whose products stay products of 8-bit numbers, compiled, beside ONNX Runtime."""
+"""A quantised network whose products are kept in 8-bit integers, compiled, beside ONNX Runtime."""
 
 import json
 from pathlib import Path
@@ -29,11 +29,11 @@ NEW = json.dumps({"kind": "llvm", "mcpu": "cascadelake", "num-cores": 1})
 ARM = json.dumps({"kind": "llvm", "mtriple": "aarch64-linux-gnu", "mcpu": "cortex-a76", "num-cores": 1})
 RANDOM = np.random.default_rng(0)
 SHAPE = (2, 9, 24)
-"""Two axes of rows, of a number that is no multiple of a tile."""
+"""Two axes of rows whose number is no multiple of a tile."""
 
 
 def quantised(signed: bool) -> Any:
-    """Two products, each with a bias and a bound; the second has columns that fill no vector."""
+    """Returns two products, each with a bias and a clip; the columns of the second one fill no vector."""
     kind, zero = ("int8", -20) if signed else ("uint8", 100)
     constants = {
         "xs": np.asarray(0.03, "float32"), "xz": np.asarray(zero, kind), "hs": np.asarray(0.1, "float32"),
@@ -59,7 +59,7 @@ def quantised(signed: bool) -> Any:
 
 
 def products(model: Any, target: str, folder: Path) -> int:
-    """Number of products of 8-bit numbers among the kernels of a network."""
+    """Returns the number of 8-bit products among the kernels of a network."""
     onnx.save(model, folder / "net.onnx")
     taken = network_import.take_in(
         str(folder / "net.onnx"), {}, target, str(folder / "prepared.onnx"), str(folder), Ways(integers=True)

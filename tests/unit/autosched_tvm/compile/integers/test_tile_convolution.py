@@ -1,4 +1,4 @@
-"""Convolutions on whole tiles (AMX): sums are exact whatever the sizes, and large ones of a network use them."""
+"""Convolutions on whole tiles (AMX): sums are exact for all sizes, and large convolutions of a network use them."""
 
 from typing import Any
 
@@ -39,7 +39,7 @@ def sizes_of(name: str) -> tile_convolution.Geometry:
 
 
 def scheduled(name: str, seed: int | None = None) -> Any:
-    """The sums, halved, under a schedule by rule or one that is drawn; not scheduled with the seed 0."""
+    """Returns the sums, halved, under a drawn schedule or one by rule; seed 0: not scheduled."""
     shape, taps, filters, how = CASES[name]
     sizes = sizes_of(name)
     blocks = -(-filters // 16)
@@ -108,7 +108,7 @@ def test_the_name_of_an_intrinsic_says_all_of_it() -> None:
     [
         ((1, 4, 28, 28, 16), (64, 64, 3, 3), Window(border=(1, 1, 1, 1)), True),
         ((1, 16, 28, 28, 16), (64, 256, 1, 1), Window(), True),
-        ((1, 4, 28, 28, 16), (64, 64, 3, 3), Window(dilation=(2, 2)), False),  # bytes that do not follow each other
+        ((1, 4, 28, 28, 16), (64, 64, 3, 3), Window(dilation=(2, 2)), False),  # bytes that are not contiguous
         ((1, 1, 80, 80, 16), (16, 16, 3, 3), Window(), False),  # too few products of a sum
         ((1, 16, 1, 1, 16), (64, 256, 1, 1), Window(), False),  # one place in a tile of 16
     ],

@@ -1,4 +1,4 @@
-"""Products on whole tiles (AMX): sums are exact, kernels ask the operating system for the registers."""
+"""Products on whole tiles (AMX): sums are exact, and kernels request the registers from the operating system."""
 
 import subprocess
 import sys
@@ -25,7 +25,7 @@ OLDER = tvm.target.Target({"kind": "llvm", "mcpu": "cascadelake", "num-cores": 1
 
 
 def scheduled(shape: tuple[int, ...], columns: int, depth: int, seed: int | None = None) -> Any:
-    """A product whose sums are halved, under a schedule by rule or one that is drawn."""
+    """Returns a product with halved sums, under a drawn schedule or one by rule."""
     data = te.placeholder((*shape, depth), "uint8", name="x")
     weights = te.placeholder((-(-columns // 16), depth // 4, 16, 4), "int8", name="w")
     sums = product.tiled_product(data, weights)

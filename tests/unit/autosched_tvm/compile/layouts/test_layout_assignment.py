@@ -1,4 +1,4 @@
-"""Networks in each layout: the same outputs, and moves between layouts only where nothing else helps."""
+"""Networks in each layout have the same outputs, and no more layout transforms than necessary."""
 
 from collections.abc import Callable
 from typing import Any
@@ -29,7 +29,7 @@ LANES = 8
 
 
 class Net:
-    """Nodes and weights, one after the other."""
+    """Nodes and weights of a network under construction."""
 
     def __init__(self) -> None:
         self.nodes: list[Any] = []
@@ -61,7 +61,7 @@ class Net:
 
 
 def residual() -> Any:
-    """An image, strides, pooling, a skip, and a dense layer."""
+    """An image, strides, pooling, a skip connection, and a dense layer."""
     net = Net()
     a = net.add("Relu", net.conv("x", 16, 3, 7, strides=[2, 2]))
     a = net.add("MaxPool", a, kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1])
@@ -72,7 +72,7 @@ def residual() -> Any:
 
 
 def branches() -> Any:
-    """Two branches that are joined, and pools of both kinds."""
+    """Two branches that are concatenated, and pools of both kinds."""
     net = Net()
     a = net.add("Relu", net.conv("x", 16, 8))
     left, right = net.add("Relu", net.conv(a, 8, 16, 1)), net.add("Relu", net.conv(a, 16, 16))
@@ -95,7 +95,7 @@ def mobile() -> Any:
 
 
 def odd() -> Any:
-    """Channels that no block divides, uneven padding, slopes and an image that weighs all channels."""
+    """Channels that no block divides, uneven padding, slopes, and an image that weights all channels."""
     net = Net()
     a = net.add("PRelu", net.conv("x", 11, 5, pads=[0, 1, 2, 1]), net.constant(net.normal(11, 1, 1)))
     mask = net.add("Sigmoid", net.conv(a, 1, 11, 1))
@@ -109,7 +109,7 @@ def odd() -> Any:
 
 
 def joined_odd() -> Any:
-    """Joined where blocks do not end, then a softmax over channels."""
+    """A concatenation inside a block, then a softmax over channels."""
     net = Net()
     a, b = net.add("Relu", net.conv("x", 12, 8)), net.add("Relu", net.conv("x", 5, 8))
     c = net.conv(net.add("Concat", a, b, axis=1), 8, 17, 1)
@@ -117,7 +117,7 @@ def joined_odd() -> Any:
 
 
 def grouped() -> Any:
-    """Groups that blocks fit into, groups that they do not, and a pad of its own."""
+    """Groups that blocks fit into, groups that they do not, and a separate padding."""
     net = Net()
     a = net.conv("x", 32, 16, groups=2)
     a = net.add("Pad", net.add("Relu", a), net.constant(np.array([0, 0, 1, 2, 0, 0, 3, 4])))
@@ -126,7 +126,7 @@ def grouped() -> Any:
 
 
 def shuffled() -> Any:
-    """Between two convolutions something that knows no layouts."""
+    """An operator without layouts between two convolutions."""
     net = Net()
     a = net.conv("x", 16, 8)
     turned = net.add("Reshape", a, net.constant(np.array([1, 2, 8, 6, 6])))
@@ -136,7 +136,7 @@ def shuffled() -> Any:
 
 
 def pixels() -> Any:
-    """A model from where images are NHWC: transposed to NCHW for its convolutions, and back."""
+    """A model from a framework with NHWC images: transposed to NCHW for its convolutions, and back."""
     net = Net()
     a = net.add("Relu", net.conv(net.add("Transpose", "x", perm=[0, 3, 1, 2]), 8, 3))
     return net.done([net.add("Transpose", net.conv(a, 8, 8, 1), perm=[0, 2, 3, 1])], 1, 10, 10, 3)
@@ -153,7 +153,7 @@ def upsampling(**attributes: Any) -> Any:
 
 
 def dense(columns: int) -> Any:
-    """A product with weights, of rank 3, with a bias and an activation, and one of a computed matrix."""
+    """A product with weights, of rank 3, with a bias and an activation, and a product of a computed matrix."""
     net = Net()
     a = net.add("Relu", net.add("Add", net.add("MatMul", "x", net.constant(net.normal(12, columns))),
                                 net.constant(net.normal(columns))))  # fmt: skip
@@ -161,7 +161,7 @@ def dense(columns: int) -> Any:
 
 
 def enlarged() -> Any:
-    """An image that is enlarged in two ways between convolutions, and joined."""
+    """An image that is enlarged in two ways between convolutions, and concatenated."""
     net = Net()
     sizes = [net.constant(np.array([], "float32")), net.constant(np.array([1, 1, 2, 2], "float32"))]
     a = net.add("Relu", net.conv("x", 16, 8))
@@ -171,7 +171,7 @@ def enlarged() -> Any:
 
 
 def ranged() -> Any:
-    """Convolutions whose results are divided by their own range, and scaled by a vector that is computed."""
+    """Convolutions whose results are divided by their own range, and scaled by a computed vector."""
     net = Net()
     a = "x"
     for channels in (8, 16, 16):
@@ -207,7 +207,7 @@ def outputs(fused: Any, inputs: dict[str, Any]) -> list[Any]:
 
 
 def check(net: Any, module: Any) -> None:
-    """The module computes what the model says."""
+    """Checks that the module computes the outputs of the model."""
     value = net.graph.input[0].type.tensor_type.shape
     shape = [int(d.dim_value) for d in value.dim]
     inputs = {"x": np.random.default_rng(2).standard_normal(shape).astype("float32")}
@@ -267,7 +267,7 @@ def test_transposed_convolutions_compute_no_zeros(attributes: dict[str, Any]) ->
 
 @pytest.mark.parametrize(("columns", "blocks"), [(32, (2, 12, 16)), (37, (3, 12, 16)), (8, (1, 12, 8)), (7, None)])
 def test_weights_of_products_are_packed(columns: int, blocks: tuple[int, ...] | None) -> None:
-    """In blocks of two vectors of columns; fewer columns than a vector are left as they are."""
+    """Weights are in blocks of two vectors of columns; fewer columns than a vector are left unchanged."""
     net = dense(columns)
     made = converted(net, LayoutOption.NCHWC)
     check(net, made.module)
@@ -277,7 +277,7 @@ def test_weights_of_products_are_packed(columns: int, blocks: tuple[int, ...] | 
 
 
 def test_convolutions_may_be_in_different_layouts() -> None:
-    """Each of four convolutions in a layout of its own: still the same outputs."""
+    """Each of four convolutions has its own layout; the outputs stay."""
     net = mobile()
     found = surveyed(net)
     cycle = dict(zip(found.convolutions, [LayoutOption.NHWC, LayoutOption.NCHW, LayoutOption.NCHWC] * 2, strict=True))
@@ -291,7 +291,7 @@ def test_convolutions_may_be_in_different_layouts() -> None:
 
 
 def test_an_operation_that_can_be_fused_is_not_cut_off() -> None:
-    """At the network's end a value is moved after its activation, which stays in the convolution's kernel."""
+    """At the network's end a value is transformed after its activation, which stays in the convolution's kernel."""
     net = Net()
     made = converted(net.done([net.add("Relu", net.conv("x", 16, 8))], 1, 8, 6, 6), LayoutOption.NCHWC)
     names = [

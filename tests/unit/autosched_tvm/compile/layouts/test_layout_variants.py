@@ -1,4 +1,4 @@
-"""Which layouts are offered for tuning, and which are chosen once latencies are known."""
+"""The layouts that are tuned, and the choice once latencies are known."""
 
 import json
 from collections import Counter
@@ -29,7 +29,7 @@ TARGET = candidate_build.load_target(TARGET_TEXT)
 
 
 def chain(channels: int = 16, size: int = 40) -> Any:
-    """Three convolutions of different sizes, one after the other."""
+    """Returns three successive convolutions of different sizes."""
     random = np.random.default_rng(4)
     nodes, weights, value = [], {}, "x"
     for index, kernel in enumerate((3, 1, 5)):
@@ -102,7 +102,7 @@ def test_other_operators_compete_by_their_place_and_equal_ones_together(tmp_path
 
 
 def latencies(found: worker_messages.Extracted, plain_s: float, blocked_s: float, **others: float) -> dict[str, float]:
-    """By workload; `others`: of blocked tasks with this window."""
+    """Returns latencies by workload; `others`: those of blocked tasks with this window."""
     return {
         info.workload: others.get("w" + info.shape[-3:], blocked_s) if "c+relu" in info.shape else plain_s
         for info in found.tasks
@@ -116,7 +116,7 @@ def latencies(found: worker_messages.Extracted, plain_s: float, blocked_s: float
 def test_the_fastest_assignment_is_chosen(
     blocked_s: float, others: dict[str, float], blocked: int, tmp_path: Path
 ) -> None:
-    """All, none, or all but one; a gain that is smaller than what moves cost is none."""
+    """All, none, or all but one convolution; a gain below the cost of transforms is none."""
     found = taken_in(chain(), tmp_path, LayoutOption.AUTO)
     cleaned = onnx_import.cleaned(onnx.load(tmp_path / "prepared.onnx"))
     best = layout_variants.best(cleaned, TARGET, latencies(found, 1.0, blocked_s, **others))
@@ -135,7 +135,7 @@ def test_a_layout_without_measurements_is_not_chosen(tmp_path: Path) -> None:
 
 
 def test_records_of_several_layouts_compile_into_one_network(tmp_path: Path) -> None:
-    """A schedule for the tasks of each layout; the network takes those of the layouts that are chosen."""
+    """The tasks of each layout have a schedule; the network takes those of the chosen layouts."""
     found = taken_in(chain(size=12), tmp_path, LayoutOption.AUTO)
     choices = []
     for info in found.tasks:
@@ -154,7 +154,7 @@ def test_records_of_several_layouts_compile_into_one_network(tmp_path: Path) -> 
 
 
 def rivals_of(found: worker_messages.Extracted) -> list[set[str]]:
-    """The operators of the tasks that compete, by group."""
+    """Returns the operators of the tasks that compete, by group."""
     named = {
         group: {info.shape.partition(" ")[0] for info in found.tasks if group in info.groups}
         for group in groups_of(found)
@@ -193,7 +193,7 @@ def test_winograd_competes_with_several_layouts(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("winograd_s", "taken"), [(0.5, 1), (2.0, 0)])
 def test_the_faster_algorithm_is_compiled(winograd_s: float, taken: int, tmp_path: Path) -> None:
-    """The network is right either way, and has all of its schedules."""
+    """The network is correct either way, and has all of its schedules."""
     found = taken_in(chain(size=12), tmp_path, LayoutOption.NCHWC, winograd=True)
     choices = []
     for info in found.tasks:
@@ -219,7 +219,7 @@ def winograd_candidate(file: str) -> bytes:
 
 
 def candidate(file: str) -> bytes:
-    """Some schedule: the outermost loop of the last block in parallel."""
+    """Returns some schedule: the outermost loop of the last block in parallel."""
     schedule = tvm.s_tir.Schedule(candidate_build.load_task(file))
     blocks = schedule.get_child_blocks(schedule.get_sblock("root"))
     schedule.parallel(schedule.get_loops(blocks[-1])[1])

@@ -13,7 +13,7 @@ COSTS = st.integers(0, 20).map(float)
 
 @st.composite
 def graphs(draw: st.DrawFn, nodes_max: int = 6, skips: int | None = None) -> Graph:
-    """Random graphs; `skips`: edges beyond those of a chain."""
+    """Draws graphs; `skips`: number of edges beyond those of a chain."""
     graph = Graph()
     sizes = draw(st.lists(st.integers(1, 3), min_size=1, max_size=nodes_max))
     for size in sizes:
@@ -85,7 +85,7 @@ def test_equal_costs_give_the_earlier_option_and_impossible_ones_are_left_out() 
 
 
 def test_moving_twice_is_avoided_by_leaving_the_middle_as_it_is() -> None:
-    """A layer that would gain 1 in another layout keeps its own, since moving there and back costs 1.2."""
+    """A layer that would gain 1 in another layout keeps its own, since two transforms cost 1.2."""
     graph = Graph()
     nodes = [graph.node([1.0, 9.0]), graph.node([2.0, 1.0]), graph.node([1.0, 9.0])]
     for left, right in itertools.pairwise(nodes):

@@ -28,7 +28,7 @@ from compiled_networks import outputs  # noqa: E402
 from quantising import network  # noqa: E402
 
 SAME = 2e-6
-"""Largest distance of float32 numbers that were added in another order."""
+"""Maximum distance of float32 numbers with different orders of addition."""
 HERE = tvm.target.Target({"kind": "llvm", "mcpu": str(codegen.llvm_get_system_cpu()), "num-cores": 1})
 WITH_CODE = [
     (VNNI_512, {"kind": "llvm", "mcpu": "cascadelake", "num-cores": 1}, "vpdpbusd", "zmm"),
@@ -40,7 +40,7 @@ WITH_CODE = [
 
 
 class Signed(DotInstruction):
-    """An instruction for signed data, made of one for unsigned data."""
+    """An instruction for signed data, composed of one for unsigned data."""
 
     def added(self, sums: Any, data: Any, weights: Any) -> Any:
         flipped = data + tirx.Broadcast(tirx.const(-128, "int8"), 4)
@@ -53,7 +53,7 @@ def layer(
     *, hidden: int = 16, features: int = 6, batch: int = 1, both: bool = False, columns: bool = False,
     kind: str = "int8", zero: int = 0, optional: str = "b h c", lengths: tuple[int, ...] = (), **attributes: Any,
 ) -> tuple[Any, dict[str, Any]]:  # fmt: skip
-    """A network of one layer, and inputs for it. `columns`: a scale for each column of the weights."""
+    """Returns a network of one layer, and inputs for it. `columns`: a scale for each column of the weights."""
     drawn = np.random.default_rng(0)
     directions = 2 if both else 1
     low, high = (0, 256) if kind == "uint8" else (-128, 128)
@@ -95,7 +95,7 @@ def compiled_outputs(
 
 def expected_outputs(model: Any, given: dict[str, Any]) -> list[Any]:
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1  # several would round the batch rows apart
+    options.intra_op_num_threads = 1  # several threads would round the batch rows apart
     options.add_session_config_entry("session.x64quantprecision", "1")
     session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
     return list(session.run(None, given))
@@ -161,6 +161,6 @@ def test_the_recurrence_uses_the_instruction(
 
 
 def test_weights_that_are_no_8_bit_numbers_are_made_real() -> None:
-    """Less a zero point of 100, numbers of up to 255 need more than 8 bits."""
+    """With a zero point of 100, integers up to 255 need more than 8 bits."""
     model, given = layer(kind="uint8", zero=100)
     assert off(model, given, dot_instructions.of_target(HERE) or VNNI_512) == off(model, given, None)

@@ -29,7 +29,7 @@ def layer(
     kind: str, *, steps: int = 4, batch: int = 2, hidden: int = 10, directions: int = 1, optional: str = "B h0 c0",
     lengths: tuple[int, ...] = (), **attributes: Any,
 ) -> tuple[Any, dict[str, Any]]:  # fmt: skip
-    """A network of one layer, and inputs for it."""
+    """Returns a network of one layer, and inputs for it."""
     random = np.random.default_rng(0)
 
     def normal(*shape: int) -> Any:
@@ -149,7 +149,7 @@ def test_small_and_bidirectional_layers_are_not_cut(
 
 
 def test_batch_first_layout_only_permutes_dimensions() -> None:
-    """ONNX Runtime does not run layout 1; its result is known from layout 0."""
+    """ONNX Runtime does not run layout 1; its result follows from layout 0."""
     model, given = layer("LSTM", batch=2)
     swapped, _ = layer("LSTM", batch=2, layout=1)
     y, hn, cn = expected_outputs(model, given)

@@ -1,4 +1,4 @@
-"""The rules in a whole network: which kernels they schedule, and which calls become views."""
+"""The rules in a whole network: the kernels that they schedule, and the calls that become views."""
 
 import numpy as np
 import pytest

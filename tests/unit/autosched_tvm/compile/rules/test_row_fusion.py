@@ -24,7 +24,7 @@ def layer_norm(shape):
 
 
 def share(shape):
-    """Each element's share of the sum of its row."""
+    """Divides each element by the sum of its row."""
     x = te.placeholder(shape, name="x")
     return te.create_prim_func([x, topi.divide(x, topi.sum(x, -1, True))])
 

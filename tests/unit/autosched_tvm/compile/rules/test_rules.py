@@ -1,4 +1,4 @@
-"""Kernels under the schedules of the rules compute what they compute without one."""
+"""Kernels with schedules by rule have the same results as without."""
 
 import re
 import threading
@@ -34,7 +34,7 @@ def layer_norm():
 
 
 def harmonics():
-    """Shifted copies side by side: slices, pads, a concatenation and a transposition."""
+    """Shifted copies side by side: slices, paddings, a concatenation and a transposition."""
     x = topi.exp(placeholder := data(1, 7, 30))
     left = topi.nn.pad(topi.strided_slice(x, [0, 0, 5], [1, 7, 30]), [0, 0, 0], [0, 0, 5])
     right = topi.nn.pad(topi.strided_slice(x, [0, 0, 0], [1, 7, 27]), [0, 0, 3], [0, 0, 0])
@@ -48,7 +48,7 @@ def product(m: int, n: int, k: int, transposed: bool = False):
 
 
 def packed_product(m: int, n: int, k: int, block: int):
-    """With the columns of the right factor in blocks, the last one of which may be filled up."""
+    """A product with the columns of the right factor in blocks, the last of which may be padded."""
     a, b = data(m, k), te.placeholder((-(-n // block), k, block), name="b")
     step = te.reduce_axis((0, k), name="k")
     found = te.compute((m, n), lambda i, j: te.sum(a[i, step] * b[j // block, step, j % block], axis=step))
@@ -64,7 +64,7 @@ def convolution(strides: int, pad: int, layout: str = "NCHW"):
 
 
 def blocked_convolution(chunks: int):
-    """In blocks of eight channels, with `chunks` blocks of results."""
+    """A convolution in blocks of eight channels, with `chunks` blocks of results."""
     x, w = data(1, 2, 6, 9, 8), te.placeholder((chunks, 2, 3, 3, 8, 8), name="w")
     return [x, w, topi.nn.relu(topi.nn.conv2d_NCHWc(x, w, 1, 1, 1, "NCHW8c", "NCHW8c"))]
 
@@ -167,7 +167,7 @@ def test_kernels_on_several_threads_compute_the_same(case: str, monkeypatch: pyt
         use(3)
         found.append(outputs(by_rule, arrays))
 
-    thread = threading.Thread(target=run)  # a thread of its own has a pool of its own
+    thread = threading.Thread(target=run)  # each thread has its own pool
     thread.start()
     thread.join()
     np.testing.assert_allclose(found[0], outputs(function, arrays), rtol=2e-5, atol=1e-6)
@@ -196,7 +196,7 @@ def test_conditions_on_places_become_loops_of_their_own(case: str) -> None:
 
 
 def test_a_function_that_is_read_often_is_computed_once() -> None:
-    """The exponential of `harmonics` has three readers, softmax reads its own twice."""
+    """The exponential of `harmonics` has three readers, the softmax reads its own twice."""
     for case in ("harmonics", "softmax"):
         assert rules.scheduled(function_of(case), TARGET).script().count("T.exp(") <= 2
 

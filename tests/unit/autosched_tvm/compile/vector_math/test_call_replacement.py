@@ -1,4 +1,4 @@
-"""Transcendental functions in kernels: accuracy, special values, and that vectors call no library."""
+"""Transcendental functions in kernels: accuracy, special values, and no library calls in vectors."""
 
 import re
 
@@ -31,7 +31,7 @@ SPECIAL = np.array(
 
 
 def sample() -> np.ndarray:
-    """Special values, all magnitudes, and many of the usual ones."""
+    """Returns special values, all magnitudes, and many usual values."""
     generator = np.random.default_rng(0)
     anything = generator.integers(0, 1 << 32, COUNT, dtype=np.uint32).view(np.float32)
     anything[: COUNT // 2] = generator.standard_normal(COUNT // 2) * 10.0 ** generator.integers(-3, 3, COUNT // 2)
@@ -111,7 +111,7 @@ def test_vector_code_calls_no_library(cpu, dtype):
 
 @pytest.mark.parametrize("operator", call_replacement.VECTORIZABLE)
 def test_a_vectorised_loop_stays_one(operator):
-    """Read from TVM's own code for the loop, before LLVM makes vectors of what loops it can."""
+    """Read from TVM's own code for the loop, before LLVM vectorises loops itself."""
     compiled = kernel(lambda x: tirx.call_intrin("float32", operator, x) * 3.0, 1024, PLAIN, lanes=8)
     stores = re.findall(r"store (\S+ x float|float)", compiled.inspect_source("ll"))
     assert set(stores) == {"<8 x float"}
@@ -137,7 +137,7 @@ def test_other_types_and_calls_stay_as_they_are():
 
 
 def assembly(compiled) -> str:
-    """The code of the kernel proper."""
+    """Returns the code of the kernel itself."""
     text = compiled.inspect_source("asm")
     start = text.index("main_compute_:")
     return text[start : text.index(".Lfunc_end", start)]

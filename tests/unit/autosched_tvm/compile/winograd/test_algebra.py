@@ -20,7 +20,7 @@ def words(one: Algorithm) -> str:
 
 
 def direct(data: Matrix, weights: Matrix) -> Matrix:
-    """The convolution of one tile [c, h, w] with OIHW weights, without padding."""
+    """Returns the convolution of one tile [c, h, w] with OIHW weights, without padding."""
     rows, columns = data.shape[1] - weights.shape[2] + 1, data.shape[2] - weights.shape[3] + 1
     found = np.zeros((weights.shape[0], rows, columns), data.dtype)
     for i in range(weights.shape[2]):
@@ -30,7 +30,7 @@ def direct(data: Matrix, weights: Matrix) -> Matrix:
 
 
 def filtered(one: Algorithm, data: Matrix, weights: Matrix) -> Matrix:
-    """The same by the algorithm, in the precision of the data."""
+    """Returns the same by the algorithm, in the precision of the data."""
     rows, columns = one.down.data.astype(data.dtype), one.across.data.astype(data.dtype)
     filters = weights.shape[0]
     points = rows @ data @ columns.T
@@ -52,7 +52,7 @@ def test_a_tile_is_exact_in_double_precision(one: Algorithm) -> None:
 
 @pytest.mark.parametrize("one", ALGORITHMS, ids=words)
 def test_single_precision_loses_little(one: Algorithm) -> None:
-    """The largest error of many tiles of 256 channels, by the largest result."""
+    """Checks the largest error of many tiles of 256 channels, relative to the largest result."""
     random = np.random.default_rng(7)
     bound = 1e-6 if one.products in (4, 16) else 3e-6
     worst = scale = 0.0

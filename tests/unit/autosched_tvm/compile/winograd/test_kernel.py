@@ -1,4 +1,4 @@
-"""Winograd's convolutions as they are compiled, against the same convolution computed in double precision."""
+"""Compiled Winograd convolutions against the same convolutions computed in double precision."""
 
 import json
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ TOLERANCE = 2e-5
 
 @dataclass(frozen=True)
 class Case:
-    """A convolution, with a bias, a residual and an activation behind it unless `activation` is empty."""
+    """A convolution, followed by a bias, a residual and an activation unless `activation` is empty."""
 
     size: int | str
     shape: tuple[int, int, int, int]
@@ -65,7 +65,7 @@ class Case:
         return self.inside, self.outside
 
     def run(self, module: Any) -> tuple[Any, Any]:
-        """The outputs of a module, and the right ones."""
+        """Returns the outputs of a module, and the expected ones."""
         random = np.random.default_rng(3)
         n, channels, height, width = self.shape
         top, left, bottom, right = self.padding
@@ -96,7 +96,7 @@ class Case:
 
 
 def scheduled(module: Any, **knobs: int | str) -> Any:
-    """The module under a candidate with these knobs, as it would be built."""
+    """Returns the module under a candidate with these knobs, as it would be built."""
     schedule = tvm.s_tir.Schedule(module)
     workload.annotate(schedule, {**KNOBS, **knobs})
     candidate = json.dumps(schedule.trace.as_json(), default=lambda number: number.value).encode()
