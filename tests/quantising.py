@@ -1,6 +1,6 @@
 """Compares a model with its rewritten forms in ONNX Runtime."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
@@ -8,7 +8,9 @@ import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
 from autosched_tvm.compile.frontend import standard_operators
-from autosched_tvm.compile.integers.convolution import Window
+
+if TYPE_CHECKING:  # it needs TVM
+    from autosched_tvm.compile.integers.convolution import Window
 
 STEP = 0.05
 """Scale of each quantised result in these tests."""
@@ -83,7 +85,7 @@ def prove(model: Any, inputs: dict[str, Any], step: float, ties: float = 0.01) -
 FLOAT, UINT8 = TensorProto.FLOAT, TensorProto.UINT8
 
 
-def convolution_sums(data: Any, weights: Any, how: Window) -> Any:
+def convolution_sums(data: Any, weights: Any, how: "Window") -> Any:
     """Returns NCHW sums of NCHW integers and OIHW weights."""
     top, left, bottom, right = how.border
     around = ((0, 0), (0, 0), (top, bottom), (left, right))

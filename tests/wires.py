@@ -1,6 +1,6 @@
-"""Network namespaces on wires that are slow, lose packets, or are cut, on a kernel that can do none of that by itself.
+"""Network namespaces on wires that are slow, lose packets, or are cut, on a kernel without such features.
 
-Each wire joins this machine and a namespace of its own by a pair of TUN devices; a thread passes the packets on.
+Each wire joins this machine and a namespace by a pair of TUN devices; a thread passes the packets on.
 """
 
 import fcntl
@@ -20,12 +20,13 @@ from functools import cache
 TUN, SETIFF, TUN_IP_WITHOUT_HEADER = "/dev/net/tun", 0x400454CA, 0x0001 | 0x1000
 PACKET_BYTES = 65_536
 IDLE_S = 0.2
-"""Seconds between two looks for the end of a wire on which nothing moves."""
+"""Seconds between two checks for the end of an idle wire."""
 
 
 @cache
 def possible() -> str:
-    """Why this machine cannot have namespaces on wires; empty: it can. Processes may ask at the same time."""
+    """Returns the reason why this machine cannot have namespaces on wires; empty: it can. Processes may call it
+    concurrently."""
     if os.geteuid() != 0:
         return "only root makes network namespaces"
     if shutil.which("ip") is None:
@@ -56,7 +57,8 @@ class Wire:
     """A wire from this machine into a namespace."""
 
     def __init__(self, number: int, delay_s: float = 0.0, loss: float = 0.0, seed: int = 0) -> None:
-        """`number`: below 64, and free on this machine. `delay_s`: of each packet, one way. `loss`: share of them."""
+        """`number`: below 64, and unused on this machine. `delay_s`: delay of each packet, one way. `loss`: share of
+        lost packets."""
         self.namespace = f"as{os.getpid()}n{number}"
         self.near, self.far = (f"10.{100 + os.getpid() % 100}.{number}.{end}" for end in (1, 2))
         self.delay_s, self.loss = delay_s, loss
@@ -81,19 +83,19 @@ class Wire:
         self._thread.start()
 
     def within(self, command: Sequence[str]) -> list[str]:
-        """The command, run in the namespace."""
+        """Returns the command to run in the namespace."""
         return ["ip", "netns", "exec", self.namespace, *command]
 
     def cut(self, *, out: bool = True, back: bool = True) -> None:
-        """Drop all packets from here, to here, or both."""
+        """Drops all packets from here, to here, or both."""
         self.cut_out, self.cut_in = out, back
 
     def mend(self) -> None:
-        """Carry packets again."""
+        """Carries packets again."""
         self.cut_out = self.cut_in = False
 
     def close(self) -> None:
-        """Take the wire and its namespace away."""
+        """Removes the wire and its namespace."""
         self._over.set()
         self._thread.join()
         for end in self._ends:
@@ -122,7 +124,7 @@ class Wire:
 
 @contextmanager
 def wire(number: int, delay_s: float = 0.0, loss: float = 0.0) -> Iterator[Wire]:
-    """A wire while the block runs."""
+    """Yields a wire while the block runs."""
     made = Wire(number, delay_s, loss)
     try:
         yield made

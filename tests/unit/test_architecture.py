@@ -1,4 +1,4 @@
-"""Promises about the whole tree that no single module can keep. Who may import whom is checked by import-linter."""
+"""Properties of the whole tree that no single module can enforce. import-linter checks imports."""
 
 import ast
 import importlib
@@ -46,7 +46,7 @@ def test_pure_modules_know_no_clock_no_chance_and_no_world(path: Path) -> None:
 
 STATEMENT = re.compile(r"\b(SELECT .+ FROM|INSERT (OR \w+ )?INTO|DELETE FROM|UPDATE \w+ SET|PRAGMA|VACUUM)\b")
 SQL = ("src/autosched/daemon/storage/", "src/autosched/recordstore/", "src/autosched/workloads/recordings.py")
-"""Where SQL is. Recordings are read from databases of daemons elsewhere, by a package below the daemon."""
+"""Folders with SQL. Recordings are read from databases of other daemons, by a package below the daemon."""
 
 
 def test_sql_is_where_the_databases_are() -> None:
@@ -60,7 +60,7 @@ def test_sql_is_where_the_databases_are() -> None:
 
 
 def test_the_core_iterates_no_set() -> None:
-    """Their order depends on the hash seed: dictionaries are used instead."""
+    """The order of sets depends on the hash seed: dictionaries are used instead."""
     core = [p for p in pure_files() if "core" in p.relative_to(ROOT / "src/autosched").parts]
     assert len(core) > 12
     for path in core:
@@ -96,7 +96,7 @@ RUNS_CODE = {"pickle", "marshal", "shelve", "cloudpickle", "dill", "importlib", 
 
 @pytest.mark.parametrize("pattern", ON_THE_WIRE)
 def test_nothing_that_comes_over_the_wire_becomes_code(pattern: str) -> None:
-    """No pickles, no evaluation, no import by a name that a peer chose: backends and policies are entry points."""
+    """No pickles, no evaluation, no import by a peer's name: backends and policies are entry points."""
     paths = sorted((ROOT / "src" / "autosched").glob(pattern))
     assert paths
     for path in paths:
@@ -109,7 +109,7 @@ def test_nothing_that_comes_over_the_wire_becomes_code(pattern: str) -> None:
 
 
 def test_daemon_and_command_line_need_the_base_installation_only() -> None:
-    """`pip install .` brings no TVM, no NumPy and nothing that belongs to them."""
+    """`pip install .` installs no TVM, no NumPy and none of their dependencies."""
     program = """
 import sys
 for name in "numpy scipy tvm tvm_ffi onnx onnxsim onnxruntime xgboost cloudpickle tornado".split():
@@ -138,7 +138,7 @@ DECIDES_BY_TIME = (
 
 @pytest.mark.parametrize("pattern", DECIDES_BY_TIME)
 def test_leases_and_deadlines_know_no_wall_clock(pattern: str) -> None:
-    """It may jump by an hour at any time."""
+    """The wall clock may jump by an hour at any time."""
     paths = list((ROOT / "src" / "autosched").glob(pattern))
     assert paths
     assert not [p for p in paths if re.search(r"\bdatetime\b|\btime\.time\(|CLOCK_REALTIME", p.read_text())]

@@ -1,4 +1,4 @@
-"""The configuration: the reference file against the code, and messages that lead to the line to change."""
+"""The configuration: the reference file against the code, and error messages that name the line to change."""
 
 import os
 import re

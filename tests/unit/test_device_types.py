@@ -1,4 +1,4 @@
-"""Types of devices, and which targets fit them."""
+"""Types of devices, and their targets."""
 
 import msgspec
 import pytest

@@ -1,4 +1,4 @@
-"""The documents are true: paths exist, commands exist, numbers are those that were measured."""
+"""The documents are true: paths exist, commands exist, figures are those that were measured."""
 
 import inspect
 import re
@@ -20,7 +20,7 @@ PAGES = [
 
 
 def quoted(page: str) -> list[str]:
-    """Texts in backticks or in an indented block."""
+    """Returns texts in backticks or in an indented block."""
     text = (ROOT / page).read_text()
     return [*re.findall(r"`([^`\n]+)`", text), *re.findall(r"^    (.+)$", text, re.MULTILINE)]
 
@@ -37,7 +37,7 @@ def test_paths_exist(page: str) -> None:
 
 
 def headings(path: Path) -> set[str]:
-    """The anchors of a page, as sites make them of its headings."""
+    """Returns the anchors of a page, as sites make them from its headings."""
     lines = re.findall(r"^#+ (.+)$", path.read_text(), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", line.lower()).replace(" ", "-") for line in lines}
 
@@ -116,7 +116,7 @@ def test_every_error_stands_in_the_tree_of_its_docstring() -> None:
 
 
 def test_the_page_of_numbers_is_what_was_measured() -> None:
-    """Write it anew with: python benchmarks/run.py --page-only."""
+    """To write it anew: python benchmarks/run.py --page-only."""
     assert (ROOT / "benchmarks/RESULTS.md").read_text() == claims.page()
 
 

@@ -15,7 +15,7 @@ from autosched_tvm.compile import toolchain
 
 @pytest.fixture(autouse=True)
 def quiet(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A machine where all is well, but for what a test changes."""
+    """A machine without problems, except for those that a test adds."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     for name in ("XDG_RUNTIME_DIR", "AUTOSCHED_HOST", "CXX", "CC"):
         monkeypatch.delenv(name, raising=False)

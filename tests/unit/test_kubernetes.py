@@ -1,4 +1,4 @@
-"""The files for Kubernetes are what they say: its own schema judges them where that is installed."""
+"""The files for Kubernetes: its own schema checks them where it is installed."""
 
 from pathlib import Path
 from typing import Any

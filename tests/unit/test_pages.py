@@ -1,4 +1,4 @@
-"""The pages for users and operators: each command that they tell to type is one, with its options and arguments."""
+"""Pages for users and operators: each command exists, with its options and arguments."""
 
 import re
 import shlex
@@ -27,14 +27,14 @@ PAGES = [
 
 
 def commands(page: str) -> list[list[str]]:
-    """Commands to type, as words."""
+    """Returns the commands of a page, as words."""
     text = (ROOT / page).read_text()
     lines = re.findall(r"^    (?:\S*/)?(autosched .+)$", text, re.MULTILINE)
     return [shlex.split(line, comments=True)[1:] for line in lines]
 
 
 def understand(group: click.Group, words: list[str], parent: click.Context | None = None) -> None:
-    """Parse without running. Raises click.UsageError."""
+    """Parses without running. Raises click.UsageError."""
     context = group.make_context(group.name, list(words), parent=parent)
     name, command, rest = group.resolve_command(context, [*context._protected_args, *context.args])
     assert command is not None

@@ -1,4 +1,4 @@
-"""Offers of packages are read once, and anew only where one may have been installed meanwhile."""
+"""Entry points are read once, and again only after a possible installation."""
 
 import importlib.metadata
 from pathlib import Path

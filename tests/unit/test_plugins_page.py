@@ -1,4 +1,4 @@
-"""docs/plugins.md: its code runs, and it tells of everything there is."""
+"""docs/plugins.md: its code runs, and it documents the whole interface."""
 
 import re
 import sys
@@ -31,7 +31,7 @@ def quoted() -> set[str]:
 
 @pytest.fixture
 def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The page's Python files in a folder that can be imported from."""
+    """The page's Python files in a folder on the import path."""
     for text in blocks("python"):
         name = text.partition("\n")[0].removeprefix("# ")
         (tmp_path / name).write_text(text)
@@ -78,7 +78,7 @@ def members(kind: type) -> set[str]:
 def test_every_member_of_the_interface_is_told() -> None:
     kinds = (backend.Backend, backend.Session, backend.Tuner, simple.SimpleBackend)
     missing = {f"{kind.__name__}.{name}" for kind in kinds for name in members(kind) - quoted()}
-    assert missing == {"SimpleBackend.read"}  # what `open` is made of
+    assert missing == {"SimpleBackend.read"}  # `open` uses it
     for kind in kinds[:3]:
         assert f"`{kind.__name__}`" in PAGE.read_text()
 

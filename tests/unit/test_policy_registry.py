@@ -1,4 +1,4 @@
-"""Policies of other packages: found by entry point, loaded when asked for, and named when they cannot be used."""
+"""Policies of other packages: found by entry point, loaded on request, and named when they cannot be used."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +16,7 @@ from packages import install
 
 @pytest.fixture
 def offers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Installs a package that offers policies by these names, given as module:object."""
+    """Installs a package that provides policies by these names, given as module:object."""
 
     def offer(**entries: str) -> None:
         monkeypatch.syspath_prepend(str(install(tmp_path / "packages", GROUP, **entries)))

@@ -1,4 +1,4 @@
-"""docs/protocol.md says what protocol/ says, and the messages in tests/wire have the bytes that they should."""
+"""docs/protocol.md matches protocol/, and the messages in tests/wire have the right bytes."""
 
 import json
 from pathlib import Path
@@ -20,7 +20,7 @@ SERVED = {"peer": {**HELLO, **USER_METHODS, **CLIENT_METHODS}, "daemon": DAEMON_
 
 
 def test_the_page_lists_every_method_as_it_is() -> None:
-    """Write it anew with: python tests/protocol_page.py."""
+    """To write it anew: python tests/protocol_page.py."""
     assert protocol_page.PAGE.read_text() == protocol_page.page()
 
 
@@ -77,7 +77,7 @@ def test_a_vector_is_read_as_it_says(path: Path) -> None:
 
 
 def covers(whole: Any, part: Any) -> bool:
-    """Whether everything in the part is in the whole, which has defaults too."""
+    """Returns whether the whole, which has defaults too, contains all of the part."""
     if isinstance(part, dict):
         return all(key in whole and covers(whole[key], value) for key, value in part.items())
     if isinstance(part, list):

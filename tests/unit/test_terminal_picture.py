@@ -1,4 +1,4 @@
-"""Pictures of a terminal: each line of a screen is seen while it stood there, and the last screen stays."""
+"""Pictures of a terminal: each line of a screen is shown while it was there, and the last screen stays."""
 
 from xml.etree import ElementTree
 
@@ -10,7 +10,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 
 def typed(*texts: str) -> list[tuple[float, tuple[tuple[Piece, ...], ...]]]:
-    """The screens of a terminal of 20 x 2 after each text, six seconds apart."""
+    """Returns the screens of a terminal of 20 x 2 after each text, six seconds apart."""
     terminal = pyte.Screen(20, 2)
     stream = pyte.Stream(terminal)
     screens = []

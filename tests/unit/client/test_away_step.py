@@ -26,7 +26,7 @@ def done(order: RunElsewhere) -> PartResult:
 
 
 class Helper:
-    """Answers each part at once."""
+    """A helper that answers each part at once."""
 
     def __init__(self, folder: Path, answer: Callable[[RunElsewhere], PartResult] = done) -> None:
         self.orders: list[RunElsewhere] = []
@@ -38,7 +38,7 @@ class Helper:
         return self._answer(order)
 
     def with_tuner(self, work: Callable[[AwayTuner], Any], *, sentinel: bool = False) -> Any:
-        """The result of work in the step's thread."""
+        """Returns the result of work in the step's thread."""
 
         async def threaded() -> Any:
             builds = MovedBuilds(cast(DaemonSession, None), self._folder)

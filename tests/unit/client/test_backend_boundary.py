@@ -1,4 +1,4 @@
-"""An answer of a backend becomes a record, a failed trial or a failed step in words; never a broken connection."""
+"""Results of a backend become records, failed trials or failed steps with a message, and never break the connection."""
 
 from math import inf, nan
 from typing import Any

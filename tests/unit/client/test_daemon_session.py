@@ -1,4 +1,4 @@
-"""A client's line: what was not acknowledged is said again, in its order, to the next connection or the next daemon."""
+"""Reconnecting session: unacknowledged messages are resent in order, to the next connection or the next daemon."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -40,7 +40,7 @@ def record(trial: int, size: int = 1) -> AddRecord:
 
 
 class Daemon:
-    """Keeps what it is told; may take no answer's trouble, or refuse who returns."""
+    """Stores messages; may fail to answer, or refuse a returning client."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "api.sock"
@@ -73,7 +73,7 @@ class Daemon:
         return [method.record.trial for method in self.told if isinstance(method, AddRecord)]
 
     async def die(self) -> None:
-        """As kill -9 does it."""
+        """Ends like kill -9."""
         assert self._server is not None
         self._server.close()
         self.path.unlink()

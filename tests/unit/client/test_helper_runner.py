@@ -41,7 +41,7 @@ MODEL = b"any bytes"
 
 
 class Daemon:
-    """Gives the helper its job, and takes its results."""
+    """Gives the helper its job, and receives its results."""
 
     def __init__(self, **options: Any) -> None:
         self.spec = JobSpec(

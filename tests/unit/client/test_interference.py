@@ -1,4 +1,4 @@
-"""The sentinel, and what others do on a device's cores."""
+"""The sentinel, and the load of other programs on a device's cores."""
 
 import os
 import subprocess
@@ -26,7 +26,7 @@ def test_the_sentinel_takes_a_moment_and_leaves_this_thread_where_it_is() -> Non
 
 
 class Stat:
-    """A made-up /proc/stat of two cores."""
+    """A scripted /proc/stat of two cores."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "stat"
@@ -45,7 +45,7 @@ def test_busy_time_of_the_devices_cores_alone_counts(tmp_path: Path) -> None:
     stat.tell([500, 0, 0, 0, 0, 0, 0, 0], [10, 1, 2, 900, 50, 3, 4, 5])  # idle and waiting for disks is not busy
     foreign_s, watched_s = load.seen()
     assert foreign_s is not None
-    assert 25 * TICK_S - 0.2 <= foreign_s <= 25 * TICK_S  # less what this process, which may run there, has used
+    assert 25 * TICK_S - 0.2 <= foreign_s <= 25 * TICK_S  # minus the time of this process, which may run there
     assert 1.0 <= watched_s < 60.0
 
 
@@ -61,7 +61,7 @@ def test_a_system_that_does_not_count_is_not_believed(tmp_path: Path) -> None:
 
 @pytest.fixture
 def spinner() -> Iterator[subprocess.Popen[bytes]]:
-    """Our own child, busy on the core."""
+    """A busy child process on the core."""
     with subprocess.Popen([sys.executable, "-c", SPIN, str(CORE)], stdout=subprocess.PIPE) as child:
         assert child.stdout is not None
         child.stdout.readline()

@@ -1,4 +1,4 @@
-"""A client at its daemon: what it fetches, its reports, and its errors."""
+"""A client at its daemon: its requests, reports, and errors."""
 
 import asyncio
 import errno
@@ -46,7 +46,7 @@ from deadlines import DEADLINE_S
 
 
 class Told:
-    """A connection that remembers what was told over it."""
+    """A connection that stores its messages."""
 
     closed = False
 
@@ -65,7 +65,7 @@ def test_a_busy_step_does_not_silence_the_heartbeat(tmp_path: Path, monkeypatch:
     speaking, link = DaemonSession("unix:/nowhere", OWN, ""), Told()
 
     def busy() -> None:
-        """As bad as a step can be: it never waits, and holds the interpreter as long as that allows."""
+        """The worst kind of step: it never waits, and holds the interpreter as long as possible."""
         until = time.monotonic() + DEADLINE_S
         while link.told.count(Heartbeat()) < 3:
             assert time.monotonic() < until, "the heart does not beat"
@@ -84,7 +84,7 @@ MODEL = b"any bytes"
 
 
 class FakeDaemon:
-    """Has an order and records for the client; the numbers of the job's own have a gap."""
+    """Has an order and records for the client; the trial numbers have a gap."""
 
     closed = False
 
@@ -141,7 +141,7 @@ async def begun(folder: Path, trials: dict[int, list[int]], daemon: FakeDaemon |
 
 
 def open_to(daemon: object) -> DaemonSession:
-    """A line whose connection is this object."""
+    """Returns a session whose connection is this object."""
     opened = DaemonSession("unix:/nowhere", OWN, "")
     opened._link = cast(Link, daemon)
     opened._open.set()
@@ -202,7 +202,7 @@ def test_what_earlier_jobs_left_reaches_the_backend_before_its_tuners_are_made(
 def test_a_job_learns_from_similar_ones_unless_its_user_says_otherwise(
     fields: dict[str, Any], teachers: tuple[int, ...] | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """teachers: jobs that the client takes; None: the client does not ask the daemon."""
+    """`teachers`: jobs that the client takes; None: the client does not ask the daemon."""
     monkeypatch.setattr(DaemonSession, "speaks", lambda *_: True)
     monkeypatch.setattr(MockSession, "learn", lambda *_: None, raising=False)
     (tmp_path / "earlier/3").mkdir(parents=True)
@@ -253,7 +253,7 @@ def order(timeout_s: float) -> StartStep:
 
 
 def test_an_overdue_step_is_killed_without_an_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its daemon may be gone, and the next one counts on the device being quiet then."""
+    """Its daemon may be gone, and the next one relies on an idle device."""
     monkeypatch.setattr(job_runner, "WATCHDOG_S", 0.0)
 
     async def work() -> None:
@@ -303,7 +303,7 @@ def test_an_order_that_is_given_twice_is_carried_out_once(tmp_path: Path) -> Non
 
 
 def test_an_end_that_a_later_daemon_hears_carries_the_load_as_it_is_by_then(tmp_path: Path) -> None:
-    """The client has told its load when it came back, and has made other steps: an old load would repeat them."""
+    """The client reported its load after the reconnect, and has run other steps: an old load would repeat them."""
 
     async def work() -> None:
         daemon = FakeDaemon({OTHER: [], OWN: []})
@@ -375,7 +375,7 @@ def test_a_network_that_cannot_be_made_is_explained(error: Exception, message: s
 
 
 def test_a_task_fails_after_losses_of_its_device_in_a_row_and_not_after_others(tmp_path: Path) -> None:
-    """A record of the task in between shows that it goes on."""
+    """A record of the task in between shows progress."""
 
     async def work() -> None:
         made = await begun(tmp_path, {OTHER: [], OWN: []}, FakeDaemon({OTHER: [], OWN: []}))

@@ -17,7 +17,7 @@ from autosched.protocol import BlobState, Chunk, GetBlob, Method, MovedBuild, Pu
 
 
 class Daemon:
-    """Keeps moved files, and counts what crosses the wire."""
+    """Keeps moved files, and counts transferred bytes."""
 
     def __init__(self) -> None:
         self.files: dict[str, bytes] = {}
@@ -107,7 +107,7 @@ def test_what_was_built_here_is_measured_here_without_fetching_it(hosts: Hosts) 
 
 
 def test_a_file_is_kept_while_another_round_has_the_same_code(hosts: Hosts) -> None:
-    """Two candidates may become the same code, in different rounds."""
+    """Two candidates of different rounds may compile to the same code."""
     moved = run(hosts.here.send(hosts.built("a.so")))
     one, other = hosts.there.came(moved), hosts.there.came(moved)
     run(hosts.there.bring(one))

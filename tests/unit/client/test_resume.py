@@ -1,4 +1,5 @@
-"""A client that dies is replaced by one that finds the same: played without a daemon, a death after each record."""
+"""A client that dies is replaced by one with the same results: played without a daemon, with a death after each
+record."""
 
 import hashlib
 from collections.abc import Iterator, Sequence
@@ -24,7 +25,7 @@ class Died(Exception):
 
 
 class Learner:
-    """Its selection depends on all that it was told, and on where one round ended and the next began."""
+    """A tuner whose selection depends on all measurements, and on the borders between rounds."""
 
     def __init__(self, task: int) -> None:
         self._known, self._task = hashlib.sha256(b"%d" % task), task
@@ -52,7 +53,7 @@ class Learner:
 
 
 class Forgetful(Learner):
-    """Never selects the same twice, so that no round of an earlier client can be finished."""
+    """A tuner that never selects the same twice, so that no round of an earlier client can be finished."""
 
     lives = 0
 
@@ -63,7 +64,7 @@ class Forgetful(Learner):
 
 
 class Clumsy(Learner):
-    """Its first selection fails."""
+    """A tuner whose first selection fails."""
 
     fails = True
 
@@ -89,7 +90,7 @@ class Networks:
 
 
 def life(records: list[Record], trials: int, tasks: int, until: int | None, tuner: type[Learner] = Learner) -> None:
-    """One client: it goes on from these records, and dies when there are so many."""
+    """Plays one client: it continues from these records, and dies when there are `until`."""
     spec = JobSpec(name="net", model="0" * 64, trials=trials)
     plan = JobPlan(spec, lanes=1, devices=1)
 
@@ -131,7 +132,7 @@ def life(records: list[Record], trials: int, tasks: int, until: int | None, tune
 
 
 def lives(trials: int, tasks: int, deaths: Sequence[int], tuner: type[Learner] = Learner) -> list[Record]:
-    """All records of a job whose clients die after these numbers of them."""
+    """Returns all records of a job whose clients die after these numbers of records."""
     records: list[Record] = []
     for until in (*deaths, None):
         try:
@@ -160,7 +161,7 @@ def test_nor_do_many_deaths() -> None:
 
 @pytest.mark.parametrize("death", range(1, 40, 3))
 def test_of_several_tasks_each_round_is_finished_as_it_was_begun(death: int) -> None:
-    """Which task has the next round depends on what has ended by then; what a round consists of does not."""
+    """The task of the next round depends on timing; the contents of a round do not."""
     whole, cut = (sorted(found(lives(40, 3, deaths))) for deaths in ((), (death,)))
     assert len(cut) == len(whole) == 40
     for task in (1, 2, 3):

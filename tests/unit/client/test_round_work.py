@@ -114,5 +114,5 @@ def test_each_build_is_measured_once_when_steps_fail(seed: int) -> None:
             latency_s = (1.0,) if rng.random() < 0.7 else ()
             one.measured(step, built, Measured(built.candidate, latency_s), records.keep)
         if not running and number < 9_000 and len(records.made) < len(codes):
-            running = {10 + number}  # the stage is made again
+            running = {10 + number}  # the stage is repeated
     assert sorted(candidate[0] for candidate, _ in records.made) == list(range(len(codes)))

@@ -1,4 +1,4 @@
-"""Rounds of a task between its stages, and how trials are numbered."""
+"""Rounds of a task between its stages, and numbers of trials."""
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -35,7 +35,7 @@ class FakeTuner:
 
 
 class OldTuner(FakeTuner):
-    """Tuner of a backend that knows no comparisons."""
+    """Tuner of a backend without comparisons."""
 
     def restore(self, records: Sequence[Record]) -> None:
         self.restored = [record.trial for record in records]
@@ -58,7 +58,7 @@ class FakeSession:
 
 
 class WatchfulSession(FakeSession):
-    """Session whose sentinel answers with what it is given, or raises it."""
+    """Session whose sentinel returns or raises the given value."""
 
     def __init__(self, answer: object) -> None:
         self.answer = answer
@@ -70,17 +70,17 @@ class WatchfulSession(FakeSession):
 
 
 def searching(trials: int) -> Round:
-    """A round of the search that is about to select."""
+    """Returns a round of the search that is about to select."""
     return Round(Purpose.TRIAL, "select", trials=trials)
 
 
 def of(purpose: Purpose, *candidates: bytes) -> Round:
-    """A round that selects nothing."""
+    """Returns a round that selects nothing."""
     return Round(purpose, "build", candidates=candidates)
 
 
 def made(keep: Callable[[Record], None], count: int) -> tuple[StageRunner, Round, Round]:
-    """A worker, and rounds of its two tasks with `count` candidates each, built."""
+    """Returns a worker, and rounds of its two tasks with `count` built candidates each."""
     worker = StageRunner(cast(Session, FakeSession()), JobSpec(name="net", model="0" * 64), keep)
     worker.import_network(LEASE, [])
     rounds = searching(count), searching(count)
@@ -98,7 +98,7 @@ def test_a_record_has_the_digest_of_the_code_that_was_measured() -> None:
 
 
 class Twins(FakeTuner):
-    """Candidates whose code is their first letter; those that begin with an f fail. Counts what it measures."""
+    """Candidates whose code is their first letter; those that begin with an f fail. Counts measurements."""
 
     def __init__(self) -> None:
         self.measured: list[bytes] = []
@@ -135,7 +135,7 @@ class TwinSession(FakeSession):
 
 
 def twins(trials: int | None = None, **known: float) -> tuple[StageRunner, Twins, list[Record]]:
-    """A runner that knows latencies of some codes, by the letter."""
+    """Returns a runner that knows latencies of some codes, by the letter."""
     records: list[Record] = []
     timed = {letter.encode().hex(): Timed((seconds,), "job 7") for letter, seconds in known.items()}
     session = TwinSession()
@@ -218,7 +218,7 @@ def test_records_of_two_devices_are_handed_on_in_the_order_of_their_numbers() ->
     handed: list[int] = []
 
     def keep(record: Record) -> None:
-        if record.task == 1:  # held up here, while the other device has a result as well
+        if record.task == 1:  # delayed here, while the other device has a result as well
             other.start()
             other.join(WAIT_S)
         handed.append(record.trial)
@@ -272,7 +272,7 @@ class Shared:
         self.failed: list[str] = []
 
     def begin(self, device: str) -> threading.Thread:
-        """A step on the device has asked for its first builds, or ended."""
+        """Starts a step on the device; returns once it has requested its first builds, or ended."""
         lease = Lease("profile", (device,), (), 60.0)
 
         def run() -> None:
@@ -288,14 +288,14 @@ class Shared:
         return thread
 
     def measure(self, device: str, count: int) -> None:
-        """Let a device measure a number of builds."""
+        """Lets a device measure a number of builds."""
         for _ in range(count):
             before = len(self.records)
             self.tuner.turns[device].release()
             until(lambda: len(self.records) > before, "a record is made")  # noqa: B023 - it is called at once
 
     def ended(self, *threads: threading.Thread) -> None:
-        """Let all devices measure what they take, to the end."""
+        """Lets all devices measure to the end."""
         for turns in self.tuner.turns.values():
             turns.release(100)
         for thread in threads:
@@ -353,7 +353,7 @@ def test_a_failed_update_still_tells_how_many_trials_were_measured() -> None:
 
 
 class ComparingSession(FakeSession):
-    """Task 1 can have finals; keeps what it is to compile."""
+    """Task 1 can have finals; stores the records that it compiles."""
 
     def __init__(self) -> None:
         self.tuners = {1: NewTuner(), 2: OldTuner()}
@@ -408,7 +408,7 @@ def test_tuners_and_compile_see_the_records_that_count() -> None:
 
 
 class SilentTuner(FakeTuner):
-    """Measures only the first candidate, and that in nonsense."""
+    """Measures only the first candidate, with an invalid latency."""
 
     def profile(self, built: Sequence[Built], lease: Lease) -> Iterator[Measured]:
         yield Measured(built[0].candidate, (float("nan"),))

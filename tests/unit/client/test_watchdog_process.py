@@ -1,4 +1,4 @@
-"""A client that is frozen beyond its step's last moment is killed from beside, with all that it has started."""
+"""A client that is frozen beyond its step's deadline is killed by its watchdog process, with all its children."""
 
 import os
 import signal
@@ -25,14 +25,14 @@ for line in sys.stdin:
 
 
 class Client:
-    """A program with a backstop, and a child."""
+    """A program with a watchdog, and a child."""
 
     def __init__(self, process: "subprocess.Popen[str]") -> None:
         self.process = process
         self.child = 0
 
     def say(self, *lines: str) -> None:
-        """Have it expect a step within a number of seconds, or know that one has ended."""
+        """Reports a step with a deadline in seconds, or the end of one."""
         assert self.process.stdin is not None and self.process.stdout is not None
         for line in lines:
             self.process.stdin.write(f"{line}\n")
@@ -40,7 +40,7 @@ class Client:
             self.child = int(self.process.stdout.readline())
 
     def freeze(self) -> None:
-        """It obeys no clock of its own any more."""
+        """Stops the process, so that its own timers do not run."""
         os.kill(self.process.pid, signal.SIGSTOP)
 
 

@@ -1,4 +1,4 @@
-"""Which collected tasks are worth trials."""
+"""Collected tasks that are worth trials."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A healthy backend without a compiler, and one that is broken in just one way for each check."""
+"""A valid backend without a compiler, and one that violates a single requirement for each check."""
 
 import os
 import pickle
@@ -69,7 +69,7 @@ class Tuner:
 
 
 class Session:
-    """One job."""
+    """Session of one job."""
 
     tuner_type: type[Tuner] = Tuner
     parallel_profile = True
@@ -81,7 +81,7 @@ class Session:
         self.killed: dict[int, tuple[Lease, threading.Event]] = {}
 
     def wait(self, lease: Lease) -> None:
-        """Where a stage would work."""
+        """Marks the work of a stage."""
         if self.event(lease).wait(0.001):
             raise StepFailed("killed")
 
@@ -126,7 +126,7 @@ class Session:
 
 
 class Good:
-    """Healthy."""
+    """A valid backend."""
 
     api: Any = (1, 5)
     session: type[Session] = Session
@@ -138,7 +138,7 @@ class Good:
 
 
 def of(tuner: type[Tuner]) -> type[Session]:
-    """A session with another tuner."""
+    """Returns a session class with another tuner."""
     return type("Of", (Session,), {"tuner_type": tuner})
 
 
@@ -439,7 +439,7 @@ class learn_takes_what_a_job_measured(Good):
 
 
 class early_builds_are_compared(Good):
-    """It says that the build is with the user, and left nothing."""
+    """It reports that the build is published, and has written nothing."""
 
     class session(Session):
         def evaluate_early(self, lease: Lease) -> Any:
@@ -475,7 +475,7 @@ class learns_too_early(Good):
 
 
 class learned_other_last_words(Good):
-    """Two searches that were taught the same differ late, and only in the middle of a candidate."""
+    """Two searches with the same measurements differ late, and only in the middle of a candidate."""
 
     class T(Tuner):
         def select(self, count: int, lease: Lease) -> Sequence[Any]:
@@ -635,7 +635,7 @@ class never_ends(Good):
 
 
 class tells_its_number(never_ends):
-    """The same, whose process says which one it is."""
+    """The same, with a process that reports its number."""
 
     def open(self, job: JobSpec, model: Path, *rest: Any) -> Session:
         model.with_name("number").write_text(f"{os.getpid()}\n")
@@ -643,7 +643,7 @@ class tells_its_number(never_ends):
 
 
 class chatters(Good):
-    """Prints where it can, and reads its standard input."""
+    """Prints wherever it can, and reads its standard input."""
 
     class T(Tuner):
         def made(self, candidate: bytes) -> Built:

@@ -1,4 +1,4 @@
-"""Each check finds a backend that is broken in just its way, and lets a healthy one pass."""
+"""Each check finds the backend that violates its requirement, and accepts a valid one."""
 
 import inspect
 import os
@@ -27,7 +27,7 @@ OTHERS = {
 }  # fmt: skip
 CASES = [(check, name) for check in CHECKS for name in OTHERS.get(check, (check,))]
 ALONE = {"it_says_little", "it_writes_nowhere_else", "it_leaves_no_process_behind", "it_begins_again_after_a_crash"}
-"""These look at the process they run in, or start others."""
+"""Checks that inspect the process they run in, or start others."""
 
 ASKS = """
 import sys, msgspec
@@ -114,7 +114,7 @@ def test_a_backend_that_ends_its_process_costs_only_the_check_that_saw_it(tmp_pa
     with Runner(subject(tmp_path, "segfaults")) as runner:
         verdict = runner.check("build_answers_each_candidate")
         assert verdict.state == "broken"
-        assert verdict.seen == "the process in which it ran was killed by SIGSEGV"  # and no last words but its own
+        assert verdict.seen == "the process in which it ran was killed by SIGSEGV"  # with its own last output only
         assert runner.check("select_is_pure").state == "ok"
 
 

@@ -11,29 +11,27 @@ class Base(Struct):
     """Options that several backends share."""
 
     batch: Annotated[int, Meta(ge=1)] = 8
-    """Candidates per round
-    of a task."""
+    """Number of candidates per round of a task."""
     bare: str = ""
 
 
 class Own(Base, kw_only=True):
-    """Options of one."""
+    """Options of one backend."""
 
     needed: int
-    """A number that has
-    no default."""
+    """A number without a default."""
     made: Annotated[int, Meta(description="Text from elsewhere.")] = 3
-    """Not this one."""
+    """Not this text."""
     many: dict[str, int] = field(default_factory=dict)
     bare: str = "x"
-    """Said by the later class."""
+    """Described by the later class."""
 
 
 def test_each_option_has_its_default_and_the_text_below_it() -> None:
     assert option_help(Own) == [
-        OptionHelp("batch", "8", "Candidates per round of a task."),
-        OptionHelp("bare", '"x"', "Said by the later class."),
-        OptionHelp("needed", "", "A number that has no default."),
+        OptionHelp("batch", "8", "Number of candidates per round of a task."),
+        OptionHelp("bare", '"x"', "Described by the later class."),
+        OptionHelp("needed", "", "A number without a default."),
         OptionHelp("made", "3", "Text from elsewhere."),
         OptionHelp("many", "{}", ""),
     ]

@@ -1,4 +1,4 @@
-"""`autosched plugin`: a new package works, the list tells what is wrong, checks explain, one stage runs alone."""
+"""`autosched plugin`: a new package works, the list shows errors, checks explain, one stage runs alone."""
 
 import io
 import json
@@ -279,7 +279,7 @@ def test_who_leaves_the_debugger_is_done(
 
 
 def test_a_debugger_stops_in_the_stage(command: Callable[..., Said], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(DEBUG, "")  # so that what the command sets is undone
+    monkeypatch.setenv(DEBUG, "")  # restores the variable that the command sets
     monkeypatch.setattr("sys.stdin", io.StringIO("where\ncontinue\n"))
     _, out, err = command("plugin", "run", "good", "--stage", "select", "--pdb")
     assert "(Pdb)" in out

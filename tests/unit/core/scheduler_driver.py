@@ -1,4 +1,4 @@
-"""Short words for telling the scheduler a story. Checks every invariant after every event."""
+"""Short methods to play events to the scheduler. Checks all invariants after each event."""
 
 from collections.abc import Iterable, Sequence
 from typing import TypeVar
@@ -111,7 +111,7 @@ class Story:
         return {name: slot.holder for name, slot in self.state.slots.items()}
 
     def starts(self) -> list[tuple[int, int]]:
-        """(job, task) of every step started so far, in order."""
+        """Returns (job, task) of each started step, in order."""
         return [(step.job, step.task) for step in steps(self.said)]
 
 

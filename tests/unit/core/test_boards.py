@@ -1,4 +1,4 @@
-"""Boards that register themselves: they come, go, and are the same when they are back."""
+"""Boards that register themselves: they come, go, and keep their identity."""
 
 from autosched.core.events import BoardGone, BoardJoined, ResourcesDeclared, UnitDrained, UnitReturned
 from autosched.core.explain import explain_job

@@ -1,4 +1,4 @@
-"""Steps and clients that take too long, and answers that come too late."""
+"""Steps and clients that exceed their time, and late answers."""
 
 import pytest
 
@@ -104,7 +104,7 @@ def test_any_event_notices_what_is_overdue() -> None:
 
 @pytest.mark.parametrize("load", [[], [idle(1)], [complete(1)]])
 def test_a_client_that_names_nothing_to_run_is_replaced(load: list[TaskLoad]) -> None:
-    """It speaks when a step ends, and none runs: without this, the job would be silent for ever."""
+    """A client reports when a step ends, and none runs: without a replacement, the job would be silent for ever."""
     story = Story(attach_timeout_s=20.0)
     job = story.running(wants(1), wants(2, DEVICE))
     story.end(1, *load, at=5.0)

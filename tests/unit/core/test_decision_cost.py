@@ -15,7 +15,7 @@ comparisons = 0
 
 
 class Counting(float):
-    """A number that counts how often it is compared: that is the work of a heap."""
+    """A number that counts its comparisons, which are the work of a heap."""
 
     def __lt__(self, other: object) -> bool:
         global comparisons
@@ -35,7 +35,7 @@ def counting_key(state: State, task: Task) -> Key:
 
 
 def crowd(policy: Policy, jobs: int) -> Scheduler:
-    """As many jobs as that; the first task runs, all others wait."""
+    """Returns a scheduler with this number of jobs; the first task runs, all others wait."""
     core = Scheduler(policy)
     core.handle(0.0, ResourcesDeclared(ONE_EACH, 600.0, 60.0))
     for job in range(1, jobs + 1):
@@ -46,7 +46,7 @@ def crowd(policy: Policy, jobs: int) -> Scheduler:
 
 
 def decide(core: Scheduler, times: int) -> int:
-    """Comparisons per decision, each of which ends a step, queues its task again and starts the next."""
+    """Returns comparisons per decision; each decision ends a step, queues its task again and starts the next."""
     global comparisons
     comparisons = 0
     for _ in range(times):
@@ -65,7 +65,7 @@ def test_comparisons_per_decision_grow_with_the_logarithm() -> None:
 
 
 class Reads(dict):  # type: ignore[type-arg]
-    """A dictionary that counts how often it is read."""
+    """A dictionary that counts its reads."""
 
     reads = 0
 

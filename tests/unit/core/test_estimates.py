@@ -1,4 +1,4 @@
-"""Estimates of stage times: their priors, how soon they follow, and their quantiles."""
+"""Estimates of stage times: their priors, their adaptation, and their quantiles."""
 
 import math
 from collections.abc import Callable
@@ -141,7 +141,7 @@ def constant(_: Random) -> float:
 
 
 def lived(draw: Callable[[Random], float], seed: int, steps: int = 2_000) -> Estimates:
-    """One task, step after step, as the scheduler would note it."""
+    """Returns the estimates after one task's steps, as the scheduler would record them."""
     rng, estimates = Random(seed), Estimates()
     for step in range(1, steps + 1):
         estimates.begin(step, estimates.of_task(1, 1, BUILD, 1.0), BUILD, sure=True)
@@ -215,7 +215,7 @@ def test_a_step_that_was_killed_says_nothing() -> None:
 
 
 def judged(*errors: float, jobs: int = 10, sure: bool = True, noise: float = 0.0) -> Estimates:
-    """Jobs whose builds take a multiple of the expected time, job by job in turn."""
+    """Returns estimates of jobs whose builds take a multiple of the expected time, job by job in turn."""
     rng, estimates = Random(0), Estimates()
     for step in range(1, 20 * jobs + 1):
         job = step % jobs

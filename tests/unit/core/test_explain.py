@@ -1,4 +1,4 @@
-"""Why does it wait, for what, held by whom, since when and until when."""
+"""Explanations of waiting: for what, held by whom, since when and until when."""
 
 import copy
 

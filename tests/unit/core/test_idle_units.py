@@ -1,4 +1,4 @@
-"""When idle units are offered again what they could not take."""
+"""Idle units are offered again when they may take a task that they could not take before."""
 
 from autosched.core import idle_units
 from autosched.core.events import (
@@ -20,7 +20,7 @@ from autosched.sim.scenario import pools
 MEASURES = TaskLoad(task=9, stage_next="profile", resources_next=("device:cpu",))
 BUILDS = tuple(TaskLoad(task=n, stage_next="build", resources_next=("host",)) for n in (1, 2))
 MUCH = 10_000
-"""Rounds that are worth a helper."""
+"""Number of rounds that is worth a helper."""
 
 
 def lab(name: str) -> HostJoined:
@@ -28,7 +28,8 @@ def lab(name: str) -> HostJoined:
 
 
 def crowded() -> Scheduler:
-    """A job that measures, builds, and has another build waiting, beside an idle host that is not worth a helper."""
+    """Returns a job that measures, builds, and has another build waiting, beside an idle host that is not worth a
+    helper."""
     made = Scheduler()
     for event in (
         ResourcesDeclared(pools(1, 1), 600.0, 60.0), lab("a"), JobSubmitted(1, JobSpec(name="net", model="0" * 64)),
@@ -41,13 +42,13 @@ def crowded() -> Scheduler:
 
 
 def lanes(made: Scheduler) -> dict[str, int]:
-    """The lanes that are busy, and the task of each."""
+    """Returns the task of each busy lane."""
     made.state.check_all()
     return {step.units[0]: step.task for step in made.state.steps.values() if step.stage == "build"}
 
 
 def measured(made: Scheduler, now: float, *tasks: TaskLoad) -> dict[str, int]:
-    """A measurement ends, and the next one begins; the job has much to do."""
+    """Ends a measurement and begins the next one; the job has much work left."""
     (step,) = [step.id for step in made.state.steps.values() if step.stage == "profile"]
     made.handle(now, StepEnded(step, Outcome.DONE, JobLoad(tasks=(MEASURES, *tasks), rounds_left=MUCH)))
     return lanes(made)

@@ -1,4 +1,4 @@
-"""Any history whatever: no order of events that a shell can send breaks an invariant."""
+"""Random histories: no order of events that the daemon can send breaks an invariant."""
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -58,7 +58,7 @@ class Machine(RuleBasedStateMachine):
         self.started: list[tuple[Step, ...]] = [()]
 
     def nothing_is_shared_that_must_not_be(self, started: tuple[Step, ...]) -> None:
-        """Whatever runs already, a policy that shares nothing gives its units to no other step."""
+        """A policy that shares nothing gives a leased unit to no other step, whatever runs already."""
         if not self.story.core.policy.shares_units:
             held = [unit for step in self.story.state.steps.values() for unit in step.units]
             for step in started:
@@ -187,7 +187,7 @@ class Machine(RuleBasedStateMachine):
                 assert (job.state, job.ended_at, job.done_s) == (same.state, same.ended_at, same.done_s)
 
     def every_job_ends(self) -> None:
-        """Liveness: even if no client ever does anything again but die when it is stopped."""
+        """Liveness: every job ends, even if clients only die when they are stopped."""
         self.answered = 0
         self.clients_die()
         for _ in range(100 + 20 * self.story.state.last_job):
@@ -201,7 +201,7 @@ class Machine(RuleBasedStateMachine):
         raise AssertionError(f"jobs {list(self.story.state.active)} do not end")
 
     def clients_die(self) -> None:
-        """Every StopClient so far is answered."""
+        """Answers each StopClient so far."""
         while stops := of(StopClient, self.decisions[self.answered :]):
             self.answered = len(self.decisions)
             for stop in stops:

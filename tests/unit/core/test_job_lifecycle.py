@@ -1,4 +1,4 @@
-"""Jobs and clients: from submitted to ended, whatever dies on the way."""
+"""Jobs and clients from submission to end, with deaths of either in between."""
 
 from collections.abc import Callable
 

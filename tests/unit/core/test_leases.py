@@ -1,4 +1,4 @@
-"""Which units a step gets, and when they come free."""
+"""The units that a step gets, and their release."""
 
 import itertools
 
@@ -94,7 +94,7 @@ def test_tasks_that_need_two_pools_do_not_overtake_each_other() -> None:
 
 
 def test_a_start_may_bring_up_a_task_that_waits_for_two_pools() -> None:
-    """And then another one in the other pool: nothing that could start is left waiting."""
+    """And then another one in the other pool: no task that could start keeps waiting."""
     story = Story((pool("host", "host/0", "host/1"), pool("device:cpu", "cpu0")))
     story.running(wants(1, DEVICE))
     story.running(wants(1, DEVICE), wants(2, BOTH), wants(3, HOST), at=1.0)
@@ -238,7 +238,7 @@ def test_a_step_that_ends_without_a_load_leaves_its_task_idle() -> None:
 def test_a_task_has_one_step_in_flight() -> None:
     story = Story((pool("host", "a", "b"),))
     job = story.running(wants(1), wants(2))
-    story.end(2, wants(1), idle(2), at=1.0)  # the client speaks of a task that is running
+    story.end(2, wants(1), idle(2), at=1.0)  # the client reports a task that is running
     assert story.starts() == [(job, 1), (job, 2)]
     assert story.state.queues["host"].waiting == 0
 

@@ -1,4 +1,4 @@
-"""Which host a job's client goes to."""
+"""The host for a job's client."""
 
 from collections.abc import Sequence
 
@@ -111,7 +111,7 @@ def test_a_kind_that_no_host_has_is_refused_by_the_own_one() -> None:
 def busy(
     rounds_left: float, *events: Event, stages: tuple[str, ...] = ("build", "profile"), external: bool = False
 ) -> Scheduler:
-    """A job on the daemon's own host whose build waits for the only lane."""
+    """Returns a job on the daemon's own host whose build waits for the only lane."""
     job = JobSubmitted(1, JobSpec(name="job 1", model="0" * 64, external=external))
     made = scheduler([job, ClientAttached(1, JobLoad()), StagesFreed(1, stages)])
     tasks = tuple(TaskLoad(task=n, stage_next="build", resources_next=("host",)) for n in (1, 2))
@@ -143,7 +143,7 @@ def test_a_stage_that_may_not_move_stays() -> None:
 
 
 def test_an_external_client_has_no_helpers() -> None:
-    """It measures on a machine of its user, with which no device was compared."""
+    """It measures on its user's machine, whose devices were not compared."""
     made = busy(100, joined("a", 1), external=True)
     assert hosts_of_steps(made) == [OWN_HOST]
     assert placement.units_elsewhere(made.state, made.state.jobs[1]) == 0

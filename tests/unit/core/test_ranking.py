@@ -1,4 +1,4 @@
-"""Queues in the order of keys that change with time, and policies of other packages that are broken."""
+"""Queues ordered by keys that change with time, and broken policies of other packages."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -21,7 +21,7 @@ TURN_AT = 100.0
 
 
 def turning_key(state: State, task: Task) -> Key:
-    """Until a certain time the first task goes first, from then on the last."""
+    """Until a certain time the first task is first, then the last."""
     return (task.index if state.now < TURN_AT else -task.index,)
 
 
@@ -29,7 +29,7 @@ TURNING = Policy("turning", turning_key, drifts=True)
 
 
 def crowd(policy: Policy, tasks: int) -> Story:
-    """A number of tasks wait for one lane that the first one has."""
+    """Returns a number of tasks that wait for one lane, which the first one has."""
     story = Story(ONE_LANE, policy)
     story.running(*(wants(task) for task in range(tasks + 1)))
     assert story.state.queues["host"].waiting == tasks
@@ -67,7 +67,7 @@ def test_of_many_who_wait_one_has_a_new_key_at_a_time_and_in_the_end_all() -> No
 @pytest.mark.parametrize("tasks", [5, 200])
 def test_the_heaps_do_not_grow_with_time(policy: Policy, tasks: int) -> None:
     def key(state: State, task: Task) -> Key:
-        return (state.now * (-1) ** task.index, *policy.key(state, task))  # another one at every event
+        return (state.now * (-1) ** task.index, *policy.key(state, task))  # a new key at each event
 
     story = crowd(Policy("restless", key, drifts=True), tasks)
     queue = story.state.queues["host"]

@@ -34,7 +34,7 @@ def told(made: Scheduler, *events: Event, now: float = 0.0) -> Scheduler:
 def job(
     devices: int, load: TaskLoad = MEASURES, divisible: tuple[str, ...] = ("profile",), **spec: object
 ) -> Scheduler:
-    """A job of which one task measures, on the first device; the others of the daemon's own host are free."""
+    """Returns a job of which one task measures, on the first device; the others of the daemon's own host are free."""
     submitted = JobSubmitted(1, replace(JobSpec(name="net", model="0" * 64), **spec))
     return told(
         Scheduler(), ResourcesDeclared(pools(1, devices), 600.0, 60.0), submitted, ClientAttached(1, JobLoad()),

@@ -1,4 +1,4 @@
-"""The transcripts' own language."""
+"""The language of transcripts."""
 
 import msgspec
 import pytest

@@ -1,4 +1,4 @@
-"""The engine that starts agents."""
+"""The cluster manager that starts agents."""
 
 import asyncio
 import sys
@@ -36,7 +36,7 @@ def test_an_order_has_all_that_a_worker_needs(tmp_path: Path) -> None:
 
 
 def test_a_key_is_in_no_log(tmp_path: Path) -> None:
-    """Dask writes the arguments of a task that failed into its log."""
+    """Dask logs the arguments of a failed task."""
     assert "secret" not in repr(order_of(settings(tmp_path)))
 
 

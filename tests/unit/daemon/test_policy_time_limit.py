@@ -1,4 +1,4 @@
-"""The time of a policy: what takes too long, sleeps or never returns is stopped, and nothing else is touched."""
+"""The time limit of a policy: a policy that is slow, sleeps or never returns is stopped, without other effects."""
 
 import asyncio
 import signal
@@ -11,7 +11,7 @@ import uvloop
 from autosched.daemon.policy_time_limit import WALL_FACTOR, PolicyOverran, PolicyTimeLimit
 
 LONG_S = 10.0
-"""A budget that no machine is too busy for."""
+"""A limit in seconds that no busy machine exceeds."""
 
 
 def busy(cpu_s: float) -> None:
@@ -44,7 +44,7 @@ def test_what_does_not_return_is_stopped(work: Callable[[], None]) -> None:
 def test_the_calls_of_one_decision_share_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         "autosched.daemon.policy_time_limit.WALL_FACTOR", 1000.0
-    )  # a busy machine is not what is tried here
+    )  # the effect of a busy machine is not tested here
     budget = PolicyTimeLimit(0.2)
     for _ in range(3):
         budget.renewed()
@@ -80,7 +80,7 @@ def test_it_works_on_the_loop_of_the_daemon() -> None:
     async def work() -> None:
         with pytest.raises(PolicyOverran), PolicyTimeLimit(0.01):
             for_ever()
-        await asyncio.sleep(0.01 * WALL_FACTOR)  # nothing rings later
+        await asyncio.sleep(0.01 * WALL_FACTOR)  # no alarm comes later
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(work())

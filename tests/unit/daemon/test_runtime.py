@@ -1,4 +1,4 @@
-"""The loop: journalled before performed, answered in order, on a clock that only goes forward."""
+"""The loop: journal before action, answers in order, on a clock that only moves forward."""
 
 import asyncio
 import sqlite3
@@ -39,7 +39,7 @@ BUILD = JobLoad(tasks=(TaskLoad(task=1, resources_next=("host",), stage_next="bu
 
 
 class Seen:
-    """A performer that remembers what it was asked for, and how much was durable then."""
+    """A performer that stores its actions, and the durable events at that time."""
 
     def __init__(self, journal: Journal) -> None:
         self.actions: list[Action] = []
@@ -66,7 +66,7 @@ Work = Callable[[Runtime, Seen], Awaitable[None]]
 
 
 def live(path: Path, work: Work, step_timeout_s: float = 600.0) -> None:
-    """One life of a runtime on this journal."""
+    """Runs a runtime on this journal."""
 
     async def run() -> None:
         journal = Journal(path, *TABLES)
@@ -88,7 +88,7 @@ def live(path: Path, work: Work, step_timeout_s: float = 600.0) -> None:
 
 
 async def until(holds: Callable[[], bool]) -> None:
-    """Other work takes its turns meanwhile."""
+    """Other tasks of the loop run meanwhile."""
     while not holds():  # noqa: ASYNC110 - nothing signals it
         await asyncio.sleep(0)
 
@@ -172,7 +172,7 @@ def test_events_do_not_wait_for_the_disk_but_their_actions_and_answers_do_in_ord
 
 def test_an_answer_waits_for_the_disk_and_not_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def work(runtime: Runtime, seen: Seen) -> None:
-        await runtime.durable()  # nothing is under way
+        await runtime.durable()  # nothing is pending
         posted = asyncio.ensure_future(happen(runtime, JobSubmitted(1, SPEC)))
         await until(lambda: 1 in runtime.state.jobs)
         assert runtime.journal.seq == 1
@@ -242,7 +242,7 @@ def test_a_decision_that_cannot_be_written_ends_the_loop(tmp_path: Path) -> None
 
 
 class Thoughtful(Scheduler):
-    """Thinks in three pieces after each event, and comes to a conclusion."""
+    """Plans in three pieces after each event, and then decides."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -360,7 +360,7 @@ def test_the_clock_goes_on_where_the_journal_ends(tmp_path: Path) -> None:
 
 
 def test_two_events_of_one_turn_of_the_loop_have_two_times(tmp_path: Path) -> None:
-    """On the loop's own clock, which ticks in milliseconds, a policy could not tell who came last."""
+    """With the loop's own clock, which ticks in milliseconds, a policy could not tell the order of arrival."""
 
     async def work(runtime: Runtime, seen: Seen) -> None:
         for _ in range(3):
@@ -419,7 +419,7 @@ def test_what_breaks_the_core_ends_the_loop(tmp_path: Path, caplog: pytest.LogCa
 
     asyncio.run(run())
     assert "JobSubmitted breaks the scheduler" in caplog.text
-    live(tmp_path / "db", a_start)  # what broke it is not in the journal: the next life goes on
+    live(tmp_path / "db", a_start)  # the cause is not in the journal: the next daemon works
 
 
 async def a_start(runtime: Runtime, seen: Seen) -> None:

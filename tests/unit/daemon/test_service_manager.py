@@ -1,4 +1,4 @@
-"""Messages to systemd, and the listeners that it hands over."""
+"""Messages to systemd, and the listeners that it passes."""
 
 import asyncio
 import contextlib
@@ -26,7 +26,7 @@ class Systemd:
         self.environment = {"NOTIFY_SOCKET": str(path), "WATCHDOG_USEC": "20000", "WATCHDOG_PID": str(os.getpid())}
 
     def hears(self) -> list[str]:
-        """The next message, by lines."""
+        """Returns the lines of the next message."""
         return self.socket.recv(4_096).decode().split("\n")
 
     def hears_nothing_more(self) -> bool:
@@ -129,7 +129,7 @@ def test_the_status_line_is_told_when_it_changes(systemd: Systemd, monkeypatch: 
 
 
 async def _turns(journal: Journal, manager: Manager, turns: int) -> None:
-    """Let the feeder go round so often, each time with a writer that had the time to."""
+    """Runs the feeder for a number of turns, with a writer that had enough time in each."""
     pauses = iter(range(turns))
 
     async def pause(_: float) -> None:
@@ -162,7 +162,7 @@ def test_the_watchdog_is_fed_while_loop_and_writer_go_round(systemd: Systemd, tm
 
 def test_the_watchdog_is_not_fed_while_the_writer_hangs(systemd: Systemd, tmp_path: Path) -> None:
     class Hanging(Journal):
-        """Its writer thread has stopped in the middle of a commit."""
+        """Its writer thread has stopped during a commit."""
 
         def write(self, *statements: object, lazy: bool = False) -> asyncio.Future[None]:
             return asyncio.get_running_loop().create_future()
@@ -175,7 +175,7 @@ def test_the_watchdog_is_not_fed_while_the_writer_hangs(systemd: Systemd, tmp_pa
             journal.close()
 
     asyncio.run(feed())
-    assert systemd.hears() == ["WATCHDOG=1"]  # the first time nothing is known against it
+    assert systemd.hears() == ["WATCHDOG=1"]  # the first time there is no evidence against it
     assert systemd.hears_nothing_more()
 
 
@@ -184,7 +184,7 @@ def test_the_watchdog_is_not_fed_while_the_writer_hangs(systemd: Systemd, tmp_pa
 
 @pytest.fixture
 def descriptors(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
-    """Numbers that follow each other, as systemd hands them over; the first two are free for sockets."""
+    """Consecutive descriptors, as systemd passes them; the first two are free for sockets."""
     first = 200
     monkeypatch.setattr(service_manager, "LISTEN_FDS_START", first)
     yield [first, first + 1]

@@ -1,4 +1,4 @@
-"""Lock, sockets and service manager: what is taken is refused with words, what is dead is replaced."""
+"""Lock, sockets and service manager: a used folder is refused with a message, remains of a dead daemon are replaced."""
 
 import asyncio
 import contextlib

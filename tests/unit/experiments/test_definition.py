@@ -1,4 +1,4 @@
-"""Files of experiments, and what is wrong with them."""
+"""Files of experiments, and their errors."""
 
 from pathlib import Path
 

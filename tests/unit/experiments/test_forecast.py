@@ -1,4 +1,4 @@
-"""How long an experiment will take."""
+"""Forecast of an experiment's duration."""
 
 from pathlib import Path
 
@@ -27,7 +27,7 @@ def test_the_same_job_takes_what_it_took() -> None:
 
 
 def test_rounds_alone_grow_with_the_trials() -> None:
-    """30 s of lane and 10 s of device are of the network, and 4 tasks cost as much as 8 more trials."""
+    """30 s of lane and 10 s of device belong to the network, and 4 tasks cost as much as 8 more trials."""
     stages = {"import": 20.0, "compile": 10.0, "baseline": 4.0, "evaluate": 6.0, "build": 28.0, "profile": 14.0}
     earlier = replace(row(trials=20, host_s=58.0, device_s=24.0), stages_s=stages, tasks=4)
     found = expected({"model": "a", "trials": 48}, [earlier])

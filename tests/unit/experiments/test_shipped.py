@@ -1,4 +1,4 @@
-"""The experiments that come with autosched: each is sound in both sizes, and told in the documentation."""
+"""The experiments that come with autosched: each is valid in both sizes, and documented."""
 
 import re
 from pathlib import Path
@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[3]
 FILES = [path for path in sorted((ROOT / "experiments").glob("*.toml")) if "[parameters]" in path.read_text()]
 PAGE = (ROOT / "docs/experiments.md").read_text()
 QUICK_TRIALS = 7_000
-"""Trials of a quick size: more take longer than 20 minutes on two cores."""
+"""Maximum trials of a quick size: more take longer than 20 minutes on two cores."""
 
 
 @pytest.mark.parametrize("quick", [False, True])

@@ -41,7 +41,7 @@ def test_what_is_no_address(address: str) -> None:
 
 @pytest.fixture
 def there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A machine that ssh reaches, with autosched; programs that note how they are called."""
+    """A machine reached by ssh, with autosched; its programs log their calls."""
     programs = {
         "ssh": 'shift; exec "$@"',
         "systemctl": f'echo "systemctl $*" >> {tmp_path}/log',

@@ -1,4 +1,4 @@
-"""The backend without a compiler keeps what every backend promises."""
+"""The backend without a compiler passes the checks of `autosched.conformance`."""
 
 from autosched.conformance import BackendContract
 from autosched_backend_mock import MockBackend

@@ -1,4 +1,4 @@
-"""The backend as a client uses it: stages in threads, killed from another one."""
+"""The backend as a client uses it: stages in threads, killed from another thread."""
 
 import json
 import threading
@@ -35,7 +35,7 @@ def tuner(session: MockSession, task: int = 1, seed: int = 0) -> Tuner:
 
 
 def one_round(search: Tuner, count: int = 4) -> int:
-    """How many candidates it had."""
+    """Plays one round; returns its number of candidates."""
     candidates = search.select(count, lease())
     if candidates:
         search.update(list(search.profile(search.build(candidates, lease()), lease())), lease())
@@ -43,7 +43,7 @@ def one_round(search: Tuner, count: int = 4) -> int:
 
 
 def asleep(session: MockSession, *leases: Lease) -> None:
-    """Wait until a stage sleeps under each of them."""
+    """Waits until a stage sleeps under each lease."""
     done = threading.Event()
     for _ in range(int(DEADLINE_S / 0.01)):
         if all(one.step in session._sleeping for one in leases):

@@ -99,7 +99,7 @@ def test_a_source_that_is_not_there_is_refused_in_words(options: dict[str, str |
 
 @pytest.fixture
 def recording(tmp_path: Path) -> Path:
-    """A database with one job of two tasks; the first had two rounds, of which the second came as far as its build."""
+    """A database with one job of two tasks; the first had two rounds, the second of which ended with its build."""
     path = tmp_path / "autosched.db"
     declared = ResourcesDeclared((Pool("host", (Unit("host/0"),)),), 600.0, 60.0)
     submitted = JobSubmitted(1, JobSpec(name="net", model="0" * 64))

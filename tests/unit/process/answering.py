@@ -1,4 +1,4 @@
-"""A child for tests: answers what it is told, as often as it is told, or does what it must not do."""
+"""A child for tests: it answers each request, or misbehaves."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""A child that answers on a pipe: whatever becomes of it, who asks learns it in time, and nothing is left."""
+"""A child that answers on a pipe: callers learn of its failure in time, and no process is left."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""Child processes: they end with a reason, take everything with them, and outlive the daemon."""
+"""Child processes: they end with a reason, end all their children, and outlive the daemon."""
 
 import asyncio
 import os
@@ -26,7 +26,7 @@ def run(work: Callable[[], Awaitable[None]]) -> None:
 
 @pytest.fixture(autouse=True)
 def nothing_lives_on(tmp_path: Path) -> Iterator[None]:
-    """Also where a test fails."""
+    """Ends processes even if a test fails."""
     yield
     kill_strays(tmp_path)
 
@@ -119,9 +119,10 @@ def test_what_started_after_a_moment_lives_on(tmp_path: Path) -> None:
 
 
 def test_a_process_that_is_only_just_beginning_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While the kernel puts a program in the place of another, it shows no environment."""
+    """While the kernel replaces a program by another, it shows no environment."""
     young: list[SimpleNamespace] = []
-    monkeypatch.setattr(os, "scandir", lambda _: young)  # nothing else is looked at first, for it would have begun then
+    # nothing else is inspected first, since the process would have started then
+    monkeypatch.setattr(os, "scandir", lambda _: young)
 
     for _ in range(30):
         with subprocess.Popen(

@@ -1,4 +1,4 @@
-"""Workers with functions of the standard library: what happens to processes, not to kernels."""
+"""Workers with functions of the standard library: effects on processes, without kernels."""
 
 import os
 import resource
@@ -112,7 +112,7 @@ def test_a_killed_worker_ends_the_step(worker: Worker) -> None:
 
 
 def test_what_a_worker_started_dies_with_it(worker: Worker) -> None:
-    ours = f"{LONG_S + os.getpid()}"  # other runs of this test may be under way
+    ours = f"{LONG_S + os.getpid()}"  # other runs of this test may be in progress
 
     def sleeps() -> bool:
         return any(p.info["cmdline"] == ["sleep", ours] for p in psutil.process_iter(["cmdline"]))
@@ -166,7 +166,7 @@ def test_a_dead_worker_is_replaced(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("cores", [CORE, ()], ids=["pinned", "without cores"])
 def test_only_the_workers_of_a_lease_are_killed(tmp_path: Path, cores: tuple[int, ...]) -> None:
-    """A device without cores once had all workers of its job killed, and of two leases on one core both."""
+    """For a device without cores all workers of its job were once killed, and for two leases on one core both."""
     workers = Workers(tmp_path, recycle_after=100)
     doomed, spared = lease(1, cores), lease(2, cores)
     begun = [tmp_path / "doomed", tmp_path / "spared"]

@@ -34,7 +34,7 @@ def test_the_last_line_is_the_answer(say: Any) -> None:
 def test_what_libraries_keep_for_themselves_is_gone_afterwards(
     say: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing lands in HOME: ONNX Runtime makes a database there when it is imported."""
+    """HOME stays empty: ONNX Runtime creates a database there when it is imported."""
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home/cache"))
     answer = say("""
@@ -82,7 +82,7 @@ if os.fork() == 0:
     os.rename({str(tmp_path / "begun")!r}, {str(pid)!r})
 time.sleep(600)
 """
-    while not pid.exists():  # on a busy machine it takes longer to begin
+    while not pid.exists():  # on a busy machine it starts later
         timeout_s *= 2
         with pytest.raises(RequestError, match=f"did not end within {timeout_s:g} s"):
             say(program, timeout_s=timeout_s)

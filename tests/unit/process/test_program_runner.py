@@ -50,7 +50,7 @@ def test_a_program_that_does_not_end_is_killed_with_all_its_group(tmp_path: Path
         async with asyncio.timeout(timeout_s if cancelled else None):
             await shell(f"sleep 600 & echo $! > {pid}.new; mv {pid}.new {pid}; wait", 600.0 if cancelled else timeout_s)
 
-    while not pid.exists():  # on a busy machine it takes longer to begin
+    while not pid.exists():  # on a busy machine it starts later
         timeout_s *= 2
         with pytest.raises(TimeoutError):
             asyncio.run(given_up())
@@ -58,9 +58,9 @@ def test_a_program_that_does_not_end_is_killed_with_all_its_group(tmp_path: Path
 
 
 def test_left_processes_keep_no_caller_waiting(tmp_path: Path) -> None:
-    """In its own group it dies; in a session of its own it lives on, although it holds the output."""
+    """In its own group it dies; in its own session it survives, although it holds the output."""
     stranger = f"import os, time; os.setsid(); print(os.getpid(), file=open('{tmp_path}/pid', 'w')); time.sleep(600)"
     line = f'{sys.executable} -c "{stranger}" & sleep 600 & echo $!; while [ ! -s {tmp_path}/pid ]; do :; done'
     ended = asyncio.run(shell(line))
     assert dies(int(ended.out))
-    os.kill(int((tmp_path / "pid").read_text()), 9)  # it is there
+    os.kill(int((tmp_path / "pid").read_text()), 9)  # it exists

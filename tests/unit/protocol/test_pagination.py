@@ -1,4 +1,4 @@
-"""Pages: how many are asked for."""
+"""Pages: the number of requests."""
 
 from collections.abc import Sequence
 
@@ -19,7 +19,7 @@ class Pages:
 
     def __init__(self, first: int = 0) -> None:
         self.first = first
-        """The step before the first one that it takes for recent."""
+        """The step before the first one that it counts as recent."""
         self.asked: list[ListSpans] = []
 
     def answer(self, asked: ListSpans) -> SpanList:

@@ -1,4 +1,4 @@
-"""Candidate or device? Every way in which a measurement can speak against one of them."""
+"""Failure attribution: each kind of evidence against a candidate or a device."""
 
 from collections.abc import Iterable
 
@@ -22,7 +22,7 @@ def suspect(name: str = "x", workload: str = "conv", place: str = "mock auto on 
 
 
 class Court:
-    """Blame, told in short words."""
+    """Attribution with short methods."""
 
     def __init__(self, cases: Iterable[Case] = ()) -> None:
         self.blame = CandidateSuspicion(cases)

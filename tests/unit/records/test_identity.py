@@ -1,4 +1,4 @@
-"""Which measurements are comparable."""
+"""Comparable measurements."""
 
 import pytest
 from msgspec.structs import replace
@@ -49,7 +49,7 @@ def test_a_client_adds_what_its_backend_does_not_tell() -> None:
 
 def test_the_digest_is_the_same_in_every_process() -> None:
     assert identity.digest(KNOWN) == identity.digest(replace(KNOWN))
-    assert identity.digest(KNOWN) == "be9bcffc1579bac6"  # also after a field was added that is not told
+    assert identity.digest(KNOWN) == "be9bcffc1579bac6"  # even after a field without a value was added
     assert len(identity.digest(KNOWN)) == 2 * identity.DIGEST_BYTES
 
 

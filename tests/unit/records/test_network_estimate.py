@@ -1,4 +1,4 @@
-"""Latency of the network from those of its tasks, where some of them compete."""
+"""Latency of the network from those of its tasks, some of which compete."""
 
 import pytest
 from msgspec.structs import replace
@@ -47,7 +47,7 @@ def test_a_task_that_lost_has_no_share() -> None:
 
 
 def test_the_gain_of_an_ended_job_is_that_of_its_result() -> None:
-    """Words and ratio are of the same latency: "result 655 us (start 4.17 ms, x2.87)" was of two."""
+    """Text and ratio refer to the same latency: "result 655 us (start 4.17 ms, x2.87)" mixed two."""
     assert best(job_view()) == "best 4.81 ms (start 14.9 ms, x3.10)"
     assert best(replace(job_view(), result_s=7.45e-3)) == "result 7.45 ms (start 14.9 ms, x2.00)"
     assert best(replace(job_view(), estimate_s=None)) == ""

@@ -1,4 +1,4 @@
-"""Which records count."""
+"""Selection of the records that count."""
 
 from autosched.model import Failure, Purpose, Record
 from autosched.records import record_selection

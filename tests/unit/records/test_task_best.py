@@ -1,4 +1,4 @@
-"""The best of a task, record by record: the same that the rules for all records together say."""
+"""The best of a task, record by record, equals that by the rules for all records together."""
 
 import msgspec
 from hypothesis import given, settings

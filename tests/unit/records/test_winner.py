@@ -1,4 +1,4 @@
-"""Which schedule wins: a table of cases."""
+"""Choice of the best schedule: a table of cases."""
 
 from itertools import permutations
 
@@ -9,7 +9,7 @@ from autosched.records.winner import are_tied, code_bytes, in_order, order, rank
 
 
 def record(name: str, *latency_s: float, size: int = 100, code: str = "", disturbed: str = "", task: int = 1) -> Record:
-    """A record whose object code has a size and, by default, its own name."""
+    """Returns a record whose object code has a size and, by default, its own name."""
     named = code_name((code or name).encode(), size)
     return Record(
         task=task, trial=len(name), candidate=name.encode(), latency_s=latency_s, code=named, disturbed=disturbed
@@ -17,7 +17,7 @@ def record(name: str, *latency_s: float, size: int = 100, code: str = "", distur
 
 
 def around(median: float, spread: float = 0.0) -> tuple[float, ...]:
-    """Six samples, by turns below and above."""
+    """Returns six samples, alternating below and above."""
     return tuple(median * (1 + spread * sign) for sign in (-1, 1, -1, 1, -1, 1))
 
 

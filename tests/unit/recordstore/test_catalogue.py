@@ -1,4 +1,4 @@
-"""A store as people search it."""
+"""Queries of a store by people."""
 
 import contextlib
 import itertools

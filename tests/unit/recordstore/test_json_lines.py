@@ -1,4 +1,4 @@
-"""A store as a file: nothing is lost or doubled on the way, and a wrong line ends nothing."""
+"""A store as a file: nothing is lost or duplicated, and a wrong line does not stop an import."""
 
 import contextlib
 import io
@@ -53,7 +53,7 @@ def taken(url: str, text: bytes) -> tuple[json_lines.Taken, dict[int, str]]:
 
 
 def taken_beside_own(url: str, text: bytes, file_first: bool) -> list[int]:
-    """A file is taken in twice, before the daemon writes a measurement or after it; how many were new each time."""
+    """Imports a file twice, before the daemon writes a measurement or after it; returns the numbers of new rows."""
     new = [taken(url, text)[0].new for _ in range(2 if file_first else 0)]
     with contextlib.closing(RecordStore(url)) as store:
         store.add(LAB, [measured(1, 1e-3)])

@@ -1,4 +1,4 @@
-"""Stores of other schemas, and files that are none."""
+"""Stores of other schemas, and files of other formats."""
 
 import contextlib
 import sqlite3

@@ -53,7 +53,7 @@ def test_old_or_imported_schedules_go(
     assert left(lookup) == whole
     assert counted == Pruned(len(whole) - len(stay), measurements)
     assert prune(url, wanted) == counted
-    if wanted.keep != 1:  # of two that are equally fast one stays
+    if wanted.keep != 1:  # one of two equally fast ones stays
         assert left(lookup) == names(*stay)
     assert prune(url, wanted) == Pruned(0, 0)
 

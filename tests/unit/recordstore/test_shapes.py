@@ -1,4 +1,4 @@
-"""Which workloads are alike."""
+"""Similarity of workloads."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""A written measurement is in the store once, whatever happens on the way."""
+"""A written measurement is in the store once, across faults."""
 
 import itertools
 import random

@@ -114,7 +114,7 @@ def test_finals_say_what_they_changed() -> None:
 
 
 def test_twice_the_trials_are_expected_to_gain_what_the_second_half_did() -> None:
-    """Estimates of 4 calls of task 2 and 2 of task 1: 6.4 ms at half, 5.6 ms in the end."""
+    """Estimates of 4 calls of task 2 and 2 of task 1: 6.4 ms at half, 5.6 ms at the end."""
     measured = [(1, 1.2e-3), (2, 1.0e-3), (1, 0.8e-3), (2, 2.0e-3)]
     made = [Record(task=t, trial=i, candidate=bytes([i]), latency_s=(s,)) for i, (t, s) in enumerate(measured)]
     gathered = report.gather(job_view(), None, made, spans())

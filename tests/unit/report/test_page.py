@@ -12,7 +12,7 @@ from samples import evaluation, job_view, records, spans, timing
 
 
 class Checker(HTMLParser):
-    """Collects tags, and complains of one that is closed in the wrong order."""
+    """Collects tags, and reports one that is closed in the wrong order."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -153,7 +153,7 @@ def test_a_job_whose_steps_shared_a_unit_says_so_on_its_page() -> None:
 
 
 def test_a_job_of_many_steps_stays_small() -> None:
-    """A week of short steps is drawn in as many bars as there are pixels, not in as many as there were steps."""
+    """A week of short steps is drawn in as many bars as there are pixels, not steps."""
     many = [
         replace(spans()[2], step=i, started_at=1000 + i * 1e-3, ended_at=1000 + (i + 0.9) * 1e-3)
         for i in range(100_000)

@@ -1,4 +1,4 @@
-"""The believed and the true in a simulated world."""
+"""Believed and true states in a simulated world."""
 
 import heapq
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from autosched.sim.simulated_client import SimClient
 
 
 class Lab:
-    """Measures what it is told to; what is to happen later happens when its time has come."""
+    """Runs measurements; delayed events happen when their time has come."""
 
     def __init__(self, **faults: object) -> None:
         self.now = 0.0
@@ -41,7 +41,7 @@ class Lab:
         self.now = at
 
     def again(self, candidate: str, device: str, at: float, outcome: Outcome = Outcome.DONE) -> bool:
-        """Measure; returns whether that is to be repeated."""
+        """Measures; returns whether the measurement is to be repeated."""
         self.until(at)
         self._steps += 1
         step = Step(

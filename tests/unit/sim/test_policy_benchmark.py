@@ -1,4 +1,4 @@
-"""Instances simulated: who is tied to what, and what a row says."""
+"""Simulated instances: the placement of jobs, and the columns of a row."""
 
 import pytest
 
@@ -13,7 +13,7 @@ from autosched.workloads.instances import Instance, InstanceJob, standard
 
 
 def tiny(**changes: object) -> Instance:
-    """Two jobs on hosts of their own, one device: 1 build, 2 profile, 3 update; the second arrives a second later."""
+    """Two jobs on their own hosts, one device: 1 build, 2 profile, 3 update; the second arrives a second later."""
     jobs = tuple(InstanceJob(host=host, arrival_s=host, iterations=((1.0, 2.0, 3.0),)) for host in (0, 1))
     return Instance(**{"name": "tiny", "hosts": 2, "devices": 1, "jobs": jobs, **changes})  # type: ignore[arg-type]
 
@@ -43,7 +43,7 @@ def test_the_best_known_makespan_is_the_anchor_and_the_bound_is_the_files() -> N
 
 
 def test_interleaved_reproduces_what_listing_2_comes_to_on_the_standard_instances() -> None:
-    """An independent simulator, which breaks ties otherwise: mean 1.102 and worst 1.26 over those of up to 12 jobs."""
+    """An independent simulator with other tie-breaking: mean 1.102 and worst 1.26 over instances of up to 12 jobs."""
     ratios = [run(trial(one)).ratio for one in standard() if len(one.jobs) <= 12]
     assert len(ratios) == 23
     assert sum(ratios) / len(ratios) == pytest.approx(1.102, abs=0.008)
@@ -52,14 +52,14 @@ def test_interleaved_reproduces_what_listing_2_comes_to_on_the_standard_instance
 
 @pytest.mark.parametrize("load", ["het:8-1-1:13", "heavy:12-1-1:33"])
 def test_wrong_estimates_cost_no_makespan(load: str) -> None:
-    """Were they only dropped, as once they were, these loads would take 1.11 and 1.08 times as long."""
+    """If they were dropped, as they once were, these loads would take 1.11 and 1.08 times as long."""
     one = generator.generate(generator.parse(load))
     mistaken = run(SimulationRun(instance=one, policy="predictive", estimates=parse("wrong:1.0")))
     assert mistaken.makespan_s <= 1.02 * run(trial(one)).makespan_s
 
 
 def test_an_unforeseen_giant_costs_no_makespan() -> None:
-    """Were the longest job always first, this load, whose device one job fills, would take 1.10 times as long."""
+    """With the longest job always first, this load, whose device one job fills, would take 1.10 times as long."""
     one = generator.generate(generator.parse("heavy:12-1-1:11"))
     learned = run(SimulationRun(instance=one, policy="predictive", goal=Goal.MAKESPAN))
     assert learned.makespan_s <= 1.02 * run(trial(one)).makespan_s

@@ -1,4 +1,4 @@
-"""A simulated client says what a real one says."""
+"""A simulated client reports what a real one reports."""
 
 from random import Random
 

@@ -1,4 +1,4 @@
-"""Virtual time: who gets how much of a unit, what a crash costs, and that a simulation ends."""
+"""Virtual time: shares of units, the cost of a crash, and the end of a simulation."""
 
 from dataclasses import replace
 

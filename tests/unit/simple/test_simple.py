@@ -1,4 +1,4 @@
-"""A backend in one class: what its author's code does in a child process, and what becomes of it."""
+"""A backend in one class: its author's code in a child process, and its results."""
 
 import math
 import sys
@@ -48,7 +48,7 @@ def opened(tmp_path: Path) -> Callable[..., tuple[Session, Tuner]]:
 
 
 def measured(tuner: Tuner) -> dict[str, Measured]:
-    """All choices, built and measured, by their `how`."""
+    """Returns all choices, built and measured, by their `how`."""
     candidates = tuner.select(99, lease("select"))
     found = list(tuner.profile(tuner.build(candidates, lease("build")), lease("profile")))
     assert sorted(one.candidate for one in found) == sorted(candidates)
@@ -273,7 +273,7 @@ def test_failures_are_shared_by_the_same_task_of_the_same_model_options_and_code
     monkeypatch.setenv("AUTOSCHED_DEBUG", "1")
     (tmp_path / "model").write_text("well fast")
     seen = [workload(tmp_path, Fussy), workload(tmp_path, Fussy, care=0)]
-    assert seen == [workload(tmp_path, Fussy)] * 2  # it is the default that was said
+    assert seen == [workload(tmp_path, Fussy)] * 2  # the default was named
     seen += [workload(tmp_path, Fussy, model="1"), workload(tmp_path, Fussy, care=1)]
     monkeypatch.setattr("autosched.simple.session.code_of", lambda kind: "mended")
     seen.append(workload(tmp_path, Fussy))
@@ -324,7 +324,7 @@ def earlier(workload: str, seconds: dict[str, float], backend: str = SPEC.backen
 
 @pytest.fixture
 def pupil(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Session, TaskInfo]:
-    """A session with a task whose knob has ten values, and nothing learned yet."""
+    """Yields a session with a task whose knob has ten values, without measurements."""
     monkeypatch.setenv("AUTOSCHED_DEBUG", "1")
     (tmp_path / "model").write_text("a b c d e f g h i j")
     session = Fussy().open(SPEC, tmp_path / "model", tmp_path, tmp_path / "out", 1)

@@ -1,4 +1,4 @@
-"""Backends of one class that misbehave when a choice tells them to."""
+"""Backends of one class that misbehave when a choice says so."""
 
 import os
 import sys
@@ -73,7 +73,7 @@ class Toy(SimpleBackend):
 
 
 class Hasty(Toy):
-    """Gives up soon."""
+    """Has short time limits."""
 
     build_timeout_s = run_timeout_s = 2.0
 

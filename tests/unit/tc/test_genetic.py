@@ -1,4 +1,4 @@
-"""From one generation to the next, on genomes that mean nothing (Tensor Comprehensions, 5.2, and its code)."""
+"""From one generation to the next, on abstract genomes (Tensor Comprehensions, 5.2, and its code)."""
 
 from collections.abc import Callable, Sequence
 from math import exp, prod
@@ -41,7 +41,7 @@ def slow(individual: Individual) -> float:
 
 
 def run(evolution: Evolution, trials: int, value: Value = slow, batch: int = 4) -> list[Individual]:
-    """Measured candidates, in order."""
+    """Returns measured candidates, in order."""
     measured: list[Individual] = []
     while len(measured) < trials and (proposed := evolution.propose(min(batch, trials - len(measured)))):
         measured += proposed
@@ -51,7 +51,7 @@ def run(evolution: Evolution, trials: int, value: Value = slow, batch: int = 4) 
 
 
 def generations(evolution: Evolution, count: int, value: Value = slow) -> list[list[Individual]]:
-    """Populations, each measured."""
+    """Returns populations, each measured."""
     found = []
     for number in range(count):
         while evolution.generation < number or evolution._new():
@@ -83,7 +83,7 @@ def test_a_small_space_is_exhausted_and_then_nothing_is_left(mode: Mode) -> None
 
 
 def test_breeding_beats_drawing() -> None:
-    """Where there is something to inherit: a gene is worth a share of the time, as in programs."""
+    """With heritable traits: a gene is worth a share of the time, as in programs."""
 
     def value(individual: Individual) -> float:
         return 10.0 * individual.kind + exp(0.05 * sum(individual.genes))  # type: ignore[arg-type]
@@ -120,7 +120,7 @@ def test_without_mutation_every_gene_comes_from_a_parent(rate: float) -> None:
 
 
 def test_children_have_up_to_three_parents() -> None:
-    """Genes of the first generation are unique, so each tells where it comes from."""
+    """Genes of the first generation are unique, so each shows its origin."""
     numbers = iter(range(1000))
 
     class Unique(Toy):
@@ -148,7 +148,7 @@ def test_kinds_do_not_mix() -> None:
 
 @pytest.mark.parametrize(("mode", "mixed"), [("generational", True), ("tc_compat", False)])
 def test_a_genome_can_change_to_a_kind_that_is_akin(mode: Mode, mixed: bool) -> None:
-    """Kind 1 is better and was never drawn: only its kin can come to it."""
+    """Kind 1 is better and was never drawn: only related kinds can change to it."""
 
     class Late(Toy):
         def grow(self, kind: int, genes: Sequence[Gene | None], seed: int) -> Individual | None:
@@ -164,7 +164,7 @@ def test_a_genome_can_change_to_a_kind_that_is_akin(mode: Mode, mixed: bool) -> 
 
 
 def test_the_fitter_have_more_children() -> None:
-    """By rank, however little they differ: nearly all have parents of the better half."""
+    """By rank, however small the differences: nearly all have parents of the better half."""
     nature = Toy(8, 1 << 20)
     nature.kinds = ("g" * 8,)
     rules = Rules(pop_size=24, number_elites=0, crossover_rate=0.0, mutation_rate=0.2)
@@ -241,7 +241,7 @@ def compat(**more: float) -> Rules:
 
 
 def test_compat_without_failures_never_crosses() -> None:
-    """Whatever the crossover rate says: all places are taken by those of before, which only mutate."""
+    """Whatever the crossover rate: survivors fill all places and only mutate."""
     first, second = generations(Evolution(Toy(30, 64), compat(crossover_rate=1.0), 1), 2)
     ranked = sorted(first, key=slow)
     assert second[:5] == ranked[:5], "elites do not mutate"
@@ -272,7 +272,7 @@ def test_compat_breeds_as_many_as_failed() -> None:
 
 
 def test_compat_breeds_from_the_faster_in_proportion() -> None:
-    """Speed 100 times that of the others: nearly all genes come from it."""
+    """Its speed is 100 times that of the others: nearly all genes come from it."""
     star: list[Individual] = []
 
     def value(individual: Individual) -> float | None:

@@ -1,4 +1,4 @@
-"""The trace file: what a viewer of traces needs, and nothing of a step is lost."""
+"""The trace file: all fields that viewers need, and all data of a step."""
 
 import json
 

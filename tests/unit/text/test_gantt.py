@@ -26,7 +26,7 @@ def test_rows_are_units_and_runs_are_steps() -> None:
 
 
 def test_a_step_without_length_is_named_all_the_same() -> None:
-    """A step can begin and end within one tick of the clock that a daemon ran on."""
+    """A step can begin and end within one tick of the daemon's clock."""
     for start, end in ((5.0, 6.0), (4.0, 5.0), (5.0, 5.0)):
         assert "█ build" in gantt([span(1, 1, "build", "host/0", 5.0, 5.0)], start, end)[-1]
     assert "build" not in "\n".join(gantt([span(1, 1, "build", "host/0", 5.0, 5.0)], 6.0, 7.0))

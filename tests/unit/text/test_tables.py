@@ -1,4 +1,4 @@
-"""Lists in 80 characters and less, whatever stands in them."""
+"""Lists in at most 80 characters, whatever their contents."""
 
 import msgspec
 import pytest

@@ -21,7 +21,7 @@ HI = Hello(protocol=(1, 0), software="test")
 
 
 class Server:
-    """Accepts connections and remembers them."""
+    """Accepts connections and stores them."""
 
     def __init__(self, path: Path) -> None:
         self.address = f"unix:{path}"

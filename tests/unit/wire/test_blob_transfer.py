@@ -85,7 +85,7 @@ def test_which_errors_mean_a_full_disk() -> None:
 
 @pytest.mark.parametrize("claimed", [None, len(CONTENT) + 1], ids=["whole", "cut off"])
 def test_small_content_is_fetched_to_its_end(tmp_path: Path, claimed: int | None) -> None:
-    """Also when the daemon has less than it says: an empty piece ends it."""
+    """Even when the daemon has less than it reports: an empty piece ends it."""
     store = Store(CONTENT, claimed)
 
     async def fetched(address: str) -> bytes:

@@ -1,4 +1,4 @@
-"""The wire format against an independent implementation, against hostile bytes, and against its own limits."""
+"""The wire format against an independent implementation, hostile bytes, and its own limits."""
 
 import contextlib
 import struct
@@ -158,7 +158,7 @@ def test_wrong_parameters_are_refused_and_the_connection_lives(params: object, w
         msgpack.packb([0, 1, "info", {}, 5]),
         msgpack.packb([2, "no_such_notification", {}]),
         msgpack.packb([2, "get_job", {"job": "x"}]),
-        msgpack.packb([1, 77, None, {}]),  # answers what was never asked
+        msgpack.packb([1, 77, None, {}]),  # an answer without a request
         msgpack.packb([1, -1, None, {}]),
         msgpack.packb(msgpack.ExtType(1, b"x" * 50)),
     ],
@@ -373,7 +373,7 @@ def test_a_flipped_bit_gives_messages_or_a_wire_error(data: st.DataObject) -> No
 
 
 def test_a_message_may_hold_what_is_no_text() -> None:
-    """File names need not be UTF-8; Python then has lone surrogates in their place."""
+    """File names need not be UTF-8; Python then uses lone surrogates."""
     error = NotFound("no file \udcff")
     assert msgpack.unpackb(peer().fail(1, error)[4:])[2] == ["not_found", "no file ?"]
 

@@ -25,7 +25,7 @@ from unit.wire.links import done, run, serving
 
 
 async def exchange(path: Path, sent: bytes) -> Any:
-    """Send bytes; returns the last message that comes back before the other end closes."""
+    """Sends bytes; returns the last message before the other end closes the connection."""
     reader, writer = await asyncio.open_unix_connection(str(path))
     writer.write(sent)
     data = await reader.read()

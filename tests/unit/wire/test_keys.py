@@ -1,4 +1,4 @@
-"""Proofs of a key, and what cannot be done without it."""
+"""Proofs of a key, and attacks without it."""
 
 import hashlib
 import hmac
@@ -19,7 +19,7 @@ CHANNEL = hashlib.sha256(b"the certificate").digest()
 
 
 def challenged(key: Key, proving: Proving, channel: bytes = CHANNEL) -> Challenge:
-    """Answer of a daemon with this key and certificate."""
+    """Returns the challenge of a daemon with this key and certificate."""
     nonce = b"d" * 32
     return Challenge(nonce, proof(key, "daemon", proving.question().nonce, nonce, channel))
 

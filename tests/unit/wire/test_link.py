@@ -93,7 +93,7 @@ def test_handlers_start_in_the_order_of_arrival(tmp_path: Path) -> None:
 
 
 def test_a_peer_with_much_to_say_is_heard_in_turns_with_others(tmp_path: Path) -> None:
-    """Also where each of its messages is cheap by itself."""
+    """Even if each of its messages is cheap."""
 
     async def work() -> None:
         loop, turns, heard_in = asyncio.get_running_loop(), 0, []
@@ -243,7 +243,7 @@ def test_nothing_of_a_connection_that_is_over_waits_for_the_collector(tmp_path: 
 
 
 def test_a_peer_that_says_nothing_any_more_is_given_up(tmp_path: Path) -> None:
-    """As when the cable is cut: the connection stands, and nothing comes."""
+    """As with a cut cable: the connection stays open, and nothing arrives."""
 
     async def work() -> None:
         listener = await asyncio.get_running_loop().create_unix_server(asyncio.Protocol, str(tmp_path / "s"))
@@ -279,7 +279,7 @@ def test_a_heartbeat_is_answered_whatever_else_is_under_way(tmp_path: Path) -> N
 
 
 def test_any_answer_shows_that_the_peer_is_there(tmp_path: Path) -> None:
-    """An earlier daemon does not know what is asked, and says so."""
+    """An earlier daemon does not know the request, and answers with an error."""
 
     async def work() -> None:
         async with serving(tmp_path / "s", done, HELLO) as server:
@@ -297,7 +297,7 @@ def test_any_answer_shows_that_the_peer_is_there(tmp_path: Path) -> None:
 
 
 def test_both_ends_of_tcp_let_the_kernel_notice_a_cut_cable(tmp_path: Path) -> None:
-    """Keepalive for who waits, a limit on unacknowledged data for who sends: 25 s at most, whichever it is."""
+    """Keepalive for the waiting end, a limit on unacknowledged data for the sending end: 25 s at most for both."""
 
     async def work() -> None:
         links: list[Link] = []

@@ -1,4 +1,4 @@
-"""Pauses between attempts to find a daemon again."""
+"""Pauses between attempts to reconnect to a daemon."""
 
 from itertools import islice
 from random import Random

@@ -1,4 +1,4 @@
-"""Time in which a process stood still does not count."""
+"""Time during a suspension of the process does not count."""
 
 import asyncio
 import time
@@ -13,7 +13,7 @@ from autosched.wire.suspend_aware_clock import Clock
 
 
 class Loop(asyncio.AbstractEventLoop):
-    """One whose time is what the test says."""
+    """A loop with a scripted clock."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -26,7 +26,7 @@ class Loop(asyncio.AbstractEventLoop):
         self.due = when, lambda: callback(*args) and None
 
     def pass_time(self, seconds: float) -> None:
-        """As a loop does that turns: timers are on time."""
+        """Advances the clock as a running loop does: timers are on time."""
         until = self.now + seconds
         while self.due[0] <= until:
             self.now, beat = self.due
@@ -69,7 +69,7 @@ def test_a_busy_loop_does_not_count_as_suspended(loop: Loop) -> None:
 
 
 def stand_still() -> None:
-    """Nothing of this process does anything."""
+    """The whole process is suspended."""
     time.sleep(0.5)
 
 

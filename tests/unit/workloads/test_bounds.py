@@ -1,4 +1,4 @@
-"""No schedule is shorter: checked by hand on small instances, and against what schedulers achieve."""
+"""Lower bounds of schedules: checked by hand on small instances, and against schedulers."""
 
 import pytest
 

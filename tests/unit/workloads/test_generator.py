@@ -1,4 +1,4 @@
-"""Generated loads: their distributions, and that a seed says it all."""
+"""Generated loads: their distributions, and that the seed determines them."""
 
 import itertools
 from math import log

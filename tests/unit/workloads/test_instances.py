@@ -1,4 +1,4 @@
-"""Instance files: what is in them comes out, and what is wrong with them is said with file, instance and job."""
+"""Instance files: they are read as written, and errors name file, instance and job."""
 
 import json
 from pathlib import Path

@@ -78,7 +78,7 @@ def test_what_is_measured_again_is_a_round_of_its_own(tmp_path: Path) -> None:
 
 
 def test_what_was_asked_for_goes_before_what_the_unit_is(tmp_path: Path) -> None:
-    """On one core the lane and the device are one unit that stands in two pools."""
+    """On one core the lane and the device are one unit in two pools."""
     core = Unit("core0", (0,))
     events: list[tuple[float, Event]] = [
         (0.0, ResourcesDeclared((Pool("host", (core,)), Pool("device:cpu", (core,))), 600.0, 60.0)),

@@ -1,4 +1,5 @@
-"""Looking ahead: what is played is what happens, equal states give equal plans, and their names are understood."""
+"""Looking ahead: the simulated orders are those that happen, equal states give equal plans, and the rules' names are
+known."""
 
 from collections.abc import Sequence
 from random import Random
@@ -20,11 +21,12 @@ from autosched.sim.simulator import Simulator
 from unit.core.scheduler_driver import ONE_CORE, Story, wants
 
 OBEDIENT = Policy("obedient", foreseen_key, drifts=True)
-"""Follows the rule that it is given and plans nothing itself."""
+"""Policy that follows a given rule and plans nothing itself."""
 
 
 def random_load(seed: int, jobs: int = 4) -> Scenario:
-    """Jobs of one task, on one or two units of each pool. Times in 1/64 s: exact, and seldom the same."""
+    """Returns jobs of one task, on one or two units of each pool. Times are multiples of 1/64 s: exact, and seldom
+    equal."""
     rng = Random(f"lookahead/{seed}")
 
     def seconds() -> float:
@@ -39,7 +41,8 @@ def random_load(seed: int, jobs: int = 4) -> Scenario:
 
 
 def foreseen_and_seen(seed: int, rule: str) -> tuple[Forecast, Forecast] | None:
-    """The orders played when all jobs had come, and their result; None: several steps ended at the same instant."""
+    """Returns the orders simulated after the last arrival, and the real ones; None: several steps ended at the same
+    instant."""
     load, played = random_load(seed), []
 
     def watch(scheduler: Scheduler) -> None:
@@ -77,13 +80,13 @@ def test_what_is_played_is_what_happens(rule: str) -> None:
 
 
 def test_rules_make_a_difference() -> None:
-    """Otherwise the test above would prove nothing."""
+    """Guards the test above, which would prove nothing otherwise."""
     seen = [both[1] for rule in ("first-come", "shortest", *FIXED) if (both := foreseen_and_seen(3, rule))]
     assert len({forecast.completion_s for forecast in seen}) >= 3
 
 
 def crowded(seed: int, goal: Goal = Goal.BALANCED, rounds_left: float = 5.0) -> State:
-    """Jobs of several tasks of which not much is known yet, some of whose steps run."""
+    """Returns jobs of several tasks of which little is known yet; some of their steps run."""
     rng = Random(f"crowded/{seed}")
     story = Story((Pool(HOST, (Unit("a"), Unit("b"))), Pool(DEVICE, (Unit("c"),))), PREDICTIVE)
     story.state.goal = goal
@@ -139,7 +142,7 @@ def test_the_rule_found_is_not_worse_than_the_goals_own(goal: Goal) -> None:
 
 
 def test_a_search_goes_on_from_the_order_that_holds() -> None:
-    """Ended jobs leave it, new ones join it."""
+    """Ended jobs leave the order, new ones join it."""
     state = crowded(2)
     state.rule = order([77, 5, 3, 1], builds_first=False)
     rule = plans(state, Goal.BALANCED, anew=False)[-1]
@@ -202,7 +205,7 @@ def test_a_client_that_has_said_nothing_of_its_builds_has_no_home() -> None:
 
 
 def served(rule: str, waiting: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """(job, rank) in the order of the rule."""
+    """Returns (job, rank) in the order of the rule."""
     key = named(rule).key
     return sorted(waiting, key=lambda it: key(RuleInput(it[1], 1.0, 1.0, 0.0, it[0], 1.0, False, 0.0)))
 

@@ -1,4 +1,4 @@
-"""Promises of `predictive`, whatever its rules are: no task starves, deadlines are kept in mind, steps end in time."""
+"""Properties of `predictive` under all its rules: no task starves, deadlines have an effect, steps end in time."""
 
 import pytest
 
@@ -18,7 +18,7 @@ ROUND_S = 9.0
 
 
 def stream(important: int, rounds: int) -> Scenario:
-    """One job of low priority, and one of high priority every 15 s, which leaves the host no second to spare."""
+    """Returns one job of low priority, and one of high priority every 15 s, which keep the host completely busy."""
     low = ScenarioJob(tasks=((ROUND,) * rounds,), arrives_at=1.0, priority=-100, name="low")
     high = (ScenarioJob(tasks=((ROUND,) * 3,), arrives_at=15.0 * n, priority=100) for n in range(important))
     return Scenario(pools=pools(1, 1), jobs=(low, *high))
@@ -37,7 +37,7 @@ def test_a_job_of_low_priority_ends_however_many_of_high_priority_come(goal: Goa
 
 
 def test_those_of_high_priority_hardly_notice() -> None:
-    """Otherwise the test above would also pass if priorities meant nothing."""
+    """Guards the test above, which would also pass if priorities had no effect."""
     load = stream(important=12, rounds=4)
 
     def high_s(policy: Policy) -> float:
@@ -52,7 +52,7 @@ def test_those_of_high_priority_hardly_notice() -> None:
 
 
 def after(story: Story, steps: int, seconds: float) -> float:
-    """Time limit of the step after a number of steps that each took as long."""
+    """Returns the time limit of the step after a number of equally long steps."""
     for _ in range(steps):
         story.end(story.state.last_step, wants(1), at=story.now + seconds)
     step = story.state.steps[story.state.last_step]
@@ -62,9 +62,9 @@ def after(story: Story, steps: int, seconds: float) -> float:
 @pytest.mark.parametrize(
     ("seconds", "timeout_s"),
     [
-        (1.0, STEP_TIMEOUT_LEAST_S),  # never less, since a machine may be busy
+        (1.0, STEP_TIMEOUT_LEAST_S),  # with a minimum, since a machine may be busy
         (30.0, 150.0),
-        (500.0, 2_500.0),  # also longer than was configured: such steps are known to end
+        (500.0, 2_500.0),  # even above the configured limit: such steps are known to end
         (50_000.0, STEP_TIMEOUT_MOST_S),
     ],
 )
@@ -87,8 +87,8 @@ def test_the_clients_word_counts_until_such_steps_have_been_seen() -> None:
 
 
 def test_small_networks_say_nothing_of_how_long_a_large_one_may_be_imported() -> None:
-    """That of one that was imported before, by an earlier client or job, is known; not that of a job that learns from
-    another network takes."""
+    """The time of an earlier import by the same client or job is known; that of another network, from which a job
+    learns, is not used."""
     story = Story((pool(HOST, "a"),), PREDICTIVE)
 
     def given_s(learn_from: tuple[int, ...] = (), *, known: bool = False) -> float:
@@ -132,7 +132,7 @@ def test_a_replay_keeps_the_deadline_that_was_given() -> None:
 
 
 def urgent(deadline_s: float | None) -> Story:
-    """Job 1 has one long build more and job 2 a short one; who goes first when the lane comes free at 10 s?"""
+    """Job 1 has one more long build and job 2 a short one; which is first when the lane is free at 10 s?"""
     story = Story((pool(HOST, "a"),), PREDICTIVE)
     story.state.goal = Goal.LATENCY
     story.tell(JobSubmitted(1, JobSpec(name="x", model="0" * 64, deadline_s=deadline_s)))

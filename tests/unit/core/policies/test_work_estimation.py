@@ -1,4 +1,4 @@
-"""Remaining work: of a job whose rounds are known or not, by several tasks, and by all of them together."""
+"""Remaining work: of jobs with known and unknown rounds, by several tasks, and by all of them together."""
 
 from collections.abc import Sequence
 
@@ -21,7 +21,7 @@ PLACES = {"build": HOST, "profile": DEVICE, "update": HOST}
 
 
 def story_of(loads: Sequence[TaskLoad] = (), rounds_left: float | None = None) -> tuple[Story, Job]:
-    """One job that has made one round, whose stages always take the same; then its client says this."""
+    """Returns one job after one round with constant stage times, whose client then reports these loads."""
     story = Story(policy=PREDICTIVE)
     story.tell(JobSubmitted(1, JobSpec(name="x", model="0" * 64)))
     story.tell(ClientAttached(1, JobLoad(tasks=(wants(1),), rounds_left=rounds_left)))
@@ -83,7 +83,7 @@ def test_a_job_that_has_ended_has_nothing_to_do() -> None:
 
 @pytest.mark.parametrize(("pools", "bottleneck_s"), [(ONE_EACH, 7.0), (ONE_CORE, 7.0)], ids=["each", "core"])
 def test_a_pool_is_as_busy_as_its_own_work_makes_it(pools: tuple, bottleneck_s: float) -> None:
-    """Units that stand in two pools count in both."""
+    """Units in two pools count in both."""
     story = Story(pools, PREDICTIVE)
     oracle = {1: [("build", HOST, 3.0), ("profile", DEVICE, 7.0)]}
     story.state.oracle = lambda job, task: oracle[task]
@@ -93,7 +93,7 @@ def test_a_pool_is_as_busy_as_its_own_work_makes_it(pools: tuple, bottleneck_s: 
 
 
 def check_totals(scheduler: Scheduler) -> None:
-    """By brute force: what is added up step by step is what the jobs have to do, and they have what they are at."""
+    """Checks by brute force that the incremental sums are the jobs' remaining and current work."""
     state = scheduler.state
     sums = dict.fromkeys(state.totals.pools, 0.0)
     for job in state.jobs.values():

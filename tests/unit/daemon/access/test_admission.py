@@ -1,4 +1,4 @@
-"""Submissions wait in a queue with an end."""
+"""Submissions wait in a bounded queue."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""The audit trail of commands: before they are carried out, with their outcome, without secrets."""
+"""The audit trail of commands: written before they run, with their outcome, without secrets."""
 
 import asyncio
 import json
@@ -23,7 +23,7 @@ ANNA = Principal("uid 1000", Role.USER, "unix:/run/x")
 
 
 def kept(path: Path, work: Callable[[Audit], Awaitable[None]]) -> tuple[AuditEntry, ...]:
-    """The trail after this work, and after a restart."""
+    """Returns the trail after this work and a restart."""
 
     async def life() -> tuple[AuditEntry, ...]:
         journal = Journal(path, *audit_log.TABLES)
@@ -81,7 +81,7 @@ def test_numbers_go_on_after_a_restart(tmp_path: Path) -> None:
 
 
 def test_a_command_is_kept_before_it_is_over(tmp_path: Path) -> None:
-    """A daemon that dies in the middle of a command leaves a row without an outcome."""
+    """A daemon that dies during a command leaves a row without an outcome."""
 
     async def work(trail: Audit) -> None:
         async def during() -> Struct:

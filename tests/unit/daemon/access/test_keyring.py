@@ -1,4 +1,4 @@
-"""Keys in a folder: made, listed, withdrawn, and noticed."""
+"""Keys in a folder: created, listed, revoked, and reloaded."""
 
 import os
 import stat
@@ -75,7 +75,7 @@ def test_where_the_folder_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert keyring.folder_of(settings) == tmp_path / "keys"
     monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(tmp_path / "credentials"))
     (tmp_path / "credentials").mkdir()
-    (tmp_path / "credentials/tls.key").touch()  # none of ours
+    (tmp_path / "credentials/tls.key").touch()  # a file of another program
     assert keyring.folder_of(settings) == tmp_path / "keys"
     (tmp_path / "credentials/keys_user-3f2a91bc.key").touch()
     assert keyring.folder_of(settings) == tmp_path / "credentials"

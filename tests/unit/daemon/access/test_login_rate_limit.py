@@ -1,4 +1,4 @@
-"""A host that shows wrong keys is refused for a while."""
+"""A host with repeated wrong keys is refused for a while."""
 
 from autosched.daemon.access.login_rate_limit import FAILURES_MAX, HOSTS_MAX, WITHIN_S, LoginRateLimit
 

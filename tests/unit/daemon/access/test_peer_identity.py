@@ -1,4 +1,4 @@
-"""Identity of the peer, by the kernel."""
+"""Identity of the peer, from the kernel."""
 
 import asyncio
 import os
@@ -39,7 +39,7 @@ def test_a_tcp_connection_of_this_machine_too(family: socket.AddressFamily, host
 
 
 def test_an_address_is_written_as_the_kernel_does() -> None:
-    """In the order of this machine's bytes."""
+    """In this machine's byte order."""
     word = int.from_bytes(bytes([127, 0, 0, 1]), sys.byteorder)
     assert peer_identity._written(socket.AF_INET, "127.0.0.1", 80) == f"{word:08X}:0050"
 

@@ -1,4 +1,4 @@
-"""Sessions of steps with boards: who gets one, with which board, for how long."""
+"""Sessions of steps with boards: their owners, boards, and durations."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -22,11 +22,11 @@ from deadlines import DEADLINE_S
 from fake_board import FakeBoard
 
 worlds: list["World"] = []
-"""Those of the test under way."""
+"""Worlds of the current test."""
 
 
 class World:
-    """A daemon as far as sessions see it: step 1 holds the board "b", step 2 a lane."""
+    """A daemon as sessions see it: step 1 holds the board "b", step 2 a lane."""
 
     def __init__(self, server: RpcServer, lease_s: float = DEADLINE_S) -> None:
         self.loop = asyncio.get_running_loop()
@@ -54,12 +54,12 @@ class World:
         self._take = take
 
     async def trouble(self) -> str:
-        """Reason for the end of the last session."""
+        """Returns the reason for the end of the last session."""
         async with self.sessions._state("b").turn:
             return (await self.sessions.access(1)).trouble
 
     def end(self, step: int) -> None:
-        """A step ends."""
+        """Ends a step."""
         units = self.steps.pop(step).units
         what = StepEnded(step, 1, 1, "profile", units, "done", 0.0, 0.0)
         self._take(SimpleNamespace(what=what))
@@ -67,7 +67,7 @@ class World:
 
 @asynccontextmanager
 async def session(access: BoardAccess, timeout_s: float | None = None) -> AsyncIterator[tuple[Any, Any]]:
-    """A session as a program begins one. Raises BadHandshake and EOFError where there is none."""
+    """Opens a session as a program does. Raises BadHandshake and EOFError where there is none."""
     reader, writer = await asyncio.open_connection(access.host, access.port)
     try:
         writer.write(Hello(access.key, timeout_s).encoded())
@@ -78,7 +78,7 @@ async def session(access: BoardAccess, timeout_s: float | None = None) -> AsyncI
 
 
 def played(story: Callable[[FakeBoard], Awaitable[None]]) -> None:
-    """Play a story with a board, within the deadline of tests."""
+    """Plays a story with a board, within the tests' deadline."""
 
     async def play() -> None:
         async with asyncio.timeout(DEADLINE_S), FakeBoard() as board:
@@ -147,7 +147,7 @@ def test_a_session_ends_with_its_step_and_its_key_is_worth_nothing_then() -> Non
 
 
 async def ended(reader: asyncio.StreamReader) -> bool:
-    """Whether the session was cut without another byte."""
+    """Returns whether the session was closed without another byte."""
     with suppress(ConnectionError):
         return not await reader.read()
     return True
@@ -177,7 +177,7 @@ def test_a_program_that_connects_again_takes_its_session_over() -> None:
             assert await ended(first)
             writer.write(b"here")
             assert await second.readexactly(4) == b"here"
-        assert board.most <= 2  # the board may hear of the first one's end after the second one's begin
+        assert board.most <= 2  # the board may learn of the first one's end after the second one's begin
 
     played(story)
 
@@ -226,7 +226,7 @@ def test_a_board_that_gives_no_session_is_sick(fault: str, said: str, monkeypatc
 
 
 def test_a_board_that_cuts_a_session_is_not_sick_for_that() -> None:
-    """A kernel that crashes ends the session, too."""
+    """A crashed kernel ends the session, too."""
 
     async def story(board: FakeBoard) -> None:
         world = World(board.device)

@@ -1,4 +1,4 @@
-"""Programs of TVM's that ask for boards: what they are in the scheduler, and what they get."""
+"""Programs with TVM that request boards: their jobs in the scheduler, and their sessions."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -28,7 +28,7 @@ UNIT = f"pi4-{PEER}"
 
 @asynccontextmanager
 async def a_board(world: World) -> AsyncIterator[tuple[FakeBoard, Peer]]:
-    """A board that has registered itself, and its connection; it tells a key for each session, always the same."""
+    """A registered board and its connection; it reports the same key for each session."""
     async with FakeBoard(KEY) as board, connected(world) as server:
         await server.register(port=board.port, matchkey=KEY)
         yield board, server
@@ -41,7 +41,7 @@ async def again(server: Peer, board: FakeBoard) -> None:
 
 @asynccontextmanager
 async def session(granted: Any, timeout_s: float | None = None) -> AsyncIterator[tuple[Any, Any]]:
-    """The session that a program was given. Raises BadHandshake and EOFError where there is none."""
+    """Yields the session that a program was given. Raises BadHandshake and EOFError where there is none."""
     code, (host, port, key) = granted
     assert code == 0
     reader, writer = await asyncio.open_connection(host, port)

@@ -14,7 +14,7 @@ KEYS = st.text(st.characters(codec="utf-8", exclude_categories=["Zs", "Cc", "Zl"
 
 
 def hello_of(data: bytes) -> Hello:
-    """Result of reading these bytes from a peer that then hangs up."""
+    """Returns the result of reading these bytes from a peer that then disconnects."""
 
     async def read() -> Hello:
         reader = asyncio.StreamReader()

@@ -1,4 +1,4 @@
-"""Messages to a tracker of TVM, as TVM writes them."""
+"""Messages to a TVM tracker, as TVM writes them."""
 
 import asyncio
 import json

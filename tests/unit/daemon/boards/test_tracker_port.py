@@ -1,4 +1,4 @@
-"""The port at which boards register themselves: what the daemon makes of a server's words, and of anybody's bytes."""
+"""The port at which boards register: messages of servers, and arbitrary bytes."""
 
 import asyncio
 import struct

@@ -1,4 +1,4 @@
-"""Which clients of an earlier life of the daemon may come back."""
+"""Clients of an earlier daemon that may reconnect."""
 
 import asyncio
 import os
@@ -24,7 +24,7 @@ PROFILE = JobLoad(tasks=(TaskLoad(task=1, resources_next=("device:cpu",), stage_
 
 
 class Past:
-    """One job, whose client may have said what it can do; and what lies in its folder."""
+    """One job, whose client may have reported its abilities, and the files in its folder."""
 
     def __init__(self, folder: Path, *, external: bool = False, attached: bool = True) -> None:
         self.folder, self.core = folder, Scheduler()
@@ -34,7 +34,7 @@ class Past:
             self.core.handle(0.0, ClientAttached(1, PROFILE))
 
     def found(self, pools: tuple[Pool, ...] = POOLS) -> list[int]:
-        """Jobs whose clients may come back."""
+        """Returns the jobs whose clients may reconnect."""
         found = find(self.core.state, self.folder, pools)
         for survivor in found:
             if survivor.process is not None:
@@ -49,7 +49,7 @@ def run(work: Callable[[], Awaitable[None]]) -> None:
 
 @pytest.fixture
 def living(tmp_path: Path) -> Iterator[int]:
-    """A process of which a note lies in the folder of job 1."""
+    """A process with a note in the folder of job 1."""
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
 
         async def note() -> None:

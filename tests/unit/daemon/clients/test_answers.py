@@ -1,4 +1,4 @@
-"""Late, repeated and reordered answers are never counted twice; `benchmarks/answers.py` does it a million times."""
+"""Late, repeated and reordered answers are never counted twice; `benchmarks/answers.py` tests a million."""
 
 import asyncio
 from collections.abc import Awaitable
@@ -20,7 +20,7 @@ def test_each_answer_counts_once(seed: int) -> None:
 
 
 class TrustsNumbers(ClientSession):
-    """Takes a record for new, whatever its number."""
+    """Takes each record for new, whatever its number."""
 
     def _add_record(self, method: AddRecord) -> Awaitable[None]:
         self._progress.get(self._job).next_trial = 0
@@ -28,7 +28,7 @@ class TrustsNumbers(ClientSession):
 
 
 class TrustsSteps(ClientSession):
-    """Takes every end for the first one."""
+    """Takes each end for the first one."""
 
     def _end_step(self, method: EndStep) -> Awaitable[None]:
         return self._runtime.post(lambda: StepEnded(method.step, Outcome.DONE, method.load))

@@ -1,4 +1,4 @@
-"""Client processes without a scheduler: what starts when, and who is reported lost."""
+"""Client processes without a scheduler: the order of starts, and reports of losses."""
 
 import asyncio
 import os
@@ -27,7 +27,7 @@ STAYS, ENDS = ("sh", "-c", "sleep 600"), ("true",)
 
 
 class Watched(ClientSupervisor):
-    """Tells whose process it has started."""
+    """Reports the processes that it has started."""
 
     def __init__(self, **parts: Any) -> None:
         super().__init__(**parts)
@@ -39,7 +39,7 @@ class Watched(ClientSupervisor):
 
 
 class Stage:
-    """Clients whose scheduler only listens."""
+    """Clients with a scheduler that only listens."""
 
     def __init__(self, folder: Path, command: tuple[str, ...]) -> None:
         self.lost: asyncio.Queue[ClientLost] = asyncio.Queue()
@@ -55,7 +55,7 @@ class Stage:
             self.clients.start(job_id)
 
     async def started(self, count: int) -> list[JobId]:
-        """The next so many."""
+        """Returns the next jobs that start."""
         async with asyncio.timeout(DEADLINE_S):
             return [await self.clients.started.get() for _ in range(count)]
 

@@ -1,4 +1,4 @@
-"""Lines of the console, taken apart."""
+"""Parsing of lines of the console."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Commands of the console that are made of methods."""
+"""Commands of the console that are generated from methods."""
 
 import asyncio
 
@@ -13,7 +13,7 @@ from autosched.errors import RequestError
 
 
 def said(text: str, answer: msgspec.Struct) -> tuple[Said, p.Method]:
-    """The answer to a line, and the method that was asked."""
+    """Returns the answer to a line, and the method that was called."""
     asked: list[p.Method] = []
 
     async def ask(method: p.Method) -> msgspec.Struct:
@@ -45,7 +45,7 @@ def test_words_and_options_become_fields(text: str, method: p.Method | None) -> 
         assert said(text, p.Done())[1] == method
     else:
         with pytest.raises(RequestError, match="shutdown has no option"):
-            said(text, p.Done())  # written by hand, and so of its own words
+            said(text, p.Done())  # written by hand, with its own text
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Candidates and devices by clients' records: who is told, what is kept, and who is not believed."""
+"""Attribution of failures to candidates and devices: events, stored records, and clients that are not believed."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -45,7 +45,7 @@ NETWORK = Network(tasks=tuple(TaskInfo(task=task, name="conv", workload=f"w{task
 
 
 class Bench:
-    """One life of a daemon without connections."""
+    """One daemon without connections."""
 
     def __init__(self, journal: Journal) -> None:
         self.journal, self.runtime, self.progress = journal, Runtime(journal, Scheduler()), ProgressRegistry()
@@ -64,7 +64,7 @@ class Bench:
         self._trials = 0
 
     async def job(self, spec: JobSpec = SPEC, identity: Identity | None = None) -> JobId:
-        """A job whose client knows its network."""
+        """Returns a job whose client has reported its network."""
         job = self.runtime.state.last_job + 1
         await self.runtime.post(lambda: JobSubmitted(job, spec))
         self.progress.get(job).plan(replace(NETWORK, identity=identity), 100)
@@ -72,7 +72,7 @@ class Bench:
         return job
 
     async def step(self, job: JobId, device: str, task: int = 1) -> Step:
-        """A step of it on this device."""
+        """Starts a step of it on this device."""
         avoid = tuple(unit.name for unit in POOLS[1].units if unit.name != device)
         load = TaskLoad(task=task, resources_next=("device:cpu",), stage_next="profile", avoid=avoid)
         await self.runtime.post(lambda: ClientAttached(job, JobLoad(tasks=(load,)), ()))
@@ -99,7 +99,7 @@ class Bench:
             await self.journal.write(*statements)
 
     async def measures(self, job: JobId, device: str, *candidates: str, good: bool = False, task: int = 1) -> None:
-        """A whole step."""
+        """Plays a whole step."""
         step = await self.step(job, device, task)
         for candidate in candidates:
             await self.says(step, candidate, good=good)
@@ -110,7 +110,7 @@ class Bench:
 
 
 def live(path: Path, *works: Callable[[Bench], Awaitable[None]]) -> None:
-    """Each in a life of its own, one after the other."""
+    """Runs each work in a daemon of its own, one after the other."""
 
     async def one(work: Callable[[Bench], Awaitable[None]]) -> None:
         journal = Journal(path / "db", *TABLES)
@@ -169,7 +169,7 @@ def test_poison_outlives_the_daemon_and_meets_later_jobs_before_they_begin(tmp_p
 
 
 def test_a_candidate_is_blocked_for_one_identity_only(tmp_path: Path) -> None:
-    """Another compiler may build it well, and another CPU run it."""
+    """Another compiler may build it correctly, and another CPU run it."""
     one, other = Identity("znver4", compiler="llvm 22"), Identity("znver4", compiler="llvm 23")
 
     async def first(bench: Bench) -> None:
@@ -282,7 +282,7 @@ def test_steps_that_fail_as_a_whole_speak_against_a_device_that_does_nothing_wel
     ("proven", "failure"), [(True, Failure.RUN_ERROR), (False, Failure.RUN_ERROR), (False, Failure.RUN_CRASH)]
 )
 def test_who_never_measured_anything_well_may_be_broken_himself(proven: bool, failure: Failure, tmp_path: Path) -> None:
-    """The plugin of a new job raises in each step, or for each candidate: the device is everybody's."""
+    """The plugin of a new job raises in each step, or for each candidate: the device serves all jobs."""
 
     async def work(bench: Bench) -> None:
         if proven:

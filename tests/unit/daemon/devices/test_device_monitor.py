@@ -1,4 +1,4 @@
-"""Drifts by sentinels, and the records that they tag."""
+"""Drifts detected by sentinels, and the records that they tag."""
 
 import asyncio
 import random
@@ -26,7 +26,7 @@ INTERVAL_S = 30.0
 
 
 class Story:
-    """A device on which each step makes one record, and runs the sentinel when it is told to."""
+    """A device on which each step makes one record, and runs the sentinel on request."""
 
     def __init__(self) -> None:
         self.watch = DeviceWatch(INTERVAL_S)
@@ -61,7 +61,7 @@ def test_the_first_lease_and_then_each_interval_asks_for_the_sentinel() -> None:
 
 
 def test_a_drift_tags_what_was_measured_since_the_last_good_sentinel() -> None:
-    story = Story().learned()  # records 0 to 4; the last good sentinel stood before 4
+    story = Story().learned()  # records 0 to 4; the last good sentinel ran before 4
     assert story.step(core_s=1.2e-3) is None, "one proves nothing"
     tagged = story.step(core_s=1.2e-3, after_s=1.0)
     assert trials(tagged) == [4, 5]
@@ -143,7 +143,7 @@ def test_a_system_on_which_load_cannot_be_seen_is_named() -> None:
 
 
 class Kept:
-    """A store that remembers tags."""
+    """A store that keeps tags."""
 
     def __init__(self) -> None:
         self.tags: list[tuple[JobId, tuple[int, ...], str]] = []

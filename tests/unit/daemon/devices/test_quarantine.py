@@ -1,4 +1,4 @@
-"""Devices that are kept away: for how long, what is done to them, and who may end it."""
+"""Quarantine of devices: duration, treatment, and end."""
 
 import asyncio
 import os
@@ -34,7 +34,7 @@ LONG_S = 1e6
 
 
 class Bench:
-    """One life of a daemon without connections."""
+    """One daemon without connections."""
 
     def __init__(self, journal: Journal, pause_s: float, hook: tuple[str, ...]) -> None:
         self.runtime = Runtime(journal, Scheduler())
@@ -64,7 +64,7 @@ class Bench:
             raise Unwell("it cannot be reached: no route to host")
 
     async def until(self, holds: Callable[[str], bool], unit: str = "dev0") -> str:
-        """Wait until this is so of why the unit is drained."""
+        """Waits until the condition holds for the unit's drain reason."""
         while not holds(self.why(unit)):
             self.changed.clear()
             await self.changed.wait()
@@ -78,7 +78,7 @@ class Bench:
 def live(
     path: Path, *works: Callable[[Bench], Awaitable[None]], pause_s: float = PAUSE_S, hook: tuple[str, ...] = ()
 ) -> None:
-    """Each in a life of its own, one after the other."""
+    """Runs each work in a daemon of its own, one after the other."""
 
     async def one(work: Callable[[Bench], Awaitable[None]]) -> None:
         journal = Journal(path / "db", *TABLES)

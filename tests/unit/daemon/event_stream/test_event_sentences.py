@@ -1,4 +1,4 @@
-"""Happenings as people would tell them."""
+"""Events as sentences."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The log: one line for each event and each word of a module, for people or for journald."""
+"""The log: one line for each event and each message of a module, for people or for journald."""
 
 import asyncio
 import io

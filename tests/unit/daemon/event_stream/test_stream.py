@@ -1,4 +1,4 @@
-"""The one stream: a listener gets its kinds in order, and a slow one cannot hold up the others."""
+"""The event stream: a listener gets its kinds in order, and a slow one cannot delay others."""
 
 import asyncio
 import logging

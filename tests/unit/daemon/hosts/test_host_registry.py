@@ -1,4 +1,4 @@
-"""Agents that lend hosts: how long each is trusted, and the fate of its clients."""
+"""Agents that lend hosts: duration of their leases, and the fate of their clients."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -49,7 +49,7 @@ NAME = client_name("token")
 
 
 class Told:
-    """A runtime that handles what it is told at once, and remembers it."""
+    """A runtime that handles events at once, and stores them."""
 
     def __init__(self) -> None:
         self.scheduler, self.events = Scheduler(), list[Event]()
@@ -77,7 +77,7 @@ class Told:
 
 
 class Wire:
-    """A connection of an agent that remembers its orders."""
+    """A connection of an agent that stores its orders."""
 
     address = "tls://192.0.2.7:40000"
 

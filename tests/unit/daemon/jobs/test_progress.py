@@ -1,4 +1,4 @@
-"""Progress is counted the same from arriving records and from the store."""
+"""Progress is the same whether counted from arriving records or from the store."""
 
 import asyncio
 
@@ -27,7 +27,7 @@ def found(
     disturbed: bool = False,
     fastest_s: float | None = None,
 ) -> Found:
-    """A record of job 1; each trial has a candidate of its own unless one is named."""
+    """Returns a record of job 1; by default each trial has its own candidate."""
     digest = (candidate or str(trial)).encode()
     measured = Measurement(trial, digest, purpose, latency_s, fastest_s or latency_s, disturbed)
     return Found(1, task, measured, failure)
@@ -139,7 +139,7 @@ def test_news_wake_who_waits_for_them() -> None:
         progress.changed(1)
         await waiting
         assert progress.get(1).version != version
-        await progress.wait(1, version, 20.0)  # news from before: no waiting
+        await progress.wait(1, version, 20.0)  # earlier news: no waiting
 
     asyncio.run(work())
 

@@ -1,4 +1,4 @@
-"""Which earlier jobs teach a new one."""
+"""Choice of earlier jobs that warm-start a new one."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Stage times of the past: what was not looked up takes no memory, and is never written over."""
+"""Stage times of earlier jobs: unused ones take no memory, and are never overwritten."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -31,7 +31,7 @@ class NoPerformer:
 
 
 def live(path: Path, work: Callable[[Runtime, History], Awaitable[None]]) -> None:
-    """One life of a daemon in which one more job has come."""
+    """Runs a daemon with one more job."""
 
     async def run() -> None:
         journal = Journal(path, *stage_times.TABLES)
@@ -63,7 +63,7 @@ async def end(runtime: Runtime, past: History, worked_s: float, task: int = 1) -
 
 
 def told(path: Path) -> tuple[StageHistory, ...]:
-    """Stage times that the last job was told."""
+    """Returns the stage times that the last job received."""
     journal = Journal(path, *stage_times.TABLES)
     try:
         *_, last = (event for _, event, _ in journal.replay())
@@ -118,7 +118,7 @@ def test_two_jobs_that_ask_at_once_lose_nothing_that_was_added_meanwhile(tmp_pat
 
 
 def under(identity: Identity | None) -> Network:
-    """The network of a client that tells this identity."""
+    """Returns the network of a client with this identity."""
     return structs.replace(NETWORK, identity=identity)
 
 
@@ -154,7 +154,7 @@ def test_imports_are_known_before_the_identity_is(tmp_path: Path) -> None:
         past._progress.get(job).plan(Network(tasks=()), 4)
         await past.recall(job)  # its client has come
         past._progress.get(job).plan(under(Identity("znver4", "EPYC")), 4)
-        await past.recall(job)  # and tells its network, before the step ends
+        await past.recall(job)  # and reports its network, before the step ends
         steps = [structs.replace(span(runtime, 7.0, 0), stage=stage) for stage in ("import", "compile")]
         await runtime.journal.write(*past.rows(steps))
 

@@ -1,4 +1,4 @@
-"""Completion of a submission before it is checked."""
+"""Completion of a submission with defaults before its check."""
 
 import pytest
 

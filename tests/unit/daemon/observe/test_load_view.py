@@ -1,4 +1,4 @@
-"""The four facts of load-awareness, as people see them."""
+"""The four facts of load-awareness, as users see them."""
 
 from autosched.core.events import StepEnded
 from autosched.daemon.jobs.progress import JobProgress
@@ -26,7 +26,7 @@ def test_a_running_a_waiting_and_a_finished_task() -> None:
 
 
 def test_a_task_of_which_nothing_was_said_since_its_step_ended_needs_nothing() -> None:
-    """The network, once it is imported: its tasks are reported, not itself."""
+    """The network, once it is imported: reports cover its tasks, not itself."""
     story = Story(ONE_EACH)
     job = story.running(wants(0, HOST, "import"))
     (step,) = story.state.steps.values()

@@ -1,4 +1,4 @@
-"""Whether the loop turns, and where it was when it did not."""
+"""Detects that the loop is delayed, and where."""
 
 import asyncio
 import time

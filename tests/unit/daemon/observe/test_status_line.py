@@ -1,4 +1,4 @@
-"""The daemon in one line."""
+"""The daemon's state in one line."""
 
 from autosched.core.events import ClientAttached, ClientLost, JobSubmitted, ResourcesDeclared, UnitDrained
 from autosched.core.scheduler import Scheduler
@@ -42,7 +42,7 @@ def test_what_runs_and_what_waits_is_counted_in_jobs() -> None:
     lab.job(2, load("profile", "device:cpu", 1))
     lab.job(3, load("build", "host", 1))
     assert lab.words(8.0) == "2 running, 1 waiting; host 100%, devices 2/2 up, next free 22 s"
-    assert lab.words(40.0).endswith("next free 0 s")  # it is late, and it is not known by how much
+    assert lab.words(40.0).endswith("next free 0 s")  # it is late by an unknown time
 
 
 def test_a_drained_device_is_not_up_and_unexpected_ends_are_left_out() -> None:

@@ -1,4 +1,4 @@
-"""Busy and idle seconds: each second of each unit is charged once, and to the right account."""
+"""Busy and idle seconds: each second of each unit is charged once, to the right account."""
 
 from collections.abc import Iterator
 
@@ -28,7 +28,7 @@ def wants(pool: str, stage: str) -> JobLoad:
 
 
 class Life:
-    """A scheduler, and what it tells, as the runtime does."""
+    """A scheduler, and its reports, as in the runtime."""
 
     def __init__(self) -> None:
         self.core = Scheduler()

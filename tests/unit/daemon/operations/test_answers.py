@@ -1,4 +1,4 @@
-"""Every method that a user may ask has one handler."""
+"""Each method of a user has exactly one handler."""
 
 import pytest
 

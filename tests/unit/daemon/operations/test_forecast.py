@@ -20,7 +20,7 @@ def spec(**words: object) -> JobSpec:
     [
         ({}, Chance.KNOWN, 120.0),
         ({"latency_goal_s": 11e-3}, Chance.KNOWN, 15.0),
-        ({"latency_goal_s": 10.05e-3}, Chance.LIKELY, 120.0),  # within what two measurements differ by
+        ({"latency_goal_s": 10.05e-3}, Chance.LIKELY, 120.0),  # within the difference of two measurements
         ({"latency_goal_s": 8.2e-3}, Chance.LIKELY, 120.0),  # 2 ** -0.301 of 10 ms are 8.1 ms
         ({"latency_goal_s": 8e-3}, Chance.UNLIKELY, 120.0),
         ({"improve_by": 0.1}, Chance.LIKELY, 120.0),

@@ -1,4 +1,4 @@
-"""Answers about a job's records: who was told of a trial finds it, and a disk that is full delays no one for long."""
+"""Answers about a job's records: reported trials can be read, and a full disk delays no reader for long."""
 
 import asyncio
 from types import SimpleNamespace

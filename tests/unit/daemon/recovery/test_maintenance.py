@@ -1,4 +1,4 @@
-"""Snapshots and backups are made when it is time, by a process beside the daemon; a failure is said."""
+"""Snapshots and backups are made on time, by a separate process; failures are reported."""
 
 import asyncio
 import os
@@ -31,7 +31,7 @@ async def writing(journal: Journal) -> None:
 
 
 def kept(folder: Path, settings: BackupConfig, until: str, *, replayed: int = 0, besides: Path | None = None) -> str:
-    """Let the keeper work until there is what is waited for; what worries it then."""
+    """Lets the keeper work until the file exists; returns its warning."""
 
     def there(journal: Journal) -> bool:
         return bool(journal.worry if until == "worry" else set(folder.glob(until)) - {besides})

@@ -1,4 +1,4 @@
-"""A snapshot and the rows after it come to what all rows come to; one that cannot be trusted is passed over."""
+"""A snapshot and the rows after it give the same state as all rows; an invalid one is skipped."""
 
 import asyncio
 from collections.abc import Callable
@@ -27,21 +27,21 @@ NETWORK = Network(tasks=tuple(TaskInfo(task=task, name=f"conv{task}", workload="
 
 
 def lived(policy: str, seed: int) -> list[Entry]:
-    """A past with faults, restarts, cancelled jobs and other policies."""
+    """Returns a history with faults, restarts, cancelled jobs and other policies."""
     world = Simulator(random_scenario(seed), CHOICE[policy], choice=CHOICE)
     world.run()
     return world.history
 
 
 def replayed(core: Scheduler, history: list[Entry]) -> Scheduler:
-    """As a journal is replayed."""
+    """Replays the history as a journal."""
     for entry in history:
         core.handle(entry.now, entry.event, tuple(a.step for a in entry.actions if isinstance(a, StartStep)))
     return core
 
 
 def told(core: Scheduler) -> State:
-    """The state without what lies in its heaps and has gone stale."""
+    """Returns the state without stale entries of its heaps."""
     state = core.state
     for queue in state.queues.values():
         queue.heap = sorted(entry for entry in queue.heap if state.is_live(*entry[1:]))
@@ -72,7 +72,7 @@ def test_a_snapshot_and_the_rest_are_the_whole(policy: str) -> None:
 
 @pytest.mark.parametrize("policy", ["predictive", "interleaved"])
 def test_what_comes_after_a_restart_is_decided_alike(policy: str) -> None:
-    """The queues too are as they were: waiting tasks are served in the same order."""
+    """The queues are equal, too: waiting tasks are served in the same order."""
     for seed in range(8):
         history = lived(policy, seed)
         cut = Random(seed).randrange(len(history))
@@ -88,7 +88,7 @@ def test_what_comes_after_a_restart_is_decided_alike(policy: str) -> None:
 
 
 def write(path: Path, history: list[Entry], also: Callable[[JobStore], None] | None = None) -> None:
-    """Let a daemon's journal have these events too."""
+    """Writes these events to a daemon's journal, too."""
 
     async def run() -> None:
         journal = Journal(path, *TABLES)
@@ -105,7 +105,7 @@ def write(path: Path, history: list[Entry], also: Callable[[JobStore], None] | N
 
 
 def recovered(path: Path, snapshots: Path) -> tuple[int, State, dict[int, object], Snapshot]:
-    """Events replayed, what was found, and the snapshot of it."""
+    """Returns the number of replayed events, the state, and its snapshot."""
 
     async def run() -> tuple[int, State, dict[int, object], Snapshot]:
         journal = Journal(path, beside=True)

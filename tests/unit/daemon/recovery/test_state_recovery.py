@@ -1,4 +1,4 @@
-"""One core: what the simulator decided, the daemon repeats from a journal, and another core decides again."""
+"""One core: a daemon replays the simulator's decisions from a journal, and another core makes the same decisions."""
 
 import asyncio
 from dataclasses import replace
@@ -25,7 +25,7 @@ def started(entry: Entry) -> tuple[Step, ...]:
 
 
 def lived(policy: str, seed: int) -> Simulator:
-    """A world with faults, restarts and cancelled jobs, to its end."""
+    """Returns a finished world with faults, restarts and cancelled jobs."""
     world = Simulator(random_scenario(seed), POLICIES[policy])
     world.run()
     assert sum(len(started(entry)) for entry in world.history) > 20

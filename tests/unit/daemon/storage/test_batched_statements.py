@@ -1,4 +1,4 @@
-"""Rows share statements, and what lies between them sees those before it."""
+"""Rows share statements, and statements between them see the earlier rows."""
 
 import sqlite3
 from collections.abc import Iterator

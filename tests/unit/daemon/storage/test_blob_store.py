@@ -1,4 +1,4 @@
-"""Files by content: resumable, checked, and complete or not there."""
+"""Files by content: resumable, checked, and complete or absent."""
 
 import asyncio
 import errno
@@ -85,7 +85,7 @@ def test_an_uploader_that_has_hung_up_hears_of_no_failure(blobs: Blobs) -> None:
         await asyncio.sleep(0)
         asked.cancel()
         await asyncio.wait([asked])
-        async with blobs._locks[NAME[0]]:  # when the thread has found out that the bytes are wrong
+        async with blobs._locks[NAME[0]]:  # once the thread has found that the bytes are wrong
             pass
         await asyncio.sleep(0)
         gc.collect()

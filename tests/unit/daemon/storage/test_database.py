@@ -1,4 +1,5 @@
-"""Damage of the database is found, said, and survived; copies are made, checked and put back; old forms go on."""
+"""Damage of the database is detected, reported, and survived; copies are made, checked and restored; older formats
+work."""
 
 import asyncio
 import contextlib
@@ -23,7 +24,7 @@ RECORDS = 12
 
 
 def filled(folder: Path) -> Path:
-    """A state folder with something in each table."""
+    """Returns a state folder with rows in each table."""
     folder.mkdir(exist_ok=True)
     fill(database.database(folder), jobs=2, records=RECORDS)
     return folder
@@ -43,7 +44,7 @@ def test_a_database_that_cannot_be_read_may_know_any(tmp_path: Path) -> None:
 
 
 def sql(folder: Path, *statements: str) -> list[tuple[object, ...]]:
-    """As a user with SQLite at hand would."""
+    """Runs statements as a user with SQLite could."""
     db = sqlite3.connect(database.database(folder), isolation_level=None)
     schema.add_functions(db)
     try:
@@ -53,7 +54,7 @@ def sql(folder: Path, *statements: str) -> list[tuple[object, ...]]:
 
 
 def started(folder: Path, *, accept_data_loss: bool = False) -> int:
-    """Start as the daemon does; how many events were replayed."""
+    """Starts as the daemon does; returns the number of replayed events."""
 
     async def start() -> int:
         repair.see_to(folder, accept_data_loss=accept_data_loss)
@@ -72,7 +73,7 @@ def test_what_was_written_is_found_sound(tmp_path: Path) -> None:
     assert found.rows["records"] == 2 * RECORDS
     assert all(found.rows[table] for table in ("journal", "networks", "marks", "artifacts", "spans", "stage_times"))
     assert started(folder) == found.rows["journal"]
-    filled(folder)  # and it goes on
+    filled(folder)  # and it continues
     assert backups.verify(database.database(folder)).rows["journal"] > found.rows["journal"]
 
 
@@ -111,7 +112,7 @@ def test_rows_that_vanish_are_missed(tmp_path: Path) -> None:
 
 
 def test_commits_that_vanish_from_the_log_are_missed(tmp_path: Path) -> None:
-    """A flipped bit in the write-ahead log: SQLite drops all that follows and finds nothing wrong."""
+    """A flipped bit in the write-ahead log: SQLite drops all that follows and reports no error."""
     folder = filled(tmp_path / "one")
     copy = tmp_path / "copy"
     log = killed_copy(database.database(folder), copy, also=10)
@@ -291,7 +292,7 @@ def test_old_copies_make_room(tmp_path: Path) -> None:
 
 
 def as_of_format_2(folder: Path) -> None:
-    """Take away what came with formats 3 and 4."""
+    """Removes the additions of formats 3 and 4."""
     sql(
         folder,
         *(

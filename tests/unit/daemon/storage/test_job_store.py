@@ -1,4 +1,4 @@
-"""Records, networks, artifacts and spans: what goes in comes out, in order and in pages that fit a frame."""
+"""Records, networks, artifacts and spans are read as written, in order and in pages that fit a frame."""
 
 import asyncio
 import sqlite3

@@ -1,4 +1,4 @@
-"""The database: what was acknowledged is there, damage is found, a full disk loses nothing and passes."""
+"""The database: acknowledged data are there, damage is detected, a full disk loses nothing."""
 
 import asyncio
 import sqlite3
@@ -72,7 +72,7 @@ def test_many_writers_share_transactions_and_keep_their_order(tmp_path: Path) ->
 
 @pytest.fixture
 def commits(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many writes shared each transaction."""
+    """Returns the number of writes in each transaction."""
     sizes: list[int] = []
     commit = Journal._commit
 
@@ -251,7 +251,7 @@ def test_a_damaged_row_is_found_and_named(tmp_path: Path, statement: str, messag
 
 
 def test_a_flipped_bit_in_the_file_is_found(tmp_path: Path) -> None:
-    """SQLite's own integrity check does not see it."""
+    """SQLite's own integrity check does not detect it."""
     written(tmp_path / "db")
     content = bytearray((tmp_path / "db").read_bytes())
     content[content.index(b"an error text") + 3] ^= 4
@@ -332,7 +332,7 @@ def test_a_full_disk_does_not_keep_the_daemon_from_ending(tmp_path: Path) -> Non
 
 
 def test_the_real_error_of_a_limited_file_is_taken_for_a_full_disk(tmp_path: Path) -> None:
-    """The kernel refuses to let the file grow: in a process of its own, whose limit cannot be taken back."""
+    """The kernel limits the file, in a separate process, since the limit cannot be raised again."""
     program = """
 import asyncio, resource, sys
 from pathlib import Path

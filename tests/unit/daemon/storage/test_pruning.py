@@ -1,4 +1,4 @@
-"""A pruned past can be replayed, and the rest is as it was."""
+"""A pruned history can be replayed, and the rest of the state is unchanged."""
 
 from collections.abc import Iterator
 
@@ -21,7 +21,7 @@ SPEC = JobSpec(name="net", model="a" * 64)
 
 
 def lived(policy: str, seed: int) -> list[Row]:
-    """A past with faults, restarts, cancelled jobs and other policies, as it lies in a journal."""
+    """Returns a history with faults, restarts, cancelled jobs and other policies, as stored in a journal."""
     world = Simulator(random_scenario(seed), CHOICE[policy], choice=CHOICE)
     world.run()
     return [(e.now, e.event, tuple(a.step for a in e.actions if isinstance(a, StartStep))) for e in world.history]
@@ -36,7 +36,7 @@ def replayed(policy: str, rows: list[Row]) -> State:
 
 
 def pruned(rows: list[Row], jobs: list[int]) -> list[Row]:
-    """As `statements` does it with rows of the database."""
+    """Prunes rows as `statements` does in the database."""
     tracing = Tracing(jobs)
     for seq, (_, event, started) in enumerate(rows):
         tracing.look(seq, event, started)
@@ -46,7 +46,7 @@ def pruned(rows: list[Row], jobs: list[int]) -> list[Row]:
 
 
 def what_is_told(state: State) -> object:
-    """The state of jobs, steps and units, without estimates and stale entries of queues."""
+    """Returns the state of jobs, steps and units, without estimates and stale entries of queues."""
 
     def of(job: Job) -> object:
         tasks = {index: (task.load, task.step, bool(task.ticket), task.at) for index, task in job.tasks.items()}
@@ -76,7 +76,7 @@ def test_a_past_without_some_jobs_comes_to_the_same_for_the_others(policy: str) 
 
 
 def test_what_comes_after_goes_on_without_them() -> None:
-    """Ids go on where they were, and nothing that was left in a queue or among the alarms is missed."""
+    """Ids continue, and no removed entry of a queue or alarm is missing."""
     for seed in range(20):
         rows = lived("interleaved", seed)
         cut = len(rows) * 3 // 4
@@ -98,7 +98,7 @@ def _named(job: int, rows: list[Row]) -> bool:
 
 
 def ended(*ends_at: float) -> Scheduler:
-    """Jobs that were cancelled at these moments; 0: it goes on."""
+    """Returns jobs that were cancelled at these times; 0: not cancelled."""
     core = Scheduler()
     for job, _ in enumerate(ends_at, 1):
         core.handle(0.0, JobSubmitted(job, SPEC))
@@ -136,7 +136,7 @@ def test_a_running_job_cannot_be_pruned() -> None:
 
 
 def test_what_must_be_decided_again_stays() -> None:
-    """Rows of the first format do not say which steps they started."""
+    """Rows of the first format do not contain the steps that they started."""
 
     def rows() -> Iterator[tuple[int, Event, tuple[Step, ...] | None]]:
         yield 1, JobSubmitted(1, SPEC), ()

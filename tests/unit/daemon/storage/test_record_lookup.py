@@ -1,4 +1,4 @@
-"""Answers of the record store to a job: latencies that hold for it, hints, and no schedule that failed."""
+"""Answers of the record store to a job: valid latencies, hints, and no failed schedule."""
 
 import asyncio
 import contextlib
@@ -32,7 +32,7 @@ ME = 99
 def told(
     folder: Path, rows: Iterable[Measurement], origin: Origin = LAB, asked: GetKnown = ASKED, job: int = ME
 ) -> KnownSchedules:
-    """The answer, when the store has these rows of one origin."""
+    """Returns the answer of a store with these rows of one origin."""
     path = folder / "records.db"
     with contextlib.closing(RecordStore(opening.file_url(path))) as store:
         store.add(origin, list(rows))
@@ -174,7 +174,7 @@ def test_programs_are_asked_for_until_they_are_known(tmp_path: Path) -> None:
     program = Program("tvm 0.27", b"\x00packed")
 
     async def caught_up(timeout_s: float) -> None:
-        """Nothing is behind."""
+        """No row is pending."""
 
     async def ask() -> tuple[set[str], set[str]]:
         lookup = RecordLookup(path, LAB.name, caught_up)
@@ -193,7 +193,7 @@ def test_programs_are_asked_for_until_they_are_known(tmp_path: Path) -> None:
 
 def test_a_store_that_is_away_wants_no_programs(tmp_path: Path) -> None:
     async def caught_up(timeout_s: float) -> None:
-        """Nothing is behind."""
+        """No row is pending."""
 
     async def ask() -> Collection[str]:
         lookup = RecordLookup(tmp_path / "missing" / "records.db", LAB.name, caught_up)

@@ -1,4 +1,4 @@
-"""The record store repeats the daemon's database: all of it, once, whatever happens on the way."""
+"""The record store copies the daemon's database completely and once, across faults."""
 
 import asyncio
 import contextlib
@@ -72,7 +72,7 @@ class Lab:
         self._running.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await self._running
-        self.projection._thread.shutdown(wait=True)  # or the database's log would stay, and be taken for a later one's
+        self.projection._thread.shutdown(wait=True)  # else the database's log would stay, and count for a later one
         self.journal.close()
 
     async def add(
@@ -91,7 +91,7 @@ class Lab:
                 await asyncio.sleep(0.02)
 
     async def caught_up(self, measurements: int) -> None:
-        """Wait until the store has a number of measurements."""
+        """Waits until the store has a number of measurements."""
         await self.until(lambda: stored(self.url) == measurements)
         assert stored(self.url) == measurements
 
@@ -127,7 +127,7 @@ def remove_store(folder: Path) -> None:
 
 
 def stored(url: str | Path) -> int:
-    """Number of measurements in a store that can be used."""
+    """Returns the number of measurements in a store that works."""
     with contextlib.closing(RecordStore(opening.file_url(url) if isinstance(url, Path) else url)) as store:
         return store.count()
 
@@ -156,7 +156,7 @@ def test_restarts_and_repetitions_store_each_record_once(tmp_path: Path) -> None
         for life in range(4):
             async with lab(tmp_path) as here:
                 await here.add(1, [record(life * 10 + n) for n in range(10)], life * 10)
-                if life % 2:  # the others stop on the way
+                if life % 2:  # the others stop in between
                     await here.caught_up(10 * life + 10)
 
     asyncio.run(work())
@@ -198,7 +198,7 @@ def test_database_that_was_put_back_from_a_backup_doubles_and_loses_nothing(tmp_
             await here.add(1, [record(n) for n in range(10)])
             await here.caught_up(10)
         shutil.copy(database.database(tmp_path), copy)
-        async with lab(tmp_path) as here:  # these ten are known to the store alone, later
+        async with lab(tmp_path) as here:  # these ten are known to the store only, later
             await here.add(1, [record(n) for n in range(10, 20)], 10)
             await here.caught_up(20)
         shutil.copy(copy, database.database(tmp_path))
@@ -226,7 +226,7 @@ def test_tag_that_comes_later_reaches_the_store(tmp_path: Path) -> None:
             await here.until(lambda: standings() == expected)
         async with lab(tmp_path) as here:
             await here.add(1, [record(2)], 2)
-            await here.store.tag(1, [2], "load")  # perhaps before the record is repeated
+            await here.store.tag(1, [2], "load")  # perhaps before the record is copied
             here.projection.take()
             await here.until(lambda: standings() == {**expected, b"1/2": Standing.BOUND})
 
@@ -247,7 +247,7 @@ def test_pruned_job_leaves_its_records_in_the_store(tmp_path: Path) -> None:
             before = here.status.stored
             await here.add(2, [record(8)], 1)
             await here.caught_up(7)
-            await here.until(lambda: here.status.stored == before + 1)  # nothing was repeated twice
+            await here.until(lambda: here.status.stored == before + 1)  # nothing was copied twice
 
     asyncio.run(work())
 
@@ -323,12 +323,12 @@ def test_name_of_a_database_is_kept_by_its_copies(tmp_path: Path) -> None:
     asyncio.run(fill(two))
     first, second = database.database(one), database.database(two)
     assert origin(first) != origin(second)
-    for path in (first, second):  # as of a form without names
+    for path in (first, second):  # as of a format without names
         with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as db:
             db.execute("DELETE FROM header WHERE name = ?", (schema.ORIGIN,))
             schema.add_functions(db)
             schema.prepare(db, path, database.TABLES)
-    assert origin(first) == origin(second)  # their events have the same times: they are taken for copies
+    assert origin(first) == origin(second)  # their events have equal times: they count as copies
 
 
 # PostgreSQL -----------------------------------------------------------------------------------------------------------

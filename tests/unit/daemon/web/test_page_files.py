@@ -1,4 +1,4 @@
-"""The page's own files: what is vendored is what it says, nothing comes from elsewhere, and all text can be read."""
+"""The page's own files: vendored files are unchanged, nothing is loaded from elsewhere, and all text is legible."""
 
 import hashlib
 import re
@@ -16,7 +16,7 @@ STAGES = ("import", "baseline", "select", "build", "profile", "update", "compile
 
 
 def themes() -> list[dict[str, str]]:
-    """Light, dark as chosen, and dark as the system has it."""
+    """Returns the themes: light, dark as chosen, and dark as the system prefers."""
     blocks = re.findall(r"\{\s*color-scheme: (?:light|dark);([^}]*)\}", SHEET)
     return [dict(re.findall(r"--([a-z-]+): (#[0-9a-f]{6})", block)) for block in blocks]
 
@@ -44,7 +44,7 @@ def test_text_has_the_contrast_that_wcag_aa_asks_for(theme: int) -> None:
     pairs = [(text, ground) for text in TEXTS for ground in GROUNDS]
     weak = {pair: contrast(colours[pair[0]], colours[pair[1]]) for pair in pairs}
     assert {pair: ratio for pair, ratio in weak.items() if ratio < 4.5} == {}
-    bars = {stage: contrast(colours[stage], colours["panel"]) for stage in STAGES}  # numbers of jobs stand in them
+    bars = {stage: contrast(colours[stage], colours["panel"]) for stage in STAGES}  # they contain numbers of jobs
     assert {stage: ratio for stage, ratio in bars.items() if ratio < 4.5} == {}
 
 

@@ -1,4 +1,4 @@
-"""The records page: how a latency fell, by device."""
+"""The records page: latency over time, by device."""
 
 from msgspec.structs import replace
 
