@@ -36,7 +36,7 @@ from autosched.protocol import Done, JobView, ListDevices, Shutdown, Span, UnitL
 HERE = Path(__file__).parent
 ROUND = ("select", "build", "profile", "update")
 REMEASURED = 7
-"""Alternating measurements of each module, of which the median counts."""
+"""Number of alternating measurements of each module; their median counts."""
 
 
 @dataclass
@@ -49,7 +49,7 @@ class Tuned:
 
 
 def arguments() -> argparse.Namespace:
-    """The command line."""
+    """Parses the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--networks", nargs=2, default=["rnet", "magika"])
     parser.add_argument("--trials", type=int, default=64)
@@ -62,12 +62,12 @@ def arguments() -> argparse.Namespace:
 
 
 def load(name: str) -> api.Model:
-    """A model of the zoo."""
+    """Returns a model of the zoo."""
     return api.load_model(zoo.fetch(name), zoo.catalogue()[name].shapes)
 
 
 def main() -> None:
-    """Run everything and tell."""
+    """Runs everything and prints the result."""
     args = arguments()
     if args.quality:
         return quality()
@@ -111,12 +111,12 @@ def main() -> None:
 
 
 def say(what: Any) -> None:
-    """Tell as soon as it is known."""
+    """Prints a result at once."""
     print(json.dumps(what), flush=True)
 
 
 async def tune(models: Sequence[api.Model], args: argparse.Namespace, seed: int, output: Path) -> list[Tuned]:
-    """All models at once, with a daemon of their own."""
+    """Tunes all models at once, with a private daemon."""
     with own_state(output):
         async with on_demand.connected(None) as daemon:
             try:
@@ -139,7 +139,7 @@ async def tune(models: Sequence[api.Model], args: argparse.Namespace, seed: int,
 
 
 async def finish(daemon: Daemon, job: int, output: Path) -> Tuned:
-    """Wait for a job and fetch what it left. Raises JobFailed for a job without a module."""
+    """Waits for a job and fetches its results. Raises JobFailed for a job without a module."""
     async for last in daemon.follow(job, wait_s=5.0):
         view = last
     result = await collect(daemon, view, output / view.name)
@@ -151,7 +151,7 @@ async def finish(daemon: Daemon, job: int, output: Path) -> Tuned:
 
 @contextmanager
 def own_state(folder: Path) -> Iterator[None]:
-    """A daemon of its own."""
+    """Runs the block with a private daemon."""
     state = folder / "state"
     state.mkdir(parents=True, exist_ok=True)
     before = os.environ.get("AUTOSCHED_STATE_DIR")
@@ -166,7 +166,7 @@ def own_state(folder: Path) -> Iterator[None]:
 
 
 def run_stock(model: api.Model, args: argparse.Namespace, seed: int, output: Path, *words: str) -> dict[str, Any]:
-    """Stock TVM in a process of its own."""
+    """Runs stock TVM in a separate process."""
     command = [
         sys.executable,
         str(HERE / "stock.py"),
@@ -188,7 +188,7 @@ def run_stock(model: api.Model, args: argparse.Namespace, seed: int, output: Pat
 
 @contextmanager
 def kept_state(folder: Path | None) -> Iterator[Path]:
-    """A folder for a daemon of its own: this one, which stays, or one that is deleted at the end."""
+    """Yields a folder for a private daemon: the given one, which stays, or one that is deleted at the end."""
     with tempfile.TemporaryDirectory(prefix="autosched-bench-") as temporary:
         chosen = folder or Path(temporary)
         with own_state(chosen):
@@ -196,7 +196,7 @@ def kept_state(folder: Path | None) -> Iterator[Path]:
 
 
 def remeasure(modules: Sequence[Path]) -> list[float]:
-    """Median latency of each, measured in turns with nothing else running."""
+    """Returns the median latency of each module, measured in turns on an idle machine."""
     samples: dict[Path, list[float]] = defaultdict(list)
     for _ in range(REMEASURED):
         for module in modules:
@@ -205,13 +205,13 @@ def remeasure(modules: Sequence[Path]) -> list[float]:
 
 
 def tuning_s(tuned: Sequence[Tuned]) -> float:
-    """From the first select to the end of the last update, over all networks."""
+    """Returns the time from the first select to the end of the last update, over all networks."""
     spans = [span for span in tuned[-1].spans if span.stage in ROUND]
     return max(span.ended_at or 0.0 for span in spans) - min(span.started_at for span in spans)
 
 
 def stages_s(tuned: Sequence[Tuned]) -> dict[str, float]:
-    """Seconds of leases by stage."""
+    """Returns the seconds of leases by stage."""
     total: defaultdict[str, float] = defaultdict(float)
     for span in tuned[-1].spans:
         total[span.stage] += (span.ended_at or span.started_at) - span.started_at
@@ -219,10 +219,10 @@ def stages_s(tuned: Sequence[Tuned]) -> dict[str, float]:
 
 
 def busy(tuned: Sequence[Tuned]) -> dict[str, float]:
-    """Per unit: of the time in which some task waited for it, the share in which it was leased.
+    """Returns, for each unit, the share of the time with a waiting task in which the unit was leased.
 
-    A step waits from `queued_at` to `started_at`. Only the part of a lease counts in which the stage ran, by the
-    client's own clock: handing over is idle time.
+    A step waits from `queued_at` to `started_at`. Of a lease only the part counts in which the stage ran, by the
+    client's own clock: the hand-over is idle time.
     """
     spans = [span for span in tuned[-1].spans if span.ended_at is not None]
     result = {}
@@ -240,19 +240,21 @@ def busy(tuned: Sequence[Tuned]) -> dict[str, float]:
 
 
 def worked(span: Span) -> float:
-    """Share of a lease in which the stage ran."""
+    """Returns the share of a lease in which the stage ran."""
     lease_s = (span.ended_at or span.started_at) - span.started_at
     return min(1.0, (span.worked_s or 0.0) / lease_s) if lease_s else 1.0
 
 
 def first_record_s(tuned: Tuned) -> float:
-    """From submit to the end of the first profile step, which ends after its records: an upper bound."""
+    """Returns the time from submit to the end of the first profile step, which ends after its records: an upper
+    bound."""
     ends = [s.ended_at for s in tuned.spans if s.job == tuned.view.job and s.stage == "profile" and s.ended_at]
     return min(ends) - tuned.view.submitted_at
 
 
 def quality() -> None:
-    """Only the latencies that both find, over more seeds than there is time for with stock's builder as it is."""
+    """Compares only the latencies that both find, over more seeds than stock's own builder allows in reasonable
+    time."""
     args = arguments()
     first = load(args.networks[0])
     pairs = []

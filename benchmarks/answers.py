@@ -1,9 +1,10 @@
-"""Are late, repeated and reordered answers of clients ever counted twice? Feeds them to the daemon's own session code.
+"""Tests that late, repeated and reordered answers of clients are never counted twice, with the daemon's own session
+code.
 
 ``python benchmarks/answers.py --answers 1000000`` prints one JSON object; ``violations`` must be empty. The scheduler,
-its loop, the sessions and the progress registry are the daemon's. The disk is a few dictionaries, which mark each
-record and step that is counted. Clients die and are replaced, or lose their connection and reconnect. Their messages
-lie in one heap and are taken from it in any order, several at the same time, and often more than once.
+its loop, the sessions and the progress registry are the daemon's. Dictionaries replace the disk, and mark each counted
+record and step. Clients die and are replaced, or lose their connection and reconnect. Their messages are in one heap
+and are delivered in random order, several at the same time, and often more than once.
 """
 
 import argparse
@@ -37,14 +38,14 @@ JOBS, LANES, TASKS = 24, 6, 3
 RECORD = msgspec.msgpack.Decoder(Record)
 AT_ONCE = 32
 HEAP_MIN = 200
-"""Answers that are pending before one is taken: late ones are later than whole lives of clients."""
+"""Minimum number of pending answers before one is delivered: late ones outlive whole clients."""
 REPEATED, REPLACED, RETURNED = 0.5, 0.01, 0.01
-"""How often an answer is put back after it was given, and what else happens at each step."""
+"""Probability that a delivered answer is put back, and of the other events at each step."""
 POOLS = (Pool("host", tuple(Unit(f"host/{lane}", (lane,)) for lane in range(LANES))),)
 
 
 class Marks:
-    """A journal that only remembers what was counted."""
+    """A journal that stores only what was counted."""
 
     def __init__(self) -> None:
         self.path, self.stalled, self.seq = "memory", "", 0
@@ -54,14 +55,14 @@ class Marks:
         self.spans: dict[StepId, bytes] = {}
 
     def append(self, now: float, event: Event, started: Any, also: Any = (), **_: bool) -> asyncio.Future[None]:
-        """An event happened, and these rows go with it."""
+        """Appends an event with its rows."""
         self.seq += 1
         if isinstance(event, StepEnded):
             self.ends[event.step] += 1
         return self.write(*also)
 
     def write(self, *statements: Any, lazy: bool = False) -> asyncio.Future[None]:
-        """Rows of the tables beside the journal; on disk at some time later."""
+        """Writes rows of the tables beside the journal, which are on disk some time later."""
         for sql, values in statements:
             if sql == ADD_RECORD:
                 self.records[values[0], values[3]] += 1
@@ -74,17 +75,17 @@ class Marks:
         return done
 
     def rows(self, sql: str, *params: Any) -> list[tuple[object, ...]]:
-        """Nothing was written before."""
+        """Returns no earlier rows."""
         return []
 
     async def read(self, sql: str, *params: Any) -> list[tuple[object, ...]]:
-        """The one question that sessions ask here: the span of a step."""
+        """Answers the one query of sessions here: the span of a step."""
         return [(self.spans[params[0]],)] if params[0] in self.spans else []
 
 
 @dataclass(eq=False)
 class Client:
-    """One life of one job's client, over one connection after the other."""
+    """One client of a job, over successive connections."""
 
     job: JobId
     trials: int
@@ -98,7 +99,7 @@ class Client:
 
 @dataclass(eq=False)
 class Answer:
-    """Something that a client has said, on its way."""
+    """A message of a client in transit."""
 
     session: ClientSession
     method: AddRecord | EndStep
@@ -106,7 +107,7 @@ class Answer:
 
 
 class Chaos:
-    """Clients, and a heap of what they have said."""
+    """Clients, and a heap of their messages."""
 
     def __init__(self, seed: int, session: type[ClientSession] = ClientSession) -> None:
         self.marks, self.progress, self.rng = Marks(), ProgressRegistry(), Random(seed)
@@ -129,7 +130,7 @@ class Chaos:
     # What the scheduler asks for --------------------------------------------------------------------------------------
 
     def perform(self, action: Action) -> None:
-        """A step is made at once, and what there is to say of it goes onto the heap."""
+        """Runs a step at once, and puts its messages onto the heap."""
         if isinstance(action, StartStep):
             client, step = self._of[action.step.job], action.step
             client.held[step.id] = step
@@ -151,7 +152,7 @@ class Chaos:
     # Lives of clients -------------------------------------------------------------------------------------------------
 
     async def begin(self) -> None:
-        """All jobs and their first clients."""
+        """Starts all jobs and their first clients."""
         await self._post(lambda: ResourcesDeclared(POOLS, 1e6, 1e6))
         for job in range(1, JOBS + 1):
             await self._post(partial(JobSubmitted, job, JobSpec(name="net", model="0" * 64)))
@@ -173,13 +174,13 @@ class Chaos:
         )
 
     async def replace(self, job: JobId) -> None:
-        """The client dies; its answers are still under way."""
+        """Replaces a dead client, whose answers are still in transit."""
         self._of[job].lost = True
         await self._post(lambda: ClientLost(job, "killed", progressed=True))
         await self._attach(job)
 
     async def come_back(self, job: JobId) -> None:
-        """The client has another connection, and says again what was not acknowledged."""
+        """Reconnects the client, which resends its unacknowledged messages."""
         client = self._of[job]
 
         def returned() -> Event:
@@ -193,7 +194,7 @@ class Chaos:
     # Answers ----------------------------------------------------------------------------------------------------------
 
     async def answer_one(self) -> None:
-        """Something from the heap arrives, for the first time or again."""
+        """Delivers a message of the heap, for the first time or again."""
         place = self.rng.randrange(len(self._heap))
         self._heap[place], self._heap[-1] = self._heap[-1], self._heap[place]
         answer = self._heap.pop()
@@ -222,12 +223,12 @@ class Chaos:
             self.violations.append(f"record {method.record.trial} of job {client.job}: acknowledged, and not kept")
 
     def _is_kept(self, job: JobId, record: Record) -> bool:
-        """Whether it is stored as it was sent, with the time of its receipt."""
+        """Returns whether the record is stored as it was sent, with the time of its receipt."""
         body = self.marks.bodies.get((job, record.trial))
         return body is not None and msgspec.structs.replace(RECORD.decode(body), measured_at=0.0) == record
 
     async def happen(self) -> None:
-        """One round: many answers at once, and now and then a client is replaced or comes back."""
+        """Plays one round: many answers at once, and now and then a client is replaced or reconnects."""
         for job in self._of:
             if self.rng.random() < REPLACED:
                 await self.replace(job)
@@ -239,7 +240,7 @@ class Chaos:
         await asyncio.gather(*(self.answer_one() for _ in range(min(AT_ONCE, len(self._heap) // 2))))
 
     def check_all(self) -> None:
-        """Counts over all clients."""
+        """Checks the counts of all clients."""
         self.violations += [f"step {step} was counted {n} times" for step, n in self.marks.ends.items() if n != 1]
         self.violations += [f"record {name} was stored {n} times" for name, n in self.marks.records.items() if n != 1]
         for job in self._of:
@@ -250,12 +251,12 @@ class Chaos:
 
 
 def load(*tasks: int) -> JobLoad:
-    """These tasks want another step."""
+    """Returns a load in which these tasks request another step."""
     return JobLoad(tasks=tuple(TaskLoad(task=task, resources_next=("host",), stage_next="build") for task in tasks))
 
 
 async def shuffle(answers: int, seed: int, session: type[ClientSession] = ClientSession) -> dict[str, Any]:
-    """Let at least a number of answers arrive; returns their counts."""
+    """Delivers at least a number of answers; returns their counts."""
     chaos = Chaos(seed, session)
     loop = spawn(chaos.runtime.run(), "the scheduler's loop")
     began_at = time.perf_counter()
@@ -277,7 +278,7 @@ async def shuffle(answers: int, seed: int, session: type[ClientSession] = Client
 
 
 def main() -> None:
-    """Measure and tell."""
+    """Measures and prints the result."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--answers", type=int, default=1_000_000)
     parser.add_argument("--seed", type=int, default=0)

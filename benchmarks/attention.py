@@ -1,8 +1,8 @@
-"""Attention as one kernel against attention as three, both tuned: ``python benchmarks/attention.py [NAME ...]``.
+"""Compares attention as one kernel with attention as three, both tuned: ``python benchmarks/attention.py [NAME ...]``.
 
-Each size is a network of one attention, as an exporter writes it: heads behind the rows, a scale. The network of which
-the weights are an output, too, keeps its three kernels, since they have to be written then anyway. Both are tuned with
-the same number of trials on one core, and take turns. Prints the ratio of their latencies as JSON.
+Each size is a network of one attention, as an exporter writes it: heads behind the rows, a scale. The variant with the
+weights as a second output keeps its three kernels, since the weights must be written then. Both are tuned with the same
+number of trials on one core, and measured in turns. Prints the ratio of their latencies as JSON.
 """
 
 import argparse
@@ -26,7 +26,7 @@ from autosched_tvm.evaluation.engine_benchmark import EngineBenchmark, race
 from autosched_tvm.generated_inputs import random_inputs
 
 RACE_S = 10.0
-"""Seconds in which both are timed."""
+"""Time for measuring both in turns, in seconds."""
 RACE_TIMEOUT_S = 300.0
 INPUT_SEED = 0
 
@@ -48,7 +48,7 @@ SIZES = {
 
 
 def main() -> int:
-    """Measure what was named, or all."""
+    """Measures the named sizes, or all."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", choices=[*SIZES, []], metavar="NAME", help=", ".join(SIZES))
     parser.add_argument("--trials", type=int, default=96, help="for each network")
@@ -59,7 +59,7 @@ def main() -> int:
 
 
 def network(size: Size, *, weights: bool) -> Any:
-    """The attention. `weights`: they are an output, too."""
+    """Returns the attention. `weights`: they are an output, too."""
     make = helper.make_node
     shape = (1, size.rows, size.heads * size.depth)
     parts = {"heads": np.array([1, size.rows, size.heads, size.depth]), "joined": np.array(shape)}
@@ -87,7 +87,7 @@ def network(size: Size, *, weights: bool) -> Any:
 
 
 def measure(size: Size, trials: int) -> dict[str, Any]:
-    """Tune both forms on one core, then let them take turns."""
+    """Tunes both forms on one core, then measures them in turns."""
     device = (sorted(os.sched_getaffinity(0))[-1],)
     row: dict[str, Any] = size._asdict()
     with tempfile.TemporaryDirectory(prefix="autosched-bench-") as temporary:

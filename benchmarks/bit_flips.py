@@ -1,8 +1,8 @@
-"""Which single flipped bits of a daemon's database are found when it starts.
+"""Counts the single flipped bits of a daemon's database that are detected at its start.
 
 ``python benchmarks/bit_flips.py`` prints one JSON object. One bit, anywhere in the database file or in its write-ahead
-log, is flipped, and the database is checked as at a start: `found` of those that change anything; `harmless` ones are
-in space that is never read, so that another program sees the same content as before.
+log, is flipped, and the database is checked as at a start. `found`: detected ones among those that change anything.
+`harmless`: bits in space that is never read, so that another program sees the same content as before.
 """
 
 import argparse
@@ -54,7 +54,7 @@ ROUND = ("build", "profile", "build", "profile")
 
 
 def main() -> None:
-    """Flip and tell."""
+    """Flips bits and prints the result."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--flips", type=int, default=1_000, help="in the file, and a third as many in the log")
     parser.add_argument("--jobs", type=int, default=10)
@@ -76,7 +76,7 @@ def main() -> None:
 
 
 def fill(path: Path, jobs: int, records: int) -> None:
-    """Let a number of jobs run, by the daemon's own code."""
+    """Runs a number of jobs, with the daemon's own code."""
 
     async def run() -> None:
         journal = Journal(path, *database.TABLES)
@@ -126,7 +126,7 @@ def _record(trial: int) -> Record:
 
 
 def killed_copy(path: Path, folder: Path, also: int) -> Path:
-    """State of a daemon that dies after `also` more events: a copy in a new folder, and there its log."""
+    """Copies the state of a daemon that dies after `also` more events to a new folder; returns its log."""
     folder.mkdir()
 
     async def run() -> None:
@@ -148,16 +148,16 @@ def killed_copy(path: Path, folder: Path, also: int) -> Path:
 
 @dataclass
 class Told:
-    """Counts of a number of flipped bits."""
+    """Counts of flipped bits."""
 
     found: int = 0
     harmless: int = 0
-    """They changed nothing that anybody reads."""
+    """Number of bits without effect on readers."""
     missed: int = 0
 
 
 def flip(file: Path, flips: int, rng: Random) -> Told:
-    """Flip one bit of the file, a database or its log, again and again."""
+    """Flips bits of the file, a database or its log, one at a time."""
     path = file.with_name(database.DATABASE)
     sound = {part: part.read_bytes() for part in file.parent.iterdir()}
     whole, told = contents(path), Told()
@@ -181,7 +181,7 @@ def flip(file: Path, flips: int, rng: Random) -> Told:
 
 
 def contents(path: Path) -> list[object]:
-    """All that anybody reads, as by another program."""
+    """Returns all content, as another program reads it."""
     db = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
     try:
         names = [name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")]

@@ -50,21 +50,21 @@ agents: Any = import_module("chaos.agents")
 RESULTS = KEPT / "boards.json"
 KEY = "pi4"
 TURNS, ROUNDS = 5, 3
-"""Programs in turn at each tracker, and rounds of each; the first round is not counted."""
+"""Number of programs in turn at each tracker, and rounds of each; the first round is left out."""
 NETWORK, NETWORK_TRIALS = "squeezenet", 64
 SAMPLES = 15
 SHARED_S = 600.0
 KILLS = 100
 LOOK_S = 0.05
-"""Seconds between two looks at the sessions of a board."""
+"""Seconds between two checks of the sessions of a board."""
 START_S = 120.0
 PRIORITY_S = 1.0
-"""Seconds for which a step must have waited for its turn to count as passed over."""
+"""Minimum wait of a step in seconds that counts as overtaken."""
 QUICK = {"batch": 4, "min_repeat_ms": 1.0}
 
 
 def settings(port: int, cores: Sequence[int], more: str = "") -> str:
-    """Settings of a daemon with a port for boards, and lanes on these cores."""
+    """Returns settings of a daemon with a port for boards, and lanes on these cores."""
     return (
         f'[boards]\nlisten = "127.0.0.1:{port}"\n[[board]]\nkind = "{KEY}"\ntarget = "{target()}"\n'
         f"[resources]\nhost_cores = {list(cores)}\n[guard]\nquarantine_s = 0.5\n{more}"
@@ -72,7 +72,7 @@ def settings(port: int, cores: Sequence[int], more: str = "") -> str:
 
 
 def target() -> str:
-    """The CPU of this machine, with one core."""
+    """Returns the CPU of this machine, with one core."""
     from tvm.target.codegen import llvm_get_system_cpu
 
     return f"llvm -mcpu={llvm_get_system_cpu()} -num-cores=1"
@@ -80,7 +80,7 @@ def target() -> str:
 
 @contextmanager
 def on_cores(cores: Sequence[int]) -> Iterator[None]:
-    """Keep processes that are started in the block on these cores."""
+    """Pins processes that are started in the block to these cores."""
     home = os.sched_getaffinity(0)
     os.sched_setaffinity(0, set(cores))
     try:
@@ -91,7 +91,7 @@ def on_cores(cores: Sequence[int]) -> Iterator[None]:
 
 @contextmanager
 def board(folder: Path, tracker: int, core: int, name: str, *, ours: bool = False) -> Iterator[Any]:
-    """A server on a core that registers itself."""
+    """Runs a server on a core that registers itself."""
     server = rpc_server.RpcServer(folder, KEY, ("--tracker", f"127.0.0.1:{tracker}"), name, ours=ours)
     with on_cores([core]):
         server.start()
@@ -102,13 +102,13 @@ def board(folder: Path, tracker: int, core: int, name: str, *, ours: bool = Fals
 
 
 def program(port: int, priority: int, rounds: int) -> subprocess.Popen[str]:
-    """A program that knows only TVM."""
+    """Starts a program that uses TVM only."""
     command = [sys.executable, str(TESTS / "stock_program.py"), str(port), KEY, str(priority), str(rounds)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
 
 async def submit(there: Any, model: Path, trials: int, **words: Any) -> int:
-    """The number of a job."""
+    """Submits a job; returns its number."""
     daemon = await Daemon.connect(there.address)
     try:
         spec = JobSpec(
@@ -123,7 +123,7 @@ async def submit(there: Any, model: Path, trials: int, **words: Any) -> int:
 
 
 async def spans(there: Any) -> list[Span]:
-    """All steps."""
+    """Returns all steps."""
     daemon = await Daemon.connect(there.address)
     try:
         return await daemon.spans()
@@ -135,7 +135,7 @@ async def spans(there: Any) -> list[Span]:
 
 
 def runner(folder: Path, cores: Sequence[int]) -> dict[str, Any]:
-    """The daemon's port beside TVM's tracker."""
+    """Compares the daemon's port with TVM's tracker."""
     stock, own = agents.free_port(), agents.free_port()
     command = [sys.executable, "-m", "tvm.exec.rpc_tracker", "--host", "127.0.0.1", "--port", str(stock)]
     command += ["--port-end", str(stock + 1), "--silent"]
@@ -162,7 +162,7 @@ def runner(folder: Path, cores: Sequence[int]) -> dict[str, Any]:
 
 
 def network(folder: Path, cores: Sequence[int]) -> dict[str, Any]:
-    """A network on a core as a device, and as a board."""
+    """Tunes a network on a core as a device, and as a board."""
     model, port = zoo.fetch(NETWORK), agents.free_port()
     local = f'[[device]]\nname = "cpu0"\nkind = "cpu"\ncores = [{cores[-1]}]\n'
     with (
@@ -192,7 +192,7 @@ def network(folder: Path, cores: Sequence[int]) -> dict[str, Any]:
 
 
 def both_ways(folder: Path, module: Path, core: int) -> dict[str, Any]:
-    """Latencies of a module in a process on a core, and through a session with a server on it, in turns."""
+    """Measures a module in a process on a core, and through a session with a server on it, in turns."""
     from autosched.backend import Board
     from autosched.process.forked_workers import Workers, prepare
     from autosched_tvm import worker_messages
@@ -226,7 +226,7 @@ def both_ways(folder: Path, module: Path, core: int) -> dict[str, Any]:
 
 
 def shared(folder: Path, cores: Sequence[int], seconds: float) -> dict[str, Any]:
-    """Programs and jobs on two boards."""
+    """Runs programs and jobs on two boards."""
     model, port = folder / "net.onnx", agents.free_port()
     import onnx
 
@@ -264,7 +264,7 @@ def shared(folder: Path, cores: Sequence[int], seconds: float) -> dict[str, Any]
 
 
 async def priorities_of(there: Any) -> dict[int, int]:
-    """The priority of each job."""
+    """Returns the priority of each job."""
     from autosched.protocol import JobList, ListJobs
 
     daemon = await Daemon.connect(there.address)
@@ -276,7 +276,7 @@ async def priorities_of(there: Any) -> dict[int, int]:
 
 
 def judged(found: Sequence[Span], priorities: dict[int, int]) -> dict[str, Any]:
-    """Overlaps on a board, and steps that began while one of a higher priority had waited for a while."""
+    """Returns overlaps on a board, and steps that began while one of a higher priority had waited for a while."""
     of_boards = [span for span in found if span.units[0].startswith(KEY) and span.ended_at is not None]
     overlaps = 0
     for unit in {span.units[0] for span in of_boards}:
@@ -294,7 +294,7 @@ def judged(found: Sequence[Span], priorities: dict[int, int]) -> dict[str, Any]:
 
 
 def kills(folder: Path, cores: Sequence[int], count: int, seed: int) -> dict[str, Any]:
-    """Faults in the middle of sessions."""
+    """Causes faults during sessions."""
     model, port, draw = folder / "net.onnx", agents.free_port(), random.Random(seed)
     import onnx
 
@@ -344,7 +344,7 @@ def kills(folder: Path, cores: Sequence[int], count: int, seed: int) -> dict[str
 
 
 def sessions_of(server: Any) -> list[psutil.Process]:
-    """The processes that serve sessions of a server of ours."""
+    """Returns the processes that serve sessions of one of our servers."""
     process = server._process
     if process is None:
         return []
@@ -354,7 +354,7 @@ def sessions_of(server: Any) -> list[psutil.Process]:
 
 
 def watch(there: Any, server: Any, seconds: float) -> float:
-    """Watch the board for `seconds`. Returns the longest time for which it had a session and no step held it."""
+    """Watches the board for `seconds`; returns the longest time with a session and no step."""
     until, since, longest_s = time.monotonic() + seconds, None, 0.0
     while (now := time.monotonic()) < until:
         free = bool(sessions_of(server)) and is_free(there)
@@ -365,7 +365,7 @@ def watch(there: Any, server: Any, seconds: float) -> float:
 
 
 def is_free(there: Any) -> bool:
-    """Whether no step holds the board."""
+    """Returns whether no step holds the board."""
 
     async def ask() -> bool:
         daemon = await Daemon.connect(there.address)
@@ -378,7 +378,7 @@ def is_free(there: Any) -> bool:
 
 
 def alive(there: Any, job: int) -> bool:
-    """Whether a job has not ended."""
+    """Returns whether a job has not ended."""
 
     async def ask() -> bool:
         daemon = await Daemon.connect(there.address)
@@ -394,7 +394,7 @@ def alive(there: Any, job: int) -> bool:
 
 
 def wait(holds: Any) -> None:
-    """Wait until it holds."""
+    """Waits until the condition holds."""
     until = time.monotonic() + START_S
     while not holds():
         assert time.monotonic() < until, "a board does not register itself"
@@ -402,7 +402,7 @@ def wait(holds: Any) -> None:
 
 
 def main() -> None:
-    """Run the parts that are named, or all."""
+    """Runs the named parts, or all."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("parts", nargs="*", choices=[[], "runner", "network", "shared", "kills"])
     parser.add_argument("--kills", type=int, default=KILLS)

@@ -1,4 +1,4 @@
-"""A headless Chromium that does what it is told, over its own debugging protocol: nothing but aiohttp is needed."""
+"""Drives a headless Chromium over its debugging protocol, with aiohttp only."""
 
 import asyncio
 import base64
@@ -22,16 +22,16 @@ FLAGS = (
     "--disable-background-networking", "--disable-extensions", "--hide-scrollbars", "--remote-debugging-port=0",
 )  # fmt: skip
 NETWORK_CHANGED = "net::ERR_NETWORK_CHANGED"
-"""Chromium drops all requests when an interface of this machine comes or goes, and complains; no page can help it."""
+"""Message of Chromium when an interface of this machine comes or goes, which drops all its requests."""
 
 
 def installed() -> str | None:
-    """Where Chromium is; None when it is not installed."""
+    """Returns the path of Chromium; None when it is not installed."""
     return next((path for name in NAMES if (path := shutil.which(name)) is not None), None)
 
 
 class PageGone(Exception):
-    """The page that was asked has made room for another one."""
+    """The queried page was replaced by another one."""
 
 
 class Page:
@@ -43,10 +43,10 @@ class Page:
         self._loads = 0
         self._network_changes = 0
         self.complaints: list[str] = []
-        """Errors and warnings of its console: broken scripts, and what the content security policy forbade."""
+        """Errors and warnings of its console: broken scripts, and violations of the content security policy."""
 
     async def do(self, method: str, **params: object) -> dict[str, Any]:
-        """Give a command and wait for its answer."""
+        """Sends a command and waits for its answer."""
         number = next(self._numbers)
         await self._socket.send_json({"id": number, "method": method, "params": params})
         async with asyncio.timeout(ANSWER_S):
@@ -73,9 +73,9 @@ class Page:
                 self.complaints.append(text)
 
     async def open(self, url: str, *, width: int = 1440, height: int = 900, dark: bool = False) -> None:
-        """Go there, and wait until it is there: what is asked of a page that is going is an error.
+        """Opens an address, and waits until the page is there, since queries during the change fail.
 
-        It is loaded anew when the machine's network has changed meanwhile.
+        It reloads when the machine's network has changed meanwhile.
         """
         for domain in ("Page", "Runtime", "Log"):
             await self.do(f"{domain}.enable")
@@ -94,13 +94,13 @@ class Page:
                     return
 
     async def ask(self, script: str) -> Any:
-        """Value of an expression in the page; promises are awaited."""
+        """Returns the value of an expression in the page; promises are awaited."""
         answer = await self.do("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
         assert "exceptionDetails" not in answer, answer
         return answer["result"].get("value")
 
     async def until(self, script: str) -> None:
-        """Wait until an expression is true, in whatever page is there by then."""
+        """Waits until an expression is true, in whatever page is open then."""
         async with asyncio.timeout(ANSWER_S):
             while True:
                 with contextlib.suppress(PageGone):
@@ -109,14 +109,14 @@ class Page:
                 await asyncio.sleep(0.02)
 
     async def picture(self, path: Path, *, whole: bool = False) -> None:
-        """Take a screenshot."""
+        """Takes a screenshot."""
         answer = await self.do("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
         await asyncio.to_thread(path.write_bytes, base64.b64decode(answer["data"]))
 
 
 @asynccontextmanager
 async def browsing() -> AsyncIterator[Page]:
-    """A browser with one empty tab, until the block ends."""
+    """Runs a browser with one empty tab in the block."""
     program = installed()
     assert program is not None, "Chromium is not installed"
     with tempfile.TemporaryDirectory(prefix="autosched-browser-", ignore_cleanup_errors=True) as folder:

@@ -1,6 +1,7 @@
 """Claims of the project, with the figures of the last measurement: the rows of RESULTS.md.
 
-A claim takes its figure from the JSON of a benchmark in benchmarks/results/, so that none stands there unmeasured.
+Each claim takes its figure from the JSON of a benchmark in benchmarks/results/, so that none is there without a
+measurement.
 """
 
 import json
@@ -21,7 +22,7 @@ stopping and devices are [experiments](../docs/experiments.md#experiments-that-c
 """
 ENGINES = ("onnxruntime", "openvino", "ncnn", "mnn")
 WRONG = 0.05
-"""Difference of an output from ONNX Runtime's, in parts of its largest value, that marks an engine as wrong."""
+"""Difference of an output from ONNX Runtime's, as a share of its largest value, that marks an engine as wrong."""
 Told = Mapping[str, Any]
 
 
@@ -30,23 +31,23 @@ class Claim(NamedTuple):
 
     says: str
     bar: str
-    """The figure that was wanted before it was measured; empty: none."""
+    """Required figure, set before the measurement; empty: none."""
     measured: Callable[[Told], str]
-    """The figure in words, from the raw results."""
+    """Returns the figure in words, from the raw results."""
 
 
 class Source(NamedTuple):
-    """Claims that one benchmark is behind."""
+    """Claims from one benchmark."""
 
     results: str
     """Name of the raw results."""
     claims: Sequence[Claim]
     command: str = ""
-    """Empty: `run.py` with the name."""
+    """Command; empty: `run.py` with the name."""
 
 
 def page() -> str:
-    """RESULTS.md."""
+    """Returns RESULTS.md."""
     lines = [HEAD]
     for title, sources in SECTIONS.items():
         lines += [f"## {title}", "", "| claim | bar | measured | raw results |", "|---|---|---|---|"]
@@ -60,7 +61,7 @@ def page() -> str:
 
 
 def _row(rows: Iterable[Told], **wanted: object) -> Told:
-    """The first row with these values."""
+    """Returns the first row with these values."""
     return next(row for row in rows if all(row[name] == value for name, value in wanted.items()))
 
 
@@ -73,7 +74,7 @@ def _interval(found: Told) -> str:
 
 
 def ratios(rows: Iterable[Told], engines: Sequence[str]) -> list[float]:
-    """Our latency over that of the fastest of these engines, of those with ONNX Runtime's outputs; for each network."""
+    """Returns our latency relative to the fastest of these engines with ONNX Runtime's outputs, for each network."""
     found = []
     for row in rows:
         median_s = row["median_s"]
@@ -84,7 +85,7 @@ def ratios(rows: Iterable[Told], engines: Sequence[str]) -> list[float]:
 
 
 def _measured(told: Told, cores: int, *, quantised: bool = False) -> list[Told]:
-    """Rows of the float networks that nothing was developed on, or of all quantised ones."""
+    """Returns the rows of the float networks on which nothing was developed, or of all quantised ones."""
     return [
         row
         for row in told["networks"].values()
@@ -94,7 +95,7 @@ def _measured(told: Told, cores: int, *, quantised: bool = False) -> list[Told]:
 
 
 def _networks(told: Told, cores: int, *, quantised: bool = False) -> str:
-    """Latency of these networks against other engines."""
+    """Returns the latency of these networks relative to other engines, in words."""
     rows = _measured(told, cores, quantised=quantised)
     over, over_best = (ratios(rows, engines) for engines in (("onnxruntime",), ENGINES))
     slower = sum(ratio > 1 for ratio in over)

@@ -1,7 +1,7 @@
-"""``python benchmarks/compiled.py benchmarks/seeds.py --seeds 800000``: a program on a compiled core and simulator.
+"""``python benchmarks/compiled.py benchmarks/seeds.py --seeds 800000`` runs a program on a compiled core and simulator.
 
-mypyc makes machine code of the same sources, in a folder that is gone afterwards; the program runs 1.7 times as fast.
-First both play the same seeds, and nothing goes on unless all their decisions are equal. Wants a C compiler.
+mypyc compiles the same sources in a temporary folder, and the program runs 1.7 times as fast. First both play the same
+seeds, and the program only runs if all their decisions are equal. Needs a C compiler.
 """
 
 import os
@@ -22,11 +22,11 @@ MODULES = tuple(
     )
 )  # fmt: skip
 ALIKE = 400
-"""Seeds that both play."""
+"""Number of seeds that both play."""
 
 
 def main() -> int:
-    """Compile, compare, run."""
+    """Compiles, compares, runs."""
     if not sys.argv[1:]:
         sys.exit(__doc__)
     if shutil.which(os.environ.get("CC", "cc")) is None:
@@ -45,7 +45,7 @@ def main() -> int:
 
 
 def compile_into(folder: Path) -> None:
-    """A copy of the package, with machine code beside the modules that have it. Takes a minute."""
+    """Copies the package, with compiled modules. Takes a minute."""
     shutil.copytree(SOURCES, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
     how = {**os.environ, "MYPYC_OPT_LEVEL": "3", "MYPYC_DEBUG_LEVEL": "0"}
     made = subprocess.run(
@@ -56,7 +56,7 @@ def compile_into(folder: Path) -> None:
 
 
 def say(arguments: list[str], env: dict[str, str]) -> str:
-    """The output of this interpreter."""
+    """Returns the output of this interpreter."""
     return subprocess.check_output([sys.executable, *arguments], env=env, text=True)
 
 

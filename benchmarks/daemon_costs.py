@@ -29,7 +29,7 @@ RUNS = 11
 
 
 def main() -> None:
-    """Measure and tell."""
+    """Measures and prints the result."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--network", default="rnet")
     args = parser.parse_args()
@@ -38,7 +38,7 @@ def main() -> None:
 
 
 async def measure(network: str) -> dict[str, Any]:
-    """All of it, with one daemon."""
+    """Measures everything with one daemon."""
     path = zoo.fetch(network)
     model = api.load_model(path, zoo.catalogue()[network].shapes)
     async with on_demand.connected(None) as daemon:
@@ -65,14 +65,14 @@ async def measure(network: str) -> dict[str, Any]:
 
 
 async def all_spans(daemon: Any) -> list[Span]:
-    """Steps as the daemon remembers them."""
+    """Returns the daemon's steps."""
     assert (await daemon.link.call(ListSpans(after=0), SpanList)).spans
     spans: list[Span] = await daemon.spans()
     return spans
 
 
 def cpu_s_of_jobs() -> float:
-    """CPU of one `autosched jobs`, user and system."""
+    """Returns the CPU seconds of one `autosched jobs`, user and system."""
     times = []
     for _ in range(RUNS):
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -85,7 +85,7 @@ def cpu_s_of_jobs() -> float:
 
 
 def overhead_ms(spans: list[Span]) -> dict[str, float]:
-    """The part of a lease in which its stage did not run: order, report, fsync and decision; p50 and p99."""
+    """Returns the part of a lease in which its stage did not run (order, report, fsync and decision): p50 and p99."""
     gaps = sorted(
         1000 * (s.ended_at - s.started_at - s.worked_s) for s in spans if s.ended_at and s.worked_s is not None
     )
@@ -93,7 +93,7 @@ def overhead_ms(spans: list[Span]) -> dict[str, float]:
 
 
 async def first_record_s(daemon: Any, model: api.Model) -> float:
-    """From submit to the first trial that the daemon has."""
+    """Returns the seconds from submit to the first trial in the daemon."""
     loop = asyncio.get_running_loop()
     started = loop.time()
     job = await api.submit(daemon, model, api.Settings(fresh=True, trials=16))

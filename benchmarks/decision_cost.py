@@ -1,9 +1,9 @@
-"""Cost of a decision: microseconds of `Scheduler.handle`, by policy and by how many steps wait.
+"""Measures microseconds of `Scheduler.handle`, by policy and number of waiting steps.
 
-``python benchmarks/decision_cost.py`` prints one JSON object. Each event ends a step, of which the core learns, and
-queues what its task does next (`noting`); the decision is who starts on the units that came free (`deciding`). As the
-daemon has it both happen in one call (`both`). 100 hosts, a pool each, 76 devices in one pool, four tasks per job.
-Processor time; looking ahead is no part of it, since it follows in small pieces of its own.
+``python benchmarks/decision_cost.py`` prints one JSON object. Each event ends a step, from which the core learns, and
+queues the next stage of its task (`noting`); the decision starts steps on the free units (`deciding`). In the daemon
+both happen in one call (`both`). 100 hosts with a pool each, 76 devices in one pool, four tasks per job. CPU time;
+looking ahead is left out, since it runs in separate small pieces.
 """
 
 import argparse
@@ -27,7 +27,7 @@ DEVICE = ("device:cpu",)
 
 
 def main() -> None:
-    """Measure and tell."""
+    """Measures and prints the result."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--policies", nargs="+", default=["interleaved", "predictive"], choices=list(POLICIES))
     parser.add_argument("--waiting", nargs="+", type=int, default=WAITING)
@@ -38,7 +38,7 @@ def main() -> None:
 
 
 def cost_us(policy: str, waiting: int, decisions: int) -> dict[str, Any]:
-    """A number of waiting steps, for a number of decisions."""
+    """Measures a number of decisions with a number of waiting steps."""
     rng, core = Random(waiting), crowd(policy, waiting)
     took_s: dict[str, list[float]] = {"both": [], "noting": [], "deciding": []}
     gc.collect()
@@ -61,7 +61,7 @@ def cost_us(policy: str, waiting: int, decisions: int) -> dict[str, Any]:
 
 
 def spread_us(seconds: list[float]) -> dict[str, float]:
-    """Median, mean and 99 % quantile."""
+    """Returns median, mean and 99 % quantile."""
     ordered = sorted(seconds)
     found = {
         "median": ordered[len(ordered) // 2],
@@ -72,7 +72,7 @@ def spread_us(seconds: list[float]) -> dict[str, float]:
 
 
 def crowd(policy: str, waiting: int) -> Scheduler:
-    """All units taken, and a number of tasks that wait."""
+    """Returns a scheduler with all units leased, and a number of waiting tasks."""
     core = Scheduler(POLICIES[policy])
     hosts = (Pool(f"host{i}", (Unit(f"host{i}/0"),)) for i in range(HOSTS))
     devices = Pool(DEVICE[0], tuple(Unit(f"cpu{i}") for i in range(DEVICES)))
@@ -87,12 +87,12 @@ def crowd(policy: str, waiting: int) -> Scheduler:
 
 
 def home(job: int) -> tuple[str]:
-    """Where the job builds."""
+    """Returns the pool in which the job builds."""
     return (f"host{job % HOSTS}",)
 
 
 def end(step: Step) -> Event:
-    """The step is done, and its task goes on."""
+    """Returns the end of a step, whose task continues."""
     stage = FOLLOWING[step.stage]
     load = TaskLoad(task=step.task, stage_next=stage, resources_next=DEVICE if stage == "profile" else home(step.job))
     return StepEnded(step.id, Outcome.DONE, JobLoad(tasks=(load,), rounds_left=50))

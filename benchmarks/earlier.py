@@ -1,9 +1,9 @@
-"""Whether a network that is tuned after a similar one needs half of the trials to come as far.
+"""Tests whether a network that is tuned after a similar one needs half of the trials for the same latency.
 
 ``python benchmarks/earlier.py [--pairs rnet:onet ...] [--seeds 3] [--state FOLDER]`` tunes the first network of each
-pair; then the second one as a user would, with half of the trials: what the daemon finds similar teaches it. For
+pair, then the second one with half of the trials, warm-started from the jobs that the daemon finds similar. For
 comparison the second one is tuned from nothing (`--fresh`), with all trials and with half of them. Measures the
-compiled networks in turns, and prints one JSON object. With `--state` it goes on where it was stopped.
+compiled networks in turns, and prints one JSON object. With `--state` it continues an interrupted run.
 """
 
 import argparse
@@ -29,12 +29,12 @@ TRIALS = {
     "mobilenet_v2": 480,
 }
 OWN = {"resnet18": resnet18.write, "mobilenet_v1": mobilenets.write_v1, "mobilenet_v2": mobilenets.write_v2}
-"""Networks that the zoo does not have."""
+"""Networks that the zoo lacks."""
 TAUGHT = "half taught"
 
 
 def main() -> None:
-    """Tune, measure, tell."""
+    """Tunes, measures, prints the result."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pairs", nargs="+", default=["rnet:onet"], metavar="TEACHER:LEARNER", help=", ".join(TRIALS))
     parser.add_argument("--seeds", type=int, default=3)
@@ -52,7 +52,7 @@ def main() -> None:
 
 
 def compared(teacher: str, learner: str, seed: int, folder: Path) -> dict[str, Any]:
-    """One network after another, with one seed."""
+    """Tunes one network after another, with one seed."""
     result = folder / "result.json"
     if result.exists():
         return dict(json.loads(result.read_text()))
@@ -73,8 +73,8 @@ def compared(teacher: str, learner: str, seed: int, folder: Path) -> dict[str, A
 
 
 async def tune(teacher: str, learner: str, seed: int, folder: Path) -> dict[str, Path]:
-    """The learner's compiled networks, by how each was tuned; one job after the other. The one that may learn comes
-    before those from which it could take over."""
+    """Returns the learner's compiled networks, by the way of tuning; one job after the other. The job that may learn
+    comes before those from which it could take over schedules."""
     trials = TRIALS[learner]
     jobs = {
         "teacher": (teacher, api.Settings(fresh=True, trials=TRIALS[teacher], seed=seed)),

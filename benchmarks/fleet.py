@@ -49,7 +49,7 @@ lent_host: Any = import_module("lent_host")
 
 DELAY_S = 0.001
 ROUND_S = {"build_s": 8.3, "profile_s": 39.5, "update_s": 44.0}
-"""Means of the thesis, in seconds."""
+"""Mean times of the thesis, in seconds."""
 JOBS, TASKS = 4, 3
 ONE_JOB = {"tasks": 8, "build_s": 0.5, "profile_s": 0.5, "movable": True}
 """Options of a job whose stages move: half a second for each build and measurement of a round."""
@@ -58,17 +58,17 @@ ONE_TASK = {"tasks": 1, "build_s": 0.1, "profile_s": 2.0, "divisible": True}
 """Options of a job of one task whose rounds of 8 candidates take one device two seconds."""
 ONE_TASK_TRIALS = 160
 MANY_JOBS = 24
-"""Jobs of the part on hand-overs, enough that an idle client waits for each unit."""
+"""Number of jobs of the part on hand-overs: enough that an idle client waits for each unit."""
 KILLS = 5
 RETURNS = 10
-"""Times that the owner of a borrowed host is back."""
+"""Number of returns of the owner of a lent host."""
 DEADLINE_S = 300.0
 ENDLESS = 1_000_000
-"""Trials of a job that does not end while it is looked at."""
+"""Number of trials of a job that does not end during the measurement."""
 
 
 def main() -> None:
-    """Measure and tell."""
+    """Measures and prints the result."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trials", type=int, default=240, help="of each job")
     parser.add_argument("--scale", type=float, default=0.01, help="of the thesis' times")
@@ -98,8 +98,8 @@ def main() -> None:
 def machines(
     hosts: int, *options: str, kind: str = "cpu", policy: str = "predictive", boards: int = 1
 ) -> Iterator[Path]:
-    """The folder of a daemon to which one or two hosts belong, its own among them. `options`: of the agent; `kind` and
-    `boards`: of the devices of the daemon's own host, and how many there are."""
+    """Yields the folder of a daemon with one or two hosts, its own among them. `options`: of the agent; `kind` and
+    `boards`: kind and number of the devices of the daemon's own host."""
     with ExitStack() as held:
         folder = Path(held.enter_context(tempfile.TemporaryDirectory(prefix="autosched-bench-")))
         _, key = keyring.make(folder / "state/keys", Role.AGENT, "lab2")
@@ -120,7 +120,7 @@ def machines(
 
 
 async def until(folder: Path, process: subprocess.Popen[bytes], hosts: int) -> None:
-    """Wait until the daemon answers, and a number of hosts have joined."""
+    """Waits until the daemon answers, and a number of hosts have joined."""
     daemon = await answering(f"unix:{folder}/api.sock", psutil.Process(process.pid))
     await until_hosts(daemon, lambda there: len(there) >= hosts)
     daemon.close()
@@ -129,25 +129,25 @@ async def until(folder: Path, process: subprocess.Popen[bytes], hosts: int) -> N
 async def until_hosts(
     daemon: Daemon, holds: Callable[[Sequence[HostView]], bool], within_s: float = DEADLINE_S
 ) -> None:
-    """Wait until something holds of the hosts that the daemon lists."""
+    """Waits until a condition on the listed hosts holds."""
     async with asyncio.timeout(within_s):
         while not holds((await daemon.link.call(ListHosts(), HostList)).hosts):  # noqa: ASYNC110 - it sends no news of hosts
             await asyncio.sleep(0.02)
 
 
 def tls_port(folder: Path) -> str:
-    """The port on which a private daemon listens with TLS."""
+    """Returns the TLS port of a private daemon."""
     return next(one for one in whereabouts(folder / "state").addresses if one.startswith("tls:")).rpartition(":")[2]
 
 
 def ratio(jobs: int, trials: int, options: dict[str, Any]) -> dict[str, float]:
-    """Makespans of equal jobs on one host and on two, and how they compare."""
+    """Returns the makespans of equal jobs on one host and on two, and their ratio."""
     one_s, two_s = (makespan(hosts, jobs, trials, options) for hosts in (1, 2))
     return {"one_s": one_s, "two_s": two_s, "ratio": one_s / two_s}
 
 
 def makespan(hosts: int, jobs: int, trials: int, options: dict[str, Any]) -> float:
-    """Seconds from the first submission to the end of the last of equal jobs, each with a number of trials."""
+    """Returns the seconds from the first submission to the last end of equal jobs with a number of trials each."""
     with machines(hosts) as folder:
 
         async def measure() -> float:
@@ -164,7 +164,7 @@ def makespan(hosts: int, jobs: int, trials: int, options: dict[str, Any]) -> flo
 
 
 def dask() -> dict[str, float]:
-    """Kill the worker of an agent again and again."""
+    """Kills the worker of an agent repeatedly."""
     with tempfile.TemporaryDirectory(prefix="autosched-bench-") as name:
         folder = Path(name)
         os.environ["XDG_STATE_HOME"] = name
@@ -192,7 +192,7 @@ async def _shut_down(folder: Path) -> None:
 
 
 async def _killed(folder: Path, cluster: Any) -> float:
-    """Kill one worker; seconds until both agents lend their host again, after one did not."""
+    """Kills one worker; returns the seconds until both agents lend their host again."""
     daemon, clock = await Daemon.connect(f"unix:{folder}/api.sock"), asyncio.get_running_loop().time
 
     async def here(count: int) -> None:
@@ -213,9 +213,9 @@ async def _killed(folder: Path, cluster: Any) -> float:
 
 
 def idle() -> dict[str, float]:
-    """Use a borrowed machine again and again while jobs work there.
+    """Uses a lent machine repeatedly while jobs run there.
 
-    The daemon is on the same machine, and no part of the agent: its policy is one that does not search.
+    The daemon is on the same machine, and does not belong to the agent: its policy is one that does not search.
     """
     with machines(2, "--idle", "1s", kind="board", policy="interleaved") as folder:
         jobs, took_s = folder / "lab2/state/jobs", []
@@ -235,13 +235,13 @@ def idle() -> dict[str, float]:
 
 
 def devices() -> dict[str, float]:
-    """Let one and two devices measure the rounds of one task."""
+    """Measures the rounds of one task with one and two devices."""
     took_s = [measuring_s(boards) for boards in (1, 2)]
     return {"one_s": took_s[0], "two_s": took_s[1], "ratio": took_s[0] / took_s[1]}
 
 
 def measuring_s(boards: int) -> float:
-    """Seconds in which at least one device measures."""
+    """Returns the seconds in which at least one device measures."""
     with machines(1, boards=boards) as folder:
 
         async def measure() -> float:
@@ -261,7 +261,7 @@ def measuring_s(boards: int) -> float:
 
 
 def _processes(jobs: Path) -> list[psutil.Process]:
-    """Processes of jobs that work in a folder."""
+    """Returns the processes of jobs that work in a folder."""
     return [
         one
         for one in psutil.process_iter(["environ"])
@@ -277,7 +277,7 @@ async def _endless_jobs(folder: Path) -> None:
 
 
 async def _all_lent(folder: Path, jobs: Path) -> list[psutil.Process]:
-    """Wait until all jobs have processes on the borrowed host, and steps run there; the processes."""
+    """Waits until all jobs have processes on the lent host, and steps run there; returns the processes."""
     daemon = await Daemon.connect(f"unix:{folder}/api.sock")
     await until_hosts(daemon, lambda there: there[0].busy > 0 and len(_processes(jobs)) >= JOBS)
     daemon.close()
@@ -285,7 +285,8 @@ async def _all_lent(folder: Path, jobs: Path) -> list[psutil.Process]:
 
 
 def hand_over(args: argparse.Namespace) -> dict[str, float]:
-    """Percentiles, in milliseconds, of what lies between two stages on a unit of the other host, beyond the wire."""
+    """Returns percentiles, in milliseconds, of the time between two stages on a unit of the other host, without the
+    wire."""
     with machines(2) as folder:
         log = folder / "steps.log"
 
@@ -315,7 +316,7 @@ def hand_over(args: argparse.Namespace) -> dict[str, float]:
 
 
 async def submit(daemon: Daemon, folder: Path, number: int, trials: int, **options: Any) -> int:
-    """Submit one job of the mock backend."""
+    """Submits one job of the mock backend."""
     path = folder / "model.onnx"
     path.write_bytes(b"the mock backend reads no model")
     spec = JobSpec(
@@ -326,7 +327,7 @@ async def submit(daemon: Daemon, folder: Path, number: int, trials: int, **optio
 
 
 async def ended(daemon: Daemon, job: int) -> None:
-    """Wait until the job is done."""
+    """Waits until the job is done."""
     async for view in daemon.follow(job, wait_s=5.0):
         if view.failure is not None:
             raise RuntimeError(f"job {job} failed: {view.failure.message}")

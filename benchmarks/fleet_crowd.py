@@ -31,18 +31,18 @@ from autosched.protocol.roles import Role
 
 HOSTS, CLIENTS = 20, 1_000
 CLIENT_BYTES = 23e6
-"""Memory of a client that it shares with no other."""
+"""Private memory of a client in bytes."""
 STAGES_S = {"build_s": 0.2, "profile_s": 40.0, "update_s": 0.0}
 """Seconds of each stage. A task has a thousand candidates, and a round of 8 in 40 s: no job ends within an hour."""
 ENDLESS = 900_000
-"""Trials of a job that does not end while it is looked at."""
+"""Number of trials of a job that does not end during the measurement."""
 PAGE = 500
 START_S = 1_500.0
-"""Seconds within which all clients are at work."""
+"""Maximum time until all clients are at work, in seconds."""
 
 
 def main() -> None:
-    """Measure and tell."""
+    """Measures and prints the result."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--hosts", type=int, default=HOSTS)
     parser.add_argument("--clients", type=int, default=CLIENTS)
@@ -57,7 +57,7 @@ def main() -> None:
 
 
 def crowd(hosts: int, clients: int, seconds: float) -> dict[str, Any]:
-    """Start everything, let it work, and end it."""
+    """Starts everything, lets it work, and ends it."""
     with ExitStack() as held:
         folder = Path(held.enter_context(tempfile.TemporaryDirectory(prefix="autosched-bench-")))
         _, key = keyring.make(folder / "state/keys", Role.AGENT, "lab")
@@ -112,7 +112,7 @@ async def _work(folder: Path, process: psutil.Process, hosts: int, clients: int,
 
 
 async def _at_work(daemon: Daemon) -> int:
-    """Jobs that have measured something."""
+    """Returns the number of jobs with a measurement."""
     found, before = 0, None
     while jobs := (await daemon.link.call(ListJobs(limit=PAGE, before=before), JobList)).jobs:
         found += sum(job.trials > 0 for job in jobs)

@@ -33,7 +33,7 @@ from autosched.sim.simulator import Entry, Simulator
 
 HOSTS, LANES, DEVICES = 100, 16, 10
 BUILD_S, PROFILE_S, UPDATE_S = 8.3, 39.5, 44.0
-"""Means of the thesis, in seconds."""
+"""Mean times of the thesis, in seconds."""
 SPREAD = 0.3
 """Standard deviation of the logarithm of a stage's time."""
 TASKS = 4
@@ -43,11 +43,11 @@ CUT_HOSTS = 0.2
 """Share of the hosts that are cut off once."""
 CUT_S = (30.0, 900.0)
 START_S = 2.0
-"""Seconds in which a client starts."""
+"""Start time of a client in seconds."""
 
 
 class Timed:
-    """The scheduler of a simulation, with the processor time of each event and of each decision."""
+    """Scheduler of a simulation, with the CPU time of each event and of each decision."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self.events_s: list[float] = []
@@ -55,7 +55,7 @@ class Timed:
         self._scheduler, self._handle, self._start = scheduler, scheduler.handle, scheduler._start
 
     def run(self, work: Callable[[], SimulationResult]) -> SimulationResult:
-        """Do some work in which the scheduler is timed."""
+        """Runs the work with a timed scheduler."""
         with (
             patch.object(self._scheduler, "handle", self.handle),
             patch.object(self._scheduler, "_start", self.start),
@@ -63,14 +63,14 @@ class Timed:
             return work()
 
     def handle(self, now: float, event: Event, **words: Any) -> list[Action]:
-        """As `Scheduler.handle`."""
+        """See `Scheduler.handle`."""
         began = time.thread_time()
         actions = self._handle(now, event, **words)
         self.events_s.append(time.thread_time() - began)
         return actions
 
     def start(self) -> Iterator[Action]:
-        """As the part of it that starts steps."""
+        """Times the part of it that starts steps."""
         began = time.thread_time()
         actions = list(self._start())
         self.decisions_s.append(time.thread_time() - began)
@@ -78,13 +78,13 @@ class Timed:
 
 
 class Count:
-    """Instead of a history of millions of events: how many there were."""
+    """Counts events, which would fill the memory as a history."""
 
     def __init__(self) -> None:
         self._count = 0
 
     def append(self, _: object) -> None:
-        """One more."""
+        """Counts one more."""
         self._count += 1
 
     def __len__(self) -> int:
@@ -92,7 +92,7 @@ class Count:
 
 
 def spread_us(seconds: list[float]) -> dict[str, float]:
-    """Mean and quantiles."""
+    """Returns mean and quantiles."""
     ordered = sorted(1e6 * value for value in seconds)
     found = {
         "mean": fmean(ordered), "median": ordered[len(ordered) // 2], "p99": ordered[len(ordered) * 99 // 100],
@@ -102,7 +102,7 @@ def spread_us(seconds: list[float]) -> dict[str, float]:
 
 
 def main() -> None:
-    """Simulate and tell."""
+    """Simulates and prints the result."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--jobs", type=int, nargs="+", default=[1_000, 10_000])
@@ -115,7 +115,7 @@ def main() -> None:
 
 
 def fleet(jobs: int, rounds: int, seed: int) -> Scenario:
-    """The hosts, and a number of jobs with a number of rounds between them."""
+    """Returns the hosts, and jobs that share a number of rounds."""
     rng = Random(f"fleet/{seed}")
 
     def stage(name: str, pool: str, mean_s: float) -> Work:
@@ -126,7 +126,7 @@ def fleet(jobs: int, rounds: int, seed: int) -> Scenario:
         return stage("build", HOST, BUILD_S), stage("profile", DEVICE, PROFILE_S), stage("update", HOST, UPDATE_S)
 
     def job() -> ScenarioJob:
-        """A job whose tasks take its rounds one after the other, as they are idle."""
+        """Returns a job whose idle tasks take its rounds one after the other."""
         pool = tuple(one() for _ in range(rounds // jobs))
         return ScenarioJob(tasks=((),) * TASKS, pool=pool, client_start_s=START_S)
 
@@ -144,7 +144,7 @@ def fleet(jobs: int, rounds: int, seed: int) -> Scenario:
 
 
 def bound_s(scenario: Scenario) -> float:
-    """Time that the devices which are there need for all measurements, and of the shortest build before and the
+    """Returns the time that the present devices need for all measurements, plus the shortest build before and the
     shortest update after them."""
     shortest_s = {"build": inf, "update": inf}
     for work in (work for job in scenario.jobs for work in job.works()):
@@ -168,7 +168,7 @@ def bound_s(scenario: Scenario) -> float:
 
 
 def row(scenario: Scenario, policy: str) -> dict[str, Any]:
-    """Simulate it."""
+    """Simulates the scenario; returns a row."""
     world = Simulator(scenario, POLICIES[policy], goal=Goal.MAKESPAN)
     world.history = cast("list[Entry]", Count())
     timed = Timed(world.scheduler)
@@ -189,7 +189,7 @@ def row(scenario: Scenario, policy: str) -> dict[str, Any]:
 
 
 def _together(spans: Any) -> Iterator[int]:
-    """For each measurement by how many steps it was shared."""
+    """Yields, for each measurement, the number of steps that shared it."""
     open_until: dict[tuple[int, int], tuple[float, int]] = {}
     for span in sorted((span for span in spans if span.stage == "profile"), key=lambda span: span.started_at):
         until, count = open_until.get((span.job, span.task), (0.0, 0))

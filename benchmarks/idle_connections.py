@@ -38,7 +38,7 @@ CERTIFICATE = Path(__file__).parents[1] / "tests/tls"
 
 
 def main() -> None:
-    """Measure and tell."""
+    """Measures and prints the result."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--connections", type=int, default=10_000)
     parser.add_argument("--seconds", type=float, default=30.0)
@@ -56,7 +56,7 @@ def main() -> None:
 
 
 def measure(kind: str, args: argparse.Namespace) -> dict[str, Any]:
-    """One kind of connection, against a daemon of its own."""
+    """Measures one kind of connection, with a separate daemon."""
     with tempfile.TemporaryDirectory(prefix="autosched-bench-") as made:
         folder = Path(made)
         key, _ = keyring.make(folder / "keys", Role.VIEWER)
@@ -98,13 +98,13 @@ def measure(kind: str, args: argparse.Namespace) -> dict[str, Any]:
 
 
 def cpu_s(process: psutil.Process) -> float:
-    """Processor time that it has used."""
+    """Returns its CPU time in seconds."""
     times = process.cpu_times()
     return float(times.user + times.system)
 
 
 def start(folder: Path, connections: int, *, tls: bool) -> subprocess.Popen[bytes]:
-    """A daemon that admits a number of connections."""
+    """Starts a daemon that admits a number of connections."""
     certificate = f'tls_certificate = "{CERTIFICATE}/tls.crt"\ntls_key = "{CERTIFICATE}/tls.key"\n' if tls else ""
     settings = f'[daemon]\nstate_dir = "{folder}"\n{certificate}[limits]\nconnections_max = {connections + 100}\n'
     (folder / "autosched.toml").write_text(settings)
@@ -114,7 +114,7 @@ def start(folder: Path, connections: int, *, tls: bool) -> subprocess.Popen[byte
 
 
 def wait_for(folder: Path) -> state_folder.Whereabouts:
-    """Where the daemon is, once it listens."""
+    """Returns the daemon's address, once it listens."""
     path = folder / state_folder.WHEREABOUTS
     give_up_at = time.monotonic() + DEADLINE_S
     while not path.exists():
@@ -127,7 +127,7 @@ def wait_for(folder: Path) -> state_folder.Whereabouts:
 
 
 async def visit(address: str, connections: int, beat_s: float) -> None:
-    """Open them, say so, and stay until stdin is closed."""
+    """Opens connections, reports it, and stays until stdin is closed."""
     turns = asyncio.Semaphore(AT_ONCE)
     links: list[Link] = []
 
@@ -149,7 +149,7 @@ async def visit(address: str, connections: int, beat_s: float) -> None:
 
 
 async def beat(links: list[Link], beat_s: float, beats: list[int]) -> None:
-    """Let each be heard once in this time, evenly."""
+    """Sends one heartbeat on each link in this time, evenly."""
     began_at = time.monotonic()
     while beat_s:
         for link in links:

@@ -62,14 +62,14 @@ SHAPES = (
 )  # fmt: skip
 """Rows, depth and columns of products of transformers, readers of text and image networks."""
 DRAWN = 12
-"""Number of schedules that are drawn for each."""
+"""Number of drawn schedules for each shape."""
 ROUNDS = 3
-"""Turns of the peak and all schedules of a shape."""
+"""Number of turns of the peak and all schedules of a shape."""
 REPEATS = 30
 
 
 def main() -> int:
-    """Measure all shapes."""
+    """Measures all shapes."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--drawn", type=int, default=DRAWN, help="schedules that are drawn for each product")
     args = parser.parse_args()
@@ -88,7 +88,7 @@ def main() -> int:
 
 
 def measured(shape: tuple[int, int, int], target: Any, core: int, drawn: int) -> dict[str, Any]:
-    """Shares of the peak that the fastest schedules reach: on vectors and, where there are such, on tiles."""
+    """Returns the share of the peak of the fastest schedules: on vectors and, where possible, on tiles."""
     ways = {"vectors": product.product}
     if tile_instructions.available(target):
         ways["tiles"] = product.tiled_product
@@ -107,7 +107,7 @@ def measured(shape: tuple[int, int, int], target: Any, core: int, drawn: int) ->
 
 
 def built(shape: tuple[int, int, int], way: Any, target: Any, drawn: int) -> list[Any]:
-    """A product's kernels, one for each schedule that can be compiled."""
+    """Returns a product's kernels, one for each schedule that compiles."""
     rows, depth, columns = shape
     data = te.placeholder((rows, depth), "uint8", name="data")
     weights = te.placeholder((-(-columns // 16), depth // 4, 16, 4), "int8", name="weights")
@@ -129,7 +129,7 @@ def built(shape: tuple[int, int, int], way: Any, target: Any, drawn: int) -> lis
 
 
 def arguments(shape: tuple[int, int, int]) -> list[Any]:
-    """Data, packed weights, scales, what is added, and room for the results."""
+    """Returns data, packed weights, scales, addends, and a buffer for the results."""
     rows, depth, columns = shape
     drawn = np.random.default_rng(0)
     weights = product.pack(drawn.integers(-128, 128, (depth, columns)).astype("int8"), VNNI_512)

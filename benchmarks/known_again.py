@@ -1,8 +1,7 @@
-"""A network that is known already: ``python benchmarks/known_again.py`` prints one JSON object.
+"""Tunes a known network again: ``python benchmarks/known_again.py`` prints one JSON object.
 
-Tunes SqueezeNet with the backend's trials, and then once more with ``--trials 0`` in the same daemon, with the record
-store between them. Measures both compiled networks in turns. --state: a folder that stays; what is tuned there already
-is not tuned again, so that a run that was cut off goes on.
+Tunes SqueezeNet with the backend's trials, and then again with ``--trials 0`` in the same daemon, through the record
+store. Measures both compiled networks in turns. --state: a folder that stays, with which an interrupted run continues.
 """
 
 import argparse
@@ -21,7 +20,7 @@ from autosched.protocol import Done, JobList, JobView, ListJobs, Shutdown
 
 
 def main() -> None:
-    """Tune twice, measure, tell."""
+    """Tunes twice, measures, prints the result."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--network", default="squeezenet", help="a name of the zoo (default: %(default)s)")
     parser.add_argument("--trials", type=int, help="of the first job (default: the backend's)")
@@ -43,7 +42,7 @@ def main() -> None:
 
 
 async def tuned(network: str, trials: int | None, folder: Path) -> tuple[list[dict[str, Any]], list[Path]]:
-    """Run both jobs; return their costs and their compiled networks."""
+    """Runs both jobs; returns their costs and their compiled networks."""
     model, told, modules = load(network), [], []
     async with on_demand.connected(None) as daemon:
         try:
@@ -61,7 +60,7 @@ async def tuned(network: str, trials: int | None, folder: Path) -> tuple[list[di
 
 
 async def cost(daemon: Daemon, view: JobView) -> dict[str, Any]:
-    """Numbers of records of a job by purpose, and its duration."""
+    """Returns numbers of records of a job by purpose, and its duration."""
     records = await daemon.records(view.job)
     purposes = [record.purpose for record in records]
     assert view.ended_at is not None
@@ -75,7 +74,8 @@ async def cost(daemon: Daemon, view: JobView) -> dict[str, Any]:
 
 
 def code_counts(records: Sequence[Record]) -> dict[str, int]:
-    """How many trials were not measured, since their object code was known, and how many although it was."""
+    """Returns the numbers of trials that were not measured since their object code was known, and of those measured
+    although it was."""
     known: set[str] = set()
     copied = again = 0
     for record in records:

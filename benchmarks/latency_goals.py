@@ -1,9 +1,9 @@
-"""Jobs that end with a latency: ``python benchmarks/latency_goals.py --state DIR`` prints one JSON object.
+"""Tests jobs with a latency goal: ``python benchmarks/latency_goals.py --state DIR`` prints one JSON object.
 
-Tunes each network once, which makes its best latency known. Then asks for 1.3, 1.1 and 1.0 times that latency, each
-with a deadline, and measures the module of each job three more times, later, with nothing else running. A claim is
-wrong where a job says that its goal is met and a later measurement says that it is missed. --state: a folder that
-stays; what is measured there already is not measured again, so that a run that was cut off goes on.
+Tunes each network once, which makes its best latency known. Then requests 1.3, 1.1 and 1.0 times that latency, each
+with a deadline, and measures the module of each job three more times later, on an idle machine. A claim is wrong if a
+job reports that its goal is met and a later measurement misses it. --state: a folder that stays, with which an
+interrupted run continues.
 """
 
 import argparse
@@ -25,13 +25,13 @@ from autosched.protocol import Done, GetJob, JobView, Shutdown
 NETWORKS = ("squeezenet", "rnet", "onet", "magika", "shufflenet")
 FACTORS = (1.3, 1.1, 1.0)
 LATER = 3
-"""Measurements of each module after its job."""
+"""Number of later measurements of each module."""
 DEADLINE_S = 180.0
-"""Deadline of each job with a goal."""
+"""Deadline of each job with a goal, in seconds."""
 
 
 def main() -> None:
-    """Tune, ask, measure, tell."""
+    """Tunes, requests, measures, prints the result."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--networks", nargs="+", default=NETWORKS, help="names of the zoo")
     parser.add_argument("--trials", type=int, help="of the first job (default: the backend's)")
@@ -53,7 +53,7 @@ def main() -> None:
 
 
 def one_network(name: str, trials: int | None, folder: Path) -> dict[str, Any]:
-    """Results for a network, from the folder as far as they are there."""
+    """Returns the results for a network, from the folder where they exist."""
     kept = folder / f"{name}.json"
     if kept.exists():
         found: dict[str, Any] = json.loads(kept.read_text())
@@ -70,7 +70,7 @@ def one_network(name: str, trials: int | None, folder: Path) -> dict[str, Any]:
 
 
 def until_gone(file: Path) -> None:
-    """Wait until a daemon that ends has deleted its file."""
+    """Waits until an ending daemon has deleted its file."""
     for _ in range(100):
         if not file.exists():
             return
@@ -78,7 +78,7 @@ def until_gone(file: Path) -> None:
 
 
 async def asked(name: str, trials: int | None, folder: Path) -> dict[str, Any]:
-    """Tune a network, and then ask for its latency."""
+    """Tunes a network, and then requests a latency."""
     model, jobs = load(name), list[dict[str, Any]]()
     async with on_demand.connected(None) as daemon:
         try:

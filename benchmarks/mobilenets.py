@@ -8,13 +8,13 @@ from pathlib import Path
 from resnet18 import Drawing
 
 V1 = ((64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2), *5 * ((512, 1),), (1024, 2), (1024, 1))
-"""Filters and stride of each block: a depthwise convolution and one of 1x1."""
+"""Filters and stride of each block: a depthwise convolution and a 1x1 convolution."""
 V2 = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1))
 """Expansion, filters, repetitions and first stride of each group of blocks."""
 
 
 def write_v1(path: Path, seed: int = 0) -> Path:
-    """Write MobileNet V1."""
+    """Writes MobileNet V1."""
     draw = Drawing(seed)
     data, channels = _clipped(draw, draw.conv("image", 3, 32, 3, 2)), 32
     for filters, stride in V1:
@@ -25,7 +25,7 @@ def write_v1(path: Path, seed: int = 0) -> Path:
 
 
 def write_v2(path: Path, seed: int = 0) -> Path:
-    """Write MobileNet V2."""
+    """Writes MobileNet V2."""
     draw = Drawing(seed)
     data, channels = _clipped(draw, draw.conv("image", 3, 32, 3, 2)), 32
     for expansion, filters, repetitions, first_stride in V2:

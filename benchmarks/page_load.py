@@ -76,7 +76,7 @@ LAG = re.compile(r'autosched_loop_lag_seconds_bucket\{le="([^"]+)"\} (\S+)')
 
 
 class Job:
-    """A made-up client: its stages take some time, and its latencies fall."""
+    """A scripted client: its stages take some time, and its latencies fall."""
 
     def __init__(self, number: int, unit_s: float) -> None:
         self._rng = random.Random(number)
@@ -87,7 +87,7 @@ class Job:
         self._work: set[asyncio.Task[None]] = set()
 
     async def run(self, address: str, daemon: Daemon, sha256: str) -> None:
-        """Submit and attach."""
+        """Submits and attaches."""
         name = self._rng.choice(NETS)
         spec = JobSpec(name=name, model=sha256, external=True, trials=4_000, priority=self._rng.choice((0, 0, 0, 5)))
         submitted = await daemon.submit(spec)
@@ -154,7 +154,7 @@ def _wants(task: int, stage: str) -> TaskLoad:
 
 
 def main() -> None:
-    """Make, start, look, tell."""
+    """Prepares, starts, measures, prints the result."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--history", type=int, default=10_000)
     parser.add_argument("--active", type=int, default=200)
@@ -169,7 +169,7 @@ def main() -> None:
 
 
 async def measure(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
-    """All of it, with one daemon."""
+    """Measures everything with one daemon."""
     if args.history:
         await restart_cost.make(database.database(folder), args.history, 12 * args.history)
     devices = "".join(DEVICE.format(name=f"cpu{number}") for number in range(args.devices))
@@ -207,7 +207,7 @@ async def _there(folder: Path, process: "subprocess.Popen[bytes]") -> tuple[str,
 
 
 def _listed(address: str, process: psutil.Process) -> dict[str, dict[str, float]]:
-    """Wall and processor seconds of listings, from the start of their process to its end, and the daemon's."""
+    """Returns wall and CPU seconds of listings, from start to end of their process, and the daemon's."""
     found = {}
     for words in LISTINGS:
         wall_s, cpu_s, served_s = [], [], _cpu_s(process)
@@ -230,7 +230,7 @@ def _listed(address: str, process: psutil.Process) -> dict[str, dict[str, float]
 
 @contextmanager
 def _top(address: str) -> Iterator[psutil.Process]:
-    """`autosched top` at a terminal of 120x40 that is read."""
+    """Runs `autosched top` at a terminal of 120x40 that is read."""
     ours, its = pty.openpty()
     fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
     command = [sys.executable, "-m", "autosched", "--host", address, "top"]
@@ -250,7 +250,7 @@ def _top(address: str) -> Iterator[psutil.Process]:
 
 
 async def _looking(address: str) -> None:
-    """Lists the jobs again and again, as a user would."""
+    """Lists the jobs repeatedly, as a user would."""
     command = [sys.executable, "-m", "autosched", "--host", address, "jobs"]
     while True:
         await asyncio.to_thread(subprocess.run, command, check=True, stdout=subprocess.DEVNULL)
@@ -260,7 +260,7 @@ async def _looking(address: str) -> None:
 async def _watched(args: argparse.Namespace, address: str, url: str, process: psutil.Process) -> dict[str, Any]:
     found: dict[str, Any] = {}
     async with aiohttp.ClientSession() as session:
-        await _metrics(session, url)  # from now on HTTP is there
+        await _metrics(session, url)  # from now on HTTP works
         before = await _metrics(session, url)
         used_s = _cpu_s(process)
         await asyncio.sleep(args.seconds)
@@ -293,7 +293,7 @@ async def _watched(args: argparse.Namespace, address: str, url: str, process: ps
 
 
 def _cpu_s(process: psutil.Process) -> float:
-    """Processor time of the daemon, which a busy machine changes little."""
+    """Returns the daemon's CPU time, on which a busy machine has little effect."""
     times = process.cpu_times()
     return times.user + times.system
 
@@ -304,7 +304,7 @@ async def _metrics(session: aiohttp.ClientSession, url: str) -> str:
 
 
 def _lag(before: str, after: str, seconds: float) -> dict[str, float]:
-    """The smallest bound below which 99 % of the loop's lags were, and steps per second."""
+    """Returns the smallest bound of 99 % of the loop's lags, and steps per second."""
     old, new = ({bound: float(count) for bound, count in LAG.findall(text)} for text in (before, after))
     counts = {float(bound.replace("+Inf", "inf")): new[bound] - old[bound] for bound in new}
     whole = max(counts.values())
@@ -351,7 +351,7 @@ async def _pictures(page: browser.Page, url: str, folder: Path) -> None:
 
 
 async def _stuck(url: str, process: psutil.Process) -> float:
-    """By how much the daemon grows for a viewer that never reads."""
+    """Returns the daemon's growth for a viewer that never reads."""
     place = urlsplit(url)
     before = process.memory_info().rss
     stuck = socket.socket()

@@ -1,4 +1,4 @@
-"""A daemon of its own for a measurement."""
+"""A private daemon for a measurement."""
 
 import asyncio
 import subprocess
@@ -17,7 +17,7 @@ START_S, END_S, POLL_S = 300.0, 30.0, 0.05
 
 @contextmanager
 def private_daemon(folder: Path, settings: str) -> Iterator[subprocess.Popen[bytes]]:
-    """It runs in this folder, with these settings and its socket at api.sock; who uses it tells it to stop."""
+    """Runs a daemon in this folder, with these settings and its socket at api.sock; the caller stops it."""
     file = folder / "autosched.toml"
     file.write_text(f'[daemon]\nstate_dir = "{folder}/state"\nsocket = "{folder}/api.sock"\n{settings}')
     command = [sys.executable, "-m", "autosched", "serve", "-c", str(file)]
@@ -32,7 +32,7 @@ def private_daemon(folder: Path, settings: str) -> Iterator[subprocess.Popen[byt
 
 
 async def answering(address: str, process: psutil.Process) -> Daemon:
-    """Wait until the daemon can be talked to."""
+    """Waits until the daemon answers."""
     async with asyncio.timeout(START_S):
         while True:
             try:

@@ -1,4 +1,4 @@
-"""Quantises float networks as people do: with ONNX Runtime's tool and its defaults, and a scale for each channel."""
+"""Quantises float networks with ONNX Runtime's tool and its defaults, with per-channel scales."""
 
 import tempfile
 from pathlib import Path
@@ -7,13 +7,13 @@ from typing import Any
 import onnx
 
 SAMPLES = 8
-"""Number of inputs that are made up to find the ranges of activations."""
+"""Number of generated inputs that determine the ranges of activations."""
 OPSET = 13
-"""The first opset in which quantised tensors have a scale for each channel."""
+"""First opset with per-channel scales."""
 
 
 def quantise(model: Path, out: Path, how: str, shapes: dict[str, tuple[int, ...]]) -> None:
-    """Write the quantised network. `how`: "qdq" or "dynamic". Raises ModelRejected."""
+    """Writes the quantised network. `how`: "qdq" or "dynamic". Raises ModelRejected."""
     from onnxruntime.quantization import QuantType, quantize_dynamic, quantize_static
     from onnxruntime.quantization.shape_inference import quant_pre_process
 
@@ -31,7 +31,7 @@ def quantise(model: Path, out: Path, how: str, shapes: dict[str, tuple[int, ...]
 
 
 def _fixed(model: Path, shapes: dict[str, tuple[int, ...]]) -> Any:
-    """The network with the shapes that it is measured with, and operators that know quantised tensors."""
+    """Returns the network with its fixed shapes, and operators that support quantised tensors."""
     from autosched_tvm.compile.frontend import preparation
     from autosched_tvm.evaluation import model_forms
 
@@ -44,7 +44,7 @@ def _fixed(model: Path, shapes: dict[str, tuple[int, ...]]) -> Any:
 
 
 def _samples(model: Path, shapes: dict[str, tuple[int, ...]]) -> Any:
-    """Inputs such as the network is measured with."""
+    """Returns inputs such as the network is measured with."""
     from onnxruntime.quantization import CalibrationDataReader
 
     from autosched_tvm.compile import model_sources

@@ -28,11 +28,11 @@ ORIGIN = Origin("made up")
 DEVICES = ("AMD EPYC", "Xeon E5-2650 v3", "Neoverse N1")
 BATCH = 1_000
 WARM_UP = 200
-"""Calls of each query before those that count: a daemon asks for days."""
+"""Number of calls of each query before those that count: a daemon queries for days."""
 
 
 def main() -> None:
-    """Fill, ask and tell."""
+    """Fills, queries and prints the result."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--records", type=int, default=1_000_000)
     parser.add_argument("--workloads", type=int, default=4_000)
@@ -56,7 +56,7 @@ def main() -> None:
 
 
 def measure(url: str, args: argparse.Namespace) -> dict[str, Any]:
-    """Fill one store, and ask it."""
+    """Fills and queries one store."""
     told: dict[str, Any] = {"store": "SQLite" if url.startswith("sqlite") else "PostgreSQL"}
     if not args.filled:
         with contextlib.closing(RecordStore(url)) as store:
@@ -66,20 +66,20 @@ def measure(url: str, args: argparse.Namespace) -> dict[str, Any]:
 
 
 def workload(number: int) -> Workload:
-    """One of the made-up workloads: convolutions, with sizes as they occur."""
+    """Returns one of the invented workloads: convolutions with common sizes."""
     chance = random.Random(number)
     ins, outs, side = (chance.choice((16, 24, 32, 48, 64, 96, 128, 256, 512)) for _ in range(3))
     return Workload(f"{number:016x}", "conv2d", f"conv2d {ins}x{side}x{side} -> {outs}x{side}x{side}, 3x3", 1e6)
 
 
 def circumstances(device: str) -> Environment:
-    """The environment of a device."""
+    """Returns the environment of a device."""
     target = json.dumps({"kind": "llvm", "mcpu": device.split()[0].lower(), "num-cores": 1})
     return environment(Identity(target, device, "tvm 0.27.0, llvm 22", "autotvm 0.1.0"), "autotvm")
 
 
 def measurements(records: int, workloads: int) -> Iterator[Measurement]:
-    """Records of jobs that tune eight tasks each, in rounds, on three devices."""
+    """Yields records of jobs that tune eight tasks each, in rounds, on three devices."""
     chance = random.Random(0)
     known = [circumstances(device) for device in DEVICES]
     for number in range(records):
@@ -102,7 +102,7 @@ def measurements(records: int, workloads: int) -> Iterator[Measurement]:
 
 
 def fill(store: RecordStore, records: int, workloads: int) -> dict[str, Any]:
-    """Returns how long the store took, without the making of the records."""
+    """Returns the time that the store took, without generating the records."""
     took_s = 0.0
     source = measurements(records, workloads)
     for number, batch in enumerate(iter(lambda: list(islice(source, BATCH)), [])):
@@ -115,7 +115,7 @@ def fill(store: RecordStore, records: int, workloads: int) -> dict[str, Any]:
 
 
 def ask(lookup: Lookup, workloads: int, queries: int) -> dict[str, Any]:
-    """Percentiles of the time of each query, in milliseconds."""
+    """Returns percentiles of the time of each query, in milliseconds."""
     chance = random.Random(1)
     known = [circumstances(device) for device in DEVICES]
     kinds: dict[str, Callable[[Workload, Environment], list[Any]]] = {

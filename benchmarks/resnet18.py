@@ -1,7 +1,7 @@
-"""ResNet-18 as a file (He et al., "Deep Residual Learning", 2016): no package that pip knows has it small and whole.
+"""ResNet-18 as a file (He et al., "Deep Residual Learning", 2016), which no small PyPI package contains.
 
-Normalisations are folded into the convolutions, as exporters do it for inference. Weights are random: what a layer
-takes does not depend on them. Each block's last convolution is scaled down, so that the values stay of one size.
+Normalisations are folded into the convolutions, as exporters do it for inference. Weights are random, since the time of
+a layer does not depend on them. Each block's last convolution is scaled down, which keeps the size of the values.
 """
 
 from pathlib import Path
@@ -12,12 +12,12 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 STAGES = ((64, 1), (128, 2), (256, 2), (512, 2))
-"""Filters and the stride of the first of the two blocks."""
+"""Number of filters, and stride of the first of the two blocks."""
 IMAGE, CLASSES = (1, 3, 224, 224), 1000
 
 
 class Drawing:
-    """The graph, node by node."""
+    """The graph, built node by node."""
 
     def __init__(self, seed: int) -> None:
         self.nodes: list[Any] = []
@@ -25,36 +25,36 @@ class Drawing:
         self._generator = np.random.default_rng(seed)
 
     def node(self, kind: str, *inputs: str, **attributes: Any) -> str:
-        """Add an operator; its output's name."""
+        """Adds an operator; returns its output's name."""
         name = f"{kind.lower()}{len(self.nodes)}"
         self.nodes.append(helper.make_node(kind, inputs, [name], **attributes))
         return name
 
     def weight(self, scale: float, *shape: int) -> str:
-        """Add a constant of normal numbers; its name."""
+        """Adds a constant of normal numbers; returns its name."""
         name = f"weight{len(self.weights)}"
         values = (scale * self._generator.standard_normal(shape)).astype("float32")
         self.weights.append(numpy_helper.from_array(values, name))
         return name
 
     def number(self, value: float) -> str:
-        """Add a constant number; its name."""
+        """Adds a constant number; returns its name."""
         name = f"number{len(self.weights)}"
         self.weights.append(numpy_helper.from_array(np.float32(value), name))
         return name
 
     def conv(self, data: str, channels: int, filters: int, kernel: int, stride: int, gain: float = 2.0) -> str:
-        """A convolution with bias; `gain`: of the variance."""
+        """Adds a convolution with bias; `gain`: gain of the variance."""
         weight = self.weight((gain / (channels * kernel * kernel)) ** 0.5, filters, channels, kernel, kernel)
         return self._conv(data, weight, filters, kernel, stride)
 
     def depthwise(self, data: str, channels: int, kernel: int, stride: int, gain: float = 2.0) -> str:
-        """A depthwise convolution with bias."""
+        """Adds a depthwise convolution with bias."""
         weight = self.weight((gain / (kernel * kernel)) ** 0.5, channels, 1, kernel, kernel)
         return self._conv(data, weight, channels, kernel, stride, group=channels)
 
     def classifier(self, data: str, channels: int, path: Path) -> Path:
-        """Write the network that ends with a classifier over this output, under the name of the file."""
+        """Writes the network with a classifier on this output, under the name of the file."""
         data = self.node("Flatten", self.node("GlobalAveragePool", data))
         data = self.node("Gemm", data, self.weight(channels**-0.5, channels, CLASSES), self.weight(0.01, CLASSES))
         graph = helper.make_graph(
@@ -75,7 +75,7 @@ class Drawing:
 
 
 def write(path: Path, seed: int = 0) -> Path:
-    """Write the model."""
+    """Writes the model."""
     draw = Drawing(seed)
     data = draw.node("Relu", draw.conv("image", 3, 64, 7, 2))
     data = draw.node("MaxPool", data, kernel_shape=[3, 3], strides=[2, 2], pads=[1] * 4)

@@ -1,9 +1,9 @@
-"""How long a restart takes when there are 10,000 jobs and a million rows.
+"""Measures the time of a restart with 10,000 jobs and a million rows.
 
-``python benchmarks/restart_cost.py`` prints one JSON object. A daemon's database is made by the daemon's own journal
-and store, from jobs that a made-up client runs one step after the other; then the daemon is started on it. `serving_s`
-is from the start of its process to the answer to a user's first request, `serving_cpu_s` the processor time that this
-took: what other work on the machine makes late is in the one and not in the other.
+``python benchmarks/restart_cost.py`` prints one JSON object. The daemon's own journal and store write a database, from
+jobs that a scripted client runs one step after the other; then the daemon is started on it. `serving_s` is the time
+from the start of its process to the answer to a user's first request, `serving_cpu_s` its CPU time, which other load on
+the machine does not affect.
 """
 
 import argparse
@@ -48,7 +48,7 @@ AT_ONCE = 20_000
 
 
 def main() -> None:
-    """Make, start, tell."""
+    """Prepares, starts, prints the result."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--jobs", type=int, default=10_000)
     parser.add_argument("--rows", type=int, default=1_000_000, help="of the journal, of spans and of records together")
@@ -67,8 +67,8 @@ def main() -> None:
 
 
 async def make(path: Path, jobs: int, rows: int) -> None:
-    """Half of the rows are records; the others are events and the steps that they end. Beside these are the stage times
-    of all tasks; no two jobs have one in common, so that there are as many as can be."""
+    """Writes the database. Half of the rows are records; the others are events and the steps that they end, and the
+    stage times of all tasks. No two jobs share a task, which gives the maximum number."""
     journal = Journal(path, *database.TABLES)
     journal.start()
     store, life = JobStore(journal), Life()
@@ -101,7 +101,7 @@ async def make(path: Path, jobs: int, rows: int) -> None:
 
 
 class Life:
-    """A daemon that has one job at a time."""
+    """A daemon with one job at a time."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -110,7 +110,7 @@ class Life:
         self.first: Event | None = ResourcesDeclared(pools, 600.0, 60.0)
 
     def of_job(self, job: int, steps: int) -> Iterator[tuple[float, Event, tuple[Step, ...], list[Span]]]:
-        """When, what, which steps it started and which it ended."""
+        """Yields time, event, started steps and ended steps."""
         if self.first is not None:
             yield (*self._happens(self.first), [])
             self.first = None
@@ -142,7 +142,7 @@ class Life:
 
 
 def measured(state: Path) -> dict[str, Any]:
-    """The first start, which has no snapshot, and later ones."""
+    """Measures the first start, which has no snapshot, and later ones."""
     path = database.database(state)
     snapshot.forget(database.snapshots(state))
     began_at = time.process_time()
@@ -171,7 +171,7 @@ def measured(state: Path) -> dict[str, Any]:
 
 
 def start(state: Path) -> dict[str, Any]:
-    """One start, and its end by kill -9."""
+    """Starts the daemon once, and ends it by kill -9."""
     environment = {**os.environ, "AUTOSCHED_STATE_DIR": str(state)}
     began_at = time.monotonic()
     with (state / "daemon.log").open("wb") as log:

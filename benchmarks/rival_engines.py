@@ -1,7 +1,7 @@
 """Inference engines besides ONNX Runtime: OpenVINO, ncnn and MNN, each in float32 on a number of threads.
 
 They implement `autosched_tvm.evaluation.engines.Engine` and are loaded in an engine's own process. An engine's package
-is imported when the engine is loaded and may be missing. The converters of ncnn and MNN run as programs of their own.
+is imported when the engine is loaded and may be missing. The converters of ncnn and MNN run as separate programs.
 """
 
 import subprocess
@@ -19,9 +19,9 @@ from autosched_tvm.evaluation import engines
 from autosched_tvm.tensors import Array
 
 CONVERT_TIMEOUT_S = 300.0
-"""Seconds for converting one model."""
+"""Maximum time for converting one model, in seconds."""
 LOAD = "rival_engines:load"
-"""`load`, as an engine's process is told to call it."""
+"""Name of `load` for an engine's process."""
 PNNX_TYPES = {"float32": "f32", "float16": "f16", "int64": "i64", "int32": "i32", "uint8": "u8", "int8": "i8"}
 
 
@@ -48,24 +48,24 @@ class OpenVino:
         self.bind(inputs)
 
     def bind(self, inputs: Mapping[str, Array]) -> None:
-        """Use these inputs from now on."""
+        """Sets the inputs."""
         for name, array in inputs.items():
             if name in self._known:
                 self._request.set_tensor(name, self._tensor(array))
 
     def call(self) -> object:
-        """One inference."""
+        """Runs one inference."""
         return self._request.infer()
 
     def run(self, inputs: Mapping[str, Array]) -> list[Array]:
-        """The outputs in order."""
+        """Returns the outputs in order."""
         self.bind(inputs)
         self._request.infer()
         return [np.array(self._request.get_output_tensor(i).data) for i in range(len(self._compiled.outputs))]
 
 
 class Ncnn:
-    """ncnn, with the model converted by pnnx. Winograd and packed layouts are on, as they are by default."""
+    """ncnn, with the model converted by pnnx. Winograd and packed layouts are on, as by default."""
 
     def __init__(self, model: Path, inputs: Mapping[str, Array], threads: int) -> None:
         import ncnn
@@ -88,14 +88,14 @@ class Ncnn:
         self.bind(inputs)
 
     def bind(self, inputs: Mapping[str, Array]) -> None:
-        """Use these inputs from now on; ncnn has no batch dimension."""
+        """Sets the inputs; ncnn has no batch dimension."""
         self._mats = [
             self._mat(np.ascontiguousarray(a[0] if a.ndim > 1 and a.shape[0] == 1 else a)).clone()
             for a in (b.astype("int32") if b.dtype == np.int64 else b for b in inputs.values())
         ]
 
     def call(self) -> list[Any]:
-        """One inference."""
+        """Runs one inference."""
         extractor = self._net.create_extractor()
         for name, mat in zip(self._net.input_names(), self._mats, strict=True):
             extractor.input(name, mat)
@@ -108,14 +108,14 @@ class Ncnn:
         return found
 
     def run(self, inputs: Mapping[str, Array]) -> list[Array]:
-        """The outputs in order."""
+        """Returns the outputs in order."""
         self.bind(inputs)
         return [np.array(value) for value in self.call()]
 
 
 MNN_CONVERT = "import sys, MNN, _tools; _tools.mnnconvert(sys.argv)"
-"""MNN's converter without the program around it, which installs a package with pip, an older protobuf among its
-dependencies, to report what was converted."""
+"""MNN's converter without its wrapper program, which installs a package with pip to report conversions, and an older
+protobuf with it."""
 
 
 class Mnn:
@@ -144,7 +144,7 @@ class Mnn:
         self.bind(inputs)
 
     def bind(self, inputs: Mapping[str, Array]) -> None:
-        """Use these inputs from now on."""
+        """Sets the inputs."""
         kinds = {self._mnn.Halide_Type_Float: "float32", self._mnn.Halide_Type_Int: "int32",
                  self._mnn.Halide_Type_Uint8: "uint8"}  # fmt: skip
         for name, array in inputs.items():
@@ -155,11 +155,11 @@ class Mnn:
                 self._inputs[name].copyFrom(self._mnn.Tensor(tuple(array.shape), kind, given, layout))
 
     def call(self) -> object:
-        """One inference."""
+        """Runs one inference."""
         return self._interpreter.runSession(self._session)
 
     def run(self, inputs: Mapping[str, Array]) -> list[Array]:
-        """The outputs in order."""
+        """Returns the outputs in order."""
         self.bind(inputs)
         self.call()
         found = []
@@ -174,7 +174,7 @@ class Mnn:
 
 
 class Rival(engines.Engine, Protocol):
-    """An engine that knows the version of its package."""
+    """An engine that reports the version of its package."""
 
     version: str
 
@@ -184,18 +184,18 @@ RIVALS: dict[str, Callable[[Path, Mapping[str, Array], int], Rival]] = {
     "ncnn": Ncnn,
     "mnn": Mnn,
 }
-"""Each opened by (model file, first inputs, number of threads)."""
+"""Engine class by name; each is opened with (model file, first inputs, number of threads)."""
 
 
 def load(name: str, model: str, inputs: Mapping[str, Array], threads: int) -> str:
-    """Load an engine into this process, with its first inputs; returns the version of its package."""
+    """Loads an engine into this process, with its first inputs; returns the version of its package."""
     engine = RIVALS[name](Path(model), inputs, threads)
     engines.hold(engine)
     return engine.version
 
 
 def _pnnx() -> str:
-    """The converter, found without importing its package, which needs PyTorch."""
+    """Returns the converter's path without importing its package, which needs PyTorch."""
     spec = find_spec("pnnx")
     if spec is None or spec.origin is None:
         raise ModuleNotFoundError("pnnx is not installed: pip install --no-deps pnnx")
@@ -203,7 +203,7 @@ def _pnnx() -> str:
 
 
 def _convert(command: list[str], folder: Path) -> None:
-    """Run a converter; its last lines are the error."""
+    """Runs a converter; its last lines are the error."""
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=CONVERT_TIMEOUT_S)
     if done.returncode:
         name = next(Path(word).name for word in command if word not in (sys.executable, "-m"))

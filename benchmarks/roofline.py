@@ -1,12 +1,12 @@
-"""The time below which no float32 kernel without Winograd can go: ``python benchmarks/roofline.py NAME ...``.
+"""Lower bound of the time of float32 kernels without Winograd: ``python benchmarks/roofline.py NAME ...``.
 
 The products of a network (convolutions, matrix products) need a fixed number of multiply-adds; a core completes a fixed
-number of them in a second. The quotient bounds the latency of every engine that computes these products directly. A
-comparison of two engines that are both close to the bound cannot become much better.
+number of them in a second. The quotient bounds the latency of each engine that computes these products directly. If two
+engines are both near the bound, neither can become much faster.
 
-The peak is measured with a C program of independent fused multiply-adds in vector registers, which needs gcc. Counted
-are Conv, ConvTranspose, Gemm and MatMul, quantised or not, outside of loops, and LSTM, GRU and RNN with all their
-steps. Prints one line for each network of networks.toml.
+A C program of independent fused multiply-adds in vector registers measures the peak, which needs gcc. Conv,
+ConvTranspose, Gemm and MatMul count, quantised or not, outside of loops, and LSTM, GRU and RNN with all their steps.
+Prints one line for each network of networks.toml.
 """
 
 import argparse
@@ -56,13 +56,13 @@ int main(void) {
 }
 """
 TIMEOUT_S = 60.0
-"""Seconds for compiling or running the program."""
+"""Maximum time for compiling or running the program, in seconds."""
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
-"""Products of input and state in each step of a cell."""
+"""Number of products of input and state in each step of a cell."""
 
 
 def main() -> int:
-    """Tell the bound of each network that was named."""
+    """Prints the bound of each named network."""
     from networks import networks
 
     from autosched_tvm.evaluation import model_forms
@@ -81,7 +81,7 @@ def main() -> int:
 
 
 def peak(core: int, source: str = PROGRAM) -> float:
-    """Operations per second of one core by a C program: in fused multiply-adds. Raises OSError without gcc."""
+    """Returns operations per second of one core by a C program of fused multiply-adds. Raises OSError without gcc."""
     with tempfile.TemporaryDirectory(prefix="autosched-bench-") as folder:
         program = Path(folder) / "peak"
         machine = "-mcpu=native" if os.uname().machine == "aarch64" else "-march=native"
@@ -98,7 +98,8 @@ def peak(core: int, source: str = PROGRAM) -> float:
 
 
 def operations(model: Any) -> float:
-    """Floating-point operations of a model's products, two for each multiply-add. Its shapes must be fixed."""
+    """Returns the floating-point operations of a model's products, two for each multiply-add. Its shapes must be
+    fixed."""
     graph = shape_inference.infer_shapes(model).graph
     shapes = {
         value.name: tuple(extent.dim_value for extent in value.type.tensor_type.shape.dim)

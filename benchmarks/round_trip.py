@@ -1,9 +1,9 @@
-"""Schedules out to TVM and back: ``python benchmarks/round_trip.py`` prints one JSON object.
+"""Exports schedules to TVM and imports them again: ``python benchmarks/round_trip.py`` prints one JSON object.
 
-Tunes a network with Ansor's method, whose traces TVM knows, writes what the record store has as a database of
-MetaSchedule, takes that into another store, and writes it again. A process that has TVM alone compiles the best
-schedule of each workload; its kernels and ours are measured in turns. --state: a folder that stays; what is tuned there
-already is not tuned again.
+Tunes a network with Ansor's method, whose traces TVM understands, writes the record store as a database of
+MetaSchedule, imports that into another store, and writes it again. A process with TVM only compiles the best schedule
+of each workload; its kernels and ours are measured in turns. --state: a folder that stays, with which an interrupted
+run continues.
 """
 
 import argparse
@@ -36,15 +36,15 @@ from autosched_tvm.compile.task_extraction import hash_of
 from autosched_tvm.record_formats import metaschedule
 
 TURNS = 21
-"""Measurements of each kernel, in turns with its twin."""
+"""Number of measurements of each kernel, in turns with its twin."""
 MEASURED_MS = 20
-"""Minimum duration of one measurement."""
+"""Minimum duration of one measurement in milliseconds."""
 COMPILE_S = 1_200.0
-"""Maximum duration of the program with TVM alone."""
+"""Maximum duration of the program with TVM only, in seconds."""
 
 
 def main() -> None:
-    """Tune, write, read, write, compile, measure."""
+    """Tunes, writes, reads, writes, compiles, measures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--network", default="squeezenet", help="a name of the zoo (default: %(default)s)")
     parser.add_argument("--trials", type=int, default=400, help="(default: %(default)s)")
@@ -72,7 +72,7 @@ def main() -> None:
 
 
 async def tuned(network: str, trials: int, folder: Path) -> None:
-    """Tune the network, unless it is tuned, and wait until the store has all of it."""
+    """Tunes the network, unless it is tuned, and waits until the store has all records."""
     model = load(network)
     async with on_demand.connected(None) as daemon:
         try:
@@ -88,20 +88,20 @@ async def tuned(network: str, trials: int, folder: Path) -> None:
 
 
 def written(store: Path, folder: Path) -> metaschedule.Written:
-    """Write a store as a database."""
+    """Writes a store as a database."""
     folder.mkdir()
     with contextlib.closing(Lookup(opening.file_url(store))) as lookup:
         return metaschedule.write(lookup.everything, lookup.programs, folder)
 
 
 def traces(folder: Path) -> list[bytes]:
-    """The traces of a database, as they are written there."""
+    """Returns the traces of a database, as they are written there."""
     lines = (folder / metaschedule.RECORDS).read_bytes().splitlines()
     return sorted(bytes(msgspec.json.decode(line, type=tuple[int, tuple[msgspec.Raw, ...]])[1][0]) for line in lines)
 
 
 def compared(database: Path, scratch: Path) -> list[dict[str, Any]]:
-    """Compile the best schedules with TVM alone, and as this project does; measure both."""
+    """Compiles the best schedules with TVM only, and as this project does; measures both."""
     alone, ours = scratch / "alone", scratch / "ours"
     alone.mkdir()
     ours.mkdir()
@@ -124,7 +124,7 @@ def compared(database: Path, scratch: Path) -> list[dict[str, Any]]:
 
 
 def best_of(database: Path) -> list[tuple[Any, Any, bytes, float]]:
-    """Module, target, trace and mean latency in seconds of the best record of each workload."""
+    """Returns module, target, trace and mean latency in seconds of the best record of each workload."""
     lines = (database / metaschedule.WORKLOADS).read_bytes().splitlines()
     best: dict[int, tuple[float, bytes, Any]] = {}
     for line in (database / metaschedule.RECORDS).read_bytes().splitlines():
@@ -140,7 +140,7 @@ def best_of(database: Path) -> list[tuple[Any, Any, bytes, float]]:
 
 
 def in_turns(module: Any, libraries: list[Path]) -> list[float]:
-    """Median latency of each library, in microseconds."""
+    """Returns the median latency of each library, in microseconds."""
     infos = ArgInfo.from_entry_func(module, remove_preproc=True)
     generator = np.random.default_rng(7)
     arguments = []

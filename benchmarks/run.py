@@ -1,7 +1,7 @@
 """Runs the benchmarks and writes benchmarks/RESULTS.md: ``python benchmarks/run.py [NAME ...]`` or ``make bench``.
 
-Each benchmark leaves its JSON in benchmarks/results/; RESULTS.md is made from all that lies there (claims.py), so that
-one of them can be repeated alone. ``--show NAME`` prints raw results as tables.
+Each benchmark writes its JSON to benchmarks/results/, and RESULTS.md is made from all of these (claims.py), so that
+each can be repeated alone. ``--show NAME`` prints raw results as tables.
 """
 
 import argparse
@@ -56,7 +56,7 @@ TIMEOUT_S = 8 * 3600
 
 
 def main() -> None:
-    """Run what was named, or everything; write the page."""
+    """Runs the named benchmarks, or all; writes the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", default=list(BENCHMARKS), metavar="NAME", help=", ".join(BENCHMARKS))
     parser.add_argument("--page-only", action="store_true", help="write RESULTS.md from what was measured before")
@@ -77,7 +77,7 @@ def main() -> None:
 
 
 def machine() -> str:
-    """Describe the machine and its packages."""
+    """Describes the machine and its packages."""
     model = next(
         (line.split(":")[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line),
         platform.machine(),

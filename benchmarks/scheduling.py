@@ -1,10 +1,10 @@
-"""How near to the optimum the policies are, in simulated time with the shipped core and policies.
+"""Distance of the policies from the optimum, in simulated time with the shipped core and policies.
 
 ``python benchmarks/scheduling.py`` prints one JSON object: the thesis' case, the 26 instances that come with autosched,
-as many generated ones of the same kinds that nothing was tuned on, jobs that arrive one by one, and 1,000 jobs at once.
-`over_interleaved` is the makespan, `completion` the mean completion time, over that of `interleaved` on the same load;
-`own_worst` is the worst of what the goal is for: completion for latency, the makespan for the others. `of_kinds` are
-the means of makespan and completion in which each kind of load counts once, however many seeds of it there are.
+as many generated ones of the same kinds that were not used for tuning, jobs that arrive one by one, and 1,000 jobs at
+once. `over_interleaved` is the makespan, `completion` the mean completion time, relative to `interleaved` on the same
+load; `own_worst` is the worst value of the goal: completion for latency, the makespan for the others. `of_kinds` are
+the means of makespan and completion in which each kind of load counts once, whatever its number of seeds.
 """
 
 import argparse
@@ -45,7 +45,7 @@ LARGE = ("het:1000-100-76:1", "heavy:1000-100-76:1")
 
 
 def main() -> None:
-    """Measure and tell."""
+    """Measures and prints the result."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--processes", type=int, default=None)
     parts = ("thesis", "instances", "held_out", "arrivals", "large")
@@ -71,13 +71,13 @@ def main() -> None:
 
 
 def thesis_case() -> dict[str, float]:
-    """Two equal jobs, one lane, one device, 50 iterations: speed-up over sequential."""
+    """Returns the speed-up over sequential of two equal jobs, one lane, one device, 50 iterations."""
     table = thesis_workload.table(jobs=2, iterations=50)
     return {"bound": round(table.bound, 3), **{row.policy: round(row.speedup, 3) for row in table.rows}}
 
 
 def batch(pool: ProcessPoolExecutor, loads: Sequence[Instance], goals: Sequence[str]) -> list[dict[str, Any]]:
-    """These goals on loads that are all there from the start."""
+    """Simulates these goals on loads that are complete from the start."""
     base = _rows(pool, loads, "interleaved", Goal.BALANCED, "learned")
     rows = [summary(base, base, "interleaved", "")]
     for goal, estimates in SETTINGS:
@@ -87,7 +87,7 @@ def batch(pool: ProcessPoolExecutor, loads: Sequence[Instance], goals: Sequence[
 
 
 def arriving(pool: ProcessPoolExecutor) -> list[dict[str, Any]]:
-    """Jobs that come one by one; estimates learned from nothing."""
+    """Simulates jobs that arrive one by one; estimates are learned from nothing."""
     loads = [generator.generate(generator.parse(text, load=load)) for text, load in ARRIVALS]
     base = _rows(pool, loads, "interleaved", Goal.BALANCED, "learned")
     told = []
@@ -110,7 +110,7 @@ def arriving(pool: ProcessPoolExecutor) -> list[dict[str, Any]]:
 
 
 def large(pool: ProcessPoolExecutor) -> list[dict[str, Any]]:
-    """1,000 jobs on 100 hosts and 76 devices."""
+    """Simulates 1,000 jobs on 100 hosts and 76 devices."""
     loads = [generator.generate(generator.parse(text)) for text in LARGE]
     base = _rows(pool, loads, "interleaved", Goal.BALANCED, "learned")
     told = []
@@ -136,7 +136,7 @@ def _rows(pool: ProcessPoolExecutor, loads: Sequence[Instance], policy: str, goa
 
 
 def summary(rows: Sequence[Row], base: Sequence[Row], goal: str, estimates: str) -> dict[str, Any]:
-    """One line of a table: these rows against those of `interleaved`."""
+    """Returns one line of a table: these rows against those of `interleaved`."""
     completion_worst = round(max(_completions(rows, base)), 4)
     makespan_worst = round(max(a.makespan_s / b.makespan_s for a, b in _pairs(rows, base)), 4)
     return {
@@ -154,7 +154,7 @@ def summary(rows: Sequence[Row], base: Sequence[Row], goal: str, estimates: str)
 
 
 def of_kinds(rows: Sequence[Row | Instance], values: Sequence[float]) -> float:
-    """Their mean in which each kind of load counts once, however many seeds of it there are."""
+    """Returns the mean in which each kind of load counts once, whatever its number of seeds."""
     kinds: dict[str, list[float]] = {}
     for row, value in zip(rows, values, strict=True):
         kinds.setdefault(row.name.rpartition("-s")[0], []).append(value)

@@ -1,4 +1,4 @@
-"""Where candidates are built and measured for a comparison of searches: one core for builds, one for measurements."""
+"""Builds and measures candidates for a comparison of searches: one core for builds, one for measurements."""
 
 import contextlib
 import itertools
@@ -24,20 +24,21 @@ from autosched_tvm.tuning.search_method import SearchContext
 BUILD_TIMEOUT_S = 10.0
 REFERENCE_TIMEOUT_S = 300.0
 AHEAD_BUILD_S = 0.3
-"""Seconds that a build ahead of time is told to have taken on a busy machine."""
+"""Build time in seconds that is recorded for builds in advance on a busy machine."""
 DISTURBED_RATIO, DISTURBED_MAX = 1.15, 5
-"""Factor by which a group's anchor may be slower than usual before it is measured again; maximum re-measurements."""
+"""Maximum ratio of a group's anchor to its usual time before the group is measured again; maximum number of
+repetitions."""
 GROUP = 6
-"""Number of candidates that take turns with the anchor."""
+"""Number of candidates that are measured in turns with the anchor."""
 ONCE = worker_messages.MeasurementPlan(repeat=5, min_repeat_s=0.008)
 AGAIN = worker_messages.MeasurementPlan(repeat=9, min_repeat_s=0.04)
 AUTOGROUP = Path("/proc/self/autogroup")
 URGENT = "-15"
-"""Where Linux shares a core between sessions rather than processes, what measures comes before what does not."""
+"""Nice value of measuring processes, where Linux shares a core between sessions rather than processes."""
 
 
 class Bench:
-    """Builds or measures on one core, in a session of its own, so that what measures can have priority."""
+    """Builds or measures on one core, in its own session, so that measurements can have priority."""
 
     def __init__(self, logs: Path, core: int, *, urgent: bool) -> None:
         context = multiprocessing.get_context("spawn")
@@ -47,7 +48,7 @@ class Bench:
         theirs.close()
 
     def call(self, function: str, *what: Any, timeout_s: float, processor_s: float | None = None) -> Any:
-        """The worker's answer. Raises a WorkerError."""
+        """Returns the worker's answer. Raises a WorkerError."""
         self._line.send((function, what, timeout_s, processor_s))
         fine, answer = self._line.recv()
         if not fine:
@@ -55,19 +56,19 @@ class Bench:
         return answer
 
     def close(self) -> None:
-        """End it."""
+        """Ends it."""
         self._line.close()
         self._process.join()
 
 
 def _serving(line: Connection, logs: Path, core: int, urgent: bool) -> None:
     os.setsid()
-    with contextlib.suppress(OSError):  # not our own machine, or another system
+    with contextlib.suppress(OSError):  # a shared machine, or another system
         AUTOGROUP.write_text(URGENT if urgent else "0")
     os.sched_setaffinity(0, {core})
     prepare(worker_messages.PRELOAD)
     workers = Workers(logs, recycle_after=1_000)
-    with contextlib.suppress(EOFError, OSError):  # the asking process has ended
+    with contextlib.suppress(EOFError, OSError):  # the caller has ended
         while True:
             function, what, timeout_s, processor_s = line.recv()
             role = "build" if function == worker_messages.BUILD else "profile"
@@ -88,22 +89,22 @@ class Place:
         self.folder, self.keep = folder, keep
         self.builder = Bench(folder / "builder", cores[0] if build_core is None else build_core, urgent=False)
         self.gauge = Bench(folder / "gauge", cores[-1], urgent=True)
-        os.sched_setaffinity(0, {cores[-1]})  # searches think where is measured, but never meanwhile
+        os.sched_setaffinity(0, {cores[-1]})  # searches run on the core that measures, but never during measurements
         self.target = targets.resolve("auto", 1)
         self._numbers = itertools.count()
 
     def close(self) -> None:
-        """End what measures and what builds."""
+        """Ends the processes that measure and build."""
         self.gauge.close()
         self.builder.close()
 
     def file(self, suffix: str) -> str:
-        """A new name."""
+        """Returns a new name."""
         return str(self.folder / f"{next(self._numbers)}{suffix}")
 
 
 class Stand:
-    """One task: its workload, its table, and how the table is filled."""
+    """One task: its workload, its table, and the way to fill the table."""
 
     def __init__(self, place: Place, layer: Layer) -> None:
         self._place, self.layer = place, layer
@@ -117,18 +118,18 @@ class Stand:
         self._prepared = False
 
     def site(self, seed: int) -> SearchContext:
-        """As a search sees it."""
+        """Returns the task as a search receives it."""
         return SearchContext(self.info, self.workload, self.target, seed, 1)
 
     def fill(self, candidates: Sequence[bytes]) -> None:
-        """Build and measure those that the table does not have."""
+        """Builds and measures the candidates that the table lacks."""
         missing = list({candidate: None for candidate in candidates if candidate not in self.table})
         if missing:
             self._prepare(missing)
             self._measure([candidate for candidate in missing if candidate not in self.table], again=False)
 
     def again(self, candidates: Sequence[bytes]) -> None:
-        """Measure these once more, longer, unless that was done."""
+        """Measures these once more, longer, unless that was done."""
         wanted = [one for one in dict.fromkeys(candidates) if self.table[one].again_s is None]
         if wanted:
             self._prepare(wanted)
@@ -137,7 +138,7 @@ class Stand:
     # Inside ------------------------------------------------------------------------------------------------------
 
     def _prepare(self, candidates: Sequence[bytes]) -> None:
-        """The untuned kernel, whose results are right, and the anchor."""
+        """Prepares the untuned kernel, whose results are the reference, and the anchor."""
         if not self._prepared:
             place = self._place
             task_extraction.save(self.workload, Path(self._task))
@@ -158,7 +159,8 @@ class Stand:
         raise SystemExit(f"{self.layer.name}: the anchor cannot be built or measured")
 
     def _build(self, candidate: bytes, *, between: bool = False) -> tuple[str | None, float]:
-        """The artifact, None for a failure; and the seconds that it took. `between`: on the device's core."""
+        """Returns the artifact, None for a failure, and the seconds of the build. `between`: build on the device's
+        core."""
         if (ahead := self.table.artifact(candidate)).exists():
             return str(ahead), AHEAD_BUILD_S
         artifact = self._place.file(".so")
@@ -172,7 +174,8 @@ class Stand:
         return artifact, time.monotonic() - started
 
     def _measure(self, candidates: Sequence[bytes], *, again: bool) -> None:
-        """Builds on the host's core run beside the measurements, those on the device's core between them."""
+        """Measures candidates. Builds on the host's core run beside the measurements, those on the device's core
+        between them."""
         waiting, built = deque(candidates), deque[tuple[bytes, str, float]]()
         left = len(candidates)
 
@@ -198,7 +201,7 @@ class Stand:
         helper.join()
 
     def _keep(self, group: Sequence[tuple[bytes, str, float]], *, again: bool) -> None:
-        """Measure a few candidates in turns with the anchor, and write down what came of it."""
+        """Measures a few candidates in turns with the anchor, and stores the results."""
         assert self._anchor is not None
         works = [one for one in group if one[1]]
         for candidate, _, build_s in (one for one in group if not one[1]):
@@ -212,7 +215,7 @@ class Stand:
                 anchor_s, *found = self._compared([self._anchor, *(artifact for _, artifact, _ in part)],
                                                   AGAIN if again else ONCE)  # fmt: skip
             except WorkerError:
-                if len(part) > 1:  # one of them crashes or hangs; alone it will not take the others with it
+                if len(part) > 1:  # one of them crashes or hangs; alone it does not affect the others
                     parts += [[one] for one in part]
                     continue
                 anchor_s, found = (), [None]
@@ -220,7 +223,7 @@ class Stand:
                 if calm:
                     parts, calm = [*parts, part], calm - 1
                     continue
-                self._usual_s = min(anchor_s)  # so this is how fast it is by now
+                self._usual_s = min(anchor_s)  # this is its present speed
             took_s = (time.monotonic() - started) / len(part)
             for (candidate, artifact, build_s), own_s in zip(part, found, strict=True):
                 self.table.keep(candidate, own_s or (), build_s, took_s, again=again)
@@ -230,7 +233,7 @@ class Stand:
     def _compared(
         self, artifacts: Sequence[str], plan: worker_messages.MeasurementPlan
     ) -> list[tuple[float, ...] | None]:
-        """Samples in turns; None where the result is wrong. Raises a WorkerError."""
+        """Returns samples in turns; None where the result is wrong. Raises a WorkerError."""
         plan = worker_messages.MeasurementPlan(plan.repeat, plan.min_repeat_s, self.table.best_s)
         gauge, what = self._place.gauge, (self._task, self._reference, list(artifacts), plan)
         gauge.call(worker_messages.READY, self._task, self._reference, timeout_s=REFERENCE_TIMEOUT_S)

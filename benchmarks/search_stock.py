@@ -1,4 +1,4 @@
-"""TVM's own evolutionary search, database and cost model as they are, behind our interface, to compare with."""
+"""TVM's own evolutionary search, database and cost model, behind our interface, for comparisons."""
 
 import logging
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from autosched_tvm.tuning.sketch_space import quiet
 
 DEFAULTS = Options()
 SETTINGS = ("population_size", "init_min_unmeasured", "genetic_num_iters", "eps_greedy")
-"""The same as the backend's; with TVM's own, a round of 8 takes half a minute."""
+"""Settings equal to the backend's; with TVM's own, a round of 8 takes half a minute."""
 
 
 class StockSearch:
@@ -37,14 +37,14 @@ class StockSearch:
         self._given: dict[bytes, Any] = {}
 
     def select(self, count: int) -> list[bytes]:
-        """A round, as it comes."""
+        """Returns the next round."""
         found = self._context.generate_measure_candidates() or []
         given = {schedule_traces.write(one.sch.trace.as_json()): one for one in list(found)[:count]}
         self._given.update(given)
         return list(given)
 
     def update(self, measured: Sequence[tuple[bytes, Sequence[float]]]) -> None:
-        """Strategy, database and model, as TVM's measure callbacks do it."""
+        """Updates strategy, database and model, as TVM's measure callbacks do."""
         candidates = [self._given.pop(candidate) for candidate, _ in measured]
         results = [ms.runner.RunnerResult(list(s) or None, None if s else "failed") for _, s in measured]
         self._context.notify_runner_results(candidates, results)

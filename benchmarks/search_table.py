@@ -1,14 +1,14 @@
-"""Latencies of a task's candidates, kept on disk, so that each is built and measured once, whatever proposes it.
+"""Latencies of a task's candidates, kept on disk, so that each is built and measured once for all searches.
 
-Searches that are compared propose mostly the same candidates, and to measure one again would tell them apart by noise.
-Asking a table instead is the simulation mode of Kernel Tuner (Willemsen, van Nieuwpoort, van Werkhoven, "Bayesian
+Compared searches propose mostly the same candidates, and repeated measurements would distinguish them by noise.
+Querying a table instead is the simulation mode of Kernel Tuner (Willemsen, van Nieuwpoort, van Werkhoven, "Bayesian
 Optimization for auto-tuning GPU kernels", PMBS 2021) and of tabular benchmarks of architecture search (Ying et al.,
-"NAS-Bench-101", ICML 2019); there the table is full from the beginning, here it is filled by what is asked for.
+"NAS-Bench-101", ICML 2019). There the table is complete from the beginning; here queries fill it.
 
-A shared machine is not equally fast all the time. What counts is the fastest sample, which what else runs disturbs
-least, and every candidate is measured in turns with an anchor, one fixed candidate of the task: where that is slower
-than it can be, the measurement is made again. To divide by what the anchor took was worse: it and the best candidates
-wait for different things, so one of them is disturbed where the other is not.
+The speed of a shared machine varies. The fastest sample counts, which other load disturbs least, and each candidate is
+measured in turns with an anchor, one fixed candidate of the task: if the anchor is slower than usual, the measurement
+is repeated. Dividing by the anchor's time was worse: the anchor and the best candidates have different bottlenecks, so
+that a disturbance may affect one of them only.
 """
 
 import hashlib
@@ -24,23 +24,23 @@ class Entry:
     """Measurements of a candidate."""
 
     latency_s: float | None
-    """None for a failure."""
+    """Latency in seconds; None for a failure."""
     build_s: float
     profile_s: float
     again_s: float | None = None
-    """Measured once more, longer."""
+    """Latency of a second, longer measurement in seconds."""
 
 
 class Table:
-    """All entries of one task: a file of JSON lines, the anchor's first. A line that was cut short is left out."""
+    """All entries of one task: a file of JSON lines, the anchor's first. An incomplete line is ignored."""
 
     def __init__(self, folder: Path, name: str) -> None:
-        """`name`: says which task, on which processor."""
+        """`name`: identifies task and processor."""
         self._path = folder / f"{digest(name)}.jsonl"
         self._name = name
         self.anchor: bytes | None = None
         self.anchor_s = 0.0
-        """Its undisturbed latency, in seconds."""
+        """Undisturbed latency of the anchor in seconds."""
         self._entries: dict[str, Entry] = {}
         folder.mkdir(parents=True, exist_ok=True)
         if self._path.exists():
@@ -58,7 +58,7 @@ class Table:
         return key(candidate) in self._entries
 
     def artifact(self, candidate: bytes) -> Path:
-        """Where a candidate's kernel lies, if it was built ahead of time."""
+        """Returns the path of a candidate's kernel, if it was built in advance."""
         return self._path.parent / f"{key(candidate)}.so"
 
     def __getitem__(self, candidate: bytes) -> Entry:
@@ -66,17 +66,17 @@ class Table:
 
     @property
     def best_s(self) -> float | None:
-        """Entries of all candidates."""
+        """Returns the best latency of all candidates."""
         return min((entry.latency_s for entry in self._entries.values() if entry.latency_s is not None), default=None)
 
     def begin(self, anchor: bytes, samples_s: Sequence[float]) -> None:
-        """The anchor, and its latency in seconds."""
+        """Sets the anchor, and its latency in seconds."""
         self._write({"task": self._name, "anchor": anchor.decode(), "anchor_s": min(samples_s)})
 
     def keep(
         self, candidate: bytes, samples_s: Sequence[float], build_s: float, profile_s: float, *, again: bool = False
     ) -> None:
-        """Samples of a candidate, none for a failure; `again`: for the second time."""
+        """Stores samples of a candidate, none for a failure; `again`: of the second measurement."""
         told = {"key": key(candidate), "latency_s": min(samples_s, default=None)}
         told |= {"build_s": round(build_s, 4), "profile_s": round(profile_s, 4)}
         self._write({**told, "again": True} if again else told)
@@ -98,10 +98,10 @@ class Table:
 
 
 def key(candidate: bytes) -> str:
-    """The same for equal schedules, whatever their searches remember with them."""
+    """Returns a key that is equal for equal schedules, whatever their searches store with them."""
     return digest(json.dumps(json.loads(candidate)[:2], separators=(",", ":")))
 
 
 def digest(text: str) -> str:
-    """Short and for all practical purposes unequal for unequal texts."""
+    """Returns a short digest, in practice different for different texts."""
     return hashlib.sha256(text.encode()).hexdigest()[:16]

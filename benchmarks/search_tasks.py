@@ -1,6 +1,6 @@
-"""Single tasks to compare search methods on: layers of ResNet-18, SqueezeNet, a mobile network and BERT, batch 1.
+"""Single tasks for comparisons of search methods: layers of ResNet-18, SqueezeNet, a mobile network and BERT, batch 1.
 
-Those of ResNet-50 are what it has and ResNet-18 has not: what one network teaches is tried on them.
+The layers of ResNet-50 that ResNet-18 lacks test transfer between networks.
 """
 
 import math
@@ -15,7 +15,7 @@ from autosched.model import TaskInfo
 from autosched_tvm.compile.task_extraction import hash_of
 
 LANES = 16
-"""Channels in a block of the blocked layout."""
+"""Number of channels in a block of the blocked layout."""
 Stage = Callable[[], list[Any]]
 
 
@@ -29,18 +29,19 @@ class Layer:
     tensors: Stage
 
     def workload(self, target: Any) -> Any:
-        """As a task has it."""
+        """Returns the workload of a task."""
         with target:
             function = te.create_prim_func(self.tensors())
         return tvm.IRModule({"main": function.with_attr("global_symbol", "main").with_attr("tirx.noalias", True)})
 
     def info(self, workload: Any) -> TaskInfo:
-        """The task as the scheduler would be told of it."""
+        """Returns the task's description for the scheduler."""
         return TaskInfo(task=1, name=self.name, workload=hash_of(workload), weight=1, flops=self.flops, shape=self.name)
 
 
 def conv(channels: int, size: int, out: int, kernel: int, stride: int, family: str, layout: str) -> Layer:
-    """A convolution with bias and ReLU; `size`: of the image before it; `layout`: nchw, nhwc or blocked."""
+    """Returns a convolution with bias and ReLU; `size`: size of the image before it; `layout`: nchw, nhwc or
+    blocked."""
     pad = kernel // 2
     after = (size + 2 * pad - kernel) // stride + 1
     flops = 2.0 * channels * out * kernel * kernel * after * after
@@ -71,7 +72,7 @@ def conv(channels: int, size: int, out: int, kernel: int, stride: int, family: s
 
 
 def depthwise(channels: int, size: int, stride: int, family: str, layout: str) -> Layer:
-    """A depthwise 3x3 convolution with bias and ReLU; `layout`: nchw, nhwc or blocked."""
+    """Returns a depthwise 3x3 convolution with bias and ReLU; `layout`: nchw, nhwc or blocked."""
     after = (size - 1) // stride + 1
 
     def plain() -> list[Any]:
@@ -105,7 +106,7 @@ def depthwise(channels: int, size: int, stride: int, family: str, layout: str) -
 
 
 def matmul(rows: int, inner: int, columns: int, family: str, *, batch: int = 0) -> Layer:
-    """A matrix product with bias; of `batch` pairs of matrices, without."""
+    """Returns a matrix product with bias; for a batch of `batch` pairs of matrices, without."""
 
     def tensors() -> list[Any]:
         k = te.reduce_axis((0, inner), "k")
@@ -122,7 +123,7 @@ def matmul(rows: int, inner: int, columns: int, family: str, *, batch: int = 0) 
 
 
 def layers() -> dict[str, Layer]:
-    """All of them by name."""
+    """Returns all layers by name."""
     found: list[Layer] = []
     resnet = [
         (3, 224, 64, 7, 2), (64, 56, 64, 3, 1), (64, 56, 64, 1, 1), (64, 56, 128, 3, 2), (64, 56, 128, 1, 2),

@@ -1,9 +1,8 @@
-"""``python benchmarks/seeds.py --seeds 200000 [--processes 2]``: simulated worlds with faults, others each time.
+"""``python benchmarks/seeds.py --seeds 200000 [--processes 2]`` simulates worlds with faults, new ones each time.
 
-Goes on behind the last seed in benchmarks/results/seeds.json, and writes down there what came of it after every 5,000:
-it may be stopped at any time. Ends with the first seed that fails, which is not written down. On a compiled core
-(compiled.py) it takes half the time.
-``python benchmarks/run.py --page-only`` writes the page.
+It continues after the last seed in benchmarks/results/seeds.json, and stores the result there after each 5,000: it may
+be stopped at any time. It ends with the first seed that fails, which is not stored. On a compiled core (compiled.py) it
+takes half the time. ``python benchmarks/run.py --page-only`` writes the page.
 """
 
 import argparse
@@ -22,11 +21,11 @@ from autosched.sim.random_testing import attempt
 
 KEPT = Path(__file__).parent / "results" / "seeds.json"
 CHUNK, SAVED = 50, 5_000
-"""Seeds that a process tries before it tells, and after which it is written down."""
+"""Number of seeds between two reports of a process, and between two writes."""
 
 
 def main() -> int:
-    """Go on; 1 if a seed failed."""
+    """Continues; returns 1 if a seed failed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=100_000, help="how many (default: %(default)s)")
     parser.add_argument("--processes", type=int, default=1, help="side by side (default: %(default)s)")
@@ -53,7 +52,7 @@ def main() -> int:
 
 
 def add(parts: list[dict[str, Any]], new: dict[str, Any]) -> None:
-    """To the last part, if it is of the same code and this one follows it."""
+    """Adds the part to the last one, if it is of the same code and follows it."""
     last = parts[-1] if parts else {}
     same = all(last.get(name) == new[name] for name in ("commit", "compiled"))
     if same and last["first"] + last["seeds"] == new["first"]:

@@ -23,11 +23,11 @@ SEARCH = {
     name: getattr(DEFAULTS, name)
     for name in ("population_size", "init_min_unmeasured", "genetic_num_iters", "eps_greedy")
 }
-"""The same search settings as the backend's defaults."""
+"""Search settings equal to the backend's defaults."""
 
 
 def main() -> None:
-    """Tune, compile, tell."""
+    """Tunes, compiles, prints the result."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model", type=Path)
     parser.add_argument("--shape", action="append", default=[])
@@ -54,7 +54,7 @@ def main() -> None:
 
 
 def tune(args: argparse.Namespace, target: Any, extracted: Any, workloads: list[Any]) -> tuple[Any, dict[str, Any]]:
-    """Stock tuning: everything by TVM's own defaults but the search settings, the trials and the batch."""
+    """Tunes with TVM's defaults except the search settings, the trials and the batch."""
     quiet = logging.getLogger("stock")
     quiet.addHandler(logging.NullHandler())
     quiet.propagate = False
@@ -97,7 +97,7 @@ def tune(args: argparse.Namespace, target: Any, extracted: Any, workloads: list[
 
 
 def builder(args: argparse.Namespace) -> Any:
-    """Stock's own, or the same with the slow import of its workers made free: that changes no search, only the time."""
+    """Returns stock's own builder, or the same without the slow import of its workers, which changes only the time."""
     if not args.helped_builder:
         return "local"
     return ms.builder.LocalBuilder(max_workers=args.cores, initializer=intrinsics.install)
@@ -113,7 +113,7 @@ class Counter(ms.measure_callback.PyMeasureCallback):  # type: ignore[misc]
         self.failed = 0
 
     def apply(self, task_scheduler: Any, task_id: int, candidates: Any, builds: Any, results: Any) -> None:
-        """One round is over."""
+        """Called after each round."""
         self.trials += len(candidates)
         self.failed += sum(result is None or result.error_msg is not None for result in results)
 

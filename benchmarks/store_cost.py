@@ -16,7 +16,7 @@ TIMEOUT_S = 600.0
 
 
 def main() -> None:
-    """Measure and tell."""
+    """Measures and prints the result."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--clients", type=int, default=300)
     parser.add_argument("--rate", type=float, default=600.0, help="transitions a second")
@@ -46,7 +46,7 @@ def main() -> None:
 
 
 def once(args: argparse.Namespace, records: int, *words: str) -> dict[str, Any]:
-    """One daemon's transitions."""
+    """Measures one daemon's transitions."""
     command = [
         sys.executable, str(Path(__file__).with_name("transitions.py")), "--parts", "paced", "--clients",
         str(args.clients), "--rate", str(args.rate), "--seconds", str(args.seconds), "--records", str(records), *words,

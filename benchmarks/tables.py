@@ -4,11 +4,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 LONGEST = 60
-"""Characters of a cell; lists of numbers are cut."""
+"""Maximum number of characters of a cell; longer lists of numbers are cut."""
 
 
 def tables(told: Mapping[str, Any], title: str = "") -> Iterator[str]:
-    """The lines of all tables, each below the path of its values."""
+    """Yields the lines of all tables, each below the path of its values."""
     plain = {name: value for name, value in told.items() if not _nested(value)}
     if plain:
         yield from _table(title, ("", ""), list(plain.items()))
@@ -23,7 +23,7 @@ def tables(told: Mapping[str, Any], title: str = "") -> Iterator[str]:
 
 
 def _rows(title: str, told: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
-    """Objects of the same keys, one in each row."""
+    """Yields objects of the same keys, one in each row."""
     flats = {name: _flat(value) for name, value in told.items()}
     names = list(next(iter(flats.values())))
     yield from _table(title, ["", *names], [[name, *map(flat.get, names)] for name, flat in flats.items()])
@@ -48,7 +48,7 @@ def _alike(values: Sequence[Any]) -> bool:
 
 
 def _flat(value: Mapping[str, Any], path: str = "") -> dict[str, Any]:
-    """Objects within an object become columns of their own."""
+    """Turns objects within an object into columns."""
     found: dict[str, Any] = {}
     for name, inner in value.items():
         found |= _flat(inner, f"{path}{name} ") if isinstance(inner, Mapping) else {f"{path}{name}": inner}

@@ -37,7 +37,7 @@ from autosched.protocol import Done, JobView, Shutdown, Span
 HERE = Path(__file__).parent
 POLICIES = ("sequential", "stagewise", "synchronous", "interleaved", "predictive")
 ALONE = POLICIES[0]
-"""Under this policy each job is tuned while no other one runs."""
+"""Policy under which each job is tuned while no other one runs."""
 RUN_S = 900.0
 PREPARE_S = 300.0
 PROBED = "rnet"
@@ -52,7 +52,8 @@ class Wanted(Struct, frozen=True):
 
 
 def job_sets(trials: int) -> dict[str, tuple[Wanted, ...]]:
-    """Equal jobs differ by their seed only; unequal ones by network and budget. Two jobs get half of what four get."""
+    """Returns the job sets. Equal jobs differ by their seed only; unequal ones by network and budget. Two jobs get half
+    of the trials of four."""
     half = trials // 2
     return {
         "2 equal": tuple(Wanted("rnet", half, seed) for seed in range(2)),
@@ -77,7 +78,7 @@ class Ended(Struct):
 
 
 def main() -> None:
-    """Run everything and tell."""
+    """Runs everything and prints the result."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="tiny budgets: whether it works, not how well")
     parser.add_argument("--trials", type=int, help="of an average one of four jobs (default 128)")
@@ -100,7 +101,7 @@ def main() -> None:
 
 
 def measured(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
-    """All runs, then what can be measured when they are over."""
+    """Runs everything, then measures the networks."""
     folder.mkdir(parents=True, exist_ok=True)
     runs, modules = [], {}
     for name in args.sets:
@@ -124,7 +125,7 @@ def measured(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
 
 
 def kept(place: Path, make: Callable[..., dict[str, Any]], *words: Any) -> dict[str, Any]:
-    """Return the file that `make` makes, or has made before; `place` is the folder that it works in."""
+    """Returns the file that `make` makes, or has made before; `place` is its working folder."""
     result = place.with_name(f"{place.name}.json")
     if not result.exists():
         shutil.rmtree(place, ignore_errors=True)
@@ -135,7 +136,7 @@ def kept(place: Path, make: Callable[..., dict[str, Any]], *words: Any) -> dict[
 
 
 def say(words: str) -> None:
-    """To people who wait."""
+    """Prints progress."""
     print(words, file=sys.stderr, flush=True)
 
 
@@ -143,12 +144,12 @@ def say(words: str) -> None:
 
 
 def tuned(folder: Path, wanted: Sequence[Wanted], policy: str, goal: str, backend: str) -> dict[str, Any]:
-    """One run."""
+    """Runs one set."""
     return told(wanted, asyncio.run(tune(folder, wanted, policy, goal, backend)))
 
 
 async def tune(folder: Path, wanted: Sequence[Wanted], policy: str, goal: str, backend: str, **options: str) -> Ended:
-    """All jobs at once with a daemon of their own. `options`: of the backend."""
+    """Runs all jobs at once with a private daemon. `options`: of the backend."""
     with own_state(folder):
         settings = folder / "autosched.toml"
         settings.write_text(
@@ -187,7 +188,7 @@ async def _run(daemon: Daemon, wanted: Sequence[Wanted], folder: Path, backend: 
 
 
 def told(wanted: Sequence[Wanted], ended: Ended) -> dict[str, Any]:
-    """The numbers of one run. Times in seconds, from the submission of the first job to the end of the last."""
+    """Returns the figures of one run. Times in seconds, from the submission of the first job to the end of the last."""
     spans, views = ended.spans, ended.views
     begin = min(view.submitted_at for view in views)
     end = max(view.ended_at or view.now for view in views)
@@ -229,7 +230,7 @@ def told(wanted: Sequence[Wanted], ended: Ended) -> dict[str, Any]:
 
 
 def distorted(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
-    """For each policy a run whose jobs also measure a fixed set of candidates, within the run and alone."""
+    """Runs each policy with jobs that also measure a fixed set of candidates, within the run and alone."""
     folder.mkdir(exist_ok=True)
     _install(folder)
     if not (folder / thesis_probe.FIXED).exists():
@@ -245,7 +246,7 @@ def distorted(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
 
 
 def probed(folder: Path, wanted: Sequence[Wanted], policy: str, goal: str) -> dict[str, Any]:
-    """One run; the fixed set lies in the folder above."""
+    """Runs one set; the fixed candidates are in the folder above."""
     (folder.parent / thesis_probe.PROBES).unlink(missing_ok=True)
     asyncio.run(tune(folder, wanted, policy, goal, thesis_probe.NAME, **{thesis_probe.OPTION: str(folder.parent)}))
     lines = (folder.parent / thesis_probe.PROBES).read_bytes().splitlines()
@@ -258,7 +259,7 @@ def probed(folder: Path, wanted: Sequence[Wanted], policy: str, goal: str) -> di
 
 
 def _install(folder: Path) -> None:
-    """Let daemon and clients find the backend with the probe."""
+    """Makes daemon and clients find the backend with the probe."""
     described = folder / "thesis_probe-0.dist-info"
     described.mkdir(exist_ok=True)
     (described / "METADATA").write_text("Metadata-Version: 2.1\nName: thesis-probe\nVersion: 0\n")
@@ -273,7 +274,7 @@ def _install(folder: Path) -> None:
 
 
 def latencies(args: argparse.Namespace, modules: dict[tuple[str, str], list[str]]) -> dict[str, Any]:
-    """Each job's networks in turns, one per policy, while nothing else runs."""
+    """Measures each job's networks in turns, one per policy, on an idle machine."""
     rows = []
     for name in args.sets:
         for number, job in enumerate(job_sets(args.trials)[name]):
@@ -286,7 +287,7 @@ def latencies(args: argparse.Namespace, modules: dict[tuple[str, str], list[str]
 
 
 def child(*words: str) -> str:
-    """Output of a process of its own that may use TVM, on the cores that a daemon would use."""
+    """Returns the output of a separate process that may use TVM, on the cores that a daemon would use."""
     pools = {pool.name: pool.units[0].cores for pool in config.resources(config.Config()).pools}
     device = next(cores for name, cores in pools.items() if name != HOST_POOL)
     cores = {"host": pools[HOST_POOL], "device": device}

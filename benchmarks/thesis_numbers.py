@@ -21,15 +21,16 @@ CAUSES = {
     "start": "before a step wanted it for the first time",
     "tail": "after its last step: what is left needs the other resource only",
 }
-"""State of a resource at a moment, the first that holds; everything but the first is idle time."""
+"""State of a resource at a moment, the first that applies; all but the first are idle time."""
 RESAMPLES = 4_000
 CONFIDENCE = 0.95
 SAME_MOMENT_S = 1e-6
-"""The daemon reads its clock once for the end of a step and for the start of the next one."""
+"""Maximum difference in seconds: the daemon reads its clock once for the end of a step and the start of the next
+one."""
 
 
 class Estimate(Struct, frozen=True):
-    """A ratio minus one, with its 95 % interval, and how far single ratios lie from it (median absolute deviation)."""
+    """A ratio minus one, with its 95 % interval, and the median absolute deviation of single ratios."""
 
     bias: float
     low: float
@@ -39,18 +40,18 @@ class Estimate(Struct, frozen=True):
 
 
 def ended(span: Span) -> float:
-    """By the scheduler's clock; a step that has not ended takes no time."""
+    """Returns the end by the scheduler's clock; a step that has not ended takes no time."""
     return span.started_at if span.ended_at is None else span.ended_at
 
 
 def worked_share(span: Span) -> float:
-    """Share of a lease in which the stage ran, by its client's clock."""
+    """Returns the share of a lease in which the stage ran, by its client's clock."""
     lease_s = ended(span) - span.started_at
     return min(1.0, (span.worked_s or 0.0) / lease_s) if lease_s > 0 else 1.0
 
 
 def causes(spans: Sequence[Span], unit: str, begin: float, end: float) -> dict[str, float]:
-    """Seconds between `begin` and `end` that a unit spent on each of CAUSES; they add up to the whole.
+    """Returns the seconds between `begin` and `end` that a unit spent on each of CAUSES; they add up to the whole.
 
     Each pool has one unit here, so that a step that got the unit has waited for just that.
     """
@@ -80,11 +81,11 @@ def causes(spans: Sequence[Span], unit: str, begin: float, end: float) -> dict[s
 
 
 def overheads_s(spans: Sequence[Span], unit: str) -> list[float]:
-    """Seconds that the unit waited for a stage to run, for each step that followed another without a pause.
+    """Returns the seconds that the unit waited for a stage, for each step that followed another without a pause.
 
-    The daemon's clock has no pause between the two, so it is the part of the second lease in which its stage did not
-    run by its client's clock: the order on its way, and its own report until the daemon has noted it. Steps that the
-    policy held back do not count.
+    The daemon's clock has no pause between the two, so this is the part of the second lease in which its stage did not
+    run by its client's clock: the order in transit, and its own report until the daemon has recorded it. Steps that the
+    policy delayed do not count.
     """
     own = sorted((span for span in spans if unit in span.units), key=lambda span: span.started_at)
     ends = {round(ended(span) / SAME_MOMENT_S) for span in own}
@@ -98,13 +99,13 @@ def overheads_s(spans: Sequence[Span], unit: str) -> list[float]:
 
 
 def quantile(values: Iterable[float], part: float) -> float:
-    """Quantile of a few values, by rank; 0 without any."""
+    """Returns a quantile of a few values, by rank; 0 without any."""
     ordered = sorted(values)
     return ordered[round((len(ordered) - 1) * part)] if ordered else 0.0
 
 
 def paired(pairs: Iterable[tuple[float, float]]) -> Estimate:
-    """The median of the ratios of first to second, minus one; no distribution is assumed."""
+    """Returns the median of the ratios of first to second, minus one; no distribution is assumed."""
     logs = [math.log(first / second) for first, second in pairs]
     if not logs:
         return Estimate(0.0, 0.0, 0.0, 0.0, 0)
@@ -115,7 +116,7 @@ def paired(pairs: Iterable[tuple[float, float]]) -> Estimate:
 
 
 def geometric(pairs: Iterable[tuple[float, float]]) -> Estimate:
-    """The geometric mean of the ratios of first to second, minus one; its interval by resampling."""
+    """Returns the geometric mean of the ratios of first to second, minus one; its interval by resampling."""
     logs = [math.log(first / second) for first, second in pairs]
     if not logs:
         return Estimate(0.0, 0.0, 0.0, 0.0, 0)
@@ -127,12 +128,12 @@ def geometric(pairs: Iterable[tuple[float, float]]) -> Estimate:
 
 
 def busiest(units: Mapping[str, Mapping[str, float]]) -> str:
-    """The unit with most work."""
+    """Returns the unit with most work."""
     return max(units, key=lambda unit: units[unit][WORKING])
 
 
 def packed(spans: Iterable[Span], begin: float) -> list[str]:
-    """Steps in short lines, for a file that people may look at; times in seconds since `begin`."""
+    """Returns steps in short lines, for a readable file; times in seconds since `begin`."""
     lines = []
     for span in spans:
         times = (span.queued_at - begin, span.started_at - begin, ended(span) - begin, span.worked_s or 0.0)
@@ -142,7 +143,7 @@ def packed(spans: Iterable[Span], begin: float) -> list[str]:
 
 
 def unpacked(lines: Iterable[str]) -> list[Span]:
-    """The steps again."""
+    """Returns the steps of such lines."""
     spans = []
     for number, line in enumerate(lines):
         job, task, stage, units, outcome, *times = line.split(" ")

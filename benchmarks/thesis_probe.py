@@ -1,9 +1,9 @@
-"""A backend that measures a fixed set of candidates while everything else goes on, and while all of it stands still.
+"""A backend that measures a fixed set of candidates during a run, and while all other processes are stopped.
 
-It is `ansor` but for that. Each of its profile steps also measures, in the very process that measures the job's own
-candidates, some of a fixed set: *within* the run, and *alone*, with every other process of the daemon stopped. The two
-lie parts of a second apart, in changing order, so that no drift of the machine comes between them. Alone is measured a
-second time: what differs between those two is the noise of the method.
+It extends `ansor`. Each of its profile steps also measures some of a fixed set, in the process that measures the job's
+own candidates: *within* the run, and *alone*, with all other processes of the daemon stopped. Parts of a second lie
+between the two, in changing order, so that no drift of the machine separates them. The second measurement alone gives
+the noise of the method.
 
 ``python thesis_probe.py prepare FOLDER MODEL``  makes the set; ``race``  measures modules side by side.
 """
@@ -38,12 +38,12 @@ FIXED, PROBES, LOCK = "fixed.json", "probes.jsonl", "lock"
 ATTEMPTS = 10
 CALL_S = 60.0
 STOP_S = 0.005
-"""Until a signal has reached a process on another core."""
+"""Seconds until a signal has reached a process on another core."""
 WARM_S = 0.02
-"""Until those who go on again are as busy as before."""
+"""Seconds until continued processes are as busy as before."""
 SET_S = 300.0
 SLOW_S = 0.02
-"""Candidates that take longer for one call are no good measure: a step would consist of nothing else."""
+"""Maximum seconds of one call of a candidate: a step would consist of a slower one alone."""
 ORDERS = tuple(itertools.permutations(("within", "alone", "again")))
 
 
@@ -74,40 +74,40 @@ class ProbedBackend:
     api = (1, 1)
 
     def open(self, job: JobSpec, model: Path, workdir: Path, outdir: Path, device_cores: int) -> Session:
-        """As `ansor`; the option `probe` names the folder of the fixed set."""
+        """Opens a session as `ansor`; the option `probe` names the folder of the fixed set."""
         given = dict(job.options)
         folder = Path(str(given.pop(OPTION)))
         return ProbedSession(folder, msgspec.structs.replace(job, options=given), model, workdir, outdir, device_cores)
 
 
 class ProbedSession(TvmSession):
-    """One job that also measures the fixed set."""
+    """Session of a job that also measures the fixed set."""
 
     def __init__(self, folder: Path, job: JobSpec, model: Path, workdir: Path, outdir: Path, device_cores: int) -> None:
         given, ansor = options.read("ansor", AnsorBackend.options, job.options), AnsorBackend()
         super().__init__(job, model, workdir, outdir, device_cores, given, lambda threads: ansor.method(given, threads))
         self._folder = folder
-        self._turns = itertools.count(os.getpid())  # jobs begin at different places of the set
+        self._turns = itertools.count(os.getpid())  # jobs begin at different positions of the set
 
     def tuner(self, task: TaskInfo, seed: int) -> TvmTuner:
-        """The search for one task."""
+        """Returns the search of one task."""
         return ProbedTuner(self.probe, task, self.kernels, self.experience, partial(self.search, task, seed))
 
     def probe(self, lease: Lease) -> None:
-        """Measure the next one of the set, on the cores of a profile step."""
+        """Measures the next candidate of the set, on the cores of a profile step."""
         arguments = (str(self._folder), next(self._turns), os.getppid())
         self._workers.call("profile", lease, f"{__name__}:measure", *arguments, timeout_s=CALL_S)
 
 
 class ProbedTuner(TvmTuner):
-    """After each candidate of its own, one of the fixed set."""
+    """Tuner that measures one of the fixed set after each of its own candidates."""
 
     def __init__(self, probe: Callable[[Lease], None], *rest: Any) -> None:
         super().__init__(*rest)
         self._probe = probe
 
     def profile(self, built: Sequence[Built], lease: Lease) -> Iterator[Measured]:
-        """Measure each, and beside it one of the fixed set."""
+        """Measures each candidate, and one of the fixed set beside it."""
         for measured in super().profile(built, lease):
             yield measured
             self._probe(lease)
@@ -117,7 +117,7 @@ class ProbedTuner(TvmTuner):
 
 
 def measure(folder: str, turn: int, daemon: int) -> None:
-    """One candidate within and alone, when no other job is just doing so, whom this would stop."""
+    """Measures one candidate within and alone, unless another job does so, which this would stop."""
     from autosched_tvm.device import kernel_profiling
 
     where = Path(folder)
@@ -132,7 +132,7 @@ def measure(folder: str, turn: int, daemon: int) -> None:
                 break
             kernel_profiling.profile(
                 one.task, one.reference, one.artifact, MeasurementPlan()
-            )  # go on as the load that the other one meets
+            )  # continue as the load for the other one
         else:
             return
         found: dict[str, float] = {}
@@ -147,7 +147,7 @@ def measure(folder: str, turn: int, daemon: int) -> None:
 
 @contextmanager
 def halted(daemon: int) -> Iterator[None]:
-    """All processes of a daemon but this one stand still."""
+    """Stops all processes of a daemon except this one."""
     import psutil
 
     root = psutil.Process(daemon)
@@ -162,13 +162,13 @@ def halted(daemon: int) -> Iterator[None]:
 
 @contextmanager
 def going_on() -> Iterator[None]:
-    """Everything goes on as it does."""
+    """Changes nothing."""
     time.sleep(WARM_S)
     yield
 
 
 def send(number: signal.Signals, processes: Sequence[int]) -> None:
-    """To those that still are."""
+    """Sends a signal to the processes that still exist."""
     for process in processes:
         try:
             os.kill(process, number)
@@ -180,7 +180,8 @@ def send(number: signal.Signals, processes: Sequence[int]) -> None:
 
 
 def prepare(folder: Path, model: Path, shapes: dict[str, tuple[int, ...]], count: int, cores: dict[str, Any]) -> None:
-    """Build `count` random candidates: half of the task with most arithmetic, half of a pooling, which needs memory."""
+    """Builds `count` random candidates: half of the task with most arithmetic, half of a pooling, which is bound by
+    memory."""
     host, device = (Lease(name, (), tuple(cores[name]), SET_S) for name in ("host", "device"))
     job = JobSpec(name="fixed", model="0" * 64, shapes=shapes)
     session = cast(TvmSession, AnsorBackend().open(job, model, folder / "work", folder / "out", len(device.cores)))
@@ -204,7 +205,7 @@ def prepare(folder: Path, model: Path, shapes: dict[str, tuple[int, ...]], count
 
 
 class Loaded:
-    """A module that takes turns in this process: no engine with threads of its own is beside it."""
+    """A module that is measured in this process, without an engine with threads beside it."""
 
     def __init__(self, path: Path) -> None:
         from autosched_tvm.device.loaded_module import LoadedModule
@@ -215,14 +216,14 @@ class Loaded:
         self._tensors = self._module.bind(random_inputs(self._module.info.inputs))
 
     def sample(self, number: int, warm: int) -> float:
-        """Mean latency of `number` calls, in seconds, after `warm` calls that are not counted."""
+        """Returns the mean latency of `number` calls, in seconds, after `warm` unmeasured calls."""
         if warm:
             self._module.sample(self._tensors, warm)
         return self._module.sample(self._tensors, number)
 
 
 def race(modules: Sequence[Path], budget_s: float) -> list[float]:
-    """Median latency of each of some modules of one network, measured in turns, in seconds."""
+    """Returns the median latency of some modules of one network, measured in turns, in seconds."""
     from autosched_tvm.evaluation import engine_benchmark
 
     found = engine_benchmark.race([Loaded(path) for path in modules], budget_s)
@@ -230,7 +231,7 @@ def race(modules: Sequence[Path], budget_s: float) -> list[float]:
 
 
 def main() -> None:
-    """Prepare or race, on the cores that the caller names."""
+    """Prepares or races, on the cores that the caller names."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
     one = commands.add_parser("prepare")

@@ -1,14 +1,14 @@
-"""Trained networks against other engines: ``python benchmarks/trained_networks.py [NAME ...]``.
+"""Measures trained networks against other engines: ``python benchmarks/trained_networks.py [NAME ...]``.
 
 Each network of networks.toml is tuned with all defaults, on a device of one core and on one of two cores. Then the
-tuned module takes turns with ONNX Runtime (the fastest of: the model as it is, with fixed shapes, simplified),
-OpenVINO, ncnn and MNN, each in a process of its own, pinned to the device's cores, in an order drawn anew for each
-round. An engine that is not installed or cannot run the network is left out, and the reason is kept.
+tuned module is measured in turns with ONNX Runtime (the fastest of: the model as it is, with fixed shapes, simplified),
+OpenVINO, ncnn and MNN, each in its own process, pinned to the device's cores, in an order drawn for each round. An
+engine that is not installed or cannot run the network is left out, with the reason.
 
-Nothing is tuned or developed on the networks of the half "test"; they are the ones whose means are reported.
+Nothing is tuned or developed on the networks of the half "test", whose means are reported.
 
-What is measured is added to benchmarks/results/trained_networks.json after each network, and a network that stands
-there is not measured again without --again. Prints the whole as JSON.
+Results are added to benchmarks/results/trained_networks.json after each network, and a network that is there is skipped
+without --again. Prints the whole as JSON.
 """
 
 import argparse
@@ -45,17 +45,17 @@ from autosched_tvm.tensors import Array
 
 RESULTS = Path(__file__).parent / "results" / "trained_networks.json"
 RACE_S = 15.0
-"""Seconds in which all engines together are timed."""
+"""Time for measuring all engines together, in seconds."""
 OPERATORS_S = 3.0
-"""Seconds in which the operators of the tuned module are timed."""
+"""Time for measuring the operators of the tuned module, in seconds."""
 RACE_TIMEOUT_S = 900.0
-"""Seconds for loading, converting and timing all engines of one network."""
+"""Maximum time for loading, converting and measuring all engines of one network, in seconds."""
 WORKER_CALLS_MAX = 100
 INPUT_SEED = 0
 
 
 def main() -> int:
-    """Measure what was named, or every network of one half."""
+    """Measures the named networks, or all of one half."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", help="networks of networks.toml")
     parser.add_argument("--half", choices=("training", "test"), default="test", help="when no network is named")
@@ -77,7 +77,7 @@ def main() -> int:
 
 
 def measure(network: Network, cores: int, trials: int | None) -> dict[str, Any]:
-    """Tune a network on a device with this number of cores, then race it. The row names failures."""
+    """Tunes a network on a device with this number of cores, then races it. The row names failures."""
     usable = sorted(os.sched_getaffinity(0))
     device = tuple(usable[-cores:])
     row: dict[str, Any] = {
@@ -98,7 +98,7 @@ def measure(network: Network, cores: int, trials: int | None) -> dict[str, Any]:
 async def tune(
     shapes: Mapping[str, Sequence[int]], model: Path, device: tuple[int, ...], trials: int | None, folder: Path
 ) -> tuple[Path, dict[str, Any]]:
-    """The tuned module of a network with these shapes of inputs, and what tuning cost. Raises AutoschedError."""
+    """Returns the tuned module of a network with these input shapes, and the cost of tuning. Raises AutoschedError."""
     settings = f'[[device]]\nname = "cpu0"\nkind = "cpu"\ncores = {list(device)}\n'
     with private_daemon(folder, settings) as process:
         daemon = await answering(f"unix:{folder}/api.sock", psutil.Process(process.pid))
@@ -124,7 +124,8 @@ async def tune(
 
 
 def _race(network: Network, model: Path, module: Path, device: tuple[int, ...], folder: Path) -> dict[str, Any]:
-    """Latencies of all engines in one race, and the largest differences of their outputs from ONNX Runtime's."""
+    """Returns the latencies of all engines in one race, and the largest differences of their outputs from ONNX
+    Runtime's."""
     prepare(worker_messages.PRELOAD)
     written = model_forms.write(str(model), network.shapes, str(folder / "forms"))
     left_out: dict[str, str] = {}
@@ -145,7 +146,7 @@ def _race(network: Network, model: Path, module: Path, device: tuple[int, ...], 
         errors["autosched"] = difference(rival.expected, ours.run(inputs))
         racers = [ours, rival.contestant]
         for name in rival_engines.RIVALS:
-            for form in reversed(written):  # the simplified form first: converters know few operators
+            for form in reversed(written):  # the simplified form first: converters support few operators
                 try:
                     arguments = (name, form.path, dict(inputs), len(device))
                     contestant, versions[name] = contest.enter(name, rival_engines.LOAD, *arguments)
@@ -171,7 +172,7 @@ def _race(network: Network, model: Path, module: Path, device: tuple[int, ...], 
 
 
 def difference(expected: Sequence[Array], got: Sequence[Array]) -> float:
-    """The largest difference of any output, in parts of that output's largest value.
+    """Returns the largest difference of any output, relative to that output's largest value.
 
     Infinite where the shapes differ by more than dimensions of one.
     """

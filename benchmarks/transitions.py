@@ -53,7 +53,7 @@ SUBMITS_PER_S = 10.0
 USERS = 20
 COME_AT_ONCE = 50
 COMING_S, SETTLE_S = 4.0, 6.0
-"""Seconds of a stage while clients connect, so that they can; seconds until no such stage runs any more."""
+"""Seconds of a stage while clients connect; seconds until no such stage runs any more."""
 DEADLINE_S = 300.0
 MODEL = b"these clients read no model"
 POOLS = {"build": "device:lane", "profile": "device:cpu"}
@@ -61,7 +61,7 @@ NEXT = {"build": "profile", "profile": "build"}
 
 
 def main() -> None:
-    """Measure and tell."""
+    """Measures and prints the result."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--clients", type=int, default=1_000)
     parser.add_argument("--rate", type=float, default=1_000.0, help="transitions a second, where they are paced")
@@ -82,7 +82,7 @@ def main() -> None:
 
 
 def settings(args: argparse.Namespace) -> str:
-    """Many units that are nothing but names, and room for all."""
+    """Returns many units that are only names, and sufficient limits."""
     units = "".join(
         f'[[device]]\nname = "{kind}{number}"\nkind = "{kind}"\n' for kind in ("cpu", "lane") for number in range(UNITS)
     )
@@ -92,7 +92,7 @@ def settings(args: argparse.Namespace) -> str:
 
 
 async def measure(args: argparse.Namespace, folder: Path, process: psutil.Process) -> dict[str, Any]:
-    """Let everybody come, then one part after the other."""
+    """Connects all clients, then runs one part after the other."""
     address = f"unix:{folder}/api.sock"
     daemon = await answering(address, process)
     (model := folder / "model.onnx").write_bytes(MODEL)
@@ -114,7 +114,7 @@ async def measure(args: argparse.Namespace, folder: Path, process: psutil.Proces
 async def run_part(
     part: str, args: argparse.Namespace, folder: Path, process: psutil.Process, crowd: "Crowd", address: str
 ) -> dict[str, Any]:
-    """One part of what is told."""
+    """Runs one part; returns its figures."""
     crowd.stage_s = 0.0 if part == "saturated" else args.clients / args.rate
     users = {"crowded": 1.0, "overload": 10.0}.get(part)
     await asyncio.sleep(SETTLE_S)
@@ -141,7 +141,7 @@ async def run_part(
 
 
 def cpu_s(process: psutil.Process) -> float:
-    """Processor time that it has used."""
+    """Returns its CPU time in seconds."""
     times = process.cpu_times()
     return float(times.user + times.system)
 
@@ -158,7 +158,7 @@ class Crowd:
         self._clients: list[Client] = []
 
     async def add(self, daemon: Daemon, address: str, number: int) -> None:
-        """One more job with its client at work."""
+        """Adds one job with its client at work."""
         submitted = await daemon.submit(spec(f"net{number}", seed=number))
         loop = asyncio.get_running_loop()
         _, client = await loop.create_unix_connection(lambda: Client(self), address.removeprefix("unix:"))
@@ -169,13 +169,13 @@ class Crowd:
         await client.call(PlanNetwork(network=network, trials=1_000_000))
 
     def close(self) -> None:
-        """All of them hang up."""
+        """Closes all connections."""
         for client in self._clients:
             client.transport.close()
 
 
 class Client(asyncio.Protocol):
-    """One client, with as little between it and the wire as can be: it shares a core with all others."""
+    """One client, as close to the wire as possible: it shares a core with all others."""
 
     def __init__(self, crowd: Crowd) -> None:
         self._crowd, self._peer = crowd, Peer(DAEMON_METHODS, 512 * 1024)
@@ -185,11 +185,11 @@ class Client(asyncio.Protocol):
         self.transport: Any = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The connection stands."""
+        """Called when the connection is open."""
         self.transport = transport
 
     async def call(self, method: Hello | PlanNetwork) -> None:
-        """Ask, and wait for the answer."""
+        """Calls a method and waits for the answer."""
         number, frame = self._peer.request(method)
         answered = self._calls[number] = self._loop.create_future()
         self.transport.write(frame)
@@ -197,7 +197,7 @@ class Client(asyncio.Protocol):
             await answered
 
     def data_received(self, data: bytes) -> None:
-        """Orders, and answers."""
+        """Processes orders and answers."""
         for message in self._peer.receive(data):
             match message:
                 case Answer(id=number, error=error):
@@ -232,12 +232,12 @@ class Client(asyncio.Protocol):
 
 
 def wish(stage: str) -> JobLoad:
-    """The task's next stage."""
+    """Returns the load with the task's next stage."""
     return JobLoad(tasks=(TaskLoad(task=1, resources_next=(POOLS[stage],), stage_next=stage, expected_s=1.0),))
 
 
 def spec(name: str, seed: int = 0) -> JobSpec:
-    """A job whose client is here."""
+    """Returns a job whose client is here."""
     return JobSpec(name=name, model=hashlib.sha256(MODEL).hexdigest(), external=True, seed=seed)
 
 
@@ -245,7 +245,7 @@ def spec(name: str, seed: int = 0) -> JobSpec:
 
 
 class Flood:
-    """Users who submit a number of jobs a second between them, and cancel each that is taken."""
+    """Users who submit a number of jobs a second together, and cancel each accepted one."""
 
     def __init__(self, address: str, per_s: float) -> None:
         self._address, self._per_s = address, per_s
@@ -255,7 +255,7 @@ class Flood:
         self._refused = 0
 
     async def begin(self) -> None:
-        """All users come."""
+        """Connects all users."""
         for _ in range(USERS):
             link = await Link.open(self._address)
             await link.call(Hello(protocol=PROTOCOL, software="flood"), Welcome)
@@ -283,7 +283,7 @@ class Flood:
             self._refused += 1
 
     async def end(self, lasted_s: float) -> dict[str, Any]:
-        """All users leave."""
+        """Disconnects all users."""
         self._submitting.cancel()
         if self._under_way:
             await asyncio.wait(self._under_way)

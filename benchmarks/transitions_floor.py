@@ -1,11 +1,10 @@
-"""Least cost of a durable transition: the same messages and the same journal as in transitions.py, and nothing
-who decides.
+"""Least cost of a durable transition: the same messages and the same journal as in transitions.py, without decisions.
 
-``python benchmarks/transitions_floor.py`` prints one JSON object. In place of the daemon stands a process that answers
-each end of a step with its success and the order of the next step, as soon as both are in the journal. It knows no
-jobs, leases, estimates, spans or deadlines, and publishes nothing; the clients are those of transitions.py, first
-saturated and then paced. `wire` does not even write. What a daemon in Python costs lies above the second by what it
-decides; what it costs more when paced, where both do, is the price of every wake-up.
+``python benchmarks/transitions_floor.py`` prints one JSON object. Instead of the daemon, a process answers each end of
+a step with its success and the order of the next step, as soon as both are in the journal. It has no jobs, leases,
+estimates, spans or deadlines, and publishes nothing; the clients are those of transitions.py, first saturated and then
+paced. `wire` does not even write. The difference to the second is the cost of the daemon's decisions; the additional
+cost of both when paced is the price of each wake-up.
 """
 
 import argparse
@@ -47,7 +46,7 @@ STEP_S = 600.0
 
 
 def main() -> None:
-    """Measure and tell."""
+    """Measures and prints the result."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--clients", type=int, default=1_000)
     parser.add_argument("--seconds", type=float, default=10.0)
@@ -63,7 +62,7 @@ def main() -> None:
 
 
 def measure(part: str, args: argparse.Namespace) -> dict[str, Any]:
-    """One part of what is told."""
+    """Measures one part."""
     with tempfile.TemporaryDirectory(prefix="autosched-bench-", dir=MEMORY if args.in_memory else None) as folder:
         command = [sys.executable, __file__, "--serve", folder, "--part", part]
         with subprocess.Popen(command) as process:
@@ -78,7 +77,7 @@ def measure(part: str, args: argparse.Namespace) -> dict[str, Any]:
 
 
 async def drive(address: Path, args: argparse.Namespace, process: psutil.Process) -> dict[str, Any]:
-    """All clients at work, for a while."""
+    """Runs all clients for a while."""
     loop, crowd = asyncio.get_running_loop(), Crowd()
     crowd.stage_s = 0.0
     network = Network(tasks=(TaskInfo(task=1, name="conv", workload="w", weight=1),))
@@ -92,7 +91,7 @@ async def drive(address: Path, args: argparse.Namespace, process: psutil.Process
 
 
 async def count(crowd: Crowd, seconds: float, process: psutil.Process) -> dict[str, float]:
-    """Counts of a number of seconds, once it has settled."""
+    """Returns counts of a number of seconds, once the load is steady."""
     loop = asyncio.get_running_loop()
     await asyncio.sleep(SETTLE_S)
     began_at, used_s, crowd.acks_s = loop.time(), cpu_s(process), []
@@ -105,7 +104,7 @@ async def count(crowd: Crowd, seconds: float, process: psutil.Process) -> dict[s
 
 
 async def serve(folder: Path, *, durable: bool) -> None:
-    """Until killed."""
+    """Serves until killed."""
     journal = Journal(folder / "db")
     list(journal.replay())
     journal.start()
@@ -124,11 +123,11 @@ class Answering(asyncio.Protocol):
         self._transport: Any = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """It stands."""
+        """Called when the connection is open."""
         self._transport = transport
 
     def data_received(self, data: bytes) -> None:
-        """Handle a message of the client."""
+        """Handles a message of the client."""
         for message in self._peer.receive(data):
             match message:
                 case Call(id=id, method=EndStep(step=number, outcome=outcome, load=load, worked_s=worked_s)):

@@ -1,7 +1,7 @@
-"""Compiles the best schedules of a MetaSchedule database with TVM alone, as a program without autosched would.
+"""Compiles the best schedules of a MetaSchedule database with TVM only, as a program without autosched would.
 
-``python benchmarks/tvm_alone.py DATABASE OUT`` leaves a library for each workload in the folder OUT, and prints a JSON
-object: structural hash -> mean latency in seconds, as the database has it.
+``python benchmarks/tvm_alone.py DATABASE OUT`` writes a library for each workload to the folder OUT, and prints a JSON
+object: mean latency in seconds, as in the database, by structural hash.
 """
 
 import base64
@@ -14,7 +14,7 @@ from tvm.s_tir import meta_schedule as ms
 
 
 def main(database: Path, out: Path) -> None:
-    """Compile the best schedule of each workload."""
+    """Compiles the best schedule of each workload."""
     opened = ms.database.JSONDatabase(work_dir=str(database))
     told = {}
     for line in (database / "database_workload.json").read_text().splitlines():

@@ -30,7 +30,7 @@ LANES = 16
 SPEED_ELEMENTS = 196_608
 SPEED_TURNS = 60
 PAIRS = 1 << 26
-"""Random pairs of bit patterns on which pow is checked."""
+"""Number of random pairs of bit patterns with which pow is checked."""
 LARGEST = float(np.finfo(np.float32).max)
 SMALLEST_NORMAL = 2.0**-126
 OVERFLOW = LARGEST + 2.0**103
@@ -42,7 +42,7 @@ def _sigmoid(x: Array) -> Any:
 
 
 def _flushed(function: Function) -> Function:
-    """A function of which results that are no normal float32 numbers are 0."""
+    """Returns a function whose subnormal float32 results are 0."""
 
     def computed(x: Array) -> Any:
         result = function(x)
@@ -70,7 +70,7 @@ SPEED_FUNCTIONS = (*(name for name in REFERENCES if name != "exp10"), "gelu", "s
 
 
 def main() -> None:
-    """Measure and print; a JSON object goes to stdout."""
+    """Measures and prints a JSON object to stdout."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("accuracy", "speed", "fit"))
     parser.add_argument("functions", nargs="*", help="Names of functions; default: all.")
@@ -103,7 +103,7 @@ def kernel(function: Function, count: int, target: Any, *, lanes: int = LANES, i
 
 
 def call(compiled: Any, *arrays: Array) -> Array:
-    """The result of an elementwise kernel, as a new array."""
+    """Returns the result of an elementwise kernel, as a new array."""
     import tvm
 
     result = tvm.runtime.tensor(np.zeros_like(arrays[0]))
@@ -112,7 +112,7 @@ def call(compiled: Any, *arrays: Array) -> Array:
 
 
 def errors_ulp(got: Array, wanted: Array) -> Array:
-    """Errors of float32 results against float64, in ulp; infinite for a wrong NaN or infinity."""
+    """Returns errors of float32 results against float64, in ulp; infinite for a wrong NaN or infinity."""
     with np.errstate(all="ignore"):
         overflows = np.abs(wanted) >= OVERFLOW
         unit = np.spacing(np.minimum(np.abs(wanted), LARGEST).astype(np.float32)).astype(np.float64)
@@ -125,13 +125,13 @@ def errors_ulp(got: Array, wanted: Array) -> Array:
 
 
 def reference(name: str, *arrays: Array) -> Array:
-    """The function's float64 results for float32 arguments."""
+    """Returns the function's float64 results for float32 arguments."""
     with np.errstate(all="ignore"):
         return np.asarray(REFERENCES[name](*(array.astype(np.float64) for array in arrays)))
 
 
 def _erf() -> Function:
-    """The C library's erf of float64."""
+    """Returns the C library's erf of float64."""
     import tvm
     from tvm import tirx
 
@@ -176,13 +176,13 @@ def _accuracy(name: str, args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _patterns(stride: int) -> Any:
-    """All float32 bit patterns in chunks, or every so many."""
+    """Yields all float32 bit patterns in chunks, or one in `stride`."""
     for first in range(0, 1 << 32, CHUNK * stride):
         yield ((np.arange(CHUNK, dtype=np.uint64) * stride + first).astype(np.uint32).view(np.float32),)
 
 
 def _pairs() -> Any:
-    """Pairs of random bit patterns, and pairs whose power is neither 0 nor infinite."""
+    """Returns pairs of random bit patterns, and pairs whose power is neither 0 nor infinite."""
     generator = np.random.default_rng(0)
     for number in range(0, PAIRS, CHUNK):
         if number % (2 * CHUNK):
@@ -193,7 +193,7 @@ def _pairs() -> Any:
 
 
 def _speed(name: str, target: Any) -> dict[str, float]:
-    """Nanoseconds per element, the least of many turns."""
+    """Returns nanoseconds per element, the least of many turns."""
     generator = np.random.default_rng(0)
     positive = name.startswith(("log", "rsqrt", "pow"))
     first = generator.standard_normal(SPEED_ELEMENTS).astype(np.float32) * 2
@@ -256,14 +256,14 @@ def _onnxruntime(operator: str, arrays: Sequence[Array]) -> Callable[[], Any]:
 
 
 def fit() -> None:
-    """Print the coefficients of all polynomials in `autosched_tvm.compile.vector_math.formulas`."""
+    """Prints the coefficients of all polynomials in `autosched_tvm.compile.vector_math.formulas`."""
     for name, (x, wanted, weight, degree, single) in _problems().items():
         coefficients, error = minimax(x, wanted, weight, degree, single=single)
         print(f"{name} = {tuple(coefficients)}  # weighted error {error:.1e}")
 
 
 def _problems() -> dict[str, tuple[Array, Array, Array, int, bool]]:
-    """Arguments, values, weights of errors, degree, and whether coefficients are float32, by name."""
+    """Returns arguments, values, weights of errors, degree, and whether coefficients are float32, by name."""
     r = _nodes(-math.log(2) / 2 * 1.0005, math.log(2) / 2 * 1.0005)
     series = np.asarray(sum(r**k / math.factorial(k + 2) for k in range(18)))
     q = _nodes(-0.5005, 0.5005)
@@ -287,13 +287,14 @@ def _problems() -> dict[str, tuple[Array, Array, Array, int, bool]]:
 
 
 def _nodes(low: float, high: float, count: int = 4000) -> Array:
-    """Chebyshev nodes, of which none is 0."""
+    """Returns Chebyshev nodes, none of which is 0."""
     nodes = (low + high) / 2 - (high - low) / 2 * np.cos(math.pi * (np.arange(count) + 0.5) / count)
     return np.asarray(nodes[np.abs(nodes) > 1e-4 * max(abs(low), high)])
 
 
 def minimax(x: Array, wanted: Array, weight: Array, degree: int, *, single: bool) -> tuple[list[float], float]:
-    """Coefficients of the polynomial with the least largest weighted error, constant first, and that error.
+    """Returns the coefficients of the polynomial with the smallest maximum weighted error, constant first, and that
+    error.
 
     Lawson's algorithm: least squares, in which the weight of a point grows with its error. Rounds the coefficients to
     float32 one by one, lowest power first, and fits the others again.

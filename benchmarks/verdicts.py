@@ -1,14 +1,14 @@
 """Counts wrong verdicts on trained networks: ``python benchmarks/verdicts.py [NAME ...] [--models DIR]``.
 
-Each network of networks.toml is compiled with a schedule of the template search for every task, and judged on several
-samples of inputs, with several random seeds: a build that is rejected is a right one rejected. Then kernels of the
-network are broken on purpose, one at a time: a loop that ends one step early, a sum that is not accumulated, swapped
-operands, a changed constant, an index off by one. A kernel counts as broken when alone, on random inputs, it computes
-something else. A network with a broken kernel that is accepted is a wrong one accepted, unless its outputs are at least
-as near to the reference as those of the right build: such a network hides what is broken, and is counted apart.
+Each network of networks.toml is compiled with a schedule of the template search for each task, and judged on several
+samples of inputs, with several random seeds: a rejected build is a false rejection. Then kernels of the network are
+broken on purpose, one at a time: a loop that ends one step early, a sum that is not accumulated, swapped operands, a
+changed constant, an index off by one. A kernel counts as broken if its own results on random inputs are wrong. An
+accepted network with a broken kernel is a false acceptance, unless its outputs are at least as near to the reference as
+those of the correct build: such a network hides the error, and is counted separately.
 
-Each network has a process of its own. What is found is added to benchmarks/results/verdicts.json after each network,
-and a network that stands there is not judged again without --again.
+Each network has its own process. Results are added to benchmarks/results/verdicts.json after each network, and a
+network that is there is skipped without --again.
 """
 
 import argparse
@@ -31,16 +31,16 @@ from autosched.model import JobSpec, Record
 RESULTS = Path(__file__).parent / "results" / "verdicts.json"
 NETWORK_TIMEOUT_S = 1500.0
 MATERIAL_SHARE = 1e-3
-"""Error of a broken kernel, as a share of its largest result, from which on it counts as broken."""
+"""Minimum error of a broken kernel, as a share of its largest result."""
 ATTEMPTS_MAX = 20
-"""Mutations that are tried for each one that is broken."""
+"""Maximum number of mutations tried for each broken kernel."""
 CANDIDATES = 2
-"""Candidates that are built for each task."""
+"""Number of candidates that are built for each task."""
 OPTIONS: dict[str, bool | int | float | str] = {"min_repeat_ms": 1.0, "repeat": 1}
 
 
 def main() -> int:
-    """Judge what was named, or every network."""
+    """Judges the named networks, or all."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", help="networks of networks.toml")
     parser.add_argument("--models", type=Path, metavar="DIR", help="where NAME.onnx lie; default: fetched by pip")
@@ -86,7 +86,7 @@ def _in_child(network: Network, args: argparse.Namespace) -> dict[str, Any]:
 
 
 def judged(network: Network, args: argparse.Namespace) -> dict[str, Any]:
-    """The verdicts on one network."""
+    """Returns the verdicts on one network."""
     from autosched_tvm.device.loaded_module import LoadedModule
     from autosched_tvm.evaluation import input_samples
     from autosched_tvm.evaluation.verification import Judge
@@ -128,7 +128,7 @@ def judged(network: Network, args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _compiled(network: Network, model: Path, folder: Path, core: int) -> Any:
-    """A session whose network is compiled with a schedule for each task."""
+    """Returns a session whose network is compiled with a schedule for each task."""
     from autosched_backend_autotvm import AutoTvmBackend
 
     def lease(stage: str) -> Lease:
@@ -141,7 +141,7 @@ def _compiled(network: Network, model: Path, folder: Path, core: int) -> Any:
         tuner = session.tuner(info, 1)
         try:
             built = tuner.build(tuner.select(CANDIDATES, lease("select")), lease("build"))
-        except Exception as error:  # a task that no template fits stays untuned
+        except Exception as error:  # a task without a template stays untuned
             print(f"{info.name}: {error}", file=sys.stderr)
             continue
         for one in tuner.profile(built, lease("profile")):
@@ -156,7 +156,7 @@ def _compiled(network: Network, model: Path, folder: Path, core: int) -> Any:
 
 
 def _broken_build(session: Any, random: np.random.Generator, path: Path) -> tuple[str, Path] | None:
-    """The broken kernel in words, and the network with it; None when nothing could be broken."""
+    """Returns the broken kernel in words, and the network with it; None when no kernel could be broken."""
     from tvm.s_tir import meta_schedule as ms
 
     from autosched_tvm.compile import candidate_build, model_sources, network_compiler, task_extraction
@@ -191,7 +191,7 @@ def _broken_build(session: Any, random: np.random.Generator, path: Path) -> tupl
 
 
 def _one_of(function: Any, kind: Any, fits: Callable[[Any], bool], change: Callable[[Any], Any], random: Any) -> Any:
-    """The function with one of its nodes changed, drawn at random; None when none fits."""
+    """Returns the function with one node changed, drawn at random; None when none fits."""
     import tvm_ffi
 
     def walked(act: Callable[[int, Any], Any]) -> Any:
@@ -244,7 +244,7 @@ def _swaps(function: Any, random: Any) -> Any:
     from tvm import tirx
 
     def swapped(value: Any) -> Any:
-        """The expression with another operator; None where there is none of these."""
+        """Returns the expression with another operator; None where there is none of these."""
         if isinstance(value, tirx.Sub):
             return value.b - value.a
         if isinstance(value, tirx.Mul):
@@ -304,7 +304,7 @@ MUTATIONS: list[tuple[str, Callable[[Any, Any], Any]]] = [
 
 
 def _is_material(right: Any, wrong: Any, target: Any) -> bool:
-    """Whether a broken kernel computes something else than the right one, on random inputs."""
+    """Returns whether a broken kernel has other results than the correct one, on random inputs."""
     import tvm
     from tvm.s_tir.meta_schedule.arg_info import ArgInfo
 
@@ -324,7 +324,7 @@ def _is_material(right: Any, wrong: Any, target: Any) -> bool:
         try:
             library = tvm.tirx.build(module, target=target, pipeline=lowering.install())
             library["main"](*tensors)
-        except Exception:  # what cannot be built breaks nothing
+        except Exception:  # a kernel that does not build breaks nothing
             return False
         results.append(np.nan_to_num(tensors[-1].numpy().astype("float64")))
     return bool(np.abs(results[0] - results[1]).max() > MATERIAL_SHARE * np.abs(results[0]).max())

@@ -1,7 +1,7 @@
-"""One network from end to end with the default budget: default, tuned and ONNX Runtime latency, and how long it took.
+"""One network from end to end with the default budget: default, tuned and ONNX Runtime latency, and the duration.
 
-``python benchmarks/whole_network.py [NAME]`` prints one JSON object. NAME: resnet18, or one of ``autosched.zoo``. Where
-the tuned network and ONNX Runtime spend their time is measured by operators.py and told with the rest.
+``python benchmarks/whole_network.py [NAME]`` prints one JSON object. NAME: resnet18, or one of ``autosched.zoo``.
+operators.py measures the times of operators in the tuned network and in ONNX Runtime, which are printed with the rest.
 """
 
 import argparse
@@ -26,7 +26,7 @@ OPERATORS_TIMEOUT_S = 600.0
 
 
 def main() -> None:
-    """Tune and tell."""
+    """Tunes and prints the result."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("network", nargs="?", default="squeezenet")
     parser.add_argument("--backend", default=api.Settings().backend)
@@ -40,7 +40,7 @@ def main() -> None:
 
 
 async def measure(network: str, settings: api.Settings, folder: Path) -> dict[str, Any]:
-    """With a daemon of its own."""
+    """Runs with a private daemon."""
     if network == "resnet18":
         model = api.load_model(resnet18.write(folder / "resnet18.onnx"))
     else:
@@ -76,7 +76,7 @@ async def measure(network: str, settings: api.Settings, folder: Path) -> dict[st
 
 
 def operators(module: Path, model: Path, core: int) -> list[dict[str, Any]]:
-    """Time of each operator in the tuned network and in ONNX Runtime, in a process of its own."""
+    """Measures each operator in the tuned network and in ONNX Runtime, in a separate process."""
     command = [
         sys.executable,
         str(Path(__file__).parent / "operators.py"),
