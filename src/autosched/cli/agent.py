@@ -21,7 +21,7 @@ from autosched.cli.listings import seconds_of
     metavar="FILE",
     help="This agent's key; operators make it with autosched key new agent. Default: AUTOSCHED_KEY_FILE.",
 )
-@click.option("--name", metavar="NAME", help="What this machine is called there. Default: its own name.")
+@click.option("--name", metavar="NAME", help="Name of this machine there. Default: its own name.")
 @click.option(
     "-c",
     "--config",
@@ -34,7 +34,7 @@ from autosched.cli.listings import seconds_of
     "--state-dir",
     type=click.Path(path_type=Path),
     metavar="DIR",
-    help="Where clients work, with room for what they keep for later jobs. Default: ~/.local/state/autosched-agent.",
+    help="Working folder of clients, and of files for later jobs. Default: ~/.local/state/autosched-agent.",
 )
 @click.option(
     "--idle",

@@ -10,7 +10,7 @@ from autosched.text import tables
 
 
 @click.command()
-@click.option("--limit", type=click.IntRange(1, 500), default=50, show_default=True, help="At most so many.")
+@click.option("--limit", type=click.IntRange(1, 500), default=50, show_default=True, help="Maximum number of entries.")
 @click.option(
     "--before",
     type=click.IntRange(1, formatting.WHOLE_MAX),

@@ -22,7 +22,7 @@ def poison() -> None:
 
 
 @poison.command("list")
-@click.option("--limit", type=click.IntRange(1, 500), default=50, show_default=True, help="At most so many.")
+@click.option("--limit", type=click.IntRange(1, 500), default=50, show_default=True, help="Maximum number of entries.")
 @click.option(
     "--before", type=click.IntRange(1, formatting.WHOLE_MAX), metavar="NUMBER", help="Only entries before this number."
 )

@@ -15,10 +15,13 @@ from autosched.errors import RequestError
 @click.option("--key", default="", metavar="KIND", help="Kind of this board, used by --tracker.")
 @click.option("--tracker", metavar="HOST:PORT", help="The daemon's port for boards, with which this board registers.")
 @click.option("--host", default="127.0.0.1", show_default=True, metavar="ADDRESS", help="Address to listen on.")
-@click.option("--port", type=click.IntRange(1, 65_535), default=9091, show_default=True, help="The first to be tried.")
+@click.option("--port", type=click.IntRange(1, 65_535), default=9091, show_default=True, help="First port to try.")
 @click.option("--custom-addr", metavar="ADDRESS", help="Address at which the daemon reaches this board.")
 @click.option(
-    "--allow", multiple=True, metavar="NETWORK", help="Who may connect: 192.168.7.0/24. Default: --tracker's machine."
+    "--allow",
+    multiple=True,
+    metavar="NETWORK",
+    help="Networks that may connect: 192.168.7.0/24. Default: --tracker's machine.",
 )
 def board(key: str, tracker: str | None, host: str, port: int, custom_addr: str | None, allow: Sequence[str]) -> int:
     """Run a TVM RPC server on the board itself, until this command is stopped.

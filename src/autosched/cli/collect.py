@@ -70,7 +70,7 @@ COLUMNS = (
 )
 @click.option("--idle", is_flag=True, help="Tune them whenever the daemon is idle, until Ctrl-C.")
 @click.option("--device", default="cpu", show_default=True, help="Kind of device to tune on.")
-@click.option("-t", "--target", default="auto", show_default=True, help="TVM target, as tune takes it.")
+@click.option("-t", "--target", default="auto", show_default=True, help="TVM target, as in `tune`.")
 @click.option(
     "-b",
     "--backend",
@@ -79,7 +79,12 @@ COLUMNS = (
     help="Target of the tasks, with its default layout.",
 )
 @click.option(
-    "-n", "--limit", type=click.IntRange(1, 100_000), default=LISTED, show_default=True, help="Tasks of the list."
+    "-n",
+    "--limit",
+    type=click.IntRange(1, 100_000),
+    default=LISTED,
+    show_default=True,
+    help="Maximum number of tasks in the list.",
 )
 @store_option
 @config_option

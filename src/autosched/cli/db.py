@@ -15,10 +15,10 @@ from autosched.errors import Damaged, Refused
 from autosched.protocol import Prune, Pruned
 
 config_option = click.option(
-    "-c", "--config", "settings", type=click.Path(path_type=Path), metavar="FILE", help="The settings of that daemon."
+    "-c", "--config", "settings", type=click.Path(path_type=Path), metavar="FILE", help="Settings file of that daemon."
 )
 style_option = click.option(
-    "-o", "--format", "style", type=click.Choice(("table", "json")), default="table", help="How to print."
+    "-o", "--format", "style", type=click.Choice(("table", "json")), default="table", help="Output format."
 )
 
 

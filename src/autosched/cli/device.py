@@ -10,7 +10,9 @@ from autosched.text import tables
 
 @click.command()
 @click.argument("unit", metavar="UNIT")
-@click.option("--limit", type=click.IntRange(1, 100), default=10, show_default=True, help="At most so many, the last.")
+@click.option(
+    "--limit", type=click.IntRange(1, 100), default=10, show_default=True, help="Maximum number of entries, the last."
+)
 @listing_option
 @click.pass_obj
 def log(host: str | None, unit: str, limit: int, style: str) -> None:

@@ -28,7 +28,7 @@ SHOWN_MIN_S = 1e-3
     "file",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Write it for ui.perfetto.dev; - for the output.",
+    help="Write a trace file for ui.perfetto.dev; - for stdout.",
 )
 @document_option
 @click.pass_obj

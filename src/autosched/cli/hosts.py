@@ -48,7 +48,7 @@ def show_(host: str | None, name: str, style: str) -> None:
 @click.argument("reason", metavar="REASON...", nargs=-1, required=True)
 @click.pass_obj
 def drain(host: str | None, name: str, reason: tuple[str, ...]) -> None:
-    """Give the units of a host no more steps; running steps go on. The reason is shown to users of waiting jobs."""
+    """Give the units of a host no more steps; running steps continue. The reason is shown to users of waiting jobs."""
     with caller(host) as daemon:
         daemon.call(DrainHost(host=name, reason=" ".join(reason)), Done)
     say(f"host {name} gets no steps. Give it steps again:  autosched hosts undrain {name}")
@@ -68,7 +68,7 @@ def undrain(host: str | None, name: str) -> None:
 @click.argument("name", metavar="HOST")
 @click.pass_obj
 def forget(host: str | None, name: str) -> None:
-    """Stop waiting for a host that has left: jobs no longer wait for it."""
+    """Remove a host that has left: jobs no longer wait for it."""
     with caller(host) as daemon:
         daemon.call(ForgetHost(host=name), Done)
     say(f"host {name} is forgotten. Its agent may lend it again")
@@ -98,7 +98,7 @@ def _address(host: str | None) -> str:
     metavar="FILE",
     help="The agents' key, on a file system of the nodes. Default: AUTOSCHED_KEY_FILE.",
 )
-@click.option("--name", "prefix", default="slurm", show_default=True, help="What they are called, before their number.")
+@click.option("--name", "prefix", default="slurm", show_default=True, help="Prefix of their names, before the number.")
 @click.pass_obj
 def scale(host: str | None, count: int, file: Path, key: Path | None, prefix: str) -> None:
     """Have N agents run as jobs of Slurm: submit missing ones, cancel surplus ones.

@@ -9,7 +9,7 @@ from autosched.cli.output import data, listing_option, say, show
 from autosched.text.tables import Column
 
 _config = click.option(
-    "-c", "--config", type=click.Path(path_type=Path), metavar="FILE", help="The settings of the daemon."
+    "-c", "--config", type=click.Path(path_type=Path), metavar="FILE", help="Settings file of the daemon."
 )
 
 

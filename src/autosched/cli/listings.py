@@ -92,7 +92,7 @@ dry_run_option = click.option("-n", "--dry-run", is_flag=True, help="Only print 
 
 @click.command()
 @click.option(
-    "--limit", type=click.IntRange(1, 500), default=200, show_default=True, help="At most so many, the latest."
+    "--limit", type=click.IntRange(1, 500), default=200, show_default=True, help="Maximum number of jobs, the latest."
 )
 @click.option(
     "-u", "--user", "owner", default="", metavar="WHO", help='Only jobs of this user: me, "uid 1000", "key ab12".'

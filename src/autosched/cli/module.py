@@ -37,7 +37,7 @@ samples_option = click.option(
     help="Samples of all inputs, by name. The first one is measured, all are checked.",
 )
 style_option = click.option(
-    "-o", "--format", "style", type=click.Choice(("table", "json")), default="table", help="How to print."
+    "-o", "--format", "style", type=click.Choice(("table", "json")), default="table", help="Output format."
 )
 
 
@@ -47,7 +47,7 @@ style_option = click.option(
 @samples_option
 @tolerance_option
 @click.option("--output", type=click.Path(path_type=Path), metavar="DIR", help="Write each output to DIR/NAME.npy.")
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of random inputs.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Random seed of generated inputs.")
 @click.option(
     "--check", is_flag=True, help="Compare outputs with ONNX Runtime's on the model, and measure both on a device."
 )
@@ -135,7 +135,13 @@ def _run(found: Module, inputs: Sequence[str], output: Path | None, seed: int, s
     help="Check the outputs too, as `run --check`. Maximum difference, as a share of each output's largest value.",
 )  # fmt: skip
 @click.option("--device", default="cpu", show_default=True, help="Kind of device to measure on.")
-@click.option("--seconds", type=click.FloatRange(0.1, 600), default=5.0, show_default=True, help="How long to measure.")
+@click.option(
+    "--seconds",
+    type=click.FloatRange(0.1, 600),
+    default=5.0,
+    show_default=True,
+    help="Duration of the measurement in seconds.",
+)
 @click.option("--operators", is_flag=True, help="Show the time of each operator, measured within the network.")
 @style_option
 @click.pass_obj

@@ -75,7 +75,7 @@ def each(
 @dry_run_option
 @click.pass_obj
 def set(host: str | None, words: tuple[str, ...], priority: int | None, deadline_s: float | None, dry_run: bool) -> int:
-    """Want jobs sooner or later than they were wanted when they were submitted, or for another target.
+    """Change the priority, deadline or target of jobs.
 
     Another target is another search: a job with target=TARGET or device=KIND takes the place of the one that is named.
     """
@@ -120,11 +120,11 @@ def _replaced(daemon: BlockingLink, view: JobView, target: str, device: str | No
 
 @click.command(epilog=MANY)
 @click.argument("which", metavar="JOB...", nargs=-1, required=True)
-@click.option("--reason", default="", metavar="TEXT", help="Why; shown to everybody who asks.")
+@click.option("--reason", default="", metavar="TEXT", help="Reason, shown to users.")
 @dry_run_option
 @click.pass_obj
 def hold(host: str | None, which: tuple[str, ...], reason: str, dry_run: bool) -> int:
-    """Start no more steps of jobs. Running steps go on; the jobs stay held over restarts."""
+    """Start no more steps of jobs. Running steps continue; the jobs stay held over restarts."""
 
     def change(daemon: BlockingLink, view: JobView) -> str:
         daemon.call(HoldJob(job=view.job, reason=reason), Done)
@@ -150,10 +150,10 @@ def release(host: str | None, which: tuple[str, ...], dry_run: bool) -> int:
 
 
 @click.command()
-@click.option("--reason", default="", metavar="TEXT", help="Why; shown to everybody who waits.")
+@click.option("--reason", default="", metavar="TEXT", help="Reason, shown to users of waiting jobs.")
 @click.pass_obj
 def pause(host: str | None, reason: str) -> None:
-    """Start no steps of any job. Running steps go on; the pause holds over restarts."""
+    """Start no steps of any job. Running steps continue; the pause holds over restarts."""
     with caller(host) as daemon:
         daemon.call(Pause(reason=reason), Done)
     say("No new steps start; those that run finish. Start steps again:  autosched resume")
@@ -170,7 +170,7 @@ def resume(host: str | None) -> None:
 
 @click.command()
 @click.argument("unit", metavar="UNIT")
-@click.option("--reason", required=True, metavar="TEXT", help="Why; shown to everybody who waits for it.")
+@click.option("--reason", required=True, metavar="TEXT", help="Reason, shown to users of waiting jobs.")
 @click.option(
     "--deadline",
     "deadline_s",
@@ -180,7 +180,7 @@ def resume(host: str | None) -> None:
 )
 @click.pass_obj
 def drain(host: str | None, unit: str, reason: str, deadline_s: float | None) -> None:
-    """Give a lane or device no more steps. A running step goes on; the unit stays drained over restarts."""
+    """Give a lane or device no more steps. A running step continues; the unit stays drained over restarts."""
     with caller(host) as daemon:
         daemon.call(DrainUnit(unit=unit, reason=reason, deadline_s=deadline_s), Done)
         held = next(

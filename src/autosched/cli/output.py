@@ -36,12 +36,12 @@ def listing_option(command: F) -> F:
 
 def format_option(command: F) -> F:
     """`-o table|json|id` of a command that prints one object with a number or a name."""
-    return _option(FORMATS, "How to print: lines for people, JSON for programs, the id for other commands.")(command)
+    return _option(FORMATS, "Output format: lines for people, JSON for programs, the id for other commands.")(command)
 
 
 def document_option(command: F) -> F:
     """`-o table|json` of a command that prints an object without an id."""
-    return _option(FORMATS[:2], "How to print: lines for people, JSON for programs.")(command)
+    return _option(FORMATS[:2], "Output format: lines for people, JSON for programs.")(command)
 
 
 def _option(formats: Sequence[str], text: str) -> Callable[[F], F]:

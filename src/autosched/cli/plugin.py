@@ -30,9 +30,13 @@ option_option = click.option(
     help="Option of the backend; repeatable.",
 )  # fmt: skip
 model_option = click.option(
-    "--model", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="What to tune. Default: its example."
+    "--model",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Model to tune. Default: the backend's example.",
 )
-target_option = click.option("-t", "--target", default="auto", show_default=True, help="TVM target, for those on TVM.")
+target_option = click.option(
+    "-t", "--target", default="auto", show_default=True, help="TVM target, for backends on TVM."
+)
 
 
 @click.group(cls=Group)
@@ -82,7 +86,9 @@ def _say_options(one: "Plugin") -> None:
 
 @plugin.command()
 @click.argument("name")
-@click.option("--into", type=click.Path(file_okay=False, path_type=Path), default=Path(), help="Where to write it.")
+@click.option(
+    "--into", type=click.Path(file_okay=False, path_type=Path), default=Path(), help="Folder in which to write it."
+)
 def new(name: str, into: Path) -> None:
     """Create a working package for a new backend: autosched-backend-NAME."""
     from autosched.conformance import scaffold
@@ -97,7 +103,7 @@ def new(name: str, into: Path) -> None:
 @model_option
 @option_option
 @target_option
-@click.option("--only", "only", multiple=True, metavar="CHECK", help="Only this one; repeatable.")
+@click.option("--only", "only", multiple=True, metavar="CHECK", help="Only this check; repeatable.")
 @click.option("--in-process", is_flag=True, help="Run the checks in this process, where a debugger can follow.")
 @document_option
 def check(
@@ -162,8 +168,10 @@ def _example(name: str, folder: Path) -> Path:
     type=click.Choice(("import", "select", "build", "profile", "update", "compile", "evaluate")),
     help="Only this stage, and those before it.",
 )
-@click.option("--trials", type=click.IntRange(min=1), default=TRIALS, show_default=True, help="Of the whole job.")
-@click.option("--seed", type=click.IntRange(0, 2**31 - 1), default=0, show_default=True, help="Of what is random.")
+@click.option(
+    "--trials", type=click.IntRange(min=1), default=TRIALS, show_default=True, help="Number of trials of the whole job."
+)
+@click.option("--seed", type=click.IntRange(0, 2**31 - 1), default=0, show_default=True, help="Random seed.")
 @click.option("--pdb", "debugged", is_flag=True, help="Call the stage under Python's debugger.")
 def run(
     name: str, model: Path | None, options: dict[str, Any], target: str, stage: str | None, trials: int, seed: int,

@@ -24,7 +24,7 @@ goal_option = click.option(
     "--goal",
     type=click.Choice([goal.value for goal in Goal]),
     callback=goal_of,
-    help="What `predictive` is to achieve: the last job early, the mean job early, or both.",
+    help="Goal of `predictive`: the last job early (makespan), the mean job early (latency), or both.",
 )
 
 
@@ -32,7 +32,7 @@ def policy_options(of: str) -> Callable[[F], F]:
     """`--policy` and `--goal`; `of`: the daemon that they apply to, in words."""
 
     def options(command: F) -> F:
-        policy = click.option("--policy", metavar="NAME", help=f"Who goes next {of}. See which: autosched policy")
+        policy = click.option("--policy", metavar="NAME", help=f"Scheduling policy {of}. List: autosched policy")
         decorated: F = policy(goal_option(command))
         return decorated
 

@@ -63,10 +63,12 @@ STEPS_PER_PROCESS = 4_000
     default="learned",
     show_default=True,
     metavar="KIND",
-    help="What the policy is told of a step's time: `perfect` the truth, `learned` nothing, `wrong:S` each job's mean"
+    help="Estimates of the policy for a step's time: `perfect` the truth, `learned` nothing, `wrong:S` each job's mean"
     " per stage times exp(N(0, S)).",
 )
-@click.option("--processes", type=click.IntRange(1, 1_000), help="Simulate side by side. [default: one per core]")
+@click.option(
+    "--processes", type=click.IntRange(1, 1_000), help="Number of parallel processes. [default: one per core]"
+)
 @document_option
 def sim(
     files: tuple[Path, ...],

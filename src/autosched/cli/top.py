@@ -12,7 +12,7 @@ from autosched.cli.output import INTERRUPTED, dumb
 
 @click.command()
 @click.option("--once", is_flag=True, help="Print the present state once.")
-@click.option("--plain", is_flag=True, help="Without keys, as where the extra [tui] is not installed.")
+@click.option("--plain", is_flag=True, help="Plain text without keys, the default without the extra [tui].")
 @click.pass_obj
 def top(host: str | None, once: bool, plain: bool) -> int:
     """Watch lanes, devices, jobs and latencies live.

@@ -168,13 +168,13 @@ _SETTINGS = (
     ),
     click.option(
         "--backend", default=DEFAULT_BACKEND, envvar="AUTOSCHED_BACKEND", show_default=True,
-        help="What searches and compiles. AUTOSCHED_BACKEND says what is usual for you.",
+        help="Backend that searches and compiles. AUTOSCHED_BACKEND sets another default.",
     ),
     click.option(
         "--layout", type=click.Choice(LAYOUTS),
         help="Memory layout of convolutions, for backends on TVM; auto tunes several. Default: the backend's.",
     ),
-    click.option("--seed", type=click.IntRange(0, 2**31 - 1), default=0, show_default=True, help="Of what is random."),
+    click.option("--seed", type=click.IntRange(0, 2**31 - 1), default=0, show_default=True, help="Random seed."),
     click.option(
         "--option", "options", multiple=True, callback=options_of, metavar="KEY=VALUE",
         help="Option of the backend; repeatable.",
@@ -196,7 +196,7 @@ _SETTINGS = (
     ),
     click.option(
         "--until-faster", is_flag=True,
-        help="End the search as soon as a module is right and faster than ONNX Runtime.",
+        help="End the search as soon as a module is correct and faster than ONNX Runtime.",
     ),
     click.option(
         "--priority", type=click.IntRange(-100, 100), default=0, show_default=True,
@@ -208,7 +208,7 @@ _SETTINGS = (
     ),
     click.option(
         "-l", "--label", "labels", multiple=True, callback=labels_of, metavar="KEY=VALUE",
-        help="What you call it by, for `jobs -l KEY=VALUE` or `cancel KEY=VALUE`; repeatable.",
+        help="Label, for `jobs -l KEY=VALUE` or `cancel KEY=VALUE`; repeatable.",
     ),
     click.option(
         "--step-timeout", "step_timeout_s", callback=seconds_of, metavar="TIME",
@@ -229,7 +229,7 @@ def _output_option(usual: str) -> Callable[[F], F]:
     return click.option("-o", "--output", type=click.Path(path_type=Path), metavar="DIR|FILE.so", help=text)
 
 
-_TARGET = 'TVM target: auto, "llvm -mcpu=...", JSON; or a kind of device, for what that is itself'
+_TARGET = 'TVM target: auto, "llvm -mcpu=...", JSON; or a kind of device, whose own target is used'
 
 
 @click.command()
@@ -247,7 +247,7 @@ def tune(
     """Make a network faster: tune it, compile it, check its outputs and measure it.
 
     MODEL is an ONNX or TFLite file, a PyTorch program (.pt2), or another file that the chosen backend accepts. Starts a
-    private daemon if none runs. Ctrl-C or q detaches: the job goes on and can be attached again or cancelled. At a
+    private daemon if none runs. Ctrl-C or q detaches: the job continues and can be attached again or cancelled. At a
     terminal, w shows all tasks, f failures with reasons, e what the job waits for.
     """
     net = api.load_model(model, words.pop("shapes"))
@@ -308,7 +308,9 @@ async def _check_policy(daemon: Daemon, policy: str | None, goal: Goal | None) -
 @click.option(
     "--output", type=click.Path(path_type=Path), metavar="DIR", help="Results go to DIR/MODEL-tuned. Default: ."
 )
-@click.option("--external", is_flag=True, help="You start the jobs' clients, on another machine; prints their tokens.")
+@click.option(
+    "--external", is_flag=True, help="Start the jobs' clients yourself, on another machine; prints their tokens."
+)
 @format_option
 @click.pass_obj
 def submit(

@@ -21,7 +21,7 @@ ASK_S = 5.0
 @click.command(epilog=MANY)
 @click.argument("which", metavar="JOB...", nargs=-1, required=True)
 @click.option(
-    "--timeout", "timeout_s", callback=seconds_of, metavar="TIME", help="Give up after 90s, 5m, 2h; the jobs go on."
+    "--timeout", "timeout_s", callback=seconds_of, metavar="TIME", help="Give up after 90s, 5m, 2h; the jobs continue."
 )
 @click.pass_obj
 def wait(host: str | None, which: tuple[str, ...], timeout_s: float | None) -> int:
