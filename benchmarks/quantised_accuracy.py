@@ -78,7 +78,6 @@ def measured(network: Network, samples: int) -> dict[str, Any]:
 
 
 def _compiled(model: Path, network: Network, path: Path) -> Any:
-    from tvm.s_tir import meta_schedule as ms
 
     from autosched_tvm.compile import candidate_build, model_sources, network_compiler, targets
     from autosched_tvm.compile.layouts import layout_variants
@@ -90,7 +89,7 @@ def _compiled(model: Path, network: Network, path: Path) -> Any:
     target = candidate_build.load_target(text)
     fused = layout_variants.single(source.cleaned(target), target, LayoutOption.NCHWC).fused
     who = network_compiler.SideName(network.name, "tuned")
-    network_compiler.write_build(path, fused, source, text, ms.database.MemoryDatabase(), who, by_rule=True)
+    network_compiler.write_build(path, fused, source, text, who)
     return LoadedModule(path)
 
 

@@ -48,7 +48,7 @@ def main() -> None:
     database, told = tune(args, target, extracted, workloads)
     who = network_compiler.SideName(args.model.stem, "stock")
     network_compiler.write_build(
-        args.output / "stock", module, model_sources.OnnxSource(prepared.model), target_text, database, who
+        args.output / "stock", module, model_sources.OnnxSource(prepared.model), target_text, who, database=database
     )
     print(json.dumps(told))
 

@@ -89,7 +89,7 @@ def judged(network: Network, args: argparse.Namespace) -> dict[str, Any]:
     """Returns the verdicts on one network."""
     from autosched_tvm.device.loaded_module import LoadedModule
     from autosched_tvm.evaluation import input_samples
-    from autosched_tvm.evaluation.verification import Judge
+    from autosched_tvm.evaluation.verification import Judge, unscheduled_of
     from autosched_tvm.evaluation.verification_messages import Request
 
     core = max(os.sched_getaffinity(0))
@@ -98,12 +98,14 @@ def judged(network: Network, args: argparse.Namespace) -> dict[str, Any]:
         model = args.models / f"{network.name}.onnx" if args.models is not None else network.fetch(folder)
         session = _compiled(network, model, folder, core)
         os.sched_setaffinity(0, {core})
-        default, tuned = (LoadedModule(Path(session._compilation.folder) / name) for name in ("default", "tuned"))
+        builds = Path(session._compilation.folder)
+        default, tuned = (LoadedModule(builds / name) for name in ("default", "tuned"))
         request = Request(tuple(form.path for form in session._forms), 1)
         row: dict[str, Any] = {"verdicts": 0, "rejected": 0, "largest": 0.0, "broken": [], "masked": []}
         judge: Any = None
         for seed in range(args.seeds):
-            other = Judge(request, input_samples.of(default.info.inputs, "", seed * input_samples.SEEDS), default)
+            given = input_samples.of(default.info.inputs, "", seed * input_samples.SEEDS)
+            other = Judge(request, given, default, unscheduled=unscheduled_of(builds / "tuned"))
             judge = judge or other
             check = other.check(tuned)
             row["verdicts"] += 1
@@ -157,8 +159,6 @@ def _compiled(network: Network, model: Path, folder: Path, core: int) -> Any:
 
 def _broken_build(session: Any, random: np.random.Generator, path: Path) -> tuple[str, Path] | None:
     """Returns the broken kernel in words, and the network with it; None when no kernel could be broken."""
-    from tvm.s_tir import meta_schedule as ms
-
     from autosched_tvm.compile import candidate_build, model_sources, network_compiler, task_extraction
     from autosched_tvm.compile.layouts.layout_option import LayoutOption
 
@@ -182,7 +182,7 @@ def _broken_build(session: Any, random: np.random.Generator, path: Path) -> tupl
         broken = msgspec.structs.replace(schedules[key], functions=functions | {kernel: changed})
         module, _ = network_compiler.with_schedules(fused, schedules | {key: broken})
         who = network_compiler.SideName("net", "tuned")
-        network_compiler.write_build(path, module, source, compilation.target, ms.database.MemoryDatabase(), who)
+        network_compiler.write_build(path, module, source, compilation.target, who)
         return f"task {schedules[key].task}: {name}", path
     return None
 

@@ -14,6 +14,8 @@ if TYPE_CHECKING:  # it needs TVM
 
 STEP = 0.05
 """Scale of each quantised result in these tests."""
+PRODUCTS_SHAPE = (2, 9, 24)
+"""Input of `two_products`: two axes of rows whose number is no multiple of a tile."""
 
 
 def network(
@@ -98,3 +100,30 @@ def convolution_sums(data: Any, weights: Any, how: "Window") -> Any:
         part = image[:, :, y * tall :: down, x * wide :: across][:, :, :rows, :columns]
         sums += np.einsum("oc,nchw->nohw", weights[:, :, y, x].astype("int64"), part)
     return sums
+
+
+def two_products(signed: bool) -> Any:
+    """Returns two products, each with a bias and a clip; the columns of the second one fill no vector."""
+    random = np.random.default_rng(0)
+    kind, zero = ("int8", -20) if signed else ("uint8", 100)
+    constants = {
+        "xs": np.asarray(0.03, "float32"), "xz": np.asarray(zero, kind), "hs": np.asarray(0.1, "float32"),
+        "hz": np.asarray(zero, kind),
+    }  # fmt: skip
+    for name, (rows, columns) in {"v": (24, 32), "w": (32, 20)}.items():
+        constants[name] = random.integers(-128, 128, (rows, columns)).astype("int8")
+        constants[f"{name}s"] = np.linspace(0.005, 0.02, columns, dtype="float32")
+        constants[f"{name}z"] = np.zeros(columns, "int8")
+        constants[f"{name}b"] = np.linspace(-1, 1, columns, dtype="float32")
+    nodes = []
+    for value, weights, scale, output in (("x", "v", "x", "h"), ("r", "w", "h", "y")):
+        nodes += [
+            helper.make_node("QuantizeLinear", [value, f"{scale}s", f"{scale}z"], [f"{value}q"]),
+            helper.make_node("DequantizeLinear", [f"{value}q", f"{scale}s", f"{scale}z"], [f"{value}d"]),
+            helper.make_node("DequantizeLinear", [weights, f"{weights}s", f"{weights}z"], [f"{weights}d"], axis=1),
+            helper.make_node("MatMul", [f"{value}d", f"{weights}d"], [f"{output}p"]),
+            helper.make_node("Add", [f"{output}p", f"{weights}b"], [output]),
+        ]
+        if output == "h":
+            nodes.append(helper.make_node("Relu", ["h"], ["r"]))
+    return network(nodes, {"x": np.zeros(PRODUCTS_SHAPE, "float32")}, {"y": TensorProto.FLOAT}, constants)

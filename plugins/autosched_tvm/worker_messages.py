@@ -77,6 +77,8 @@ class Compiled(Struct, frozen=True):
     notes: tuple[str, ...] = ()
     substitutes: int = 0
     """Number of tasks whose best schedule does not apply: it has the next one that does, or none."""
+    builds: tuple[str, ...] = ()
+    """Names of the builds' files, without suffix."""
 
 
 class MeasurementPlan(Struct, frozen=True):

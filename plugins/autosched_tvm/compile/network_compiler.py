@@ -33,15 +33,22 @@ from autosched_tvm.worker_messages import Compilation, Compiled, TaskSchedules
 FORMAT = 1
 
 
+DEFAULT, TUNED, UNSCHEDULED = "default", "tuned", "unscheduled"
+"""Kinds of builds, and their file names. UNSCHEDULED: the kernels of the tuned build without schedules, which are
+compared with them."""
+
+
 class SideName(Struct, frozen=True):
     """Name and kind of a build, for its side file."""
 
     name: str
     build: str
+    """DEFAULT, TUNED, UNSCHEDULED or, for other programs of TVM, any other text."""
 
 
 def compile_network(compilation: Compilation, choices: Sequence[TaskSchedules]) -> Compiled:
-    """Writes default.so and tuned.so to the folder, each with its side file.
+    """Writes default.so and tuned.so to the folder, each with its side file; unscheduled.so for a network that
+    computes with integers.
 
     The default build is TVM's own: no schedules, the model's own layouts. In the tuned build, kernels without a
     measured schedule have one by rule.
@@ -52,13 +59,12 @@ def compile_network(compilation: Compilation, choices: Sequence[TaskSchedules]) 
     fused, compiled = _compile_tuned(compilation, choices, source, cleaned)
     if LayoutOption(compilation.layout) not in UNTOUCHED:
         fused = onnx_import.fused(cleaned, target)
-    path, who = Path(compilation.folder) / "default", SideName(compilation.name, "default")
-    write_build(path, fused, source, compilation.target, ms.database.MemoryDatabase(), who)
-    return compiled
+    write_build(Path(compilation.folder) / DEFAULT, fused, source, compilation.target, _who(compilation, DEFAULT))
+    return msgspec.structs.replace(compiled, builds=(*compiled.builds, DEFAULT))
 
 
 def compile_again(compilation: Compilation, choices: Sequence[TaskSchedules]) -> Compiled:
-    """Compiles the tuned build again with other schedules. The default build stays."""
+    """Compiles the tuned build again with other schedules, and its unscheduled form. The default build stays."""
     source = model_sources.load(Path(compilation.model))
     cleaned = source.cleaned(tvm.target.Target(json.loads(compilation.target)))
     return _compile_tuned(compilation, choices, source, cleaned)[1]
@@ -67,17 +73,24 @@ def compile_again(compilation: Compilation, choices: Sequence[TaskSchedules]) ->
 def _compile_tuned(
     compilation: Compilation, choices: Sequence[TaskSchedules], source: Source, cleaned: Any
 ) -> tuple[Any, Compiled]:
-    """Writes tuned.so to the folder; returns the network in its layouts, without schedules, and facts about the
-    build."""
+    """Writes tuned.so to the folder, and unscheduled.so for a network that computes with integers; returns the network
+    in its layouts, without schedules, and facts about the build."""
     target = tvm.target.Target(json.loads(compilation.target))
     schedules, lacking = applied(choices)
     fused, notes = laid_out(cleaned, target, choices, LayoutOption(compilation.layout), winograd=compilation.winograd)
     tuned, used = with_schedules(fused, schedules)
-    path, who = Path(compilation.folder) / "tuned", SideName(compilation.name, "tuned")
-    write_build(path, tuned, source, compilation.target, ms.database.MemoryDatabase(), who, by_rule=True)
+    folder, text = Path(compilation.folder), compilation.target
+    write_build(folder / TUNED, tuned, source, text, _who(compilation, TUNED))
+    builds = (TUNED, UNSCHEDULED) if source.integers else (TUNED,)
+    if source.integers:
+        write_build(folder / UNSCHEDULED, fused, source, text, _who(compilation, UNSCHEDULED))
     best = {choice.task: choice.candidates[0] for choice in choices if choice.candidates}
     kept = sum(one.candidate == best[one.task] for one in schedules.values())
-    return fused, Compiled(tasks=used, notes=(*lacking, *notes), substitutes=len(best) - kept)
+    return fused, Compiled(used, (*lacking, *notes), len(best) - kept, builds)
+
+
+def _who(compilation: Compilation, build: str) -> SideName:
+    return SideName(compilation.name, build)
 
 
 def with_schedules(fused: Any, schedules: Mapping[str, "Applied"]) -> tuple[Any, int]:
@@ -116,16 +129,18 @@ def laid_out(
 
 
 def write_build(
-    path: Path, fused: Any, source: Source, target: str, database: Any, who: SideName, *, by_rule: bool = False
+    path: Path, fused: Any, source: Source, target: str, who: SideName, *, database: Any | None = None
 ) -> None:
-    """Compiles a fused network with the schedules of a database into `path`.so, and writes its side file.
+    """Compiles a fused network into `path`.so, and writes its side file. In a tuned build, kernels without a schedule
+    get one by rule.
 
-    `by_rule`: give kernels without a schedule one by rule.
+    `database`: MetaSchedule's database with further schedules.
     """
     tvm_target = tvm.target.Target(json.loads(target))
     schedules: dict[str, str] = {}
-    with tvm_target, database, tvm.transform.PassContext(opt_level=3):
-        pipeline = _pipeline(tvm_target if by_rule else None, schedules)
+    with tvm_target, database or ms.database.MemoryDatabase(), tvm.transform.PassContext(opt_level=3):
+        views, rules_too = who.build in (TUNED, UNSCHEDULED), who.build == TUNED
+        pipeline = _pipeline(tvm_target if rules_too else None, schedules, views=views)
         executable = relax.build(fused, target=tvm_target, relax_pipeline=pipeline, tir_pipeline=lowering.install())
     triple = targets.triple_of(target)
     executable.export_library(f"{path}.so", fcompile=lambda output, objects: toolchain.link(output, objects, triple))
@@ -190,16 +205,18 @@ def applied(choices: Sequence[TaskSchedules]) -> tuple[dict[str, Applied], list[
     return schedules, notes
 
 
-def _pipeline(by_rule: Any | None = None, schedules: dict[str, str] | None = None) -> Any:
+def _pipeline(by_rule: Any | None = None, schedules: dict[str, str] | None = None, *, views: bool | None = None) -> Any:
     """Returns the passes from schedules to a lowered Relax program; fusion was done before.
 
     `by_rule`: target for which kernels without a schedule get one by rule; None: only join the stages of kernels with
-    several. `schedules`: receives the source of each kernel's schedule.
+    several. `schedules`: receives the source of each kernel's schedule. `views`: replace copies by views; None: where
+    there are rules.
     """
+    views = by_rule is not None if views is None else views
     passes = relax.transform
     steps = [
         passes.MetaScheduleApplyDatabase(),
-        *([rules.with_views()] if by_rule is not None else []),
+        *([rules.with_views()] if views else []),
         passes.RewriteDataflowReshape(),
         passes.ToNonDataflow(),
         passes.RemovePurityChecking(),

@@ -173,7 +173,7 @@ class Tolerances:
             said = Difference(self._names[n], sample, (), f"shape {right.shape}", f"shape {got.shape}", 0.0, "tuned")
             return Check(False, INFINITE, 0.0, said)
         others = [other[n] for other in expected.others]
-        same = _same(right, got)
+        same = same_elements(right, got)
         error = _distance(right, got, same)
         limits = self.common[n]
         allowed = np.full(right.shape, limits.absolute)
@@ -181,7 +181,7 @@ class Tolerances:
             if _is_float(right):
                 allowed = np.maximum(allowed, limits.relative * np.abs(np.nan_to_num(right.astype("float64"))))
             for other in others:
-                same |= _same(other, got)
+                same |= same_elements(other, got)
             if _is_float(right) and others:
                 allowed = np.maximum(allowed, SPREAD_FACTOR * _spread(right, others))
         fine = same | (error <= allowed) if _is_float(right) else same
@@ -222,7 +222,7 @@ def _scale(array: Array) -> float:
     return float(np.max(np.abs(_finite(array)), initial=0.0))
 
 
-def _same(one: Array, other: Array) -> Array:
+def same_elements(one: Array, other: Array) -> Array:
     """Returns where two arrays are equal, including NaN."""
     if not _is_float(one):
         return np.asarray(one == other)
@@ -241,7 +241,7 @@ def _apart(expected: Sequence[Array], others: Sequence[Array]) -> float:
     """Returns the root mean square of all differences of an output, in all samples; infinite where only one value is
     finite."""
     pairs = zip(expected, others, strict=True)
-    squares = np.concatenate([_distance(one, other, _same(one, other)).ravel() ** 2 for one, other in pairs])
+    squares = np.concatenate([_distance(one, other, same_elements(one, other)).ravel() ** 2 for one, other in pairs])
     return float(np.sqrt(np.mean(squares))) if squares.size else 0.0
 
 
@@ -249,7 +249,7 @@ def _spread(expected: Array, others: Sequence[Array]) -> Array:
     """Returns the largest finite difference of other correct results, per element."""
     spread = np.zeros(expected.shape)
     for other in others:
-        apart = _distance(expected, other, _same(expected, other))
+        apart = _distance(expected, other, same_elements(expected, other))
         spread = np.maximum(spread, np.where(np.isfinite(apart), apart, 0.0))
     return spread
 

@@ -14,14 +14,13 @@ from pathlib import Path
 
 import tvm
 from msgspec import Struct
-from tvm.s_tir import meta_schedule as ms
 
 from autosched.backend import WrongSchedule
 from autosched_tvm.compile import model_sources, network_compiler
 from autosched_tvm.compile.layouts.layout_option import LayoutOption
 from autosched_tvm.device.loaded_module import LoadedModule
 from autosched_tvm.evaluation import input_samples
-from autosched_tvm.evaluation.verification import Judge, place_for
+from autosched_tvm.evaluation.verification import Judge, place_for, unscheduled_of
 from autosched_tvm.evaluation.verification_messages import Check, Request
 from autosched_tvm.worker_messages import Compilation, TaskSchedules
 
@@ -52,7 +51,8 @@ def find(
     with place_for(request) as place:
         default = LoadedModule(Path(compilation.folder) / "default", place=place)
         given = input_samples.of(default.info.inputs, request.samples)
-        hunt.judge = Judge(request, given[sample : sample + 1] or given, default, place)
+        unscheduled = unscheduled_of(Path(compilation.folder) / network_compiler.TUNED)
+        hunt.judge = Judge(request, given[sample : sample + 1] or given, default, place, unscheduled=unscheduled)
         return _found(hunt)
 
 
@@ -80,7 +80,8 @@ class _Hunt:
     def __init__(self, compilation: Compilation, choices: Sequence[TaskSchedules], timeout_s: float) -> None:
         self._until = time.monotonic() + timeout_s
         self._source, self._target = model_sources.load(Path(compilation.model)), compilation.target
-        self._folder, self._who = Path(compilation.folder), network_compiler.SideName(compilation.name, "tuned")
+        self._folder = Path(compilation.folder)
+        self._who = network_compiler.SideName(compilation.name, network_compiler.TUNED)
         tvm_target, layout = tvm.target.Target(json.loads(self._target)), LayoutOption(compilation.layout)
         self._schedules, _ = network_compiler.applied(choices)
         self._fused, _ = network_compiler.laid_out(
@@ -107,8 +108,7 @@ class _Hunt:
         # in its own folder: a loaded library is not loaded again by the same name
         module, _ = network_compiler.with_schedules(self._fused, {key: self._schedules[key] for key in keys})
         try:
-            database = ms.database.MemoryDatabase()
-            network_compiler.write_build(path, module, self._source, self._target, database, self._who, by_rule=True)
+            network_compiler.write_build(path, module, self._source, self._target, self._who)
             return self.judge.check_file(path)
         finally:
             shutil.rmtree(path.parent)

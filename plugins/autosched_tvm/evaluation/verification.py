@@ -11,10 +11,12 @@ import numpy as np
 from autosched.errors import RequestError
 from autosched_tvm.compile import model_sources
 from autosched_tvm.compile.frontend.model_file import kind_of_file
+from autosched_tvm.compile.network_compiler import TUNED, UNSCHEDULED
 from autosched_tvm.compile.side_file import side_of
 from autosched_tvm.device.loaded_module import LoadedModule
 from autosched_tvm.device.place import Place, place_of
 from autosched_tvm.evaluation import input_samples, isolated_run
+from autosched_tvm.evaluation.kernel_comparison import KernelComparison
 from autosched_tvm.evaluation.non_onnx_reference import OTHER_NAMES, OtherReference
 from autosched_tvm.evaluation.onnx_reference import Reference, perturbed_inputs
 from autosched_tvm.evaluation.output_comparison import INFINITE, Expected, Tolerances
@@ -41,11 +43,17 @@ class Judge:
         place: Place | None = None,
         *,
         integers: bool = False,
+        unscheduled: Path | None = None,
     ) -> None:
         """`default`: the untuned build. `place`: where builds run; None: here. `integers`: the builds multiply 8-bit
-        integers of a quantised model; an untuned build tells this itself. Raises RequestError where neither the untuned
-        build nor ONNX Runtime gives a reference."""
+        integers of a quantised model; an untuned build tells this itself. `unscheduled`: the form of tuned builds
+        without schedules, with which their kernels are compared; None: they are not. They are not on a board, nor if
+        the user gave a tolerance of the outputs. Raises RequestError where neither
+        the untuned build nor ONNX Runtime gives a reference."""
         self.inputs, self._place = list(inputs), place
+        self._kernels: KernelComparison | None = None
+        if unscheduled is not None and place is None and request.share is None:
+            self._kernels = KernelComparison(unscheduled)
         self._apart = request.apart
         self.notes: list[str] = []
         self.default: Check | None = None
@@ -88,8 +96,9 @@ class Judge:
         return f"{reference.name} computes with quantised numbers"
 
     def check(self, module: LoadedModule) -> Check:
-        """Runs a build on all samples and compares its outputs."""
-        return self.tolerances.check([module.run(one) for one in self.inputs])
+        """Runs a build on all samples and compares its outputs; then its kernels, on the first sample."""
+        found = self.tolerances.check([module.run(one) for one in self.inputs])
+        return self._with_kernels(found, module) if found.equal and self._kernels is not None else found
 
     def check_file(self, build: Path) -> Check:
         """Does the same for the file of a build, in a separate process if the request asks for it: the build may
@@ -97,9 +106,18 @@ class Judge:
         if not self._apart or self._place is not None:
             return self.check(LoadedModule(build, place=self._place))
         try:
-            return self.tolerances.check(isolated_run.outputs(build, self.inputs))
+            found = self.tolerances.check(isolated_run.outputs(build, self.inputs))
         except isolated_run.Crashed as error:
             return Check(False, INFINITE, 0.0, crash=str(error))
+        return self._with_kernels(found, LoadedModule(build)) if found.equal and self._kernels is not None else found
+
+    def _with_kernels(self, found: Check, module: LoadedModule) -> Check:
+        """Returns the result of a build with correct outputs, or that of its kernel which differs."""
+        assert self._kernels is not None
+        worst, note = self._kernels.check(module, self.inputs[0])
+        if note and note not in self.notes:
+            self.notes.append(note)
+        return found if worst.equal else worst
 
     def _add_default(
         self, expected: Sequence[Expected], default: LoadedModule, names: Sequence[str], share: float | None
@@ -155,10 +173,17 @@ def verify(builds: str, request: Request) -> VerificationResult:
     """Judges `builds`/default and `builds`/tuned."""
     with place_for(request) as place:
         default = LoadedModule(Path(builds) / "default", place=place)
-        judge = Judge(request, input_samples.of(default.info.inputs, request.samples), default, place)
+        given = input_samples.of(default.info.inputs, request.samples)
+        judge = Judge(request, given, default, place, unscheduled=unscheduled_of(Path(builds) / TUNED))
         assert judge.default is not None
         checks = {"default": judge.default, "tuned": judge.check_file(Path(builds) / "tuned")}
         return VerificationResult(checks, judge.reference, tuple(judge.notes), len(judge.inputs))
+
+
+def unscheduled_of(build: Path) -> Path | None:
+    """Returns the form without schedules beside a tuned build that computes with integers; None without one."""
+    path = build.with_name(UNSCHEDULED)
+    return path if side_of(build).integers and path.with_name(f"{UNSCHEDULED}.so").exists() else None
 
 
 @contextmanager
@@ -174,7 +199,8 @@ def place_for(request: Request) -> Iterator[Place | None]:
 def verify_module(module: str, request: Request, inputs: Sequence[Mapping[str, Array]]) -> VerificationResult:
     """Judges one module, as "tuned". Raises RequestError where ONNX Runtime cannot run the model."""
     with place_for(request) as place:
-        judge = Judge(request, inputs, None, place, integers=side_of(Path(module)).integers)
+        path = Path(module)
+        judge = Judge(request, inputs, None, place, integers=side_of(path).integers, unscheduled=unscheduled_of(path))
         return VerificationResult(
             {"tuned": judge.check_file(Path(module))}, judge.reference, tuple(judge.notes), len(inputs)
         )

@@ -231,8 +231,6 @@ class TvmSession:
         """Compiles the network with the best schedules, and once without any."""
         self._records = tuple(records)
         choices, cache = self._choices(), self.kernels.cache
-        names = [f"{build}.{ending}" for build in ("default", "tuned") for ending in ("so", "json")]
-        files = {name: self._builds / name for name in names}
         # the second best schedule counts only where the best does not apply; such a build is not kept
         chosen = [
             msgspec.structs.replace(one, workload=_content(Path(one.workload)), candidates=one.candidates[:1])
@@ -240,14 +238,15 @@ class TvmSession:
         ]
         compilation = msgspec.structs.replace(self._compilation, model="", folder="")
         key = self._key("compile", _prepared(self._tasks_dir), compilation, chosen) if cache.keeps else ""
-        if (note := cache.take(key, files)) is not None:  # an earlier job had the same network and schedules
+        if (note := cache.take(key, self._builds)) is not None:  # an earlier job had the same network and schedules
             self._notes = msgspec.json.decode(note, type=worker_messages.Compiled).notes
             return
         arguments = (self._compilation, choices)
         compiled = self._child("compile", lease, worker_messages.COMPILE, *arguments, timeout_s=lease.timeout_s)
         self._notes = compiled.notes
         if not compiled.substitutes:
-            cache.keep(key, files, msgspec.json.encode(compiled).decode())
+            made = [f"{build}.{ending}" for build in compiled.builds for ending in ("so", "json")]
+            cache.keep(key, {name: self._builds / name for name in made}, msgspec.json.encode(compiled).decode())
 
     def _key(self, what: str, model: Path, *parts: object) -> str:
         """Returns the key of an artifact of a model, made by the present code, in the build cache."""

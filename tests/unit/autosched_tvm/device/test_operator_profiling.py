@@ -8,7 +8,6 @@ import pytest
 tvm = pytest.importorskip("tvm")
 
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402
-from tvm.s_tir import meta_schedule as ms  # noqa: E402
 
 from autosched_tvm.compile import model_sources, network_compiler, onnx_import  # noqa: E402
 from autosched_tvm.compile.network_compiler import SideName  # noqa: E402
@@ -32,16 +31,8 @@ def module(folder: Path, *, by_rule: bool) -> LoadedModule:
     graph = helper.make_graph(nodes, "net", values[:1], values[1:], [numpy_helper.from_array(weights, "w")])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
     fused = onnx_import.network(model, tvm.target.Target({"kind": "llvm", "mcpu": "x86-64-v3"}))
-    who = SideName("net", "tuned")
-    network_compiler.write_build(
-        folder / "net",
-        fused,
-        model_sources.OnnxSource(model),
-        TARGET_TEXT,
-        ms.database.MemoryDatabase(),
-        who,
-        by_rule=by_rule,
-    )
+    who = SideName("net", "tuned" if by_rule else "default")
+    network_compiler.write_build(folder / "net", fused, model_sources.OnnxSource(model), TARGET_TEXT, who)
     return LoadedModule(folder / "net")
 
 

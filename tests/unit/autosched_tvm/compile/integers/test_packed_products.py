@@ -7,20 +7,18 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
 
 tvm = pytest.importorskip("tvm")
 pytestmark = pytest.mark.tvm
 
 from tvm import relax  # noqa: E402
-from tvm.s_tir import meta_schedule as ms  # noqa: E402
 
 from autosched_tvm.compile import model_sources, network_compiler, network_import, onnx_import  # noqa: E402
 from autosched_tvm.compile.candidate_build import load_target  # noqa: E402
 from autosched_tvm.compile.integers import dot_instructions  # noqa: E402
 from autosched_tvm.compile.side_file import side_of  # noqa: E402
 from autosched_tvm.worker_messages import Ways  # noqa: E402
-from quantising import network, run  # noqa: E402
+from quantising import PRODUCTS_SHAPE, run, two_products  # noqa: E402
 
 HERE = json.dumps({"kind": "llvm", "mcpu": str(tvm.target.codegen.llvm_get_system_cpu()), "num-cores": 1})
 OLD = json.dumps({"kind": "llvm", "mcpu": "x86-64-v2", "num-cores": 1})
@@ -28,34 +26,6 @@ WIDE = json.dumps({"kind": "llvm", "mcpu": "haswell", "num-cores": 1})
 NEW = json.dumps({"kind": "llvm", "mcpu": "cascadelake", "num-cores": 1})
 ARM = json.dumps({"kind": "llvm", "mtriple": "aarch64-linux-gnu", "mcpu": "cortex-a76", "num-cores": 1})
 RANDOM = np.random.default_rng(0)
-SHAPE = (2, 9, 24)
-"""Two axes of rows whose number is no multiple of a tile."""
-
-
-def quantised(signed: bool) -> Any:
-    """Returns two products, each with a bias and a clip; the columns of the second one fill no vector."""
-    kind, zero = ("int8", -20) if signed else ("uint8", 100)
-    constants = {
-        "xs": np.asarray(0.03, "float32"), "xz": np.asarray(zero, kind), "hs": np.asarray(0.1, "float32"),
-        "hz": np.asarray(zero, kind),
-    }  # fmt: skip
-    for name, (rows, columns) in {"v": (24, 32), "w": (32, 20)}.items():
-        constants[name] = RANDOM.integers(-128, 128, (rows, columns)).astype("int8")
-        constants[f"{name}s"] = np.linspace(0.005, 0.02, columns, dtype="float32")
-        constants[f"{name}z"] = np.zeros(columns, "int8")
-        constants[f"{name}b"] = np.linspace(-1, 1, columns, dtype="float32")
-    nodes = []
-    for value, weights, scale, output in (("x", "v", "x", "h"), ("r", "w", "h", "y")):
-        nodes += [
-            helper.make_node("QuantizeLinear", [value, f"{scale}s", f"{scale}z"], [f"{value}q"]),
-            helper.make_node("DequantizeLinear", [f"{value}q", f"{scale}s", f"{scale}z"], [f"{value}d"]),
-            helper.make_node("DequantizeLinear", [weights, f"{weights}s", f"{weights}z"], [f"{weights}d"], axis=1),
-            helper.make_node("MatMul", [f"{value}d", f"{weights}d"], [f"{output}p"]),
-            helper.make_node("Add", [f"{output}p", f"{weights}b"], [output]),
-        ]
-        if output == "h":
-            nodes.append(helper.make_node("Relu", ["h"], ["r"]))
-    return network(nodes, {"x": np.zeros(SHAPE, "float32")}, {"y": TensorProto.FLOAT}, constants)
 
 
 def products(model: Any, target: str, folder: Path) -> int:
@@ -74,14 +44,14 @@ def products(model: Any, target: str, folder: Path) -> int:
 def test_a_compiled_network_is_within_a_step_of_onnx_runtime(signed: bool, tmp_path: Path) -> None:
     if dot_instructions.of_target(load_target(HERE)) is None:
         pytest.skip("this machine has no dot instruction")
-    model = quantised(signed)
+    model = two_products(signed)
     assert products(model, HERE, tmp_path) == 2
     source = model_sources.load(tmp_path / "prepared.onnx")
     fused = onnx_import.fused(source.cleaned(load_target(HERE)), load_target(HERE))
-    database, who = ms.database.MemoryDatabase(), network_compiler.SideName("net", "tuned")
-    network_compiler.write_build(tmp_path / "tuned", fused, source, HERE, database, who, by_rule=True)
+    who = network_compiler.SideName("net", "tuned")
+    network_compiler.write_build(tmp_path / "tuned", fused, source, HERE, who)
     assert side_of(tmp_path / "tuned").integers
-    data = RANDOM.standard_normal(SHAPE).astype("float32")
+    data = RANDOM.standard_normal(PRODUCTS_SHAPE).astype("float32")
     machine = relax.VirtualMachine(tvm.runtime.load_module(str(tmp_path / "tuned.so")), tvm.cpu())
     found = machine["main"](tvm.runtime.tensor(data)).numpy()
     (expected,) = run(model, {"x": data})
@@ -94,4 +64,4 @@ def test_a_compiled_network_is_within_a_step_of_onnx_runtime(signed: bool, tmp_p
     ("target", "count"), [(OLD, 0), (WIDE, 2), (NEW, 2), (ARM, 2)], ids=["v2", "haswell", "cascadelake", "a76"]
 )
 def test_products_stay_such_where_the_processor_has_an_instruction(target: str, count: int, tmp_path: Path) -> None:
-    assert products(quantised(signed=False), target, tmp_path) == count
+    assert products(two_products(signed=False), target, tmp_path) == count

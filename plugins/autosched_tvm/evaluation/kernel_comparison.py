@@ -1,0 +1,95 @@
+"""Compares each kernel of a compiled network with its unscheduled form, on the values of one inference.
+
+A network that rounds has few outputs, and their tolerance is wide: a kernel that is wrong in a few elements may stay
+within it. Its own result shows the error, since it rounds at most a few times. See docs/decisions/001-verification.md.
+"""
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from autosched_tvm.compile.side_file import files_of
+from autosched_tvm.device.loaded_module import LoadedModule
+from autosched_tvm.device.place import HERE
+from autosched_tvm.evaluation.onnx_reference import perturbed_inputs
+from autosched_tvm.evaluation.output_comparison import Expected, Tolerances, same_elements
+from autosched_tvm.evaluation.verification_messages import Check
+from autosched_tvm.tensors import Array
+
+LIMIT_S = 60.0
+"""Time after which no further kernel is compared, in seconds. Kernels without a schedule are slow."""
+LEVELS = ("int8", "uint8")
+"""Types of quantised tensors. Between two levels, both are correct."""
+
+
+class KernelComparison:
+    """Runs a network once, and each of its kernels beside its unscheduled form."""
+
+    def __init__(self, unscheduled: Path) -> None:
+        """`unscheduled`: a build of the network with the same kernels, without schedules."""
+        self._library = HERE.load(str(files_of(unscheduled)[0]))
+
+    def check(self, module: LoadedModule, inputs: Mapping[str, Array]) -> tuple[Check, str]:
+        """Returns the result of the kernel that differs most; and a note on kernels that were not compared, or ""."""
+        calls = _Calls(self._library)
+        machine = module.machine()
+        machine.set_instrument(calls.around)
+        machine["main"](*module.bind(inputs))
+        worst = max(calls.checks.values(), key=lambda check: check.severity, default=Check(True, 0.0, 0.0))
+        return worst, f"{len(calls.late)} kernels were not compared within {LIMIT_S:.0f} s" if calls.late else ""
+
+
+class _Calls:
+    """The first call of each kernel in one inference."""
+
+    def __init__(self, library: Any) -> None:
+        self.checks: dict[str, Check] = {}
+        self.late: set[str] = set()
+        """Kernels for which no time was left."""
+        self._library, self._until = library, time.monotonic() + LIMIT_S
+        self._right: Any = None
+        """The unscheduled form of the kernel that runs; None: it is not compared."""
+        self._before: dict[int, Array] = {}
+        """Tensors before the call, by number of the argument."""
+
+    def around(self, _function: Any, name: str, before: bool, _result: Any, *arguments: Any) -> None:
+        """Compares a call. The virtual machine calls this before and after each of its calls."""
+        if before:
+            self._right = self._form(str(name))
+            if self._right is not None:
+                tensors = {n: one for n, one in enumerate(arguments) if hasattr(one, "numpy")}
+                self._before = {n: one.numpy().copy() for n, one in tensors.items()}
+        elif self._right is not None:
+            self.checks[str(name)] = self._compared(str(name), arguments)
+
+    def _form(self, name: str) -> Any | None:
+        if name in self.checks:
+            return None
+        right = self._library.get_function(name, True) if self._library.implements_function(name, True) else None
+        if right is not None and time.monotonic() > self._until:
+            self.late.add(name)
+            return None
+        return right
+
+    def _compared(self, name: str, arguments: tuple[Any, ...]) -> Check:
+        floats = perturbed_inputs({str(n): one for n, one in self._before.items()}, np.random.default_rng(0))
+        got = {n: arguments[n].numpy() for n in self._before}
+        expected = self._results(arguments, self._before)
+        other = self._results(arguments, {int(n): one for n, one in floats.items()})
+        written = {
+            n: ~(same_elements(one, expected[n]) & same_elements(one, got[n])) for n, one in self._before.items()
+        }
+        outputs = [n for n, where in written.items() if where.any()]
+        shown = [tuple(np.where(written[n], results[n], 0) for n in outputs) for results in (expected, other, got)]
+        levels = frozenset(n for n, one in enumerate(shown[0]) if one.dtype.name in LEVELS)
+        names = [f"argument {n} of kernel {name}" for n in outputs]
+        return Tolerances([Expected(shown[0], (shown[1],), levels=levels)], names).check([shown[2]])
+
+    def _results(self, arguments: tuple[Any, ...], values: Mapping[int, Array]) -> dict[int, Array]:
+        """Returns the tensors after a call of the unscheduled kernel with other values."""
+        tensors = {n: HERE.tensor(value) for n, value in values.items()}
+        self._right(*(tensors.get(n, one) for n, one in enumerate(arguments)))
+        return {n: tensor.numpy() for n, tensor in tensors.items()}

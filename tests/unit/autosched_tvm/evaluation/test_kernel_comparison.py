@@ -1,0 +1,146 @@
+"""Kernels of a compiled network beside their unscheduled forms."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+tvm = pytest.importorskip("tvm")
+pytest.importorskip("onnxruntime")
+pytestmark = pytest.mark.tvm
+
+import tvm_ffi  # noqa: E402
+from tvm import tirx  # noqa: E402
+
+from autosched_tvm.compile import model_sources, network_compiler, network_import, rules  # noqa: E402
+from autosched_tvm.compile.candidate_build import load_target  # noqa: E402
+from autosched_tvm.compile.integers import dot_instructions  # noqa: E402
+from autosched_tvm.compile.layouts.layout_option import LayoutOption  # noqa: E402
+from autosched_tvm.device.loaded_module import LoadedModule  # noqa: E402
+from autosched_tvm.evaluation import kernel_comparison, verification  # noqa: E402
+from autosched_tvm.evaluation.kernel_comparison import KernelComparison  # noqa: E402
+from autosched_tvm.evaluation.verification_messages import Check, Request  # noqa: E402
+from autosched_tvm.worker_messages import Compilation, Ways  # noqa: E402
+from quantising import PRODUCTS_SHAPE, two_products  # noqa: E402
+
+HERE = json.dumps({"kind": "llvm", "mcpu": str(tvm.target.codegen.llvm_get_system_cpu()), "num-cores": 1})
+GARBAGE = 1e30
+"""Content of memory that a kernel does not write."""
+
+
+class Library:
+    """Kernels without schedules, by name."""
+
+    def __init__(self, **kernels: Any) -> None:
+        self._kernels = kernels
+
+    def implements_function(self, name: str, _imports: bool) -> bool:
+        return name in self._kernels
+
+    def get_function(self, name: str, _imports: bool) -> Any:
+        return self._kernels[name]
+
+
+def doubled(data: Any, result: Any, _number: int = 0) -> None:
+    """Writes the doubles of the data to all elements of the result but the last."""
+    array = result.numpy()
+    array[:-1] = 2 * data.numpy()
+    result.copyfrom(array)
+
+
+def compared(data: np.ndarray[Any, Any], error: float) -> Check:
+    """Compares a kernel whose first result has an error."""
+    calls = kernel_comparison._Calls(Library(doubled=doubled))
+    before = np.full(len(data) + 1, GARBAGE if data.dtype.kind == "f" else 99).astype(data.dtype)
+    tensors = tvm.runtime.tensor(data), tvm.runtime.tensor(before)
+    calls.around(None, "doubled", True, None, *tensors, 7)
+    doubled(*tensors)
+    array = tensors[1].numpy()
+    array[0] += np.asarray(error).astype(data.dtype)
+    tensors[1].copyfrom(array)
+    calls.around(None, "doubled", False, None, *tensors, 7)
+    return calls.checks["doubled"]
+
+
+@pytest.mark.parametrize(("error", "equal"), [(0, True), (1, True), (2, False)])
+def test_a_quantised_result_may_be_the_next_level(error: int, equal: bool) -> None:
+    assert compared(np.arange(8, dtype="int8"), error).equal is equal
+
+
+@pytest.mark.parametrize(("error", "equal"), [(0, True), (1, False)])
+def test_sums_are_exact(error: int, equal: bool) -> None:
+    assert compared(np.arange(8, dtype="int32"), error).equal is equal
+
+
+@pytest.mark.parametrize(("error", "equal"), [(1e-6, True), (1e-2, False)])
+def test_elements_that_no_kernel_writes_do_not_widen_the_tolerance(error: float, equal: bool) -> None:
+    found = compared(np.arange(8, dtype="float32"), error)
+    assert found.equal is equal
+    assert equal or (found.difference is not None and found.difference.output == "argument 1 of kernel doubled")
+
+
+def last_loop_shorter(function: Any) -> Any:
+    """Returns the kernel without the last step of a loop, as a tuned one, so that no rule schedules it."""
+    done: list[bool] = []
+
+    def shorter(loop: Any) -> Any:
+        if not done and isinstance(loop.extent, tirx.IntImm) and int(loop.extent) > 1:
+            done.append(True)
+            return tirx.For(loop.loop_var, loop.min, loop.extent - 1, loop.kind, loop.body)
+        return loop
+
+    body = tvm_ffi.structural.structural_map(function.body, (tirx.For, shorter))
+    return function.with_body(body).with_attr(rules.SCHEDULE, rules.TUNED)
+
+
+@pytest.fixture
+def builds(tmp_path: Path) -> Path:
+    """Compiles a quantised network; returns the folder of the builds, and of "wrong" with a wrong kernel."""
+    target = load_target(HERE)
+    if dot_instructions.of_target(target) is None:
+        pytest.skip("this machine has no dot instruction")
+    onnx.save(two_products(False), tmp_path / "net.onnx")
+    prepared = str(tmp_path / "prepared.onnx")
+    network_import.take_in(str(tmp_path / "net.onnx"), {}, HERE, prepared, str(tmp_path), Ways(integers=True))
+    compilation = Compilation(prepared, HERE, str(tmp_path), "net", LayoutOption.KEEP.value)
+    assert set(network_compiler.compile_network(compilation, []).builds) == {"default", "tuned", "unscheduled"}
+    source = model_sources.load(Path(prepared))
+    fused, _ = network_compiler.laid_out(source.cleaned(target), target, [], LayoutOption.KEEP, winograd=False)
+    variable = next(v for v, f in fused.functions_items() if "product" in v.name_hint)
+    fused.update_func(variable, last_loop_shorter(fused[variable]))
+    network_compiler.write_build(tmp_path / "wrong", fused, source, HERE, network_compiler.SideName("net", "tuned"))
+    return tmp_path
+
+
+def test_the_kernels_of_a_network_with_integers_are_compared(builds: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = {"x": np.random.default_rng(0).standard_normal(PRODUCTS_SHAPE).astype("float32")}
+    comparison = KernelComparison(builds / "unscheduled")
+    sound, wrong = (LoadedModule(builds / name) for name in ("tuned", "wrong"))
+    right, nothing = comparison.check(sound, data)
+    assert right.equal
+    assert not nothing
+    found, _ = comparison.check(wrong, data)
+    assert not found.equal
+    assert found.difference is not None
+    assert "product" in found.difference.output
+    monkeypatch.setattr(kernel_comparison, "LIMIT_S", -1.0)
+    late, note = comparison.check(wrong, data)
+    assert late.equal
+    assert note.endswith("kernels were not compared within -1 s")
+
+
+def test_a_build_with_a_wrong_kernel_is_refused_unless_the_user_gave_a_tolerance(
+    builds: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def verdict(share: float | None) -> bool:
+        request = Request((str(builds / "net.onnx"),), 1, share=share)
+        return verification.verify(str(builds), request).checks["tuned"].equal
+
+    assert verdict(None)
+    wrong = Check(False, 1.0, 0.0)
+    monkeypatch.setattr(KernelComparison, "check", lambda *_: (wrong, "a note"))
+    assert not verdict(None)
+    assert verdict(0.1)
