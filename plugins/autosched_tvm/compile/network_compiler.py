@@ -59,7 +59,8 @@ def compile_network(compilation: Compilation, choices: Sequence[TaskSchedules]) 
     fused, compiled = _compile_tuned(compilation, choices, source, cleaned)
     if LayoutOption(compilation.layout) not in UNTOUCHED:
         fused = onnx_import.fused(cleaned, target)
-    write_build(Path(compilation.folder) / DEFAULT, fused, source, compilation.target, _who(compilation, DEFAULT))
+    folder, who = Path(compilation.folder), SideName(compilation.name, DEFAULT)
+    write_build(folder / DEFAULT, fused, source, compilation.target, who)
     return msgspec.structs.replace(compiled, builds=(*compiled.builds, DEFAULT))
 
 
@@ -79,18 +80,13 @@ def _compile_tuned(
     schedules, lacking = applied(choices)
     fused, notes = laid_out(cleaned, target, choices, LayoutOption(compilation.layout), winograd=compilation.winograd)
     tuned, used = with_schedules(fused, schedules)
-    folder, text = Path(compilation.folder), compilation.target
-    write_build(folder / TUNED, tuned, source, text, _who(compilation, TUNED))
-    builds = (TUNED, UNSCHEDULED) if source.integers else (TUNED,)
-    if source.integers:
-        write_build(folder / UNSCHEDULED, fused, source, text, _who(compilation, UNSCHEDULED))
+    builds = {TUNED: tuned} | ({UNSCHEDULED: fused} if source.integers else {})
+    for build, module in builds.items():
+        path, who = Path(compilation.folder) / build, SideName(compilation.name, build)
+        write_build(path, module, source, compilation.target, who)
     best = {choice.task: choice.candidates[0] for choice in choices if choice.candidates}
     kept = sum(one.candidate == best[one.task] for one in schedules.values())
-    return fused, Compiled(used, (*lacking, *notes), len(best) - kept, builds)
-
-
-def _who(compilation: Compilation, build: str) -> SideName:
-    return SideName(compilation.name, build)
+    return fused, Compiled(used, (*lacking, *notes), len(best) - kept, tuple(builds))
 
 
 def with_schedules(fused: Any, schedules: Mapping[str, "Applied"]) -> tuple[Any, int]:
@@ -139,8 +135,8 @@ def write_build(
     tvm_target = tvm.target.Target(json.loads(target))
     schedules: dict[str, str] = {}
     with tvm_target, database or ms.database.MemoryDatabase(), tvm.transform.PassContext(opt_level=3):
-        views, rules_too = who.build in (TUNED, UNSCHEDULED), who.build == TUNED
-        pipeline = _pipeline(tvm_target if rules_too else None, schedules, views=views)
+        rules_for = tvm_target if who.build == TUNED else None
+        pipeline = _pipeline(rules_for, schedules, views=who.build == UNSCHEDULED)
         executable = relax.build(fused, target=tvm_target, relax_pipeline=pipeline, tir_pipeline=lowering.install())
     triple = targets.triple_of(target)
     executable.export_library(f"{path}.so", fcompile=lambda output, objects: toolchain.link(output, objects, triple))
@@ -205,18 +201,17 @@ def applied(choices: Sequence[TaskSchedules]) -> tuple[dict[str, Applied], list[
     return schedules, notes
 
 
-def _pipeline(by_rule: Any | None = None, schedules: dict[str, str] | None = None, *, views: bool | None = None) -> Any:
+def _pipeline(by_rule: Any | None = None, schedules: dict[str, str] | None = None, *, views: bool = False) -> Any:
     """Returns the passes from schedules to a lowered Relax program; fusion was done before.
 
     `by_rule`: target for which kernels without a schedule get one by rule; None: only join the stages of kernels with
-    several. `schedules`: receives the source of each kernel's schedule. `views`: replace copies by views; None: where
-    there are rules.
+    several. `schedules`: receives the source of each kernel's schedule. `views`: replace copies by views, as
+    is done wherever there are rules.
     """
-    views = by_rule is not None if views is None else views
     passes = relax.transform
     steps = [
         passes.MetaScheduleApplyDatabase(),
-        *([rules.with_views()] if views else []),
+        *([rules.with_views()] if views or by_rule is not None else []),
         passes.RewriteDataflowReshape(),
         passes.ToNonDataflow(),
         passes.RemovePurityChecking(),

@@ -98,7 +98,7 @@ class Judge:
     def check(self, module: LoadedModule) -> Check:
         """Runs a build on all samples and compares its outputs; then its kernels, on the first sample."""
         found = self.tolerances.check([module.run(one) for one in self.inputs])
-        return self._with_kernels(found, module) if found.equal and self._kernels is not None else found
+        return self._with_kernels(found, module)
 
     def check_file(self, build: Path) -> Check:
         """Does the same for the file of a build, in a separate process if the request asks for it: the build may
@@ -109,11 +109,13 @@ class Judge:
             found = self.tolerances.check(isolated_run.outputs(build, self.inputs))
         except isolated_run.Crashed as error:
             return Check(False, INFINITE, 0.0, crash=str(error))
-        return self._with_kernels(found, LoadedModule(build)) if found.equal and self._kernels is not None else found
+        return self._with_kernels(found, build)
 
-    def _with_kernels(self, found: Check, module: LoadedModule) -> Check:
-        """Returns the result of a build with correct outputs, or that of its kernel which differs."""
-        assert self._kernels is not None
+    def _with_kernels(self, found: Check, build: LoadedModule | Path) -> Check:
+        """Returns the result of a build; where its outputs are correct, that of a kernel which differs."""
+        if not found.equal or self._kernels is None:
+            return found
+        module = LoadedModule(build) if isinstance(build, Path) else build
         worst, note = self._kernels.check(module, self.inputs[0])
         if note and note not in self.notes:
             self.notes.append(note)

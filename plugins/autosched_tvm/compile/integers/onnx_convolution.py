@@ -28,28 +28,33 @@ class ConvInteger(AnyVersion):
         dilation = [int(step) for step in attributes.get("dilations", [1] * len(window))]
         sizes = [int(size) for size in data.ty.shape]
         padding = _padding(attributes, sizes[2:], window, strides, dilation)
-        data = _padded(builder, data, padding, zero)
+        start = _start(builder, zero)
+        data = _padded(builder, data, padding, start)
         convolution = relax.op.nn.conv1d if len(window) == 1 else relax.op.nn.conv2d
         sums = convolution(
             data, weights, strides=strides, dilation=dilation, groups=int(attributes.get("group", 1)), out_dtype="int32"
         )
         filters = numbers.astype("int32").sum(tuple(range(1, numbers.ndim))).reshape(1, -1, *[1] * len(window))
-        if not isinstance(zero, tvm.ir.GenericConst):
-            start = builder.emit(relax.op.astype(relax.op.reshape(zero, ()), "int32"))
+        if not isinstance(start, int):
             return relax.op.subtract(builder.emit(sums), builder.emit(relax.op.multiply(start, relax.const(filters))))
-        start = int(zero.value.numpy().ravel()[0])
         return relax.op.subtract(builder.emit(sums), relax.const(start * filters)) if start else sums
 
 
-def _padded(builder: Any, data: Any, padding: Sequence[int], zero: Any) -> Any:
-    """Returns an image padded with its zero point. `padding`: before each axis, then after each axis."""
+def _start(builder: Any, zero: Any) -> Any:
+    """Returns a zero point as an integer, or as an int32 tensor if the network computes it."""
+    if isinstance(zero, tvm.ir.GenericConst):
+        return int(zero.value.numpy().ravel()[0])
+    return builder.emit(relax.op.astype(relax.op.reshape(zero, ()), "int32"))
+
+
+def _padded(builder: Any, data: Any, padding: Sequence[int], start: Any) -> Any:
+    """Returns an image padded with its zero point, of `_start`. `padding`: before each axis, then after each axis."""
     if not any(padding):
         return data
     half = len(padding) // 2
     widths = [0, 0, 0, 0, *(width for pair in zip(padding[:half], padding[half:], strict=True) for width in pair)]
-    if isinstance(zero, tvm.ir.GenericConst):
-        return builder.emit(relax.op.nn.pad(data, widths, "constant", float(zero.value.numpy().ravel()[0])))
-    start = builder.emit(relax.op.astype(relax.op.reshape(zero, ()), "int32"))
+    if isinstance(start, int):
+        return builder.emit(relax.op.nn.pad(data, widths, "constant", float(start)))
     moved = builder.emit(relax.op.subtract(relax.op.astype(data, "int32"), start))
     wider = builder.emit(relax.op.nn.pad(moved, widths, "constant", 0.0))
     return builder.emit(relax.op.astype(relax.op.add(wider, start), "uint8"))
