@@ -1,11 +1,11 @@
-"""Compares each kernel of a compiled network with its unscheduled form, on the values of one inference.
+"""Compares each kernel of a compiled network with its unscheduled form, on the values of some inferences.
 
 A network that rounds has few outputs, and their tolerance is wide: a kernel that is wrong in a few elements may stay
 within it. Its own result shows the error, since it rounds at most a few times. See docs/decisions/001-verification.md.
 """
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,36 +20,50 @@ from autosched_tvm.evaluation.verification_messages import Check
 from autosched_tvm.tensors import Array
 
 LIMIT_S = 60.0
-"""Time after which no further kernel is compared, in seconds. Kernels without a schedule are slow."""
+"""Time after which no further call is compared, in seconds. Kernels without a schedule are slow."""
 LEVELS = ("int8", "uint8")
 """Types of quantised tensors. Between two levels, both are correct."""
 
 
 class KernelComparison:
-    """Runs a network once, and each of its kernels beside its unscheduled form."""
+    """Runs a network, and each of its kernels beside its unscheduled form."""
 
     def __init__(self, unscheduled: Path) -> None:
         """`unscheduled`: a build of the network with the same kernels, without schedules."""
         self._library = HERE.load(str(files_of(unscheduled)[0]))
 
-    def check(self, module: LoadedModule, inputs: Mapping[str, Array]) -> tuple[Check, str]:
-        """Returns the result of the kernel that differs most; and a note on kernels that were not compared, or ""."""
-        calls = _Calls(self._library)
-        machine = module.machine()
-        machine.set_instrument(calls.around)
-        machine["main"](*module.bind(inputs))
-        worst = max(calls.checks.values(), key=lambda check: check.severity, default=Check(True, 0.0, 0.0))
-        return worst, f"{len(calls.late)} kernels were not compared within {LIMIT_S:.0f} s" if calls.late else ""
+    def check(self, module: LoadedModule, samples: Sequence[Mapping[str, Array]]) -> tuple[Check, str]:
+        """Compares the first call of each kernel on each sample of the network's inputs, until one differs.
+
+        A wrong kernel may be right for the values of one sample: an index that is off by one may meet an equal value.
+        Returns the result of the kernel that differs most; and a note on kernels that were not compared, or "".
+        """
+        until = time.monotonic() + LIMIT_S
+        worst = Check(True, 0.0, 0.0)
+        compared, late = set[str](), set[str]()
+        for inputs in samples:
+            calls = _Calls(self._library, until)
+            machine = module.machine()
+            machine.set_instrument(calls.around)
+            machine["main"](*module.bind(inputs))
+            worst = max((worst, *calls.checks.values()), key=lambda check: check.severity)
+            compared.update(calls.checks)
+            late.update(calls.late)
+            if not worst.equal or calls.late:
+                break
+        missing = len(late - compared)
+        return worst, f"{missing} kernels were not compared within {LIMIT_S:.0f} s" if missing else ""
 
 
 class _Calls:
     """The first call of each kernel in one inference."""
 
-    def __init__(self, library: Any) -> None:
+    def __init__(self, library: Any, until: float) -> None:
+        """`until`: the time after which no further call is compared, as of time.monotonic."""
         self.checks: dict[str, Check] = {}
         self.late: set[str] = set()
         """Kernels for which no time was left."""
-        self._library, self._until = library, time.monotonic() + LIMIT_S
+        self._library, self._until = library, until
         self._right: Any = None
         """The unscheduled form of the kernel that runs; None: it is not compared."""
         self._before: dict[int, Array] = {}
@@ -74,6 +88,7 @@ class _Calls:
             return None
         return right
 
+    @np.errstate(over="ignore", invalid="ignore")  # memory that is not written yet holds any numbers
     def _compared(self, name: str, arguments: tuple[Any, ...]) -> Check:
         got = {n: arguments[n].numpy() for n in self._before}
         expected = self._results(arguments, self._before)

@@ -96,7 +96,7 @@ class Judge:
         return f"{reference.name} computes with quantised numbers"
 
     def check(self, module: LoadedModule) -> Check:
-        """Runs a build on all samples and compares its outputs; then its kernels, on the first sample."""
+        """Runs a build on all samples and compares its outputs, then its kernels."""
         found = self.tolerances.check([module.run(one) for one in self.inputs])
         return self._with_kernels(found, module)
 
@@ -116,7 +116,7 @@ class Judge:
         if not found.equal or self._kernels is None:
             return found
         module = LoadedModule(build) if isinstance(build, Path) else build
-        worst, note = self._kernels.check(module, self.inputs[0])
+        worst, note = self._kernels.check(module, self.inputs)
         if note and note not in self.notes:
             self.notes.append(note)
         return found if worst.equal else worst
