@@ -67,6 +67,8 @@ class Compilation(Struct, frozen=True):
     name: str
     layout: str
     winograd: bool = False
+    compares_kernels: bool = True
+    """Whether kernels that compute with integers are compared with their unscheduled forms."""
 
 
 class Compiled(Struct, frozen=True):

@@ -27,6 +27,7 @@ from autosched_tvm.compile.layouts import layout_variants
 from autosched_tvm.compile.layouts.layout_option import UNTOUCHED, LayoutOption
 from autosched_tvm.compile.model_sources import Source
 from autosched_tvm.compile.side_file import SideFile
+from autosched_tvm.source_fingerprint import fingerprint_of
 from autosched_tvm.tensors import Tensor
 from autosched_tvm.worker_messages import Compilation, Compiled, TaskSchedules
 
@@ -65,7 +66,8 @@ def compile_network(compilation: Compilation, choices: Sequence[TaskSchedules]) 
 
 
 def compile_again(compilation: Compilation, choices: Sequence[TaskSchedules]) -> Compiled:
-    """Compiles the tuned build again with other schedules, and its unscheduled form. The default build stays."""
+    """Compiles the tuned build again with other schedules. The default build stays, and so does the unscheduled one
+    while the layouts are the same."""
     source = model_sources.load(Path(compilation.model))
     cleaned = source.cleaned(tvm.target.Target(json.loads(compilation.target)))
     return _compile_tuned(compilation, choices, source, cleaned)[1]
@@ -80,13 +82,27 @@ def _compile_tuned(
     schedules, lacking = applied(choices)
     fused, notes = laid_out(cleaned, target, choices, LayoutOption(compilation.layout), winograd=compilation.winograd)
     tuned, used = with_schedules(fused, schedules)
-    builds = {TUNED: tuned} | ({UNSCHEDULED: fused} if source.integers else {})
-    for build, module in builds.items():
-        path, who = Path(compilation.folder) / build, SideName(compilation.name, build)
-        write_build(path, module, source, compilation.target, who)
+    builds, folder = [TUNED], Path(compilation.folder)
+    write_build(folder / TUNED, tuned, source, compilation.target, SideName(compilation.name, TUNED))
+    if source.integers and compilation.compares_kernels and not targets.triple_of(compilation.target):
+        builds.append(UNSCHEDULED)
+        _write_unscheduled(compilation, fused, source)
     best = {choice.task: choice.candidates[0] for choice in choices if choice.candidates}
     kept = sum(one.candidate == best[one.task] for one in schedules.values())
     return fused, Compiled(used, (*lacking, *notes), len(best) - kept, tuple(builds))
+
+
+def _write_unscheduled(compilation: Compilation, fused: Any, source: Source) -> None:
+    """Writes the unscheduled build, unless there is one of the same network in the same layouts. It takes as long to
+    compile as the tuned build."""
+    path, key = Path(compilation.folder) / UNSCHEDULED, Path(compilation.folder) / f"{UNSCHEDULED}.key"
+    code = fingerprint_of("autosched_tvm.compile")
+    wanted = " ".join((task_extraction.hash_of(fused), compilation.target, toolchain.versions(), code))
+    if key.exists() and key.read_text() == wanted:
+        return
+    key.unlink(missing_ok=True)
+    write_build(path, fused, source, compilation.target, SideName(compilation.name, UNSCHEDULED))
+    key.write_text(wanted)
 
 
 def with_schedules(fused: Any, schedules: Mapping[str, "Applied"]) -> tuple[Any, int]:

@@ -5,10 +5,11 @@ within it. Its own result shows the error, since it rounds at most a few times. 
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from autosched_tvm.compile.side_file import files_of
@@ -41,18 +42,25 @@ class KernelComparison:
         until = time.monotonic() + LIMIT_S
         worst = Check(True, 0.0, 0.0)
         compared, late = set[str](), set[str]()
-        for inputs in samples:
+        for number, inputs in enumerate(samples):
             calls = _Calls(self._library, until)
             machine = module.machine()
             machine.set_instrument(calls.around)
             machine["main"](*module.bind(inputs))
-            worst = max((worst, *calls.checks.values()), key=lambda check: check.severity)
+            worst = max((worst, *_of_sample(calls.checks.values(), number)), key=lambda check: check.severity)
             compared.update(calls.checks)
             late.update(calls.late)
             if not worst.equal or calls.late:
                 break
         missing = len(late - compared)
         return worst, f"{missing} kernels were not compared within {LIMIT_S:.0f} s" if missing else ""
+
+
+def _of_sample(checks: Iterable[Check], number: int) -> Iterator[Check]:
+    """Yields the checks with the number of the sample in their differences."""
+    for one in checks:
+        at = one.difference and msgspec.structs.replace(one.difference, sample=number)
+        yield msgspec.structs.replace(one, difference=at)
 
 
 class _Calls:

@@ -363,7 +363,7 @@ class TvmSession:
     def _compilation(self) -> worker_messages.Compilation:
         return worker_messages.Compilation(
             str(_prepared(self._tasks_dir)), self.target, str(self._builds), self._job.name, self.options.layout.value,
-            self.options.winograd,
+            self.options.winograd, compares_kernels=self.options.tolerance is None,
         )  # fmt: skip
 
     def _publish(self, build: Path, stem: str) -> None:

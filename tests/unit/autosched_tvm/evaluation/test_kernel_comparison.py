@@ -5,6 +5,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import onnx
 import pytest
@@ -83,6 +84,42 @@ def test_elements_that_no_kernel_writes_do_not_widen_the_tolerance(error: float,
     assert equal or (found.difference is not None and found.difference.output == "argument 1 of kernel doubled")
 
 
+class Network:
+    """A network of one kernel, whose result is wrong where its input is 3."""
+
+    def machine(self) -> "Network":
+        return self
+
+    def set_instrument(self, around: Any) -> None:
+        self._around = around
+
+    def bind(self, inputs: dict[str, Any]) -> tuple[Any, Any]:
+        data = inputs["x"]
+        return tvm.runtime.tensor(data), tvm.runtime.tensor(np.zeros(len(data) + 1, data.dtype))
+
+    def __getitem__(self, _name: str) -> Any:
+        return self._main
+
+    def _main(self, data: Any, result: Any) -> None:
+        self._around(None, "doubled", True, None, data, result)
+        doubled(data, result)
+        array = result.numpy()
+        array[:-1] += data.numpy() == 3
+        result.copyfrom(array)
+        self._around(None, "doubled", False, None, data, result)
+
+
+def test_kernels_are_compared_on_each_sample_and_the_difference_names_it() -> None:
+    comparison = object.__new__(KernelComparison)
+    comparison._library = Library(doubled=doubled)
+    network: Any = Network()
+    zeros, numbers = ({"x": array} for array in (np.zeros(8, "int32"), np.arange(8, dtype="int32")))
+    assert comparison.check(network, [zeros]) == (Check(True, 0.0, 0.0), "")
+    found, _ = comparison.check(network, [zeros, numbers])
+    assert found.difference is not None
+    assert (found.equal, found.difference.sample, found.difference.index) == (False, 1, (3,))
+
+
 def last_loop_shorter(function: Any) -> Any:
     """Returns the kernel without the last step of a loop, as a tuned one, so that no rule schedules it."""
     done: list[bool] = []
@@ -116,20 +153,32 @@ def builds(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def test_the_unscheduled_build_stays_while_its_network_and_target_are_the_same(builds: Path) -> None:
+    compilation = Compilation(str(builds / "prepared.onnx"), HERE, str(builds), "net", LayoutOption.KEEP.value)
+    library = builds / "unscheduled.so"
+    library.write_bytes(b"kept")
+    assert network_compiler.compile_again(compilation, []).builds == ("tuned", "unscheduled")
+    assert library.read_bytes() == b"kept"
+    two_cores = msgspec.structs.replace(compilation, target=HERE.replace('"num-cores": 1', '"num-cores": 2'))
+    network_compiler.compile_again(two_cores, [])
+    assert library.read_bytes().startswith(b"\x7fELF")
+    uncompared = msgspec.structs.replace(compilation, compares_kernels=False)
+    assert network_compiler.compile_again(uncompared, []).builds == ("tuned",)
+
+
 def test_the_kernels_of_a_network_with_integers_are_compared(builds: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    zeros = {"x": np.zeros(PRODUCTS_SHAPE, "float32")}
-    values = {"x": np.random.default_rng(0).standard_normal(PRODUCTS_SHAPE).astype("float32")}
+    data = {"x": np.random.default_rng(0).standard_normal(PRODUCTS_SHAPE).astype("float32")}
     comparison = KernelComparison(builds / "unscheduled")
     sound, wrong = (LoadedModule(builds / name) for name in ("tuned", "wrong"))
-    right, nothing = comparison.check(sound, [zeros, values])
+    right, nothing = comparison.check(sound, [data])
     assert right.equal
     assert not nothing
-    found, _ = comparison.check(wrong, [zeros, values])
+    found, _ = comparison.check(wrong, [data])
     assert not found.equal
     assert found.difference is not None
     assert "product" in found.difference.output
     monkeypatch.setattr(kernel_comparison, "LIMIT_S", -1.0)
-    late, note = comparison.check(wrong, [values, values])
+    late, note = comparison.check(wrong, [data])
     assert late.equal
     assert note.endswith("kernels were not compared within -1 s")
 
