@@ -26,7 +26,7 @@ def once(workdir):
 
 
 def staged(stage, act):
-    """A backend whose stage begins with an act of its own."""
+    """A backend that calls `act` at the start of a stage."""
     class T(Tuner):
         pass
 

@@ -84,6 +84,6 @@ def template(nest: KernelAnalysis, machine: Machine) -> Template:
             filled=values["lanes"] / (vectors * register),
         )  # fmt: skip
 
-    # A depthwise convolution uses nothing twice: what its inner loop could do tells little of how fast it is.
+    # The estimate counts reuse in registers. A depthwise convolution has none, so it has no estimate.
     told = insight if nest.kind != DEPTHWISE else None
     return Template(f"{nest.kind}_nchw.llvm", nest, knobs, run, legal, fits(knobs[:4], tile, machine.registers), told)

@@ -13,17 +13,17 @@ from autosched_tvm.device.place import Place, place_of
 from autosched_tvm.worker_messages import MeasurementPlan, Remote
 
 HOPELESS_RATIO = 5.0
-"""Ratio of a run to the best known one from which on no further samples are taken. A first run, with cold caches,
-counts only if it is long; the second one always."""
+"""Ratio of a run's time to the best known latency above which a candidate gets no further samples. The first run has
+cold caches and counts only if it is long; the second run counts always."""
 NUMBER_MAX = 100_000
 COLD_WEIGHTS, COLD_RESULTS = 1 << 20, 2 << 20
-"""Minimum bytes of a kernel's inputs but the first, mostly weights, and of its results, for which both are cold at each
-call: in a network all other kernels use the caches between two calls, and the fastest with warm caches may not be the
-fastest there."""
+"""Minimum bytes of a kernel's weights (its inputs but the first), and of its results. A larger kernel is called with
+cold caches: in a network, all other kernels use the caches between two of its calls, so that the fastest candidate with
+warm caches may not be the fastest there."""
 RELATIVE_TOLERANCE = 1e-4
 """Maximum error as a share of the largest result. One product of a sum of 4608 is about 4e-3; rounding is 1e-6."""
 HALF_TOLERANCE = 2e-2
-"""For float16, whose sums depend on their order in the third digit."""
+"""The same for float16: the third digit of its sums depends on their order."""
 
 
 BENCHES_MAX = 2

@@ -116,6 +116,6 @@ def _jobs(quota: str) -> int | None:
     jobs, share = said.pop("jobs", ""), said.pop("share", "1")
     if said or share != "1" or not (jobs == "" or (jobs.isdecimal() and 0 < int(jobs) <= JOBS_MAX)):
         raise click.BadParameter(
-            f"{quota!r} is none. Write jobs=N; users have equal shares, so share=1 is all there is"
+            f"{quota!r} is no quota. Write jobs=N. Users have equal shares, so that share=1 is the only share"
         )
     return int(jobs) if jobs else None

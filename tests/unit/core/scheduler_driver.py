@@ -105,7 +105,7 @@ class Story:
         assert deadline is not None, "nothing is waited for"
         return self.tell(DeadlineReached(), max(self.now, deadline))
 
-    # what is so
+    # state
 
     def holders(self) -> dict[str, int | None]:
         return {name: slot.holder for name, slot in self.state.slots.items()}

@@ -1,4 +1,4 @@
-"""From one generation to the next, on abstract genomes (Tensor Comprehensions, 5.2, and its code)."""
+"""Selection, crossover and mutation, on abstract genomes (Tensor Comprehensions, 5.2, and its code)."""
 
 from collections.abc import Callable, Sequence
 from math import exp, prod
@@ -36,7 +36,7 @@ class Toy:
 
 
 def slow(individual: Individual) -> float:
-    """Best at all genes 0; sketch 1 is worse."""
+    """Latency: lowest if all genes are 0; higher by 10 for kind 1."""
     return 1.0 + sum(individual.genes) + 10.0 * individual.kind  # type: ignore[arg-type]
 
 
@@ -83,7 +83,7 @@ def test_a_small_space_is_exhausted_and_then_nothing_is_left(mode: Mode) -> None
 
 
 def test_breeding_beats_drawing() -> None:
-    """With heritable traits: a gene is worth a share of the time, as in programs."""
+    """Each gene changes the latency by a factor, as in programs, so that children resemble their parents."""
 
     def value(individual: Individual) -> float:
         return 10.0 * individual.kind + exp(0.05 * sum(individual.genes))  # type: ignore[arg-type]
@@ -116,7 +116,7 @@ def test_without_mutation_every_gene_comes_from_a_parent(rate: float) -> None:
     for child in children:
         kin = [one for one in first if one.kind == child.kind]
         inherited = all(any(gene == one.genes[i] for one in kin) for i, gene in enumerate(child.genes))
-        assert inherited or rate == 0.0, "only where copies are all there is, new ones are drawn"
+        assert inherited or rate == 0.0, "new genes are drawn only if each child would be a copy"
 
 
 def test_children_have_up_to_three_parents() -> None:
@@ -147,8 +147,8 @@ def test_kinds_do_not_mix() -> None:
 
 
 @pytest.mark.parametrize(("mode", "mixed"), [("generational", True), ("tc_compat", False)])
-def test_a_genome_can_change_to_a_kind_that_is_akin(mode: Mode, mixed: bool) -> None:
-    """Kind 1 is better and was never drawn: only related kinds can change to it."""
+def test_a_genome_can_change_to_a_related_kind(mode: Mode, mixed: bool) -> None:
+    """Kind 1 is better and is never drawn: a genome of kind 0 must change to it."""
 
     class Late(Toy):
         def grow(self, kind: int, genes: Sequence[Gene | None], seed: int) -> Individual | None:
@@ -164,7 +164,7 @@ def test_a_genome_can_change_to_a_kind_that_is_akin(mode: Mode, mixed: bool) -> 
 
 
 def test_the_fitter_have_more_children() -> None:
-    """By rank, however small the differences: nearly all have parents of the better half."""
+    """The rank counts, not the difference: most parents are of the better half."""
     nature = Toy(8, 1 << 20)
     nature.kinds = ("g" * 8,)
     rules = Rules(pop_size=24, number_elites=0, crossover_rate=0.0, mutation_rate=0.2)
@@ -193,7 +193,7 @@ def test_mutations_mostly_go_to_neighbours() -> None:
 
 
 def test_the_best_of_all_time_are_parents() -> None:
-    """Not only those of the last generation: with one elite, the second best of the first one still breeds."""
+    """With one elite, the second best of the first generation is still a parent in the fourth."""
     evolution = Evolution(Toy(), Rules(pop_size=8, number_elites=1), 1)
     first = generations(evolution, 1)[0]
     rank = {one.key: float(place) for place, one in enumerate(sorted(first, key=slow), start=1)}
@@ -201,7 +201,7 @@ def test_the_best_of_all_time_are_parents() -> None:
     assert evolution._parents[:8] == sorted(first, key=slow)
 
 
-def test_what_failed_has_no_children() -> None:
+def test_failed_genomes_have_no_children() -> None:
     def value(individual: Individual) -> float | None:
         return None if individual.genes[0] else 1.0
 
@@ -213,7 +213,7 @@ def test_what_failed_has_no_children() -> None:
 
 
 @pytest.mark.parametrize("mode", ["generational", "tc_compat"])
-def test_with_fewer_than_three_only_the_best_stays(mode: Mode) -> None:
+def test_with_fewer_than_three_survivors_only_the_best_stays(mode: Mode) -> None:
     survivors: list[Individual] = []
 
     def value(individual: Individual) -> float | None:
@@ -227,7 +227,7 @@ def test_with_fewer_than_three_only_the_best_stays(mode: Mode) -> None:
     assert not {one.key for one in second[1:]} & {one.key for one in first}
 
 
-def test_nothing_valid_means_all_anew() -> None:
+def test_a_generation_without_a_valid_genome_is_followed_by_a_new_random_one() -> None:
     first, second = generations(Evolution(Toy(), Rules(pop_size=8), 1), 2, lambda _: None)
     assert len(second) == 8
     assert not set(first) & set(second)
@@ -241,7 +241,7 @@ def compat(**more: float) -> Rules:
 
 
 def test_compat_without_failures_never_crosses() -> None:
-    """Whatever the crossover rate: survivors fill all places and only mutate."""
+    """Survivors fill all places and only mutate, at each crossover rate."""
     first, second = generations(Evolution(Toy(30, 64), compat(crossover_rate=1.0), 1), 2)
     ranked = sorted(first, key=slow)
     assert second[:5] == ranked[:5], "elites do not mutate"
@@ -272,7 +272,7 @@ def test_compat_breeds_as_many_as_failed() -> None:
 
 
 def test_compat_breeds_from_the_faster_in_proportion() -> None:
-    """Its speed is 100 times that of the others: nearly all genes come from it."""
+    """One genome is 10,000 times as fast as the others: most genes come from it."""
     star: list[Individual] = []
 
     def value(individual: Individual) -> float | None:
@@ -289,7 +289,7 @@ def test_compat_breeds_from_the_faster_in_proportion() -> None:
     assert sum(shared) / (8 * len(shared)) > 0.5
 
 
-def test_compat_keeps_the_old_one_where_no_mutant_lives() -> None:
+def test_compat_keeps_a_genome_whose_mutants_are_all_invalid() -> None:
     nature = Toy(6)
     evolution = Evolution(nature, compat(mutation_rate=0.5), 1)
     (first,) = generations(evolution, 1)
@@ -314,7 +314,7 @@ def test_the_best_known_found_the_first_generation() -> None:
     assert len(proposed) == 6, "they are measured already"
 
 
-def test_a_stranger_that_comes_later_may_have_children() -> None:
+def test_a_genome_of_another_job_may_be_a_parent() -> None:
     evolution = Evolution(Toy(), Rules(pop_size=8, number_elites=2), 1)
     generations(evolution, 1)
     evolution.learn(best := stranger(0, 0, 0, 0, 0, 0), 0.001)
@@ -333,7 +333,7 @@ def test_known_failures_are_not_proposed() -> None:
     ]  # fmt: skip
 
 
-def test_the_end_of_the_generations() -> None:
+def test_the_search_ends_after_the_last_generation() -> None:
     evolution = Evolution(Toy(), Rules(pop_size=8, number_elites=4, generations=3), 1)
     assert len(run(evolution, 1000)) == 8 + 2 * 4
     assert evolution.generation == 2
@@ -350,7 +350,7 @@ def test_the_end_of_the_generations() -> None:
     st.integers(1, 9),
     st.integers(0, 3),
 )
-def test_built_anew_it_goes_on_as_if_nothing_had_happened(
+def test_a_restored_search_continues_as_an_uninterrupted_one(
     mode: Mode, seed: int, trials: int, batch: int, known: int
 ) -> None:
     def value(individual: Individual) -> float | None:
@@ -378,7 +378,7 @@ def test_built_anew_it_goes_on_as_if_nothing_had_happened(
             again.learn(individual, value(individual))
 
 
-def test_a_wrong_generation_in_a_record_does_not_last_for_ever() -> None:
+def test_a_wrong_generation_in_a_record_does_not_end_the_search() -> None:
     evolution = Evolution(Toy(), Rules(pop_size=8), 1)
     evolution.learn(stranger(0, 0, 0, 0, 0, 0), 1.0, 10**9)
     assert evolution.generation == -1

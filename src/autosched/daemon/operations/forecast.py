@@ -49,7 +49,7 @@ def is_alike(spec: JobSpec, other: JobSpec) -> bool:
 
 
 def latest_alike(spec: JobSpec, jobs: Iterable[tuple[JobId, JobSpec]]) -> list[JobId]:
-    """Jobs of the same network among these, which come the latest first."""
+    """The jobs among these that tune the same network, the latest first. `jobs`: the latest first."""
     alike = (job for job, other in islice(jobs, LOOKED_AT) if is_alike(spec, other))
     return list(islice(alike, ALIKE))
 

@@ -1,4 +1,4 @@
-"""Turns of contestants, and their processes."""
+"""Rounds of a race between engines, and the processes of the engines."""
 
 import os
 import re
