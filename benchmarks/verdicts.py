@@ -171,7 +171,7 @@ def _broken_build(session: Any, random: np.random.Generator, path: Path) -> tupl
     fused, _ = network_compiler.laid_out(source.cleaned(target), target, choices, layout, winograd=compilation.winograd)
     used = [key for key, one in schedules.items() if network_compiler.with_schedules(fused, {key: one})[1]]
     present = {task_extraction.hash_of(kernel) for _, kernel in network_compiler.kernels(fused)}
-    for _ in range(ATTEMPTS_MAX):
+    for _ in range(ATTEMPTS_MAX if used else 0):
         key = used[int(random.integers(len(used)))]
         name, mutation = MUTATIONS[int(random.integers(len(MUTATIONS)))]
         functions = schedules[key].functions

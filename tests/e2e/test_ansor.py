@@ -162,18 +162,18 @@ def task(session: TvmSession) -> TaskInfo:
     return session.import_network(lane("import")).tasks[0]
 
 
-def test_a_task_says_what_it_is(task: TaskInfo) -> None:
+def test_a_task_has_a_name_and_a_description(task: TaskInfo) -> None:
     assert (task.task, task.weight) == (1, 1)
     assert task.shape == "conv2d+add+relu 16x16x16 -> 16x16x16, 3x3"
     assert task.flops == pytest.approx(2 * 16 * 16 * 9 * 16 * 16, rel=0.1)
 
 
-def test_the_same_seed_selects_the_same(session: TvmSession, task: TaskInfo) -> None:
+def test_the_same_seed_selects_the_same_candidates(session: TvmSession, task: TaskInfo) -> None:
     first, again, other = (session.tuner(task, seed).select(4, lane("select")) for seed in (5, 5, 6))
     assert list(first) == list(again) != list(other)
 
 
-def test_nothing_is_selected_twice_even_after_a_restart(session: TvmSession, task: TaskInfo) -> None:
+def test_no_candidate_is_selected_twice_even_after_a_restart(session: TvmSession, task: TaskInfo) -> None:
     seen: list[bytes] = []
     records: list[Record] = []
     for _ in range(2):  # two successive clients
@@ -224,7 +224,7 @@ def test_a_wrong_kernel_does_not_spoil_the_comparison(session: TvmSession, task:
     assert (first.failure, second.failure) == (Failure.WRONG_RESULT, None)
 
 
-def test_a_small_space_ends(tmp_path: Path) -> None:
+def test_the_search_of_a_small_space_ends(tmp_path: Path) -> None:
     net = model([helper.make_node("GlobalMaxPool", ["x"], ["y"])], {"x": [1, 2, 4, 4]}, ["y"], {})
     session = start(saved(net, tmp_path), tmp_path)
     tuner = session.tuner(session.import_network(lane("import")).tasks[0], 0)
@@ -292,7 +292,7 @@ def test_the_same_records_give_the_same_module(session: TvmSession, task: TaskIn
     assert modules[0] == modules[1]
 
 
-def test_an_unmodified_tvm_compiles_what_is_exported(session: TvmSession, task: TaskInfo, tmp_path: Path) -> None:
+def test_an_unmodified_tvm_compiles_exported_schedules(session: TvmSession, task: TaskInfo, tmp_path: Path) -> None:
     tuner = session.tuner(task, 29)
     built = tuner.build(tuner.select(4, lane("select")), lane("build"))
     measured = [one for one in tuner.profile(built, device("profile")) if one.candidate]
@@ -399,17 +399,17 @@ def test_a_network_without_arithmetic_is_refused(tmp_path: Path) -> None:
     assert "no operator worth tuning" in rejected(saved(net, tmp_path), tmp_path)
 
 
-def test_a_dynamic_shape_is_asked_for(tmp_path: Path) -> None:
+def test_a_dynamic_shape_without_a_value_is_refused(tmp_path: Path) -> None:
     message = rejected(saved(small_net(batch="N", height="H"), tmp_path), tmp_path)
     assert "--shape x=1,3," in message
 
 
 @pytest.mark.parametrize(("words", "told"), [({"options": {"popsize": 3}}, "popsize"), ({"target": "cuda"}, "cuda")])
-def test_wishes_that_cannot_be_met(words: dict[str, object], told: str, tmp_path: Path) -> None:
+def test_impossible_options_are_refused(words: dict[str, object], told: str, tmp_path: Path) -> None:
     assert told in rejected(saved(conv_net(), tmp_path), tmp_path, **words)
 
 
-def test_where_the_default_won_no_schedule_is_compiled(session: TvmSession, task: TaskInfo) -> None:
+def test_a_task_whose_default_won_is_compiled_without_a_schedule(session: TvmSession, task: TaskInfo) -> None:
     fast, slow = ((seconds,) * 3 for seconds in (1e-3, 2e-3))
     tuned = Record(task=task.task, trial=0, candidate=b"[]", latency_s=slow, purpose=Purpose.FINAL)
     default = Record(task=task.task, trial=1, candidate=UNTUNED, latency_s=fast, purpose=Purpose.DEFAULT)
@@ -422,7 +422,7 @@ def test_where_the_default_won_no_schedule_is_compiled(session: TvmSession, task
     assert session._choices({(task.task, b"[]")})[0].candidates == ()
 
 
-def test_without_records_the_network_is_built_by_rule_and_right(tmp_path: Path) -> None:
+def test_without_records_the_network_is_built_by_rule_and_correct(tmp_path: Path) -> None:
     session = start(saved(small_net(), tmp_path), tmp_path)
     session.import_network(lane("import"))
     session.compile([], lane("compile"))

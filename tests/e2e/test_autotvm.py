@@ -51,7 +51,7 @@ def templates(records: list[Record]) -> set[str]:
     return {one[0].get("template", "") if one else "" for one in remembered}
 
 
-def test_templates_where_there_are_some_and_another_backend_where_there_are_none(tmp_path: Path) -> None:
+def test_tasks_without_a_template_are_tuned_by_another_backend(tmp_path: Path) -> None:
     onnx.save(small_net(), tmp_path / "net.onnx")
     job = JobSpec(name="net", model="0" * 64, options=QUICK)
     session = AutoTvmBackend().open(job, tmp_path / "net.onnx", tmp_path / "work", tmp_path / "out", 1)
@@ -79,7 +79,7 @@ def test_templates_where_there_are_some_and_another_backend_where_there_are_none
 
 
 @pytest.mark.parametrize("backend", [AutoTvmBackend, AnsorBackend])
-def test_what_an_earlier_job_measured_teaches_the_next_one(backend: type[TvmBackend[Any]], tmp_path: Path) -> None:
+def test_measurements_of_an_earlier_job_warm_start_the_next_one(backend: type[TvmBackend[Any]], tmp_path: Path) -> None:
     """The earlier network shares one operator with the next one; the other operator has a new shape."""
     wide, narrow = conv_net(16, 12), conv_net(8, 12)
 

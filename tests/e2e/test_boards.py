@@ -40,7 +40,7 @@ def command(there: Lab, tmp_path: Path, request: pytest.FixtureRequest) -> Calla
     return command_line(there, tmp_path, request.getfixturevalue("monkeypatch"), request.getfixturevalue("capsys"))
 
 
-def test_a_network_is_tuned_for_a_board_and_right_there(
+def test_a_network_is_tuned_for_a_board_and_correct_there(
     server: RpcServer, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     onnx.save(small_net(), tmp_path / "net.onnx")
@@ -119,7 +119,7 @@ def submitted(there: Lab, model: Path, **options: float) -> int:
     return asyncio.run(ask())
 
 
-def test_what_cannot_be_for_a_board_is_refused_in_words(
+def test_settings_that_a_board_cannot_have_are_refused(
     server: RpcServer, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     onnx.save(small_net(), tmp_path / "net.onnx")
@@ -133,7 +133,7 @@ def test_what_cannot_be_for_a_board_is_refused_in_words(
             there.submit(device="pi4", target="llvm", external=True)
 
 
-def test_a_board_registers_itself_goes_in_the_middle_of_a_job_and_is_back(tmp_path: Path) -> None:
+def test_a_registered_board_leaves_during_a_job_and_returns(tmp_path: Path) -> None:
     onnx.save(small_net(), tmp_path / "net.onnx")
     port = free_port()
     words = f'[boards]\nlisten = "127.0.0.1:{port}"\n[[board]]\nkind = "pi4"\ntarget = "llvm -num-cores=1"\n' + GUARD
@@ -156,7 +156,7 @@ def test_a_board_registers_itself_goes_in_the_middle_of_a_job_and_is_back(tmp_pa
     assert {record.device for record in records if record.device} == {"pi4-127.0.0.1"}, "twins were not measured"
 
 
-def test_programs_that_know_only_tvm_share_a_board_with_jobs(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+def test_programs_of_plain_tvm_share_a_board_with_jobs(tmp_path: Path, request: pytest.FixtureRequest) -> None:
     onnx.save(small_net(), tmp_path / "net.onnx")
     port = free_port()
     words = f'[boards]\nlisten = "127.0.0.1:{port}"\n[[board]]\nkind = "pi4"\ntarget = "llvm -num-cores=1"\n' + GUARD

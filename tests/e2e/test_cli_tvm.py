@@ -77,7 +77,7 @@ def reference(path: str) -> Any:
     return session.run(None, {"x": np.load("x.npy")})[0]
 
 
-def test_the_same_from_python_in_one_line(there: Lab, tmp_path: Path) -> None:
+def test_a_network_is_tuned_from_python_in_one_line(there: Lab, tmp_path: Path) -> None:
     net = conv_net()
     onnx.save(net, tmp_path / "conv.onnx")
     shape = [extent.dim_value for extent in net.graph.input[0].type.tensor_type.shape.dim]
@@ -138,7 +138,7 @@ def test_a_model_that_cannot_be_tuned_is_refused_with_the_reason(cli: Callable[.
     assert cli("status")[0] == 0, "the daemon is unharmed"
 
 
-def test_a_shape_for_a_dynamic_input(cli: Callable[..., Said]) -> None:
+def test_a_dynamic_input_gets_the_given_shape(cli: Callable[..., Said]) -> None:
     onnx.save(small_net("n"), "dynamic.onnx")
     code, _, err = cli("tune", "dynamic.onnx", "--shape", "x=2,3,12,12", "--trials", 4)
     assert code == 0, err
@@ -146,7 +146,7 @@ def test_a_shape_for_a_dynamic_input(cli: Callable[..., Said]) -> None:
 
 
 @pytest.mark.parametrize("target", ["nvidia/none", '{"kind": "zzz"}', "llvm -mcpu=none"])
-def test_an_unknown_target(cli: Callable[..., Said], target: str) -> None:
+def test_an_unknown_target_is_refused(cli: Callable[..., Said], target: str) -> None:
     onnx.save(conv_net(), "conv.onnx")
     code, out, err = cli("tune", "conv.onnx", "--trials", 4, "--target", target)
     assert code in (2, 6)
@@ -154,7 +154,7 @@ def test_an_unknown_target(cli: Callable[..., Said], target: str) -> None:
     assert "Try" in err or "Near" in err
 
 
-def test_no_compiler_on_path(
+def test_a_missing_compiler_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -68,7 +68,7 @@ def test_tasks_are_collected_tuned_and_known(
     until(lambda: any(record.purpose is Purpose.KNOWN for record in there.records(last)), "what is known is taken over")
 
 
-def test_what_cannot_be_collected_is_told(cli: Callable[..., Said], there: Lab) -> None:
+def test_networks_that_cannot_be_collected_are_reported(cli: Callable[..., Said], there: Lab) -> None:
     config = ("--config", there.config)
     for words, why in (
         (("none.onnx",), "neither a file nor a model of the zoo"),

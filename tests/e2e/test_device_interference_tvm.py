@@ -75,7 +75,7 @@ async def tune(there: Lab, model: Path) -> tuple[JobView, list[Record], Counter[
 
 
 @pytest.mark.skipif(len(CORES) < 2, reason="a device of its own needs a second core")
-def test_a_job_stays_off_the_device_and_its_finals_decide(tmp_path: Path) -> None:
+def test_a_job_stays_off_the_device_and_its_finals_choose_the_schedules(tmp_path: Path) -> None:
     model = tmp_path / "net.onnx"
     onnx.save(small_net(), model)
     with lab(tmp_path, SETTINGS) as there:

@@ -66,7 +66,7 @@ def test_blocked_convolutions_are_tuned_and_compute_the_same(tmp_path: Path) -> 
     assert evaluation.outputs_equal
 
 
-def test_auto_tunes_both_and_says_what_it_chose(tmp_path: Path) -> None:
+def test_layout_auto_tunes_both_layouts_and_reports_its_choice(tmp_path: Path) -> None:
     network, _, evaluation = tuned("auto", tmp_path)
     offered = convolutions(network)  # where a vector has more than eight lanes, in NHWC too
     assert {"NCHW8c" in info.shape for info in offered} == {False, True}

@@ -50,13 +50,13 @@ def test_the_policy_is_shown_and_changed(there: Lab) -> None:
     assert (after.policy, after.goal) == (before.policy, before.goal)
 
 
-def test_a_job_has_the_priority_and_deadline_that_were_asked_for(there: Lab, model: autosched.Model) -> None:
+def test_a_job_has_the_requested_priority_and_deadline(there: Lab, model: autosched.Model) -> None:
     view = model.submit(**words(there, priority=3, deadline_s=60.0)).view()
     assert view.priority == 3
     assert view.deadline_at == pytest.approx(view.submitted_at + 60.0)
 
 
-def test_results_go_where_they_should(there: Lab, model: autosched.Model, tmp_path: Path) -> None:
+def test_results_are_written_to_the_requested_folder(there: Lab, model: autosched.Model, tmp_path: Path) -> None:
     model.tune(**words(there, output=tmp_path / "out"))
     assert (tmp_path / "out/report.html").exists()
 
@@ -73,7 +73,7 @@ def test_without_a_daemon_a_private_one_is_started(
         daemon.call(Shutdown(), Done)
 
 
-def test_idle_private_daemon_makes_way_for_one_with_the_cores_that_are_asked_for(
+def test_an_idle_private_daemon_is_replaced_by_one_with_the_requested_cores(
     model: autosched.Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("AUTOSCHED_HOST", raising=False)
@@ -91,7 +91,7 @@ def test_idle_private_daemon_makes_way_for_one_with_the_cores_that_are_asked_for
         daemon.call(Shutdown(), Done)
 
 
-def test_several_at_once_for_coroutines(there: Lab, model: autosched.Model) -> None:
+def test_coroutines_tune_several_networks_at_once(there: Lab, model: autosched.Model) -> None:
     async def both() -> list[autosched.TunedModel]:
         return list(await asyncio.gather(*(model.tune_async(**words(there, seed=seed)) for seed in (1, 2))))
 
@@ -100,7 +100,7 @@ def test_several_at_once_for_coroutines(there: Lab, model: autosched.Model) -> N
     assert {r.candidate for r in one.records} != {r.candidate for r in other.records}
 
 
-def test_a_job_can_be_left_and_cancelled(there: Lab, model: autosched.Model) -> None:
+def test_a_handle_detaches_from_its_job_and_cancels_it(there: Lab, model: autosched.Model) -> None:
     job = model.submit(**words(there, options={"hang_stage": "build"}))
     assert job.view().state in ("starting", "running")
     job.cancel()
@@ -108,7 +108,7 @@ def test_a_job_can_be_left_and_cancelled(there: Lab, model: autosched.Model) -> 
         job.wait()
 
 
-def test_a_job_can_be_left_and_cancelled_by_coroutines(there: Lab, model: autosched.Model) -> None:
+def test_coroutines_detach_from_a_job_and_cancel_it(there: Lab, model: autosched.Model) -> None:
     async def work() -> None:
         job = await model.submit_async(**words(there, options={"hang_stage": "build"}))
         assert (await job.view_async()).state in ("starting", "running")
@@ -119,11 +119,11 @@ def test_a_job_can_be_left_and_cancelled_by_coroutines(there: Lab, model: autosc
     asyncio.run(work())
 
 
-def test_a_failed_job_raises_its_reason(there: Lab, model: autosched.Model) -> None:
+def test_a_failed_job_raises_an_error_with_its_reason(there: Lab, model: autosched.Model) -> None:
     with pytest.raises(JobFailed, match="no LSTM here"):
         model.tune(**words(there, options={"reject": "no LSTM here"}))
 
 
-def test_a_backend_that_makes_no_module_says_so(there: Lab, model: autosched.Model) -> None:
+def test_a_backend_without_a_module_raises_an_error_on_request(there: Lab, model: autosched.Model) -> None:
     with pytest.raises(RequestError, match="makes no module"):
         model.tune(**words(there)).compile()

@@ -190,16 +190,16 @@ def why(view: JobView) -> str:
         ("Stumbles", "profile: RuntimeError: boom (their_bad.py:"),
     ],
 )
-def test_a_job_that_cannot_be_done_says_why(running: Callable[..., JobView], backend: str, reason: str) -> None:
+def test_an_impossible_job_fails_with_its_reason(running: Callable[..., JobView], backend: str, reason: str) -> None:
     assert reason in why(running(backend))
 
 
-def test_a_client_that_segfaults_is_replaced_and_the_job_goes_on(running: Callable[..., JobView]) -> None:
+def test_a_client_that_segfaults_is_replaced_and_the_job_continues(running: Callable[..., JobView]) -> None:
     assert running("SegfaultsOnce").state == "done"
     assert "killed by SIGSEGV" in running.log.read_text()  # type: ignore[attr-defined]
 
 
-def test_a_stage_that_shouts_at_the_daemon_costs_its_client_connections_and_not_its_job(
+def test_a_stage_that_writes_garbage_to_the_daemon_costs_connections_and_not_the_job(
     running: Callable[..., JobView],
 ) -> None:
     assert running("Shouts").state == "done"
@@ -218,7 +218,7 @@ def test_a_space_of_a_single_configuration_is_measured_and_the_job_is_done(runni
     assert (view.state, view.trials, view.estimate_s) == ("done", 1, pytest.approx(1e-4))
 
 
-def test_a_task_whose_every_candidate_fails_is_left_alone(running: Callable[..., JobView]) -> None:
+def test_a_task_whose_candidates_all_fail_gets_no_more_rounds(running: Callable[..., JobView]) -> None:
     view = running("Unlucky", trials=64)
     assert view.state == "done"
     unlucky, lucky = view.tasks
@@ -235,7 +235,7 @@ def test_a_task_whose_every_candidate_fails_is_left_alone(running: Callable[...,
         ("measures_in_words", "could not convert string to float: 'fast'"),
     ],
 )
-def test_nonsense_latencies_are_failed_trials(running: Callable[..., JobView], backend: str, said: str) -> None:
+def test_impossible_latencies_are_failed_trials(running: Callable[..., JobView], backend: str, said: str) -> None:
     view = running(backend)
     assert view.state == "done"
     assert view.failures == {"run error": view.trials}
@@ -258,7 +258,7 @@ def test_what_a_backend_prints_reaches_its_log_and_nothing_else(running: Callabl
     assert "hello" in (running.log.parent / f"jobs/{view.job}/client.log").read_text(errors="replace")  # type: ignore[attr-defined]
 
 
-def test_memory_of_a_client_is_told(tmp_path: Path) -> None:
+def test_the_memory_of_a_client_is_reported(tmp_path: Path) -> None:
     with lab(tmp_path) as there:
         job = there.submit(trials=8, tasks=1, hang_stage="build")
         while (held := there.wait(job, until="trials", trials=0).client_bytes) < 8 * 1024**2:

@@ -37,7 +37,7 @@ def tune(cli: Callable[..., Said], *words: object) -> Said:
     return cli("tune", "net.onnx", "--backend", "mock", "--trials", 16, "--fresh", *words)
 
 
-def test_tune_leaves_a_folder_and_says_what_came_of_it(cli: Callable[..., Said], tmp_path: Path) -> None:
+def test_tune_writes_a_result_folder_and_prints_a_summary(cli: Callable[..., Said], tmp_path: Path) -> None:
     code, out, err = tune(cli, "--seed", 3, "--option", "fail_ratio=0.3")
     assert code == 0
     assert "x8.00 faster than the untuned build" in out
@@ -67,7 +67,7 @@ def test_detach_attach_and_compile(cli: Callable[..., Said], tmp_path: Path) -> 
     assert f"compiled with the trials of job {job}" in out
 
 
-def test_submit_takes_several(cli: Callable[..., Said], tmp_path: Path) -> None:
+def test_submit_accepts_several_models(cli: Callable[..., Said], tmp_path: Path) -> None:
     (tmp_path / "other.onnx").write_bytes(MODEL + b"!")
     code, out, _ = cli("submit", "net.onnx", "other.onnx", "--backend", "mock", "--trials", 8, "-o", "id")
     jobs = out.split()
@@ -80,7 +80,7 @@ def test_submit_takes_several(cli: Callable[..., Said], tmp_path: Path) -> None:
     assert "autosched attach" in err
 
 
-def test_teachers_are_named_as_jobs_are_everywhere(cli: Callable[..., Said]) -> None:
+def test_learn_from_accepts_each_selector_of_jobs(cli: Callable[..., Said]) -> None:
     tune(cli)
     words = ("submit", "net.onnx", "--backend", "mock", "--trials", 8, "-o", "id")
     teacher = cli("jobs", "-o", "id")[1].split()[-1]
@@ -113,7 +113,7 @@ def test_listings_as_table_json_and_ids(cli: Callable[..., Said], there: Lab, mo
     assert cli("jobs")[1].split() == ids
 
 
-def test_submit_tells_what_may_be_expected(cli: Callable[..., Said]) -> None:
+def test_submit_prints_a_forecast_from_earlier_jobs(cli: Callable[..., Said]) -> None:
     submit = ("submit", "net.onnx", "--backend", "mock", "--seed", 77, "--option", "tasks=3")
     assert "forecast from earlier jobs of this network: unknown" in cli(*submit, "--trials", 8)[2]
     assert cli("wait", "last")[0] == 0
@@ -142,7 +142,7 @@ def test_cancel_by_selector(cli: Callable[..., Said]) -> None:
     assert "was cancelled" in err
 
 
-def test_a_failed_job(cli: Callable[..., Said]) -> None:
+def test_a_failed_job_is_reported_with_its_reason(cli: Callable[..., Said]) -> None:
     code, out, err = tune(cli, "--option", "reject=LSTM is not supported")
     assert (code, out) == (6, "")
     assert "LSTM is not supported" in err
@@ -160,7 +160,7 @@ def test_the_policy_is_shown_and_changed(cli: Callable[..., Said]) -> None:
     assert max(map(len, cli("policy")[1].splitlines())) <= 100
 
 
-def test_priority_and_deadline_are_shown_while_they_matter(cli: Callable[..., Said]) -> None:
+def test_priority_and_deadline_are_shown_until_the_job_ends(cli: Callable[..., Said]) -> None:
     words = ("--priority", 7, "--deadline", "1h30m", "--option", "hang_stage=import")
     cli("submit", "net.onnx", "--backend", "mock", *words)
     assert "priority 7, wanted within 1h30m: 1h" in cli("job", "last")[1]
@@ -170,7 +170,7 @@ def test_priority_and_deadline_are_shown_while_they_matter(cli: Callable[..., Sa
     cli("cancel", "last")
 
 
-def test_what_waits_is_explained(cli: Callable[..., Said]) -> None:
+def test_explain_reports_the_cause_of_waiting(cli: Callable[..., Said]) -> None:
     cli("submit", "net.onnx", "--backend", "mock", "--trials", 8, "--option", "hang_stage=import")
     holder = cli("jobs", "-o", "id")[1].split()[-1]
     until(lambda: f"job {holder} import" in cli("devices")[1], "the first job imports its network")
@@ -180,7 +180,7 @@ def test_what_waits_is_explained(cli: Callable[..., Said]) -> None:
     cli("cancel", "all")
 
 
-def test_jobs_are_held_hurried_and_waited_for(cli: Callable[..., Said]) -> None:
+def test_jobs_are_held_released_changed_and_waited_for(cli: Callable[..., Said]) -> None:
     cli("submit", "net.onnx", "--backend", "mock", "--trials", 8, "--option", "hang_stage=import")
     assert cli("set", "@net", "--priority", 3)[2].endswith("priority 3, was 0\n")
     assert cli("hold", "last", "--reason", "the demo")[0] == 0
@@ -269,7 +269,9 @@ def test_bad_input_has_its_message_and_exit_code(
     assert cli("status")[0] == 0, "the daemon is unharmed"
 
 
-def test_a_bug_is_not_shown_but_kept(cli: Callable[..., Said], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_traceback_is_written_to_a_file_and_not_shown(
+    cli: Callable[..., Said], monkeypatch: pytest.MonkeyPatch
+) -> None:
     from autosched.cli import listings
 
     def broken(_host: Any) -> Any:
@@ -361,7 +363,7 @@ def test_a_listing_costs_little_and_loads_little(there: Lab) -> None:
     assert min(float(text.split()[0]) for text in runs) < CPU_S_MAX * 5
 
 
-def test_no_daemon_then_a_private_one_then_the_socket_of_a_dead_one(alone: Path) -> None:
+def test_commands_work_without_a_daemon_with_a_private_one_and_with_a_dead_one(alone: Path) -> None:
     (alone / "net.onnx").write_bytes(MODEL)
     silent = autosched(alone, "jobs")
     assert (silent.returncode, silent.stdout) == (3, "")
@@ -400,7 +402,7 @@ def test_a_daemon_that_dies_under_a_tune_is_replaced_and_the_job_ends(alone: Pat
     assert (alone / "net-tuned/report.html").exists()
 
 
-def test_interrupting_detaches_and_the_job_goes_on(alone: Path) -> None:
+def test_an_interrupt_detaches_and_the_job_continues(alone: Path) -> None:
     with tuning(alone, "--trials", "8", "--option", "hang_stage=build", said="job 1 net: running") as process:
         process.send_signal(signal.SIGINT)
         assert process.stderr is not None

@@ -53,7 +53,7 @@ def undisturbed(there: Lab, job: JobId, **words: object) -> bool:
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM], ids=str)
-def test_no_step_is_made_twice_because_the_daemon_died(there: Lab, how: signal.Signals) -> None:
+def test_no_step_runs_twice_when_the_daemon_dies(there: Lab, how: signal.Signals) -> None:
     log, other = there.folder / "steps", there.folder / "undisturbed"
     job = there.submit(**WORDS, log=str(log))
     pids: list[int] = []
@@ -70,7 +70,7 @@ def test_no_step_is_made_twice_because_the_daemon_died(there: Lab, how: signal.S
         assert {span.outcome for span in spans(there)} == {"done"}, "who stops in order loses not even an order"
 
 
-def test_what_is_stopped_for_good_leaves_no_client(there: Lab) -> None:
+def test_a_daemon_that_stops_for_good_leaves_no_client(there: Lab) -> None:
     job = there.submit(**WORDS)
     there.wait(job, until="trials", trials=2)
     (pid,) = there.clients(job)
@@ -87,7 +87,7 @@ def test_what_is_stopped_for_good_leaves_no_client(there: Lab) -> None:
     assert there.wait(job).state == "done"
 
 
-def test_a_dead_client_is_replaced_and_the_next_one_finds_the_same(there: Lab) -> None:
+def test_a_dead_client_is_replaced_and_the_new_one_finds_the_same_result(there: Lab) -> None:
     job = there.submit(**WORDS)
     there.wait(job, until="trials", trials=2)
     there.kill_client(job)
@@ -112,7 +112,7 @@ def test_a_client_that_does_not_come_back_is_killed_and_replaced(there: Lab) -> 
     assert there.wait(job).state == "done"
 
 
-def test_after_a_restore_no_client_of_what_is_forgotten_comes_back(there: Lab) -> None:
+def test_after_a_restore_clients_of_forgotten_steps_are_ended(there: Lab) -> None:
     """Numbers of steps and trials are reused then: its answers would count for others."""
     job = there.submit(**WORDS)
     there.wait(job, until="trials", trials=2)

@@ -56,7 +56,7 @@ def lives(first: Callable[[], Awaitable[None]], second: Callable[[], Awaitable[N
     run(second)
 
 
-def test_a_step_goes_on_while_the_daemon_is_replaced(tmp_path: Path) -> None:
+def test_a_step_continues_while_the_daemon_is_replaced(tmp_path: Path) -> None:
     held: list[tuple[str, Step]] = []
 
     async def first() -> None:
@@ -112,7 +112,7 @@ def test_another_client_takes_the_place_of_one_that_does_not_return(tmp_path: Pa
     lives(first, second)
 
 
-def test_a_client_of_the_time_before_a_backup_was_put_back_is_a_stranger(tmp_path: Path) -> None:
+def test_a_client_from_before_a_restore_is_refused(tmp_path: Path) -> None:
     """Numbers of jobs and steps are reused after a restore: its results could count for others."""
     held: list[tuple[str, Step]] = []
 
@@ -133,7 +133,7 @@ def test_a_client_of_the_time_before_a_backup_was_put_back_is_a_stranger(tmp_pat
     run(second)
 
 
-def test_an_answer_that_got_lost_with_the_daemon_is_given_again(tmp_path: Path) -> None:
+def test_an_answer_lost_with_the_daemon_is_resent(tmp_path: Path) -> None:
     held: list[tuple[str, Step]] = []
 
     async def first() -> None:
@@ -155,7 +155,7 @@ def test_an_answer_that_got_lost_with_the_daemon_is_given_again(tmp_path: Path) 
     lives(first, second)
 
 
-def test_a_step_that_never_arrived_is_begun_anew_and_an_unknown_one_is_revoked(tmp_path: Path) -> None:
+def test_an_undelivered_step_is_started_again_and_an_unknown_one_is_revoked(tmp_path: Path) -> None:
     async def work() -> None:
         async with serving(tmp_path):
             daemon = await user(tmp_path)
@@ -175,7 +175,7 @@ def test_a_step_that_never_arrived_is_begun_anew_and_an_unknown_one_is_revoked(t
     run(work)
 
 
-def test_who_broke_the_rules_of_the_wire_may_come_back(tmp_path: Path) -> None:
+def test_a_client_that_broke_the_protocol_may_reconnect(tmp_path: Path) -> None:
     async def work() -> None:
         async with serving(tmp_path):
             daemon = await user(tmp_path)
@@ -193,7 +193,7 @@ def test_who_broke_the_rules_of_the_wire_may_come_back(tmp_path: Path) -> None:
     run(work)
 
 
-def test_who_is_cut_off_gets_no_step_before_it_is_back(tmp_path: Path) -> None:
+def test_a_disconnected_client_gets_no_step_before_it_reconnects(tmp_path: Path) -> None:
     """It is first in the queue, and others overtake it."""
 
     async def work() -> None:

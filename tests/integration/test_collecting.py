@@ -113,7 +113,7 @@ def test_a_budget_ends_the_job_under_way(there: Lab, tmp_path: Path) -> None:
     asyncio.run(work())
 
 
-def test_a_filler_leaves_when_others_come_and_returns_after_them(there: Lab, tmp_path: Path) -> None:
+def test_collecting_pauses_while_other_jobs_wait(there: Lab, tmp_path: Path) -> None:
     url = collected(tmp_path / RECORDS)
     told: list[str] = []
 
@@ -148,7 +148,7 @@ def test_a_daemon_with_another_store_is_noticed(there: Lab, tmp_path: Path, monk
     asyncio.run(work())
 
 
-def test_nothing_is_tuned_without_tasks_or_devices(there: Lab, tmp_path: Path) -> None:
+def test_collecting_without_tasks_or_devices_is_refused(there: Lab, tmp_path: Path) -> None:
     url = collected(tmp_path / RECORDS)
 
     async def work() -> None:
@@ -163,7 +163,7 @@ def test_nothing_is_tuned_without_tasks_or_devices(there: Lab, tmp_path: Path) -
     asyncio.run(work())
 
 
-def test_jobs_that_fail_one_after_the_other_end_it(there: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_consecutive_failed_jobs_end_collecting(there: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     url = collected(tmp_path / RECORDS)
     monkeypatch.setattr(filler, "TASKS", 1)  # so that there are more jobs than may fail
     told: list[str] = []

@@ -82,7 +82,7 @@ async def console(folder: Path, *, tcp: bool = False) -> AsyncIterator[Typist]:
     typist.close()
 
 
-def test_an_operators_day_can_be_typed_as_it_is_written(tmp_path: Path) -> None:
+def test_the_operators_storyboard_runs_as_written(tmp_path: Path) -> None:
     """The session of the documentation, over TCP, with a key."""
     wanted = LAB + "[limits]\njobs_active_max = 50\n"
 
@@ -145,7 +145,7 @@ def test_an_operators_day_can_be_typed_as_it_is_written(tmp_path: Path) -> None:
     run(work)
 
 
-def test_a_pause_for_the_end_is_over_at_the_next_start(tmp_path: Path) -> None:
+def test_a_pause_before_a_stop_ends_at_the_next_start(tmp_path: Path) -> None:
     async def first() -> None:
         async with serving(tmp_path) as served, console(tmp_path) as typist:
             daemon = await user(tmp_path)
@@ -193,7 +193,7 @@ def test_unconfirmed_settings_are_undone(tmp_path: Path) -> None:
     run(work)
 
 
-def test_what_cannot_change_now_says_so_and_a_mistake_changes_nothing(tmp_path: Path) -> None:
+def test_a_setting_that_needs_a_restart_is_reported_and_a_mistake_changes_nothing(tmp_path: Path) -> None:
     async def work() -> None:
         async with serving(tmp_path, changed="[scheduler]\nstep_timeout_s = 5.0\n"), console(tmp_path) as typist:
             (said,) = await typist.ask("reload check")
@@ -205,7 +205,7 @@ def test_what_cannot_change_now_says_so_and_a_mistake_changes_nothing(tmp_path: 
     run(work)
 
 
-def test_every_answer_ends_with_a_dot_and_every_mistake_says_what_to_type(tmp_path: Path) -> None:
+def test_each_answer_ends_with_a_dot_and_each_error_names_a_valid_command(tmp_path: Path) -> None:
     async def work() -> None:
         async with serving(tmp_path), console(tmp_path) as typist:
             for text, words in {
@@ -242,7 +242,7 @@ def test_every_answer_ends_with_a_dot_and_every_mistake_says_what_to_type(tmp_pa
     run(work)
 
 
-def test_several_jobs_are_not_taken_for_the_last_of_them(tmp_path: Path) -> None:
+def test_a_list_of_jobs_is_not_reduced_to_the_last(tmp_path: Path) -> None:
     async def work() -> None:
         async with serving(tmp_path), console(tmp_path) as typist:
             daemon = await user(tmp_path)
@@ -276,7 +276,7 @@ def test_json_chains_and_carriage_returns(tmp_path: Path) -> None:
     run(work)
 
 
-def test_a_line_that_never_ends_and_too_many_visitors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_endless_lines_and_surplus_connections_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "CONNECTIONS_MAX", 2)
 
     async def work() -> None:
@@ -335,7 +335,7 @@ def test_other_machines_need_tls_and_have_no_role_before_a_key(tmp_path: Path, m
     run(work)
 
 
-def test_who_looks_on_with_a_key_that_is_withdrawn_sees_no_more(tmp_path: Path) -> None:
+def test_a_console_is_closed_when_its_key_is_revoked(tmp_path: Path) -> None:
     key, _ = keyring.make(tmp_path / "keys", Role.OPERATOR)
 
     async def work() -> None:
@@ -351,7 +351,7 @@ def test_who_looks_on_with_a_key_that_is_withdrawn_sees_no_more(tmp_path: Path) 
     run(work)
 
 
-def test_autosched_console_shows_the_key_to_the_daemon_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_autosched_console_proves_its_key_without_sending_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     key, _ = keyring.make(tmp_path / "keys", Role.VIEWER)
     (tmp_path / "other.crt").write_text("no certificate")
 
@@ -382,7 +382,7 @@ def test_autosched_console_shows_the_key_to_the_daemon_alone(tmp_path: Path, mon
     run(work)
 
 
-def test_a_console_that_others_can_reach_needs_tls_and_a_key(tmp_path: Path) -> None:
+def test_a_console_on_the_network_needs_tls_and_a_key(tmp_path: Path) -> None:
     async def work() -> None:
         async with serving(tmp_path, f'{TLS}[console]\nlisten = "0.0.0.0:0"\n'):
             raise AssertionError("it started")
@@ -393,7 +393,7 @@ def test_a_console_that_others_can_reach_needs_tls_and_a_key(tmp_path: Path) -> 
         run(work)
 
 
-def test_who_guesses_keys_from_elsewhere_is_sent_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_host_that_guesses_keys_is_banned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     keyring.make(tmp_path / "keys", Role.VIEWER)
 
     async def work() -> None:
@@ -409,7 +409,7 @@ def test_who_guesses_keys_from_elsewhere_is_sent_away(tmp_path: Path, monkeypatc
     run(work)
 
 
-def test_silent_strangers_from_elsewhere_are_cut_and_keep_no_local_user_out(
+def test_silent_remote_connections_are_closed_and_block_no_local_user(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server, "STRANGER_S", 0.2)

@@ -25,7 +25,7 @@ PAGE = (ROOT / "docs/command-line.md").read_text().partition("## The console\n")
 LINES = re.findall(r"^    ((?:nc|telnet|exec|openssl|socat|ncat) .+)$", PAGE, re.MULTILINE)
 
 
-def test_the_page_names_what_people_have() -> None:
+def test_the_page_names_the_usual_tools() -> None:
     assert {line.split()[0] for line in LINES} == {"nc", "telnet", "exec", "openssl", "socat", "ncat"}
 
 

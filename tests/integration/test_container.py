@@ -78,7 +78,7 @@ def test_ports_and_folders_are_those_of_the_settings() -> None:
     assert target == f"autosched:{(settings.http_listen() or ('', 0))[1]}"
 
 
-def test_the_compose_file_mounts_what_exists_and_others_look_for() -> None:
+def test_the_compose_file_mounts_existing_files_where_programs_read_them() -> None:
     compose = read("compose.yaml")
     mounts: dict[str, dict[str, str]] = {}
     for name, service in compose["services"].items():
@@ -104,7 +104,7 @@ def test_the_compose_file_mounts_what_exists_and_others_look_for() -> None:
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl: apt-get install openssl")
-def test_its_command_starts_a_daemon_that_prometheus_may_ask(tmp_path: Path) -> None:
+def test_the_command_of_the_image_starts_a_daemon_with_metrics(tmp_path: Path) -> None:
     state = tmp_path / "state"
     text = (HERE / "autosched.toml").read_text().replace("/var/lib/autosched", str(state))
     settings = tmp_path / "autosched.toml"

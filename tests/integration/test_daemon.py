@@ -43,7 +43,7 @@ from integration.served import (
 )
 
 
-def test_a_job_goes_from_submit_over_its_steps_and_records_to_its_end(tmp_path: Path) -> None:
+def test_a_job_runs_from_submission_to_its_end(tmp_path: Path) -> None:
     async def work() -> None:
         async with serving(tmp_path):
             daemon = await user(tmp_path)
@@ -112,7 +112,7 @@ def test_result_files_are_handed_over(tmp_path: Path) -> None:
 # What clients may not do ---------------------------------------------------------------------------------------------
 
 
-def test_an_end_counts_once_and_only_from_the_client_that_runs_the_step(tmp_path: Path) -> None:
+def test_the_end_of_a_step_counts_once_and_only_from_its_client(tmp_path: Path) -> None:
     async def work() -> None:
         async with serving(tmp_path):
             daemon = await user(tmp_path)
@@ -150,7 +150,7 @@ def test_a_trial_is_stored_once(tmp_path: Path) -> None:
     run(work)
 
 
-def test_numbers_that_no_database_holds_are_refused(tmp_path: Path) -> None:
+def test_numbers_beyond_64_bits_are_refused(tmp_path: Path) -> None:
     async def work() -> None:
         async with serving(tmp_path):
             daemon = await user(tmp_path)
@@ -166,7 +166,7 @@ def test_numbers_that_no_database_holds_are_refused(tmp_path: Path) -> None:
     run(work)
 
 
-def test_a_network_of_thousands_of_operators_is_shown_as_far_as_it_fits(tmp_path: Path) -> None:
+def test_a_network_of_thousands_of_operators_is_shown_truncated(tmp_path: Path) -> None:
     async def work() -> None:
         async with serving(tmp_path):
             daemon = await user(tmp_path)
@@ -181,7 +181,7 @@ def test_a_network_of_thousands_of_operators_is_shown_as_far_as_it_fits(tmp_path
     run(work)
 
 
-def test_a_list_is_cut_to_what_fits_an_answer(tmp_path: Path) -> None:
+def test_a_list_is_truncated_to_the_size_of_an_answer(tmp_path: Path) -> None:
     async def work() -> None:
         async with serving(tmp_path):
             daemon = await user(tmp_path)
@@ -208,7 +208,7 @@ def test_a_network_with_impossible_numbers_is_refused(tmp_path: Path, tasks: tup
     run(work)
 
 
-def test_a_client_needs_its_token_and_is_the_only_one(tmp_path: Path) -> None:
+def test_a_job_accepts_one_client_with_its_token(tmp_path: Path) -> None:
     async def work() -> None:
         async with serving(tmp_path):
             daemon = await user(tmp_path)
@@ -226,7 +226,7 @@ def test_a_client_needs_its_token_and_is_the_only_one(tmp_path: Path) -> None:
     run(work)
 
 
-def test_a_client_that_hangs_up_has_lost_its_steps(tmp_path: Path) -> None:
+def test_a_client_that_disconnects_loses_its_steps(tmp_path: Path) -> None:
     async def work() -> None:
         async with serving(tmp_path, "[resources]\nlanes = 1\n"):
             daemon = await user(tmp_path)
@@ -262,7 +262,7 @@ def test_a_step_past_its_deadline_is_revoked_and_still_holds_its_units(tmp_path:
     run(work)
 
 
-def test_a_client_that_does_not_come_in_time_fails_its_job(tmp_path: Path) -> None:
+def test_a_client_that_connects_too_late_fails_its_job(tmp_path: Path) -> None:
     async def work() -> None:
         async with serving(tmp_path, "[scheduler]\nattach_timeout_s = 0.1\n"):
             daemon = await user(tmp_path)

@@ -45,7 +45,7 @@ def test_a_held_job_starts_nothing_until_it_is_released(tmp_path: Path) -> None:
     run(work)
 
 
-def test_wishes_change_and_are_told_as_they_were(tmp_path: Path) -> None:
+def test_changed_settings_are_reported_with_the_previous_ones(tmp_path: Path) -> None:
     async def work() -> None:
         async with serving(tmp_path):
             daemon = await user(tmp_path)
@@ -66,7 +66,7 @@ def test_wishes_change_and_are_told_as_they_were(tmp_path: Path) -> None:
     run(work)
 
 
-def test_a_pause_outlives_the_daemon(tmp_path: Path) -> None:
+def test_a_pause_survives_a_restart(tmp_path: Path) -> None:
     async def before() -> None:
         async with serving(tmp_path):
             daemon = await user(tmp_path)
@@ -116,7 +116,7 @@ def test_a_pause_that_waits_for_a_stop_ends_with_the_next_daemon(event: Paused, 
     run(after)
 
 
-def test_a_pause_in_other_words_that_waits_for_a_stop_ends_as_well(tmp_path: Path) -> None:
+def test_a_pause_before_a_stop_ends_with_the_next_daemon_however_it_was_requested(tmp_path: Path) -> None:
     async def before() -> None:
         async with serving(tmp_path) as served:
             await served._services.runtime.post(lambda: Paused("uid 1", "any words", until_restart=True))

@@ -36,7 +36,7 @@ async def opened(folder: Path) -> Link:
     return await Link.open(f"unix:{folder}/api.sock")
 
 
-def test_another_protocol_and_unknown_roles_are_refused_with_words(tmp_path: Path) -> None:
+def test_another_protocol_and_unknown_roles_are_refused_with_the_reason(tmp_path: Path) -> None:
     async def work() -> None:
         async with serving(tmp_path):
             link = await opened(tmp_path)
@@ -97,7 +97,7 @@ def test_the_socket_is_private(tmp_path: Path) -> None:
     run(work)
 
 
-def test_hostile_bytes_of_one_leave_the_others_unharmed(tmp_path: Path) -> None:
+def test_hostile_bytes_of_one_connection_leave_others_unaffected(tmp_path: Path) -> None:
     hostile = [
         b"\xff" * 100_000,
         b"\x00\x00\x10\x01",
@@ -124,7 +124,7 @@ def test_hostile_bytes_of_one_leave_the_others_unharmed(tmp_path: Path) -> None:
     run(work)
 
 
-def test_an_interrupted_upload_goes_on(tmp_path: Path) -> None:
+def test_an_interrupted_upload_continues(tmp_path: Path) -> None:
     async def work() -> None:
         async with serving(tmp_path):
             first = await user(tmp_path)

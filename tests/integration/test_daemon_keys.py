@@ -82,7 +82,7 @@ async def trail(folder: Path) -> tuple[AuditEntry, ...]:
 
 
 @pytest.mark.parametrize("settings", [TLS, ""], ids=["tls", "loopback"])
-def test_a_key_lets_in_and_its_role_decides(settings: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_key_admits_with_its_role(settings: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = {role: keyring.make(tmp_path / "keys", role)[0] for role in Role}
 
     async def work() -> None:
@@ -111,7 +111,7 @@ def test_a_key_lets_in_and_its_role_decides(settings: str, tmp_path: Path, monke
     run(work)
 
 
-def test_a_key_with_a_quota_has_so_many_active_jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_quota_of_a_key_limits_its_active_jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     alice, _ = keyring.make(tmp_path / "keys", Role.USER, "alice", 2)
     bob, _ = keyring.make(tmp_path / "keys", Role.USER, "bob")
 
@@ -199,7 +199,7 @@ def test_connections_without_a_key_or_with_a_wrong_one_are_refused(
     run(work)
 
 
-def test_who_is_connected_with_a_withdrawn_key_has_to_leave(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_connection_is_closed_when_its_key_is_revoked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(authenticator, "KEYS_S", 0.02)
     old, _ = keyring.make(tmp_path / "keys", Role.USER)
 
@@ -214,7 +214,7 @@ def test_who_is_connected_with_a_withdrawn_key_has_to_leave(tmp_path: Path, monk
     run(work)
 
 
-def test_another_key_of_the_same_name_does_not_keep_who_had_the_old_one(
+def test_a_connection_of_a_revoked_key_is_closed_although_another_key_has_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     old, _ = keyring.make(tmp_path / "keys", Role.OPERATOR, "ops")
@@ -265,7 +265,7 @@ def test_without_keys_tcp_is_for_this_user_only(tmp_path: Path, monkeypatch: pyt
     run(work)
 
 
-def test_commands_without_an_event_loop_come_in_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commands_without_an_event_loop_authenticate_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made, _ = keyring.make(tmp_path / "keys", Role.VIEWER)
     monkeypatch.setenv(keys.VARIABLE, made.line())
 
@@ -302,7 +302,7 @@ def test_a_certificate_that_cannot_be_used_is_named_with_the_way_to_make_one(tmp
         run(work)
 
 
-def test_silent_strangers_wait_for_each_other_and_keep_no_local_user_out(
+def test_silent_unauthenticated_connections_share_a_limit_and_block_no_local_user(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(acceptor, "STRANGERS_MAX", 4)
@@ -327,7 +327,7 @@ def test_silent_strangers_wait_for_each_other_and_keep_no_local_user_out(
     run(work)
 
 
-def test_another_machine_may_not_take_all_connections_nor_go_on_guessing(tmp_path: Path) -> None:
+def test_one_machine_may_not_take_all_connections_nor_keep_guessing_keys(tmp_path: Path) -> None:
     async def work() -> None:
         async with serving(tmp_path) as served:
             place, room = served._authenticator.acceptor, asyncio.Semaphore(100)
@@ -356,7 +356,7 @@ def test_another_machine_may_not_take_all_connections_nor_go_on_guessing(tmp_pat
 # The trail ------------------------------------------------------------------------------------------------------------
 
 
-def test_who_did_what_is_there_after_a_restart(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_audit_trail_survives_a_restart(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     async def first() -> None:
         async with serving(tmp_path):
             daemon = await user(tmp_path)
@@ -390,7 +390,9 @@ def test_who_did_what_is_there_after_a_restart(tmp_path: Path, capsys: pytest.Ca
     assert (entry["id"], entry["command"], entry["about"]) == (3, "cancel_job", '{"job":99}')
 
 
-def test_too_many_submissions_are_told_when_to_come_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_submissions_are_refused_with_the_time_of_the_next_try(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def work() -> None:
         async with serving(tmp_path) as served:
             daemon = await user(tmp_path)

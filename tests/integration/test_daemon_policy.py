@@ -80,7 +80,7 @@ def test_a_policy_chosen_at_run_time_holds_until_the_next_start(tmp_path: Path) 
     run(second)
 
 
-def test_what_cannot_be_chosen_is_refused_and_changes_nothing(tmp_path: Path, theirs: None) -> None:
+def test_an_invalid_policy_is_refused_and_changes_nothing(tmp_path: Path, theirs: None) -> None:
     async def work() -> None:
         async with serving(tmp_path):
             daemon = await user(tmp_path)
@@ -127,7 +127,7 @@ def test_a_policy_of_another_package_decides(tmp_path: Path, theirs: None) -> No
     run(work)
 
 
-def test_jobs_whose_steps_shared_a_unit_say_so_in_this_life_and_the_next(tmp_path: Path) -> None:
+def test_jobs_whose_steps_shared_a_unit_are_labelled_even_after_a_restart(tmp_path: Path) -> None:
     async def disturb() -> None:
         async with serving(tmp_path, "[scheduler]\nallow_interference = true\npolicy = 'synchronous'\n"):
             daemon = await user(tmp_path)
@@ -153,7 +153,7 @@ def test_jobs_whose_steps_shared_a_unit_say_so_in_this_life_and_the_next(tmp_pat
 
 
 @pytest.mark.parametrize("name", OFFERED[1:])
-def test_a_broken_policy_is_replaced_loudly_and_all_jobs_end(tmp_path: Path, theirs: None, name: str) -> None:
+def test_a_broken_policy_is_replaced_with_a_warning_and_all_jobs_end(tmp_path: Path, theirs: None, name: str) -> None:
     with lab(tmp_path, f"[scheduler]\npolicy = '{name}'\npolicy_budget_s = 0.02\n") as there:
         jobs = [there.submit(trials=8, tasks=2) for _ in range(2)]
         assert [there.wait(job).state for job in jobs] == ["done", "done"]
@@ -167,7 +167,7 @@ def test_a_broken_policy_is_replaced_loudly_and_all_jobs_end(tmp_path: Path, the
     assert f"policy={name} instead=interleaved" in errors[0]
 
 
-def test_a_replacement_is_told_by_policy_status_and_explain(
+def test_status_policy_and_explain_report_a_replaced_policy(
     tmp_path: Path, theirs: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with lab(tmp_path, "[scheduler]\npolicy = 'raises'\n") as there:
@@ -187,7 +187,7 @@ def test_a_replacement_is_told_by_policy_status_and_explain(
 # Remembered -----------------------------------------------------------------------------------------------------------
 
 
-def test_times_of_earlier_jobs_are_recalled_before_the_first_decision(tmp_path: Path) -> None:
+def test_times_of_earlier_jobs_are_loaded_before_the_first_decision(tmp_path: Path) -> None:
     async def work() -> None:
         async with serving(tmp_path):
             daemon = await user(tmp_path)
@@ -224,7 +224,7 @@ def test_times_of_earlier_jobs_are_recalled_before_the_first_decision(tmp_path: 
 
 
 @pytest.mark.parametrize("policy", ["predictive", "interleaved", "sequential"])
-def test_the_daemons_history_gives_the_same_decisions_again(tmp_path: Path, policy: str) -> None:
+def test_a_replay_of_the_journal_gives_the_same_decisions(tmp_path: Path, policy: str) -> None:
     """The core, replayed without the decisions, starts the same steps at each event."""
     with lab(tmp_path, f"[scheduler]\npolicy = '{policy}'\n") as there:
         jobs = [there.submit(trials=24, tasks=3, seed=seed, priority=seed) for seed in range(3)]

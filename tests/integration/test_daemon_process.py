@@ -38,7 +38,7 @@ def info(there: Lab) -> DaemonInfo:
     return asyncio.run(ask())
 
 
-def test_it_stays_small_and_loads_nothing_heavy(there: Lab) -> None:
+def test_the_daemon_stays_small_and_loads_no_heavy_modules(there: Lab) -> None:
     for job in [there.submit(trials=40, tasks=3) for _ in range(2)]:
         assert there.wait(job).state == "done"
     seen = info(there)
@@ -48,7 +48,7 @@ def test_it_stays_small_and_loads_nothing_heavy(there: Lab) -> None:
     assert not [name for name in ("libtvm", "numpy", "xgboost", "onnx") if name in mapped]
 
 
-def test_a_second_daemon_for_the_same_folder_is_refused_and_says_where_the_first_is(there: Lab) -> None:
+def test_a_second_daemon_for_the_same_folder_is_refused_and_names_the_first(there: Lab) -> None:
     answer = serve(there.folder, f'[daemon]\nstate_dir = "{there.folder}"\nsocket = "{there.folder}/other.sock"')
     assert answer.returncode == 5
     assert f"(process {info(there).pid}, at unix:{there.folder}/api.sock)" in answer.stderr
@@ -89,7 +89,7 @@ def test_a_taken_port_is_refused_in_one_sentence(tmp_path: Path) -> None:
     assert not (tmp_path / "api.sock").exists()
 
 
-def test_what_an_end_of_a_step_acknowledged_survives_kill_9(there: Lab) -> None:
+def test_acknowledged_records_survive_kill_9(there: Lab) -> None:
     acknowledged = 0
 
     async def measure_until_it_dies() -> None:

@@ -112,7 +112,7 @@ def test_a_policy_is_part_of_the_history(tmp_path: Path) -> None:
         run(lambda settings=settings, policy=policy: life(settings, policy))  # type: ignore[misc]
 
 
-def test_a_stop_ends_connections_and_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_a_stop_closes_connections_and_leaves_no_files_behind(tmp_path: Path) -> None:
     async def work() -> None:
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(serving(tmp_path))
@@ -127,7 +127,7 @@ def test_a_stop_ends_connections_and_leaves_nothing_behind(tmp_path: Path) -> No
     run(work)
 
 
-def test_a_daemon_on_demand_ends_when_nothing_is_left_to_do(tmp_path: Path) -> None:
+def test_a_daemon_on_demand_ends_when_it_is_idle(tmp_path: Path) -> None:
     async def work() -> None:
         async with serving(tmp_path, "idle_exit_s = 0.1\n", on_demand=True) as served:
             daemon = await user(tmp_path)
@@ -146,7 +146,7 @@ def test_a_daemon_on_demand_ends_when_nothing_is_left_to_do(tmp_path: Path) -> N
     run(work)
 
 
-def test_sigterm_ends_it(tmp_path: Path) -> None:
+def test_sigterm_ends_the_daemon(tmp_path: Path) -> None:
     async def work() -> None:
         async with serving(tmp_path):
             daemon = await user(tmp_path)
@@ -178,7 +178,7 @@ async def submit_for_ever(daemon: Daemon) -> None:
         await daemon.submit(spec(name="n" * 200))
 
 
-def test_a_full_disk_refuses_submits_keeps_the_rest_and_passes(tmp_path: Path) -> None:
+def test_a_full_disk_refuses_submissions_only_until_there_is_space(tmp_path: Path) -> None:
     async def work() -> None:
         async with serving(tmp_path) as served:
             daemon = await user(tmp_path)

@@ -53,7 +53,7 @@ from integration.served import (
         ({"target": '{"kind": '}, RequestError, "is no JSON object"),
     ],
 )
-def test_what_cannot_work_is_refused_with_what_would(
+def test_impossible_submissions_are_refused_with_possible_ones(
     tmp_path: Path, words: dict[str, object], error: type[AutoschedError], message: str
 ) -> None:
     async def work() -> None:
@@ -68,7 +68,7 @@ def test_what_cannot_work_is_refused_with_what_would(
     run(work)
 
 
-def test_a_negative_budget_does_not_get_past_the_wire(tmp_path: Path) -> None:
+def test_a_negative_budget_is_refused_by_the_protocol(tmp_path: Path) -> None:
     async def work() -> None:
         async with serving(tmp_path):
             daemon = await user(tmp_path)
@@ -80,7 +80,7 @@ def test_a_negative_budget_does_not_get_past_the_wire(tmp_path: Path) -> None:
     run(work)
 
 
-def test_a_job_that_is_not_there_is_not_found_whatever_its_number(tmp_path: Path) -> None:
+def test_an_unknown_job_is_not_found_whatever_its_number(tmp_path: Path) -> None:
     async def work() -> None:
         async with serving(tmp_path):
             daemon = await user(tmp_path)
@@ -124,7 +124,7 @@ def test_jobs_are_listed_with_the_newest_last(tmp_path: Path) -> None:
     run(work)
 
 
-def test_a_look_at_a_job_waits_for_news(tmp_path: Path) -> None:
+def test_watching_a_job_waits_for_changes(tmp_path: Path) -> None:
     async def work() -> None:
         async with serving(tmp_path):
             daemon = await user(tmp_path)
@@ -142,7 +142,7 @@ def test_a_look_at_a_job_waits_for_news(tmp_path: Path) -> None:
     run(work)
 
 
-def test_a_list_has_what_is_asked_for_page_by_page(tmp_path: Path) -> None:
+def test_a_list_is_filtered_and_paged(tmp_path: Path) -> None:
     async def work() -> None:
         async with serving(tmp_path):
             daemon = await user(tmp_path)
@@ -169,7 +169,7 @@ def test_a_list_has_what_is_asked_for_page_by_page(tmp_path: Path) -> None:
     run(work)
 
 
-def test_a_job_learns_from_those_alone_that_can_teach_it(tmp_path: Path) -> None:
+def test_a_job_learns_only_from_jobs_of_its_backend_and_target(tmp_path: Path) -> None:
     lab = "".join(f'[[device]]\nname = "{kind}0"\nkind = "{kind}"\n' for kind in ("cpu", "npu"))
 
     async def work() -> None:

@@ -20,7 +20,7 @@ from deadlines import DEADLINE_S
 from integration.lab import Lab, Said
 
 
-def test_check_backup_restore_and_the_way_out_of_damage(
+def test_check_backup_and_restore_recover_from_damage(
     there: Lab, cli: Callable[..., Said], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = there.submit(trials=8, tasks=1)
@@ -67,7 +67,7 @@ def test_check_backup_restore_and_the_way_out_of_damage(
     assert info(there).jobs_total == 1, "the second job came after the backup"
 
 
-def test_a_daemon_starts_with_what_is_sound_when_told_so(there: Lab, tmp_path: Path) -> None:
+def test_a_daemon_starts_with_the_undamaged_part_on_request(there: Lab, tmp_path: Path) -> None:
     for _ in range(2):
         there.submit(trials=1, external=True)
     there.end(signal.SIGKILL)
@@ -83,7 +83,7 @@ def test_a_daemon_starts_with_what_is_sound_when_told_so(there: Lab, tmp_path: P
     assert list(tmp_path.glob("damaged-*/autosched.db"))
 
 
-def test_a_disk_without_space_stops_new_work_only_and_passes(there: Lab, tmp_path: Path) -> None:
+def test_a_full_disk_stops_only_new_work_until_there_is_space(there: Lab, tmp_path: Path) -> None:
     """The kernel limits the size of the daemon's files for a while."""
     before = info(there)
     pid = before.pid

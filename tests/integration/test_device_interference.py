@@ -120,7 +120,7 @@ def test_no_thread_of_daemon_or_client_may_run_on_the_device(stage: str, words: 
 
 
 @TWO_CORES
-def test_a_client_is_told_where_it_may_run(tmp_path: Path) -> None:
+def test_a_client_gets_the_cores_it_may_use(tmp_path: Path) -> None:
     async def work() -> None:
         async with serving(tmp_path, SETTINGS):
             daemon = await user(tmp_path)
@@ -135,7 +135,7 @@ def test_a_client_is_told_where_it_may_run(tmp_path: Path) -> None:
 
 
 @TWO_CORES
-def test_who_follows_a_job_stays_off_the_device_meanwhile(tmp_path: Path) -> None:
+def test_a_command_that_follows_a_job_stays_off_the_device(tmp_path: Path) -> None:
     async def look() -> tuple[set[int], set[int]]:
         daemon = await Daemon.connect(there.address)
         async with off_devices(daemon):
@@ -164,7 +164,7 @@ def intruder() -> Iterator[None]:
 
 @TWO_CORES
 @pytest.mark.usefixtures("intruder")
-def test_what_was_measured_under_other_load_is_tagged_and_measured_again(tmp_path: Path) -> None:
+def test_candidates_measured_under_other_load_are_tagged_and_measured_again(tmp_path: Path) -> None:
     with lab(tmp_path, SETTINGS) as there:
         job = there.submit(tasks=1, trials=4, profile_s=0.25)
         view = there.wait(job)
@@ -181,7 +181,7 @@ def test_what_was_measured_under_other_load_is_tagged_and_measured_again(tmp_pat
 
 
 @TWO_CORES
-def test_the_best_of_each_task_meet_the_default_before_the_network_is_compiled(tmp_path: Path) -> None:
+def test_finals_compare_the_best_of_each_task_with_the_default(tmp_path: Path) -> None:
     with lab(tmp_path, SETTINGS) as there:
         job = there.submit(tasks=3, trials=24)
         view = there.wait(job)
@@ -210,7 +210,7 @@ def test_finals_are_not_held_again_by_a_client_that_comes_later(tmp_path: Path) 
 # Drift ----------------------------------------------------------------------------------------------------------------
 
 
-def test_a_device_that_drifts_is_named_and_its_records_are_tagged_and_told(tmp_path: Path) -> None:
+def test_a_drifting_device_is_reported_and_its_records_are_tagged(tmp_path: Path) -> None:
     async def work() -> None:
         async with serving(tmp_path, "[guard]\nsentinel_interval_s = 0.0\n"):
             daemon = await user(tmp_path)

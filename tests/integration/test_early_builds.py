@@ -94,7 +94,7 @@ def test_a_job_ends_when_its_goal_is_met(there: Lab, tmp_path: Path) -> None:
     assert 0 < view.trials < 4000
 
 
-def test_what_is_known_can_be_fetched_before_the_search(there: Lab, tmp_path: Path) -> None:
+def test_the_module_of_known_schedules_can_be_fetched_before_the_search(there: Lab, tmp_path: Path) -> None:
     """It is slower than the engine that its user would run otherwise, and far from the goal."""
     job = there.submit(**SEARCH, rival_s=1e-5, rest_s=1e-4, latency_goal_s=5e-5)
     view = until(there, job, kept)
@@ -132,7 +132,7 @@ def test_without_a_faster_module_there_is_nothing_to_fetch(there: Lab, tmp_path:
 
 
 @pytest.mark.parametrize("stage", ["baseline"])
-def test_a_baseline_that_hangs_is_given_up_and_the_job_goes_on(there: Lab, stage: str) -> None:
+def test_a_baseline_that_hangs_is_killed_and_the_job_continues(there: Lab, stage: str) -> None:
     job = there.submit(trials=8, tasks=1, rival_s=3e-3, hang_stage=stage, step_timeout_s=1.0)
     view = there.wait(job)
     assert (view.state, view.trials, view.comparison) == ("done", 8, None)

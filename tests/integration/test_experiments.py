@@ -97,7 +97,7 @@ def test_all_combinations_run_once(cli: Callable[..., Said], tmp_path: Path) -> 
     assert json.loads(report.read_text())["job"]["labels"]["experiment"] == "exp"
 
 
-def test_failed_jobs_are_told_and_run_again_when_that_is_asked(cli: Callable[..., Said], tmp_path: Path) -> None:
+def test_failed_jobs_are_reported_and_run_again_on_request(cli: Callable[..., Said], tmp_path: Path) -> None:
     write(tmp_path, [8], more='[[exclude]]\nmodel = "b.bin"\n')
     text = (tmp_path / "exp.toml").read_text()
     (tmp_path / "exp.toml").write_text(text.replace("option.build_s = 0.0", 'option.reject = "no such operator"'))
@@ -109,7 +109,7 @@ def test_failed_jobs_are_told_and_run_again_when_that_is_asked(cli: Callable[...
     assert "failed   2; run them again:" in cli("experiment", "status", "exp")[1]
 
 
-def test_wrong_files_start_nothing(cli: Callable[..., Said], tmp_path: Path) -> None:
+def test_an_invalid_file_starts_no_job(cli: Callable[..., Said], tmp_path: Path) -> None:
     write(tmp_path, [8], more="[exclude]\nseed = 9\n")
     code, _, err = cli("experiment", "run", "exp.toml")
     assert (code, jobs(cli)) == (2, [])
@@ -127,7 +127,7 @@ def running(folder: Path) -> subprocess.Popen[bytes]:
         )
 
 
-def test_a_run_goes_on_after_daemon_and_runner_were_killed(
+def test_a_run_continues_after_daemon_and_runner_were_killed(
     there: Lab, cli: Callable[..., Said], tmp_path: Path
 ) -> None:
     write(tmp_path, [8, 16], at_once=2, build_s=0.02)
@@ -160,7 +160,7 @@ def test_stop_ends_the_process_and_cancels_the_jobs(cli: Callable[..., Said], tm
     assert cli("experiment", "run", "exp.toml")[:2] == (0, "4 jobs done, 0 failed\n")
 
 
-def test_policies_are_tried_in_a_daemon_of_its_own(cli: Callable[..., Said], tmp_path: Path) -> None:
+def test_policies_are_compared_in_a_separate_daemon(cli: Callable[..., Said], tmp_path: Path) -> None:
     with tempfile.TemporaryDirectory() as short:  # the path of a socket has a limit
         own_daemon(cli, tmp_path, f"{short}/socket")
 

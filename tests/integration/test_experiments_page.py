@@ -66,7 +66,7 @@ def test_it_names_all_keys_parameters_and_columns() -> None:
     assert {name for name in own if name not in rows and f"[{name}]" not in TEXT and f"[[{name}]]" not in TEXT} == set()
 
 
-def test_an_unknown_column_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_column_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from autosched.experiments.reading import Experiment
     from autosched.experiments.rows import Row
     from autosched.experiments.workspace import Source, Workspace

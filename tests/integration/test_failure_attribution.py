@@ -39,7 +39,7 @@ def poisoned(there: Lab) -> PoisonList:
     return asyncio.run(ask())
 
 
-def test_what_fails_twice_is_never_run_again_not_after_a_restart_nor_by_another_job(tmp_path: Path) -> None:
+def test_a_candidate_that_fails_twice_never_runs_again_even_after_a_restart_or_in_another_job(tmp_path: Path) -> None:
     with lab(tmp_path, TWO_DEVICES) as there:
         assert there.wait(there.submit(**POISON)).state == "done"
         failed = {c: rs for c, rs in by_candidate(there.records(1)).items() if rs[0].failure is Failure.RUN_CRASH}
@@ -58,7 +58,7 @@ def test_what_fails_twice_is_never_run_again_not_after_a_restart_nor_by_another_
         assert view.trials == 40
 
 
-def test_poison_is_listed_and_forgiven_and_the_audit_knows(
+def test_blocked_candidates_are_listed_and_unblocked_with_an_audit_entry(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with lab(tmp_path, TWO_DEVICES) as there:
@@ -109,7 +109,7 @@ def steps_on(there: Lab, name: str) -> int:
     return asyncio.run(ask())
 
 
-def test_a_device_that_fails_what_passes_elsewhere_is_quarantined_rebooted_and_returns(
+def test_a_faulty_device_is_quarantined_rebooted_and_returns(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     sick, may_heal = tmp_path / "sick", tmp_path / "may_heal"
@@ -142,7 +142,7 @@ def test_a_device_that_fails_what_passes_elsewhere_is_quarantined_rebooted_and_r
         assert steps_on(there, "dev0") > before
 
 
-def test_where_the_only_device_is_sick_no_candidate_is_blamed(tmp_path: Path) -> None:
+def test_failures_of_the_only_device_block_no_candidate(tmp_path: Path) -> None:
     sick = tmp_path / "sick"
     sick.write_text("dev0\n")
     settings = '[[device]]\nname = "dev0"\nkind = "cpu"\n[guard]\nquarantine_s = 3600.0\n'
@@ -153,7 +153,7 @@ def test_where_the_only_device_is_sick_no_candidate_is_blamed(tmp_path: Path) ->
         there.cancel(job)
 
 
-def test_what_is_forgiven_must_be_known(tmp_path: Path) -> None:
+def test_unblocking_an_unknown_candidate_is_refused(tmp_path: Path) -> None:
     with lab(tmp_path) as there:
 
         async def ask() -> None:

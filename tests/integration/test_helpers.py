@@ -71,7 +71,7 @@ def ends_well(there: Lab, job: JobId) -> None:
     assert not open_steps
 
 
-def test_whatever_ends_a_helper_costs_its_steps(there: Lab, lender: Lender) -> None:
+def test_the_end_of_a_helper_costs_only_its_steps(there: Lab, lender: Lender) -> None:
     job, host = helped(there, lender)
 
     done = 0

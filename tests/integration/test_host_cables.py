@@ -58,7 +58,7 @@ def pause(seconds: float) -> None:
 
 
 @NO_LEASE_ENDS
-def test_a_slow_cable_that_loses_packets(there: Lab, cable: Wire, lender: Lender) -> None:
+def test_a_slow_connection_with_packet_loss_loses_nothing(there: Lab, cable: Wire, lender: Lender) -> None:
     cable.delay_s, cable.loss = 0.01, 0.02
     job = on_the_host(lender)
     assert there.wait(job).state == "done"
@@ -67,7 +67,7 @@ def test_a_slow_cable_that_loses_packets(there: Lab, cable: Wire, lender: Lender
 
 
 @NO_LEASE_ENDS
-def test_a_cut_that_is_mended_in_time(there: Lab, cable: Wire, lender: Lender) -> None:
+def test_a_short_cut_loses_nothing(there: Lab, cable: Wire, lender: Lender) -> None:
     job = on_the_host(lender)
     clients = lender.clients()
     cable.cut()
@@ -80,7 +80,7 @@ def test_a_cut_that_is_mended_in_time(there: Lab, cable: Wire, lender: Lender) -
 
 
 @pytest.mark.parametrize("way", ["both", "out", "back"])
-def test_a_cut_that_lasts(there: Lab, cable: Wire, lender: Lender, way: str) -> None:
+def test_a_long_cut_ends_the_clients_of_the_host(there: Lab, cable: Wire, lender: Lender, way: str) -> None:
     """Includes a half-open cut: one end receives and cannot send."""
     job = on_the_host(lender, trials=80)
     cable.cut(out=way != "back", back=way != "out")
@@ -94,7 +94,7 @@ def test_a_cut_that_lasts(there: Lab, cable: Wire, lender: Lender, way: str) -> 
     assert there.wait(on_the_host(lender)).state == "done"
 
 
-def test_cut_after_cut(there: Lab, cable: Wire, lender: Lender) -> None:
+def test_repeated_cuts_lose_nothing(there: Lab, cable: Wire, lender: Lender) -> None:
     """Some cuts end the lease, others have no effect."""
     job = on_the_host(lender, trials=120)
     for seconds in (0.05, LEASE_S / 2, 0.3, 1.5 * LEASE_S, 0.1):

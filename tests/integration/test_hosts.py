@@ -105,7 +105,7 @@ def test_a_client_that_dies_is_started_again(there: Lab, lender: Lender) -> None
     check_records(there, job, 40)
 
 
-def test_an_agent_that_is_stopped_gives_its_host_back(there: Lab, lender: Lender, command: Callable[..., Said]) -> None:
+def test_an_agent_that_is_stopped_returns_its_host(there: Lab, lender: Lender, command: Callable[..., Said]) -> None:
     job = on_the_host(lender)
     lender.send(signal.SIGTERM)
     assert lender.gone() == 0
@@ -119,7 +119,7 @@ def test_an_agent_that_is_stopped_gives_its_host_back(there: Lab, lender: Lender
     assert hosts(there) == ()
 
 
-def test_a_borrowed_machine_is_lent_while_its_owner_does_not_use_it(there: Lab, tmp_path: Path) -> None:
+def test_a_machine_is_lent_only_while_its_owner_does_not_use_it(there: Lab, tmp_path: Path) -> None:
     lender, in_use = Lender(there), tmp_path / "in use"
     lender.program = [sys.executable, str(Path(borrowed_machine.__file__)), str(in_use)]
     in_use.touch()
@@ -234,7 +234,7 @@ def test_a_users_key_lends_no_host(tmp_path: Path) -> None:
         assert "has the role user, which cannot come as an agent" in lender.log()
 
 
-def test_a_kind_of_devices_that_the_daemon_lacks(there: Lab) -> None:
+def test_jobs_run_on_a_kind_of_device_that_only_another_host_has(there: Lab) -> None:
     lender = Lender(there)
     lender.settings = lane() + boards(1, "board")
     lender.start()

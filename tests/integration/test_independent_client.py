@@ -11,7 +11,7 @@ from integration.lab import lab
 CLIENT = Path(__file__).parents[1] / "independent_client.py"
 
 
-def test_it_knows_nothing_of_autosched() -> None:
+def test_the_independent_client_imports_nothing_of_autosched() -> None:
     imported = {
         (node.module or "") if isinstance(node, ast.ImportFrom) else alias.name
         for node in ast.walk(ast.parse(CLIENT.read_text()))
@@ -21,7 +21,7 @@ def test_it_knows_nothing_of_autosched() -> None:
     assert {name.partition(".")[0] for name in imported} <= {*sys.stdlib_module_names, "msgpack"}
 
 
-def test_it_runs_a_job_to_its_end(tmp_path: Path) -> None:
+def test_the_independent_client_runs_a_job_to_its_end(tmp_path: Path) -> None:
     with lab(tmp_path) as there:
         other = there.submit(trials=16, tasks=2)
         command = [sys.executable, "-I", str(CLIENT), f"{tmp_path}/api.sock"]

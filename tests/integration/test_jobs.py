@@ -40,7 +40,7 @@ def test_a_job_spends_its_budget_and_ends(there: Lab) -> None:
     assert view.estimate_s == pytest.approx(sum(t.weight * t.best_s for t in view.tasks if t.best_s is not None))
 
 
-def test_several_jobs_at_once(there: Lab) -> None:
+def test_several_jobs_run_at_once(there: Lab) -> None:
     jobs = [there.submit(trials=30, seed=seed, tasks=3) for seed in range(4)]
     assert [there.wait(job).state for job in jobs] == ["done"] * 4
 
@@ -54,7 +54,7 @@ def test_failed_candidates_are_records_with_reasons(there: Lab) -> None:
     assert view.failures == {"build error": len(failed)} == {Failure.BUILD_ERROR.value: view.failed}
 
 
-def test_the_same_seed_finds_the_same(there: Lab) -> None:
+def test_the_same_seed_finds_the_same_schedules(there: Lab) -> None:
     """Compares records of one task: the order of rounds between tasks depends on timing."""
     first, second, other = (there.submit(trials=24, tasks=1, seed=seed) for seed in (5, 5, 6))
     for job in (first, second, other):
@@ -99,7 +99,7 @@ def test_an_unknown_option_fails_the_job_and_names_the_known_ones(there: Lab) ->
 
 
 @pytest.mark.parametrize("stage", ["import", "build", "profile", "evaluate"])
-def test_a_job_is_cancelled_soon_whatever_it_does(there: Lab, stage: str) -> None:
+def test_a_job_is_cancelled_soon_in_each_of_its_stages(there: Lab, stage: str) -> None:
     job = there.submit(trials=8, tasks=1, hang_stage=stage)
     view = there.wait(job, until="trials", trials=0)
     while stage not in running_stages(there):

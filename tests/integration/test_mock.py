@@ -62,7 +62,7 @@ def test_a_source_that_is_not_there_fails_the_job_in_words(there: Lab) -> None:
     assert "no instance named 'hom'; set instance_name to one of: hom-N2-C1-M1-s1" in view.failure.message
 
 
-def test_when_everything_goes_wrong_each_job_still_ends_and_no_unit_is_shared(tmp_path: Path) -> None:
+def test_with_all_faults_each_job_ends_and_no_unit_is_shared(tmp_path: Path) -> None:
     log = tmp_path / "steps.log"
     settings = "[scheduler]\nstep_timeout_s = 0.4\n"
     chaos = {"step_fail_ratio": 0.1, "hang_ratio": 0.01, "crash_ratio": 0.03, "fail_ratio": 0.2, "run_fail_ratio": 0.2}

@@ -53,7 +53,7 @@ def test_a_store_that_is_not_there_is_told(tmp_path: Path) -> None:
         autosched.records.open(tmp_path / "none.db")
 
 
-def test_best_needs_no_search(there: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_known_best_schedules_need_no_search(there: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AUTOSCHED_HOST", there.address)
     (tmp_path / "net.onnx").write_bytes(MODEL)
     model = autosched.load_model(tmp_path / "net.onnx")

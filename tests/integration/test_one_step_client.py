@@ -88,7 +88,7 @@ def test_cancelling_the_job_stops_the_work(there: Lab) -> None:
     asyncio.run(run())
 
 
-def test_giving_up_while_waiting_leaves_nothing_in_the_queue(there: Lab, tmp_path: Path) -> None:
+def test_a_cancelled_request_leaves_the_queue(there: Lab, tmp_path: Path) -> None:
     holder = there.submit(trials=8, tasks=1, hang_stage="profile")
 
     async def run() -> None:

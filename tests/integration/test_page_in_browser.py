@@ -57,7 +57,7 @@ async def a_measured_job(daemon: Daemon, folder: Path) -> tuple[int, Puppet]:
     return job, puppet
 
 
-def test_it_teaches_and_then_follows_what_happens(tmp_path: Path) -> None:
+def test_the_page_explains_the_first_steps_and_then_shows_the_jobs(tmp_path: Path) -> None:
     async def work(page: browser.Page, url: str, daemon: Daemon) -> None:
         assert (await daemon.info()).page == url
         await page.open(url)
@@ -78,7 +78,7 @@ def test_it_teaches_and_then_follows_what_happens(tmp_path: Path) -> None:
     looked_at(tmp_path, work)
 
 
-def test_it_needs_no_mouse_and_fits_a_phone(tmp_path: Path) -> None:
+def test_the_page_needs_no_mouse_and_fits_a_phone(tmp_path: Path) -> None:
     async def work(page: browser.Page, url: str, daemon: Daemon) -> None:
         job, _ = await a_measured_job(daemon, tmp_path)
         await page.open(url, width=390, height=844, dark=True)
@@ -123,7 +123,7 @@ def test_no_table_of_a_report_is_cut_off(tmp_path: Path, width: int) -> None:
 
 
 @pytest.mark.parametrize("width", [1300, 390])
-def test_what_is_known_is_searched_and_opened(tmp_path: Path, width: int) -> None:
+def test_known_schedules_are_searched_and_opened(tmp_path: Path, width: int) -> None:
     other = replace(CONV, hash="beef", shape="dense 1x512 -> 1x1000")
     with contextlib.closing(RecordStore(opening.file_url(tmp_path / "records.db"))) as store:
         store.add(LAB, [measured(0, 3e-3), measured(1, 2e-3), measured(2, 1e-3, workload=other)])
@@ -161,7 +161,7 @@ def test_an_operator_drains_from_the_page(tmp_path: Path) -> None:
     looked_at(tmp_path, work)
 
 
-def test_older_jobs_are_a_button_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_older_jobs_are_loaded_by_a_button(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(overview_page, "ENDED_SHOWN", 1)
 
     async def work(page: browser.Page, url: str, daemon: Daemon) -> None:
@@ -179,7 +179,7 @@ def test_older_jobs_are_a_button_away(tmp_path: Path, monkeypatch: pytest.Monkey
     looked_at(tmp_path, work)
 
 
-def test_experiments_are_told_and_their_jobs_shown(tmp_path: Path) -> None:
+def test_experiments_and_their_jobs_are_shown(tmp_path: Path) -> None:
     async def work(page: browser.Page, url: str, daemon: Daemon) -> None:
         def labels(combination: str) -> dict[str, str]:
             return {"experiment": "sweep", "experiment-jobs": "4", "combination": combination}
@@ -207,7 +207,7 @@ def test_experiments_are_told_and_their_jobs_shown(tmp_path: Path) -> None:
     looked_at(tmp_path, work)
 
 
-def test_it_says_since_when_it_knows_of_idle_time(tmp_path: Path) -> None:
+def test_the_page_shows_the_start_of_its_idle_times(tmp_path: Path) -> None:
     async def first() -> None:
         async with serving(tmp_path):
             daemon = await user(tmp_path)

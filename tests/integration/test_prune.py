@@ -42,7 +42,7 @@ def rows(folder: Path) -> dict[str, int]:
     return found
 
 
-def test_a_running_daemon_forgets_and_goes_on(there: Lab, cli: Callable[..., Said], tmp_path: Path) -> None:
+def test_a_running_daemon_prunes_jobs(there: Lab, cli: Callable[..., Said], tmp_path: Path) -> None:
     first, second = ended(there, 2)
     running = there.submit(trials=100, tasks=2, build_s=0.002, profile_s=0.002)
     there.wait(running, "trials", 4)
@@ -82,7 +82,9 @@ def test_a_running_daemon_forgets_and_goes_on(there: Lab, cli: Callable[..., Sai
     assert cli("job", first)[0] == 4
 
 
-def test_without_a_daemon_files_and_records_go_too(there: Lab, cli: Callable[..., Said], tmp_path: Path) -> None:
+def test_without_a_daemon_files_and_records_are_pruned_too(
+    there: Lab, cli: Callable[..., Said], tmp_path: Path
+) -> None:
     jobs = ended(there, 2)
     there.end(signal.SIGTERM)
     settings = ("-c", there.config)
@@ -104,7 +106,7 @@ def test_without_a_daemon_files_and_records_go_too(there: Lab, cli: Callable[...
     assert there.wait(jobs[-1] + 1).trials == WORDS["trials"], "its records were counted again, all of them"
 
 
-def test_killed_in_the_midst_it_leaves_whole_jobs(there: Lab, cli: Callable[..., Said], tmp_path: Path) -> None:
+def test_a_killed_prune_leaves_complete_jobs(there: Lab, cli: Callable[..., Said], tmp_path: Path) -> None:
     jobs = [there.submit(trials=1, external=True) for _ in range(30)]
     assert cli("cancel", "all")[0] == 0
     settings = ("-c", there.config)
@@ -134,7 +136,7 @@ def test_killed_in_the_midst_it_leaves_whole_jobs(there: Lab, cli: Callable[...,
     assert cli("db", "check", *settings)[0] == 0
 
 
-def test_the_settings_may_say_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_settings_prune_automatically(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retention, "FIRST_S", 0.05)
     monkeypatch.setattr(retention, "EVERY_S", 0.05)  # the first check may come before any job has ended
 

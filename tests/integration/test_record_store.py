@@ -53,7 +53,7 @@ def test_the_same_network_again_needs_no_search(there: Lab) -> None:
     assert (fresh.state, fresh.trials) == ("done", 16)
 
 
-def test_another_compiler_makes_the_known_best_again_and_measures_only_other_code(there: Lab) -> None:
+def test_another_compiler_rebuilds_the_known_best_and_measures_only_changed_code(there: Lab) -> None:
     """The mock backend's code digest is that of the candidate, for each compiler."""
     first = there.submit(tasks=2, trials=16, compiler="1")
     there.wait(first)
@@ -67,7 +67,7 @@ def test_another_compiler_makes_the_known_best_again_and_measures_only_other_cod
     assert (third.trials, third.trials_total) == (0, 0), "the trials under the first compiler count"
 
 
-def test_known_schedules_are_brought_up_to_date_by_a_command(
+def test_a_command_updates_known_schedules(
     there: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cli = command_line(there, tmp_path, monkeypatch, capsys)
@@ -87,7 +87,7 @@ def test_known_schedules_are_brought_up_to_date_by_a_command(
     assert cli("records", "upgrade", "--detach")[1].split() == [str(told["job"] + 1)]
 
 
-def test_without_trials_only_what_is_known_is_delivered(there: Lab) -> None:
+def test_without_trials_only_known_schedules_are_used(there: Lab) -> None:
     nothing = there.wait(there.submit(tasks=2, trials=0, fresh=False))
     assert (nothing.state, nothing.trials, there.records(nothing.job)) == ("done", 0, [])
     first = there.submit(tasks=1, trials=8)
@@ -97,7 +97,7 @@ def test_without_trials_only_what_is_known_is_delivered(there: Lab) -> None:
     assert {one.task for one in there.records(half.job)} == {1}
 
 
-def test_client_that_is_killed_is_replaced_by_one_that_keeps_what_was_taken_over(there: Lab) -> None:
+def test_a_replaced_client_keeps_the_known_schedules_of_its_job(there: Lab) -> None:
     there.wait(there.submit(tasks=2, trials=16))
     job = there.submit(tasks=2, trials=64, build_s=0.1, fresh=False)
     there.wait(job, until="trials", trials=1)
@@ -110,7 +110,7 @@ def test_client_that_is_killed_is_replaced_by_one_that_keeps_what_was_taken_over
     assert sum(one.purpose is Purpose.TRIAL for one in records) == 48
 
 
-def test_store_that_is_away_disturbs_no_job_and_is_told(
+def test_an_unreachable_store_disturbs_no_job_and_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with lab(tmp_path, AWAY) as there:

@@ -27,7 +27,7 @@ def cli(
     return command_line(there, tmp_path, monkeypatch, capsys)
 
 
-def test_a_store_travels_in_a_file(there: Lab, tmp_path: Path, cli: Callable[..., Said]) -> None:
+def test_a_store_is_exported_to_a_file_and_imported(there: Lab, tmp_path: Path, cli: Callable[..., Said]) -> None:
     code, _, err = cli("records", "stats", "--store", "none.db")
     assert (code, "there is no record store" in err) == (4, True)
     first = there.submit(tasks=2, trials=16)
@@ -51,7 +51,7 @@ def test_a_store_travels_in_a_file(there: Lab, tmp_path: Path, cli: Callable[...
     assert "bad.jsonl:2: it is no measurement" in err
 
 
-def test_what_is_known_is_listed_and_shown(there: Lab, cli: Callable[..., Said]) -> None:
+def test_known_schedules_are_listed_and_shown(there: Lab, cli: Callable[..., Said]) -> None:
     first = there.submit(tasks=2, trials=16)
     there.wait(first)
     there.wait(there.submit(tasks=2, trials=0, fresh=False))
@@ -77,7 +77,7 @@ def test_what_is_known_is_listed_and_shown(there: Lab, cli: Callable[..., Said])
     assert cli("records", "best", known[0]["workload"]["shape"].split()[0])[0] in (0, 2)
 
 
-def test_prune_asks_for_force(there: Lab, cli: Callable[..., Said]) -> None:
+def test_prune_without_force_is_refused(there: Lab, cli: Callable[..., Said]) -> None:
     there.wait(there.submit(tasks=1, trials=16))
     there.wait(there.submit(tasks=1, trials=0, fresh=False))
     assert cli("records", "prune")[0] == 2

@@ -125,7 +125,7 @@ def test_a_service_from_its_start_to_the_next_one(service: Service) -> None:
 
 
 @pytest.mark.fetch
-def test_what_an_operator_types_installs_a_service(service: Service, tmp_path: Path) -> None:
+def test_the_documented_commands_install_a_service(service: Service, tmp_path: Path) -> None:
     """Runs on a machine without systemd; `make service` boots one."""
     home, root = tmp_path / "opt/autosched", tmp_path / "root"
     shell = bash(tmp_path)
@@ -160,7 +160,7 @@ def test_what_an_operator_types_installs_a_service(service: Service, tmp_path: P
 # The agent ------------------------------------------------------------------------------------------------------------
 
 
-def test_the_agents_command_hosts_a_job(
+def test_an_agent_runs_the_client_of_a_job(
     there: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cli = command_line(there, tmp_path, monkeypatch, capsys)

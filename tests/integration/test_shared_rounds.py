@@ -58,7 +58,7 @@ def test_two_devices_share_each_round(there: Lab) -> None:
         assert all(one.units != first.units for one in others)
 
 
-def test_steps_that_fail_cost_nothing_that_others_can_measure(there: Lab) -> None:
+def test_candidates_of_a_failed_step_are_measured_by_the_others(there: Lab) -> None:
     job = there.submit(**{**MEASURES, "step_fail_ratio": 0.1, "trials": 120, "tasks": 12, "profile_s": 1.2})
     view = there.wait(job)
     assert view.state == "done"
@@ -69,7 +69,7 @@ def test_steps_that_fail_cost_nothing_that_others_can_measure(there: Lab) -> Non
     assert together(there, job)
 
 
-def test_rounds_are_shared_on_after_the_daemon_and_the_client_died(there: Lab) -> None:
+def test_rounds_are_still_shared_after_the_daemon_and_the_client_died(there: Lab) -> None:
     job = there.submit(**{**MEASURES, "trials": 96})
     there.wait(job, "trials", 8)
     until(lambda: together(there, job), "two devices measure")

@@ -59,7 +59,7 @@ def shell(there: Lab, tmp_path: Path) -> Iterator[Terminal]:
     terminal.close()
 
 
-def test_a_new_users_first_minutes_can_be_typed_as_they_are_written(shell: Terminal) -> None:
+def test_the_new_users_storyboard_runs_as_written(shell: Terminal) -> None:
     shell.start("autosched tune squeezenet.onnx --trials 600")
     shell.wait("best ")
     shell.press("w", "TASK +SHARE +TRIALS +FAILED")
@@ -91,7 +91,7 @@ def test_a_new_users_first_minutes_can_be_typed_as_they_are_written(shell: Termi
     shell.quit()
 
 
-def test_a_terminal_is_as_it_was_however_a_job_is_left(shell: Terminal, there: Lab) -> None:
+def test_the_terminal_is_restored_however_a_command_ends(shell: Terminal, there: Lab) -> None:
     modes = shell.type("stty -a")
     job = there.submit(build_s=1.0, trials=6_000)  # it does not end by itself meanwhile
 
@@ -148,7 +148,7 @@ def test_a_network_that_cannot_be_tuned_is_refused_with_the_way_out(shell: Termi
     assert shell.type("echo $?").split()[-1] == "1"
 
 
-def test_what_an_operator_types_at_night_fits_a_phone(shell: Terminal) -> None:
+def test_console_answers_fit_a_phone(shell: Terminal) -> None:
     shell.type('autosched drain pi4-2 --reason "fan"')
     shell.type("autosched submit squeezenet.onnx -t pi4 --option hang_stage=import")
     for line, words in (
@@ -162,7 +162,7 @@ def test_what_an_operator_types_at_night_fits_a_phone(shell: Terminal) -> None:
         assert len(said.splitlines()) <= PHONE, line
 
 
-def test_an_operators_day_can_be_typed_as_it_is_written(shell: Terminal, there: Lab, tmp_path: Path) -> None:
+def test_the_operators_storyboard_runs_as_written(shell: Terminal, there: Lab, tmp_path: Path) -> None:
     told = shell.type("autosched install-systemd --dry-run")
     assert re.search(r"(new|same|changed) +/etc/systemd/system/autosched\.service", told)
     assert "Nothing was written." in told
@@ -179,7 +179,7 @@ def test_an_operators_day_can_be_typed_as_it_is_written(shell: Terminal, there: 
     assert (tmp_path / "backup.db").stat().st_size > 0
 
 
-def test_an_operators_day_can_be_typed_into_nc(shell: Terminal, there: Lab) -> None:
+def test_the_operators_storyboard_runs_through_nc(shell: Terminal, there: Lab) -> None:
     key, _ = keyring.make(there.folder / "keys", Role.OPERATOR)
     for _ in range(16):
         there.submit(external=True)

@@ -63,7 +63,7 @@ def watched(folder: Path, work: Callable[[Daemon, Pilot[None], Top], Awaitable[N
     run(test)
 
 
-def test_where_nothing_runs_it_says_what_to_do(tmp_path: Path) -> None:
+def test_without_jobs_top_shows_the_first_command(tmp_path: Path) -> None:
     async def work(daemon: Daemon, pilot: Pilot[None], app: Top) -> None:
         assert "0 running, 0 waiting" in text(app, "headline")
         await shows(pilot, lambda: "autosched tune MODEL.onnx" in screen(app))
@@ -75,7 +75,7 @@ def test_where_nothing_runs_it_says_what_to_do(tmp_path: Path) -> None:
     watched(tmp_path, work)
 
 
-def test_a_job_is_seen_explained_hurried_and_cancelled(tmp_path: Path) -> None:
+def test_a_job_is_shown_explained_prioritised_and_cancelled(tmp_path: Path) -> None:
     async def work(daemon: Daemon, pilot: Pilot[None], app: Top) -> None:
         job, puppet = await attached(daemon, tmp_path, BUILD)
         await puppet.steps.get()
@@ -119,7 +119,7 @@ def test_a_device_is_drained_with_a_reason_and_comes_back(tmp_path: Path) -> Non
     watched(tmp_path, work)
 
 
-def test_it_waits_for_a_daemon_that_is_gone(tmp_path: Path) -> None:
+def test_top_waits_for_a_daemon_that_has_ended(tmp_path: Path) -> None:
     async def test() -> None:
         app = Top(f"unix:{tmp_path}/api.sock")
         async with app.run_test(size=(80, 24)) as pilot:
@@ -132,7 +132,7 @@ def test_it_waits_for_a_daemon_that_is_gone(tmp_path: Path) -> None:
     run(test)
 
 
-def test_without_a_terminal_it_prints_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_terminal_top_prints_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     async def test() -> None:
         async with serving(tmp_path):
             daemon = await user(tmp_path)

@@ -72,7 +72,9 @@ def made(log: Path) -> list[tuple[int, str]]:
     return [(line["task"], line["stage"]) for line in map(json.loads, log.read_text().splitlines())]
 
 
-def test_another_version_and_back(former: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_upgrade_and_a_downgrade_keep_all_jobs(
+    former: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     builds = {FORMER: str(former), __version__: os.environ.get("PYTHONPATH", "")}
     log, starts_s = tmp_path / "steps", []
     monkeypatch.setenv("PYTHONPATH", builds[FORMER])

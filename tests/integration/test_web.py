@@ -42,7 +42,7 @@ async def text(session: aiohttp.ClientSession, path: str, status: int = 200) -> 
         return await answer.text()
 
 
-def test_metrics_have_what_board_and_alerts_ask_for(tmp_path: Path) -> None:
+def test_metrics_exist_for_each_dashboard_panel_and_alert(tmp_path: Path) -> None:
     async def work() -> None:
         async with serving(tmp_path) as served, browsing(served) as session:
             daemon = await user(tmp_path)
@@ -69,7 +69,7 @@ def test_metrics_have_what_board_and_alerts_ask_for(tmp_path: Path) -> None:
     run(work)
 
 
-def test_health_is_said_to_everybody_and_the_rest_to_who_has_a_key(tmp_path: Path) -> None:
+def test_health_needs_no_key_and_other_pages_do(tmp_path: Path) -> None:
     async def work() -> None:
         viewer, _ = keyring.make(tmp_path / "keys", Role.VIEWER)
         async with serving(tmp_path) as served, browsing(served) as session:
@@ -113,7 +113,7 @@ def filled(path: Path) -> None:
         store.add(LAB, [measured(3, 1e-3, where=replace(HERE, device="AMD Ryzen"))])
 
 
-def test_what_is_known_can_be_searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_known_schedules_can_be_searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(records_page, "WORKLOADS_MAX", 1)
     filled(tmp_path / "records.db")
 
@@ -139,7 +139,7 @@ def test_what_is_known_can_be_searched(tmp_path: Path, monkeypatch: pytest.Monke
     run(work)
 
 
-def test_a_record_store_that_is_off_or_away_is_told(tmp_path: Path) -> None:
+def test_a_record_store_that_is_off_or_unreachable_is_reported(tmp_path: Path) -> None:
     async def work() -> None:
         async with serving(tmp_path / "off", '[records]\nurl = "off"\n') as served, browsing(served) as session:
             assert "records.url is" in await text(session, "/api/records", 400)
@@ -162,7 +162,7 @@ def test_a_record_store_that_is_off_or_away_is_told(tmp_path: Path) -> None:
         ({}, 404),
     ],
 )
-def test_another_site_can_do_nothing_in_its_readers_name(tmp_path: Path, headers: dict[str, str], status: int) -> None:
+def test_another_site_cannot_act_for_its_visitor(tmp_path: Path, headers: dict[str, str], status: int) -> None:
     async def work() -> None:
         async with serving(tmp_path) as served, browsing(served) as session:
             every = {"Content-Type": "application/json"} | headers
@@ -175,7 +175,7 @@ def test_another_site_can_do_nothing_in_its_readers_name(tmp_path: Path, headers
     run(work)
 
 
-def test_the_page_is_told_what_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_page_receives_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feed, "PULSE_S", 0.05)
 
     async def work() -> None:
@@ -206,7 +206,7 @@ def test_the_page_is_told_what_changes(tmp_path: Path, monkeypatch: pytest.Monke
     run(work)
 
 
-def test_a_feed_that_breaks_lets_its_viewers_come_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_viewers_reconnect_after_their_feed_broke(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feed, "PULSE_S", 0.05)
 
     async def work() -> None:
@@ -228,7 +228,7 @@ def test_a_feed_that_breaks_lets_its_viewers_come_back(tmp_path: Path, monkeypat
     run(work)
 
 
-def test_idle_spells_that_are_too_many_for_a_frame_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_idle_intervals_beyond_a_frame_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(overview_page, "SPELLS_PER_PULSE", 2)
 
     async def work() -> None:
@@ -248,9 +248,7 @@ def test_idle_spells_that_are_too_many_for_a_frame_are_counted(tmp_path: Path, m
     run(work)
 
 
-def test_a_viewer_that_stops_reading_is_let_go_and_costs_little(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_viewer_that_stops_reading_is_disconnected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feed, "PULSE_S", 0.005)
     monkeypatch.setattr(feed, "PATIENCE_S", 0.2)
 

@@ -59,7 +59,9 @@ async def answered(served: Served, path: str = "/healthz") -> int:
     [b"", b"GET / HTTP/1.1\r\nHo", b"GET /healthz HTTP/1.1\r\n" + HOST + b"\r\n"],
     ids=["nothing", "half a request", "only health"],
 )
-def test_who_does_not_show_who_he_is_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: bytes) -> None:
+def test_a_connection_that_sends_no_request_is_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: bytes
+) -> None:
     monkeypatch.setattr(connections, "STRANGER_S", SOON_S)
 
     async def work() -> None:
@@ -70,7 +72,7 @@ def test_who_does_not_show_who_he_is_is_cut(tmp_path: Path, monkeypatch: pytest.
     run(work)
 
 
-def test_who_may_look_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_valid_viewer_stays_connected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "STRANGER_S", SOON_S)
     monkeypatch.setattr(acceptor, "STRANGERS_MAX", 2)
     ask = b"GET /api/past HTTP/1.1\r\n" + HOST + b"\r\n"
@@ -93,7 +95,7 @@ def test_who_may_look_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     run(work)
 
 
-def test_more_connections_than_there_is_room_for_are_sent_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_connections_above_the_limit_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "CONNECTIONS_MAX", 2)
 
     async def work() -> None:
@@ -107,7 +109,7 @@ def test_more_connections_than_there_is_room_for_are_sent_away(tmp_path: Path, m
     run(work)
 
 
-def test_what_is_sent_too_slowly_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_request_that_is_sent_too_slowly_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(routes, "ANSWER_S", SOON_S)
     post = b"POST /login HTTP/1.1\r\nContent-Length: 99\r\nContent-Type: application/x-www-form-urlencoded\r\n"
 
@@ -136,7 +138,7 @@ def test_an_answer_that_is_not_read_ends_the_connection(tmp_path: Path, monkeypa
     run(work)
 
 
-def test_others_handshake_in_time_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_tls_handshake_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "HELLO_S", SOON_S)
     key, _ = keyring.make(tmp_path / "keys", Role.VIEWER)
     trusted = ssl.create_default_context(cafile=str(TLS_FILES / "tls.crt"))

@@ -52,7 +52,7 @@ BROKEN = [
 
 
 @pytest.mark.parametrize(("value", "message"), BROKEN)
-def test_what_cannot_be_used_is_named(offers: Callable[..., None], value: str, message: str) -> None:
+def test_unusable_policies_are_named(offers: Callable[..., None], value: str, message: str) -> None:
     offers(theirs=value)
     with pytest.raises(PolicyBroken, match=message) as caught:
         policy_registry.load("theirs")

@@ -57,14 +57,14 @@ def test_a_device_is_treated_and_measured(tmp_path: Path) -> None:
     assert obeys(tmp_path, ProbeUnit(unit="board")) == ProbedUnit(), "it has no cores to measure"
 
 
-def test_what_is_wrong_with_a_device_is_told(tmp_path: Path) -> None:
+def test_a_fault_of_a_device_is_reported(tmp_path: Path) -> None:
     with pytest.raises(RequestError, match="its reboot hook ended with exit code 3"):
         obeys(tmp_path, ProbeUnit(unit="board"), hooks={"board": ("sh", "-c", "exit 3")})
     with pytest.raises(NotFound, match="host lab2 has no unit gpu7"):
         obeys(tmp_path, ProbeUnit(unit="gpu7"))
 
 
-def test_a_machine_whose_owner_is_back_is_given_back(tmp_path: Path) -> None:
+def test_a_machine_is_returned_when_its_owner_is_back(tmp_path: Path) -> None:
     """Nothing may start there while clients end, and the daemon learns since when others used the machine."""
     told: list[LeaveHost] = []
 

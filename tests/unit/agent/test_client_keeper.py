@@ -35,7 +35,7 @@ def run(folder: Path, command: tuple[str, ...], story: Callable[[ClientKeeper, E
     asyncio.run(work())
 
 
-def test_how_a_client_ended_is_told_when_nothing_is_left(tmp_path: Path) -> None:
+def test_the_end_of_a_client_is_reported_when_all_its_processes_have_ended(tmp_path: Path) -> None:
     async def story(keeper: ClientKeeper, ended: Ended) -> None:
         keeper.start("one", 1, "token", 0)
         name, how = await ended.get()
@@ -48,7 +48,7 @@ def test_how_a_client_ended_is_told_when_nothing_is_left(tmp_path: Path) -> None
     run(tmp_path, ENDS, story)
 
 
-def test_a_client_is_killed_and_weighed(tmp_path: Path) -> None:
+def test_a_client_is_killed_and_its_memory_is_reported(tmp_path: Path) -> None:
     async def story(keeper: ClientKeeper, ended: Ended) -> None:
         keeper.start("one", 1, "token", 0)
         (alive,) = keeper.alive()
@@ -63,7 +63,7 @@ def test_a_client_is_killed_and_weighed(tmp_path: Path) -> None:
     run(tmp_path, STAYS, story)
 
 
-def test_an_agent_takes_known_clients_over_and_ends_strangers(tmp_path: Path) -> None:
+def test_an_agent_adopts_known_clients_and_ends_unknown_ones(tmp_path: Path) -> None:
     jobs = tmp_path / JOBS
     begun = [
         subprocess.Popen(["sleep", "600"], env={JOB_DIR: str(jobs / name)}, start_new_session=True)
@@ -86,7 +86,7 @@ def test_an_agent_takes_known_clients_over_and_ends_strangers(tmp_path: Path) ->
             process.wait(DEADLINE_S)
 
 
-def test_old_logs_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_old_logs_are_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client_keeper, "LOGS_KEPT", 2)
 
     async def story(keeper: ClientKeeper, ended: Ended) -> None:

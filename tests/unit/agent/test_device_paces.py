@@ -51,7 +51,7 @@ def test_nothing_is_measured_beside_clients(tmp_path: Path, asked: list[str]) ->
     assert asked == ["cpu0"]
 
 
-def test_other_devices_are_measured_anew_and_a_torn_file_is_none(tmp_path: Path, asked: list[str]) -> None:
+def test_changed_devices_are_measured_again_and_a_torn_file_is_ignored(tmp_path: Path, asked: list[str]) -> None:
     found(tmp_path, pools(1, 1))
     found(tmp_path, pools(2, 1))
     (tmp_path / device_paces.FILE).write_bytes(b"{")

@@ -79,7 +79,7 @@ def test_clients_end_with_the_lease_of_a_dead_agent(tmp_path: Path) -> None:
     until(lambda: gone(guard(tmp_path)), "it has nothing left to do")
 
 
-def test_the_next_agent_goes_on_with_the_lease(tmp_path: Path) -> None:
+def test_the_next_agent_continues_the_lease(tmp_path: Path) -> None:
     first = Agent(tmp_path)
     first.tell("600")
     one = client(tmp_path)

@@ -56,14 +56,14 @@ def machine(tmp_path: Path) -> Machine:
     return made
 
 
-def test_what_the_agent_has_started_is_not_foreign(machine: Machine) -> None:
+def test_processes_of_the_agent_are_not_foreign(machine: Machine) -> None:
     machine.passes(40)
     machine.process(CLIENT, AGENT, 115)
     machine.process(WORKER, CLIENT, 125)
     assert machine.look() == 0
 
 
-def test_what_others_do_is_foreign(machine: Machine) -> None:
+def test_processes_of_others_are_foreign(machine: Machine) -> None:
     machine.passes(40)
     machine.process(WORKER, CLIENT, 115)
     machine.process(OTHER, 1, 125)
@@ -86,7 +86,7 @@ def test_the_time_of_a_child_that_ended_is_its_parents(machine: Machine) -> None
     assert machine.look() == 30
 
 
-def test_nothing_is_known_of_a_look_when_time_is_missing(machine: Machine) -> None:
+def test_a_sample_with_missing_times_is_ignored(machine: Machine) -> None:
     """A client that an earlier agent started is no child of this one."""
     machine.passes(40)
     machine.ends(WORKER)
@@ -95,13 +95,13 @@ def test_nothing_is_known_of_a_look_when_time_is_missing(machine: Machine) -> No
     assert machine.look() == 40
 
 
-def test_a_number_that_is_used_again_is_another_process(machine: Machine) -> None:
+def test_a_reused_process_id_is_another_process(machine: Machine) -> None:
     machine.passes(40)
     machine.process(WORKER, 1, 3, born=777)
     assert machine.look() == 0, "the time of the one before is missing"
 
 
-def test_this_machine_counts() -> None:
+def test_this_machine_reports_processor_times() -> None:
     sleeper = os.posix_spawn("/bin/sleep", ["sleep", str(DEADLINE_S)], os.environ)
     try:
         foreign = ForeignTime(lambda: (sleeper,))
@@ -175,7 +175,7 @@ def test_a_machine_is_quiet_when_it_was_not_used_for_long_enough() -> None:
 
 
 @pytest.mark.parametrize("wait", [OwnerWatch.back, OwnerWatch.quiet])
-def test_a_system_that_does_not_count_is_refused(wait: Callable[[OwnerWatch], Coroutine[Any, Any, object]]) -> None:
+def test_a_system_without_processor_times_is_refused(wait: Callable[[OwnerWatch], Coroutine[Any, Any, object]]) -> None:
     script = Script(0.0)
     script.counted = False
     with pytest.raises(Refused, match=r"does not count its processor time .* without --idle"):

@@ -33,16 +33,16 @@ def correlation(model: SharedModel) -> float:
     return float(np.corrcoef(ranks(list(model.scores(rows))), ranks([-s for s in latency_s]))[0, 1])
 
 
-def test_it_ranks_programs_it_has_not_seen() -> None:
+def test_the_model_ranks_unseen_programs() -> None:
     assert correlation(taught()) > 0.7
 
 
-def test_it_says_nothing_before_it_knows_enough() -> None:
+def test_the_model_predicts_nothing_before_it_has_enough_records() -> None:
     assert not taught(15).warm
     assert taught(16).warm
 
 
-def test_tasks_share_it_whatever_their_scale() -> None:
+def test_tasks_of_any_scale_share_the_model() -> None:
     """A latency that is a thousand times larger is another task's scale, not a worse score."""
     model = taught(8)
     assert not model.warm
@@ -50,7 +50,7 @@ def test_tasks_share_it_whatever_their_scale() -> None:
     assert correlation(model) > 0.6
 
 
-def test_it_depends_on_nothing_but_the_measurements() -> None:
+def test_the_model_depends_only_on_the_measurements() -> None:
     rows, latency_s = programs(100, 1)
     at_once, by_rounds = SharedModel(16, 1), SharedModel(16, 1)
     at_once.learn("a", rows, latency_s)
@@ -60,7 +60,7 @@ def test_it_depends_on_nothing_but_the_measurements() -> None:
     assert np.array_equal(at_once.scores(fresh), by_rounds.scores(fresh))
 
 
-def test_failures_teach_too() -> None:
+def test_the_model_learns_from_failures() -> None:
     """Programs with a large feature 5 fail; among the others it has no effect."""
     rows, latency_s = programs(120, 1)
     failing = [bool(program[0, 5] > 0.5) for program in rows]
@@ -72,7 +72,7 @@ def test_failures_teach_too() -> None:
     assert scores[fails].mean() < 0.7 * scores[~fails].mean()
 
 
-def test_only_failures_are_no_reason_to_break() -> None:
+def test_a_model_of_failures_alone_works() -> None:
     rows, _ = programs(20, 1)
     model = SharedModel(16, 1)
     model.learn("a", rows, [None] * 20)
@@ -89,14 +89,14 @@ def test_a_program_without_stores_is_left_out() -> None:
 
 
 @pytest.mark.parametrize("count", [0, 1, EAGER - 1, EAGER, 100, 1000, 12_345])
-def test_it_is_trained_on_nearly_all(count: int) -> None:
+def test_the_model_is_trained_on_nearly_all_records(count: int) -> None:
     size = trained_size(count)
     assert size <= count
     assert count - size <= max(0, count // 10)
     assert trained_size(size) == size, "what was known at the time of the training"
 
 
-def test_it_does_not_matter_whose_measurements_came_first() -> None:
+def test_the_order_of_the_tasks_measurements_does_not_matter() -> None:
     """The task that was restored first is served first."""
     a, b = programs(24, 1), programs(24, 2)
     first, second = SharedModel(16, 1), SharedModel(16, 1)

@@ -21,7 +21,7 @@ def test_a_private_daemon_that_dies_is_explained_by_its_log(tmp_path: Path, monk
         asyncio.run(start_on_demand(f"unix:{tmp_path}/s", tmp_path / "state"))
 
 
-def test_a_private_daemon_that_never_answers_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_private_daemon_that_never_answers_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     starts(monkeypatch, "import time; print('thinking', flush=True); time.sleep(5)")
     with pytest.raises(DaemonUnreachable, match="does not answer"):
         asyncio.run(start_on_demand(f"unix:{tmp_path}/s", tmp_path / "state", timeout_s=0.3))
@@ -30,15 +30,13 @@ def test_a_private_daemon_that_never_answers_is_given_up(tmp_path: Path, monkeyp
         process.wait()
 
 
-def test_a_private_daemon_is_started_with_the_options_it_is_given(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_private_daemon_gets_its_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     starts(monkeypatch, "import sys; sys.exit(' '.join(sys.argv[1:]))")
     with pytest.raises(DaemonUnreachable, match="--policy lifo"):
         asyncio.run(start_on_demand(f"unix:{tmp_path}/s", tmp_path / "state", ["--policy", "lifo"]))
 
 
-def test_a_state_folder_that_cannot_be_made(tmp_path: Path) -> None:
+def test_a_state_folder_that_cannot_be_created_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(DaemonUnreachable, match=r"none can be started.*XDG_STATE_HOME"):
         asyncio.run(start_on_demand(f"unix:{tmp_path}/s", tmp_path / "file" / "state"))
@@ -69,7 +67,7 @@ def test_more_cores_than_there_are_start_no_daemon(tmp_path: Path, monkeypatch: 
         asyncio.run(connect())
 
 
-def test_the_end_of_a_log_is_short(tmp_path: Path) -> None:
+def test_the_reported_end_of_a_log_is_short(tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.write_text("".join(f"line {i} {'x' * 1000}\n" for i in range(100)))
     lines = tail(log).splitlines()

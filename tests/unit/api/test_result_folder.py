@@ -108,7 +108,7 @@ def test_a_folder_with_module_records_and_report(tmp_path: Path) -> None:
     assert "squeezenet" in (folder / "report.html").read_text()
 
 
-def test_whose_results_are_replaced_is_known(tmp_path: Path) -> None:
+def test_the_job_whose_results_are_replaced_is_reported(tmp_path: Path) -> None:
     folder = tmp_path / "out"
     assert [collect(tmp_path, Finished(FILES), done(), folder).replaced for _ in range(2)] == [None, None]
     report = folder / "report.json"
@@ -118,7 +118,7 @@ def test_whose_results_are_replaced_is_known(tmp_path: Path) -> None:
     assert collect(tmp_path, Finished(FILES), done(), folder).replaced is None
 
 
-def test_the_module_alone_under_a_name_of_its_own(tmp_path: Path) -> None:
+def test_the_module_alone_is_saved_under_a_given_name(tmp_path: Path) -> None:
     wanted = tmp_path / "out" / "mine.so"
     result = collect(tmp_path, Finished(FILES), done(), wanted)
     assert sorted(wanted.parent.iterdir()) == [wanted.with_suffix(".json"), wanted]
@@ -127,7 +127,7 @@ def test_the_module_alone_under_a_name_of_its_own(tmp_path: Path) -> None:
     assert wanted.with_suffix(".json").read_bytes() == b"{}"
 
 
-def test_a_module_of_a_backend_that_makes_none(tmp_path: Path) -> None:
+def test_a_backend_without_a_module_is_reported(tmp_path: Path) -> None:
     with pytest.raises(RequestError, match=r"makes no module.*autosched attach 7 --output DIR"):
         collect(tmp_path, Finished({"net.json": b"{}"}), done(), tmp_path / "mine.so")
     (tmp_path / "folder.so").mkdir()
@@ -135,7 +135,7 @@ def test_a_module_of_a_backend_that_makes_none(tmp_path: Path) -> None:
         result_folder.prepare(tmp_path / "folder.so")
 
 
-def test_a_compile_hands_over_the_trials_it_used(tmp_path: Path) -> None:
+def test_a_compile_reports_the_trials_that_it_used(tmp_path: Path) -> None:
     daemon = Finished(FILES)
     spec = job_view().spec
     assert spec is not None
@@ -147,7 +147,7 @@ def test_a_compile_hands_over_the_trials_it_used(tmp_path: Path) -> None:
     assert told["identity"]["target"] == "of job 3", "the report spells out what the digest stands for"
 
 
-def test_each_record_names_its_identity(tmp_path: Path) -> None:
+def test_each_record_has_its_identity(tmp_path: Path) -> None:
     """A client after an upgrade measured the last ones."""
     first, second = Identity(compiler="tvm 0.26"), Identity(compiler="tvm 0.27")
     view = done(identities=(IdentityFrom(1, first), IdentityFrom(4, second)))
@@ -159,7 +159,7 @@ def test_each_record_names_its_identity(tmp_path: Path) -> None:
     assert [one["identity"]["compiler"] for one in told] == ["tvm 0.26", "tvm 0.27"]
 
 
-def test_a_full_disk_says_what_to_do_and_leaves_no_half_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_reported_and_leaves_no_partial_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -170,13 +170,13 @@ def test_a_full_disk_says_what_to_do_and_leaves_no_half_files(tmp_path: Path, mo
     assert {path.name for path in folder.iterdir()} == {"net.so", "net.json"}
 
 
-def test_an_evaluation_that_is_none(tmp_path: Path) -> None:
+def test_a_malformed_evaluation_is_ignored(tmp_path: Path) -> None:
     with pytest.raises(RequestError, match="is not an evaluation"):
         collect(tmp_path, Finished({"evaluation.json": b"{}"}), done(), tmp_path / "out")
 
 
 @pytest.mark.parametrize("where", ["file", "file/below", "/proc/below"])
-def test_a_folder_that_cannot_be_written(tmp_path: Path, where: str) -> None:
+def test_a_folder_that_cannot_be_written_is_reported(tmp_path: Path, where: str) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(RequestError, match=r"cannot be written.*--output DIR") as error:
         result_folder.prepare(tmp_path / where)
@@ -188,7 +188,7 @@ def test_preparing_leaves_nothing_behind(tmp_path: Path) -> None:
     assert list((tmp_path / "a" / "b").iterdir()) == []
 
 
-def test_how_a_job_ended() -> None:
+def test_the_end_of_a_job_is_in_the_folder() -> None:
     result_folder.check_ended(done())
     failed = replace(job_view(), state="failed", failure=JobFailure("model_rejected", "LSTM is not supported"))
     with pytest.raises(JobFailed, match="LSTM is not supported") as error:
@@ -199,7 +199,7 @@ def test_how_a_job_ended() -> None:
     assert cancelled.value.exit_code == 7
 
 
-def test_a_rejected_build_is_not_taken_for_the_module() -> None:
+def test_a_rejected_build_is_not_used_as_the_module() -> None:
     files = tuple(Path(name) for name in ("net.rejected.so", "net.so"))
     assert result_folder.Result(None, Path(), files).module == Path("net.so")  # type: ignore[arg-type]  # no report is needed
     assert result_folder.Result(None, Path(), files[:1]).module is None  # type: ignore[arg-type]

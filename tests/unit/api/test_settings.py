@@ -16,6 +16,6 @@ from autosched.errors import RequestError
         ({"target_ms": 5.0, "improve_by": 0.1}, "choose one of them"),
     ],
 )
-def test_a_latency_that_is_none_is_refused(words: dict[str, float], told: str) -> None:
+def test_an_invalid_latency_is_refused(words: dict[str, float], told: str) -> None:
     with pytest.raises(RequestError, match=told):
         chosen(words)

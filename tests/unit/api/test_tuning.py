@@ -26,7 +26,7 @@ def module(tmp_path: Path) -> autosched.Module:
     return autosched.load_module(tmp_path / "net.so")
 
 
-def test_a_models_name_is_fit_for_a_file(model: autosched.Model) -> None:
+def test_the_name_of_a_model_becomes_a_valid_file_name(model: autosched.Model) -> None:
     assert model.name == "my_net_v2_"
     assert model.shapes == {"x": (1, 3, 48, 320)}
     assert autosched.Model(Path("/a/..onnx")).name == "model"
@@ -94,7 +94,7 @@ def test_a_module_is_found_by_its_folder(module: autosched.Module, tmp_path: Pat
         autosched.load_module(tmp_path)
 
 
-def test_what_is_no_module(module: autosched.Module, tmp_path: Path) -> None:
+def test_a_folder_without_a_module_is_refused(module: autosched.Module, tmp_path: Path) -> None:
     with pytest.raises(NotFound, match="there is no module"):
         autosched.load_module(tmp_path / "none.so")
     with pytest.raises(RequestError, match="is no compiled module"):
@@ -104,7 +104,7 @@ def test_what_is_no_module(module: autosched.Module, tmp_path: Path) -> None:
         autosched.load_module(tmp_path / "net.so")
 
 
-def test_a_module_is_checked_against_the_very_model_it_was_compiled_from(
+def test_a_module_is_checked_against_the_model_it_was_compiled_from(
     module: autosched.Module, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -127,7 +127,7 @@ def test_a_module_is_checked_against_the_very_model_it_was_compiled_from(
         module.check()
 
 
-def test_saving_copies_what_belongs_together(module: autosched.Module, tmp_path: Path) -> None:
+def test_saving_copies_all_files_of_a_module(module: autosched.Module, tmp_path: Path) -> None:
     saved = module.save(tmp_path / "saved")
     assert saved.path == tmp_path / "saved/net.so"
     assert {path.name for path in (tmp_path / "saved").iterdir()} == {"net.so", "net.json", "report.html"}
@@ -137,7 +137,7 @@ def test_saving_copies_what_belongs_together(module: autosched.Module, tmp_path:
         module.save(tmp_path / "file")
 
 
-def test_the_package_names_what_it_offers() -> None:
+def test_the_package_lists_its_public_names() -> None:
     assert {"load_model", "load_module", "Model", "TunedModel", "Module"} <= set(autosched.__all__)
     with pytest.raises(AttributeError, match="no attribute 'colour'"):
         autosched.colour  # noqa: B018

@@ -32,14 +32,14 @@ def number_of(one: bytes, by: str) -> int:
     return int(json.loads(one)[0][0].removeprefix(by))
 
 
-def test_everybody_has_a_turn_then_the_best_has_most() -> None:
+def test_each_method_has_a_turn_and_then_the_best_has_most() -> None:
     search = portfolio(a=FakeSearch("a"), b=FakeSearch("b")).search(site())
     turns = play(search, 12, lambda by, _: 1.0 if by == "b" else 3.0)
     assert set(turns[:2]) == {"a", "b"}
     assert turns.count("b") >= 10
 
 
-def test_who_is_asked_again_says_the_same() -> None:
+def test_a_repeated_selection_is_the_same() -> None:
     """A step may be lost, and be repeated by a client that knows the measurements only."""
     fixed = [candidate("a0"), candidate("b0")]
     searches = {name: FakeSearch(name) for name in "ab"}
@@ -52,13 +52,13 @@ def test_who_is_asked_again_says_the_same() -> None:
     assert whole.select(1) == whole.select(1) == [sign(fixed[1], "b")]
 
 
-def test_who_still_gains_overtakes_who_stands_still() -> None:
+def test_a_method_that_still_improves_overtakes_one_that_does_not() -> None:
     search = portfolio(still=FakeSearch("still"), slow=FakeSearch("slow")).search(site())
     turns = play(search, 16, lambda by, n: 1.0 if by == "still" else 1.4 * 0.9 ** (n / BATCH))
     assert turns[-3:] == ["slow"] * 3
 
 
-def test_who_lost_everywhere_else_is_not_tried_again_at_once() -> None:
+def test_a_method_that_lost_on_other_tasks_is_tried_later() -> None:
     whole = portfolio(good=FakeSearch("good"), bad=FakeSearch("bad"))
 
     def latency_s(by: str, _: int) -> float:
@@ -69,7 +69,7 @@ def test_who_lost_everywhere_else_is_not_tried_again_at_once() -> None:
     assert "bad" not in play(whole.search(site("last")), 4, latency_s)
 
 
-def test_each_learns_from_its_own_and_as_it_wrote_it() -> None:
+def test_each_method_learns_from_its_own_candidates_in_their_encoding() -> None:
     first, second = FakeSearch("a", template="t"), FakeSearch("b")
     search = portfolio(a=first, b=second).search(site())
     play(search, 2, lambda by, _: 1.0)
@@ -77,7 +77,7 @@ def test_each_learns_from_its_own_and_as_it_wrote_it() -> None:
     assert [one for one, _ in second.told] == [candidate(f"b{n}") for n in range(BATCH)]
 
 
-def test_records_of_an_earlier_client_reach_who_selected_them() -> None:
+def test_records_of_an_earlier_client_reach_the_method_that_selected_them() -> None:
     search = portfolio(a=FakeSearch("a", template="t"), b=FakeSearch("b")).search(site())
     measured: list[tuple[bytes, Sequence[float]]] = []
     for _ in range(5):
@@ -98,14 +98,14 @@ def test_all_methods_learn_from_unsigned_candidates() -> None:
     assert [one for one, _ in first.told] == [one for one, _ in second.told] == [candidate("other"), b"no json"]
 
 
-def test_who_has_nothing_left_makes_way() -> None:
+def test_an_exhausted_method_is_skipped() -> None:
     search = portfolio(a=FakeSearch("a", left=BATCH), b=FakeSearch("b", left=2 * BATCH)).search(site())
     turns = play(search, 9, lambda by, _: 1.0 if by == "a" else 5.0)
     assert sorted(turns) == ["a", "b", "b"]
     assert search.select(BATCH) == []
 
 
-def test_failures_only_go_to_the_others() -> None:
+def test_a_method_that_only_fails_is_replaced_by_the_others() -> None:
     search = portfolio(bad=FakeSearch("bad"), good=FakeSearch("good")).search(site())
     turns = []
     for _ in range(6):
@@ -115,7 +115,7 @@ def test_failures_only_go_to_the_others() -> None:
     assert turns.count("bad") == 1
 
 
-def test_only_those_take_part_that_can() -> None:
+def test_methods_that_cannot_tune_a_task_take_no_part() -> None:
     methods = {"a": FakeMethod(FakeSearch("a"), ["conv"]), "b": FakeMethod(FakeSearch("b"))}
     whole = Portfolio(methods, BATCH)
     assert [arm.name for arm in whole.search(site("softmax")).arms] == ["b"]
@@ -124,7 +124,7 @@ def test_only_those_take_part_that_can() -> None:
         Portfolio({"a": methods["a"]}, BATCH).search(site("softmax"))
 
 
-def test_the_user_reads_who_was_best() -> None:
+def test_the_best_method_is_reported() -> None:
     whole = portfolio(a=FakeSearch("a"), b=FakeSearch("b"))
     assert list(whole.notes) == []
     for number in range(3):
@@ -132,7 +132,7 @@ def test_the_user_reads_who_was_best() -> None:
     assert list(whole.notes) == ["best schedules found by: b 3"]
 
 
-def test_a_signature_comes_off_again() -> None:
+def test_a_signature_is_removed_again() -> None:
     for one in (candidate("x"), candidate("x", template="t")):
         assert signer(sign(one, "a")) == "a"
         assert unsign(sign(one, "a")) == one

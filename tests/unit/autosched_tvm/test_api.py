@@ -25,7 +25,7 @@ def test_types_and_names_agree() -> None:
 
 @pytest.mark.tvm
 @pytest.mark.parametrize("name", api.__all__)
-def test_each_name_is_what_the_type_checker_takes_it_for(name: str) -> None:
+def test_each_name_has_the_type_that_type_checkers_see(name: str) -> None:
     pytest.importorskip("tvm")
     found = getattr(api, name)
     expected = imported_for_types()[name]

@@ -27,7 +27,7 @@ def taken(cache: BuildCache, key: str, folder: Path) -> tuple[str | None, bytes 
     return note, path.read_bytes() if note is not None else None
 
 
-def test_what_is_kept_is_found_again(cache: BuildCache, tmp_path: Path) -> None:
+def test_an_entry_is_found_again(cache: BuildCache, tmp_path: Path) -> None:
     assert taken(cache, "a", tmp_path) == (None, None)
     kept(cache, "a", tmp_path)
     assert taken(cache, "a", tmp_path) == ("note of a", b"code")
@@ -59,7 +59,7 @@ def test_a_damaged_entry_is_not_used_and_can_be_made_again(
         assert taken(cache, "a", tmp_path) == ("note of a", b"code")
 
 
-def test_what_was_not_used_for_longest_goes(cache: BuildCache, tmp_path: Path) -> None:
+def test_the_least_recently_used_entry_is_deleted(cache: BuildCache, tmp_path: Path) -> None:
     for number in range(10):
         kept(cache, f"{number}", tmp_path, bytes(2_400))
         os.utime(tmp_path / f"cache/{number}", (number, number))
@@ -73,7 +73,7 @@ def test_what_was_not_used_for_longest_goes(cache: BuildCache, tmp_path: Path) -
     assert size <= build_cache.ROOM_SHARE * 20_000
 
 
-def test_a_huge_entry_drives_nothing_out(cache: BuildCache, tmp_path: Path) -> None:
+def test_a_huge_entry_displaces_no_other(cache: BuildCache, tmp_path: Path) -> None:
     kept(cache, "huge", tmp_path, bytes(3_000))
     assert taken(cache, "huge", tmp_path) == (None, None)
 
@@ -87,7 +87,7 @@ def test_all_files_of_an_entry_are_copied_into_a_folder(cache: BuildCache, tmp_p
     assert {path.name: path.read_text() for path in (tmp_path / "into").iterdir()} == {"a": "a", "b": "b"}
 
 
-def test_room_is_made_while_builds_are_kept(cache: BuildCache, tmp_path: Path) -> None:
+def test_old_entries_are_deleted_while_builds_are_added(cache: BuildCache, tmp_path: Path) -> None:
     for number in range(3 * build_cache.KEPT_UNTIL_LOOK):
         kept(cache, f"{number}", tmp_path, bytes(1_000))
     assert len(list((tmp_path / "cache").iterdir())) < 2 * build_cache.KEPT_UNTIL_LOOK
@@ -109,7 +109,7 @@ def test_a_folder_that_cannot_be_written_costs_a_build_and_nothing_else(tmp_path
     assert taken(cache, "a", tmp_path) == (None, None)
 
 
-def test_many_at_once_find_whole_entries_or_none(cache: BuildCache, tmp_path: Path) -> None:
+def test_concurrent_readers_find_complete_entries_or_none(cache: BuildCache, tmp_path: Path) -> None:
     wrong: list[bytes] = []
 
     def work(number: int) -> None:
@@ -130,7 +130,7 @@ def test_many_at_once_find_whole_entries_or_none(cache: BuildCache, tmp_path: Pa
     assert wrong == []
 
 
-def test_a_daemon_s_client_finds_it_by_its_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_finds_the_cache_by_its_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(build_cache.FOLDER, str(tmp_path / "cache"))
     monkeypatch.setenv(build_cache.BYTES_MAX, "10000")
     kept(BuildCache.of_environment(), "a", tmp_path)
@@ -139,6 +139,6 @@ def test_a_daemon_s_client_finds_it_by_its_environment(tmp_path: Path, monkeypat
     assert taken(BuildCache.of_environment(), "a", tmp_path)[0] is None
 
 
-def test_a_key_tells_its_parts_apart() -> None:
+def test_keys_of_different_parts_differ() -> None:
     keys = {digest_of("a", "b"), digest_of("ab", ""), digest_of("b", "a"), digest_of(b"a", "b"), digest_of("a", "b", 1)}
     assert len(keys) == 5

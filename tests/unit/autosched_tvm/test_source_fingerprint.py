@@ -9,7 +9,7 @@ from autosched_tvm.source_fingerprint import fingerprint, fingerprint_of
 SHORT = "SIZE = 3\ndef tile(loops): return [loops, SIZE]"
 
 
-def test_comments_docstrings_imports_and_layout_play_no_part() -> None:
+def test_comments_docstrings_imports_and_layout_do_not_change_the_fingerprint() -> None:
     one = fingerprint(["""
 import math
 SIZE = 3
@@ -23,7 +23,7 @@ def tile(loops):
 
 
 @pytest.mark.parametrize("other", [[SHORT.replace("3", "4")], [SHORT.replace("tile", "split")], [SHORT, SHORT], []])
-def test_any_other_word_does(other: list[str]) -> None:
+def test_any_other_change_changes_the_fingerprint(other: list[str]) -> None:
     assert fingerprint([SHORT]) != fingerprint(other)
 
 
@@ -38,6 +38,6 @@ def test_a_package_has_the_fingerprint_of_all_its_modules(tmp_path: Path, monkey
     assert fingerprint_of("printed_one") != fingerprint_of("printed_two")
 
 
-def test_a_module_that_does_not_exist_is_told() -> None:
+def test_a_module_that_does_not_exist_is_reported() -> None:
     with pytest.raises(ModuleNotFoundError, match="no_such_module"):
         fingerprint_of("no_such_module")

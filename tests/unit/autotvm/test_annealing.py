@@ -40,7 +40,7 @@ def test_the_optimum_of_a_small_space_is_found(seed: int) -> None:
     assert best.scores.tolist() == sorted(table.tolist(), reverse=True)[:8] or best.scores[7] > np.quantile(table, 0.98)
 
 
-def test_what_is_known_or_illegal_is_passed_over_and_the_rest_is_different_and_in_order() -> None:
+def test_proposals_are_new_legal_different_and_ordered() -> None:
     knobs = points_of(8, 8).space.knobs
     points = points_of(space=ConfigSpace("t", knobs, lambda config: "odd" if int(str(config["k0"])) % 2 else None))
     table = bumpy(points, 3)
@@ -52,7 +52,7 @@ def test_what_is_known_or_illegal_is_passed_over_and_the_rest_is_different_and_i
     assert indices == legal[:10]
 
 
-def test_it_ends_early_when_nothing_better_comes() -> None:
+def test_annealing_ends_early_without_improvement() -> None:
     points = points_of(4, 4)
     asked = 0
 
@@ -75,7 +75,7 @@ def test_a_space_of_one_configuration_does_not_move() -> None:
     assert points.indices(best.digits) == [0]
 
 
-def test_a_space_beyond_64_bits() -> None:
+def test_a_space_beyond_64_bits_is_searched() -> None:
     points = points_of(*[50] * 16)
     rng = np.random.default_rng(1)
     best = Best(points, 4, NONE)

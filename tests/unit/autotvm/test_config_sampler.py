@@ -28,7 +28,7 @@ def test_rows_and_numbers_agree_with_the_space_of_any_size(radices: list[int], d
 
 @given(RADICES, st.integers(0, 30), st.integers(0, 2**32))
 @settings(deadline=None, max_examples=50)
-def test_fresh_ones_are_new_different_and_as_many_as_there_are(radices: list[int], count: int, seed: int) -> None:
+def test_fresh_configurations_are_new_different_and_complete(radices: list[int], count: int, seed: int) -> None:
     points = ConfigSampler(space_of(radices))
     known = set(points.fresh(Random(1), 5, ()))
     found = points.fresh(Random(seed), count, known)
@@ -36,14 +36,14 @@ def test_fresh_ones_are_new_different_and_as_many_as_there_are(radices: list[int
     assert not known & set(found)
 
 
-def test_what_is_not_admitted_is_no_fresh_one() -> None:
+def test_inadmissible_configurations_are_not_drawn() -> None:
     odd = ConfigSpace("t", space_of([10, 10]).knobs, lambda config: None if int(str(config["k0"])) % 2 else "even")
     points = ConfigSampler(odd)
     assert {index % 2 for index in points.fresh(Random(1), 100, ())} == {1}
     assert len(points.fresh(Random(1), 100, ())) == 50
 
 
-def test_a_part_of_a_space_stays_in_its_bounds_also_when_it_is_huge() -> None:
+def test_draws_from_a_part_of_a_space_stay_within_it() -> None:
     small, huge = space_of([10, 10]), space_of([40] * 20)
     assert sorted(ConfigSampler(small, 90, 95).fresh(Random(1), 9, ())) == [90, 91, 92, 93, 94]
     assert sorted(ConfigSampler(small, 98, 200).fresh(Random(1), 9, ())) == [98, 99]

@@ -16,7 +16,7 @@ SMALL = ConfigSpace(
 )
 
 
-def test_every_index_is_another_configuration_and_back():
+def test_each_index_maps_to_one_configuration_and_back():
     configs = [SMALL.config(index) for index in range(SMALL.size)]
     assert SMALL.size == 12 == len({tuple(config.values()) for config in configs})
     assert [SMALL.index(SMALL.digits(index)) for index in range(12)] == list(range(12))
@@ -24,7 +24,7 @@ def test_every_index_is_another_configuration_and_back():
     assert configs[1] == {"tile": 2, "order": "rows", "threads": (1, 32), "prefetch": 0}
 
 
-def test_a_configuration_that_was_json_is_found():
+def test_a_configuration_read_from_json_is_found():
     assert SMALL.find({"tile": 4, "order": "columns", "threads": [2, 16], "prefetch": 0}) == 11
 
 
@@ -38,7 +38,7 @@ def test_a_configuration_that_was_json_is_found():
         {"tile": None, "order": "rows", "threads": [1, 32], "prefetch": 0},
     ],
 )
-def test_a_configuration_of_another_space_is_not(config):
+def test_a_configuration_of_another_space_is_not_found(config):
     assert SMALL.find(config) is None
 
 
@@ -55,7 +55,7 @@ def test_a_digit_outside_is_an_error():
         SMALL.index((0, 0))
 
 
-def test_a_space_larger_than_any_machine_word():
+def test_a_space_larger_than_a_machine_word_is_indexed():
     space = ConfigSpace("huge", tuple(Knob(f"k{i}", tuple(range(1000))) for i in range(8)))
     assert space.size == 10**24
     assert space.find(space.config(10**23 + 7)) == 10**23 + 7
@@ -63,7 +63,7 @@ def test_a_space_larger_than_any_machine_word():
     assert "and 976 more" in space.describe()
 
 
-def test_a_space_of_one():
+def test_a_space_of_one_configuration_is_indexed():
     space = ConfigSpace("fixed", (Knob("tile", (4,)),))
     assert (space.size, space.config(0)) == (1, {"tile": 4})
     assert ConfigSpace("none", ()).size == 1
@@ -77,16 +77,16 @@ def test_a_knob_without_a_legal_value_is_refused_with_what_would_be_legal():
         ConfigSpace("toy", (Knob("tile", ()),))
 
 
-def test_restricting_keeps_these_only():
+def test_restricting_keeps_only_the_given_values():
     space = SMALL.restrict({"tile": [2, 8], "threads": [[2, 16]]})
     assert [knob.values for knob in space.knobs] == [(2, 8), ("rows", "columns"), ((2, 16),), (0,)]
 
 
-def test_what_fits_only_other_tasks_is_left_out():
+def test_values_that_fit_only_other_tasks_are_left_out():
     assert SMALL.restrict({"tile": [2, 7]}).knobs[0].values == (2,)
 
 
-def test_enlarging_adds_values_and_makes_a_choice_of_what_was_none():
+def test_enlarging_adds_values_to_knobs_of_one_value_too():
     space = SMALL.enlarge({"tile": [8, 4], "prefetch": [4, 8]})
     assert space.knobs[0].values == (1, 2, 4, 8)
     assert space.knobs[3].values == (0, 4, 8)
@@ -110,7 +110,7 @@ def test_enlarging_adds_values_and_makes_a_choice_of_what_was_none():
     ],
 )
 @pytest.mark.parametrize("change", [ConfigSpace.restrict, ConfigSpace.enlarge])
-def test_bad_wishes_name_template_knob_and_what_is_legal(change, wanted, said):
+def test_errors_about_knobs_name_the_template_the_knob_and_legal_values(change, wanted, said):
     with pytest.raises(RequestError, match=said):
         change(SMALL, wanted)
 
@@ -124,13 +124,13 @@ def test_a_space_can_be_printed():
     assert "columns" in text
 
 
-def test_what_is_not_admitted_says_why():
+def test_inadmissible_configurations_have_a_reason():
     space = ConfigSpace("toy", (Knob("tile", (1, 64)),), lambda config: "too large" if config["tile"] == 64 else None)
     assert [space.admits(space.config(index)) for index in range(2)] == [None, "too large"]
     assert space.restrict({"tile": [64]}).admits({"tile": 64}) == "too large"
 
 
-def test_who_restricts_a_space_is_not_told_what_would_be_slow():
+def test_a_restricted_space_does_not_exclude_slow_configurations():
     space = ConfigSpace("toy", (Knob("tile", (1, 2)), Knob("order", ("a", "b"))), None, lambda config: "slow")
     assert space.admits(space.config(0)) == "slow"
     assert space.enlarge({}).restrict({}).admits(space.config(0)) == "slow"

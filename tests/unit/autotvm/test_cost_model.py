@@ -25,7 +25,7 @@ def test_a_space_without_knobs_has_rows_without_columns() -> None:
     assert KnobFeatures(ConfigSpace("t", ())).of(ConfigSampler(ConfigSpace("t", ())).digits([0])).shape == (1, 0)
 
 
-def test_logarithms_go_on_through_zero() -> None:
+def test_logarithmic_features_are_continuous_at_zero() -> None:
     assert [logarithm(number) for number in (-3, 0, 1, 3)] == [-2.0, 0.0, 1.0, 2.0]
 
 

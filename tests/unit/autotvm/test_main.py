@@ -25,12 +25,12 @@ def test_each_task_has_its_knobs(model: str, capsys: pytest.CaptureFixture[str])
     assert "tile_w" in said
 
 
-def test_a_restricted_knob_is_shown_so(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_restricted_knob_is_marked(model: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([model, "--knobs", '{"outer": ["oc h w"]}']) == 0
     (line,) = {line for line in capsys.readouterr().out.splitlines() if line.startswith("  outer")}
     assert line.split()[1:] == ["1:", "oc", "h", "w"]
 
 
-def test_what_is_no_json_is_said(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_json_is_reported(model: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([model, "--knobs", "{outer"]) == 1
     assert "option knobs" in capsys.readouterr().err

@@ -39,7 +39,7 @@ def test_it_beats_chance_by_15_percent_in_64_trials(loss: str) -> None:
     assert np.mean(logs) > 0.15
 
 
-def test_random_proposals_are_their_share() -> None:
+def test_random_proposals_have_their_share() -> None:
     kernel = MadeUpKernel(1)
     points = ConfigSampler(kernel.space)
     start = RandomTuner(points, 5).propose(32, ())
@@ -76,7 +76,7 @@ class Truth:
         return np.array([[self.kernel.throughput(index)] for index in indices], np.float32)
 
 
-def test_a_second_look_puts_the_plan_in_order() -> None:
+def test_a_second_prediction_reorders_the_plan() -> None:
     kernel = MadeUpKernel(2)
     points = ConfigSampler(kernel.space)
     start = RandomTuner(points, 5).propose(64, ())

@@ -23,7 +23,7 @@ def test_defaults_are_those_of_autotvm_but_for_the_loss() -> None:
         ({"index_from": 5, "index_to": 5}, "index_to 5 leaves nothing after index_from 5"),
     ],
 )
-def test_what_cannot_be_used_is_named(given: dict[str, bool | int | float | str], words: str) -> None:
+def test_invalid_values_are_named(given: dict[str, bool | int | float | str], words: str) -> None:
     with pytest.raises(RequestError, match=words):
         options.read(given)
 

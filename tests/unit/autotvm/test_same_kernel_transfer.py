@@ -83,13 +83,13 @@ def best(candidates: Sequence[bytes], count: int = BEST_OF_EACH) -> list[dict[st
     return configs(sorted(candidates, key=latency_s)[:count])
 
 
-def test_siblings_have_one_kernel_and_others_another() -> None:
+def test_tasks_with_the_same_kernel_are_siblings() -> None:
     found = [template_matching.find(workload, CPU).template for workload in WORKLOADS]
     plain, fused, smaller = (kernel_of(template.nest) for template in found if template is not None)
     assert plain == fused != smaller
 
 
-def test_the_first_round_has_the_best_of_a_sibling_and_the_next_one_what_is_left_of_them() -> None:
+def test_the_first_rounds_begin_with_the_best_of_a_sibling() -> None:
     job = Job()
     first = tune(job.tuner(FUSED), rounds=2)
     tuner = job.tuner(PLAIN)
@@ -100,7 +100,7 @@ def test_the_first_round_has_the_best_of_a_sibling_and_the_next_one_what_is_left
     assert not all(config in alone for config in best(first, 2)), "it would not have come to both by itself"
 
 
-def test_the_tuner_proposes_first_what_it_would_have_proposed_alone() -> None:
+def test_transfer_keeps_the_first_proposals_of_the_tuner() -> None:
     """An interrupted round is finished as it was begun, although a sibling has continued."""
     job, alone = Job(), Job()
     before = alone.tuner(PLAIN).select(8, LEASE)
@@ -109,7 +109,7 @@ def test_the_tuner_proposes_first_what_it_would_have_proposed_alone() -> None:
     assert chosen[:6] == [one for one in before if config_of(one) not in configs(chosen[6:])][:6]
 
 
-def test_a_client_that_takes_over_selects_what_the_one_before_would_have() -> None:
+def test_a_replaced_client_selects_what_the_first_would_have() -> None:
     job = Job()
     fused, plain = job.tuner(FUSED), job.tuner(PLAIN)
     of_fused, of_plain = tune(fused, 2), tune(plain)
@@ -122,7 +122,7 @@ def test_a_client_that_takes_over_selects_what_the_one_before_would_have() -> No
 
 
 @pytest.mark.parametrize("options", [{"transfer": False}, {"tuner": "random"}, {"knobs": '{"tile_h": [1]}'}])
-def test_nothing_is_taken_over_that_the_job_does_not_want(options: dict[str, Any]) -> None:
+def test_configurations_outside_a_restricted_space_are_not_transferred(options: dict[str, Any]) -> None:
     whole = tune(Job().tuner(FUSED), rounds=2)
     tall = [candidate for candidate in whole if config_of(candidate)["tile_h"] != 1]
     job, alone = Job(**options), Job(**options)

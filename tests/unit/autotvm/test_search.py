@@ -126,7 +126,7 @@ def test_a_round_is_full_although_configurations_fail_and_none_is_applied_twice(
     assert max(applied.values()) == 2, "once for each time that it was asked"
 
 
-def test_a_restored_search_goes_on_alike(workload: Any) -> None:
+def test_a_restored_search_continues_alike(workload: Any) -> None:
     for seed in range(4):
         whole = run(search_of(workload, seed))
         restored = search_of(workload, seed)
@@ -146,13 +146,13 @@ def test_a_restored_search_goes_on_alike(workload: Any) -> None:
         b'[[],[],{"template":"tiles/1","version":"x","config":{"rows":1,"columns":1,"idle":"a"},"hash":"0"}]',
     ],
 )  # fmt: skip
-def test_what_others_found_says_nothing_and_breaks_nothing(workload: Any, candidate: bytes) -> None:
+def test_candidates_of_other_spaces_are_ignored(workload: Any, candidate: bytes) -> None:
     search = search_of(workload)
     search.update([(candidate, [1e-9]), (candidate, [])])
     assert run(search) == run(search_of(workload))
 
 
-def test_a_space_that_cannot_be_applied_at_all_ends(workload: Any) -> None:
+def test_a_search_without_an_applicable_configuration_ends(workload: Any) -> None:
     eights = ConfigSpace("tiles/1", tuple(Knob(f"k{at}", tuple(range(100))) for at in range(6)))
     template = Tiles()
     template.apply = lambda *_: 1 / 0  # type: ignore[method-assign, assignment, return-value]
@@ -168,7 +168,7 @@ def test_early_stopping_saves_trials(workload: Any) -> None:
     assert again.select(4) == [], "nor does it begin again when it is restored"
 
 
-def test_throughput_of_what_no_clock_can_have_said_is_a_failure() -> None:
+def test_impossible_throughput_counts_as_a_failure() -> None:
     assert throughput([0.5, 0.25, 9.0]) == 2.0
     assert [throughput(s) for s in ([], [0.0], [-1.0], [float("nan")], [float("inf")])] == [0.0] * 5
 
@@ -207,9 +207,7 @@ def test_knobs_are_restricted_by_the_job(workload: Any, target: Any) -> None:
 
 
 @pytest.mark.parametrize("option", ["knobs", "enlarge"])
-def test_a_knob_that_no_task_has_is_an_error_that_names_those_there_are(
-    option: str, workload: Any, target: Any
-) -> None:
+def test_an_unknown_knob_is_an_error_that_names_the_known_ones(option: str, workload: Any, target: Any) -> None:
     data = tvm.te.placeholder((8,), name="data")
     doubled = module("main", data, tvm.te.compute((8,), lambda i: data[i] * 2.0, name="doubled"))
     usual = config_of(AutoTvmMethod(Options()).search(site_of(workload, target)).select(1)[0])
@@ -224,7 +222,7 @@ def test_a_knob_that_no_task_has_is_an_error_that_names_those_there_are(
     AutoTvmMethod(Options(**{option: json.dumps({known: [3]})})).check_network([doubled, workload], target)  # type: ignore[arg-type]
 
 
-def test_a_job_without_knobs_looks_at_no_task(target: Any) -> None:
+def test_a_job_without_restricted_knobs_loads_no_task(target: Any) -> None:
     def workloads() -> Any:
         raise AssertionError("a task was loaded")
         yield
@@ -232,7 +230,7 @@ def test_a_job_without_knobs_looks_at_no_task(target: Any) -> None:
     AutoTvmMethod(Options()).check_network(workloads(), target)
 
 
-def test_what_an_older_template_made_still_replays_but_is_no_configuration(workload: Any, target: Any) -> None:
+def test_candidates_of_an_older_template_replay_but_have_no_configuration(workload: Any, target: Any) -> None:
     """The template's code has changed between two jobs."""
     template = template_matching.find(workload, target).template
     assert template is not None
@@ -255,7 +253,7 @@ def test_what_an_older_template_made_still_replays_but_is_no_configuration(workl
         assert hash_of(candidate_build.replay(workload, candidate).mod) == json.loads(candidate)[2]["hash"]
 
 
-def test_a_job_that_leaves_nothing_of_a_space_is_told_why(workload: Any, target: Any) -> None:
+def test_an_empty_restricted_space_is_refused_with_the_reason(workload: Any, target: Any) -> None:
     usual = config_of(AutoTvmMethod(Options()).search(site_of(workload, target)).select(1)[0])
     name = next(name for name, value in usual.items() if isinstance(value, int))
     site = site_of(workload, target)
@@ -280,7 +278,7 @@ def test_a_template_without_a_value_for_a_knob_is_unsupported_here(
 
 
 @pytest.mark.parametrize("tuner", ["xgb", "ga", "random", "grid"])
-def test_spaces_of_one_and_of_a_trillion_configurations(tuner: str, workload: Any) -> None:
+def test_spaces_of_one_and_of_a_trillion_configurations_are_searched(tuner: str, workload: Any) -> None:
     """All configurations of the large one lead to three schedules, which no tuner can know."""
     options = Options(tuner=tuner, num_warmup_samples=4)  # type: ignore[arg-type]
     single = ConfigSpace("tiles/1", (Knob("rows", (4,)), Knob("columns", (2,)), Knob("idle", ("a",))))

@@ -20,23 +20,23 @@ def tried(shape: tuple[int, ...], *known: Examples) -> list[object]:
     return [SPACE.config(index)["tile"] for index in of(shape, SPACE, known)]
 
 
-def test_the_nearest_value_of_the_own_ones_is_taken() -> None:
+def test_the_nearest_value_of_the_tasks_own_is_used() -> None:
     assert tried((14,), told((28,), 28)) == [14]
     assert tried((14,), told((28,), 6)) == [7]
     assert SPACE.config(of((14,), SPACE, [told((28,), 3, order="b")])[0]) == made(4, "b") | {"pair": (2, 1)}
 
 
-def test_the_tasks_that_are_most_alike_take_turns_each_with_its_best_first() -> None:
+def test_the_most_similar_tasks_take_turns_each_with_its_best_first() -> None:
     far, near, nearer = told((512,), 1), told((32,), 2, 4), told((28,), 14, 7)
     assert LIKE == 2
     assert tried((28,), far, near, nearer) == tried((28,), nearer, far, near) == [14, 2, 7, 4]
 
 
-def test_equal_ones_are_tried_once() -> None:
+def test_equal_seeds_are_tried_once() -> None:
     assert tried((14,), told((28,), 28, 56, 14)) == [14]
 
 
-def test_what_this_task_has_no_word_or_knob_for_is_left_out() -> None:
+def test_seeds_with_unknown_knobs_are_left_out() -> None:
     odd: Config = {"tile": 1, "order": "c", "pair": (2, 1)}
     fewer: Config = {"tile": 1, "order": "a"}
     tiling: Config = {"tile": 1, "order": "a", "pair": (4, 4)}
@@ -44,7 +44,7 @@ def test_what_this_task_has_no_word_or_knob_for_is_left_out() -> None:
     assert of((1,), SPACE, []) == []
 
 
-def test_more_extents_are_no_error_and_less_alike() -> None:
+def test_tasks_with_more_dimensions_are_less_similar() -> None:
     """Fused operators add inputs."""
     assert tried((8, 8), told((8, 8, 8), 1), told((8, 8), 2), told((8, 9), 4)) == [2, 4]
     assert OF_EACH > 1

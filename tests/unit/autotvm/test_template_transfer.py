@@ -37,7 +37,7 @@ def run(tuner: Tuner, kernel: MadeUpKernel, rounds: int) -> list[float]:
     return scores
 
 
-def test_a_sibling_reaches_with_16_trials_what_takes_it_32_alone() -> None:
+def test_a_sibling_needs_16_trials_for_a_result_that_takes_32_alone() -> None:
     gains = []
     for seed in range(3):
         knowledge = Knowledge()
@@ -61,7 +61,7 @@ def taught(records: int = 100) -> tuple[Knowledge, MadeUpKernel]:
     return knowledge, kernel
 
 
-def test_the_others_count_half_after_64_own_records_and_nothing_in_the_end() -> None:
+def test_records_of_other_tasks_count_half_after_64_own_records_and_fade_out() -> None:
     knowledge, kernel = taught()
     prior = Prior(knowledge, "second", kernel.space, (56, 64, 64, 3), "reg")
     digits = ConfigSampler(kernel.space).digits([5, 500, 5000])
@@ -73,7 +73,7 @@ def test_the_others_count_half_after_64_own_records_and_nothing_in_the_end() -> 
     assert prior.opinion(277) is None
 
 
-def test_a_task_is_not_taught_by_itself_by_another_template_or_by_too_few_records() -> None:
+def test_a_task_learns_only_from_other_tasks_of_its_template_with_enough_records() -> None:
     knowledge, kernel = taught()
     space, other = kernel.space, replace(kernel.space, template="another")
     assert Prior(knowledge, "first", space, (1,), "reg").opinion(0) is None
@@ -81,12 +81,12 @@ def test_a_task_is_not_taught_by_itself_by_another_template_or_by_too_few_record
     assert Prior(taught(16)[0], "second", space, (1,), "reg").opinion(0) is None
 
 
-def test_failures_alone_teach_nothing() -> None:
+def test_failures_alone_are_not_transferred() -> None:
     features = np.zeros((200, 1), np.float32)
     assert fitted([Lesson(("a",), features, np.zeros(200, np.float32), NONE)], "reg") == (None, ())
 
 
-def test_too_much_is_cut_to_those_who_learned_last() -> None:
+def test_records_beyond_the_limit_are_those_of_the_longest_idle_tasks() -> None:
     def lesson(name: str, records: int) -> Lesson:
         return Lesson((name,), np.ones((records, 1), np.float32), np.ones(records, np.float32), NONE)
 
@@ -94,13 +94,13 @@ def test_too_much_is_cut_to_those_who_learned_last() -> None:
     assert names == ("new",)
 
 
-def test_columns_find_each_other_by_name() -> None:
+def test_columns_are_matched_by_name() -> None:
     found = aligned(np.array([[1.0, 2.0]], np.float32), ("a", "w=x"), ("w=x", "w=y", "a", "b"))
     assert found[0].tolist()[:3] == [2.0, 0.0, 1.0]
     assert math.isnan(found[0, 3])
 
 
-def test_tasks_ask_and_tell_at_the_same_time() -> None:
+def test_tasks_read_and_add_records_concurrently() -> None:
     knowledge, kernel = taught()
     failed: list[BaseException] = []
 
@@ -122,7 +122,7 @@ def test_tasks_ask_and_tell_at_the_same_time() -> None:
     assert sorted(len(lesson.scores) for lesson in lessons) == [24, 24, 24, 100]
 
 
-def test_the_first_round_begins_with_what_was_best_elsewhere_and_only_the_first() -> None:
+def test_only_the_first_round_begins_with_the_best_of_other_tasks() -> None:
     knowledge, kernel = taught(24)
     best = tuner_of(kernel, None, "first", 1)
     indices = RandomTuner(ConfigSampler(kernel.space), 1).propose(24, ())

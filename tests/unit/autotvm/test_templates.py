@@ -78,7 +78,7 @@ def schedule_of(workload: Any, template: Any, config: dict[str, Any], *, check: 
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_any_configuration_computes_the_right_thing(case):
+def test_any_configuration_computes_the_correct_result(case):
     name, make = CASES[case]
     workload = make()
     template = template_matching.find(workload, CPU).template
@@ -105,7 +105,7 @@ def test_a_configuration_for_a_gpu_compiles_and_stays_within_its_limits(case):
 
 
 @pytest.mark.parametrize("case", PACKED)
-def test_packed_columns_are_computed_right_in_tiles_of_one_or_more_blocks(case):
+def test_packed_columns_are_computed_correctly_in_tiles_of_one_or_more_blocks(case):
     workload = PACKED[case]()
     template = template_matching.find(workload, CPU).template
     assert template is not None and template.name == "matmul_packed.llvm"
@@ -140,7 +140,7 @@ def test_chunks_of_input_channels_are_added_up():
     assert "chunks are summed inside" in str(space.admits(config | {"outer": "h w oc"}))
 
 
-def test_results_that_move_to_another_shape_are_written_apart():
+def test_results_that_are_moved_to_another_shape_are_written_separately():
     left, right = te.placeholder((6, 12), name="left"), te.placeholder((12, 16), name="right")
     moved = topi.transpose(topi.reshape(topi.matmul(left, right), (6, 2, 8)), (1, 0, 2))
     workload = tvm.IRModule({"main": te.create_prim_func([left, right, moved])})
@@ -157,7 +157,7 @@ def test_results_that_move_to_another_shape_are_written_apart():
 
 
 @pytest.mark.parametrize("one", [*algebra.BOTH_AXES, algebra.algorithms((1, 5))[-1]], ids=lambda one: str(one.words))
-def test_any_configuration_of_winograd_computes_the_right_thing(one: algebra.Algorithm) -> None:
+def test_any_configuration_of_winograd_computes_the_correct_result(one: algebra.Algorithm) -> None:
     """Candidates of a template whose knobs are written beside the workload, and expanded during the build."""
     workload = kernels.winograd(one)
     template = template_matching.find(workload, CPU).template
@@ -215,7 +215,7 @@ def test_registers_bound_a_tile_and_idle_units_too():
     assert space.admits(config | {"tile_oc": 2, "tile_w": 7}) is None
 
 
-def test_a_tiny_kernel_has_some_configuration():
+def test_a_tiny_kernel_has_a_configuration():
     template = template_matching.find(kernels.blocked(8, 8, 1, 1), CPU).template
     assert template is not None
     assert drawn(template, 1)
@@ -286,7 +286,7 @@ def _dynamic() -> Any:
         (_dynamic, "only when the kernel runs"),
     ],
 )
-def test_what_has_no_template_says_why(make, said):
+def test_a_kernel_without_a_template_has_a_reason(make, said):
     workload = tvm.IRModule({"main": te.create_prim_func(make())})
     found = template_matching.find(workload, CPU)
     assert found.template is None

@@ -22,27 +22,27 @@ def test_a_tile_that_fills_the_registers_is_as_fast_as_the_core() -> None:
     assert share(1, 28) > 0.9
 
 
-def test_few_sums_wait_for_each_other() -> None:
+def test_a_tile_of_few_sums_waits_for_latencies() -> None:
     assert share(1, 4) == pytest.approx(0.5, rel=0.05)
     assert share(1, 2) < share(1, 4) < share(2, 4)
 
 
-def test_what_does_not_fit_the_registers_is_slow() -> None:
+def test_a_tile_beyond_the_registers_is_slow() -> None:
     assert share(4, 12) < 0.5 * share(4, 6)
     assert share(2, 14, registers=16) < 0.7 * share(2, 6, registers=16)
 
 
-def test_a_short_sum_is_mostly_beginning_and_end() -> None:
+def test_a_short_sum_is_mostly_overhead() -> None:
     assert share(2, 14, steps=9) < 0.75 * share(2, 14)
 
 
-def test_waste_counts_as_what_it_is() -> None:
+def test_waste_lowers_the_estimate_in_proportion() -> None:
     assert share(2, 14, waste=1.25) == pytest.approx(share(2, 14) / 1.25)
     assert tile_estimate.wasted(37, np.array([10.0]))[0] == pytest.approx(40 / 37)
     assert tile_estimate.wasted(56, np.array([14.0]))[0] == 1.0
 
 
-def test_imbalance_is_what_the_busiest_thread_has_beyond_its_share() -> None:
+def test_imbalance_is_the_excess_work_of_the_busiest_thread() -> None:
     found = tile_estimate.imbalance(np.array([1.0, 2.0, 3.0, 4.0, 101.0]), 2)
     assert found == pytest.approx([2.0, 1.0, 4 / 3, 1.0, 102 / 101])
     assert tile_estimate.imbalance(np.array([1.0, 7.0]), 1) == pytest.approx([1.0, 1.0])
@@ -59,7 +59,7 @@ def space(insight: bool = True) -> ConfigSpace:
     return ConfigSpace("t", knobs, insight=told if insight else None)
 
 
-def test_what_a_template_tells_are_columns_for_the_cost_model() -> None:
+def test_estimates_of_a_template_are_features_of_the_cost_model() -> None:
     features = KnobFeatures(space())
     assert features.names == ("a", "word=x", "word=y", "b", "area", PROMISE)
     digits = np.array([[2, 1, 3]])
@@ -72,7 +72,7 @@ def area(points: ConfigSampler, indices: list[int]) -> float:
     return float(np.mean([(a + 1) * (b + 1) for a, _, b in points.digits(indices).tolist()]))
 
 
-def test_the_first_rounds_go_where_the_template_expects_much_but_not_only() -> None:
+def test_the_first_rounds_favour_configurations_with_good_estimates() -> None:
     points = ConfigSampler(space())
     tuner = ModelBasedTuner(points, 1, Learning())
     first = tuner.propose(16, ())
@@ -86,7 +86,7 @@ def test_the_first_rounds_go_where_the_template_expects_much_but_not_only() -> N
 
 
 @pytest.mark.parametrize("loss", ["rank", "reg"])
-def test_measurements_outweigh_a_template_that_is_wrong(loss: str) -> None:
+def test_measurements_outweigh_wrong_estimates(loss: str) -> None:
     points = ConfigSampler(space())
     tuner = ModelBasedTuner(points, 1, Learning(loss=loss, epsilon=0.0))  # type: ignore[arg-type]
     tried: list[int] = []

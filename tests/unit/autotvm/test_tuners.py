@@ -62,7 +62,7 @@ def test_the_same_seed_and_records_give_the_same_proposals_also_when_restored_in
 @every
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=3), st.integers(1, 9), st.integers(0, 5))
 @settings(max_examples=10, deadline=None)
-def test_a_space_is_proposed_once_and_whole(name: str, radices: list[int], batch: int, seed: int) -> None:
+def test_each_configuration_of_a_space_is_proposed_once(name: str, radices: list[int], batch: int, seed: int) -> None:
     points = ConfigSampler(space_of(*radices))
     tuner = MAKERS[name](points, seed)
     proposed: list[int] = []
@@ -75,7 +75,7 @@ def test_a_space_is_proposed_once_and_whole(name: str, radices: list[int], batch
 
 @every
 @pytest.mark.parametrize("radices", [(), (1,), (2,), (1, 1, 2)])
-def test_a_space_of_one_or_two_ends_after_one_or_two(name: str, radices: tuple[int, ...]) -> None:
+def test_a_space_of_one_or_two_configurations_ends_after_them(name: str, radices: tuple[int, ...]) -> None:
     tuner = MAKERS[name](ConfigSampler(space_of(*radices)), 1)
     size = math.prod(radices)
     assert sorted(run(tuner, 1)) == list(range(size))
@@ -83,7 +83,7 @@ def test_a_space_of_one_or_two_ends_after_one_or_two(name: str, radices: tuple[i
 
 
 @every
-def test_a_space_whose_numbers_need_more_than_64_bits(name: str) -> None:
+def test_a_space_with_indices_beyond_64_bits_is_searched(name: str) -> None:
     points = ConfigSampler(space_of(*[50] * 20))
     tuner = MAKERS[name](points, 1)
     proposed = run(tuner, 4)
@@ -92,7 +92,7 @@ def test_a_space_whose_numbers_need_more_than_64_bits(name: str) -> None:
 
 
 @every
-def test_what_is_taken_is_not_proposed(name: str) -> None:
+def test_measured_configurations_are_not_proposed(name: str) -> None:
     tuner = MAKERS[name](ConfigSampler(space_of(6, 5)), 1)
     first = tuner.propose(10, ())
     tuner.learn(first, [score(index) for index in first])
@@ -104,7 +104,7 @@ def test_what_is_taken_is_not_proposed(name: str) -> None:
 
 @every
 @pytest.mark.parametrize("value", [0.0, math.nan, -1.0, math.inf])
-def test_a_task_that_only_fails_goes_on_to_the_end(name: str, value: float) -> None:
+def test_a_task_that_only_fails_is_searched_to_the_end(name: str, value: float) -> None:
     points = ConfigSampler(space_of(10, 5))
     tuner = MAKERS[name](points, 1)
     seen: set[int] = set()
@@ -115,7 +115,7 @@ def test_a_task_that_only_fails_goes_on_to_the_end(name: str, value: float) -> N
 
 
 @every
-def test_equal_scores_and_single_nans_do_no_harm(name: str) -> None:
+def test_equal_scores_and_single_nans_are_accepted(name: str) -> None:
     tuner = MAKERS[name](HUGE, 1)
     seen: list[int] = []
     for _ in range(4):
@@ -126,7 +126,7 @@ def test_equal_scores_and_single_nans_do_no_harm(name: str) -> None:
 
 
 @every
-def test_the_unit_of_scores_plays_no_part(name: str) -> None:
+def test_the_unit_of_scores_does_not_matter(name: str) -> None:
     tuners = [MAKERS[name](HUGE, 3) for _ in range(2)]
     for _ in range(4):
         one, other = (tuner.propose(8, ()) for tuner in tuners)
@@ -136,13 +136,13 @@ def test_the_unit_of_scores_plays_no_part(name: str) -> None:
 
 
 @every
-def test_a_part_of_a_space_is_not_left(name: str) -> None:
+def test_a_search_stays_within_a_part_of_a_space(name: str) -> None:
     tuner = MAKERS[name](ConfigSampler(space_of(10, 10, 10), first=500, end=530), 1)
     proposed = run(tuner, 6)
     assert sorted(proposed) == list(range(500, 530))
 
 
-def test_grid_goes_in_order_past_what_is_not_admitted() -> None:
+def test_grid_proceeds_in_order_and_skips_inadmissible_configurations() -> None:
     space = ConfigSpace("t", space_of(4, 3).knobs, lambda config: "no" if config["k0"] == 1 else None)
     tuner = GridTuner(ConfigSampler(space))
     assert run(tuner, 3, batch=4) == [0, 2, 3, 4, 6, 7, 8, 10, 11]
@@ -158,7 +158,7 @@ def test_the_children_of_a_genetic_search_have_their_parents_values() -> None:
         assert any((child == row).sum() >= 2 for row in rows)
 
 
-def test_a_genetic_search_gets_better() -> None:
+def test_a_genetic_search_improves() -> None:
     kernel = MadeUpKernel(seed=1)
     tuner = GeneticTuner(ConfigSampler(kernel.space), 1, Breeding(population=16))
     scores: list[float] = []

@@ -14,7 +14,7 @@ def begun(folder: Path) -> Table:
     return table
 
 
-def test_what_is_kept_is_found_again_by_who_comes_later(tmp_path: Path) -> None:
+def test_a_later_search_finds_stored_measurements(tmp_path: Path) -> None:
     table = begun(tmp_path)
     table.keep(ONE, (0.5, 0.6), 0.3, 0.1)
     table.keep(TWO, (), 0.2, 0.0)
@@ -29,7 +29,7 @@ def test_what_is_kept_is_found_again_by_who_comes_later(tmp_path: Path) -> None:
     assert not len(Table(tmp_path, "conv on another core"))
 
 
-def test_equal_schedules_share_an_entry_whatever_is_remembered_with_them(tmp_path: Path) -> None:
+def test_equal_schedules_share_an_entry_whatever_their_annotations(tmp_path: Path) -> None:
     table = begun(tmp_path)
     table.keep(ONE, (0.5,), 0.3, 0.1)
     assert b'[["one"], [[0, 1]], {"seed": 2}]' in table
@@ -53,7 +53,7 @@ def test_a_second_measurement_stands_beside_the_first(tmp_path: Path) -> None:
         assert (entry.latency_s, entry.again_s, entry.build_s) == (0.5, 0.6, 0.3)
 
 
-def test_a_line_that_was_cut_short_is_left_out_and_written_anew(tmp_path: Path) -> None:
+def test_a_truncated_line_is_left_out_and_rewritten(tmp_path: Path) -> None:
     table = begun(tmp_path)
     table.keep(ONE, (0.5,), 0.3, 0.1)
     (path,) = tmp_path.glob("*.jsonl")

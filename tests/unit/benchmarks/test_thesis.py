@@ -14,7 +14,7 @@ def span(unit: str, queued_at: float, started_at: float, ended_at: float, *, job
     return Span(1, job, 1, "build", (unit,), queued_at, started_at, ended_at, "done", took_s)
 
 
-def test_idle_time_is_told_by_cause_and_adds_up() -> None:
+def test_idle_time_is_split_by_cause_and_adds_up() -> None:
     spans = [
         span(HOST, 2, 2, 6, worked=0.75),
         span(DEVICE, 6, 6, 9),
@@ -80,7 +80,7 @@ def test_quantiles_go_by_rank() -> None:
     assert quantile([], 0.5) == 0.0
 
 
-def test_packed_steps_come_back() -> None:
+def test_packed_steps_are_unpacked_again() -> None:
     spans = [span(HOST, 10, 11, 12, job=3, worked=0.5), span(DEVICE, 12, 12, 14.5)]
     back = unpacked(packed(spans, 10.0))
     assert [(s.job, s.units, s.queued_at, s.started_at, s.ended_at, s.worked_s) for s in back] == [

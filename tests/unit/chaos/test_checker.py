@@ -79,7 +79,7 @@ def change(evidence: Evidence, task: int, index: int, **words: str) -> None:
     evidence.spans[1, task][index] = replace(evidence.spans[1, task][index], **words)
 
 
-def test_nothing_is_wrong_with_a_sound_past() -> None:
+def test_a_sound_history_has_no_faults() -> None:
     assert violations(sound()) == []
     told = counts(sound())
     assert (told["clients_that_died"], told["steps_running_at_a_death"], told["steps_to_make_again_max"]) == (1, 1, 2)
@@ -118,7 +118,7 @@ WRONG: dict[str, tuple[str, Callable[[Evidence], object]]] = {
 
 
 @pytest.mark.parametrize(("rule", "spoil"), WRONG.values(), ids=WRONG)
-def test_what_is_wrong_is_found(rule: str, spoil: Callable[[Evidence], object]) -> None:
+def test_faults_are_found(rule: str, spoil: Callable[[Evidence], object]) -> None:
     evidence = sound()
     spoil(evidence)
     assert rule in {found.partition(":")[0] for found in violations(evidence)}

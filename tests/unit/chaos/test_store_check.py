@@ -26,5 +26,5 @@ def test_a_store_with_each_record_once_is_sound() -> None:
     ],
     ids=["lost", "doubled", "made up", "other samples"],
 )
-def test_what_is_wrong_is_told(rows: list[Row], said: str) -> None:
+def test_faults_are_reported(rows: list[Row], said: str) -> None:
     assert said in "; ".join(violations(RECORDS, rows))

@@ -75,7 +75,7 @@ def repeated(log: Path) -> list[str]:
     return list(repetitions(Evidence({"net1": lives("net1", lines(log))})))
 
 
-def test_a_select_that_cannot_finish_the_round_of_a_dead_client_is_one_step(log: Path) -> None:
+def test_a_select_that_completes_the_round_of_a_dead_client_is_one_step(log: Path) -> None:
     worker, before = taking_over(log), Whimsical.selected
     worker.select(1, Round(Purpose.TRIAL, "select", trials=BATCH - 1), lease("select"))
     assert Whimsical.selected == before + BATCH + BATCH - 1, "it was asked twice, and told what was measured in between"
@@ -83,7 +83,7 @@ def test_a_select_that_cannot_finish_the_round_of_a_dead_client_is_one_step(log:
     assert not repeated(log)
 
 
-def test_a_step_that_is_made_again_is_another_one(log: Path) -> None:
+def test_a_repeated_step_is_another_step(log: Path) -> None:
     worker = taking_over(log)
     for _ in range(2):
         worker.select(1, Round(Purpose.TRIAL, "select", trials=BATCH - 1), lease("select"))

@@ -114,7 +114,7 @@ def fake() -> Fake:
 
 
 @pytest.mark.parametrize("name", LISTS)
-def test_every_list_comes_in_every_format(name: str, command: Callable[..., Said]) -> None:
+def test_each_list_has_each_format(name: str, command: Callable[..., Said]) -> None:
     code, table, _ = command(name)
     assert code == 0
     assert max(map(len, table.splitlines())) <= 80
@@ -141,14 +141,14 @@ def test_the_format_comes_from_the_environment(
     assert command("job", "1")[0] == 0  # which has fewer formats
 
 
-def test_a_format_that_there_is_not(command: Callable[..., Said], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_format_is_refused(command: Callable[..., Said], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AUTOSCHED_OUTPUT", "xml")
     code, _, said = command("jobs")
     assert code == 2
     assert "AUTOSCHED_OUTPUT is 'xml'; choose from table, wide, json, jsonl, csv, id, or unset it" in said
 
 
-def test_hints_can_be_switched_off_and_errors_cannot(
+def test_hints_can_be_switched_off_but_errors_cannot(
     command: Callable[..., Said], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     try:
@@ -169,7 +169,7 @@ def test_hints_can_be_switched_off_and_errors_cannot(
     ("words", "jobs"),
     [(["1"], [1]), (["1-2"], [1, 2]), (["1,3"], [1, 3]), (["last"], [3]), (["all"], [1, 2, 3]), (["@net1"], [1, 3])],
 )
-def test_selectors(words: list[str], jobs: list[int], command: Callable[..., Said], fake: Fake) -> None:
+def test_selectors_name_jobs(words: list[str], jobs: list[int], command: Callable[..., Said], fake: Fake) -> None:
     code, _, said = command("cancel", *words, "--dry-run")
     assert code == 0
     assert [int(line.split()[1]) for line in said.splitlines()] == jobs
@@ -179,27 +179,27 @@ def test_selectors(words: list[str], jobs: list[int], command: Callable[..., Sai
 
 
 @pytest.mark.parametrize("words", [("hold",), ("release",), ("set", "--priority", "5"), ("cancel",)])
-def test_what_changes_several_jobs_can_be_tried_first(
+def test_changes_of_several_jobs_have_a_dry_run(
     words: tuple[str, ...], command: Callable[..., Said], fake: Fake
 ) -> None:
     code, _, said = command(*words, "all", "-n")
     assert (code, len(said.splitlines()), fake.changed) == (0, 3, [])
 
 
-def test_a_refusal_does_not_keep_the_others_back(command: Callable[..., Said], fake: Fake) -> None:
+def test_a_refusal_does_not_stop_the_other_changes(command: Callable[..., Said], fake: Fake) -> None:
     code, _, said = command("hold", "all", "--reason", "the demo")
     assert code == Refused.exit_code
     assert fake.changed == [HoldJob(job=1, reason="the demo"), HoldJob(job=3, reason="the demo")]
     assert "autosched: job 2 belongs to uid 7" in said
 
 
-def test_set_tells_what_was(command: Callable[..., Said], fake: Fake) -> None:
+def test_set_prints_the_previous_value(command: Callable[..., Said], fake: Fake) -> None:
     code, _, said = command("set", "1", "--priority", "-5", "--deadline", "2h")
     assert (code, said) == (0, "job 1: priority -5, was 0; is wanted within 2h00m\n")
     assert fake.changed == [SetJob(job=1, priority=-5, deadline_s=7200.0)]
 
 
-def test_reload_says_how_to_keep_it(command: Callable[..., Said], fake: Fake) -> None:
+def test_reload_says_how_to_keep_a_setting(command: Callable[..., Said], fake: Fake) -> None:
     code, out, said = command("reload", "--timeout", "2m")
     assert (code, out) == (0, " limits.jobs_active_max  1 -> 2\n")
     assert said == "All of it is undone in 2m00s. Keep it:  autosched reload --confirm\n"
@@ -221,7 +221,9 @@ def test_the_table_of_exit_codes_is_the_one_in_the_readme() -> None:
 
 
 @pytest.mark.parametrize(("state", "code"), [("done", 0), ("failed", 6), ("cancelled", 7), ("running", TIMED_OUT)])
-def test_wait_says_by_its_code_how_a_job_ended(state: str, code: int, command: Callable[..., Said], fake: Fake) -> None:
+def test_the_exit_code_of_wait_tells_how_a_job_ended(
+    state: str, code: int, command: Callable[..., Said], fake: Fake
+) -> None:
     fake.views[1] = replace(fake.views[1], state=state)
     found, _, said = command("wait", "1", "--timeout", "0")
     assert found == code
@@ -253,7 +255,7 @@ NEXT = (
         ("free", "gpu7"), ("man", "/proc/nowhere"),
     ],
 )  # fmt: skip
-def test_an_error_says_what_and_what_to_do(words: tuple[str, ...], command: Callable[..., Said]) -> None:
+def test_an_error_says_what_failed_and_what_to_do(words: tuple[str, ...], command: Callable[..., Said]) -> None:
     code, _, said = command(*words)
     assert code in (1, 2, 3, 4, 5), "an error has an exit code"
     assert "Traceback" not in said
@@ -344,7 +346,7 @@ FORMER = [
 
 
 @pytest.mark.parametrize("name", FORMER)
-def test_every_command_of_old_still_works(name: str) -> None:
+def test_each_old_command_still_works(name: str) -> None:
     with click.Context(autosched) as ctx:
         assert isinstance(autosched.get_command(ctx, name), click.Command)
 
@@ -377,14 +379,14 @@ def test_each_flat_name_is_a_verb_of_a_noun() -> None:
         (("daemon", "stop"), ("stop",)),
     ],
 )
-def test_what_has_no_verb_is_the_usual_one(
+def test_a_noun_without_a_verb_is_its_default_command(
     words: tuple[str, ...], same: tuple[str, ...], command: Callable[..., Said]
 ) -> None:
     where = ("--host", "unix:/nonexistent/api.sock")
     assert command(*where, *words) == command(*where, *same)
 
 
-def test_a_mistyped_verb_is_no_job(command: Callable[..., Said]) -> None:
+def test_a_mistyped_verb_is_not_taken_for_a_job(command: Callable[..., Said]) -> None:
     code, _, said = command("job", "hodl", "12")
     assert (code, "Did you mean: autosched job hold" in said) == (2, True)
 
@@ -393,14 +395,14 @@ def test_a_mistyped_verb_is_no_job(command: Callable[..., Said]) -> None:
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_shells_are_told_how_to_complete(shell: str, command: Callable[..., Said]) -> None:
+def test_completion_scripts_exist_for_each_shell(shell: str, command: Callable[..., Said]) -> None:
     code, out, said = command("completion", shell)
     assert code == 0
     assert f"_AUTOSCHED_COMPLETE={shell}_complete" in out
     assert "autosched completion" in said
 
 
-def test_bash_gets_the_commands() -> None:
+def test_completion_in_bash_offers_the_commands() -> None:
     program = "from autosched.cli import main; main()"
     environment = {"_AUTOSCHED_COMPLETE": "bash_complete", "COMP_WORDS": "autosched de", "COMP_CWORD": "1"}
     answer = subprocess.run(
@@ -441,7 +443,7 @@ print([name for name in ("asyncio", "rich", "aiohttp", "uvloop", "tvm", "numpy")
     assert answer.stdout.strip() == "[]"
 
 
-def test_verbose_says_what_the_daemon_is_asked_and_where_an_error_arose(command: Callable[..., Said]) -> None:
+def test_verbose_logs_requests_to_the_daemon_and_tracebacks(command: Callable[..., Said]) -> None:
     code, out, err = command("-v", "jobs", "-o", "id")
     assert (code, out.split()) == (0, ["1", "2", "3"])
     assert "list_jobs: " in err

@@ -56,7 +56,7 @@ def test_the_demo_neither_sees_nor_changes_the_users_daemon(monkeypatch: pytest.
     assert not os.path.exists(folder)
 
 
-def test_a_result_says_how_much_faster_it_is_and_than_what(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_result_names_its_gain_and_the_rival(capsys: pytest.CaptureFixture[str]) -> None:
     latencies_s = {"default": 4e-3, "tuned": 1e-3, "onnxruntime": 2e-3}
     timings = tuple(Timing(name, (s,), s, s, s) for name, s in latencies_s.items())
     measured = Evaluation(

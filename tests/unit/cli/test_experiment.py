@@ -12,7 +12,7 @@ from autosched.experiments.runner import Progress
 
 
 @pytest.mark.parametrize(("seconds", "said"), [(75.0, "about 1m15s left"), (0.0, "about 0s left")])
-def test_a_bar_and_a_line_for_each_job(seconds: float, said: str, tmp_path: Path) -> None:
+def test_progress_has_a_bar_and_a_line_for_each_job(seconds: float, said: str, tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"model")
     planned = plan(parse('[parameters]\nmodel = "a"\nseed = [0, 1, 2, 3]\n', tmp_path / "mine.toml"))
     first = planned.jobs[0]

@@ -12,7 +12,7 @@ from autosched.protocol import JobView
 from samples import job_view, records
 
 
-def test_failures_are_told_with_reasons_tasks_and_the_last_words() -> None:
+def test_failures_are_shown_with_reasons_tasks_and_the_last_message() -> None:
     lines = list(failures(job_view(), records()))
     assert lines[0] == " 27 of 384 trials failed: 21 build timeout, 6 wrong result"
     assert [line.split()[-2:] for line in lines[2:4]] == [["20", "200"], ["7", "184"]], "the worst first"
@@ -20,7 +20,7 @@ def test_failures_are_told_with_reasons_tasks_and_the_last_words() -> None:
     assert max(map(len, lines)) <= 80
 
 
-def test_failures_without_records_and_without_failures() -> None:
+def test_failures_are_shown_without_records_too() -> None:
     assert len(list(failures(job_view(), []))) == 4
     fine = replace(job_view(), failed=0, failures={})
     assert list(failures(fine, records())) == [" none of 384 trials has failed"]
@@ -59,7 +59,7 @@ class Link:
         raise Refused("not yours: ask an operator")
 
 
-def test_keys_before_anything_is_known_and_with_a_daemon_that_refuses() -> None:
+def test_keys_work_before_the_first_report_and_when_the_daemon_refuses() -> None:
     async def press() -> tuple[list[str], int, list[str]]:
         screen, left, link = Screen(), list[str](), Link()
         keys = Keys(screen, lambda: left.append("left"))

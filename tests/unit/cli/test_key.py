@@ -19,7 +19,7 @@ def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def test_a_key_is_made_listed_and_withdrawn(settings: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_key_is_made_listed_and_revoked(settings: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     at = ["-c", str(settings)]
     assert run(["key", "list", *at]) == 0
     assert "autosched key new user" in capsys.readouterr().err
@@ -42,9 +42,7 @@ def test_a_key_is_made_listed_and_withdrawn(settings: Path, tmp_path: Path, caps
     assert len(Keyring(tmp_path / "keys")) == 0
 
 
-def test_a_key_may_have_a_name_and_only_one_has_it(
-    settings: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_names_of_keys_are_unique(settings: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     at = ["-c", str(settings)]
     assert run(["key", "new", "user", "alice", *at]) == 0
     assert keys.parse(capsys.readouterr().out, "what was printed").id == "alice"
@@ -76,7 +74,7 @@ def test_a_key_may_have_a_quota(words: list[str], jobs: int | None, settings: Pa
 
 
 @pytest.mark.parametrize("quota", ["share=2", "jobs=0", "jobs=many", "memory=4G", f"jobs={10**10}"])
-def test_a_quota_that_nothing_keeps_is_refused(
+def test_a_quota_that_is_not_enforced_is_refused(
     quota: str, settings: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["token", "add", "alice", "--role", "user", "--quota", quota, "-c", str(settings)]) == 2

@@ -51,7 +51,7 @@ def fake() -> Asked:
     return Asked()
 
 
-def test_drain_says_what_still_runs(command: Callable[..., Said], fake: Asked) -> None:
+def test_drain_reports_running_steps(command: Callable[..., Said], fake: Asked) -> None:
     code, _, err = command("drain", "cpu0", "--reason", "the fan is broken")
     assert (code, fake.methods) == (0, [DrainUnit(unit="cpu0", reason="the fan is broken")])
     assert "cpu0 gets no more steps; job 3 profile runs on it for 1m00s at most" in err
@@ -59,18 +59,18 @@ def test_drain_says_what_still_runs(command: Callable[..., Said], fake: Asked) -
     assert "host/0 gets no more steps. Give it steps again:  autosched undrain host/0" in err
 
 
-def test_drain_wants_a_reason(command: Callable[..., Said], fake: Asked) -> None:
+def test_drain_needs_a_reason(command: Callable[..., Said], fake: Asked) -> None:
     code, _, err = command("drain", "cpu0")
     assert (code, fake.methods) == (2, [])
     assert "--reason" in err
 
 
-def test_undrain(command: Callable[..., Said], fake: Asked) -> None:
+def test_undrain_returns_a_unit(command: Callable[..., Said], fake: Asked) -> None:
     code, _, err = command("undrain", "cpu0")
     assert (code, fake.methods, err) == (0, [ReturnUnit(unit="cpu0")], "cpu0 gets steps again.\n")
 
 
-def test_free_is_not_done_by_accident(command: Callable[..., Said], fake: Asked) -> None:
+def test_free_needs_confirmation(command: Callable[..., Said], fake: Asked) -> None:
     code, _, err = command("free", "cpu0")
     assert (code, fake.methods) == (5, [])
     assert "cpu0 is held by job 3, profile, for 4m00s" in err
@@ -80,19 +80,19 @@ def test_free_is_not_done_by_accident(command: Callable[..., Said], fake: Asked)
     assert (code, fake.methods) == (0, [FreeUnit(unit="cpu0")])
 
 
-def test_a_unit_that_is_not_there_is_said_so(command: Callable[..., Said]) -> None:
+def test_an_unknown_unit_is_reported(command: Callable[..., Said]) -> None:
     code, _, err = command("undrain", "gpu9")
     assert (code, err) == (4, "autosched: there is no unit 'gpu9'; there are: host/0, cpu0\n")
 
 
-def test_devices_tell_why_one_gets_no_steps(command: Callable[..., Said]) -> None:
+def test_devices_shows_why_a_device_gets_no_steps(command: Callable[..., Said]) -> None:
     code, out, _ = command("devices")
     assert code == 0
     assert " host/0: drained, it is cleaned (uid 1)" in out.splitlines()
     assert any(line.split()[:3] == ["host/0", "host", "drained"] for line in out.splitlines())
 
 
-def test_a_changed_setting_says_whether_it_holds_at_once(command: Callable[..., Said], fake: Asked) -> None:
+def test_a_changed_setting_says_when_it_takes_effect(command: Callable[..., Said], fake: Asked) -> None:
     code, out, _ = command("reload", "--check")
     assert code == 0
     assert out.splitlines() == [" guard.repeat  3 -> 5", " http.listen  a -> b  needs a restart"]

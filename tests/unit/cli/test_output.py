@@ -10,7 +10,7 @@ class Thing(Struct):
     name: str
 
 
-def test_a_table_fits_80_columns_at_the_cost_of_the_column_that_gives() -> None:
+def test_a_table_fits_80_columns_by_cutting_its_flexible_column() -> None:
     text = table(("JOB", "MODEL", "REASON"), [("1", "net", "x" * 200), ("12", "squeezenet", "short")], right=(0,))
     lines = text.splitlines()
     assert max(map(len, lines)) == 80

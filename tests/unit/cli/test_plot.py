@@ -84,7 +84,9 @@ def test_a_curve_falls_from_the_first_estimate_to_the_last(command: Callable[...
 
 
 @pytest.mark.parametrize("failed", [(), tuple(one for one in records() if one.failure is not None)])
-def test_nothing_was_measured_well(failed: tuple[Record, ...], command: Callable[..., Said], fake: Fake) -> None:
+def test_a_plot_without_valid_measurements_says_so(
+    failed: tuple[Record, ...], command: Callable[..., Said], fake: Fake
+) -> None:
     fake.records = failed
     code, out, err = command("plot", "7")
     assert (code, out) == (0, "")
@@ -93,7 +95,7 @@ def test_nothing_was_measured_well(failed: tuple[Record, ...], command: Callable
     assert json.loads(command("plot", "7", "-o", "json")[1]) == {"schema": 1, "estimates": []}
 
 
-def test_one_trial(command: Callable[..., Said], fake: Fake) -> None:
+def test_a_plot_of_one_trial_is_drawn(command: Callable[..., Said], fake: Fake) -> None:
     fake.view = replace(fake.view, tasks=fake.view.tasks[:1], trials=1, trials_total=1, state="done", ended_at=1022.0)
     fake.records = records()[:1]
     lines = drawn(command("plot", "7"))
@@ -101,13 +103,13 @@ def test_one_trial(command: Callable[..., Said], fake: Fake) -> None:
     assert len(lines) == 3, "a curve that does not fall needs one line"
 
 
-def test_one_trial_of_a_job_that_ended_as_it_began(command: Callable[..., Said], fake: Fake) -> None:
+def test_a_plot_of_one_trial_without_duration_is_drawn(command: Callable[..., Said], fake: Fake) -> None:
     fake.view = replace(fake.view, tasks=fake.view.tasks[:1], trials=1, state="done", ended_at=1000.0, now=1000.0)
     fake.records, fake.spans = records()[:1], []
     assert drawn(command("plot", "7"))
 
 
-def test_a_unit_of_which_there_is_no_news(command: Callable[..., Said]) -> None:
+def test_a_unit_without_history_says_so(command: Callable[..., Said]) -> None:
     code, out, err = command("device", "log", "cpu0")
     assert (code, out.splitlines()[0]) == (0, " cpu0 is free, 0 % busy so far")
     assert err == "Nothing out of the ordinary happened on cpu0. What ran:  autosched gantt --last 1h\n"
@@ -115,7 +117,7 @@ def test_a_unit_of_which_there_is_no_news(command: Callable[..., Said]) -> None:
     assert command("device", "log", "cpu0", "-o", "id")[1] == ""
 
 
-def test_news_of_a_unit(command: Callable[..., Said], fake: Fake) -> None:
+def test_the_history_of_a_unit_is_shown(command: Callable[..., Said], fake: Fake) -> None:
     fake.news = tuple(
         RecentEvent(f"2026-01-01T00:00:0{second}+00:00", f"StepEnded failed {'because ' * 20}") for second in range(3)
     )
@@ -126,7 +128,7 @@ def test_news_of_a_unit(command: Callable[..., Said], fake: Fake) -> None:
     assert len(command("device", "log", "cpu0", "-o", "id")[1].splitlines()) == 3
 
 
-def test_a_unit_that_there_is_not(command: Callable[..., Said]) -> None:
+def test_an_unknown_unit_is_refused(command: Callable[..., Said]) -> None:
     code, out, err = command("device", "log", "cpu7")
     assert (code, out) == (4, "")
     assert "there are: cpu0" in err

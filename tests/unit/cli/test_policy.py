@@ -13,7 +13,7 @@ VIEW = PolicyView(
 )  # fmt: skip
 
 
-def test_policy_rule_and_estimates_are_told() -> None:
+def test_policy_shows_rule_and_estimates() -> None:
     assert list(facts(VIEW)) == [
         " policy predictive, goal balanced, follows the rule mwkr",
         " estimates: half of the recent steps within a factor of 1.18, of 412 in all",
@@ -22,7 +22,7 @@ def test_policy_rule_and_estimates_are_told() -> None:
     ]
 
 
-def test_what_is_not_as_configured_is_told_with_its_reason() -> None:
+def test_policy_shows_deviations_from_the_settings_with_the_reason() -> None:
     lines = list(facts(replace(VIEW, policy="interleaved", rule="", replaced="it raised", calibration=None)))
     assert lines[0] == " policy interleaved, goal balanced"
     assert " estimates: none has been put to the test yet" in lines
@@ -30,12 +30,12 @@ def test_what_is_not_as_configured_is_told_with_its_reason() -> None:
     assert lines[-1] == " ! it raised"
 
 
-def test_options_of_a_private_daemon() -> None:
+def test_a_private_daemon_gets_the_policy_of_the_command() -> None:
     assert serve_words(None, None) == []
     assert serve_words("lifo", Goal.LATENCY) == ["--policy", "lifo", "--goal", "latency"]
 
 
-def test_a_job_tells_what_its_user_wished_for() -> None:
+def test_a_job_shows_its_requested_settings() -> None:
     view = replace(job_view(), priority=7, deadline_at=2800.0)  # submitted at 1000 s, seen at 1100 s
     assert " priority 7, wanted within 30m00s: 28m20s left" in job_facts(view)
     assert reason(view).endswith("; priority 7, wanted within 30m00s: 28m20s left")

@@ -14,7 +14,7 @@ def drawn(width: int = 80) -> str:
     return capture.get()
 
 
-def test_the_picture_says_what_people_ask() -> None:
+def test_the_display_shows_the_state_of_the_search() -> None:
     text = drawn()
     for wanted in ("job 7 squeezenet", "384/600 trials  64 %  eta 4m10s", "best 4.81 ms", "start 14.9 ms, x3.10",
                    "last gain 22s ago", "failed 7 %: 21 build timeout, 6 wrong result", "building conv1", "2 skipped",
@@ -22,7 +22,7 @@ def test_the_picture_says_what_people_ask() -> None:
         assert wanted in text
 
 
-def test_the_picture_fits_80_columns_and_shows_the_heaviest_task_first() -> None:
+def test_the_display_fits_80_columns_and_shows_the_heaviest_task_first() -> None:
     text = drawn()
     assert max(map(len, text.splitlines())) <= 80
     assert text.index("conv2d 64x55x55") < text.index("conv2d 16x55x55")
@@ -30,7 +30,7 @@ def test_the_picture_fits_80_columns_and_shows_the_heaviest_task_first() -> None
     assert " %" in heaviest, "its share of the network"
 
 
-def test_a_job_that_knows_nothing_yet_can_be_drawn() -> None:
+def test_a_job_without_any_report_can_be_displayed() -> None:
     fresh = replace(
         job_view(), tasks=(), skipped=(), trials=0, trials_total=None, failed=0, estimate_s=None, eta_s=None
     )
@@ -40,7 +40,7 @@ def test_a_job_that_knows_nothing_yet_can_be_drawn() -> None:
     assert "job 7" in capture.get()
 
 
-def test_keys_are_named_where_there_are_any() -> None:
+def test_keys_are_shown_only_where_they_work() -> None:
     console = Console(width=80, color_system=None)
     with console.capture() as capture:
         console.print(picture(job_view(), 22.0, keys=True))
@@ -50,7 +50,7 @@ def test_keys_are_named_where_there_are_any() -> None:
     assert max(map(len, text.splitlines())) <= 80
 
 
-def test_without_a_terminal_a_line_now_and_then(
+def test_without_a_terminal_a_line_is_printed_at_intervals(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     now = 0.0

@@ -18,7 +18,7 @@ def told(tmp_path: Path, **changes: object) -> str:
     return "\n".join(outcome(Result(report.gather(view, evaluation(), records(), spans()), tmp_path, files)))
 
 
-def test_the_end_says_all_that_was_asked_for(tmp_path: Path) -> None:
+def test_the_summary_contains_all_required_facts(tmp_path: Path) -> None:
     text = told(tmp_path)
     for wanted in ("384 trials on 2 tasks in 4m14s, job 7", "untuned         400 ms", "tuned          16.0 ms",
                    "x25.0 slower than tuned", "ONNX Runtime   4.60 ms", "x3.48 SLOWER than ONNX Runtime",
@@ -28,7 +28,7 @@ def test_the_end_says_all_that_was_asked_for(tmp_path: Path) -> None:
     assert max(map(len, text.replace(str(tmp_path), "").splitlines())) <= 90
 
 
-def test_advice_stands_first_and_notes_of_a_kind_are_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_advice_comes_first_and_notes_of_a_kind_are_joined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A quantised detector once ended in forty lines, with the advice below them."""
     groups = (
         NoteGroup("tuned by backend ansor, since nothing is summed up", ("fused_max1", "fused_max2", "fused_max3")),
@@ -54,7 +54,7 @@ def test_advice_stands_first_and_notes_of_a_kind_are_one_line(tmp_path: Path, mo
     assert "<li>fused_max2</li>" in page
 
 
-def test_the_end_names_three_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_summary_names_three_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path.parent)
     following = told(tmp_path).partition(" Next:\n")[2].splitlines()
     assert [line.split()[1] for line in following[:2]] == ["run", "evaluate"]
@@ -62,24 +62,24 @@ def test_the_end_names_three_commands(tmp_path: Path, monkeypatch: pytest.Monkey
     assert len(following) == 3
 
 
-def test_it_says_whose_results_it_replaced(tmp_path: Path) -> None:
+def test_the_summary_names_the_job_whose_results_it_replaced(tmp_path: Path) -> None:
     gathered = report.gather(replace(job_view(), state="done", ended_at=1254.0), None, records(), spans())
     text = "\n".join(outcome(Result(gathered, tmp_path, (), 5)))
     assert " ! in place of those of job 5; to have them too:  autosched attach 5 -o DIR\n Next:" in text
 
 
-def test_a_compile_says_whose_trials_it_used(tmp_path: Path) -> None:
+def test_the_summary_of_compile_names_the_job_whose_trials_it_used(tmp_path: Path) -> None:
     spec = job_view().spec
     assert spec is not None
     assert "compiled with the trials of job 3" in told(tmp_path, trials=0, failed=0, spec=replace(spec, records_from=3))
 
 
-def test_steps_that_shared_units_are_told(tmp_path: Path) -> None:
+def test_steps_that_shared_units_are_reported(tmp_path: Path) -> None:
     assert "its latencies are disturbed" in told(tmp_path, shared_units=True)
     assert "latencies are" not in told(tmp_path)
 
 
-def test_it_says_what_finals_changed_and_what_was_disturbed(tmp_path: Path) -> None:
+def test_the_summary_reports_finals_and_disturbances(tmp_path: Path) -> None:
     made = [(1, b"c", Purpose.FINAL, 2e-3), (1, b"", Purpose.DEFAULT, 1e-3)]
     held = [
         Record(task=task, trial=10 + i, candidate=candidate, latency_s=(s,), purpose=purpose)
@@ -93,7 +93,7 @@ def test_it_says_what_finals_changed_and_what_was_disturbed(tmp_path: Path) -> N
     assert "finals of" not in told(tmp_path)
 
 
-def test_the_end_says_where_the_time_goes() -> None:
+def test_the_summary_shows_the_slowest_operators() -> None:
     rows = (
         OperatorTime("a", "tuned", 1, 6e-3), OperatorTime("b", "by rule", 1, 1e-3), OperatorTime("c", "tuned", 1, 2e-3),
     )  # fmt: skip

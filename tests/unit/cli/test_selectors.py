@@ -42,7 +42,7 @@ def test_coroutines_answer_too() -> None:
     assert asyncio.run(answered_async(select(["1-20"]), slowly)) == list(THERE)
 
 
-def test_what_is_changed_by_name_is_what_has_not_ended() -> None:
+def test_a_name_selects_only_active_jobs_for_changes() -> None:
     assert answered(select(["@net", "team=vision"], active=True), ask) == [12, 14, 13]
     with pytest.raises(NotFound, match="no active job is named 'a'"):
         answered(select(["@a"], active=True), ask)
@@ -56,20 +56,20 @@ def test_a_number_needs_no_list() -> None:
 
 
 @pytest.mark.parametrize("word", ["", "foo", "1-", "-3", "5-3", "1-99999999", "last2", "1;2", "@"])
-def test_what_names_no_job(word: str) -> None:
+def test_an_unknown_job_is_refused(word: str) -> None:
     with pytest.raises(RequestError, match=r"names no job|no range"):
         answered(select([word]), ask)
 
 
 @pytest.mark.parametrize("word", ["team=", "=vision", "a b=c", "a=b=c"])
-def test_what_is_no_label(word: str) -> None:
+def test_a_malformed_label_is_refused(word: str) -> None:
     with pytest.raises(RequestError, match="is no label"):
         labels([word])
     with pytest.raises(RequestError, match="is no label"):
         answered(select([word]), ask)
 
 
-def test_nothing_to_choose_from() -> None:
+def test_a_selection_without_jobs_is_refused() -> None:
     with pytest.raises(NotFound, match="autosched submit"):
         answered(select(["last"]), lambda asked: [])
     with pytest.raises(NotFound, match=r"no job is in 21-30\. See which there are: autosched jobs"):
@@ -77,7 +77,7 @@ def test_nothing_to_choose_from() -> None:
     assert answered(select(["all"]), lambda asked: []) == []
 
 
-def test_one_job_means_one_and_of_a_name_the_latest() -> None:
+def test_a_single_job_by_name_is_the_latest() -> None:
     assert answered(select_one("last"), ask) == 20
     assert answered(select_one("@net"), ask) == 20
     assert answered(select_one("team=vision"), ask) == 20

@@ -39,7 +39,7 @@ def rows(out: str) -> list[dict[str, Any]]:
     return found
 
 
-def test_json_has_a_row_per_instance_with_what_was_promised(cli: Cli, held_out: Path) -> None:
+def test_json_has_a_row_per_instance_with_all_fields(cli: Cli, held_out: Path) -> None:
     words = ("--instances", held_out, "--policy", "interleaved", "--goal", "makespan", "--estimates", "perfect")
     code, out, err = cli(*words, "-o", "json")
     assert (code, err) == (0, "")
@@ -64,7 +64,7 @@ def test_processes_change_nothing(cli: Cli) -> None:
 
 
 @pytest.mark.parametrize("terminal", [True, False])
-def test_who_waits_at_a_terminal_sees_how_far_it_is(
+def test_a_terminal_shows_the_progress(
     cli: Cli, held_out: Path, terminal: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
@@ -83,7 +83,7 @@ def test_a_table_fits_the_terminal_and_ends_with_mean_and_worst(cli: Cli, held_o
     assert lines[-1].split()[:5] == ["worst", "of", "2", "interleaved", "2.000"]
 
 
-def test_all_policies_are_compared_and_those_that_get_nowhere_named(cli: Cli) -> None:
+def test_all_policies_are_compared_and_stuck_ones_named(cli: Cli) -> None:
     code, out, err = cli("--generate", "het:3-1-1", "--load", 0.5, "--jobs", 3, "--policy", "all", "-o", "json")
     assert code == 0
     policies = [row["policy"] for row in rows(out)]
@@ -92,7 +92,7 @@ def test_all_policies_are_compared_and_those_that_get_nowhere_named(cli: Cli) ->
     assert ("synchronous" in policies) != ("under policy 'synchronous'" in err)
 
 
-def test_arrivals(cli: Cli) -> None:
+def test_arrivals_are_simulated(cli: Cli) -> None:
     code, out, _ = cli("--generate", "het:1-1:4", "--load", 0.7, "--jobs", 50, "--policy", "interleaved", "-o", "json")
     assert code == 0
     (row,) = rows(out)
@@ -113,7 +113,9 @@ def test_arrivals(cli: Cli) -> None:
         (("--instances", "gone.json"), 2, "gone.json cannot be read"),
     ],
 )
-def test_what_cannot_be_is_said(cli: Cli, words: tuple[object, ...], code: int, said: str) -> None:
+def test_impossible_arguments_are_refused_with_the_reason(
+    cli: Cli, words: tuple[object, ...], code: int, said: str
+) -> None:
     got, out, err = cli(*words)
     assert (got, out) == (code, "")
     assert said in err.replace("\n", " ")

@@ -44,12 +44,12 @@ def test_results_that_cannot_be_written_are_an_error_and_no_bug(words: str) -> N
     )
 
 
-def test_who_has_seen_enough_is_told_nothing() -> None:
+def test_a_closed_pager_causes_no_message() -> None:
     answer = shell(f"set -o pipefail; {COMMAND} -q completion bash | head -c 1 > /dev/null")
     assert (answer.returncode, answer.stderr) == (0, "")
 
 
-def test_what_a_terminal_cannot_show_is_a_question_mark() -> None:
+def test_characters_that_a_terminal_cannot_show_become_question_marks() -> None:
     program = "import autosched.cli as c; c._stand_in_for_closed(); print('a\\u2026b')"
     assert shell(f'{sys.executable} -c "{program}"', PYTHONIOENCODING="latin-1").stdout == "a?b\n"
 
@@ -71,7 +71,7 @@ def test_an_interrupt_while_commands_are_imported_is_no_traceback(tmp_path: Path
     assert answer.stderr.split() == ["autosched:", "interrupted"]
 
 
-def test_a_bug_is_still_told_as_one(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_bug_is_still_reported_as_one(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(command_table.autosched, "main", lambda *_words, **_more: 1 // 0)
     assert command_table.run(["jobs"]) == 1
     assert "this is a bug in autosched" in capsys.readouterr().err

@@ -44,7 +44,7 @@ def analyze(*words: object) -> subprocess.CompletedProcess[str]:
 
 
 @needs_systemd
-def test_systemd_understands_the_units(installed: Path) -> None:
+def test_systemd_accepts_the_units(installed: Path) -> None:
     units = [installed / systemd.PLACES[name] for name in UNITS]
     done = analyze("verify", "--man=no", "--recursive-errors=no", *[str(u).replace("@.", "@7.") for u in units])
     assert (done.returncode, done.stdout + done.stderr) == (0, "")
@@ -65,13 +65,13 @@ def sections(name: str) -> configparser.RawConfigParser:
     return parser
 
 
-def test_the_command_is_that_of_this_installation_and_there_is_such_a_command(installed: Path) -> None:
+def test_units_run_the_command_of_this_installation(installed: Path) -> None:
     text = (installed / systemd.PLACES["autosched.service"]).read_text()
     assert f"ExecStart={installed}/opt/autosched/bin/autosched serve -c /etc/autosched/autosched.toml" in text
     assert run(["serve", "--help"]) == 0
 
 
-def test_sockets_have_names_that_the_daemon_knows_and_the_address_that_users_try() -> None:
+def test_sockets_have_the_names_and_the_address_that_daemon_and_users_expect() -> None:
     for name in UNITS:
         if name.endswith(".socket"):
             assert sections(name)["Socket"]["FileDescriptorName"] in service_manager.LISTENERS
@@ -83,7 +83,7 @@ def test_sockets_have_names_that_the_daemon_knows_and_the_address_that_users_try
     assert sections("autosched-console.socket")["Socket"]["ListenStream"] == str(console)
 
 
-def test_the_settings_of_the_service_are_all_settings_with_some_changed(installed: Path) -> None:
+def test_the_settings_of_the_service_are_the_defaults_with_some_changes(installed: Path) -> None:
     path = installed / systemd.SETTINGS
     ours = tomllib.loads(path.read_text())
     theirs = tomllib.loads((ROOT / "etc/autosched.toml").read_text())
@@ -91,7 +91,7 @@ def test_the_settings_of_the_service_are_all_settings_with_some_changed(installe
     assert config.load(path).state_dir == Path("/var/lib/autosched")
 
 
-def test_folders_that_units_name_are_made() -> None:
+def test_folders_of_the_units_are_created() -> None:
     made = set(re.findall(r"^d (\S+)", systemd.shipped("tmpfiles.conf"), re.MULTILINE))
     named = {
         path
@@ -104,7 +104,7 @@ def test_folders_that_units_name_are_made() -> None:
     assert systemd.OF_THE_SERVICE["keys"] in named
 
 
-def test_accounts_that_units_name_are_made() -> None:
+def test_accounts_of_the_units_are_created() -> None:
     made = dict(re.findall(r"^([ug]) (\S+)", systemd.shipped("sysusers.conf"), re.MULTILINE))
     assert made == {"g": systemd.GROUP, "u": sections("autosched.service")["Service"]["User"]}
 
@@ -129,7 +129,7 @@ def test_a_second_time_changes_nothing_and_keeps_the_settings(
     assert "is hidden from services" in said.err  # the tests' folder is in /tmp
 
 
-def test_on_a_running_machine_accounts_and_folders_are_made_and_units_read(
+def test_on_a_running_machine_accounts_and_folders_are_created_and_units_reloaded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name in ("systemd-sysusers", "systemd-tmpfiles", "systemctl"):
@@ -161,13 +161,13 @@ def test_a_python_that_services_cannot_see_is_named(
     assert "make its venv with /usr/bin/python3" in said
 
 
-def test_where_it_may_not_write_it_says_what_to_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_permission_the_error_says_what_to_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "etc").write_text("a file")
     assert run(["install-systemd", "--root", str(tmp_path)]) == 2
     assert "be root, or choose another place: --root DIR" in capsys.readouterr().err
 
 
-def test_the_wheel_has_them() -> None:
+def test_the_wheel_contains_the_units() -> None:
     included = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
     assert included["force-include"] == {
         "systemd": "autosched/systemd",

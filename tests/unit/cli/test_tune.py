@@ -41,12 +41,12 @@ def test_a_target_may_be_a_kind_of_device(target: str, device: str, job: tuple[s
 
 
 @pytest.mark.parametrize("word", ["pi5", "gpu", "x86-64-v9"])
-def test_a_word_that_is_neither_is_refused_with_those_that_there_are(word: str) -> None:
+def test_an_unknown_target_is_refused_with_the_known_ones(word: str) -> None:
     with pytest.raises(RequestError, match=rf'there are: cpu, pi4, rk3399\..*-t "llvm -mcpu={word}"') as refused:
         placed(word, "cpu", LAB)
     assert ("Did you mean pi4?" in str(refused.value)) == (word == "pi5")
 
 
 @pytest.mark.parametrize(("jobs", "words"), [([7], "7"), ([7, 8, 9], "7-9"), ([7, 9, 10], "7,9,10")])
-def test_the_advice_to_stop_names_only_own_jobs(jobs: list[int], words: str) -> None:
+def test_the_advice_to_stop_jobs_names_only_those_of_the_user(jobs: list[int], words: str) -> None:
     assert selected(jobs) == words

@@ -34,7 +34,7 @@ def cli(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.
     return command
 
 
-def test_a_table_holds_the_plan_against_the_past(cli: Cli, tmp_path: Path) -> None:
+def test_a_table_compares_the_plan_with_the_past(cli: Cli, tmp_path: Path) -> None:
     code, out, err = cli("--from", tmp_path, "--devices", 2)
     assert code == 0
     lines = out.splitlines()
@@ -46,7 +46,7 @@ def test_a_table_holds_the_plan_against_the_past(cli: Cli, tmp_path: Path) -> No
     assert "only the steps that they made count: job 2" in err
 
 
-def test_json_has_all_of_it_and_the_state_folder_is_the_default(cli: Cli, tmp_path: Path) -> None:
+def test_json_is_complete_and_the_state_folder_is_the_default(cli: Cli, tmp_path: Path) -> None:
     code, out, _ = cli("--add-job", "1:2", "--lanes", 2, "-o", "json")
     assert code == 0
     plan = json.loads(out)["plan"]
@@ -71,7 +71,7 @@ def test_all_policies_are_compared(cli: Cli) -> None:
     assert [plan["planned"]["policy"] for plan in plans] == list(took)
 
 
-def test_one_job_alone(cli: Cli) -> None:
+def test_one_job_can_be_simulated_alone(cli: Cli) -> None:
     plan = json.loads(cli("--jobs", 1, "-o", "json")[1])["plan"]
     assert [job["job"] for job in plan["jobs"]] == [1]
     assert plan["simulated"]["makespan_s"] == 240.0 < plan["recorded"]["makespan_s"], "the other one is not there"
@@ -93,7 +93,9 @@ def test_one_job_alone(cli: Cli) -> None:
         (("--policy", "fastest"), 4, "no policy is named 'fastest'"),
     ],
 )
-def test_what_cannot_be_is_said(cli: Cli, words: tuple[str, ...], code: int, said: str) -> None:
+def test_impossible_arguments_are_refused_with_the_reason(
+    cli: Cli, words: tuple[str, ...], code: int, said: str
+) -> None:
     got, out, err = cli(*words)
     assert (got, out) == (code, "")
     assert said in err.replace("\n", " ")

@@ -68,14 +68,14 @@ def test_a_part_fits_into_a_frame(tmp_path: Path) -> None:
     assert all(sum(map(len, one.candidates)) <= PART_BYTES_MAX for one in helper.orders)
 
 
-def test_what_is_compared_stays_together(tmp_path: Path) -> None:
+def test_candidates_that_are_compared_stay_together(tmp_path: Path) -> None:
     helper = Helper(tmp_path)
     builts = [Built(bytes([number]) * 60_000) for number in range(5)]
     assert len(helper.with_tuner(lambda tuner: list(tuner.compare(builts, LEASE)))) == 5
     assert [one.work for one in helper.orders] == [Work.COMPARE]
 
 
-def test_what_was_measured_before_a_failure_counts(tmp_path: Path) -> None:
+def test_measurements_before_a_failure_count(tmp_path: Path) -> None:
     def fails(order: RunElsewhere) -> PartResult:
         return PartResult(measured=(Measured(b"a", (1e-3,)),), error="StepFailed: it took too long")
 

@@ -13,13 +13,13 @@ from autosched.model import Failure, Record, TaskInfo
 
 
 @pytest.mark.parametrize("latency_s", [(nan,), (inf,), (-1e-3,), (0.0,), (1e-3, nan), (2e6,), ("fast",), (None,), 5])
-def test_a_latency_that_is_none_is_a_failure(latency_s: Any) -> None:
+def test_an_invalid_latency_is_a_failure(latency_s: Any) -> None:
     found = backend_boundary.measured(Measured(b"a", latency_s), [b"a"])
     assert (found.failure, found.latency_s) == (Failure.RUN_ERROR, ())
     assert found.detail.startswith("the backend measured nonsense: ")
 
 
-def test_what_passes_can_be_a_record() -> None:
+def test_accepted_measurements_can_be_records() -> None:
     strange = [
         Measured(b"a", (1, True), detail="x" * 9_000, build_s=nan, profile_s=-1.0),
         Measured(b"a", (0.1,) * 5_000),
@@ -43,13 +43,13 @@ def test_numbers_of_other_kinds_are_made_floats() -> None:
 
 
 @pytest.mark.parametrize("one", [None, 1.0, Measured(b"b", (1.0,)), Built(b"a")])
-def test_what_is_no_measurement_of_the_round_fails_the_step(one: Any) -> None:
+def test_a_result_that_is_no_measurement_of_the_round_fails_the_step(one: Any) -> None:
     with pytest.raises(StepFailed, match="one Measured for each candidate"):
         backend_boundary.measured(one, [b"a"])
 
 
 @pytest.mark.parametrize("found", [None, 5])
-def test_what_yields_nothing_at_all_fails_the_step(found: Any) -> None:
+def test_a_profile_without_results_fails_the_step(found: Any) -> None:
     with pytest.raises(StepFailed, match=f"profile answered with a {type(found).__name__}"):
         backend_boundary.each(found)
 
@@ -103,7 +103,7 @@ def task(number: int, **words: Any) -> TaskInfo:
         (Network((task(1, weight=2, groups={"a": 2, "b": 1}),)), "compete for 3 calls, but its weight"),
     ],
 )
-def test_a_network_that_cannot_be_used_is_refused_in_words(network: Any, said: str) -> None:
+def test_an_invalid_network_is_refused_with_the_reason(network: Any, said: str) -> None:
     with pytest.raises(RequestError) as caught:
         backend_boundary.network(network)
     assert said in str(caught.value)

@@ -112,7 +112,7 @@ def in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "pauses", lambda: pauses(most_s=0.01))
 
 
-def test_what_was_not_acknowledged_is_said_again_in_its_order(tmp_path: Path) -> None:
+def test_unacknowledged_messages_are_resent_in_order(tmp_path: Path) -> None:
     async def story(daemon: Daemon, line: DaemonSession) -> None:
         keeping = asyncio.ensure_future(line.keep(lambda: STANDING))
         line.tell(record(0))
@@ -146,7 +146,7 @@ def test_what_was_not_acknowledged_is_said_again_in_its_order(tmp_path: Path) ->
     play(tmp_path, story)
 
 
-def test_a_question_is_asked_again_on_the_next_connection(tmp_path: Path) -> None:
+def test_an_unanswered_request_is_repeated_on_the_next_connection(tmp_path: Path) -> None:
     async def story(daemon: Daemon, line: DaemonSession) -> None:
         keeping = asyncio.ensure_future(line.keep(lambda: STANDING))
         daemon.mute = True
@@ -161,7 +161,7 @@ def test_a_question_is_asked_again_on_the_next_connection(tmp_path: Path) -> Non
     play(tmp_path, story)
 
 
-def test_who_is_refused_ends(tmp_path: Path) -> None:
+def test_a_refused_client_ends(tmp_path: Path) -> None:
     async def story(daemon: Daemon, line: DaemonSession) -> None:
         daemon.refuses = True
         daemon.links[0].abort("a cable was pulled")
@@ -182,7 +182,7 @@ def test_a_daemon_whose_folder_is_gone_is_not_waited_for(tmp_path: Path) -> None
     play(folder, story)
 
 
-def test_a_daemon_that_does_not_come_back_is_given_up(tmp_path: Path) -> None:
+def test_a_client_ends_when_the_daemon_does_not_return(tmp_path: Path) -> None:
     async def story(daemon: Daemon, line: DaemonSession) -> None:
         line._search_s = 0.05
         await daemon.die()
@@ -191,7 +191,7 @@ def test_a_daemon_that_does_not_come_back_is_given_up(tmp_path: Path) -> None:
     play(tmp_path, story)
 
 
-def test_who_has_not_begun_has_nothing_to_come_back_with(tmp_path: Path) -> None:
+def test_a_client_that_has_not_begun_does_not_reconnect(tmp_path: Path) -> None:
     async def story(daemon: Daemon, line: DaemonSession) -> None:
         await daemon.die()
         assert await line.keep(lambda: None)
@@ -199,7 +199,7 @@ def test_who_has_not_begun_has_nothing_to_come_back_with(tmp_path: Path) -> None
     play(tmp_path, story)
 
 
-def test_more_than_can_be_kept_is_said_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_unacknowledged_messages_are_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "UNSAID_BYTES_MAX", 10_000)
 
     async def story(daemon: Daemon, line: DaemonSession) -> None:
@@ -212,9 +212,7 @@ def test_more_than_can_be_kept_is_said_so(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("lost", [None, SimpleNamespace(closed=True)])
-def test_the_heart_goes_on_beating_when_there_is_a_connection_again(
-    lost: object, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_heartbeats_continue_after_a_reconnect(lost: object, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "HEARTBEAT_S", 0.001)
 
     async def work() -> None:

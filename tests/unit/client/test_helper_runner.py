@@ -90,7 +90,7 @@ def story(folder: Path, daemon: Daemon, tell: Callable[[HelperRunner], Awaitable
     asyncio.run(told())
 
 
-def test_it_builds_and_then_measures_what_it_built(tmp_path: Path) -> None:
+def test_a_helper_builds_and_then_measures_its_builds(tmp_path: Path) -> None:
     daemon = Daemon()
 
     async def tell(helper: HelperRunner) -> None:
@@ -106,7 +106,7 @@ def test_it_builds_and_then_measures_what_it_built(tmp_path: Path) -> None:
     story(tmp_path, daemon, tell)
 
 
-def test_a_part_that_is_ordered_twice_runs_once(tmp_path: Path) -> None:
+def test_a_part_that_is_requested_twice_runs_once(tmp_path: Path) -> None:
     daemon = Daemon(build_s=0.05)
 
     async def tell(helper: HelperRunner) -> None:
@@ -138,7 +138,7 @@ def test_a_stage_that_hangs_is_killed_when_it_is_revoked_or_its_time_is_over(tmp
     story(tmp_path, daemon, tell)
 
 
-def test_what_is_revoked_before_the_model_is_imported_never_begins(tmp_path: Path) -> None:
+def test_a_part_revoked_before_the_import_never_begins(tmp_path: Path) -> None:
     daemon = Daemon(hang_ratio=1.0)
 
     async def told() -> None:
@@ -165,7 +165,7 @@ def test_a_task_that_is_another_one_here_is_refused(tmp_path: Path) -> None:
     story(tmp_path, daemon, tell)
 
 
-def test_it_has_nothing_to_do_before_the_client_has_imported_the_model(tmp_path: Path) -> None:
+def test_a_helper_waits_for_the_import_of_its_client(tmp_path: Path) -> None:
     daemon = Daemon()
     daemon.network = None
     with pytest.raises(RequestError, match="the client of job 1 has not imported its model"):

@@ -17,7 +17,7 @@ CORE = max(os.sched_getaffinity(0))
 SPIN = "import os, sys\nos.sched_setaffinity(0, {int(sys.argv[1])})\nprint(flush=True)\nwhile True: pass"
 
 
-def test_the_sentinel_takes_a_moment_and_leaves_this_thread_where_it_is() -> None:
+def test_the_sentinel_is_short_and_keeps_the_affinity_of_the_thread() -> None:
     home = os.sched_getaffinity(0)
     found = run_sentinel((CORE,))
     assert 1e-6 < found.core_s < 0.1
@@ -49,7 +49,7 @@ def test_busy_time_of_the_devices_cores_alone_counts(tmp_path: Path) -> None:
     assert 1.0 <= watched_s < 60.0
 
 
-def test_a_system_that_does_not_count_is_not_believed(tmp_path: Path) -> None:
+def test_a_system_without_processor_times_reports_no_load(tmp_path: Path) -> None:
     stat = Stat(tmp_path)
     load = ForeignLoad((1,), stat.path)
     load._began_at -= 1.0
@@ -74,7 +74,7 @@ def spent_s(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) * TICK_S
 
 
-def test_what_our_own_children_do_is_not_foreign(spinner: subprocess.Popen[bytes], tmp_path: Path) -> None:
+def test_own_child_processes_are_not_foreign(spinner: subprocess.Popen[bytes], tmp_path: Path) -> None:
     stat = Stat(tmp_path)
     load, before_s = ForeignLoad((CORE,), stat.path), spent_s(spinner.pid)
     while spent_s(spinner.pid) < before_s + 0.2:
@@ -90,11 +90,11 @@ def test_what_our_own_children_do_is_not_foreign(spinner: subprocess.Popen[bytes
     ("foreign_s", "watched_s", "disturbed"),
     [(None, 1.0, False), (0.04, 0.1, False), (0.06, 0.1, True), (0.06, 2.0, False), (0.2, 2.0, True)],
 )
-def test_noise_is_not_called_a_disturbance(foreign_s: float | None, watched_s: float, disturbed: bool) -> None:
+def test_noise_is_no_disturbance(foreign_s: float | None, watched_s: float, disturbed: bool) -> None:
     assert DeviceNote(foreign_s=foreign_s, watched_s=watched_s).disturbed is disturbed
 
 
-def test_a_watch_tells_what_the_daemon_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_watch_reports_load_and_sentinel(monkeypatch: pytest.MonkeyPatch) -> None:
     watch = InterferenceMonitor((CORE,))
     watch.begin(lambda cores: SentinelTimes(1.0 * len(cores), 2.0))
     watch.end()
@@ -104,7 +104,7 @@ def test_a_watch_tells_what_the_daemon_needs(monkeypatch: pytest.MonkeyPatch) ->
     assert watch.disturbed == "other programs used 25 % of a core of the device"
 
 
-def test_of_a_board_what_the_backend_saw_is_told() -> None:
+def test_for_a_board_the_note_of_the_backend_is_reported() -> None:
     watch = InterferenceMonitor(())
     watch.board = DeviceNote(1.0, 2.0, 0.1, 0.4)
     watch.end()
@@ -112,7 +112,7 @@ def test_of_a_board_what_the_backend_saw_is_told() -> None:
     assert watch.disturbed == "other programs used 25 % of a core of the device"
 
 
-def test_nothing_is_told_of_a_host_lane() -> None:
+def test_a_host_lane_has_no_note() -> None:
     watch = InterferenceMonitor(())
     watch.begin(run_sentinel)
     watch.end()

@@ -19,7 +19,7 @@ MODEL = b"a model"
     ("file", "name"),
     [("", "net.onnx"), ("a b.c", "a_b.c"), ("../../etc/passwd", "_.._etc_passwd"), ("...", "model"), ("out", "out")],
 )
-def test_a_model_lies_under_its_users_name_and_nowhere_else(file: str, name: str, tmp_path: Path) -> None:
+def test_a_model_file_has_the_name_that_its_user_gave(file: str, name: str, tmp_path: Path) -> None:
     class Uploads:
         async def call(self, method: Method, kind: type[Struct]) -> Struct:
             assert isinstance(method, GetBlob)

@@ -148,7 +148,7 @@ def open_to(daemon: object) -> DaemonSession:
     return opened
 
 
-def test_numbers_go_on_after_the_last_of_the_job_itself(tmp_path: Path) -> None:
+def test_trial_numbers_continue_after_the_last_of_the_job(tmp_path: Path) -> None:
     made = asyncio.run(begun(tmp_path, {OTHER: [0, 1, 2], OWN: [0, 1, 5]}))
     assert made._runner is not None
     assert (made._runner.trials, made._borrowed, len(made._records)) == (6, 3, 6)
@@ -158,7 +158,7 @@ EARLIER = EarlierJob(3, JobSpec(name="before", model=hashlib.sha256(MODEL).hexdi
 PRUNED = EarlierJob(4, JobSpec(name="pruned", model="f" * 64), {})
 
 
-def test_what_earlier_jobs_left_reaches_the_backend_before_its_tuners_are_made(
+def test_records_of_earlier_jobs_reach_the_backend_before_its_tuners(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[object] = []
@@ -199,7 +199,7 @@ def test_what_earlier_jobs_left_reaches_the_backend_before_its_tuners_are_made(
     ],
     ids=["by default", "no search", "fresh", "named by the user", "records of another job"],
 )
-def test_a_job_learns_from_similar_ones_unless_its_user_says_otherwise(
+def test_a_job_learns_from_similar_ones_by_default(
     fields: dict[str, Any], teachers: tuple[int, ...] | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`teachers`: jobs that the client takes; None: the client does not ask the daemon."""
@@ -221,9 +221,7 @@ def test_a_job_learns_from_similar_ones_unless_its_user_says_otherwise(
     assert [one.job for one in asyncio.run(found())._earlier] == list(teachers or ())
 
 
-def test_a_client_that_takes_over_keeps_to_the_teachers_of_the_one_before(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_replaced_client_learns_from_the_same_jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(DaemonSession, "speaks", lambda *_: True)
     monkeypatch.setattr(MockSession, "learn", lambda *_: None, raising=False)
     network = Network((TaskInfo(task=1, name="conv", workload="00ff"),), default_trials=8)
@@ -238,7 +236,7 @@ def test_a_client_that_takes_over_keeps_to_the_teachers_of_the_one_before(
     asyncio.run(found())
 
 
-def test_a_job_that_is_to_learn_fails_at_once_with_a_backend_that_cannot(tmp_path: Path) -> None:
+def test_learning_with_a_backend_that_cannot_learn_fails_at_once(tmp_path: Path) -> None:
     made = asyncio.run(begun(tmp_path, {}, FakeDaemon({OTHER: [], OWN: []}, earlier=[EARLIER])))
     failure = made._plan.result().load().failure
     assert failure is not None
@@ -252,7 +250,7 @@ def order(timeout_s: float) -> StartStep:
     return StartStep(step=step, cores=(), timeout_s=timeout_s)
 
 
-def test_an_overdue_step_is_killed_without_an_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_overdue_step_is_killed_without_a_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its daemon may be gone, and the next one relies on an idle device."""
     monkeypatch.setattr(job_runner, "WATCHDOG_S", 0.0)
 
@@ -285,7 +283,7 @@ def test_cores_that_do_not_exist_here_are_left_out_of_a_lease(tmp_path: Path) ->
     asyncio.run(work())
 
 
-def test_an_order_that_is_given_twice_is_carried_out_once(tmp_path: Path) -> None:
+def test_a_repeated_request_is_carried_out_once(tmp_path: Path) -> None:
     async def work() -> None:
         daemon = FakeDaemon({OTHER: [], OWN: []})
         made = await begun(tmp_path, {}, daemon)
@@ -302,7 +300,7 @@ def test_an_order_that_is_given_twice_is_carried_out_once(tmp_path: Path) -> Non
     asyncio.run(work())
 
 
-def test_an_end_that_a_later_daemon_hears_carries_the_load_as_it_is_by_then(tmp_path: Path) -> None:
+def test_an_end_resent_to_a_later_daemon_has_the_current_load(tmp_path: Path) -> None:
     """The client reported its load after the reconnect, and has run other steps: an old load would repeat them."""
 
     async def work() -> None:
@@ -324,7 +322,7 @@ def test_an_end_that_a_later_daemon_hears_carries_the_load_as_it_is_by_then(tmp_
     asyncio.run(work())
 
 
-def test_a_question_that_is_given_up_does_not_end_the_client(tmp_path: Path) -> None:
+def test_a_request_that_times_out_does_not_end_the_client(tmp_path: Path) -> None:
     """Its connection may be lost while the backend still opens the job."""
 
     async def work() -> None:
@@ -342,7 +340,7 @@ def test_a_question_that_is_given_up_does_not_end_the_client(tmp_path: Path) -> 
     asyncio.run(work())
 
 
-def test_who_has_not_opened_its_job_has_no_standing(tmp_path: Path) -> None:
+def test_a_client_that_has_not_opened_its_job_reports_no_state(tmp_path: Path) -> None:
     async def work() -> None:
         assert JobRunner(tmp_path, DaemonSession("unix:/nowhere", OWN, "")).standing() is None
 

@@ -65,7 +65,7 @@ def run(work: Coroutine[Any, Any, Any]) -> Any:
     return asyncio.run(work)
 
 
-def test_a_file_arrives_under_its_name(hosts: Hosts) -> None:
+def test_a_sent_file_keeps_its_name(hosts: Hosts) -> None:
     moved = run(hosts.here.send(hosts.built("a.so")))
     assert moved == MovedBuild(b"a.so", hashlib.sha256(b"code").hexdigest(), "a.so", build_s=0.5, code="1")
     came = hosts.there.came(moved)
@@ -75,7 +75,7 @@ def test_a_file_arrives_under_its_name(hosts: Hosts) -> None:
     assert (came.candidate, came.build_s, came.code) == (b"a.so", 0.5, "1")
 
 
-def test_a_folder_arrives_with_all_that_is_in_it(hosts: Hosts) -> None:
+def test_a_sent_folder_keeps_its_content(hosts: Hosts) -> None:
     folder = hosts.folder / "build"
     (folder / "deep").mkdir(parents=True)
     (folder / "deep" / "program").write_bytes(b"code")
@@ -87,19 +87,19 @@ def test_a_folder_arrives_with_all_that_is_in_it(hosts: Hosts) -> None:
     assert not list((hosts.folder / "here").glob("*.tar"))
 
 
-def test_what_failed_to_build_has_no_file(hosts: Hosts) -> None:
+def test_a_failed_build_has_no_file(hosts: Hosts) -> None:
     moved = run(hosts.here.send(Built(b"a", failure=None, detail="x")))
     assert (moved.file, moved.detail, hosts.daemon.sent) == (None, "x", 0)
     assert run(hosts.there.bring(hosts.there.came(moved))).artifact is None
 
 
-def test_what_came_from_elsewhere_is_not_sent_again(hosts: Hosts) -> None:
+def test_received_builds_are_not_sent_again(hosts: Hosts) -> None:
     moved = run(hosts.here.send(hosts.built("a.so")))
     assert run(hosts.there.send(hosts.there.came(moved))) == moved
     assert hosts.daemon.sent == 1
 
 
-def test_what_was_built_here_is_measured_here_without_fetching_it(hosts: Hosts) -> None:
+def test_local_builds_are_measured_without_a_transfer(hosts: Hosts) -> None:
     built = hosts.built("a.so")
     back = hosts.here.came(run(hosts.here.send(built)))
     assert run(hosts.here.bring(back)).artifact == built.artifact
@@ -118,7 +118,7 @@ def test_a_file_is_kept_while_another_round_has_the_same_code(hosts: Hosts) -> N
     assert not [path for path in (hosts.folder / "there").rglob("*") if path.is_file()]
 
 
-def test_what_was_sent_is_removed_when_it_is_measured_and_the_rest_stays(hosts: Hosts) -> None:
+def test_sent_builds_are_removed_after_their_measurement(hosts: Hosts) -> None:
     sent, own = hosts.built("a.so"), hosts.built("b.so", b"other")
     moved = run(hosts.here.send(sent))
     assert hosts.here.forget([sent, own]) == (moved.file,)
@@ -133,13 +133,13 @@ def test_only_the_last_sent_builds_are_kept(hosts: Hosts, monkeypatch: pytest.Mo
     assert sorted(path.name for path in hosts.folder.glob("*.so")) == ["2.so", "3.so"]
 
 
-def test_a_file_that_is_nowhere_is_an_error_of_the_step(hosts: Hosts) -> None:
+def test_a_missing_file_is_an_error_of_the_step(hosts: Hosts) -> None:
     came = hosts.there.came(MovedBuild(b"a", "0" * 64, "a.so"))
     with pytest.raises(StepFailed, match="cannot be had here: the daemon has no such file"):
         run(hosts.there.bring(came))
 
 
-def test_a_name_leads_nowhere_else(hosts: Hosts) -> None:
+def test_names_cannot_leave_the_folder(hosts: Hosts) -> None:
     came = hosts.there.came(MovedBuild(b"a", "0" * 64, "../../../etc/passwd"))
     assert came.artifact is not None
     assert came.artifact.resolve().is_relative_to((hosts.folder / "there").resolve())

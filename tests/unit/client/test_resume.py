@@ -155,12 +155,12 @@ def test_a_death_after_any_record_changes_nothing(trials: int) -> None:
         assert found(lives(trials, 1, (death,))) == undisturbed, f"after {death} records"
 
 
-def test_nor_do_many_deaths() -> None:
+def test_many_deaths_change_nothing() -> None:
     assert found(lives(22, 1, range(1, 22))) == found(lives(22, 1, ()))
 
 
 @pytest.mark.parametrize("death", range(1, 40, 3))
-def test_of_several_tasks_each_round_is_finished_as_it_was_begun(death: int) -> None:
+def test_with_several_tasks_each_round_is_finished_as_it_was_begun(death: int) -> None:
     """The task of the next round depends on timing; the contents of a round do not."""
     whole, cut = (sorted(found(lives(40, 3, deaths))) for deaths in ((), (death,)))
     assert len(cut) == len(whole) == 40
@@ -170,7 +170,7 @@ def test_of_several_tasks_each_round_is_finished_as_it_was_begun(death: int) -> 
         assert len(set(one) & set(other)) >= shared
 
 
-def test_a_backend_that_does_not_repeat_itself_loses_no_trial() -> None:
+def test_a_nondeterministic_backend_loses_no_trial() -> None:
     records = lives(22, 1, (6, 7, 15), Forgetful)
     assert len(found(records)) == 22
     assert len({record.candidate for record in records}) == 22
@@ -218,5 +218,5 @@ def test_rounds_are_told_from_records(
     assert [r for whole in (*told.whole, told.half) for r in whole] == [*theirs, *ours]
 
 
-def test_finals_are_no_round() -> None:
+def test_finals_do_not_count_as_a_round() -> None:
     assert past([], [record(0), record(1, Purpose.FINAL)], BATCH, 1, 9) == PastRounds(((record(0),),))

@@ -66,14 +66,14 @@ def test_a_copy_belongs_to_the_step_that_measured_the_code() -> None:
     assert records.made == [(b"\1", False), (b"\0", False), (b"\2", False), (b"\3", False)]
 
 
-def test_a_copy_of_what_failed_is_measured() -> None:
+def test_a_copy_of_failed_code_is_measured() -> None:
     one, records = work(coded("a", "a"), devices=1), Records()
     (first,) = one.take(1, records.keep)
     one.measured(1, first, Measured(first.candidate), records.keep)
     assert names(one.take(1, records.keep)) == [1]
 
 
-def test_copies_of_a_step_that_is_gone_are_taken_over() -> None:
+def test_copies_of_a_lost_step_are_taken_over() -> None:
     one, records = work(coded("a", "b", "a")), Records()
     (first,) = one.take(1, records.keep)
     one.measured(1, first, Measured(first.candidate, (1.0,)), records.keep)
@@ -82,7 +82,7 @@ def test_copies_of_a_step_that_is_gone_are_taken_over() -> None:
     assert records.made == [(b"\0", False), (b"\2", True)], "what disturbs the second step does not concern it"
 
 
-def test_known_code_is_not_measured_unless_it_is_measured_again() -> None:
+def test_known_code_is_measured_only_in_remeasurements() -> None:
     records = Records()
     assert names(work(coded("a", "b"), a=1.0).take(1, records.keep)) == [1]
     assert records.made == [(b"\0", True)]

@@ -179,7 +179,7 @@ def test_object_code_that_another_job_measured_is_not_measured() -> None:
     assert set(numbers) == {one.trial for one in records if not one.copied}
 
 
-def test_what_is_measured_again_is_measured() -> None:
+def test_remeasurements_are_never_skipped() -> None:
     runner, tuner, records = twins(a=0.5)
     current = of(Purpose.AGAIN, b"a1", b"a2")
     runner.build(1, current, LEASE)
@@ -318,13 +318,13 @@ def test_the_faster_of_two_devices_measures_more() -> None:
     assert shared.tuner.asked[:3] == [("cpu0", 4), ("cpu1", 3), ("cpu1", 3)]
 
 
-def test_a_device_that_is_alone_measures_all() -> None:
+def test_a_single_device_measures_all() -> None:
     shared = Shared(devices=1)
     shared.ended(shared.begin("cpu0"))
     assert shared.tuner.asked == [("cpu0", 16)]
 
 
-def test_a_device_that_comes_too_late_has_nothing_to_do() -> None:
+def test_a_device_that_joins_too_late_has_no_work() -> None:
     shared = Shared(devices=1)
     first, second = shared.begin("cpu0"), shared.begin("cpu1")
     second.join(DEADLINE_S)
@@ -333,7 +333,7 @@ def test_a_device_that_comes_too_late_has_nothing_to_do() -> None:
 
 
 @pytest.mark.parametrize("fails", ["cpu0", "cpu1"])
-def test_what_a_device_has_not_measured_when_it_fails_is_measured_by_another(fails: str) -> None:
+def test_candidates_left_by_a_failed_device_are_measured_by_another(fails: str) -> None:
     shared = Shared()
     first, second = shared.begin("cpu0"), shared.begin("cpu1")
     shared.tuner.broken = {bytes([number]) for number in (range(4) if fails == "cpu0" else range(4, 16))}
@@ -344,7 +344,7 @@ def test_what_a_device_has_not_measured_when_it_fails_is_measured_by_another(fai
     assert shared.failed == [fails]
 
 
-def test_a_failed_update_still_tells_how_many_trials_were_measured() -> None:
+def test_a_failed_update_reports_the_number_of_trials() -> None:
     worker, current, _ = made(lambda _: None, 2)
     worker.profile(1, current, LEASE)
     with pytest.raises(StepFailed):
@@ -383,7 +383,7 @@ def test_finals_are_compared_with_the_default_and_marked() -> None:
     assert numbers == [0, 1, 2]
 
 
-def test_what_is_measured_again_is_marked_and_measured_as_usual() -> None:
+def test_remeasurements_are_marked_and_measured_as_usual() -> None:
     kept: list[Record] = []
     worker, _, _ = made(kept.append, 2)
     current = of(Purpose.AGAIN, b"b")
@@ -392,7 +392,7 @@ def test_what_is_measured_again_is_marked_and_measured_as_usual() -> None:
     assert [(r.candidate, r.purpose, r.latency_s) for r in kept] == [(b"b", Purpose.AGAIN, (1.0,))]
 
 
-def test_tuners_and_compile_see_the_records_that_count() -> None:
+def test_tuners_and_compile_get_the_valid_records() -> None:
     session = ComparingSession()
     worker = StageRunner(cast(Session, session), JobSpec(name="net", model="0" * 64), lambda record: None)
     records = [
@@ -414,7 +414,7 @@ class SilentTuner(FakeTuner):
         yield Measured(built[0].candidate, (float("nan"),))
 
 
-def test_a_candidate_of_which_profile_says_nothing_has_failed() -> None:
+def test_a_candidate_without_a_result_has_failed() -> None:
     class SilentSession(FakeSession):
         def tuner(self, task: TaskInfo, seed: int) -> FakeTuner:
             return SilentTuner()
@@ -463,7 +463,7 @@ def test_a_schedule_that_was_wrong_in_the_network_becomes_a_failed_record() -> N
     ]
 
 
-def test_who_ran_twice_when_the_device_was_lost_is_a_failed_trial() -> None:
+def test_a_candidate_that_ran_at_two_device_losses_is_a_failed_trial() -> None:
     runner, _, records = twins()
     current = searching(3)
     runner.select(1, current, LEASE)
@@ -480,7 +480,7 @@ def test_who_ran_twice_when_the_device_was_lost_is_a_failed_trial() -> None:
     assert [one.candidate for one in current.measured] == [b"b1"]
 
 
-def test_in_a_shared_round_another_step_measures_who_ran_when_the_device_was_lost() -> None:
+def test_in_a_shared_round_another_step_measures_the_candidate_of_a_device_loss() -> None:
     runner, _, records = twins()
     current = searching(3)
     runner.select(1, current, LEASE)

@@ -56,7 +56,7 @@ def running() -> Iterator[Client]:
                 os.kill(client.child, signal.SIGKILL)
 
 
-def test_a_frozen_client_dies_with_all_that_it_started() -> None:
+def test_a_frozen_client_is_killed_with_all_its_processes() -> None:
     with running() as client:
         client.say("600 1", "0.5 2", "600 3")
         client.freeze()
@@ -64,14 +64,14 @@ def test_a_frozen_client_dies_with_all_that_it_started() -> None:
         assert dies(client.child)
 
 
-def test_who_ends_its_steps_in_time_lives() -> None:
+def test_a_client_that_ends_its_steps_in_time_is_not_killed() -> None:
     with running() as client:
         client.say("0.3 1", "ended 1", "600 2")
         client.freeze()
         assert not dies(client.process.pid, 1.0)
 
 
-def test_the_process_beside_it_ends_with_the_client() -> None:
+def test_the_watchdog_ends_with_the_client() -> None:
     with running() as client:
         client.say("600 1")
         group = subprocess.run(["ps", "-o", "pid=", "--ppid", str(client.process.pid)], capture_output=True, text=True)

@@ -32,6 +32,6 @@ def test_mutations_are_combined_after_the_files_own_size(words: tuple[str, ...],
         ((f"batch={','.join(map(str, range(1, SIZES_MAX + 1)))}",), f"are {SIZES_MAX + 1} sizes of each network"),
     ],
 )
-def test_wrong_mutations_are_told(words: tuple[str, ...], why: str) -> None:
+def test_invalid_mutations_are_reported(words: tuple[str, ...], why: str) -> None:
     with pytest.raises(RequestError, match=why):
         read_changes(words)

@@ -11,7 +11,7 @@ SMALL = Workload("b", "conv2d", "conv2d 64x28x28 -> 64x28x28, 3x3", 1e8)
 DENSE = Workload("c", "matmul", "matmul 1x512 by 512x1000", 1e6)
 
 
-def test_nothing_is_useful_of_nothing() -> None:
+def test_no_tasks_have_no_usefulness() -> None:
     assert rate([], {}) == []
 
 
@@ -24,7 +24,7 @@ def test_the_heaviest_task_comes_first_while_nothing_was_measured() -> None:
     assert sum(one.share for one in found) == pytest.approx(1)
 
 
-def test_each_model_counts_once_in_however_many_sizes() -> None:
+def test_each_model_counts_once_for_all_its_sizes() -> None:
     """One network of a single task, and another in three sizes of another task each."""
     others = [Workload(f"x{n}", "conv2d", f"conv2d {n}x56x56 -> 64x56x56, 3x3", 1e9) for n in range(3)]
     found = rate([Use(1, "one", CONV, 1), *(Use(2 + n, "other", one, 5) for n, one in enumerate(others))], {})
@@ -59,7 +59,7 @@ def test_trials_make_a_task_less_useful() -> None:
     assert [one.workload for one in rate(uses, known)] == [SMALL, CONV]
 
 
-def test_what_was_measured_tells_the_speed_of_the_same_operator_first() -> None:
+def test_measurements_estimate_the_speed_of_the_same_operator_first() -> None:
     known = {"a": Knowledge(4e8 / 2e10, None, 5), "c": Knowledge(1e6 / 1e9, None, 5)}
     other = Workload("d", "softmax", "softmax 1x1000", 1e4)
     found = {
@@ -69,7 +69,7 @@ def test_what_was_measured_tells_the_speed_of_the_same_operator_first() -> None:
     assert found["d"].latency_s == pytest.approx(1e4 / 1.05e10), "the median of all"
 
 
-def test_savings_so_far_tell_those_to_come() -> None:
+def test_savings_so_far_predict_those_to_come() -> None:
     uses = [Use(1, "net", CONV, 1), Use(1, "net", SMALL, 1), Use(1, "net", DENSE, 1)]
     known = {"a": Knowledge(1e-3, 4e-3, 8), "b": Knowledge(1e-3, 2e-3, 8)}
     found = {one.workload.hash: one for one in rate(uses, known)}
@@ -78,6 +78,6 @@ def test_savings_so_far_tell_those_to_come() -> None:
     assert rate([Use(1, "net", DENSE, 1)], worse)[0].gain == GAIN_GUESS
 
 
-def test_a_task_that_only_fails_is_not_tried_for_ever() -> None:
+def test_a_task_that_only_fails_is_given_up() -> None:
     failing = {"a": Knowledge(None, None, 1_000)}
     assert rate([Use(1, "net", CONV, 1)], failing)[0].useful < 0.01

@@ -78,7 +78,7 @@ def test_nothing_else_is_checked_before_the_model_is_imported(tmp_path: Path) ->
     assert verdicts["select_is_pure"].seen == "not checked: the_model_is_imported must be mended first"
 
 
-def test_every_check_has_a_promise_and_an_advice() -> None:
+def test_each_check_has_a_promise_and_advice() -> None:
     for name, check in CHECKS.items():
         promise, _, advice = (inspect.getdoc(check) or "").partition("\n\n")
         assert promise.endswith("."), name
@@ -103,7 +103,7 @@ def test_the_first_place_where_two_answers_differ_is_shown(check: str, tmp_path:
     assert len(seen) < 400
 
 
-def test_who_has_no_learn_is_told_of_nothing_else(tmp_path: Path) -> None:
+def test_a_backend_without_learn_skips_only_that_check(tmp_path: Path) -> None:
     with Runner(subject(tmp_path, "cannot_learn_nor_build"), isolated=False) as runner:
         for check in ("learn_takes_what_a_job_measured", "learning_twice_gives_the_same"):
             assert runner.check(check).state == "n/a"
@@ -118,7 +118,7 @@ def test_a_backend_that_ends_its_process_costs_only_the_check_that_saw_it(tmp_pa
         assert runner.check("select_is_pure").state == "ok"
 
 
-def test_a_stage_that_cannot_be_ended_does_not_hold_up_the_suite(tmp_path: Path) -> None:
+def test_a_stage_that_cannot_be_killed_does_not_delay_the_suite(tmp_path: Path) -> None:
     with Runner(subject(tmp_path, "never_ends"), deadline_s=3.0) as runner:
         assert runner.check("build_answers_each_candidate").seen.startswith("it did not end within 3 s")
         runner._deadline_s = DEADLINE_S
@@ -136,7 +136,7 @@ def test_a_hanging_check_ends_with_its_parent(tmp_path: Path) -> None:
     os.close(number)
 
 
-def test_output_and_input_of_a_backend_disturb_no_check(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_backend_that_prints_and_reads_disturbs_no_check(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     with Runner(subject(tmp_path, "chatters")) as runner:
         for check in ("build_answers_each_candidate", "it_says_little", "the_job_ends_with_an_evaluation"):
             assert runner.check(check).state == "ok"

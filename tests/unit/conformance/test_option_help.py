@@ -37,7 +37,7 @@ def test_each_option_has_its_default_and_the_text_below_it() -> None:
     ]
 
 
-def test_what_is_no_struct_has_no_options() -> None:
+def test_a_class_that_is_no_struct_has_no_options() -> None:
     assert option_help(None) == []
     assert option_help(dict) == []
 

@@ -87,7 +87,7 @@ def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
     return call
 
 
-def test_the_list_tells_what_is_wrong_with_each(command: Callable[..., Said]) -> None:
+def test_the_list_shows_the_fault_of_each_plugin(command: Callable[..., Said]) -> None:
     code, out, _ = command("plugin", "list", "-o", "json")
     assert code == 0
     found = json.loads(out)["plugins"]
@@ -105,7 +105,7 @@ def test_the_list_tells_what_is_wrong_with_each(command: Callable[..., Said]) ->
     assert gcc["about"].startswith("Tunes a C program")
 
 
-def test_the_table_has_a_line_for_each_and_one_for_each_trouble(command: Callable[..., Said]) -> None:
+def test_the_table_has_a_line_for_each_plugin_and_each_fault(command: Callable[..., Said]) -> None:
     _, out, _ = command("plugin", "list")
     assert " gcc " in out
     assert " ! broken: backend 'broken' of the package theirs cannot be loaded" in out
@@ -148,14 +148,14 @@ def test_a_new_package_runs_at_once(
 
 
 @pytest.mark.parametrize("name", ["My", "1st", "a-b", "../x", "class", "", "x" * 41, "mock", "naïve"])
-def test_a_name_that_is_none_or_taken_is_refused(command: Callable[..., Said], name: str) -> None:
+def test_an_invalid_or_used_name_is_refused(command: Callable[..., Said], name: str) -> None:
     code, _, err = command("plugin", "new", name)
     assert code == 2
     assert "is no name for a backend" in err or "is installed already" in err
     assert not list(Path().iterdir())
 
 
-def test_a_folder_that_is_there_is_not_touched(command: Callable[..., Said]) -> None:
+def test_an_existing_folder_is_not_changed(command: Callable[..., Said]) -> None:
     taken = Path("autosched-backend-mine")
     taken.mkdir()
     code, _, err = command("plugin", "new", "mine")
@@ -178,21 +178,21 @@ def test_a_check_explains_and_gives_its_exit_code(command: Callable[..., Said]) 
     assert command("plugin", "check", "impure", "--in-process", "--only", "select_is_pure")[0] == 1
 
 
-def test_a_mistyped_option_is_told_once(command: Callable[..., Said]) -> None:
+def test_a_mistyped_option_is_reported_once(command: Callable[..., Said]) -> None:
     code, out, _ = command("plugin", "check", "good", "--option", "colour=red")
     assert code == 1
     assert out.count("there is no option colour") == out.count(" FAIL ") == 1
     assert out.endswith(" good: 1 kept, 1 broken, 0 not applicable; the rest was not checked\n")
 
 
-def test_a_model_that_is_not_imported_is_told_once(command: Callable[..., Said]) -> None:
+def test_a_failed_import_is_reported_once(command: Callable[..., Said]) -> None:
     code, out, _ = command("plugin", "check", "empty")
     assert (code, out.count(" FAIL ")) == (1, 1)
     assert " FAIL the_model_is_imported" in out
     assert out.endswith(" empty: 2 kept, 1 broken, 0 not applicable; the rest was not checked\n")
 
 
-def test_no_method_is_blamed_for_another(command: Callable[..., Said]) -> None:
+def test_a_failed_method_fails_only_its_own_check(command: Callable[..., Said]) -> None:
     _, _, err = command("plugin", "run", "short", "--stage", "import")
     assert "KeyError" in err
     assert "spaces" not in err
@@ -201,7 +201,7 @@ def test_no_method_is_blamed_for_another(command: Callable[..., Said]) -> None:
     assert "their_bugs.py:17, short\n" in out
 
 
-def test_what_is_not_there_is_said(command: Callable[..., Said]) -> None:
+def test_missing_things_are_reported(command: Callable[..., Said]) -> None:
     assert command("plugin", "check", "unknown")[0] == 4
     code, _, err = command("plugin", "check", "good", "--only", "typo")
     assert (code, "there is no check 'typo'; there are: the_interface" in err) == (4, True)
@@ -210,7 +210,7 @@ def test_what_is_not_there_is_said(command: Callable[..., Said]) -> None:
     assert "cannot be loaded from their_unimportable" in command("plugin", "run", "broken")[2]
 
 
-def test_one_stage_runs_with_what_it_needs_before(command: Callable[..., Said]) -> None:
+def test_one_stage_runs_after_the_stages_it_needs(command: Callable[..., Said]) -> None:
     code, out, err = command("plugin", "run", "good", "--stage", "build")
     assert code == 0
     assert [line.split()[0] for line in err.splitlines()] == ["import", "select", "build"]
@@ -244,7 +244,7 @@ def test_one_stage_runs_with_what_it_needs_before(command: Callable[..., Said]) 
         ),
     ],
 )
-def test_a_bug_of_a_plugin_is_told_as_one(
+def test_a_bug_of_a_plugin_is_reported_as_one(
     command: Callable[..., Said], tmp_path: Path, name: str, stage: str, said: list[str]
 ) -> None:
     code, _, err = command("plugin", "run", name)
@@ -258,7 +258,7 @@ def test_a_bug_of_a_plugin_is_told_as_one(
     assert all(str(folder / "job") in err for folder in (tmp_path / "tmp").iterdir())
 
 
-def test_a_trial_leaves_nothing_but_what_is_told(command: Callable[..., Said], tmp_path: Path) -> None:
+def test_a_trial_leaves_only_the_reported_files(command: Callable[..., Said], tmp_path: Path) -> None:
     for stage in ("import", "select", "update"):
         assert "files" not in command("plugin", "run", "good", "--stage", stage)[1]
     assert not list((tmp_path / "tmp").iterdir())
@@ -268,7 +268,7 @@ def test_a_trial_leaves_nothing_but_what_is_told(command: Callable[..., Said], t
     assert f" results in {files[0].parent}\n" in out
 
 
-def test_who_leaves_the_debugger_is_done(
+def test_leaving_the_debugger_ends_the_command(
     command: Callable[..., Said], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(DEBUG, "")

@@ -22,7 +22,7 @@ COMMANDS = [
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
-def test_the_commands_of_its_readme_are_understood(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_commands_of_the_scaffolds_readme_are_valid(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(scaffold.TEMPLATE)
     command: click.Command | None = autosched
     while isinstance(command, click.Group):
@@ -31,7 +31,7 @@ def test_the_commands_of_its_readme_are_understood(words: list[str], monkeypatch
     command.make_context(command.name, list(words))  # raises the error that the user would see
 
 
-def test_its_readme_has_commands() -> None:
+def test_the_scaffolds_readme_has_commands() -> None:
     assert len(COMMANDS) >= 5
 
 

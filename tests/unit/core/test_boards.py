@@ -22,7 +22,7 @@ def restarted(pools: tuple[Pool, ...] = ONE_EACH, kept: tuple[int, ...] = ()) ->
     return ResourcesDeclared(pools, 600.0, 60.0, kept=kept)
 
 
-def test_a_board_that_joins_gets_steps_and_one_that_is_gone_does_not() -> None:
+def test_a_board_gets_steps_while_it_is_connected() -> None:
     story = Story()
     story.tell(joined())
     job = story.running(wants(1, BOARD, "profile"), wants(2, BOARD, "profile"))
@@ -36,7 +36,7 @@ def test_a_board_that_joins_gets_steps_and_one_that_is_gone_does_not() -> None:
     assert list(story.state.slots) == ["host/0", "cpu0", "pi4-a"]
 
 
-def test_a_second_board_of_the_kind_takes_what_waits() -> None:
+def test_a_second_board_of_the_kind_takes_waiting_steps() -> None:
     story = Story((*ONE_EACH, Pool(POOL, (unit("listed", "b.lab:9090"),))))
     job = story.running(wants(1, BOARD, "profile"), wants(2, BOARD, "profile"), wants(3, BOARD, "profile"))
     assert story.starts() == [(job, 1)]
@@ -46,7 +46,7 @@ def test_a_second_board_of_the_kind_takes_what_waits() -> None:
     assert story.state.totals.units[POOL] == 3
 
 
-def test_a_board_that_is_back_at_another_address_is_the_same_one() -> None:
+def test_a_board_that_returns_with_another_address_is_the_same_unit() -> None:
     story = Story()
     story.tell(joined())
     story.tell(BoardGone("pi4-a", "its server has hung up"))
@@ -55,7 +55,7 @@ def test_a_board_that_is_back_at_another_address_is_the_same_one() -> None:
     assert story.state.queues[POOL].pool.units == (unit("pi4-a", "a.lab:9091"),)
 
 
-def test_a_board_that_was_drained_stays_so_when_it_is_back() -> None:
+def test_a_drained_board_stays_drained_when_it_returns() -> None:
     story = Story()
     story.tell(joined())
     story.tell(UnitDrained("pi4-a", "moves to another rack", "ada"))
@@ -66,7 +66,7 @@ def test_a_board_that_was_drained_stays_so_when_it_is_back() -> None:
     assert steps(story.tell(UnitReturned("pi4-a", "ada")))
 
 
-def test_the_next_life_of_the_daemon_waits_for_its_boards() -> None:
+def test_a_restarted_daemon_waits_for_its_boards() -> None:
     story = Story()
     story.tell(joined())
     job = story.running(wants(1, BOARD, "profile"))
@@ -79,7 +79,7 @@ def test_the_next_life_of_the_daemon_waits_for_its_boards() -> None:
     assert steps(story.tell(joined()))
 
 
-def test_a_step_on_a_board_outlives_the_daemon_with_its_client() -> None:
+def test_a_step_on_a_board_survives_a_restart_with_its_client() -> None:
     story = Story()
     story.tell(joined())
     job = story.running(wants(1, BOARD, "profile"))
@@ -91,7 +91,7 @@ def test_a_step_on_a_board_outlives_the_daemon_with_its_client() -> None:
     assert story.holders()["pi4-a"] is None
 
 
-def test_a_board_that_was_gone_for_long_is_forgotten_at_a_start() -> None:
+def test_a_board_that_was_away_for_long_is_removed_at_a_start() -> None:
     story = Story()
     for name in ("pi4-a", "pi4-b"):
         story.tell(joined(name, f"{name}:9090"))
@@ -101,7 +101,7 @@ def test_a_board_that_was_gone_for_long_is_forgotten_at_a_start() -> None:
     assert list(story.state.slots) == ["host/0", "cpu0", "pi4-b"]
 
 
-def test_a_board_that_the_settings_list_now_is_theirs() -> None:
+def test_a_registered_board_that_is_now_in_the_settings_is_that_of_the_settings() -> None:
     story = Story()
     story.tell(joined())
     story.tell(restarted((*ONE_EACH, Pool(POOL, (unit(),)))))

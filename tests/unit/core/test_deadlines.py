@@ -42,7 +42,7 @@ def test_an_overdue_step_is_revoked_and_keeps_its_units(timeout_s: float | None)
 
 
 @pytest.mark.parametrize(("worked_s", "learned_s"), [(None, 40.0), (2.0, 2.0), (90.0, 40.0)])
-def test_a_step_whose_end_is_told_late_took_no_longer_for_that(worked_s: float | None, learned_s: float) -> None:
+def test_a_late_report_of_an_end_does_not_lengthen_the_step(worked_s: float | None, learned_s: float) -> None:
     """Its client was cut off when it ended, or the daemon was away."""
     story = Story()
     job = story.running(wants(1))
@@ -51,7 +51,7 @@ def test_a_step_whose_end_is_told_late_took_no_longer_for_that(worked_s: float |
 
 
 @pytest.mark.parametrize("how", ["answer", "loss"])
-def test_a_revoked_step_frees_its_units_when_it_is_known_to_be_dead(how: str) -> None:
+def test_a_revoked_step_frees_its_units_only_when_it_has_ended(how: str) -> None:
     story = Story(step_timeout_s=30.0)
     job = story.running(wants(1))
     other = story.running(wants(1))
@@ -86,7 +86,7 @@ def test_a_step_that_ends_at_its_deadline_is_not_revoked() -> None:
     assert story.end(1, idle(1), at=30.0) == []
 
 
-def test_deadlines_come_in_their_order() -> None:
+def test_deadlines_are_ordered() -> None:
     story = Story((pool("host", "a", "b", "c"),))
     story.running(wants(1, timeout_s=30.0), wants(2, timeout_s=10.0), wants(3, timeout_s=20.0))
     overdue = [of(RevokeStep, story.wait())[0].step for _ in range(2)]
@@ -94,7 +94,7 @@ def test_deadlines_come_in_their_order() -> None:
     assert story.now == 20.0
 
 
-def test_any_event_notices_what_is_overdue() -> None:
+def test_any_event_revokes_overdue_steps() -> None:
     story = Story(step_timeout_s=30.0)
     story.running(wants(1))
     job = story.state.last_job + 1
@@ -103,7 +103,7 @@ def test_any_event_notices_what_is_overdue() -> None:
 
 
 @pytest.mark.parametrize("load", [[], [idle(1)], [complete(1)]])
-def test_a_client_that_names_nothing_to_run_is_replaced(load: list[TaskLoad]) -> None:
+def test_a_client_that_reports_no_work_is_replaced(load: list[TaskLoad]) -> None:
     """A client reports when a step ends, and none runs: without a replacement, the job would be silent for ever."""
     story = Story(attach_timeout_s=20.0)
     job = story.running(wants(1), wants(2, DEVICE))
@@ -117,14 +117,14 @@ def test_a_client_that_names_nothing_to_run_is_replaced(load: list[TaskLoad]) ->
     assert of(StartClient, story.lose(job)) == [StartClient(job)]
 
 
-def test_a_client_that_could_not_be_asked_must_speak_too() -> None:
+def test_a_client_without_a_running_step_must_report_too() -> None:
     story = Story(attach_timeout_s=20.0)
     story.running(wants(1))
     story.tell(StepEnded(1, Outcome.FAILED, None, "killed"), 5.0)
     assert story.core.deadline() == 25.0
 
 
-def test_a_word_in_time_is_enough() -> None:
+def test_a_report_in_time_is_enough() -> None:
     story = Story(attach_timeout_s=20.0)
     job = story.running(idle(1), at=15.0)
     assert story.core.deadline() == 35.0
@@ -136,7 +136,7 @@ def test_a_word_in_time_is_enough() -> None:
 
 
 @pytest.mark.parametrize("step", [1, 2, 99])
-def test_an_answer_of_no_running_step_changes_nothing(step: int) -> None:
+def test_an_end_of_an_unknown_step_changes_nothing(step: int) -> None:
     story = Story()
     job = story.running(wants(1))
     story.end(1, wants(1), at=1.0)  # step 2 starts

@@ -83,7 +83,7 @@ class Reads(dict):  # type: ignore[type-arg]
 
 
 @pytest.mark.parametrize("name", [name for name in POLICIES if name != "synchronous"])
-def test_a_decision_does_not_go_through_the_jobs(name: str) -> None:
+def test_a_decision_does_not_iterate_over_all_jobs(name: str) -> None:
     def reads(jobs: int) -> int:
         core = crowd(POLICIES[name], jobs)
         core.state.jobs = Reads(core.state.jobs)

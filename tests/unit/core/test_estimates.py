@@ -27,12 +27,12 @@ def test_without_any_observation_there_is_no_estimate() -> None:
     assert Estimates().of_task(1, 1, BUILD) is None
 
 
-def test_the_clients_word_counts_while_nothing_was_measured() -> None:
+def test_the_clients_estimate_counts_while_nothing_was_measured() -> None:
     assert Estimates().of_task(1, 1, BUILD, claim_s=7.0) == 7.0
     assert learned(3.0).of_task(2, 1, BUILD, claim_s=7.0) == 3.0
 
 
-def test_a_new_job_is_expected_to_be_as_the_others_were() -> None:
+def test_a_new_job_is_expected_to_be_like_the_others() -> None:
     estimates = learned(2.0, 4.0)
     assert estimates.of_job(2, BUILD) == (3.0, 0.0)
     assert estimates.of_task(2, 5, BUILD) == 3.0
@@ -40,7 +40,7 @@ def test_a_new_job_is_expected_to_be_as_the_others_were() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 3, 10, 25])
-def test_a_task_leaves_the_others_behind_as_its_own_times_come_in(count: int) -> None:
+def test_own_times_of_a_task_replace_those_of_others(count: int) -> None:
     estimates = learned(*[10.0] * 5, task=1)
     for _ in range(count):
         estimates.learn(1, 2, BUILD, 0, 2.0)
@@ -52,7 +52,7 @@ def test_a_task_leaves_the_others_behind_as_its_own_times_come_in(count: int) ->
     assert task_s - 2.0 == pytest.approx((job_s - 2.0) / (count + 1))
 
 
-def test_a_task_that_was_never_measured_is_as_its_job() -> None:
+def test_an_unmeasured_task_has_the_estimate_of_its_job() -> None:
     estimates = learned(*[10.0] * 30, job=1)
     learned(2.0, 2.0, job=2, into=estimates)
     own_s, count = estimates.of_job(2, BUILD)
@@ -65,7 +65,7 @@ def test_a_task_that_was_never_measured_is_as_its_job() -> None:
 # History ------------------------------------------------------------------------------------------------------------
 
 
-def test_history_is_believed_before_anything_else_but_the_tasks_own_times() -> None:
+def test_history_precedes_all_but_the_tasks_own_times() -> None:
     estimates = learned(*[10.0] * 10, job=1)
     estimates.recall(2, (StageHistory(1, BUILD, 3.0, 50), StageHistory(2, BUILD, 5.0, 1)))
     assert estimates.of_task(2, 1, BUILD) == 3.0
@@ -74,7 +74,7 @@ def test_history_is_believed_before_anything_else_but_the_tasks_own_times() -> N
     assert estimates.of_task(2, 1, BUILD) == pytest.approx(2.0), "one observation of its own against one of history"
 
 
-def test_history_of_some_tasks_speaks_for_the_whole_job() -> None:
+def test_history_of_some_tasks_applies_to_the_whole_job() -> None:
     estimates = learned(*[10.0] * 10, job=1)
     estimates.recall(2, (StageHistory(1, BUILD, 3.0, 50), StageHistory(2, BUILD, 5.0, 1)))
     assert estimates.of_job(2, BUILD) == (4.0, 1.0)
@@ -89,11 +89,11 @@ def test_old_times_fade() -> None:
     assert estimates.of_task(1, 1, BUILD) == pytest.approx(3.0, rel=0.05), "a mean of all would still say 1.2"
 
 
-def test_few_times_are_a_plain_mean() -> None:
+def test_few_times_are_averaged_equally() -> None:
     assert learned(1.0, 2.0, 6.0).of_job(2, BUILD)[0] == pytest.approx(3.0)
 
 
-def test_a_job_that_has_ended_is_forgotten_but_for_what_it_says_of_the_stage() -> None:
+def test_an_ended_job_leaves_only_its_share_of_the_stage_estimate() -> None:
     estimates = learned(4.0, 4.0)
     estimates.recall(1, (StageHistory(1, BUILD, 9.0, 5),))
     estimates.forget(1)
@@ -105,7 +105,7 @@ def test_a_job_that_has_ended_is_forgotten_but_for_what_it_says_of_the_stage() -
 # Typical ones -------------------------------------------------------------------------------------------------------
 
 
-def test_a_giant_hardly_moves_what_is_typical_and_counts_in_full_otherwise() -> None:
+def test_an_outlier_hardly_moves_the_typical_estimate_but_the_mean() -> None:
     estimates = learned(*[1.0] * 9)
     learned(1_000.0, job=2, into=estimates)
     assert estimates.of_job(3, BUILD) == (pytest.approx(100.9), 0.0)
@@ -121,7 +121,7 @@ def test_a_typical_estimate_stands_in_the_geometric_middle_of_the_prior_and_the_
     assert estimates.of_job(2, BUILD, typical=True)[0] == pytest.approx(math.sqrt(prior_s * own_s))
 
 
-def test_steps_that_take_no_time_are_estimates_too() -> None:
+def test_steps_without_duration_are_estimates_too() -> None:
     assert learned(0.0, 0.0).of_job(1, BUILD, typical=True)[0] == 0.0
 
 
@@ -151,19 +151,21 @@ def lived(draw: Callable[[Random], float], seed: int, steps: int = 2_000) -> Est
 
 @pytest.mark.parametrize("draw", [lognormal, bimodal])
 @pytest.mark.parametrize("seed", range(3))
-def test_nine_in_ten_steps_stay_below_their_ninety_percent_quantile(draw: Callable[[Random], float], seed: int) -> None:
+def test_ninety_percent_of_steps_stay_below_their_ninety_percent_quantile(
+    draw: Callable[[Random], float], seed: int
+) -> None:
     coverage = lived(draw, seed).calibration().coverage_p90
     assert coverage == pytest.approx(0.9, abs=0.03)
 
 
-def test_steps_that_always_take_as_long_have_quantiles_that_say_so() -> None:
+def test_steps_of_constant_duration_have_narrow_quantiles() -> None:
     estimates = lived(constant, 0)
     assert estimates.quantile_s(2.0, BUILD, 0.99) == pytest.approx(2.0, rel=0.02)
     assert estimates.calibration().coverage_p90 == pytest.approx(1.0, abs=0.01)
 
 
 @pytest.mark.parametrize("draw", [lognormal, bimodal])
-def test_quantiles_grow_with_their_share_and_with_what_is_expected(draw: Callable[[Random], float]) -> None:
+def test_quantiles_grow_with_their_share_and_with_the_estimate(draw: Callable[[Random], float]) -> None:
     estimates = lived(draw, 1)
     quantiles = [estimates.quantile_s(1.0, BUILD, share) for share in (0.1, 0.5, 0.9, 0.99)]
     assert quantiles == sorted(quantiles, key=lambda value: value or 0.0)
@@ -171,7 +173,7 @@ def test_quantiles_grow_with_their_share_and_with_what_is_expected(draw: Callabl
     assert estimates.quantile_s(3.0, BUILD, 0.9) == pytest.approx(3.0 * (quantiles[2] or 0.0))
 
 
-def test_few_steps_say_nothing_of_the_rare() -> None:
+def test_few_steps_give_no_extreme_quantile() -> None:
     assert lived(lognormal, 0, RATIOS_MIN - 1).quantile_s(1.0, BUILD, 0.9) is None
     assert lived(lognormal, 0, RATIOS_MIN).quantile_s(1.0, BUILD, 0.9) is not None
     assert lived(lognormal, 0).quantile_s(1.0, "profile", 0.9) is None
@@ -186,7 +188,7 @@ def test_quantiles_come_from_the_latest_steps_alone() -> None:
 # Calibration --------------------------------------------------------------------------------------------------------
 
 
-def test_nothing_was_estimated_so_nothing_is_calibrated() -> None:
+def test_without_estimates_there_is_no_calibration() -> None:
     assert learned(1.0).calibration() == Estimates().calibration()
     assert (Estimates().calibration().steps, Estimates().calibration().mape) == (0, None)
     assert Estimates().calibration().coverage_p90 is None
@@ -201,7 +203,7 @@ def test_the_mean_error_is_relative_to_what_was_measured() -> None:
     assert estimates.calibration().mape == pytest.approx((0.5 + 0.5 + 0.0) / 3)
 
 
-def test_a_step_that_was_killed_says_nothing() -> None:
+def test_a_killed_step_is_not_counted() -> None:
     estimates = Estimates()
     estimates.begin(1, 2.0, BUILD, sure=True)
     estimates.drop(1)
@@ -231,7 +233,7 @@ def test_estimates_that_are_off_by_factors_are_wrong(errors: tuple[float, ...]) 
 
 @pytest.mark.parametrize("errors", [(1.0,), (1.2, 0.8)])
 @pytest.mark.parametrize("noise", [0.0, 0.5])
-def test_noise_makes_no_estimate_wrong(errors: tuple[float, ...], noise: float) -> None:
+def test_noise_does_not_make_estimates_wrong(errors: tuple[float, ...], noise: float) -> None:
     assert not judged(*errors, noise=noise).are_wrong()
 
 
@@ -240,7 +242,7 @@ def test_guesses_and_a_single_job_do_not_prove_estimates_wrong() -> None:
     assert not judged(9.0, jobs=2).are_wrong()
 
 
-def test_jobs_that_have_ended_are_not_held_against_the_others() -> None:
+def test_errors_of_ended_jobs_are_not_counted_against_others() -> None:
     estimates = judged(9.0)
     for job in range(10):
         estimates.forget(job)
@@ -248,7 +250,7 @@ def test_jobs_that_have_ended_are_not_held_against_the_others() -> None:
     assert not estimates.are_wrong()
 
 
-def test_others_are_judged_anew() -> None:
+def test_estimates_of_other_jobs_are_judged_separately() -> None:
     estimates = judged(9.0)
     estimates.start_again()
     assert not estimates.are_wrong()
@@ -256,7 +258,7 @@ def test_others_are_judged_anew() -> None:
     assert estimates.pairs == 0
 
 
-def test_they_are_doubted_from_then_on_until_no_job_is_left() -> None:
+def test_wrong_estimates_are_doubted_until_no_job_is_left() -> None:
     estimates = judged(9.0)
     assert not estimates.doubted
     estimates.start_again()
@@ -267,7 +269,7 @@ def test_they_are_doubted_from_then_on_until_no_job_is_left() -> None:
 
 
 @pytest.mark.parametrize(("own_s", "share"), [(64.0, 1 / 1.2), (1 / 64.0, 1 / 2)])
-def test_while_doubted_what_is_long_is_believed_at_once_and_what_is_short_is_not(own_s: float, share: float) -> None:
+def test_doubted_estimates_rise_at_once_and_fall_slowly(own_s: float, share: float) -> None:
     estimates = learned(*[1.0] * 29)
     learned(own_s, job=2, into=estimates)
     prior_s = estimates.of_job(3, BUILD, typical=True)[0] or 0.0
@@ -276,7 +278,7 @@ def test_while_doubted_what_is_long_is_believed_at_once_and_what_is_short_is_not
     assert estimates.of_job(2, BUILD, typical=True)[0] == pytest.approx(prior_s * (own_s / prior_s) ** share)
 
 
-def test_what_earlier_jobs_left_is_dropped_when_it_proves_wrong() -> None:
+def test_wrong_history_is_dropped() -> None:
     estimates = Estimates()
     estimates.recall(1, (StageHistory(1, BUILD, 9.0, 5),))
     assert estimates.told

@@ -14,18 +14,18 @@ def told(story: Story, job: int, now: float | None = None) -> str:
     return "\n".join(explain_job(story.state, job, story.core.policy.name, now))
 
 
-def test_a_starting_job() -> None:
+def test_a_starting_job_is_explained() -> None:
     story = Story(attach_timeout_s=60.0)
     job = story.submit()
     assert told(story, job, 20.0) == "job 1: its client is being started; it must connect within 40s"
 
 
-def test_an_external_job() -> None:
+def test_an_external_job_is_explained() -> None:
     story = Story(attach_timeout_s=60.0)
     assert "which its user starts; it must connect within 1m00s" in told(story, story.submit(external=True))
 
 
-def test_a_client_that_came_too_late() -> None:
+def test_a_late_client_is_explained() -> None:
     story = Story()
     job = story.submit()
     story.wait()
@@ -39,7 +39,7 @@ def test_earlier_clients_are_counted() -> None:
     assert told(story, job).endswith("(1 client of it died before)")
 
 
-def test_a_running_step_says_where_and_how_long() -> None:
+def test_a_running_step_is_explained_with_units_and_duration() -> None:
     story = Story(step_timeout_s=100.0)
     job = story.running(TaskLoad(task=3, resources_next=BOTH, stage_next="evaluate", expected_s=30.0))
     assert told(story, job, 10.0) == (
@@ -48,7 +48,7 @@ def test_a_running_step_says_where_and_how_long() -> None:
     assert told(story, job, 40.0) == "task 3 runs on host/0, cpu0: evaluate for 40s, killed in 1m00s at the latest"
 
 
-def test_a_revoked_step() -> None:
+def test_a_revoked_step_is_explained() -> None:
     story = Story(step_timeout_s=100.0)
     job = story.running(wants(1))
     story.wait()
@@ -66,7 +66,7 @@ def test_a_waiting_task_names_the_holder_and_the_place_in_the_queue() -> None:
     ]
 
 
-def test_the_first_in_the_queue_is_told_so() -> None:
+def test_the_first_in_the_queue_is_explained() -> None:
     story = Story((pool("host", "a", "b"),))
     story.running(wants(1), wants(2))
     job = story.running(wants(7))
@@ -75,7 +75,7 @@ def test_the_first_in_the_queue_is_told_so() -> None:
     assert [line.split()[0] for line in lines[2:]] == ["a", "b"]
 
 
-def test_a_task_that_waits_for_one_of_two_pools() -> None:
+def test_a_task_that_waits_for_one_of_two_pools_is_explained() -> None:
     story = Story()
     story.running(wants(1))
     job = story.running(wants(1, BOTH))
@@ -85,7 +85,7 @@ def test_a_task_that_waits_for_one_of_two_pools() -> None:
     assert "host: task 1 is first in the queue; its unit is busy" in text
 
 
-def test_a_task_behind_one_that_waits_for_two_pools() -> None:
+def test_a_task_behind_one_that_waits_for_two_pools_is_explained() -> None:
     story = Story()
     story.running(wants(1))
     story.running(wants(1, BOTH), at=1.0)
@@ -113,7 +113,7 @@ def test_a_task_that_needs_two_of_a_pool_is_named_once() -> None:
     assert told(story, job).count("task 1 has waited 0s for one of host and one of host") == 1
 
 
-def test_nothing_to_do() -> None:
+def test_a_task_without_work_is_explained() -> None:
     story = Story(attach_timeout_s=60.0)
     nothing = "its client names nothing to run now; without a word it is stopped in 1m00s"
     assert told(story, story.running()) == f"job 1: {nothing}"
@@ -123,7 +123,7 @@ def test_nothing_to_do() -> None:
 
 
 @pytest.mark.parametrize("failure", [None, JobFailure("model_rejected", "operator LSTM is not supported")])
-def test_an_ended_job_says_how(failure: JobFailure | None) -> None:
+def test_the_end_of_a_job_is_explained(failure: JobFailure | None) -> None:
     story = Story()
     job = story.running(wants(1))
     story.end(1, job_complete=failure is None, failure=failure, at=5.0)
@@ -131,7 +131,7 @@ def test_an_ended_job_says_how(failure: JobFailure | None) -> None:
     assert told(story, job, 12.0) == reason
 
 
-def test_an_ended_job_says_what_it_still_holds() -> None:
+def test_units_that_an_ended_job_holds_are_explained() -> None:
     story = Story()
     job = story.running(wants(1))
     other = story.running(wants(1))
@@ -143,12 +143,12 @@ def test_an_ended_job_says_what_it_still_holds() -> None:
     assert "held by job 1, task 1: build for 0s, told to stop (job 1 is cancelled)" in told(story, other)
 
 
-def test_an_unknown_job() -> None:
+def test_an_unknown_job_is_explained() -> None:
     with pytest.raises(KeyError):
         explain_job(Story().state, 1)
 
 
-def test_the_data_behind_the_sentences() -> None:
+def test_explanations_have_data_behind_their_sentences() -> None:
     story = Story(step_timeout_s=100.0)
     first = story.running(wants(1), wants(2), complete(3), idle(4))
     second = story.running(wants(1), at=1.0)
@@ -159,7 +159,7 @@ def test_the_data_behind_the_sentences() -> None:
     assert [(h.step, h.held_s, h.left_s) for h in why.pools[0].holders] == [(1, 5.0, 95.0)]
 
 
-def test_the_data_of_a_step_that_is_being_stopped() -> None:
+def test_a_step_that_is_being_stopped_has_its_data() -> None:
     story = Story(step_timeout_s=100.0)
     job = story.running(wants(1))
     story.wait()

@@ -54,25 +54,25 @@ def measured(made: Scheduler, now: float, *tasks: TaskLoad) -> dict[str, int]:
     return lanes(made)
 
 
-def test_what_was_looked_at_in_vain_is_looked_at_again_after_a_second() -> None:
+def test_a_fruitless_search_for_work_is_repeated_after_a_second() -> None:
     made = crowded()
     assert measured(made, idle_units.LOOK_AGAIN_S / 2) == {"host/0": 1}
     assert measured(made, 1.5 * idle_units.LOOK_AGAIN_S) == {"host/0": 1, "host/0@a": 2}
 
 
-def test_a_new_task_is_looked_at_at_once() -> None:
+def test_a_new_task_is_considered_at_once() -> None:
     made = crowded()
     new = TaskLoad(task=3, stage_next="build", resources_next=("host",))
     assert measured(made, idle_units.LOOK_AGAIN_S / 2, new) == {"host/0": 1, "host/0@a": 3}
 
 
-def test_any_other_event_makes_everything_be_looked_at() -> None:
+def test_any_other_event_causes_a_full_search() -> None:
     made = crowded()
     made.handle(0.1, ClientAttached(1, JobLoad(tasks=BUILDS[1:], rounds_left=MUCH), tuple(made.state.steps)))
     assert lanes(made) == {"host/0": 1, "host/0@a": 2}
 
 
-def test_a_job_that_ends_and_is_pruned_while_all_jobs_pause_is_not_looked_at() -> None:
+def test_a_job_pruned_during_a_pause_is_not_considered() -> None:
     made = crowded()
     made.handle(0.1, Paused("ada", "lunch"))
     new = TaskLoad(task=3, stage_next="build", resources_next=("host",))

@@ -141,7 +141,7 @@ def test_cancelling_an_ended_job_changes_nothing(until: Callable[[Story], int]) 
 
 
 @pytest.mark.parametrize("until", ENDED)
-def test_a_client_that_attaches_to_an_ended_job_is_sent_away(until: Callable[[Story], int]) -> None:
+def test_a_client_that_attaches_to_an_ended_job_is_stopped(until: Callable[[Story], int]) -> None:
     story = Story()
     job = until(story)
     actions = story.tell(ClientAttached(job, JobLoad(tasks=(wants(1),))))
@@ -157,7 +157,7 @@ def test_a_client_of_an_ended_job_is_not_replaced(until: Callable[[Story], int])
 
 
 @pytest.mark.parametrize("outcome", list(Outcome))
-def test_the_answer_of_an_ended_job_frees_its_units_and_starts_nothing_of_it(outcome: Outcome) -> None:
+def test_a_report_for_an_ended_job_frees_its_units_and_starts_nothing(outcome: Outcome) -> None:
     story = Story()
     job = story.running(wants(1))
     other = story.running(wants(1))
@@ -177,7 +177,7 @@ def test_a_submitted_job_gets_a_client() -> None:
 
 
 @pytest.mark.parametrize("until", UNFINISHED)
-def test_a_lost_client_is_replaced_and_everything_it_held_is_free(until: Callable[[Story], int]) -> None:
+def test_a_lost_client_is_replaced_and_its_units_are_free(until: Callable[[Story], int]) -> None:
     story = Story()
     job = until(story)
     actions = story.lose(job)
@@ -189,7 +189,7 @@ def test_a_lost_client_is_replaced_and_everything_it_held_is_free(until: Callabl
     assert all(holder is None or story.state.steps[holder].job != job for holder in story.holders().values())
 
 
-def test_the_new_client_goes_on() -> None:
+def test_the_new_client_continues_the_job() -> None:
     story = Story()
     job = story.running(wants(1), wants(2, DEVICE))
     story.lose(job, at=1.0)
@@ -198,7 +198,7 @@ def test_the_new_client_goes_on() -> None:
 
 
 @pytest.mark.parametrize("progressed", [False, True])
-def test_a_job_survives_so_many_losses_without_progress_and_no_more(progressed: bool) -> None:
+def test_a_job_survives_a_limited_number_of_losses_without_progress(progressed: bool) -> None:
     story = Story()
     job = story.submit()
     for loss in range(1, CLIENT_LOSSES_MAX + 1):
@@ -213,7 +213,7 @@ def test_a_job_survives_so_many_losses_without_progress_and_no_more(progressed: 
         assert "killed by signal 9" in failure.message
 
 
-def test_a_loss_after_progress_is_the_first_of_a_new_row() -> None:
+def test_progress_resets_the_number_of_losses() -> None:
     story = Story()
     job = story.submit()
     for progressed in (False, False, True, False):
@@ -253,7 +253,7 @@ def test_a_client_that_does_not_connect_is_stopped_and_tried_again() -> None:
     assert story.core.deadline() == 21.0
 
 
-def test_a_client_that_waits_for_its_turn_to_start_has_longer() -> None:
+def test_waiting_for_its_start_does_not_count_against_a_client() -> None:
     story = Story(attach_timeout_s=10.0)
     first, second, other, third = story.submit(), story.submit(), story.submit(external=True), story.submit()
     due = [story.state.jobs[job].speak_deadline_at for job in (first, second, other, third)]
@@ -281,7 +281,7 @@ def test_the_daemon_starts_no_external_client() -> None:
     assert not of(StartClient, actions)
 
 
-def test_an_external_client_is_awaited_so_long() -> None:
+def test_an_external_client_has_a_deadline() -> None:
     story = Story(attach_timeout_s=10.0)
     job = story.submit(external=True)
     assert of(StopClient, story.wait())[0].job == job
@@ -330,7 +330,7 @@ def test_a_restart_can_name_the_policy() -> None:
 # What a client says while it waits ----------------------------------------------------------------------------------
 
 
-def test_saying_the_same_again_keeps_the_place() -> None:
+def test_a_repeated_request_keeps_its_place_in_the_queue() -> None:
     story = Story((pool("host", "a"),))
     story.running(wants(1), wants(2))
     story.running(wants(1), at=1.0)
@@ -347,7 +347,7 @@ CONTRADICTIONS = [
 
 
 @pytest.mark.parametrize("now_says", CONTRADICTIONS)
-def test_who_is_complete_or_not_done_does_not_wait(now_says: TaskLoad) -> None:
+def test_complete_tasks_and_running_ones_are_not_queued(now_says: TaskLoad) -> None:
     story = Story()
     story.running(wants(1), wants(2))
     story.end(1, now_says)
@@ -358,7 +358,7 @@ def test_who_is_complete_or_not_done_does_not_wait(now_says: TaskLoad) -> None:
 
 
 @pytest.mark.parametrize("now_says", [idle(2), complete(2), wants(2, DEVICE), wants(2, stage="update")])
-def test_another_wish_queues_anew(now_says: object) -> None:
+def test_a_changed_request_is_queued_again(now_says: object) -> None:
     story = Story((pool("host", "a"), pool("device:cpu", "b")))
     story.running(wants(1), wants(2))
     story.running(wants(1), at=1.0)
@@ -382,7 +382,7 @@ def test_job_ids_are_counted() -> None:
         Scheduler().handle(0.0, JobSubmitted(3, JobSpec(name="x", model="0" * 64)))
 
 
-def test_an_answer_without_a_load_is_enough_to_free_the_lane() -> None:
+def test_the_end_of_a_step_without_a_load_frees_the_lane() -> None:
     story = Story()
     story.running(wants(1))
     story.tell(StepEnded(1, Outcome.LOST), 1.0)

@@ -156,7 +156,7 @@ def test_two_units_of_one_pool() -> None:
         (ONE_CORE, BOTH),
     ],
 )
-def test_a_wish_that_can_never_be_met_fails_the_job(pools: tuple, wish: tuple[str, ...]) -> None:
+def test_a_request_that_can_never_be_met_fails_the_job(pools: tuple, wish: tuple[str, ...]) -> None:
     story = Story(pools)
     other = story.running(wants(1))
     job = story.running(wants(1, wish))
@@ -178,7 +178,7 @@ def test_a_wish_that_can_never_be_met_fails_the_job(pools: tuple, wish: tuple[st
         (("nowhere",), "uses nowhere"),
     ],
 )
-def test_what_a_client_says_it_uses_is_held_against_its_lease(said: tuple[str, ...], wrong: str) -> None:
+def test_reported_resources_are_checked_against_the_lease(said: tuple[str, ...], wrong: str) -> None:
     story = Story(ONE_EACH)
     job = story.running(wants(1), wants(2, DEVICE))
     running = TaskLoad(task=1, stage_done=False, resources_now=said, resources_next=DEVICE, stage_next="profile")
@@ -215,7 +215,7 @@ def test_a_client_that_uses_a_resource_without_a_lease_has_its_job_failed() -> N
         ([[str(i) for i in range(1000)]] * 4, ("0", "1", "2", "3")),
     ],
 )
-def test_one_of_each(choices: list[list[str]], expected: tuple[str, ...] | None) -> None:
+def test_a_step_may_need_one_unit_of_each_pool(choices: list[list[str]], expected: tuple[str, ...] | None) -> None:
     assert one_of_each(choices) == expected
 
 
@@ -244,7 +244,7 @@ def test_a_task_has_one_step_in_flight() -> None:
 
 
 @pytest.mark.parametrize("failure", [None, JobFailure("model_rejected", "LSTM")])
-def test_what_an_ended_job_holds_comes_free_when_its_client_is_gone(failure: JobFailure | None) -> None:
+def test_units_of_an_ended_job_are_freed_when_its_client_has_ended(failure: JobFailure | None) -> None:
     story = Story((pool("host", "a", "b"),))
     job = story.running(wants(1), wants(2))
     waiting = story.running(wants(1), wants(2), at=1.0)
@@ -278,13 +278,13 @@ def test_a_task_that_avoids_the_free_unit_waits_and_holds_up_no_other() -> None:
     assert story.state.steps[5].units == ("cpu1",)
 
 
-def test_what_is_avoided_is_taken_where_there_is_nothing_else() -> None:
+def test_an_avoided_unit_is_used_if_there_is_no_other() -> None:
     story = Story(ONE_EACH)
     story.running(avoiding(1, "cpu0"))
     assert story.state.steps[1].units == ("cpu0",)
 
 
-def test_a_drained_unit_is_nothing_else() -> None:
+def test_a_drained_unit_is_no_alternative_to_an_avoided_one() -> None:
     story = Story(TWO_DEVICES)
     story.running(wants(1, DEVICE), wants(2, DEVICE))
     story.end(1, complete(1), at=1.0)

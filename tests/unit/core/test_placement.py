@@ -60,7 +60,7 @@ def chosen(made: Scheduler, job: int) -> HostName | None:
         ([("b", 1), ("a", 1)], [OWN_HOST], "b"),
     ],
 )
-def test_the_host_with_the_fewest_jobs_for_each_device(
+def test_a_job_goes_to_the_host_with_the_fewest_jobs_for_each_device(
     hosts: list[tuple[str, int]], placed: list[str], expected: str
 ) -> None:
     events: list[Event] = [joined(host, devices) for host, devices in hosts]
@@ -70,18 +70,18 @@ def test_the_host_with_the_fewest_jobs_for_each_device(
     assert chosen(scheduler([*events, submitted(last)]), last) == expected
 
 
-def test_a_job_counts_where_its_client_is_however_it_came_there() -> None:
+def test_a_job_counts_for_the_host_of_its_client() -> None:
     """Job 1 was started before there was a second host, so no host was chosen for it."""
     attached = ClientAttached(1, JobLoad())
     assert chosen(scheduler([submitted(1), attached, joined("a", 1), submitted(2)]), 2) == "a"
 
 
-def test_an_ended_job_counts_no_more() -> None:
+def test_an_ended_job_is_not_counted() -> None:
     ended = [submitted(1), ClientPlaced(1, OWN_HOST), JobCancelRequested(1, "ada")]
     assert chosen(scheduler([joined("a", 1), *ended, submitted(2)]), 2) == OWN_HOST
 
 
-def test_a_host_of_which_all_devices_are_drained_comes_last() -> None:
+def test_a_host_whose_devices_are_all_drained_comes_last() -> None:
     drained = UnitDrained("cpu0", "it is too warm", "ada")
     made = scheduler([joined("a", 1), drained, submitted(1), ClientPlaced(1, "a"), submitted(2)])
     assert chosen(made, 2) == "a"
@@ -89,7 +89,7 @@ def test_a_host_of_which_all_devices_are_drained_comes_last() -> None:
     assert chosen(made, 2) == OWN_HOST
 
 
-def test_a_host_that_cannot_be_reached_gets_none() -> None:
+def test_an_unreachable_host_gets_no_jobs() -> None:
     made = scheduler([joined("a", 4), HostCutOff("a", "silent"), submitted(1)])
     assert chosen(made, 1) == OWN_HOST
 
@@ -167,7 +167,7 @@ def test_a_host_that_cannot_be_reached_or_is_drained_gets_none() -> None:
     assert hosts_of_steps(made) == [OWN_HOST]
 
 
-def test_what_failed_on_one_device_is_measured_on_another_hosts() -> None:
+def test_a_failed_candidate_is_measured_on_a_device_of_another_host() -> None:
     made = scheduler([joined("a", 1), submitted(1), ClientPlaced(1, OWN_HOST), ClientAttached(1, JobLoad())])
     made.handle(0.0, StagesFreed(1, ("profile",)))
     made.state.jobs[1].helpers["a"] = None
@@ -176,7 +176,7 @@ def test_what_failed_on_one_device_is_measured_on_another_hosts() -> None:
     assert hosts_of_steps(made) == ["a"]
 
 
-def test_what_waits_when_the_first_host_joins_may_move_then() -> None:
+def test_waiting_steps_may_move_when_the_first_host_joins() -> None:
     made = busy(100)
     assert not made.state.kinds
     made.handle(0.0, joined("a", 1))

@@ -37,14 +37,14 @@ def crowd(policy: Policy, tasks: int) -> Story:
 
 
 @pytest.mark.parametrize("tasks", [2, RECOMPUTE_ALL])
-def test_of_few_who_wait_all_have_new_keys_at_every_event(tasks: int) -> None:
+def test_few_waiting_tasks_are_all_rekeyed_at_each_event(tasks: int) -> None:
     story = crowd(TURNING, tasks)
     assert story.starts() == [(1, 0)]
     story.end(1, complete(0), at=TURN_AT)
     assert story.starts()[1:] == [(1, tasks)]
 
 
-def test_of_many_who_wait_one_has_a_new_key_at_a_time_and_in_the_end_all() -> None:
+def test_many_waiting_tasks_are_rekeyed_one_at_a_time() -> None:
     tasks = 10 * RECOMPUTE_ALL
     asked: Counter[int] = Counter()
 
@@ -78,7 +78,7 @@ def test_the_heaps_do_not_grow_with_time(policy: Policy, tasks: int) -> None:
     story.state.check_all()
 
 
-def test_a_policy_chosen_while_tasks_wait_orders_them_anew() -> None:
+def test_a_new_policy_reorders_waiting_tasks() -> None:
     story = Story(ONE_LANE)
     story.running(wants(0, stage="import"))
     story.attach(1, wants(1, stage="update"), wants(2, stage="build"), at=1.0)
@@ -166,7 +166,7 @@ def test_a_broken_policy_is_replaced_and_all_jobs_end(broken: Policy) -> None:
         ("admits_and_raises", "IndexError: oops"),
     ],
 )
-def test_a_broken_policy_is_told_and_waiting_tasks_start(broken: str, reason: str) -> None:
+def test_a_broken_policy_is_reported_and_waiting_tasks_start(broken: str, reason: str) -> None:
     story = Story(ONE_LANE, BROKEN[broken])
     story.submit()
     story.attach(1, wants(1), wants(2))
@@ -197,7 +197,7 @@ def test_a_policy_may_hold_back_while_something_runs() -> None:
     assert of(ReplacePolicy, story.said) == []
 
 
-def test_a_policy_that_is_not_there_is_replaced_too() -> None:
+def test_an_unknown_policy_is_replaced_too() -> None:
     story = Story(ONE_LANE)
     said = story.tell(PolicyChosen("magic", Goal.BALANCED, "ada"))
     (replaced,) = of(ReplacePolicy, said)
@@ -207,7 +207,7 @@ def test_a_policy_that_is_not_there_is_replaced_too() -> None:
     assert story.starts() == [(1, 1)]
 
 
-def test_a_policy_gets_its_guard_and_those_built_in_need_none() -> None:
+def test_only_policies_of_other_packages_have_a_time_limit() -> None:
     entered: list[str] = []
 
     class Guard:
@@ -240,14 +240,14 @@ def words_and_numbers(state: State, task: Task) -> Key:
 
 
 @pytest.mark.parametrize("key", [words_here_and_numbers_there, words_and_numbers])
-def test_words_and_numbers_need_not_be_comparable(key: Callable[[State, Task], Key]) -> None:
+def test_keys_of_different_types_need_not_be_comparable(key: Callable[[State, Task], Key]) -> None:
     for seed in range(6):
         world = Simulator(random_scenario(seed, Faults()), Policy("theirs", key))
         assert len(world.run().states) == len(world.scenario.jobs)
         assert world.scheduler.policy.name == "theirs" or world.scenario.choices
 
 
-def test_words_are_as_good_as_numbers() -> None:
+def test_keys_may_be_texts() -> None:
     story = Story(ONE_LANE, Policy("theirs", lambda state, task: (task.load.stage_next, task.index)))
     story.running(wants(1))
     story.attach(1, wants(2, stage="update"), wants(3, stage="build"))

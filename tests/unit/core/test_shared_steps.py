@@ -93,28 +93,28 @@ def test_the_task_goes_on_when_all_have_ended(order: tuple[int, int, int]) -> No
     assert expected_s == 2.0 + 3.0 + 4.0, "the stage takes as long as all of its steps together"
 
 
-def test_what_a_client_said_before_it_knew_of_the_share_does_not_count() -> None:
+def test_a_load_reported_before_a_share_does_not_count() -> None:
     made = done(job(2), 1, 3.0, NEXT)
     assert [step.id for step in made.state.steps.values()] == [2], "the other step still runs"
     done(made, 2, 3.0, NEXT)
     assert [step.stage for step in made.state.steps.values()] == ["update"]
 
 
-def test_nothing_is_left_to_share_when_one_has_ended() -> None:
+def test_a_stage_is_no_longer_shared_when_one_of_its_steps_has_ended() -> None:
     assert units(done(job(3), 2, 1.0)) == ["cpu0", "cpu2"]
     failed = done(job(3), 1, 1.0, outcome=Outcome.FAILED)
     assert units(failed) == ["cpu1", "cpu2"]
     assert failed.state.jobs[1].tasks[1].step == 2
 
 
-def test_a_client_that_is_lost_takes_all_of_them_with_it() -> None:
+def test_a_lost_client_loses_all_its_shares() -> None:
     made = told(job(3), ClientAttached(1, JobLoad(tasks=(replace(MEASURES, expected_s=0.1),)), ()), now=1.0)
     assert units(made) == ["cpu0"]
     (step,) = made.state.steps.values()
     assert step.id == 4
 
 
-def test_another_task_comes_first() -> None:
+def test_another_waiting_task_precedes_a_share() -> None:
     two = JobLoad(tasks=(MEASURES, replace(MEASURES, task=2)), rounds_left=100)
     made = job(3, divisible=())
     told(done(made, 1, 0.0, JobLoad()), StagesFreed(1, (), ("profile",)), ClientAttached(1, two, ()))
@@ -147,7 +147,7 @@ def test_devices_of_other_hosts_take_a_share_where_a_helper_pays(
     assert units(made) == expected
 
 
-def test_the_journal_starts_the_same_steps_again() -> None:
+def test_a_replay_starts_the_same_shares() -> None:
     first, again = job(3), Scheduler()
     started: list[Step] = list(first.state.steps.values())
     events: list[Event] = [
@@ -162,7 +162,7 @@ def test_the_journal_starts_the_same_steps_again() -> None:
     again.state.check_all()
 
 
-def test_steps_that_outlive_the_daemon_are_still_shared() -> None:
+def test_shared_steps_stay_shared_after_a_restart() -> None:
     made = job(2, divisible=())
     told(made, StagesFreed(1, ("profile",), ("profile",)), ResourcesDeclared(pools(1, 2), 600.0, 60.0, kept=(1,)))
     assert units(made) == ["cpu0"], "its client may not be there any more"

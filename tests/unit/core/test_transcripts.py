@@ -105,7 +105,7 @@ def test_actions_survive_the_journal(action: Action) -> None:
     assert through_codec_action(action) == action
 
 
-def test_every_event_and_action_is_tried_above() -> None:
+def test_the_cases_cover_each_event_and_action() -> None:
     assert {type(event) for event in EVENTS} == set(Event.__args__)
     assert {type(action) for action in ACTIONS} == set(Action.__args__)
 
@@ -131,7 +131,7 @@ policy interleaved
 """
 
 
-def test_a_story_is_told() -> None:
+def test_a_transcript_is_written() -> None:
     played = Script().play(STORY)
     assert "< StartStep 1: job 1 task 1 build on a, b, until 9.5\n" in played
     assert "= 9.5\n" in played
@@ -139,7 +139,7 @@ def test_a_story_is_told() -> None:
     assert "< EndJob 1: failed: job_failed: no luck today\n< StopClient 1: job 1 is failed\n" in played
 
 
-def test_a_story_told_again_is_the_same() -> None:
+def test_a_transcript_is_reproducible() -> None:
     played = Script().play(STORY)
     assert Script().play(played) == played
     assert [line for line in played.splitlines() if line[:2] not in ("< ", "= ")] == STORY.splitlines()

@@ -76,6 +76,6 @@ def test_after_the_end_of_a_job_best_and_default_stay(rows: list[tuple[str, list
     assert (best.best, best.default) == before
 
 
-def test_a_disturbed_latency_ends_to_count_when_the_candidate_is_measured_again() -> None:
+def test_a_disturbed_latency_is_replaced_by_a_remeasurement() -> None:
     best = best_of(records_of([("a", [1.1], True, Purpose.TRIAL), ("a", [1.2], False, Purpose.AGAIN)]))
     assert best.best_s == 1.2

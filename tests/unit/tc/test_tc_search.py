@@ -30,7 +30,7 @@ def memos(history: list[Measured]) -> list[Any]:
 
 
 @pytest.mark.parametrize("mode", ["generational", "tc_compat", "random"])
-def test_a_killed_client_proposes_what_one_that_lived_would_have(mode: str) -> None:
+def test_a_replaced_client_proposes_what_the_first_would_have(mode: str) -> None:
     live, again = search(mode=mode), search(mode=mode)
     history = rounds(live, 7, 3)
     again.update(history)

@@ -59,13 +59,13 @@ def test_the_next_free_port_is_taken(listening: board_server.ChoosySocket) -> No
         assert second.getsockname()[1] > port
 
 
-def test_networks_are_those_that_are_named_or_the_tracker() -> None:
+def test_allowed_networks_are_the_named_ones_or_that_of_the_tracker() -> None:
     assert board_server.networks_of(["192.168.7.5/24"], None) == [ipaddress.ip_network("192.168.7.0/24")]
     assert board_server.networks_of([], ("127.0.0.1", 9190)) == [ipaddress.ip_network("127.0.0.1/32")]
     assert board_server.networks_of([], None) == []
 
 
 @pytest.mark.parametrize("text", ["lab", "lab:", ":9190", "lab:x"])
-def test_a_tracker_has_a_host_and_a_port(text: str) -> None:
+def test_a_tracker_address_needs_a_host_and_a_port(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError):
         board_server.address_of(text)

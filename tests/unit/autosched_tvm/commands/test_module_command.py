@@ -15,7 +15,7 @@ from autosched_tvm.tensors import Tensor
 WANTED = (Tensor("x", (1, 4), "float32"), Tensor("ids", (3,), "int64", 10))
 
 
-def test_inputs_from_files(tmp_path: Path) -> None:
+def test_inputs_are_read_from_files(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", np.zeros((1, 4), "float32"))
     (tmp_path / "bad.npy").write_bytes(b"none")
     file = str(tmp_path / "x.npy")
@@ -34,7 +34,7 @@ def test_inputs_from_files(tmp_path: Path) -> None:
         (None, "No such file or directory"),
     ],
 )
-def test_a_file_that_holds_no_array_says_why(tmp_path: Path, content: bytes | None, why: str) -> None:
+def test_a_file_without_an_array_is_refused_with_the_reason(tmp_path: Path, content: bytes | None, why: str) -> None:
     if content is not None:
         (tmp_path / "x.npy").write_bytes(content)
     with pytest.raises(RequestError, match=rf"not a readable .npy file .*{why}"):

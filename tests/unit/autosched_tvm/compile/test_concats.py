@@ -61,7 +61,7 @@ def copies(module) -> int:
         ("nested", 1, 1), ("an input", 1, 1), ("twice", 1, 1), ("a part is a result", 1, 1), ("a part is read", 1, 1),
     ],
 )  # fmt: skip
-def test_only_what_may_be_joined_is_and_results_stay_the_same(case, axis, left):
+def test_only_compatible_concatenations_are_joined_and_results_stay_the_same(case, axis, left):
     before = network(case, axis)
     after = concats.joined(before)
     assert copies(before) == (2 if case == "nested" else 1)
@@ -69,6 +69,6 @@ def test_only_what_may_be_joined_is_and_results_stay_the_same(case, axis, left):
     np.testing.assert_array_equal(run(after), run(before))
 
 
-def test_unused_kernels_are_gone():
+def test_unused_kernels_are_removed():
     names = {variable.name_hint for variable in concats.joined(network("two")).get_global_vars()}
     assert names == {"main", "exp_part", "tanh_part", "sigmoid"}

@@ -55,7 +55,7 @@ def test_a_relax_network_is_the_same_after_it_was_saved(tmp_path: Path) -> None:
     np.testing.assert_array_equal(run(loaded.cleaned(tvm.target.Target("llvm")), ids, mask), expected)
 
 
-def test_a_first_sample_is_made_of_any_prepared_network(tmp_path: Path) -> None:
+def test_each_prepared_network_has_a_first_sample(tmp_path: Path) -> None:
     """Models of other formats than ONNX have a baseline, too."""
     inputs = relax_import.tensors(network(), ("ids", "mask"))
     model_sources.RelaxSource(network(), inputs, ("rows",)).save(tmp_path / "net")
@@ -94,7 +94,7 @@ def test_unknown_batches_become_1() -> None:
     assert fixes == ["unknown batch of 'ids' fixed at 1"]
 
 
-def test_other_unknown_dimensions_are_asked_for() -> None:
+def test_other_unknown_dimensions_need_a_value() -> None:
     with pytest.raises(ModelRejected, match=r"'ids' is \?,\?.*--shape ids=1,128"):
         relax_import.fixed(symbolic(), ("ids", "mask"), {}, [])
 
@@ -108,7 +108,7 @@ def test_other_unknown_dimensions_are_asked_for() -> None:
         ({"ids": (0, 2)}, "at least 1"),
     ],
 )
-def test_shapes_that_do_not_fit(shapes: dict[str, tuple[int, ...]], words: str) -> None:
+def test_shapes_that_do_not_fit_are_refused(shapes: dict[str, tuple[int, ...]], words: str) -> None:
     with pytest.raises(RequestError, match=words):
         relax_import.fixed(symbolic(), ("ids", "mask"), shapes, [])
 

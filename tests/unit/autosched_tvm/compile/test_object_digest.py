@@ -32,7 +32,7 @@ def test_a_digest_is_64_hexadecimal_digits_and_the_same_again(tmp_path: Path) ->
     assert one == digest(tmp_path)
 
 
-def test_debug_information_and_comments_play_no_part(tmp_path: Path) -> None:
+def test_debug_information_and_comments_do_not_change_the_digest(tmp_path: Path) -> None:
     assert digest(tmp_path) == digest(tmp_path, f"// the same\n\n{SOURCE}", "-g")
 
 
@@ -53,6 +53,6 @@ def test_other_code_has_another_digest(old: str, new: str, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("content", [b"", b"MZ no ELF", b"\x7fELF", b"\x7fELF\x02\x01\x01" + bytes(40)])
-def test_what_is_no_object_file_has_none(content: bytes, tmp_path: Path) -> None:
+def test_a_file_that_is_no_object_file_has_no_digest(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "file.o").write_bytes(content)
     assert digest_of(tmp_path / "file.o") == ""

@@ -64,7 +64,7 @@ def test_a_bound_that_is_no_number_bounds_nothing() -> None:
     assert (run(tvm.runtime.tensor(x)).numpy() == -9.0).all()
 
 
-def test_the_importer_is_as_before_afterwards() -> None:
+def test_the_importer_is_restored_afterwards() -> None:
     from tvm.relax.frontend.onnx import onnx_frontend
 
     before = onnx_frontend._get_convert_map
@@ -75,7 +75,7 @@ def test_the_importer_is_as_before_afterwards() -> None:
 @pytest.mark.parametrize(
     ("domain", "strange"), [("", False), ("ai.onnx", False), ("com.microsoft", False), ("com.acme", True)]
 )
-def test_an_operator_of_another_domain_is_not_taken_for_the_one_of_its_name(domain: str, strange: bool) -> None:
+def test_an_operator_of_another_domain_is_not_confused_with_its_namesake(domain: str, strange: bool) -> None:
     node = helper.make_node("Gelu", ["x"], ["y"], domain=domain)
     assert onnx_import.unsupported([node]) == ([node] if strange else [])
 

@@ -64,7 +64,7 @@ def test_inputs_of_other_sizes(change: Change, shapes: list[Shape], expected: li
         (Change(resolution=2.0), [(1, 128), ()], "no input is an image.*inputs: 1x128, scalar"),
     ],
 )
-def test_a_network_without_what_is_changed_says_so(change: Change, shapes: list[Shape], why: str) -> None:
+def test_a_network_without_the_changed_dimension_is_refused(change: Change, shapes: list[Shape], why: str) -> None:
     with pytest.raises(RequestError, match=why):
         input_shapes(shapes, change)
 
@@ -164,7 +164,7 @@ def tasks(module: Any) -> dict[str, int]:
     return {info.workload: info.weight for info in extracted.tasks}
 
 
-def test_a_larger_batch_is_that_of_an_import_with_it(tmp_path: Path) -> None:
+def test_a_larger_batch_equals_an_import_with_that_batch(tmp_path: Path) -> None:
     found = resized(cleaned(small_net(), tmp_path), Change(batch=4))
     assert not found.kept
     assert tasks(found.module) == tasks(cleaned(small_net("batch"), tmp_path, {"x": (4, 3, 12, 12)}))
@@ -178,7 +178,9 @@ def test_a_transformer_has_the_batch_everywhere(batch: int, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(("size", "factor", "wanted"), [(32, 2.0, 64), (64, 0.5, 32), (8, 1.9, 16), (8, 5.0, 40)])
-def test_another_resolution_is_that_of_an_import_with_it(size: int, factor: float, wanted: int, tmp_path: Path) -> None:
+def test_another_resolution_equals_an_import_with_that_resolution(
+    size: int, factor: float, wanted: int, tmp_path: Path
+) -> None:
     found = resized(cleaned(upsampling(size), tmp_path), Change(resolution=factor))
     assert not found.kept
     assert tasks(found.module) == tasks(cleaned(upsampling(wanted), tmp_path))
@@ -252,7 +254,7 @@ def test_a_network_with_branches_has_its_own_size_only() -> None:
         resized(Branching, Change(batch=4))
 
 
-def test_both_changes_at_once_and_none(tmp_path: Path) -> None:
+def test_both_changes_and_no_change_are_possible(tmp_path: Path) -> None:
     module = cleaned(flattening(8), tmp_path)
     assert resized(module, Change()).module is module
     assert resized(module, Change(batch=1)).module is module

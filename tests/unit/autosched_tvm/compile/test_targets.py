@@ -32,7 +32,7 @@ def test_auto_names_this_cpu_and_the_device_cores() -> None:
         ("llvm -mattr=+avx2,+fma", {"kind": "llvm", "mattr": ["+avx2", "+fma"], "num-cores": 2}),
     ],
 )
-def test_short_and_long_forms(text: str, expected: dict[str, object]) -> None:
+def test_short_and_long_forms_of_targets_are_read(text: str, expected: dict[str, object]) -> None:
     assert resolved(text) == expected
 
 
@@ -50,6 +50,6 @@ def test_short_and_long_forms(text: str, expected: dict[str, object]) -> None:
         ('llvm "', "closing quotation|not be read"),
     ],
 )
-def test_what_is_wrong_is_said(text: str, words: str) -> None:
+def test_invalid_targets_are_refused_with_the_reason(text: str, words: str) -> None:
     with pytest.raises(RequestError, match=words):
         targets.resolve(text, 1)

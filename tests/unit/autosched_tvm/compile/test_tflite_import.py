@@ -140,7 +140,7 @@ def results(path: Path, x: Any) -> tuple[list[Any], list[Any]]:
     return expected, [found.numpy()] if hasattr(found, "numpy") else [one.numpy() for one in found]
 
 
-def test_a_float_network_gives_what_litert_gives(tmp_path: Path) -> None:
+def test_a_float_network_has_the_outputs_of_litert(tmp_path: Path) -> None:
     path = float_net(tmp_path / "net.tflite")
     (expected,), (found,) = results(path, RANDOM.standard_normal((1, 8, 8, 3)).astype("float32"))
     assert expected.std() > 0
@@ -180,7 +180,7 @@ def test_a_quantised_network_is_within_its_steps_of_litert(tmp_path: Path) -> No
     assert any("made float" in fix for fix in model_sources.prepare(path, {}).fixes)
 
 
-def test_a_shape_that_is_not_the_files_is_refused(tmp_path: Path) -> None:
+def test_a_shape_other_than_that_of_the_file_is_refused(tmp_path: Path) -> None:
     path = float_net(tmp_path / "net.tflite")
     with pytest.raises(RequestError, match="convert the model again"):
         model_sources.prepare(path, {"x": (2, 8, 8, 3)})

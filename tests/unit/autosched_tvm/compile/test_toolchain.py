@@ -13,13 +13,13 @@ def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
-def test_nothing_on_path_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_missing_compiler_is_reported_with_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(RequestError, match="apt-get install gcc"):
         toolchain.linker()
 
 
-def test_the_users_compiler_comes_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_compiler_of_the_user_comes_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in ("ld", "mycxx"):
         (tmp_path / name).write_text("#!/bin/sh\n")
         (tmp_path / name).chmod(0o755)
@@ -57,7 +57,7 @@ def test_another_processor_needs_a_linker_for_it(
         assert toolchain.linker(triple)[0] == str(tmp_path / chosen)
 
 
-def test_without_one_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_missing_linker_is_reported_with_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(toolchain.platform, "machine", lambda: "x86_64")
     a_program(tmp_path, "ld")
@@ -87,20 +87,20 @@ def installed(monkeypatch: pytest.MonkeyPatch, **versions: str) -> None:
 
 
 @pytest.mark.parametrize("ffi", ["0.1.14", "0.1.14.post0", "0.1.14.post1"])
-def test_the_pair_that_works(monkeypatch: pytest.MonkeyPatch, ffi: str) -> None:
+def test_the_supported_pair_of_packages_is_accepted(monkeypatch: pytest.MonkeyPatch, ffi: str) -> None:
     installed(monkeypatch, apache_tvm="0.27.0.post1", apache_tvm_ffi=ffi)
     assert "apache-tvm 0.27.0.post1" in toolchain.check_packages()
 
 
 @pytest.mark.parametrize("ffi", ["0.1.15.post2", "0.1.13", "0.1.140"])
-def test_another_ffi_is_refused_with_the_pair_to_install(monkeypatch: pytest.MonkeyPatch, ffi: str) -> None:
+def test_another_ffi_version_is_refused_with_the_supported_pair(monkeypatch: pytest.MonkeyPatch, ffi: str) -> None:
     installed(monkeypatch, apache_tvm="0.27.0.post1", apache_tvm_ffi=ffi)
     with pytest.raises(RequestError, match=f"apache-tvm-ffi {ffi} is installed") as error:
         toolchain.check_packages()
     assert "pip install 'apache-tvm==0.27.*' 'apache-tvm-ffi==0.1.14.*'" in str(error.value)
 
 
-def test_without_tvm(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_tvm_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     installed(monkeypatch)
     with pytest.raises(RequestError, match="apache-tvm is not installed"):
         toolchain.check_packages()

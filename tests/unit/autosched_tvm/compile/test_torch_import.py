@@ -43,7 +43,7 @@ def exported(path: Path, net: Any, batch: int = 1, dynamic: Any = None) -> Path:
     return path
 
 
-def test_a_program_gives_what_pytorch_gives(tmp_path: Path) -> None:
+def test_a_program_has_the_outputs_of_pytorch(tmp_path: Path) -> None:
     net = Net().eval()
     ready = model_sources.prepare(exported(tmp_path / "net.pt2", net), {})
     assert ready.format.startswith("PyTorch")
@@ -59,7 +59,7 @@ def test_a_program_gives_what_pytorch_gives(tmp_path: Path) -> None:
         np.testing.assert_allclose(got.numpy(), want.detach().numpy(), rtol=1e-5, atol=1e-5)
 
 
-def test_an_unknown_batch_becomes_1_or_what_is_asked_for(tmp_path: Path) -> None:
+def test_an_unknown_batch_becomes_1_or_the_given_size(tmp_path: Path) -> None:
     batch = torch.export.Dim("batch", min=1, max=8)
     path = exported(tmp_path / "net.pt2", Net().eval(), 2, ({0: batch},))
     assert model_sources.prepare(path, {}).source.inputs[0].shape == (1, 3, 8, 8)
@@ -79,7 +79,7 @@ def test_weights_alone_are_refused(tmp_path: Path) -> None:
         model_sources.prepare(tmp_path / "net.pt", {})
 
 
-def test_pytorch_is_the_reference(tmp_path: Path) -> None:
+def test_pytorch_gives_the_expected_outputs(tmp_path: Path) -> None:
     net = Net().eval()
     x = np.random.default_rng(0).standard_normal((1, 3, 8, 8)).astype("float32")
     reference = OtherReference(exported(tmp_path / "net.pt2", net), FileKind.TORCH, 1)

@@ -33,7 +33,7 @@ def made(monkeypatch: pytest.MonkeyPatch, buffers: list[tuple[tuple[int, ...], s
     return Bench("task", str(Path("reference")), Reference())
 
 
-def test_an_output_of_zeros_is_checked_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_output_of_zeros_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     bench = made(monkeypatch, FLAT, 0)
     bench.check()
     bench.clear()
@@ -63,7 +63,7 @@ def test_half_precision_may_differ_in_the_third_digit(dtype: str, right: bool, m
     ],
     ids=["nothing known", "not good", "hopeless when warm", "hopeless at once", "slow only when cold"],
 )
-def test_what_is_hopelessly_slow_is_not_measured_on(
+def test_a_hopelessly_slow_candidate_gets_no_further_samples(
     first_s: float, warm_s: float, best_s: float | None, samples: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     module = object()
@@ -76,7 +76,7 @@ def test_what_is_hopelessly_slow_is_not_measured_on(
     assert found[0] == (first_s if first_s > 0.02 else warm_s)
 
 
-def test_on_a_board_the_first_call_tells_nothing_for_it_contains_a_message(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_on_a_board_the_first_call_is_ignored_since_it_contains_a_message(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernel_profiling, "place_of", lambda _: nullcontext(ThisProcess()))
     monkeypatch.setattr(kernel_profiling, "bench", lambda *_: made(monkeypatch, FLAT, 0))
     monkeypatch.setattr(kernel_profiling, "_checked", lambda *_: 0.050)
@@ -99,7 +99,7 @@ class Timed:
     ("weights", "result", "cold"),
     [((512, 511), (1024, 511), False), ((512, 512), (4,), True), ((4,), (1024, 512), True)],
 )
-def test_what_has_large_weights_or_results_is_timed_with_cold_ones(
+def test_kernels_with_large_weights_or_results_are_timed_with_cold_caches(
     weights: tuple[int, ...], result: tuple[int, ...], cold: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kernel, large = Timed(), ((1024, 1024), "float32")

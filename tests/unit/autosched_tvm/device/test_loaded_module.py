@@ -14,7 +14,7 @@ X = np.zeros((1, 4), "float32")
 IDS = np.zeros(3, "int64")
 
 
-def test_by_name_or_in_order() -> None:
+def test_inputs_are_given_by_name_or_in_order() -> None:
     for given in ({"ids": IDS, "x": X}, [X, IDS]):
         assert [array.shape for array in fit(WANTED, given)] == [(1, 4), (3,)]
 
@@ -34,12 +34,12 @@ def test_a_scalar_stays_a_scalar() -> None:
         ([np.zeros((2, 3), "float32"), IDS], "it takes 4 numbers, and these are 6"),
     ],
 )
-def test_what_does_not_fit_is_named(given: object, words: str) -> None:
+def test_inputs_that_do_not_fit_are_named(given: object, words: str) -> None:
     with pytest.raises(RequestError, match=words):
         fit(WANTED, given)  # type: ignore[arg-type]
 
 
-def test_made_up_inputs_are_the_same_for_a_seed_and_in_range() -> None:
+def test_generated_inputs_are_reproducible_and_in_range() -> None:
     made = random_inputs(WANTED, 5)
     assert np.array_equal(made["x"], random_inputs(WANTED, 5)["x"])
     assert not np.array_equal(made["x"], random_inputs(WANTED, 6)["x"])
@@ -57,7 +57,7 @@ def test_missing_files_are_named(tmp_path: Path) -> None:
         LoadedModule(tmp_path / "net.json")
 
 
-def test_a_library_that_is_cut_off_is_told_and_not_loaded(tmp_path: Path) -> None:
+def test_a_truncated_library_is_reported_and_not_loaded(tmp_path: Path) -> None:
     whole = Path(_core.__file__).read_bytes()
     (tmp_path / "net.json").write_text("{}")
     (tmp_path / "net.so").write_bytes(whole)

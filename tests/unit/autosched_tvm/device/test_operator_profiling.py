@@ -37,7 +37,7 @@ def module(folder: Path, *, by_rule: bool) -> LoadedModule:
 
 
 @pytest.mark.parametrize("by_rule", [True, False])
-def test_equal_operators_share_a_row_that_says_where_their_schedule_comes_from(tmp_path: Path, by_rule: bool) -> None:
+def test_equal_operators_share_a_row_with_the_source_of_their_schedule(tmp_path: Path, by_rule: bool) -> None:
     net = module(tmp_path, by_rule=by_rule)
     found = operator_profiling.measured(net, net.bind(random_inputs(net.info.inputs)), 0.05)
     rows = {row.name: row for row in found.rows}
@@ -49,7 +49,7 @@ def test_equal_operators_share_a_row_that_says_where_their_schedule_comes_from(t
     assert [row.time_s for row in found.rows] == sorted((row.time_s for row in found.rows), reverse=True)
 
 
-def test_the_instrument_is_taken_off_each_call() -> None:
+def test_the_cost_of_the_instrument_is_subtracted_from_each_call() -> None:
     """A kernel of 10 us is measured as 13: the instrument adds 1.5 us, which count twice in this network."""
     calls = [operator_profiling.Call("kernel", ((2, 2), (2, 2)), 2, [13e-6] * 3) for _ in range(4)]
     calls.append(operator_profiling.Call("vm.builtin.alloc_tensor", (), 2, [5e-6]))
@@ -60,7 +60,7 @@ def test_the_instrument_is_taken_off_each_call() -> None:
     assert rows["calls of kernels"].time_s == pytest.approx(4e-7)
 
 
-def test_a_module_without_names_of_schedules_says_unknown() -> None:
+def test_a_module_without_sources_of_schedules_shows_unknown() -> None:
     calls = [operator_profiling.Call("kernel", ((2, 2), (2, 2)), 2, [1e-5])]
     overhead = {2: operator_profiling.Overhead(0.0, 0.0, 0.0)}
     assert operator_profiling._rows(calls, {}, overhead, 1.0)[0].schedule == "unknown"

@@ -109,7 +109,7 @@ def test_caller_stays_on_its_cores(network: Path) -> None:
     assert aside(run) == {core}
 
 
-def test_pool_that_cannot_grow_is_told(network: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_pool_that_cannot_grow_is_reported(network: Path, caplog: pytest.LogCaptureFixture) -> None:
     small, large = LoadedModule(tuned_for(network, 1), threads=1), LoadedModule(network, threads=2)
 
     def run() -> list[int]:

@@ -79,7 +79,7 @@ def test_a_build_is_measured_against_the_engine_of_its_file(engine: str, rival_s
 
 
 @pytest.mark.parametrize("rival_s", [1e-3, 3e-3])
-def test_of_a_board_it_is_said_what_could_not_be_watched(rival_s: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_result_of_a_board_names_what_was_not_monitored(rival_s: float, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Arena, "board", "board0")
     found = baseline_comparison.measured(against("onnxruntime", rival_s), Path("tuned"), FORM, {})
     assert found.notes[0].startswith("the clock of board0 cannot be read")

@@ -47,7 +47,7 @@ def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         os.waitpid(child.pid, 0)
 
 
-def test_it_runs_and_times_a_model_in_a_process_of_its_own(session: Any) -> None:
+def test_the_program_runs_and_times_a_model_in_a_separate_process(session: Any) -> None:
     engine = BoardOnnxRuntime(session, Path("net.onnx"), 1)
     assert engine.version.endswith(" on the board")
     (output,) = engine.run(INPUTS)
@@ -61,13 +61,13 @@ def test_it_runs_and_times_a_model_in_a_process_of_its_own(session: Any) -> None
     os.waitpid(child.pid, 0)
 
 
-def test_two_engines_have_a_process_each(session: Any) -> None:
+def test_two_engines_have_separate_processes(session: Any) -> None:
     one, other = (BoardOnnxRuntime(session, Path("net.onnx"), 1) for _ in range(2))
     np.testing.assert_allclose(one.run(INPUTS)[0], other.run(INPUTS)[0])
     assert len(sys.__dict__["_autosched_children"]) == 2
 
 
-def test_a_model_that_it_cannot_run_is_refused_in_words(session: Any) -> None:
+def test_a_model_that_the_engine_cannot_run_is_refused_with_the_reason(session: Any) -> None:
     Path("bad.onnx").write_bytes(b"no model")
     with pytest.raises(BoardEngineError, match=r"bad|model|protobuf"):
         BoardOnnxRuntime(session, Path("bad.onnx"), 1)
@@ -81,7 +81,7 @@ def test_a_crash_of_the_engine_is_reported_and_leaves_the_session_usable(session
         engine.run(INPUTS)
 
 
-def test_an_engine_that_hangs_is_given_up_in_time(session: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_engine_that_hangs_is_killed_in_time(session: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = BoardOnnxRuntime(session, Path("net.onnx"), 1)
     engine.bind(INPUTS)
     monkeypatch.setattr("autosched_tvm.evaluation.board_rival.LIMIT_S", 0.05)
@@ -89,7 +89,7 @@ def test_an_engine_that_hangs_is_given_up_in_time(session: Any, monkeypatch: pyt
         engine.sample(10**8, 0)
 
 
-def test_its_text_needs_nothing_of_ours() -> None:
+def test_the_program_imports_nothing_of_autosched() -> None:
     text = Path(board_program.__file__).read_text()
     assert "autosched_tvm" not in text
     assert "from autosched" not in text

@@ -20,7 +20,7 @@ def timing(name: str, median_s: float) -> Timing:
         (1.0, (False, False), "", "none is handed over"),
     ],
 )
-def test_only_what_is_faster_and_right_is_published(
+def test_only_a_faster_and_correct_build_is_published(
     tuned_s: float, right: tuple[bool, bool], choice: str, words: str
 ) -> None:
     notes: list[str] = []

@@ -43,7 +43,7 @@ class Fake:
         return self.once_s
 
 
-def test_each_round_has_an_order_of_its_own() -> None:
+def test_each_round_has_a_different_order() -> None:
     log: list[str] = []
     names = "abcd"
     race([Fake(name, 0.01, log) for name in names], budget_s=1e9)
@@ -54,19 +54,19 @@ def test_each_round_has_an_order_of_its_own() -> None:
     assert max(follows.values()) < len(rounds), "no engine always follows the same other one"
 
 
-def test_samples_are_as_long_as_a_turn_and_begin_warm() -> None:
+def test_samples_fill_a_turn_and_begin_after_warm_up() -> None:
     fast, slow = Fake("fast", engine_benchmark.TURN_S / 10), Fake("slow", engine_benchmark.WARM_S)
     race([fast, slow], budget_s=1.0)
     assert (fast.asked[-1], slow.asked[-1]) == ((10, 1), (1, 0))
 
 
-def test_a_slow_build_costs_the_others_no_rounds() -> None:
+def test_a_slow_build_leaves_the_others_their_rounds() -> None:
     slow, fast = Fake("slow", 0.5), Fake("fast", 1e-3)
     timings = race([slow, fast], budget_s=4.0).timings
     assert [len(t.samples_s) for t in timings] == [4, 40]
 
 
-def test_a_detail_gets_few_rounds() -> None:
+def test_a_secondary_contestant_gets_few_rounds() -> None:
     timings = race([Fake("default", 0.01), Fake("tuned", 0.01)], budget_s=1e9, few={"default": 7}).timings
     assert [len(t.samples_s) for t in timings] == [7, engine_benchmark.ROUNDS_MAX]
 
@@ -79,13 +79,13 @@ def test_a_detail_gets_few_rounds() -> None:
         ((0.01,), engine_benchmark.CLEAR_ROUNDS),  # no rival
     ],
 )
-def test_a_race_that_is_clear_ends_early(seconds: tuple[float, ...], rounds: int) -> None:
+def test_a_race_with_a_clear_result_ends_early(seconds: tuple[float, ...], rounds: int) -> None:
     racers = [Fake("default", 0.09), *(Fake(f"racer{n}", once_s) for n, once_s in enumerate(seconds))]
     timings = race(racers, budget_s=1e9, few={"default": 17}, until_clear=True).timings
     assert [len(t.samples_s) for t in timings] == [17, *(rounds for _ in seconds)]
 
 
-def test_a_detail_that_is_far_behind_gets_least_rounds() -> None:
+def test_a_secondary_contestant_that_is_far_behind_gets_fewest_rounds() -> None:
     racers = [Fake("default", 0.3), Fake("tuned", 0.01)]
     timings = race(racers, budget_s=1e9, few={"default": 17}, until_clear=True).timings
     assert [len(t.samples_s) for t in timings] == [engine_benchmark.ROUNDS_MIN, engine_benchmark.CLEAR_ROUNDS]
@@ -102,7 +102,7 @@ def test_a_noisy_race_is_not_clear() -> None:
 
 
 @pytest.mark.parametrize("once_s", [0.5, engine_benchmark.SLOW_S])
-def test_without_time_each_is_still_measured_three_times(once_s: float) -> None:
+def test_without_time_each_contestant_is_measured_three_times(once_s: float) -> None:
     found = race([Fake("only", once_s)], budget_s=0.0)
     assert len(found.timings[0].samples_s) == engine_benchmark.ROUNDS_MIN
 
@@ -196,7 +196,7 @@ def processes(workers: Workers) -> list[psutil.Process]:
 
 
 @pytest.mark.tvm
-def test_contestants_are_frozen_between_turns_and_end_with_the_contest(workers: Workers) -> None:
+def test_contestants_are_frozen_between_turns_and_end_with_the_race(workers: Workers) -> None:
     with EngineBenchmark(workers, LEASE) as fight:
         sleeper = EngineProcess("sleeper", worker := workers.start("engine", LEASE), lambda: fight.left_s)
         fight._running[sleeper] = worker
@@ -216,7 +216,7 @@ def wait_until(fact: Callable[[], bool]) -> None:
 
 
 @pytest.mark.tvm
-def test_the_rival_is_the_fastest_form_and_the_other_forms_leave(workers: Workers, tmp_path: Path) -> None:
+def test_the_rival_is_the_fastest_form_and_the_other_forms_end(workers: Workers, tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")
     onnx.save(dynamic_model(), str(path := tmp_path / "net.onnx"))
     (bad := tmp_path / "bad.onnx").write_bytes(b"no model")
@@ -236,7 +236,7 @@ def test_the_rival_is_the_fastest_form_and_the_other_forms_leave(workers: Worker
 
 
 @pytest.mark.tvm
-def test_a_model_that_onnx_runtime_refuses_has_no_rival(workers: Workers, tmp_path: Path) -> None:
+def test_a_model_that_onnx_runtime_cannot_run_has_no_rival(workers: Workers, tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")
     (bad := tmp_path / "bad.onnx").write_bytes(b"no model")
     with EngineBenchmark(workers, LEASE) as fight:

@@ -44,7 +44,9 @@ def test_several_samples_are_stacked_in_front(tmp_path: Path) -> None:
         ({"x": np.ones((0, 2, 3), "float32"), "n": np.ones(0, "int64")}, "holds no sample"),
     ],
 )
-def test_what_does_not_fit_is_refused_in_words(arrays: dict[str, Any], words: str, tmp_path: Path) -> None:
+def test_samples_that_do_not_fit_are_refused_with_the_reason(
+    arrays: dict[str, Any], words: str, tmp_path: Path
+) -> None:
     with pytest.raises(RequestError, match=words):
         input_samples.read(written(tmp_path, **arrays), WANTED)
 
@@ -56,7 +58,7 @@ def test_another_file_is_refused(content: bytes, tmp_path: Path) -> None:
         input_samples.read(tmp_path / "mine.npz", WANTED)
 
 
-def test_samples_are_made_up_without_a_file() -> None:
+def test_samples_are_generated_without_a_file() -> None:
     made = input_samples.of(WANTED, "")
     assert len(made) == input_samples.SEEDS
     assert not np.array_equal(made[0]["x"], made[1]["x"])

@@ -49,7 +49,7 @@ def test_a_quantised_value_between_two_steps_is_unstable(tmp_path: Path) -> None
     assert not judge.check([[wrong]]).equal
 
 
-def test_a_changed_model_at_whose_optimisation_onnx_runtime_fails_runs_without(
+def test_a_changed_model_that_onnx_runtime_cannot_optimise_runs_unoptimised(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session, none = onnxruntime.InferenceSession, onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
@@ -90,7 +90,7 @@ def test_whole_numbers_are_not_perturbed() -> None:
 
 
 @pytest.mark.parametrize("after", [[], ["Cast"], ["Squeeze", "Identity"]])
-def test_the_values_behind_an_index_are_found(after: list[str], tmp_path: Path) -> None:
+def test_the_values_that_an_index_chooses_from_are_found(after: list[str], tmp_path: Path) -> None:
     nodes = [helper.make_node("Relu", ["x"], ["r"]), helper.make_node("ArgMax", ["r"], ["i0"], axis=1, keepdims=1)]
     for number, kind in enumerate(after):
         words = {"to": onnx.TensorProto.INT64} if kind == "Cast" else {}
@@ -103,6 +103,6 @@ def test_the_values_behind_an_index_are_found(after: list[str], tmp_path: Path) 
     assert len(found.outputs) == 1
 
 
-def test_an_index_on_which_arithmetic_was_done_has_no_values() -> None:
+def test_an_index_changed_by_arithmetic_has_no_values() -> None:
     nodes = [helper.make_node("ArgMax", ["x"], ["i"], axis=1), helper.make_node("Add", ["i", "i"], ["y"])]
     assert scored_outputs(model(nodes, {"x": [1, 16]}, ["y"], {})) == {}

@@ -48,7 +48,7 @@ def test_tiny_outputs_of_another_sign_are_wrong() -> None:
     assert not compared(expected, -expected, [expected * np.float32(1 + 1e-6)]).equal
 
 
-def test_not_a_number_is_right_only_where_the_reference_has_it() -> None:
+def test_nan_is_correct_only_where_the_reference_has_it() -> None:
     nan, inf = np.nan, np.inf
     expected = np.array([nan, 1.0, inf, -inf], "float32")
     assert compared(expected, expected.copy()).equal
@@ -69,7 +69,7 @@ def rounded(got: Any, *, rounds: bool = True) -> bool:
     return Tolerances([sample], ["y"]).check([[expected + got]]).equal
 
 
-def test_where_a_network_rounds_the_distance_of_all_elements_counts() -> None:
+def test_in_a_network_that_rounds_the_distance_of_all_elements_counts() -> None:
     elsewhere, everywhere = np.zeros((4, 1000), "float32"), np.full((4, 1000), 0.03, "float32")
     elsewhere[3, 7] = 0.9
     assert rounded(elsewhere)
@@ -80,7 +80,7 @@ def test_where_a_network_rounds_the_distance_of_all_elements_counts() -> None:
     assert not rounded(elsewhere)
 
 
-def test_a_result_that_is_no_number_sets_no_distance() -> None:
+def test_a_nan_sets_no_distance() -> None:
     expected, unknown = np.ones(100, "float32"), np.full(100, np.nan, "float32")
     sample = Expected((expected,), ((unknown,), (expected * np.float32(1.001),)), rounds=True)
     one_is_infinite = expected.copy()

@@ -92,7 +92,7 @@ def test_float_models_have_no_float_form() -> None:
     assert float_form(net) is None
 
 
-def test_distance_of_a_right_form_is_explained() -> None:
+def test_the_distance_of_a_correct_form_is_explained() -> None:
     net = layered()
     form = float_form(net)
     found = fidelity(net, form, lambda model: run(model, sample()))

@@ -166,7 +166,7 @@ def test_the_wrong_schedule_is_found_and_the_next_best_is_used(scale: float, ind
     assert not list(folder.glob("attempt-*"))
 
 
-def test_a_task_without_a_right_schedule_gets_one_by_rule(made: Any) -> None:
+def test_a_task_without_a_correct_schedule_gets_one_by_rule(made: Any) -> None:
     compilation, choices, request = made(three_layers(1.0, index=False), (WRONG, WORSE))
 
     def without(wrong: Any) -> list[TaskSchedules]:
@@ -203,7 +203,7 @@ def test_a_schedule_that_crashes_the_network_is_found_and_replaced(made: Any) ->
     assert "processes of their own" in found.notes[0]
 
 
-def test_a_search_without_time_says_so(made: Any) -> None:
+def test_a_search_without_time_is_noted(made: Any) -> None:
     compilation, choices, request = made(three_layers(1.0, index=False), (WRONG, SOUND))
     found = schedule_bisection.find(compilation, choices, request, 0, -1.0)
     assert found.wrong == ()

@@ -55,7 +55,7 @@ def check(net: Path, found: Judge, share: float) -> bool:
     return found.check(cast(LoadedModule, FakeBuild(net, share))).equal
 
 
-def test_what_the_untuned_build_differs_by_widens_the_tolerance(net: Path) -> None:
+def test_differences_of_the_untuned_build_widen_the_tolerance(net: Path) -> None:
     exact, rough = judge(net, 0.0), judge(net, 3e-4)
     assert [check(net, exact, share) for share in (1e-6, 5e-4)] == [True, False]
     assert [check(net, rough, share) for share in (5e-4, 5e-2)] == [True, False]

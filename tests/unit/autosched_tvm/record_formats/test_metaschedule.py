@@ -84,7 +84,7 @@ def records_of(folder: Path) -> list[tuple[bytes, ...]]:
     return [tuple(map(bytes, some)) for some in parts]
 
 
-def test_a_database_comes_out_as_it_went_in(database: Path, tmp_path: Path) -> None:
+def test_a_database_is_unchanged_by_import_and_export(database: Path, tmp_path: Path) -> None:
     taken, wrong = taken_in(database, tmp_path / "records.db")
     assert (taken.lines, taken.new, wrong) == (8, 8, {})
     assert taken_in(database, tmp_path / "records.db")[0].known == 8
@@ -99,7 +99,7 @@ def test_a_database_comes_out_as_it_went_in(database: Path, tmp_path: Path) -> N
     assert {json.loads(line)[0] for line in workloads[0]} == {json.loads(line)[0] for line in workloads[1]}
 
 
-def test_tvm_reads_what_was_written(database: Path, tmp_path: Path) -> None:
+def test_tvm_reads_the_written_database(database: Path, tmp_path: Path) -> None:
     taken_in(database, tmp_path / "records.db")
     written(tmp_path / "records.db", tmp_path / "back")
     read = ms.database.JSONDatabase(work_dir=str(tmp_path / "back"))
@@ -123,7 +123,7 @@ def test_imported_records_are_hints_for_all_backends(database: Path, tmp_path: P
         assert told == Workload(name, "main", "operator 64x64 and 64x64 -> 64x64", 2 * 64**3)
 
 
-def test_wrong_lines_are_told_and_left_out(database: Path, tmp_path: Path) -> None:
+def test_malformed_lines_are_reported_and_left_out(database: Path, tmp_path: Path) -> None:
     broken = tmp_path / "broken"
     broken.mkdir()
     first, second = (database / files.WORKLOADS).read_bytes().splitlines()
@@ -173,7 +173,7 @@ def traces(count: int, memo: str = "") -> list[bytes]:
     ]
 
 
-def test_only_what_tvm_can_use_is_written(tmp_path: Path) -> None:
+def test_only_records_that_tvm_can_use_are_written(tmp_path: Path) -> None:
     one, other, third = traces(3, memo="of a search")
     rows = [
         own(0, 1e-3, one), own(1, 2e-3, other), own(2, None, third), own(3, 5e-4, one, disturbed="load"),
@@ -193,7 +193,7 @@ def test_only_what_tvm_can_use_is_written(tmp_path: Path) -> None:
     assert all(b"of a search" not in record[0] for record in records_of(tmp_path / "out"))
 
 
-def test_the_winner_side_by_side_stays_the_best(tmp_path: Path) -> None:
+def test_the_winner_of_the_finals_stays_the_best(tmp_path: Path) -> None:
     winner, lucky, slow = traces(3)
     rows = [
         own(0, 9e-4, lucky), own(1, 8e-4, winner), own(2, 5e-3, slow), own(3, 1e-3, winner, Purpose.FINAL),

@@ -141,7 +141,7 @@ def test_splits_of_ansor_are_tiles() -> None:
         (ansor([*SPLITS, ["SP", 2, 9, 8, [1, 1, 1, 1], 1]]), "its tiles have other levels than those of a CPU"),
     ],
 )
-def test_lines_of_no_use_have_a_reason(line: bytes, reason: str) -> None:
+def test_unusable_lines_have_a_reason(line: bytes, reason: str) -> None:
     with pytest.raises(Dropped, match=f"^{reason}$"):
         seed_of(line)
 
@@ -158,7 +158,7 @@ def test_lines_of_no_use_have_a_reason(line: bytes, reason: str) -> None:
         ansor([["SP", 2, 0, 64, [0, 1, 1], 1]]),
     ],
 )  # fmt: skip
-def test_wrong_lines_are_told(line: bytes) -> None:
+def test_malformed_lines_are_reported(line: bytes) -> None:
     with pytest.raises(RequestError, match="it is no "):
         seed_of(line)
 
@@ -200,12 +200,12 @@ def test_only_the_fastest_of_a_log_are_kept(store: str) -> None:
     assert least == pytest.approx(1e-3 * (99 - SEEDS_MAX - 8))
 
 
-def test_a_line_that_is_too_long_is_wrong(store: str) -> None:
+def test_a_line_that_is_too_long_is_malformed(store: str) -> None:
     found, wrong = taken(store, b"x" * (tuning_logs.LINE_BYTES_MAX + 10), ansor())
     assert (found.wrong, found.seeded, list(wrong)) == (1, 1, [1])
 
 
-def test_the_command_takes_logs_and_databases(
+def test_the_command_reads_logs_and_databases(
     store: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

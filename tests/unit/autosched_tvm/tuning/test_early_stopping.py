@@ -25,12 +25,14 @@ def after(patience: int, *latencies_s: float | None, progress: float = 0.0) -> E
         ((None, None, None, None, None), False),
     ],
 )
-def test_it_is_over_when_nothing_better_came_for_long_enough(latencies_s: tuple[float | None, ...], over: bool) -> None:
+def test_a_search_ends_after_enough_trials_without_improvement(
+    latencies_s: tuple[float | None, ...], over: bool
+) -> None:
     assert after(3, *latencies_s).over is over
 
 
 @pytest.mark.parametrize(("latencies_s", "over"), [((3.0, 2.996, 2.99), True), ((3.0, 2.99, 2.98), False)])
-def test_small_steps_may_count_for_nothing_until_they_add_up(latencies_s: tuple[float, ...], over: bool) -> None:
+def test_small_improvements_count_when_they_add_up(latencies_s: tuple[float, ...], over: bool) -> None:
     assert after(2, *latencies_s, progress=0.005).over is over
 
 
@@ -44,7 +46,9 @@ def test_small_steps_may_count_for_nothing_until_they_add_up(latencies_s: tuple[
     ],
     ids=["four are near", "three are", "near what was the best", "failures are not"],
 )
-def test_it_is_over_sooner_when_several_came_near_the_best(latencies_s: tuple[float | None, ...], over: bool) -> None:
+def test_a_search_ends_earlier_when_several_trials_came_near_the_best(
+    latencies_s: tuple[float | None, ...], over: bool
+) -> None:
     assert after(12, *latencies_s).over is over
 
 
@@ -67,7 +71,7 @@ def test_a_second_measurement_may_be_the_best() -> None:
     assert not plateau.over
 
 
-def test_the_help_of_early_stopping_is_made_of_its_constants() -> None:
+def test_the_help_of_early_stopping_contains_its_constants() -> None:
     """The help text once gave other figures than the constants."""
     (told,) = [one.text for one in option_help(Options) if one.name == "early_stopping"]
     assert f"{SEVERAL} trials came within {NEAR:.0%}" in told

@@ -12,7 +12,7 @@ from autosched_tvm.tuning.search_method import Unsupported
 from unit.autosched_tvm.methods import FakeMethod, FakeSearch, site
 
 
-def test_what_the_first_can_do_it_does_and_the_other_is_never_made() -> None:
+def test_a_task_of_the_first_method_never_creates_the_second() -> None:
     def never() -> FakeMethod:
         raise AssertionError("made without need")
 
@@ -22,7 +22,7 @@ def test_what_the_first_can_do_it_does_and_the_other_is_never_made() -> None:
     assert list(method.notes) == ["a note"]
 
 
-def test_what_it_cannot_do_goes_to_the_other_and_is_said() -> None:
+def test_a_task_the_first_method_cannot_tune_goes_to_the_second_and_is_noted() -> None:
     made = []
 
     def make() -> FakeMethod:
@@ -40,13 +40,13 @@ def test_what_it_cannot_do_goes_to_the_other_and_is_said() -> None:
     ]
 
 
-def test_neither_can_do_it() -> None:
+def test_a_task_that_neither_method_can_tune_is_unsupported() -> None:
     method = Fallback(FakeMethod(FakeSearch("a"), []), "other", lambda: FakeMethod(FakeSearch("b"), []))
     with pytest.raises(Unsupported):
         method.search(site("softmax"))
 
 
-def test_options_are_checked_by_the_first_that_can() -> None:
+def test_options_are_checked_by_the_first_method_that_can() -> None:
     class Strict(FakeMethod):
         def check_network(self, workloads: Iterable[Any], target: Any) -> None:
             raise RequestError("no such knob")

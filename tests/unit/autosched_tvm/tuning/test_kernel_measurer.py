@@ -38,7 +38,7 @@ def kernels_of(folder: Path, error: Exception | None) -> KernelMeasurer:
     return KernelMeasurer(cast(Workers, FakeWorkers(error)), folder, folder, "{}", Options())
 
 
-def test_half_a_reference_is_none(tmp_path: Path) -> None:
+def test_a_partial_reference_is_not_used(tmp_path: Path) -> None:
     with pytest.raises(Killed):
         kernels_of(tmp_path, Killed("killed")).reference(TASK, LEASE)
     kernels = kernels_of(tmp_path, None)
@@ -47,7 +47,7 @@ def test_half_a_reference_is_none(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["1.so"]
 
 
-def test_what_was_built_before_is_not_built_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_candidate_that_was_built_is_not_built_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(build_cache.FOLDER, str(tmp_path / "cache"))
     monkeypatch.setenv(build_cache.BYTES_MAX, "100000")
     tools = ["tvm 1"]
@@ -70,14 +70,14 @@ def test_what_was_built_before_is_not_built_again(tmp_path: Path, monkeypatch: p
     assert built(b"a", "five.so") == ("1", 1)
 
 
-def test_a_reference_that_is_too_slow_says_so(tmp_path: Path) -> None:
+def test_a_reference_that_is_too_slow_is_reported(tmp_path: Path) -> None:
     kernels = kernels_of(tmp_path, TimedOut("late"))
     kernels.reference_file(TASK).touch()
     with pytest.raises(StepFailed, match="op runs longer than 120 s without a schedule"):
         kernels.profile(TASK, tmp_path / "a.so", None, LEASE)
 
 
-def test_what_another_host_built_is_measured_beside_a_reference_that_is_built_here(tmp_path: Path) -> None:
+def test_a_candidate_built_on_another_host_is_measured_with_a_local_reference(tmp_path: Path) -> None:
     kernels = kernels_of(tmp_path, None)
     kernels.reference(TASK, LEASE)
     kernels.reference_file(TASK).unlink()

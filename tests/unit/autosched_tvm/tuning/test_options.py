@@ -5,7 +5,7 @@ from autosched_backend_ansor.options import Options
 from autosched_tvm.tuning import options
 
 
-def test_defaults_and_given_values() -> None:
+def test_options_have_defaults_and_given_values() -> None:
     assert options.read("ansor", Options, {}).population_size == Options().population_size
     assert options.read("ansor", Options, {"population_size": 128, "min_repeat_ms": 5}).population_size == 128
 
@@ -19,6 +19,6 @@ def test_defaults_and_given_values() -> None:
         ({"eps_greedy": 1.5}, "eps_greedy"),
     ],
 )
-def test_what_cannot_be_used_is_named(given: dict[str, bool | int | float | str], words: str) -> None:
+def test_invalid_values_are_named(given: dict[str, bool | int | float | str], words: str) -> None:
     with pytest.raises(RequestError, match=words):
         options.read("ansor", Options, given)

@@ -35,7 +35,7 @@ def test_postprocessing_is_no_part_of_a_sketch() -> None:
     assert with_it.memo == {}
 
 
-def test_what_is_not_decided_is_left_out() -> None:
+def test_instructions_without_decisions_are_left_out() -> None:
     sketch = schedule_traces.Sketch.of(INSTRUCTIONS)
     assert sketch.with_decisions([None, 1]) == [INSTRUCTIONS, [[3, 1]]]
     assert sketch.with_decisions([(4, 8), None]) == [INSTRUCTIONS, [[2, (4, 8)]]]
@@ -47,7 +47,7 @@ def test_a_template_without_decisions_is_a_trace_too() -> None:
     assert trace.decisions == ()
 
 
-def test_what_is_no_trace_is_none() -> None:
+def test_a_text_that_is_no_trace_is_rejected() -> None:
     for text in (b"", b"{}", b"[]", b"[1, 2]", b"[[],[[1]]]", b"\xff", candidate([[2, [4, 8]]]), b"[[[]], []]"):
         assert schedule_traces.read(text) is None
 

@@ -20,7 +20,7 @@ def search(seed: int = 1, options: Options = OPTIONS) -> AnsorSearch:
     return AnsorMethod(options, 1).search(matmul(seed))
 
 
-def test_a_killed_client_proposes_what_one_that_lived_would_have() -> None:
+def test_a_replaced_client_proposes_what_the_first_would_have() -> None:
     live, again = search(), search()
     history = rounds(live, 4)
     assert len({candidate for candidate, _ in history}) == 16
@@ -28,11 +28,11 @@ def test_a_killed_client_proposes_what_one_that_lived_would_have() -> None:
     assert live.select(4) == again.select(4)
 
 
-def test_other_seeds_propose_others() -> None:
+def test_other_seeds_propose_other_candidates() -> None:
     assert search(1).select(4) != search(2).select(4)
 
 
-def test_nothing_measured_elsewhere_is_measured_again() -> None:
+def test_candidates_measured_elsewhere_are_not_measured_again() -> None:
     """TVM forgets the contents of its database."""
     first = search()
     history = rounds(first, 1)
@@ -50,7 +50,7 @@ def test_the_best_known_are_parents() -> None:
     assert [latency_s for latency_s, _, _ in warm._best] == [s[0] for _, s in best]
 
 
-def test_what_fails_is_no_parent() -> None:
+def test_failed_candidates_are_no_parents() -> None:
     live = search()
     live.update([(candidate, []) for candidate in live.select(4)])
     assert live._best == []
@@ -69,7 +69,7 @@ def test_candidates_of_another_backend_teach_and_are_not_selected() -> None:
     assert len(live.select(4)) == 4
 
 
-def test_measured_again_it_is_the_same_candidate() -> None:
+def test_a_candidate_that_is_measured_again_stays_the_same() -> None:
     live = search()
     history = rounds(live, 1)
     samples = len(live._model._order)
@@ -79,7 +79,7 @@ def test_measured_again_it_is_the_same_candidate() -> None:
     assert live._best[0][0] < 9.0
 
 
-def test_asked_twice_it_says_the_same() -> None:
+def test_a_repeated_proposal_is_the_same() -> None:
     live = search()
     rounds(live, 1)
     assert live.select(4) == live.select(4)

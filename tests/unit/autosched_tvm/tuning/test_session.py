@@ -24,7 +24,7 @@ from unit.autosched_tvm.methods import FakeMethod, FakeSearch  # noqa: E402
 LEASE = Lease("select", ("host/0",), (0,), 60.0)
 
 
-def test_a_task_that_no_method_can_tune_fails_its_step_in_words(tmp_path: Path) -> None:
+def test_a_task_that_no_method_can_tune_fails_its_step_with_the_reason(tmp_path: Path) -> None:
     """The job's other tasks continue; test_job_plan.py covers a job without any."""
     site = matmul(1)
     session: Any = TvmSession.__new__(TvmSession)
@@ -38,7 +38,7 @@ def test_a_task_that_no_method_can_tune_fails_its_step_in_words(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(("name", "stem"), [("net", "net"), ("report", "report_"), ("evaluation", "evaluation_")])
-def test_the_networks_side_file_has_a_name_of_its_own(name: str, stem: str) -> None:
+def test_the_side_file_of_a_network_has_its_name(name: str, stem: str) -> None:
     session: Any = TvmSession.__new__(TvmSession)
     session._job = JobSpec(name=name, model="0" * 64)
     assert session._stem == stem

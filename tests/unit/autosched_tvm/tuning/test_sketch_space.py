@@ -47,7 +47,7 @@ def test_the_same_decisions_grow_into_the_same_program() -> None:
         assert hash_of(candidate_build.replay(other.workload, grown.candidate()).mod) == grown.key
 
 
-def test_what_is_missing_is_drawn() -> None:
+def test_missing_decisions_are_drawn() -> None:
     space = SketchSpace(matmul(1))
     grown = drawn(space, 0, 12345)
     kept = [None, *grown.decisions[1:]]
@@ -68,7 +68,7 @@ def test_a_record_is_identified() -> None:
     assert space.identify(other) is None
 
 
-def test_decisions_that_no_program_has_are_none() -> None:
+def test_impossible_decisions_are_rejected() -> None:
     space = SketchSpace(matmul(1))
     places = len(space.sketches[0].places)
     assert space.grow(0, [7] * places, 1) is None
@@ -77,7 +77,7 @@ def test_decisions_that_no_program_has_are_none() -> None:
 @pytest.mark.parametrize(
     "site", [{}, {"epilogue": False}, {"kernel": 1}, {"stride": 2}, {"inner": 3}], ids=lambda site: str(site)
 )
-def test_convolutions_in_blocks_have_a_sketch_of_their_own(site: dict[str, Any]) -> None:
+def test_blocked_convolutions_have_a_separate_sketch(site: dict[str, Any]) -> None:
     place = convolution(**site)
     assert blocked_sketch(place.workload, 1) is not None
     space = SketchSpace(place)
@@ -88,5 +88,5 @@ def test_convolutions_in_blocks_have_a_sketch_of_their_own(site: dict[str, Any])
     assert "T.parallel" in text
 
 
-def test_other_tasks_have_none() -> None:
+def test_other_tasks_have_no_such_sketch() -> None:
     assert blocked_sketch(matmul(1).workload, 1) is None

@@ -65,7 +65,7 @@ def test_a_candidate_that_fails_leaves_no_object_file(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [built[0].artifact]
 
 
-def test_lane_of_several_cores_builds_on_all_of_them_at_once(tmp_path: Path) -> None:
+def test_a_lane_of_several_cores_builds_on_all_of_them(tmp_path: Path) -> None:
     together = threading.Barrier(3, timeout=60.0)
     cores: list[tuple[int, ...]] = []
 
@@ -83,13 +83,13 @@ def test_lane_of_several_cores_builds_on_all_of_them_at_once(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("error", [Killed("killed"), Raised("OSError", "No space left on device")])
-def test_a_build_that_breaks_off_leaves_nothing(error: Exception, tmp_path: Path) -> None:
+def test_an_interrupted_build_leaves_no_files(error: Exception, tmp_path: Path) -> None:
     with pytest.raises(StepFailed):
         made(tmp_path, b=error).build([b"a", b"b"], LEASE)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_measurement_that_breaks_off_leaves_nothing(tmp_path: Path) -> None:
+def test_an_interrupted_measurement_leaves_no_files(tmp_path: Path) -> None:
     files = [tmp_path / name for name in ("a.so", "b.so")]
     for file in files:
         file.touch()
@@ -98,7 +98,7 @@ def test_a_measurement_that_breaks_off_leaves_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_was_not_measured_when_the_board_was_lost_is_there_for_the_next_step(tmp_path: Path) -> None:
+def test_candidates_not_measured_when_a_board_was_lost_stay_for_the_next_step(tmp_path: Path) -> None:
     class Loses(FakeKernels):
         def profile(self, task: TaskInfo, artifact: Path, best_s: float | None, lease: Lease) -> tuple[float, ...]:
             if artifact.name == "b.so":
@@ -122,7 +122,7 @@ def test_what_was_not_measured_when_the_board_was_lost_is_there_for_the_next_ste
     assert sorted(tmp_path.iterdir()) == files[1:]
 
 
-def test_what_is_no_longer_among_the_best_is_still_there_until_it_was_measured_again(tmp_path: Path) -> None:
+def test_a_candidate_that_is_to_be_measured_again_keeps_its_kernel(tmp_path: Path) -> None:
     """The slowest candidate comes first and is the fastest now, which noise or a disturbance may cause."""
     latency_s = {b"d": 4.0, b"a": 1.0, b"b": 2.0, b"c": 3.0}
 
@@ -145,7 +145,7 @@ def test_what_is_no_longer_among_the_best_is_still_there_until_it_was_measured_a
         assert left == set(sorted(latency_s, key=lambda candidate: latency_s[candidate])[:3])
 
 
-def test_what_earlier_clients_measured_is_known_to_other_tasks_before_any_search_begins(tmp_path: Path) -> None:
+def test_measurements_of_earlier_clients_reach_all_tasks_before_a_search_begins(tmp_path: Path) -> None:
     experience = JobMeasurements()
     records = [
         Record(task=1, trial=0, candidate=b"a", latency_s=(3.0, 1.0, 2.0)),
@@ -158,7 +158,7 @@ def test_what_earlier_clients_measured_is_known_to_other_tasks_before_any_search
     assert experience.elsewhere(2) == [{b"a": 4.0}], "the last measurement of a candidate counts"
 
 
-def test_what_earlier_jobs_found_best_for_the_same_workload_is_tried_first() -> None:
+def test_the_best_of_earlier_jobs_for_the_same_workload_are_tried_first() -> None:
     experience = JobMeasurements()
     for numbers in ((5, 3, 8, 1), (2, 9)):
         experience.tell_earlier(TASK.workload, [(f"e{number}".encode(), (float(number),)) for number in numbers])
@@ -184,7 +184,7 @@ def test_what_earlier_jobs_found_best_for_the_same_workload_is_tried_first() -> 
     assert again.select(3, LEASE)[0] == b"e5", "a client that takes over goes on behind what was measured"
 
 
-def test_the_schedule_of_the_rules_is_the_first_trial_and_teaches_nothing() -> None:
+def test_the_schedule_by_rule_is_the_first_trial_and_not_learned_from() -> None:
     experience, search = JobMeasurements(), FakeSearch("own")
 
     def begun(records: Sequence[Record]) -> TvmTuner:
@@ -204,7 +204,7 @@ def test_the_schedule_of_the_rules_is_the_first_trial_and_teaches_nothing() -> N
     assert all(UNTUNED not in known for known in experience.elsewhere(2))
 
 
-def test_what_a_search_proposes_as_well_is_in_a_round_once() -> None:
+def test_a_candidate_with_two_sources_is_in_a_round_once() -> None:
     experience, search = JobMeasurements(), FakeSearch("own")
     same = search.select(1)[0]
     search.number, search.left = 0, 1_000

@@ -14,7 +14,7 @@ def chosen(*shares: TaskRounds) -> int | None:
     return best.task if best is not None else None
 
 
-def test_nothing_to_choose_from() -> None:
+def test_without_tasks_nothing_is_allocated() -> None:
     assert chosen() is None
 
 
@@ -22,7 +22,7 @@ def test_each_task_is_served_once_before_any_is_served_twice() -> None:
     assert chosen(share(1, 1.0), share(2)) == 2
 
 
-def test_of_fresh_tasks_the_heaviest_goes_first() -> None:
+def test_the_heaviest_new_task_goes_first() -> None:
     assert chosen(share(1, flops=5.0), share(2, flops=2.0, weight=3), share(3, flops=1.0)) == 2
 
 
@@ -73,12 +73,12 @@ def test_a_contested_call_gains_as_much_as_the_best_is_undercut() -> None:
     assert mixed.gain_s({"g": 1.0}) == pytest.approx(2 * 1.6 + 0.6)
 
 
-def test_of_rivals_the_fastest_goes_on() -> None:
+def test_the_fastest_of_competing_tasks_continues() -> None:
     assert chosen(rival(1, 3.0, 2.5), rival(2, 3.0, 2.0)) == 2
     assert chosen(rival(1, 2.5, 2.5, 2.5), rival(2, 3.0, 2.0, 2.0), share(3, 0.1)) == 2
 
 
-def test_of_fresh_rivals_the_one_with_the_least_arithmetic_goes_first() -> None:
+def test_the_competing_task_with_the_least_arithmetic_goes_first() -> None:
     direct, other, winograd = rival(1, flops=9.0), share(2, flops=2.0), rival(3, flops=3.0)
     assert chosen(direct, other, winograd) == 3
     assert chosen(direct, other, rival(3, 1.0, flops=3.0)) == 2
@@ -98,7 +98,7 @@ def test_a_task_that_would_lose_at_the_fastest_speed_seen_is_never_measured() ->
     assert outdone([winograd, fast, both]) == [], "no task was measured for its other call"
 
 
-def test_who_cannot_win_any_call_is_outdone() -> None:
+def test_a_task_that_cannot_win_any_call_is_outdone() -> None:
     shares = [rival(1, 1.0), rival(2, 6.0, 6.0), rival(3, 4.0, 1.5), rival(4), rival(5, None), share(6, 9.0, 9.0)]
     assert [one.task for one in outdone(shares)] == [2]
     assert outdone([rival(1, 1.0), rival(2, 6.0)]) == [], "one round may have been of a single trial"
@@ -107,7 +107,7 @@ def test_who_cannot_win_any_call_is_outdone() -> None:
     assert outdone([rival(1, *[1.0] * 4), rival(2, *[1.1] * 4), rival(3, *[1.5] * 4)])[0].task == 3
 
 
-def test_where_a_build_was_measured_seconds_say_which_fresh_task_is_the_heaviest() -> None:
+def test_after_a_measured_build_its_seconds_order_the_new_tasks() -> None:
     assert chosen(share(1, flops=5.0, untuned_s=1.0), share(2, flops=1.0, untuned_s=2.0)) == 2
     assert chosen(share(1, flops=5.0, untuned_s=1.0), share(2, flops=1.0, untuned_s=0.4, weight=3)) == 2
 
@@ -118,7 +118,7 @@ def test_a_task_that_the_build_did_not_contain_is_expected_to_be_as_fast_as_the_
     assert untuned_s([share(1), share(2)]) == {}
 
 
-def test_light_tasks_are_told_by_their_share_of_the_network() -> None:
+def test_light_tasks_have_a_small_share_of_the_network() -> None:
     shares = [share(1, untuned_s=1.0), share(2, untuned_s=0.004), share(3, untuned_s=0.004, weight=2)]
     assert light(shares) == {2}
     assert light([share(1), share(2, flops=1e-9)]) == set(), "no build was measured"

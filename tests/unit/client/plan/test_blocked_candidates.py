@@ -47,7 +47,7 @@ def avoided(load: JobLoad) -> tuple[str, ...]:
     return next(task.avoid for task in load.tasks if task.task == 1)
 
 
-def test_what_failed_is_tried_again_but_not_on_that_device() -> None:
+def test_failed_candidates_are_tried_again_on_another_device() -> None:
     c = after_a_round(["cpu0"] * RETRIED_LEAST)
     spent = c.spent
     load = c.updated(1, None)
@@ -63,12 +63,12 @@ def test_what_failed_is_tried_again_but_not_on_that_device() -> None:
 
 
 @pytest.mark.parametrize("failure", [f for f in Failure if "build" in f.value or f is Failure.POISONED])
-def test_what_no_device_has_to_do_with_is_final(failure: Failure) -> None:
+def test_failures_that_no_device_causes_are_final(failure: Failure) -> None:
     c = after_a_round(["cpu0"] * 8, failure=failure)
     assert wants(c.updated(1, None)) == {1: "select"}
 
 
-def test_a_few_wait_until_there_is_nothing_else_to_do() -> None:
+def test_few_second_tries_wait_until_there_is_no_other_work() -> None:
     c = after_a_round(["cpu0"], trials=9)
     assert wants(c.updated(1, None)) == {1: "select"}
     c.selected(1, 8)
@@ -84,21 +84,21 @@ def test_a_few_wait_until_there_is_nothing_else_to_do() -> None:
     assert wants(c.updated(1, 1e-3)) == {NETWORK_TASK: "compile"}
 
 
-def test_those_of_one_device_go_together() -> None:
+def test_second_tries_of_one_device_go_together() -> None:
     c = after_a_round(["cpu0", "cpu1"] * RETRIED_LEAST)
     c.updated(1, None)
     assert c.current(1).candidates == (b"0", b"2", b"4", b"6")
     assert avoided(c.advanced(1)) == ("cpu0",)
 
 
-def test_what_the_daemon_has_poisoned_meanwhile_is_not_tried_again() -> None:
+def test_candidates_blocked_meanwhile_are_not_tried_again() -> None:
     c = after_a_round(["cpu0"] * RETRIED_LEAST)
     c.poison.note([note(1, b"0")])
     c.updated(1, None)
     assert wants(c.load()) == {1: "select"}, "three are too few"
 
 
-def test_a_round_that_fails_as_a_whole_is_tried_a_bounded_number_of_times() -> None:
+def test_a_round_that_fails_completely_is_tried_a_limited_number_of_times() -> None:
     c = after_a_round(["cpu0"] * 8, trials=8)
     load = c.updated(1, None)
     for _ in range(20):
@@ -108,7 +108,7 @@ def test_a_round_that_fails_as_a_whole_is_tried_a_bounded_number_of_times() -> N
     assert wants(load) == {NETWORK_TASK: "compile"}
 
 
-def test_the_next_client_goes_on_with_the_second_tries() -> None:
+def test_the_next_client_continues_the_second_tries() -> None:
     records = [record(trial, trial, "cpu0") for trial in range(5)]
     records += [
         record(5, 0, "cpu1", purpose=Purpose.AGAIN),
@@ -146,7 +146,7 @@ def test_second_tries_end_where_a_quarter_of_the_budget_is_used_up() -> None:
 # Poison ---------------------------------------------------------------------------------------------------------------
 
 
-def test_poison_is_known_by_task_and_content_until_it_is_forgiven() -> None:
+def test_candidates_are_blocked_by_task_and_content_until_unblocked() -> None:
     poison = BlockedCandidates()
     assert poison.reason(1, b"x") == ""
     poison.note([note(1, b"x")])
@@ -196,7 +196,7 @@ def at_work() -> tuple[StageRunner, Watched, list[Record], BlockedCandidates]:
     return worker, session.tuner_of[1], kept, poison
 
 
-def test_a_poisoned_candidate_is_neither_built_nor_run_and_is_a_record_at_once() -> None:
+def test_a_blocked_candidate_is_neither_built_nor_run_and_becomes_a_record() -> None:
     worker, tuner, kept, poison = at_work()
     poison.note([note(1, b"a", "run crash on cpu0; run crash on cpu1")])
     current = Round(Purpose.TRIAL, "select", trials=2)
@@ -211,7 +211,7 @@ def test_a_poisoned_candidate_is_neither_built_nor_run_and_is_a_record_at_once()
 
 
 @pytest.mark.parametrize("when", ["before the build", "before the measurement"])
-def test_where_all_are_poisoned_the_backend_is_not_asked(when: str) -> None:
+def test_a_round_of_blocked_candidates_does_not_call_the_backend(when: str) -> None:
     worker, tuner, kept, poison = at_work()
     current = Round(Purpose.TRIAL, "select", trials=2)
     worker.select(1, current, LEASE)
@@ -231,7 +231,7 @@ def test_where_all_are_poisoned_the_backend_is_not_asked(when: str) -> None:
     assert [r.failure for r in kept] == [Failure.POISONED] * 2
 
 
-def test_finals_go_on_without_the_poisoned_but_never_without_the_default() -> None:
+def test_finals_continue_without_blocked_candidates_but_never_without_the_default() -> None:
     worker, tuner, kept, poison = at_work()
     poison.note([note(1, b"a"), note(1, b"")])
     current = Round(Purpose.FINAL, "build", candidates=[b"a", b"b"])
@@ -243,7 +243,7 @@ def test_finals_go_on_without_the_poisoned_but_never_without_the_default() -> No
     ]  # fmt: skip
 
 
-def test_what_fails_again_teaches_nothing() -> None:
+def test_repeated_failures_are_not_learned_from() -> None:
     worker, tuner, _, _ = at_work()
     for candidates in ([b"a", b"b"], [b"b"]):
         current = Round(Purpose.AGAIN, "build", candidates=candidates)

@@ -31,14 +31,12 @@ def test_without_a_baseline_or_an_estimate_nothing_is_built() -> None:
 
 
 @pytest.mark.parametrize(("tasks_s", "wanted"), [(15e-3, True), (15.1e-3, False)])
-def test_while_it_is_not_known_what_the_rest_costs_builds_wait_until_the_baseline_is_near(
-    tasks_s: float, wanted: bool
-) -> None:
+def test_while_the_untuned_time_is_unknown_builds_wait_until_the_baseline_is_near(tasks_s: float, wanted: bool) -> None:
     assert knowing().wants(tasks_s) is wanted
 
 
 @pytest.mark.parametrize(("tasks_s", "wanted"), [(8e-3, True), (8.1e-3, False)])
-def test_the_next_build_must_be_expected_to_win_with_all_that_is_not_tuned(tasks_s: float, wanted: bool) -> None:
+def test_the_next_build_must_be_expected_to_win_including_untuned_operators(tasks_s: float, wanted: bool) -> None:
     assert knowing((9e-3, 11e-3, False)).wants(tasks_s) is wanted
 
 
@@ -57,11 +55,11 @@ def test_a_build_is_not_made_twice_for_the_same_gain() -> None:
 
 
 @pytest.mark.parametrize(("tasks_s", "wanted"), [(7e-3, True), (7.2e-3, False)])
-def test_a_module_that_is_kept_is_replaced_by_a_clearly_better_one(tasks_s: float, wanted: bool) -> None:
+def test_a_published_module_is_replaced_only_by_a_clearly_better_one(tasks_s: float, wanted: bool) -> None:
     assert knowing((7e-3, 8e-3, False), (7e-3, 9e-3, True)).wants(tasks_s - 0.9e-3) is wanted
 
 
-def test_rounds_lie_between_two_builds() -> None:
+def test_some_rounds_lie_between_two_builds() -> None:
     found = knowing((9e-3, 11e-3, False))
     found.rounds = early_builds.ROUNDS_BETWEEN - 1
     assert not found.wants(1e-3)
@@ -77,7 +75,7 @@ def test_one_build_at_a_time_and_none_after_two_that_failed() -> None:
     assert not found.wants(1e-3)
 
 
-def test_the_time_to_the_first_module_stays() -> None:
+def test_the_time_to_the_first_module_is_kept() -> None:
     found = knowing((8e-3, 9e-3, True))
     found.begin(7e-3)
     found.measured(BuildMeasurement(1, 8e-3), kept=True, after_s=99.0)
@@ -85,13 +83,13 @@ def test_the_time_to_the_first_module_stays() -> None:
     assert (found.comparison.module_s, found.comparison.faster_after_s) == (8e-3, 60.0)
 
 
-def test_a_build_that_is_not_kept_leaves_the_module_that_is() -> None:
+def test_an_unpublished_build_leaves_the_published_module() -> None:
     found = knowing((8e-3, 9e-3, True), (7e-3, 11e-3, False))
     assert found.comparison is not None
     assert found.comparison.module_s == 9e-3
 
 
-def test_the_first_build_comes_before_the_search_and_tells_what_is_not_tuned_costs() -> None:
+def test_the_first_build_precedes_the_search_and_measures_untuned_operators() -> None:
     found = EarlyBuilds()
     found.measured_baseline(RIVAL)
     assert found.wants(None)
@@ -115,7 +113,7 @@ def test_a_first_build_without_a_sum_is_kept_and_calibrates_nothing() -> None:
     assert not found.wants(None)
 
 
-def test_a_first_build_that_fails_is_not_made_again() -> None:
+def test_a_failed_first_build_is_not_repeated() -> None:
     found = EarlyBuilds()
     found.measured_baseline(RIVAL)
     found.begin(None)
@@ -149,7 +147,7 @@ def under_load(tasks_s: float, latency_s: float) -> EarlyBuilds:
     return found
 
 
-def test_a_disturbed_build_never_says_what_the_rest_takes() -> None:
+def test_a_disturbed_build_never_sets_the_untuned_time() -> None:
     found = under_load(6e-3, 22e-3)
     assert found.comparison is not None
     assert found.comparison.rest_s is None
@@ -168,7 +166,7 @@ def test_a_disturbed_build_does_not_move_the_baseline() -> None:
     assert found.comparison.baseline.median_s == 30e-3
 
 
-def test_a_disturbed_build_is_made_again_after_more_and_more_rounds() -> None:
+def test_a_disturbed_build_is_repeated_after_growing_numbers_of_rounds() -> None:
     found = under_load(6e-3, 22e-3)
     for rounds in (2 * early_builds.ROUNDS_BETWEEN, 4 * early_builds.ROUNDS_BETWEEN):
         found.rounds = rounds - 1
@@ -182,7 +180,7 @@ def test_a_disturbed_build_is_made_again_after_more_and_more_rounds() -> None:
     assert found.comparison is not None and found.comparison.rest_s == pytest.approx(1e-3)
 
 
-def test_where_only_the_rest_speaks_against_the_network_it_is_built_again_after_many_rounds() -> None:
+def test_a_network_that_only_untuned_operators_make_slow_is_built_again_after_many_rounds() -> None:
     """An undetected slowdown hit the first build; without another build it would count for ever."""
     found = knowing((6e-3, 22e-3, False))
     found.rounds = early_builds.ROUNDS_BETWEEN * early_builds.RECHECK_GROWTH**found.builds - 1
@@ -192,7 +190,7 @@ def test_where_only_the_rest_speaks_against_the_network_it_is_built_again_after_
     assert not found.wants(10.1e-3), "its tasks alone are slower"
 
 
-def test_the_end_of_a_job_corrects_the_rest_and_the_baseline_and_is_its_result() -> None:
+def test_the_last_evaluation_corrects_untuned_time_and_baseline_and_is_the_result() -> None:
     """Once 22.4 ms stood beside a result of 6.32 ms at the job's end."""
     found = knowing((6e-3, 22e-3, True))
     now = Timing("onnxruntime", (10.11e-3,), 10.11e-3, 10e-3, 10.2e-3)
@@ -204,7 +202,7 @@ def test_the_end_of_a_job_corrects_the_rest_and_the_baseline_and_is_its_result()
     assert [build.latency_s for build in found.measurements.builds] == [22e-3, 6.32e-3]
 
 
-def test_the_module_that_was_kept_is_the_result_where_the_last_build_is_not_used() -> None:
+def test_the_published_module_is_the_result_if_the_last_build_is_not_used() -> None:
     found = knowing((8e-3, 9e-3, True))
     slow = Timing("onnxruntime", (30e-3,), 30e-3, 29e-3, 31e-3)
     found.ended(BuildMeasurement(9, 12e-3, slow, disturbed=True), 8e-3, None)
@@ -212,13 +210,13 @@ def test_the_module_that_was_kept_is_the_result_where_the_last_build_is_not_used
     assert found.comparison is not None and found.comparison.baseline == RIVAL
 
 
-def test_without_a_baseline_the_end_is_measured_all_the_same() -> None:
+def test_without_a_baseline_the_last_build_is_measured_too() -> None:
     found = EarlyBuilds()
     found.ended(BuildMeasurement(9, 6e-3), 5e-3, 6e-3)
     assert (found.comparison, found.measurements.result_s) == (None, 6e-3)
 
 
-def test_the_next_client_goes_on_with_what_was_measured() -> None:
+def test_the_next_client_continues_from_the_measured_builds() -> None:
     from autosched.backend import Network
 
     before = knowing((6e-3, 7e-3, False))

@@ -69,7 +69,7 @@ def searching(c: JobPlan, untuned_s: float = 6e-3) -> JobPlan:
     return c
 
 
-def test_the_search_goes_on_beside_an_early_build() -> None:
+def test_the_search_continues_beside_an_early_build() -> None:
     c = searching(course())
     assert wants(a_round(c, 4e-3)) == {1: "select", NETWORK_TASK: "compile"}
     assert wants(built(c, 9e-3, kept=True)) == {}, "no task but the network's was waiting"
@@ -100,19 +100,19 @@ def test_until_faster_ends_with_a_module_that_is_faster() -> None:
     assert c.evaluated().complete
 
 
-def test_until_faster_goes_on_without_one() -> None:
+def test_until_faster_continues_without_a_faster_module() -> None:
     c = searching(course(until_faster=True))
     a_round(c, 4e-3)
     built(c, 10.5e-3, kept=False)
     assert wants(a_round(c, 3.9e-3)) == {1: "select"}
 
 
-def test_a_client_that_takes_over_measures_no_baseline_again() -> None:
+def test_a_replaced_client_does_not_measure_the_baseline_again() -> None:
     c = course(known=Comparison(RIVAL, rest_s=1e-3))
     assert wants(c.imported(NETWORK, [], compares=True)) == {1: "select"}
 
 
-def test_a_client_that_takes_over_after_the_module_was_kept_ends_the_search() -> None:
+def test_a_client_replaced_after_a_faster_module_ends_the_search() -> None:
     c = course(until_faster=True, known=Comparison(RIVAL, rest_s=1e-3, module_s=9e-3))
     assert wants(c.imported(NETWORK, [], compares=True)) == {NETWORK_TASK: "compile"}
 
@@ -170,7 +170,7 @@ def test_candidates_wait_for_the_lane_until_the_network_is_compiled() -> None:
     assert wants(a_round(c, 1e-3))[3] == "select", "lane and device have work again"
 
 
-def test_after_the_first_build_rounds_go_where_the_time_goes() -> None:
+def test_after_the_first_build_rounds_go_to_the_slowest_tasks() -> None:
     c = course()
     c.imported(TWO, [], compares=True)
     c.started(NETWORK_TASK, c.current(NETWORK_TASK).stage)

@@ -53,7 +53,7 @@ def record(task: int, trial: int, latency_s: float | None) -> Record:
     return Record(task=task, trial=trial, candidate=str(trial).encode(), latency_s=(latency_s,) if latency_s else ())
 
 
-def test_begins_with_import_on_the_host() -> None:
+def test_a_job_begins_with_import_on_the_host() -> None:
     (load,) = course().load().tasks
     assert (load.task, load.stage_next, load.resources_next) == (NETWORK_TASK, "import", ("host",))
 
@@ -65,12 +65,12 @@ def test_after_import_the_heaviest_tasks_are_selected_for() -> None:
 
 
 @pytest.mark.parametrize(("lanes", "devices"), [(1, 1), (2, 1), (4, 3)])
-def test_no_more_tasks_are_under_way_than_keep_everything_fed(lanes: int, devices: int) -> None:
+def test_only_as_many_tasks_are_under_way_as_keep_all_units_busy(lanes: int, devices: int) -> None:
     c = course(lanes=lanes, devices=devices)
     assert len(wants(c.imported(network(tasks=20), []))) == lanes + devices + 1
 
 
-def test_who_lost_to_a_rival_gets_no_more_rounds() -> None:
+def test_a_task_that_lost_to_a_competing_one_gets_no_more_rounds() -> None:
     infos = [TaskInfo(task=n, name="conv", workload=str(n), groups={"g": 1}) for n in (1, 2)]
     past = [record(n, 8 * n + i, {1: 0.001, 2: 0.010}[n]) for n in (1, 2) for i in range(8)]
     c = course(trials=24)
@@ -95,7 +95,7 @@ def test_a_round_goes_through_the_stages_and_profiles_on_the_device() -> None:
     assert wants(c.advanced(3)) == {3: "update"}
 
 
-def test_the_end_of_a_round_gives_the_next_one_to_the_task_that_deserves_it() -> None:
+def test_after_a_round_the_task_with_the_highest_gain_gets_the_next() -> None:
     c = course()
     c.imported(network(tasks=4), [])  # 4, 3, 2 are in progress
     for advance in (lambda: c.selected(4, 4), lambda: c.advanced(4), lambda: c.advanced(4)):
@@ -111,7 +111,7 @@ def test_fewer_trials_than_tasks_go_to_the_heaviest() -> None:
     assert trials(c) == {3: 1, 2: 1}
 
 
-def test_half_of_a_small_budget_is_kept_for_what_is_worth_it() -> None:
+def test_half_of_a_small_budget_is_reserved_for_the_most_useful_tasks() -> None:
     c = course(trials=24)
     c.imported(network(tasks=3, batch=8), [])
     assert trials(c) == {3: 4, 2: 4, 1: 4}
@@ -136,7 +136,7 @@ def test_tasks_without_a_network_end_with_their_search() -> None:
     assert c.network_round is None
 
 
-def test_tasks_of_which_nothing_is_wanted_are_complete_at_once() -> None:
+def test_tasks_without_a_budget_are_complete_at_once() -> None:
     load = course(trials=0).imported(msgspec.structs.replace(network(), tasks_only=True), [])
     assert load.complete
     assert wants(load) == {}
@@ -159,7 +159,7 @@ def test_a_failed_step_gives_back_what_was_not_measured() -> None:
     assert c.spent == 1 + c.current(1).trials
 
 
-def test_what_was_measured_before_its_step_failed_is_learned() -> None:
+def test_measurements_before_a_step_failed_are_learned_from() -> None:
     c = course(trials=8)
     c.imported(network(tasks=1), [])
     c.selected(1, 4)
@@ -171,7 +171,7 @@ def test_what_was_measured_before_its_step_failed_is_learned() -> None:
     assert c.tasks[1].search.strikes == 1
 
 
-def test_a_job_in_which_only_steps_fail_is_broken_with_the_reason() -> None:
+def test_a_job_whose_steps_all_fail_ends_with_the_reason() -> None:
     c = course(trials=1000)
     c.imported(network(tasks=1), [])
     for _ in range(3):
@@ -182,7 +182,7 @@ def test_a_job_in_which_only_steps_fail_is_broken_with_the_reason() -> None:
     assert "build: the disk is full" in load.failure.message
 
 
-def test_a_task_that_only_fails_is_left_alone_when_another_works() -> None:
+def test_a_task_that_only_fails_gets_no_rounds_when_another_works() -> None:
     c = course(trials=1000)
     c.imported(network(tasks=2), [record(2, trial, 1e-3) for trial in range(4)])
     c.tasks[2].search.exhausted = True
@@ -192,7 +192,7 @@ def test_a_task_that_only_fails_is_left_alone_when_another_works() -> None:
     assert wants(load) == {NETWORK_TASK: "compile"}
 
 
-def test_a_running_stage_says_what_it_uses_and_what_comes_next() -> None:
+def test_a_running_stage_reports_its_resources_and_the_next_ones() -> None:
     c = course()
     c.imported(network(), [])
     c.selected(3, 4)
@@ -203,7 +203,7 @@ def test_a_running_stage_says_what_it_uses_and_what_comes_next() -> None:
     assert [t.stage_done for t in c.advanced(3).tasks] == [True]
 
 
-def test_compile_evaluate_complete() -> None:
+def test_a_job_ends_with_compile_and_evaluate() -> None:
     c = course(trials=0)
     c.imported(network(), [])
     load = c.compiled()
@@ -212,7 +212,7 @@ def test_compile_evaluate_complete() -> None:
     assert c.evaluated().complete
 
 
-def test_broken_says_why() -> None:
+def test_a_broken_job_has_a_reason() -> None:
     failure = JobFailure("model_rejected", "no")
     assert course().broken(failure).failure == failure
 
@@ -244,7 +244,7 @@ def test_expected_time_is_the_median_of_the_stage() -> None:
 
 
 @pytest.mark.parametrize("seed", range(200))
-def test_any_course_ends_within_its_budget(seed: int) -> None:
+def test_any_plan_ends_within_its_budget(seed: int) -> None:
     """Draws answers of a backend: the budget holds, one stage per task, the network comes last, and the plan ends."""
     rng = random.Random(seed)
     c = course(trials=rng.randrange(120), lanes=rng.randrange(1, 4), devices=rng.randrange(1, 3))
@@ -297,7 +297,7 @@ def test_records_of_another_job_cost_no_trials() -> None:
 
 
 @pytest.mark.parametrize(("elsewhere", "more"), [(0, 0), (3, 3), (1_000, 64)])
-def test_units_of_other_hosts_are_kept_fed(elsewhere: int, more: int) -> None:
+def test_units_of_other_hosts_are_kept_busy(elsewhere: int, more: int) -> None:
     c = course(lanes=1, devices=1)
     c.elsewhere = elsewhere
     assert len(wants(c.imported(network(tasks=200, default_trials=10_000), []))) == 3 + more
@@ -341,7 +341,7 @@ def test_a_stage_that_several_steps_share_is_over_with_the_last() -> None:
     assert c.spent == 4 * 3, "what one of them could not measure, another did"
 
 
-def test_the_last_of_them_fails_for_all() -> None:
+def test_a_shared_stage_fails_if_its_last_step_fails() -> None:
     c = measuring(2)
     c.advanced(3)
     c.current(3).measured += [Measured(b"a", (1.0,))]
@@ -355,7 +355,7 @@ def test_a_lost_helper_that_shared_a_stage_costs_nothing() -> None:
     assert wants(c.advanced(3)) == {3: "update"}
 
 
-def test_a_step_that_comes_to_share_what_is_done_has_nothing_to_do() -> None:
+def test_a_step_that_joins_a_finished_stage_has_no_work() -> None:
     c = measuring(1)
     c.advanced(3)
     assert c.started(3, "profile") is None

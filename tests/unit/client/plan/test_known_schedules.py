@@ -68,7 +68,7 @@ def test_half_of_a_network_is_taken_and_the_other_half_has_its_own_budget() -> N
     assert (found.recalled.taken, found.recalled.trials) == ((1, 2), 32)
 
 
-def test_what_was_never_compared_is_restored_and_searched_further() -> None:
+def test_uncompared_schedules_are_restored_and_searched_further() -> None:
     found = recall(network(1), None, {1: known("a", "b", compared=False)})
     assert found.recalled.taken == ()
     assert [record.candidate for record in found.records] == [b"a", b"b"]
@@ -81,12 +81,12 @@ def test_hints_are_measured_first_and_few_of_them() -> None:
     assert first_hints(found.hints[1], done) == [b"h1", b"h2", b"h3"]
 
 
-def test_nothing_known_changes_nothing() -> None:
+def test_an_empty_store_changes_nothing() -> None:
     found = recall(network(), 50, {1: KnownSchedules(trouble="away")})
     assert (found.recalled, found.records, found.hints) == (Recalled(), (), {})
 
 
-def test_records_are_numbered_on() -> None:
+def test_numbering_of_records_continues() -> None:
     assert [record.trial for record in recall(network(1), 0, {1: known("a", "b")}, 5).records] == [5, 6]
 
 
@@ -128,7 +128,7 @@ def test_without_trials_hints_meet_in_finals() -> None:
     assert stages(made) == {0: "compile"}
 
 
-def test_a_client_that_takes_over_goes_on_with_what_the_first_one_took() -> None:
+def test_a_replaced_client_keeps_the_known_schedules() -> None:
     found = recall(network(), None, {1: known("a"), 2: known(compared=False)})
     made = JobPlan(JobSpec(name="net", model="0" * 64), lanes=1, devices=1)
     own = [Record(task=2, trial=1, candidate=b"x", latency_s=(1.0,))]

@@ -96,7 +96,7 @@ def test_an_improvement_counts_from_the_first_build() -> None:
     assert latency_goal.goal_s(spec(), builds) is None
 
 
-def test_what_is_known_may_be_good_enough() -> None:
+def test_known_schedules_may_meet_the_goal() -> None:
     c = begun(latency_goal_s=10e-3)
     assert wants(measured(c, build(9e-3))) == {NETWORK_TASK: "compile"}, "the job ends"
     assert (c.spent, c.finishing) == (0, True)
@@ -104,7 +104,7 @@ def test_what_is_known_may_be_good_enough() -> None:
     assert goal == LatencyGoal(10e-3, 9.1e-3, 9.1e-3, 9.1e-3, GoalReached.MET, "a build met the goal")
 
 
-def test_the_search_begins_when_what_is_known_is_too_slow_and_ends_with_a_build_that_is_not() -> None:
+def test_the_search_lasts_from_a_too_slow_known_build_to_one_that_meets_the_goal() -> None:
     c = begun(latency_goal_s=5e-3)
     assert wants(measured(c, build(9e-3))) == {1: "select"}
     assert c.early.measurements.goal == LatencyGoal(5e-3, 9e-3, 9e-3, 9e-3, GoalReached.MISSED)
@@ -120,7 +120,7 @@ def test_the_search_begins_when_what_is_known_is_too_slow_and_ends_with_a_build_
 @pytest.mark.parametrize(
     ("what", "kept"), [(build(4.98e-3), True), (build(4e-3, disturbed=True), True), (build(4e-3), False)]
 )
-def test_only_a_clear_undisturbed_and_right_build_ends_the_search(what: BuildMeasurement, kept: bool) -> None:
+def test_only_a_clear_undisturbed_and_correct_build_ends_the_search(what: BuildMeasurement, kept: bool) -> None:
     c = begun(latency_goal_s=5e-3)
     measured(c, what, kept=kept)
     assert not c.finishing
@@ -158,7 +158,7 @@ def test_the_deadline_ends_the_search() -> None:
     assert goal.ended == "the deadline is near"
 
 
-def test_the_module_that_was_kept_stands_when_the_last_build_is_not_used() -> None:
+def test_the_published_module_meets_the_goal_if_the_last_build_is_not_used() -> None:
     c = begun(latency_goal_s=10e-3)
     measured(c, build(9e-3))
     goal = ended(c, None)
@@ -166,7 +166,7 @@ def test_the_module_that_was_kept_stands_when_the_last_build_is_not_used() -> No
     assert (goal.latency_s, goal.reached, goal.ended) == (9e-3, GoalReached.MET, "a build met the goal")
 
 
-def test_a_client_that_takes_over_after_the_goal_was_met_ends_the_job() -> None:
+def test_a_client_replaced_after_the_goal_was_met_ends_the_job() -> None:
     c = JobPlan(spec(latency_goal_s=10e-3), lanes=1, devices=1)
     met = LatencyGoal(10e-3, 9e-3, 9e-3, 9e-3, GoalReached.MET)
     c.early.comparison = Comparison(RIVAL, rest_s=1e-3, module_s=9e-3)
@@ -181,7 +181,7 @@ def test_without_a_baseline_the_search_begins_at_once() -> None:
     assert wants(c.baseline(None)) == {1: "select"}
 
 
-def test_a_first_build_that_fails_does_not_hold_the_search() -> None:
+def test_a_failed_first_build_does_not_delay_the_search() -> None:
     c = begun(latency_goal_s=10e-3)
     c.started(NETWORK_TASK, c.current(NETWORK_TASK).stage)
     load = c.gave_up_early()

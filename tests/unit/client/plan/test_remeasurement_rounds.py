@@ -43,7 +43,7 @@ def one_round(trials: int = 8, finals: tuple[int, ...] = ()) -> JobPlan:
     return c
 
 
-def test_what_was_disturbed_goes_before_new_trials_and_costs_none() -> None:
+def test_disturbed_candidates_precede_new_trials_and_cost_none() -> None:
     c = one_round(trials=12)
     assert [r.trial for r in c.tagged([1, 2, 99], "load")] == [1, 2]
     load = c.updated(1, 1e-3)
@@ -58,7 +58,7 @@ def test_what_was_disturbed_goes_before_new_trials_and_costs_none() -> None:
     assert (c.spent - spent, len(c.tasks[1].search.best_s), c.tasks[1].search.best_s[-1]) == (4, rounds, 0.5e-3)
 
 
-def test_tags_that_come_late_wait_for_the_tasks_next_round() -> None:
+def test_late_tags_wait_for_the_next_round_of_the_task() -> None:
     c = one_round(trials=100)
     c.updated(1, 1e-3)
     c.tagged([0], "drift")
@@ -69,7 +69,7 @@ def test_tags_that_come_late_wait_for_the_tasks_next_round() -> None:
     assert wants(c.updated(1, 1e-3)) == {1: "build"}
 
 
-def test_a_device_that_never_comes_to_rest_is_not_waited_for() -> None:
+def test_remeasurements_on_a_permanently_noisy_device_are_limited() -> None:
     c = one_round(trials=4)
     c.tagged(range(4), "load")
     load, trial = c.updated(1, 1e-3), 4
@@ -87,7 +87,7 @@ def test_a_device_that_never_comes_to_rest_is_not_waited_for() -> None:
     assert trial == 8, "no more than a batch of a budget so small"
 
 
-def test_again_rounds_that_fail_do_not_come_back_for_ever() -> None:
+def test_failed_remeasurement_rounds_are_repeated_a_limited_number_of_times() -> None:
     c = one_round(trials=4)
     c.tagged(range(4), "load")
     load = c.updated(1, 1e-3)
@@ -99,7 +99,7 @@ def test_again_rounds_that_fail_do_not_come_back_for_ever() -> None:
     assert c.tasks[1].search.open
 
 
-def test_the_next_client_knows_what_is_still_to_be_measured_again() -> None:
+def test_the_next_client_continues_the_remeasurements() -> None:
     records = [record(1, 0, 1e-3), record(1, 1, 2e-3), again(0, 2)]
     disturbed = [Record(**{**as_dict(r), "disturbed": "load"}) for r in records]
     c = course(trials=2)
@@ -116,7 +116,7 @@ def as_dict(one: Record) -> dict[str, object]:
 # Finals ---------------------------------------------------------------------------------------------------------------
 
 
-def test_when_no_more_trials_come_the_best_meet() -> None:
+def test_finals_begin_after_the_last_trial() -> None:
     c = one_round(trials=4, finals=(1,))
     c.tasks[1].records[1] = record(1, 1, 1.05e-3)
     load = c.updated(1, 1e-3)
@@ -130,7 +130,7 @@ def test_when_no_more_trials_come_the_best_meet() -> None:
     assert c.spent == 4
 
 
-def test_a_running_final_says_what_comes_next() -> None:
+def test_a_running_final_reports_the_next_resources() -> None:
     c = one_round(trials=4, finals=(1,))
     c.updated(1, 1e-3)
     for stages_next in ("profile", ""):
@@ -148,7 +148,7 @@ def test_finals_of_several_tasks_run_at_once_the_heaviest_first() -> None:
 
 
 @pytest.mark.parametrize("how", ["disturbed", "failed"])
-def test_finals_are_held_once_more_and_then_never(how: str) -> None:
+def test_finals_are_repeated_once_at_most(how: str) -> None:
     c = one_round(trials=4, finals=(1,))
     load, trial, held = c.updated(1, 1e-3), 4, 0
     while purposes(c).get(1) is Purpose.FINAL:
@@ -179,7 +179,7 @@ def test_finals_that_an_earlier_client_held_are_not_held_again() -> None:
     assert wants(half.imported(network(tasks=1), records[:2], finals=(1,))) == {1: "build"}
 
 
-def test_what_is_disturbed_after_the_finals_is_left_alone() -> None:
+def test_records_disturbed_after_the_finals_are_not_measured_again() -> None:
     c = one_round(trials=4, finals=(1,))
     c.updated(1, 1e-3)
     c.tagged([0, 1], "drift")
@@ -189,7 +189,7 @@ def test_what_is_disturbed_after_the_finals_is_left_alone() -> None:
     assert wants(c.advanced(1)) == {NETWORK_TASK: "compile"}
 
 
-def test_records_of_another_job_meet_as_well_unless_they_have() -> None:
+def test_records_of_another_job_take_part_in_finals_unless_compared_before() -> None:
     others = [record(1, 0, 1e-3), final(1, b"0", 1e-3), final(2, b"", 2e-3)]
     settled = course(trials=0).imported(network(tasks=1), others, borrowed=3, finals=(1,))
     assert wants(settled) == {NETWORK_TASK: "compile"}
@@ -281,7 +281,7 @@ class Anything:
 
 
 @pytest.mark.parametrize("seed", range(150))
-def test_any_course_ends_with_its_budget_kept_though_everything_is_disturbed(seed: int) -> None:
+def test_any_plan_keeps_its_budget_with_all_measurements_disturbed(seed: int) -> None:
     world = Anything(seed)
     for _ in range(5_000):
         if not world.pending:

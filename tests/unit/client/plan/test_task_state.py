@@ -54,7 +54,7 @@ def test_results_of_an_earlier_client_are_not_the_rounds_own() -> None:
     assert current.results == 3
 
 
-def test_what_failed_on_one_device_is_doubtful_until_more_is_known() -> None:
+def test_a_failure_on_one_device_is_doubtful_until_more_is_known() -> None:
     task = state()
     for one in (crash(b"a"), crash(b"b"), crash(b"c", "cpu1"), record(b"d", failure=Failure.BUILD_ERROR)):
         task.recorded(one)
@@ -66,7 +66,7 @@ def test_what_failed_on_one_device_is_doubtful_until_more_is_known() -> None:
     assert task.doubtful(blocked) == ([b"c"], "cpu1")
 
 
-def test_only_an_earlier_client_costs_attempts_when_it_is_heard() -> None:
+def test_attempts_of_an_earlier_client_are_counted_from_its_records() -> None:
     task = state()
     task.begin(Purpose.AGAIN, [b"a"])
     task.recorded(record(b"a", purpose=Purpose.AGAIN, latency_s=(1.0,)))
@@ -105,7 +105,7 @@ def test_only_rounds_of_the_search_count_as_rounds(
     assert (task.search.best_s, task.search.strikes) == (rounds, strikes)
 
 
-def test_a_round_that_is_not_finished_counts_as_it_is() -> None:
+def test_an_unfinished_round_counts_with_its_records() -> None:
     task = state(2.0)
     task.half = PastRounds(half=(record(b"a", latency_s=(1.0,)),), missing=3)
     task.give_up_half()

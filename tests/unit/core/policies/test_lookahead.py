@@ -68,7 +68,7 @@ FIXED = [
 
 
 @pytest.mark.parametrize("rule", ["first-come", "build-first", "shortest", "longest", *FIXED])
-def test_what_is_played_is_what_happens(rule: str) -> None:
+def test_simulated_orders_are_those_that_happen(rule: str) -> None:
     compared = 0
     for seed in range(25):
         if (both := foreseen_and_seen(seed, rule)) is not None:
@@ -104,7 +104,7 @@ def crowded(seed: int, goal: Goal = Goal.BALANCED, rounds_left: float = 5.0) -> 
 
 
 @pytest.mark.parametrize("rule", [*RULES, *FIXED])
-def test_playing_is_deterministic_and_changes_nothing(rule: str) -> None:
+def test_simulating_is_deterministic_and_changes_nothing(rule: str) -> None:
     state = crowded(1)
     shot = snapshot(state)
     first = play(shot, named(rule))
@@ -118,7 +118,7 @@ def plans(state: State, goal: Goal, *, anew: bool) -> list[str | None]:
 
 @pytest.mark.parametrize("goal", Goal)
 @pytest.mark.parametrize("seed", range(3))
-def test_a_search_tells_once_at_its_end_what_to_follow(goal: Goal, seed: int) -> None:
+def test_a_search_returns_its_order_once_at_its_end(goal: Goal, seed: int) -> None:
     state = crowded(seed, goal)
     said = plans(state, goal, anew=True)
     assert said[:-1] == [None] * (len(said) - 1)
@@ -129,7 +129,7 @@ def test_a_search_tells_once_at_its_end_what_to_follow(goal: Goal, seed: int) ->
 
 
 @pytest.mark.parametrize("goal", Goal)
-def test_the_rule_found_is_not_worse_than_the_goals_own(goal: Goal) -> None:
+def test_the_found_rule_is_not_worse_than_that_of_the_goal(goal: Goal) -> None:
     how = AIMS[goal].search
     for seed in range(5):
         state = crowded(seed, goal)
@@ -141,7 +141,7 @@ def test_the_rule_found_is_not_worse_than_the_goals_own(goal: Goal) -> None:
         assert scores[0] <= scores[1] + 1e-9
 
 
-def test_a_search_goes_on_from_the_order_that_holds() -> None:
+def test_a_search_starts_from_the_present_order() -> None:
     """Ended jobs leave the order, new ones join it."""
     state = crowded(2)
     state.rule = order([77, 5, 3, 1], builds_first=False)
@@ -150,7 +150,7 @@ def test_a_search_goes_on_from_the_order_that_holds() -> None:
     assert "77" not in rule.split(" ")
 
 
-def test_one_job_alone_needs_no_order() -> None:
+def test_a_single_job_needs_no_order() -> None:
     story = Story(policy=PREDICTIVE)
     story.running(wants(1), wants(2))
     assert len(plans(story.state, Goal.BALANCED, anew=True)) <= len(RULES) + 2
@@ -158,13 +158,13 @@ def test_one_job_alone_needs_no_order() -> None:
 
 
 @pytest.mark.parametrize("rounds_left", [1e3, 1e5, 1e9])
-def test_a_simulation_is_bounded_however_much_is_to_be_done(rounds_left: float) -> None:
+def test_the_length_of_a_simulation_is_bounded(rounds_left: float) -> None:
     shot = snapshot(crowded(1, rounds_left=rounds_left))
     own = sum(1 for chain in shot.chains for _ in range(len(dispatching_rules.RANKS) + 2))
     assert 0 < sum(len(chain.operations) for chain in shot.chains) <= OPERATIONS_MAX + own
 
 
-def test_thinning_takes_from_all_alike() -> None:
+def test_thinning_removes_rounds_of_all_jobs_alike() -> None:
     def shares(shot: Snapshot) -> list[float]:
         by_job = [0.0] * len(shot.jobs)
         for chain in shot.chains:
@@ -174,7 +174,7 @@ def test_thinning_takes_from_all_alike() -> None:
     assert shares(snapshot(crowded(1, rounds_left=1e6))) == pytest.approx([0.2] * 5, abs=0.02)
 
 
-def test_pools_that_share_their_unit_are_one() -> None:
+def test_pools_that_share_their_unit_are_simulated_as_one() -> None:
     story = Story(ONE_CORE, PREDICTIVE)
     story.state.oracle = lambda job, task: [("build", (HOST,), 3.0), ("profile", (DEVICE,), 7.0)]
     for _ in range(2):
@@ -184,7 +184,7 @@ def test_pools_that_share_their_unit_are_one() -> None:
     assert play(shot, RULES["shortest"]).makespan_s == 20.0
 
 
-def test_a_step_that_overstays_is_expected_to_end_soon() -> None:
+def test_an_overdue_step_is_expected_to_end_soon() -> None:
     story = Story(policy=PREDICTIVE)
     story.state.oracle = lambda job, task: [("build", (HOST,), 3.0)]
     story.running(wants(1))
@@ -193,7 +193,7 @@ def test_a_step_that_overstays_is_expected_to_end_soon() -> None:
     assert 0.0 < play(snapshot(story.state), RULES["shortest"]).makespan_s < 3.0
 
 
-def test_a_client_that_has_said_nothing_of_its_builds_has_no_home() -> None:
+def test_a_client_without_a_known_build_has_no_build_pool() -> None:
     story = Story(policy=PREDICTIVE)
     story.state.oracle = lambda job, task: [("import", (HOST,), 3.0)]
     story.running(wants(1, stage="import"), wants(2, stage="import"))
@@ -211,7 +211,7 @@ def served(rule: str, waiting: Sequence[tuple[int, int]]) -> list[tuple[int, int
 
 
 @pytest.mark.parametrize("jobs", [(3, 1, 2), (1,), tuple(range(30, 0, -1))])
-def test_an_order_is_understood_by_its_name(jobs: tuple[int, ...]) -> None:
+def test_an_order_is_read_from_its_name(jobs: tuple[int, ...]) -> None:
     waiting = [(job, rank) for job in sorted(jobs) for rank in (2, 0)]
     by_job = [(job, rank) for job in jobs for rank in (0, 2)]
     by_rank = [(job, rank) for rank in (0, 2) for job in jobs]
@@ -219,7 +219,7 @@ def test_an_order_is_understood_by_its_name(jobs: tuple[int, ...]) -> None:
     assert served(order(jobs, builds_first=True), waiting) == by_rank
 
 
-def test_jobs_that_an_order_does_not_know_come_last() -> None:
+def test_jobs_outside_an_order_come_last() -> None:
     assert served(order([5, 4], builds_first=False), [(6, 0), (4, 0), (7, 0), (5, 0)]) == [
         (5, 0),
         (4, 0),
@@ -228,13 +228,13 @@ def test_jobs_that_an_order_does_not_know_come_last() -> None:
     ]
 
 
-def test_rules_are_known_by_their_names_and_others_are_not() -> None:
+def test_rules_are_found_by_their_names() -> None:
     assert {name: named(name).name for name in RULES} == {name: name for name in RULES}
     with pytest.raises(KeyError):
         named("fastest")
 
 
-def test_every_goal_knows_its_rules() -> None:
+def test_each_goal_has_rules() -> None:
     for aim in AIMS.values():
         assert {aim.rule, *aim.search.rules} <= RULES.keys()
     assert AIMS.keys() == set(Goal)

@@ -9,7 +9,7 @@ from unit.core.scheduler_driver import DEVICE, HOST, Story, complete, pool, step
 ONE_LANE = (pool("host", "host/0"),)
 
 
-def test_the_names_are_those_of_the_policies() -> None:
+def test_policies_are_registered_under_their_names() -> None:
     assert {name: policy.name for name, policy in POLICIES.items()} == {name: name for name in POLICIES}
     assert list(POLICIES) == ["predictive", "interleaved", "sequential", "stagewise", "synchronous"]
 
@@ -39,7 +39,7 @@ def test_no_unit_is_idle_while_a_task_waits_for_it(policy: Policy) -> None:
     assert len(story.state.steps) == 2
 
 
-def test_sequential_jobs_have_everything_for_themselves() -> None:
+def test_sequential_gives_all_units_to_one_job() -> None:
     story = Story(policy=SEQUENTIAL)
     first, second, third = story.submit(), story.submit(), story.submit()
     story.attach(third, wants(1, DEVICE))
@@ -55,7 +55,7 @@ def test_sequential_jobs_have_everything_for_themselves() -> None:
     assert story.starts()[4:] == [(third, 1)]
 
 
-def test_stagewise_jobs_make_one_step_at_a_time() -> None:
+def test_stagewise_runs_one_step_at_a_time() -> None:
     story = Story(policy=STAGEWISE)
     first, second = story.submit(), story.submit()
     story.attach(second, wants(1, DEVICE, "profile"))
@@ -72,7 +72,7 @@ def test_stagewise_jobs_make_one_step_at_a_time() -> None:
     assert len(story.state.steps) == 1
 
 
-def test_stagewise_says_why_it_holds_a_task_back() -> None:
+def test_stagewise_explains_why_a_task_waits() -> None:
     story = Story(policy=STAGEWISE)
     job = story.running(wants(1, stage="select"), wants(2, DEVICE, "profile"))
     told = "\n".join(explain_job(story.state, job, "stagewise"))
@@ -101,7 +101,7 @@ def test_synchronous_jobs_run_the_same_stage_at_once_on_one_unit() -> None:
     assert [step.units for step in steps(story.end(3, wants(1, DEVICE, "profile"), at=6.0))] == [("c",)] * 3
 
 
-def test_synchronous_jobs_that_part_ways_meet_again() -> None:
+def test_synchronous_jobs_in_different_stages_meet_again() -> None:
     story = Story(policy=SYNCHRONOUS)
     slow, fast = story.submit(), story.submit()
     story.attach(fast, wants(1, DEVICE, "profile"), at=1.0)
@@ -110,7 +110,7 @@ def test_synchronous_jobs_that_part_ways_meet_again() -> None:
     assert len(steps(story.end(step.id, wants(1, DEVICE, "profile"), at=3.0))) == 2
 
 
-def test_who_waits_longest_does_not_keep_synchronous_jobs_from_their_stage() -> None:
+def test_the_longest_waiting_task_does_not_block_the_common_stage() -> None:
     story = Story(policy=SYNCHRONOUS)
     ahead, *others = (story.submit() for _ in range(3))
     story.attach(ahead, wants(1, stage="update"), at=1.0)

@@ -25,7 +25,7 @@ def stream(important: int, rounds: int) -> Scenario:
 
 
 @pytest.mark.parametrize("goal", Goal)
-def test_a_job_of_low_priority_ends_however_many_of_high_priority_come(goal: Goal) -> None:
+def test_a_job_of_low_priority_is_not_starved(goal: Goal) -> None:
     rounds = 2
     world = Simulator(stream(important=70, rounds=rounds), CHOICE["predictive"], goal=goal)
     report = world.run()
@@ -36,7 +36,7 @@ def test_a_job_of_low_priority_ends_however_many_of_high_priority_come(goal: Goa
     assert world.ended[low][0] < max(world.arrived_at.values()), "and they still come"
 
 
-def test_those_of_high_priority_hardly_notice() -> None:
+def test_jobs_of_high_priority_lose_little_to_low_ones() -> None:
     """Guards the test above, which would also pass if priorities had no effect."""
     load = stream(important=12, rounds=4)
 
@@ -75,7 +75,7 @@ def test_a_step_is_overdue_when_it_takes_much_longer_than_nearly_all_before(seco
     assert after(story, 60, seconds) == pytest.approx(timeout_s, rel=0.1)
 
 
-def test_the_clients_word_counts_until_such_steps_have_been_seen() -> None:
+def test_the_clients_time_limit_counts_until_such_steps_have_ended() -> None:
     story = Story((pool(HOST, "a"),), PREDICTIVE)
     story.running(wants(1, timeout_s=70.0))
     step = story.state.steps[story.state.last_step]
@@ -86,7 +86,7 @@ def test_the_clients_word_counts_until_such_steps_have_been_seen() -> None:
     assert step.deadline_at - step.started_at == pytest.approx(250.0, rel=0.1)
 
 
-def test_small_networks_say_nothing_of_how_long_a_large_one_may_be_imported() -> None:
+def test_imports_of_small_networks_do_not_limit_those_of_large_ones() -> None:
     """The time of an earlier import by the same client or job is known; that of another network, from which a job
     learns, is not used."""
     story = Story((pool(HOST, "a"),), PREDICTIVE)
@@ -119,7 +119,7 @@ def test_no_step_is_killed_before_its_user_wants_it_or_while_others_took_as_long
     assert after(story, 60, 50.0) == pytest.approx(late_s, rel=0.1)
 
 
-def test_a_replay_keeps_the_deadline_that_was_given() -> None:
+def test_a_replay_keeps_the_deadlines_of_steps() -> None:
     story = Story((pool(HOST, "a"),), PREDICTIVE)
     story.tell(JobSubmitted(1, JobSpec(name="x", model="0" * 64)))
     step = Step(id=1, job=1, task=1, stage="build", units=("a",), started_at=3.0, deadline_at=45.0)

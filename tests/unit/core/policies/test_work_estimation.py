@@ -34,19 +34,19 @@ def story_of(loads: Sequence[TaskLoad] = (), rounds_left: float | None = None) -
     return story, story.state.jobs[1]
 
 
-def test_a_job_has_its_rounds_to_do_and_the_rest_of_those_under_way() -> None:
+def test_remaining_work_is_that_of_future_and_running_rounds() -> None:
     story, job = story_of([wants(1, DEVICE, "profile")], rounds_left=3)
     assert job.remaining.left_s == pytest.approx(3 * 8.0 + 5.0 + 1.0)
     assert job.remaining.pools == pytest.approx({"host": 3 * 3.0 + 1.0, "device:cpu": 3 * 5.0 + 5.0})
     assert story.state.totals.bottleneck_s() == pytest.approx(20.0)
 
 
-def test_each_of_its_tasks_counts() -> None:
+def test_remaining_work_includes_each_task() -> None:
     _, job = story_of([wants(1), wants(2, DEVICE, "profile"), wants(3, HOST, "update")], rounds_left=0)
     assert job.remaining.left_s == pytest.approx(8.0 + 6.0 + 1.0)
 
 
-def test_a_client_that_cannot_tell_its_rounds_is_believed_to_be_half_way_through() -> None:
+def test_a_client_without_a_number_of_rounds_is_taken_to_be_half_way_through() -> None:
     story, job = story_of([wants(1)], rounds_left=None)
     assert job.rounds_seen == 1
     assert job.remaining.left_s == pytest.approx(8.0 + 8.0)
@@ -54,17 +54,17 @@ def test_a_client_that_cannot_tell_its_rounds_is_believed_to_be_half_way_through
     assert work_estimation.rounds_left(fresh) > 0, "a job that has just come has something to do"
 
 
-def test_a_stage_outside_of_the_round_counts_too() -> None:
+def test_stages_outside_of_rounds_count_too() -> None:
     _, job = story_of([wants(1, HOST, "compile")], rounds_left=0)
     assert job.remaining.left_s == pytest.approx(8.0 / 3), "nothing is known of it: it is taken for a mean stage"
 
 
-def test_what_rests_on_little_may_be_long() -> None:
+def test_uncertain_estimates_have_high_quantiles() -> None:
     _, job = story_of([wants(1)], rounds_left=3)
     assert job.remaining.left_s < job.remaining.pessimistic_s < 2 * job.remaining.left_s
 
 
-def test_a_stage_that_a_job_has_not_shown_is_taken_to_run_where_it_runs_for_others() -> None:
+def test_an_unseen_stage_is_taken_to_use_the_pools_of_other_jobs() -> None:
     story, _ = story_of([wants(1)], rounds_left=3)
     story.tell(JobSubmitted(2, JobSpec(name="y", model="0" * 64)))
     story.tell(ClientAttached(2, JobLoad(tasks=(wants(1),), rounds_left=1)))
@@ -73,7 +73,7 @@ def test_a_stage_that_a_job_has_not_shown_is_taken_to_run_where_it_runs_for_othe
     assert job.remaining.left_s == pytest.approx(2 * 8.0)
 
 
-def test_a_job_that_has_ended_has_nothing_to_do() -> None:
+def test_an_ended_job_has_no_remaining_work() -> None:
     story, job = story_of([wants(1)], rounds_left=3)
     story.cancel(1)
     assert job.remaining == RemainingWork()
@@ -112,7 +112,7 @@ def check_totals(scheduler: Scheduler) -> None:
 
 
 @pytest.mark.parametrize("goal", Goal)
-def test_totals_do_not_drift_from_what_the_jobs_have_to_do(goal: Goal) -> None:
+def test_totals_equal_the_remaining_work_of_all_jobs(goal: Goal) -> None:
     for seed in range(25):
         scenario = random_scenario(seed)
         Simulator(scenario, CHOICE["predictive"], check_totals, goal=goal, choice=CHOICE).run()

@@ -26,7 +26,7 @@ async def crowd(queue: Admission, who: list[str], until: asyncio.Event) -> list[
     return tasks
 
 
-def test_one_cannot_take_all_places_and_the_others_still_come_in() -> None:
+def test_one_host_cannot_take_all_connections() -> None:
     async def work() -> None:
         queue, until = Admission(Clock()), asyncio.Event()
         tasks = await crowd(queue, ["greedy"] * WAITING_OF_ONE_MAX, until)
@@ -43,7 +43,7 @@ def test_one_cannot_take_all_places_and_the_others_still_come_in() -> None:
     asyncio.run(work())
 
 
-def test_all_together_have_a_bound_too() -> None:
+def test_connections_of_all_hosts_together_are_limited() -> None:
     async def work() -> None:
         queue, until = Admission(Clock()), asyncio.Event()
         tasks = await crowd(queue, [f"user {number}" for number in range(WAITING_MAX)], until)
@@ -56,7 +56,7 @@ def test_all_together_have_a_bound_too() -> None:
     asyncio.run(work())
 
 
-def test_few_are_under_way_at_once() -> None:
+def test_few_submissions_run_at_once() -> None:
     async def work() -> None:
         queue, now, most = Admission(Clock()), 0, 0
 
@@ -74,7 +74,7 @@ def test_few_are_under_way_at_once() -> None:
     asyncio.run(work())
 
 
-def test_when_to_come_again_follows_how_long_one_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_retry_time_follows_the_duration_of_submissions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(admission, "WAITING_OF_ONE_MAX", 2)
 
     async def asked(each_s: float) -> float:

@@ -51,7 +51,7 @@ async def failing(error: Exception) -> Struct:
     raise error
 
 
-def test_who_did_what_and_what_came_of_it_survives(tmp_path: Path) -> None:
+def test_commands_and_their_results_are_stored(tmp_path: Path) -> None:
     async def work(trail: Audit) -> None:
         spec = JobSpec(name="net", model="0" * 64)
         await trail.of(ANNA, Submit(spec=spec), answer(Submitted(job=7, token="secret")))
@@ -72,7 +72,7 @@ def test_who_did_what_and_what_came_of_it_survives(tmp_path: Path) -> None:
     assert "secret" not in str(entries)
 
 
-def test_numbers_go_on_after_a_restart(tmp_path: Path) -> None:
+def test_numbers_continue_after_a_restart(tmp_path: Path) -> None:
     async def one(trail: Audit) -> None:
         await trail.of(ANNA, CancelJob(job=1), answer(Done()))
 
@@ -80,7 +80,7 @@ def test_numbers_go_on_after_a_restart(tmp_path: Path) -> None:
     assert [entry.id for entry in kept(tmp_path / "db", one)] == [1, 2]
 
 
-def test_a_command_is_kept_before_it_is_over(tmp_path: Path) -> None:
+def test_a_command_is_stored_before_it_ends(tmp_path: Path) -> None:
     """A daemon that dies during a command leaves a row without an outcome."""
 
     async def work(trail: Audit) -> None:
@@ -108,7 +108,7 @@ def test_a_command_whose_connection_is_lost_says_so(tmp_path: Path) -> None:
     assert [entry.outcome for entry in kept(tmp_path / "db", work)] == [UNANSWERED]
 
 
-def test_the_oldest_rows_make_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_oldest_rows_are_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(audit, "KEPT_MAX", 3)
 
     async def work(trail: Audit) -> None:
@@ -128,7 +128,7 @@ def test_a_full_disk_is_not_waited_for(tmp_path: Path) -> None:
     assert kept(tmp_path / "db", work) == ()
 
 
-def test_pages_go_back(tmp_path: Path) -> None:
+def test_pages_go_back_in_time(tmp_path: Path) -> None:
     async def work(trail: Audit) -> None:
         for job in range(1, 6):
             await trail.of(ANNA, CancelJob(job=job), answer(Done()))
@@ -138,7 +138,7 @@ def test_pages_go_back(tmp_path: Path) -> None:
     kept(tmp_path / "db", work)
 
 
-def test_what_a_command_was_about_fits_a_line() -> None:
+def test_the_subject_of_a_command_fits_a_line() -> None:
     spec = JobSpec(name="n" * 200, model="0" * 64, target="x" * 2_000, options={"password": "hunter2"})
     assert len(about(Submit(spec=spec))) == ABOUT_CHARS
     assert "hunter2" not in about(Submit(spec=JobSpec(name="n", model="0" * 64, options={"password": "hunter2"})))

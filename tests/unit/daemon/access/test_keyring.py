@@ -22,7 +22,7 @@ def test_a_key_is_in_a_file_that_only_its_owner_may_read(tmp_path: Path) -> None
     assert Keyring(folder).get(made.id) == made
 
 
-def test_several_keys_of_a_role_are_valid_until_one_is_withdrawn(tmp_path: Path) -> None:
+def test_several_keys_of_a_role_are_valid_until_revoked(tmp_path: Path) -> None:
     old, _ = keyring.make(tmp_path, Role.USER)
     ring = Keyring(tmp_path)
     new, _ = keyring.make(tmp_path, Role.USER)
@@ -35,7 +35,7 @@ def test_several_keys_of_a_role_are_valid_until_one_is_withdrawn(tmp_path: Path)
     assert (ring.get(old.id), ring.get(new.id)) == (None, new)
 
 
-def test_only_the_daemons_copy_of_a_key_says_its_quota(tmp_path: Path) -> None:
+def test_only_the_daemons_copy_of_a_key_has_its_quota(tmp_path: Path) -> None:
     made, path = keyring.make(tmp_path, Role.USER, "alice", 50)
     assert path.read_text() == f"{made.line()} jobs=50\n"
     found = Keyring(tmp_path).get("alice")
@@ -51,7 +51,7 @@ def test_the_list_has_no_secrets(tmp_path: Path) -> None:
     assert not any(key.secret.hex() in str(listed) for key in made)
 
 
-def test_a_broken_key_file_keeps_no_other_key_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_broken_key_file_disables_no_other_key(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     made, _ = keyring.make(tmp_path, Role.USER)
     (tmp_path / "broken-key.key").write_text("nonsense")
     shared, path = keyring.make(tmp_path, Role.USER)
@@ -61,7 +61,7 @@ def test_a_broken_key_file_keeps_no_other_key_out(tmp_path: Path, caplog: pytest
     assert "chmod 600" in caplog.text
 
 
-def test_who_is_not_there_cannot_be_withdrawn(tmp_path: Path) -> None:
+def test_an_unknown_key_cannot_be_revoked(tmp_path: Path) -> None:
     with pytest.raises(NotFound, match="autosched key list"):
         keyring.revoke(tmp_path, "deadbeef")
     (tmp_path / "file").touch()
@@ -69,7 +69,7 @@ def test_who_is_not_there_cannot_be_withdrawn(tmp_path: Path) -> None:
         keyring.make(tmp_path / "file", Role.USER)
 
 
-def test_where_the_folder_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_folder_of_keys_follows_the_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CREDENTIALS_DIRECTORY", raising=False)
     settings = config.parse(f'[daemon]\nstate_dir = "{tmp_path}"', "x")
     assert keyring.folder_of(settings) == tmp_path / "keys"
@@ -85,7 +85,7 @@ def test_where_the_folder_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert keyring.folder_of(named) == Path("/etc/keys")
 
 
-def test_what_systemd_hands_over_may_look_open_to_a_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_credentials_of_systemd_may_be_readable_by_a_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made, path = keyring.make(tmp_path, Role.USER)
     path.chmod(0o440)
     assert Keyring(tmp_path).get(made.id) is None
@@ -93,7 +93,7 @@ def test_what_systemd_hands_over_may_look_open_to_a_group(tmp_path: Path, monkey
     assert Keyring(tmp_path).get(made.id) == made
 
 
-def test_a_folder_that_is_not_there_has_no_keys(tmp_path: Path) -> None:
+def test_a_missing_folder_has_no_keys(tmp_path: Path) -> None:
     ring = Keyring(tmp_path / "none")
     assert len(ring) == 0
     assert not ring.refresh()

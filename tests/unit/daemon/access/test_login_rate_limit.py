@@ -13,7 +13,7 @@ def test_a_host_is_banned_for_a_while() -> None:
     assert not failures.banned("10.0.0.1", WITHIN_S)  # the first of them is forgotten
 
 
-def test_a_few_now_and_then_are_forgiven() -> None:
+def test_occasional_failures_cause_no_ban() -> None:
     failures = LoginRateLimit()
     for number in range(10 * FAILURES_MAX):
         failures.note("10.0.0.1", number * WITHIN_S / 2)

@@ -18,14 +18,14 @@ from deadlines import DEADLINE_S
 STRANGER = 54_321
 
 
-def test_a_unix_socket_tells_its_peers_user() -> None:
+def test_a_unix_socket_identifies_the_user_of_its_peer() -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         assert peer_identity.peer_uid(ours) == os.geteuid()
 
 
 @pytest.mark.parametrize(("family", "host"), [(socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")])
-def test_a_tcp_connection_of_this_machine_too(family: socket.AddressFamily, host: str) -> None:
+def test_a_local_tcp_connection_identifies_the_user_of_its_peer(family: socket.AddressFamily, host: str) -> None:
     with socket.socket(family) as listener:
         try:
             listener.bind((host, 0))
@@ -38,13 +38,13 @@ def test_a_tcp_connection_of_this_machine_too(family: socket.AddressFamily, host
                 assert peer_identity.loopback_uid(accepted) == os.geteuid()
 
 
-def test_an_address_is_written_as_the_kernel_does() -> None:
+def test_an_address_is_written_as_in_the_kernels_table() -> None:
     """In this machine's byte order."""
     word = int.from_bytes(bytes([127, 0, 0, 1]), sys.byteorder)
     assert peer_identity._written(socket.AF_INET, "127.0.0.1", 80) == f"{word:08X}:0050"
 
 
-def test_without_the_kernels_table_no_peer_is_known(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_the_kernels_table_no_peer_is_identified(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(peer_identity, "_TABLES", {socket.AF_INET: str(tmp_path / "none")})
     with socket.create_server(("127.0.0.1", 0)) as listener, socket.create_connection(listener.getsockname()):
         accepted, _ = listener.accept()
@@ -98,7 +98,7 @@ def test_a_user_without_a_name_has_no_groups(monkeypatch: pytest.MonkeyPatch) ->
         asyncio.run(peer_identity.local_role(2**31 - 2, 0))
 
 
-def test_a_group_that_is_not_there_stops_the_start() -> None:
+def test_an_unknown_group_stops_the_start() -> None:
     assert peer_identity.group_id("") is None
     assert peer_identity.group_id("root") == 0
     with pytest.raises(ConfigError, match=r"daemon\.group: there is no group 'no-such-group'"):

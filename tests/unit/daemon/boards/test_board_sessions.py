@@ -130,7 +130,7 @@ def test_a_session_ends_with_its_time_even_if_board_and_program_go_on() -> None:
     played(story)
 
 
-def test_a_session_ends_with_its_step_and_its_key_is_worth_nothing_then() -> None:
+def test_a_session_ends_with_its_step_and_its_key_becomes_invalid() -> None:
     async def story(board: FakeBoard) -> None:
         world = World(board.device)
         access = await world.sessions.access(1)
@@ -153,7 +153,7 @@ async def ended(reader: asyncio.StreamReader) -> bool:
     return True
 
 
-def test_only_steps_that_hold_a_board_get_one() -> None:
+def test_only_steps_that_hold_a_board_get_a_session() -> None:
     async def story(board: FakeBoard) -> None:
         world = World(board.device)
         for step in (2, 77):
@@ -202,7 +202,7 @@ def test_the_next_step_waits_for_the_end_of_the_last_ones_session() -> None:
         ("key", "waits for another key"),
     ],
 )
-def test_a_board_that_gives_no_session_is_sick(fault: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_board_that_refuses_sessions_is_faulty(fault: str, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(board_sessions, "REACH_S", 0.1)
 
     async def story(board: FakeBoard) -> None:
@@ -225,7 +225,7 @@ def test_a_board_that_gives_no_session_is_sick(fault: str, said: str, monkeypatc
     played(story)
 
 
-def test_a_board_that_cuts_a_session_is_not_sick_for_that() -> None:
+def test_a_board_that_ends_a_session_is_not_faulty() -> None:
     """A crashed kernel ends the session, too."""
 
     async def story(board: FakeBoard) -> None:

@@ -63,7 +63,7 @@ def names(world: World) -> list[str]:
     return [type(event).__name__ for event in world.events]
 
 
-def test_a_program_gets_a_board_and_is_a_job_with_a_step_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_program_with_a_board_is_a_job_with_a_running_step(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(program_jobs, "LINGER_S", 0.01)
 
     async def story(world: World) -> None:
@@ -133,7 +133,7 @@ def test_a_program_never_has_a_board_beside_a_step_of_another_job() -> None:
     played(story)
 
 
-def test_a_program_that_hangs_up_while_it_waits_leaves_the_queue() -> None:
+def test_a_program_that_disconnects_while_waiting_leaves_the_queue() -> None:
     async def story(world: World) -> None:
         async with a_board(world) as (board, server), connected(world) as a, connected(world) as c:
             first = await a.ask(4, "pi4", "", 1)
@@ -189,7 +189,7 @@ def test_a_session_ends_at_the_deadline_of_its_step_whatever_its_program_asked_f
     played(story)
 
 
-def test_a_job_that_is_cancelled_ends_its_session_and_refuses_who_waits() -> None:
+def test_cancelling_a_job_ends_its_session_and_its_waiting_requests() -> None:
     async def story(world: World) -> None:
         async with a_board(world) as (board, server), connected(world) as a, connected(world) as b:
             async with session(await a.ask(4, "pi4", "", 1)) as (reader, _):
@@ -209,7 +209,7 @@ def test_a_job_that_is_cancelled_ends_its_session_and_refuses_who_waits() -> Non
     played(story)
 
 
-def test_a_board_that_gives_no_session_fails_the_step_and_is_treated() -> None:
+def test_a_board_that_refuses_sessions_fails_the_step_and_is_quarantined() -> None:
     async def story(world: World) -> None:
         async with a_board(world) as (board, _), connected(world) as program:
             board.key = "pi4:0.9"  # it waits for another one
@@ -226,7 +226,7 @@ def test_a_board_that_gives_no_session_fails_the_step_and_is_treated() -> None:
     played(story)
 
 
-def test_the_first_board_of_a_kind_is_waited_for_and_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_requests_wait_a_limited_time_for_the_first_board_of_a_kind(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(program_jobs, "LOOK_S", 0.001)
 
     async def story(world: World) -> None:
@@ -244,7 +244,7 @@ def test_the_first_board_of_a_kind_is_waited_for_and_not_for_ever(monkeypatch: p
     played(story)
 
 
-def test_no_more_jobs_than_there_may_be() -> None:
+def test_jobs_of_programs_are_limited() -> None:
     async def story(world: World) -> None:
         world.limits = 0, 600.0
         async with a_board(world), connected(world) as program:

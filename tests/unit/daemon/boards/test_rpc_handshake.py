@@ -56,12 +56,12 @@ def test_of_several_time_limits_the_last_one_counts_as_for_the_server() -> None:
         *((framed(b"client:a -timeout=" + text), "seconds") for text in (b"", b"x", b"-1", b"0", b"nan", b"inf")),
     ],
 )  # fmt: skip
-def test_what_is_no_hello_is_refused_in_words(data: bytes, said: str) -> None:
+def test_a_malformed_handshake_is_refused_with_the_reason(data: bytes, said: str) -> None:
     with pytest.raises(BadHandshake, match=said):
         hello_of(data)
 
 
 @given(st.binary(max_size=100))
-def test_other_bytes_are_no_hello_and_raise_what_is_expected(data: bytes) -> None:
+def test_other_bytes_raise_the_expected_error(data: bytes) -> None:
     with pytest.raises((BadHandshake, asyncio.IncompleteReadError)):
         hello_of(data)

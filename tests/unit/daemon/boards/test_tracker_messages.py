@@ -28,7 +28,7 @@ from autosched.daemon.boards.tracker_messages import BadMessage, Info, Plain, Pu
         ("[1]", Plain(messages.PING)),
     ],
 )
-def test_what_tvm_writes_is_read(text: str, message: object) -> None:
+def test_messages_of_tvm_are_read(text: str, message: object) -> None:
     assert messages.decoded(text.encode()) == message
 
 
@@ -41,7 +41,7 @@ def test_what_tvm_writes_is_read(text: str, message: object) -> None:
         '[3, "' + "a" * 101 + '", [1, "m"], null]', '[4, "", "", 1]', "[7", "\xff",
     ],
 )  # fmt: skip
-def test_what_is_no_message_is_refused_in_words(text: str) -> None:
+def test_malformed_messages_are_refused_with_the_reason(text: str) -> None:
     with pytest.raises(BadMessage, match=r"a message that"):
         messages.decoded(text.encode("latin-1"))
 
@@ -63,7 +63,7 @@ def test_any_list_is_a_message_or_refused(words: list[Any]) -> None:
 
 
 @pytest.mark.parametrize("length", [0, -1, messages.MESSAGE_BYTES_MAX + 1, 2**31 - 1, -(2**31)])
-def test_a_length_out_of_range_is_refused_before_anything_is_kept(length: int) -> None:
+def test_a_length_out_of_range_is_refused_before_bytes_are_stored(length: int) -> None:
     async def read() -> None:
         reader = asyncio.StreamReader()
         reader.feed_data(struct.pack("<i", length))

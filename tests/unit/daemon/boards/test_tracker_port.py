@@ -54,7 +54,7 @@ def test_two_servers_of_one_machine_keep_their_names_when_they_come_back_in_anot
     played(story)
 
 
-def test_an_address_that_a_server_names_is_where_it_is() -> None:
+def test_the_address_that_a_server_reports_is_used() -> None:
     async def story(world: World) -> None:
         async with connected(world) as server:
             await server.register(host="board7.lab")
@@ -64,7 +64,7 @@ def test_an_address_that_a_server_names_is_where_it_is() -> None:
     played(story)
 
 
-def test_a_server_that_comes_again_on_another_connection_is_not_there_twice() -> None:
+def test_a_server_that_registers_twice_is_one_device() -> None:
     async def story(world: World) -> None:
         async with connected(world) as first, connected(world) as second:
             await first.register()
@@ -76,7 +76,7 @@ def test_a_server_that_comes_again_on_another_connection_is_not_there_twice() ->
     played(story)
 
 
-def test_a_board_that_the_settings_list_is_that_one_and_has_its_key_from_its_server() -> None:
+def test_a_registered_server_of_a_listed_board_is_that_board() -> None:
     async def story(world: World) -> None:
         async with connected(world) as server:
             await server.register("listed", 9999, "listed:0.3")
@@ -87,7 +87,7 @@ def test_a_board_that_the_settings_list_is_that_one_and_has_its_key_from_its_ser
 
 
 @pytest.mark.parametrize(("key", "kind"), [("cpu", "cpu.board"), ("RK3399", "rk3399"), ("a/b", "a-b"), ("__", "board")])
-def test_a_key_becomes_a_kind_that_is_no_other_devices(key: str, kind: str) -> None:
+def test_a_key_becomes_a_separate_kind_of_device(key: str, kind: str) -> None:
     async def story(world: World) -> None:
         async with connected(world) as server:
             await server.register(key)
@@ -119,7 +119,7 @@ def test_a_key_is_given_to_one_session_and_the_next_one_waits_for_the_next_key()
     played(story)
 
 
-def test_a_server_that_waits_and_says_nothing_is_gone_and_one_that_serves_is_not(
+def test_a_silent_server_is_gone_unless_it_serves_a_session(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(board_registry, "SILENT_S", 0.05)
@@ -141,7 +141,7 @@ def test_a_server_that_waits_and_says_nothing_is_gone_and_one_that_serves_is_not
     played(story)
 
 
-def test_what_trackers_tell_of_themselves() -> None:
+def test_a_tracker_answers_requests_for_its_summary() -> None:
     async def story(world: World) -> None:
         async with connected(world) as server, connected(world) as asker:
             await server.register()
@@ -177,7 +177,7 @@ def test_peers_of_other_networks_are_refused(networks: tuple[str, ...], peer: st
     played(story, *networks)
 
 
-def test_who_is_refused_hears_nothing_and_is_not_heard(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refused_peer_gets_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     async def story(world: World) -> None:
         monkeypatch.setattr(TrackerPort, "admits", lambda port, peer: False)
         monkeypatch.setattr(TrackerPort, "_serve", None)  # would raise when it is called
@@ -191,7 +191,7 @@ def test_who_is_refused_hears_nothing_and_is_not_heard(monkeypatch: pytest.Monke
     played(story)
 
 
-def test_one_address_has_no_more_connections_than_its_share(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_connections_of_one_address_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tracker_port, "CONNECTIONS_OF_PEER_MAX", 2)
 
     async def story(world: World) -> None:
@@ -215,7 +215,7 @@ def test_one_address_has_no_more_connections_than_its_share(monkeypatch: pytest.
         struct.pack("<ii", 0xFF271, -5), struct.pack("<ii", 0xFF271, 12) + b"client:nobod",
     ],
 )  # fmt: skip
-def test_bytes_that_are_not_understood_end_their_connection_alone(said: bytes) -> None:
+def test_malformed_bytes_end_only_their_connection(said: bytes) -> None:
     async def story(world: World) -> None:
         async with connected(world) as server:
             await server.register()
@@ -231,7 +231,7 @@ def test_bytes_that_are_not_understood_end_their_connection_alone(said: bytes) -
     played(story)
 
 
-def test_who_says_nothing_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_silent_peer_is_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tracker_port, "HELLO_S", 0.02)
     monkeypatch.setattr(tracker_port, "IDLE_S", 0.02)
 
@@ -248,7 +248,7 @@ def test_who_says_nothing_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> 
     played(story)
 
 
-def test_a_server_that_changes_who_it_is_is_no_server() -> None:
+def test_a_server_that_changes_its_identity_is_refused() -> None:
     async def story(world: World) -> None:
         async with connected(world) as server:
             await server.register()

@@ -61,7 +61,7 @@ def living(tmp_path: Path) -> Iterator[int]:
         yield child.pid
 
 
-def test_a_living_client_that_has_spoken_is_found(tmp_path: Path, living: int) -> None:
+def test_a_living_client_that_has_reported_is_adopted(tmp_path: Path, living: int) -> None:
     async def work() -> None:
         assert Past(tmp_path).found() == [1]
         assert (tmp_path / "1" / NOTE).stat().st_mode & 0o077 == 0, "its token is secret"
@@ -69,14 +69,14 @@ def test_a_living_client_that_has_spoken_is_found(tmp_path: Path, living: int) -
     run(work)
 
 
-def test_not_so_one_that_has_not(tmp_path: Path, living: int) -> None:
+def test_a_client_that_has_not_reported_is_not_adopted(tmp_path: Path, living: int) -> None:
     async def work() -> None:
         assert Past(tmp_path, attached=False).found() == []
 
     run(work)
 
 
-def test_nor_one_whose_step_has_lost_its_unit(tmp_path: Path, living: int) -> None:
+def test_a_client_whose_step_has_lost_its_unit_is_not_adopted(tmp_path: Path, living: int) -> None:
     async def work() -> None:
         past = Past(tmp_path)
         assert past.found(POOLS[:1]) == past.found(OTHER_CORE) == []
@@ -85,7 +85,7 @@ def test_nor_one_whose_step_has_lost_its_unit(tmp_path: Path, living: int) -> No
     run(work)
 
 
-def test_nor_one_whose_job_has_ended(tmp_path: Path, living: int) -> None:
+def test_a_client_of_an_ended_job_is_not_adopted(tmp_path: Path, living: int) -> None:
     async def work() -> None:
         past = Past(tmp_path)
         past.core.handle(1.0, JobCancelRequested(1, "ada"))
@@ -94,7 +94,7 @@ def test_nor_one_whose_job_has_ended(tmp_path: Path, living: int) -> None:
     run(work)
 
 
-def test_nor_a_dead_one_or_one_whose_number_is_anothers(tmp_path: Path) -> None:
+def test_a_dead_client_is_not_adopted_even_if_its_process_id_is_reused(tmp_path: Path) -> None:
     async def work() -> None:
         past = Past(tmp_path)
         assert past.found() == []
@@ -108,7 +108,7 @@ def test_nor_a_dead_one_or_one_whose_number_is_anothers(tmp_path: Path) -> None:
     run(work)
 
 
-def test_an_external_one_is_hoped_for_until_it_is_lost(tmp_path: Path) -> None:
+def test_an_external_client_is_awaited_until_it_is_lost(tmp_path: Path) -> None:
     async def work() -> None:
         past = Past(tmp_path, external=True)
         assert past.found() == []
@@ -123,7 +123,7 @@ def test_an_external_one_is_hoped_for_until_it_is_lost(tmp_path: Path) -> None:
     run(work)
 
 
-def test_after_a_restore_only_foreign_ones_are_waited_for(tmp_path: Path, living: int) -> None:
+def test_after_a_restore_only_external_clients_are_awaited(tmp_path: Path, living: int) -> None:
     """Only their users can end those, so their units stay leased; they are not admitted."""
     client_note.leave(tmp_path / "2", Note())
     before = secret(tmp_path)
@@ -133,7 +133,7 @@ def test_after_a_restore_only_foreign_ones_are_waited_for(tmp_path: Path, living
     assert (tmp_path / "2" / NOTE).exists()
 
 
-def test_what_the_dead_left_in_the_temporary_folder_goes(tmp_path: Path, living: int) -> None:
+def test_temporary_files_of_dead_clients_are_deleted(tmp_path: Path, living: int) -> None:
     async def work() -> None:
         process = Process(living, tmp_path / "log", None)
         for job in ("1", "2"):

@@ -95,9 +95,7 @@ def test_one_client_starts_for_each_core_and_the_next_when_one_is_gone(play: Pla
     play(story, STAYS)
 
 
-def test_a_client_that_is_slow_to_start_does_not_hold_the_others_up_for_ever(
-    play: Play, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_slow_start_delays_other_clients_for_a_limited_time(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(start_queue, "TURN_S", 0.01)
 
     async def story(stage: Stage) -> None:
@@ -106,7 +104,7 @@ def test_a_client_that_is_slow_to_start_does_not_hold_the_others_up_for_ever(
     play(story, STAYS)
 
 
-def test_each_client_gets_its_turn_and_is_lost_once(play: Play) -> None:
+def test_each_client_is_started_and_reported_lost_once(play: Play) -> None:
     async def story(stage: Stage) -> None:
         lost = [await stage.next_lost() for _ in JOBS]
         assert sorted(event.job for event in lost) == JOBS
@@ -132,7 +130,7 @@ def test_a_client_that_is_stopped_before_its_turn_never_starts(play: Play) -> No
 
 
 @pytest.mark.parametrize("came_back", [False, True])
-def test_who_is_back_and_says_nothing_of_his_steps_is_hung_up_on(
+def test_a_client_that_reconnects_without_reporting_its_steps_is_disconnected(
     came_back: bool, play: Play, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(supervisor, "ORDER_S", 0.0)

@@ -34,7 +34,7 @@ def parsed(text: str) -> list[Line]:
         ("shutdown drain 5m", "shutdown", ("drain", "5m"), {}),
     ],
 )  # fmt: skip
-def test_a_command(text: str, name: str, plain: tuple[str, ...], options: dict[str, str]) -> None:
+def test_a_command_is_parsed(text: str, name: str, plain: tuple[str, ...], options: dict[str, str]) -> None:
     assert parsed(text) == [Line(name, plain, options)]
 
 
@@ -43,7 +43,7 @@ def test_a_command(text: str, name: str, plain: tuple[str, ...], options: dict[s
     [("", []), (" ; ;; ", []), ("hold 13; release 13", ["hold", "release"]), ("jobs;devices;", ["jobs", "devices"]),
      (";queue", ["queue"]), ("info sched;jobs -j ; quit", ["info", "jobs", "quit"])],
 )  # fmt: skip
-def test_several_commands(text: str, names: list[str]) -> None:
+def test_several_commands_are_parsed(text: str, names: list[str]) -> None:
     assert [line.name for line in parsed(text)] == names
 
 
@@ -56,18 +56,18 @@ def test_several_commands(text: str, names: list[str]) -> None:
         ("jobs --all", "jobs has no option --all"),
     ],
 )
-def test_what_cannot_be_read_says_what_can(text: str, message: str) -> None:
+def test_malformed_commands_name_valid_ones(text: str, message: str) -> None:
     with pytest.raises(RequestError) as caught:
         parsed(text)
     assert message in str(caught.value)
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("90", 90.0), ("5m", 300.0), ("1h30m", 5400.0), ("2d", 172_800.0)])
-def test_durations(text: str, seconds: float) -> None:
+def test_durations_are_parsed(text: str, seconds: float) -> None:
     assert line_parser.seconds(text) == seconds
 
 
-def test_what_is_no_duration_and_no_number() -> None:
+def test_malformed_durations_and_numbers_are_refused() -> None:
     with pytest.raises(RequestError, match=r"is no duration\. Write seconds or for example 45s"):
         line_parser.seconds("soon")
     with pytest.raises(RequestError, match="'many' is no whole number"):
@@ -75,7 +75,7 @@ def test_what_is_no_duration_and_no_number() -> None:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_each_command_says_how_it_is_used(name: str) -> None:
+def test_each_command_has_a_usage(name: str) -> None:
     command = COMMANDS[name]
     assert command.usage.split()[0] == name
     assert command.help

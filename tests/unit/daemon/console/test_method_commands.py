@@ -58,7 +58,7 @@ def test_words_and_options_become_fields(text: str, method: p.Method | None) -> 
         ("pause now", "pause takes no words"),
     ],
 )
-def test_what_does_not_fit_is_refused_with_what_does(text: str, why: str) -> None:
+def test_invalid_values_are_refused_with_valid_ones(text: str, why: str) -> None:
     with pytest.raises(RequestError, match=why):
         said(text, p.Done())
 
@@ -71,7 +71,7 @@ def test_an_answer_is_a_line_for_each_field_and_entry() -> None:
     assert (found.key, found.value) == ("list_news", answer)
 
 
-def test_what_has_nothing_to_tell_says_so_in_the_commands_own_words() -> None:
+def test_an_empty_answer_has_the_text_of_its_command() -> None:
     assert said("resume", p.Done())[0].first == "steps start again"
     assert said("forgive_poison 3", p.Done())[0].first == "done"
 

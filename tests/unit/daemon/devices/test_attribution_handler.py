@@ -135,7 +135,7 @@ async def poison(bench: Bench, job: JobId, name: str = "x") -> None:
     await bench.measures(job, "dev1", name)
 
 
-def test_all_clients_with_the_same_task_are_told_of_poison(tmp_path: Path) -> None:
+def test_all_clients_with_the_same_task_learn_of_a_blocked_candidate(tmp_path: Path) -> None:
     async def work(bench: Bench) -> None:
         first, second = await bench.job(), await bench.job()
         other = await bench.job(JobSpec(name="net", model="0" * 64, backend="gcc"))
@@ -150,7 +150,7 @@ def test_all_clients_with_the_same_task_are_told_of_poison(tmp_path: Path) -> No
     live(tmp_path, work)
 
 
-def test_poison_outlives_the_daemon_and_meets_later_jobs_before_they_begin(tmp_path: Path) -> None:
+def test_blocked_candidates_survive_a_restart_and_reach_later_jobs(tmp_path: Path) -> None:
     async def before(bench: Bench) -> None:
         job = await bench.job()
         await poison(bench, job)
@@ -188,7 +188,7 @@ def test_a_candidate_is_blocked_for_one_identity_only(tmp_path: Path) -> None:
     live(tmp_path, first, second)
 
 
-def test_what_is_forgiven_is_told_and_stays_forgiven(tmp_path: Path) -> None:
+def test_an_unblocked_candidate_is_reported_and_stays_unblocked(tmp_path: Path) -> None:
     async def before(bench: Bench) -> None:
         await poison(bench, await bench.job())
         (case,) = bench.verdicts.listed(500, None)
@@ -205,7 +205,7 @@ def test_what_is_forgiven_is_told_and_stays_forgiven(tmp_path: Path) -> None:
     live(tmp_path, before, after)
 
 
-def test_a_long_list_comes_in_pieces_and_is_listed_in_pieces(tmp_path: Path) -> None:
+def test_a_long_list_of_blocked_candidates_is_paged(tmp_path: Path) -> None:
     async def work(bench: Bench) -> None:
         job = await bench.job()
         names = [str(n) for n in range(POISON_MAX + 1)]
@@ -227,7 +227,7 @@ def test_a_long_list_comes_in_pieces_and_is_listed_in_pieces(tmp_path: Path) -> 
     live(tmp_path, work)
 
 
-def test_a_device_that_fails_what_passes_elsewhere_is_named(tmp_path: Path) -> None:
+def test_a_device_that_fails_candidates_valid_elsewhere_is_quarantined(tmp_path: Path) -> None:
     async def work(bench: Bench) -> None:
         job, names = await bench.job(), [str(n) for n in range(MISHAPS_MAX)]
         await bench.measures(job, "dev0", *names)
@@ -241,7 +241,7 @@ def test_a_device_that_fails_what_passes_elsewhere_is_named(tmp_path: Path) -> N
     live(tmp_path, work)
 
 
-def test_a_device_on_which_whole_batches_fail_is_named_and_its_candidates_are_excused(tmp_path: Path) -> None:
+def test_a_device_on_which_whole_batches_fail_is_quarantined_and_blocks_no_candidate(tmp_path: Path) -> None:
     async def work(bench: Bench) -> None:
         first, second = await bench.job(), await bench.job()
         await bench.measures(first, "dev1", "sound", good=True)
@@ -262,9 +262,7 @@ def test_a_device_on_which_whole_batches_fail_is_named_and_its_candidates_are_ex
 
 
 @pytest.mark.parametrize("good_between", [True, False])
-def test_steps_that_fail_as_a_whole_speak_against_a_device_that_does_nothing_well(
-    good_between: bool, tmp_path: Path
-) -> None:
+def test_failed_steps_count_against_a_device_without_successes(good_between: bool, tmp_path: Path) -> None:
     async def work(bench: Bench) -> None:
         for _ in range(MISHAPS_MAX):
             job = await bench.job()
@@ -281,7 +279,9 @@ def test_steps_that_fail_as_a_whole_speak_against_a_device_that_does_nothing_wel
 @pytest.mark.parametrize(
     ("proven", "failure"), [(True, Failure.RUN_ERROR), (False, Failure.RUN_ERROR), (False, Failure.RUN_CRASH)]
 )
-def test_who_never_measured_anything_well_may_be_broken_himself(proven: bool, failure: Failure, tmp_path: Path) -> None:
+def test_a_job_without_valid_measurements_counts_against_no_device(
+    proven: bool, failure: Failure, tmp_path: Path
+) -> None:
     """The plugin of a new job raises in each step, or for each candidate: the device serves all jobs."""
 
     async def work(bench: Bench) -> None:
@@ -301,7 +301,7 @@ def test_who_never_measured_anything_well_may_be_broken_himself(proven: bool, fa
     live(tmp_path, work)
 
 
-def test_a_few_bad_candidates_in_a_step_are_the_candidates_own(tmp_path: Path) -> None:
+def test_a_few_failed_candidates_in_a_step_count_against_the_candidates(tmp_path: Path) -> None:
     async def work(bench: Bench) -> None:
         for _ in range(2 * MISHAPS_MAX):
             await bench.measures(await bench.job(), "dev0", *(str(n) for n in range(BATCH_LEAST - 1)))
@@ -322,9 +322,7 @@ def test_a_few_bad_candidates_in_a_step_are_the_candidates_own(tmp_path: Path) -
         {"failure": Failure.POISONED},
     ],
 )
-def test_what_a_client_cannot_know_or_no_device_has_to_do_with_counts_for_nothing(
-    words: dict[str, Any], tmp_path: Path
-) -> None:
+def test_failures_without_a_device_are_not_counted(words: dict[str, Any], tmp_path: Path) -> None:
     async def work(bench: Bench) -> None:
         step = await bench.step(await bench.job(), "dev0")
         await bench.says(step, "x", **words)
@@ -334,7 +332,7 @@ def test_what_a_client_cannot_know_or_no_device_has_to_do_with_counts_for_nothin
     live(tmp_path, work)
 
 
-def test_steps_that_were_lost_leave_nothing_behind(tmp_path: Path) -> None:
+def test_lost_steps_leave_no_counts(tmp_path: Path) -> None:
     async def work(bench: Bench) -> None:
         job = await bench.job()
         for _ in range(3):

@@ -71,7 +71,7 @@ def test_a_drift_tags_what_was_measured_since_the_last_good_sentinel() -> None:
     assert story.watch.condition is DeviceCondition.DRIFTING
 
 
-def test_while_it_drifts_every_step_is_checked_and_tagged_until_it_recovers() -> None:
+def test_while_a_device_drifts_each_step_is_checked_and_tagged() -> None:
     story = Story().learned()
     story.step(memory_s=9e-3)
     story.step(memory_s=9e-3, after_s=1.0)
@@ -91,7 +91,7 @@ def test_a_single_bad_sentinel_is_followed_by_another_at_once_and_forgotten() ->
     assert not story.watch.open
 
 
-def test_a_baseline_taken_on_a_slow_device_is_given_up_with_all_that_was_measured_on_it() -> None:
+def test_a_baseline_of_a_slow_device_is_dropped_and_its_records_are_tagged() -> None:
     story = Story().learned()
     assert story.step() is None
     story.step(core_s=0.5e-3)
@@ -123,7 +123,7 @@ def test_noise_is_learned_and_is_no_drift(spread: float) -> None:
     assert story.watch.core.noise < max(0.035, 5 * spread)
 
 
-def test_a_slow_drift_is_seen_since_the_baseline_stays() -> None:
+def test_a_slow_drift_is_detected_against_the_fixed_baseline() -> None:
     story = Story().learned()
     assert any(story.step(core_s=1e-3 * (1 + i / 200)) is not None for i in range(30))
 
@@ -153,7 +153,7 @@ class Kept:
         return cast(asyncio.Future[None], None)
 
 
-def test_each_job_is_told_of_its_own_records() -> None:
+def test_each_job_receives_the_tags_of_its_own_records() -> None:
     kept, progress, told = Kept(), ProgressRegistry(), dict[JobId, TagRecords]()
     published: list[str] = []
     stream = Stream(lambda: 0.0)
@@ -170,7 +170,7 @@ def test_each_job_is_told_of_its_own_records() -> None:
     assert published == ["DeviceDrifts", "RecordsTagged", "RecordsTagged"]
 
 
-def test_what_was_reported_while_other_programs_used_the_machine_is_tagged() -> None:
+def test_records_measured_while_other_programs_ran_are_tagged() -> None:
     kept, told = Kept(), dict[JobId, TagRecords]()
     monitor = DeviceMonitor(cast(JobStore, kept), ProgressRegistry(), Stream(lambda: 0.0), told.__setitem__, INTERVAL_S)
     for trial in range(10):

@@ -120,7 +120,7 @@ def test_a_board_returns_when_it_answers(tmp_path: Path) -> None:
     live(tmp_path, work)
 
 
-def test_its_hook_is_called_before_it_returns(tmp_path: Path) -> None:
+def test_the_hook_of_a_device_runs_before_its_return(tmp_path: Path) -> None:
     async def work(bench: Bench) -> None:
         bench.quarantine.enter("dev0", "it failed")
         await bench.until(bool)
@@ -130,7 +130,7 @@ def test_its_hook_is_called_before_it_returns(tmp_path: Path) -> None:
     live(tmp_path, work, hook=("sh", "-c", f"echo $AUTOSCHED_DEVICE >> {tmp_path}/called"))
 
 
-def test_while_its_hook_fails_it_stays_and_says_so_and_waits_longer(tmp_path: Path) -> None:
+def test_while_its_hook_fails_a_device_stays_quarantined_for_longer(tmp_path: Path) -> None:
     async def work(bench: Bench) -> None:
         bench.quarantine.enter("dev0", "it failed")
         why = await bench.until(lambda why: "at last" in why)
@@ -152,7 +152,7 @@ def test_a_device_with_cores_returns_when_its_sentinel_passes(tmp_path: Path) ->
     live(tmp_path, work)
 
 
-def test_a_sentinel_that_is_slow_keeps_it(tmp_path: Path) -> None:
+def test_a_slow_sentinel_keeps_a_device_quarantined(tmp_path: Path) -> None:
     async def work(bench: Bench) -> None:
         for _ in range(LEARNED_FROM):
             bench.monitor.noted("dev1", DeviceNote(1e-9, 1e-9), bench.runtime.clock())
@@ -164,7 +164,9 @@ def test_a_sentinel_that_is_slow_keeps_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("program", ["print('nonsense')", "print('{}')"])
-def test_a_sentinel_that_says_nothing_keeps_it(program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sentinel_without_a_result_keeps_a_device_quarantined(
+    program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "strange.py").write_text(program)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.setattr(device_probe, "SENTINEL", "strange")
@@ -176,7 +178,7 @@ def test_a_sentinel_that_says_nothing_keeps_it(program: str, tmp_path: Path, mon
     live(tmp_path, work)
 
 
-def test_a_device_of_another_host_is_treated_there(tmp_path: Path) -> None:
+def test_a_device_of_another_host_is_checked_there(tmp_path: Path) -> None:
     async def work(bench: Bench) -> None:
         bench.quarantine.enter("dev@lab2", "it failed")
         await bench.until(lambda why: "at last host lab2 cannot be reached" in why, "dev@lab2")
@@ -187,7 +189,7 @@ def test_a_device_of_another_host_is_treated_there(tmp_path: Path) -> None:
     live(tmp_path, work)
 
 
-def test_an_operators_word_ends_it(tmp_path: Path) -> None:
+def test_an_operator_ends_a_quarantine(tmp_path: Path) -> None:
     async def work(bench: Bench) -> None:
         bench.quarantine.enter("dev0", "it failed")
         await bench.until(bool)
@@ -198,7 +200,7 @@ def test_an_operators_word_ends_it(tmp_path: Path) -> None:
     live(tmp_path, work)
 
 
-def test_who_was_undrained_by_an_operator_may_be_quarantined_again(tmp_path: Path) -> None:
+def test_a_device_undrained_by_an_operator_may_be_quarantined_again(tmp_path: Path) -> None:
     async def work(bench: Bench) -> None:
         bench.quarantine.enter("dev0", "it failed")
         await bench.until(bool)
@@ -210,7 +212,7 @@ def test_who_was_undrained_by_an_operator_may_be_quarantined_again(tmp_path: Pat
     live(tmp_path, work, pause_s=LONG_S)
 
 
-def test_what_an_operator_has_drained_is_left_alone(tmp_path: Path) -> None:
+def test_a_device_drained_by_an_operator_is_not_quarantined(tmp_path: Path) -> None:
     async def work(bench: Bench) -> None:
         await bench.runtime.post(lambda: UnitDrained("dev0", "quarantined: (the daemon) (uid 1)", "uid 1"))
         bench.quarantine.enter("dev0", "it failed")
@@ -223,7 +225,7 @@ def test_what_an_operator_has_drained_is_left_alone(tmp_path: Path) -> None:
     live(tmp_path, work, later)
 
 
-def test_the_next_daemon_goes_on(tmp_path: Path) -> None:
+def test_the_next_daemon_continues_a_quarantine(tmp_path: Path) -> None:
     async def before(bench: Bench) -> None:
         bench.quarantine.enter("dev0", "it failed")
         await bench.until(bool)
@@ -248,12 +250,12 @@ def test_the_next_daemon_goes_on(tmp_path: Path) -> None:
         (("sleep", "600"), "it took longer than 0.2 s"),
     ],
 )
-def test_a_program_that_fails_says_why(words: tuple[str, ...], said: str) -> None:
+def test_the_failure_of_a_hook_is_reported(words: tuple[str, ...], said: str) -> None:
     with pytest.raises(Unwell, match=said):
         asyncio.run(run(words, 0.2 if words[0] == "sleep" else 20.0, {}, "it"))
 
 
-def test_what_a_program_leaves_behind_goes_with_it() -> None:
+def test_processes_left_by_a_hook_are_killed() -> None:
     program = "import subprocess; print(subprocess.Popen(['sleep', '600'], stdout=subprocess.DEVNULL,\
  stderr=subprocess.DEVNULL).pid)"
     pid = int(asyncio.run(run((sys.executable, "-c", program), 20.0, {}, "it")))

@@ -25,7 +25,7 @@ def ended(stage: str, outcome: str, held_s: float) -> StepEnded:
     return StepEnded(1, 1, 1, stage, ("cpu0",), outcome, 0.0, held_s)
 
 
-def test_a_histogram_counts_what_is_at_most_so_large() -> None:
+def test_a_histogram_counts_values_up_to_each_bound() -> None:
     histogram = Histogram((1.0, 10.0))
     for value in (0.5, 1.0, 5.0, 50.0):
         histogram.add(value)
@@ -33,7 +33,7 @@ def test_a_histogram_counts_what_is_at_most_so_large() -> None:
     assert histogram.sum == 56.5
 
 
-def test_everything_is_counted_by_what_it_is() -> None:
+def test_events_are_counted_by_kind() -> None:
     tally = told(
         StepStarted(1, 1, 1, "build", ("host/0",), 0.2),
         ended("build", "done", 2.0),
@@ -51,7 +51,7 @@ def test_everything_is_counted_by_what_it_is() -> None:
     assert tally.events["Recorded"] == 3
 
 
-def test_clients_cannot_invent_labels_without_end() -> None:
+def test_labels_from_clients_are_limited() -> None:
     tally = told(*(ended(f"stage {number}", "done", 1.0) for number in range(1_000)))
     assert len(tally.step_s) == tallies.STAGES_MAX + 1
     assert sum(tally.steps.values()) == 1_000

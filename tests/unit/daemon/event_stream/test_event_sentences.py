@@ -52,11 +52,11 @@ SENTENCES: tuple[tuple[What, str], ...] = (
 
 
 @pytest.mark.parametrize(("what", "said"), SENTENCES)
-def test_what_happened_is_a_sentence(what: What, said: str) -> None:
+def test_each_event_is_a_sentence(what: What, said: str) -> None:
     assert sentence(DaemonEvent(0.0, 0.0, what)) == said
 
 
-def test_all_that_the_page_tells_has_a_sentence() -> None:
+def test_each_event_of_the_page_has_a_sentence() -> None:
     assert {kind.__name__ for kind in TOLD} - {type(what).__name__ for what, _ in SENTENCES} == {"Said"}
 
 

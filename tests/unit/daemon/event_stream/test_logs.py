@@ -51,7 +51,7 @@ def speak(stream: Stream, logger: logging.Logger) -> None:
     logger.warning("the disk is %s", "slow")
 
 
-def test_people_read_lines_of_words() -> None:
+def test_logs_for_people_are_lines_of_text() -> None:
     when = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}"
     lines = written(speak, json=False)
     wanted = [
@@ -83,7 +83,7 @@ def test_an_exception_is_one_object_of_json_and_whole() -> None:
     assert json.loads(line[3:])["text"].endswith("ValueError: " + "x" * 2_000)
 
 
-def test_what_a_module_says_in_any_thread_is_on_the_stream_and_is_written_once() -> None:
+def test_messages_of_any_thread_are_streamed_and_written_once() -> None:
     async def live() -> tuple[list[object], str]:
         output, stream = io.StringIO(), Stream(lambda: 1.5)
         logs = Logs(output, json=False, level=logging.INFO)

@@ -21,7 +21,7 @@ def event(what: What) -> DaemonEvent:
     return DaemonEvent(1.5, 1_700_000_000.25, what)
 
 
-def test_a_happening_is_a_line_of_words() -> None:
+def test_an_event_is_a_line_of_text() -> None:
     lost = event(ClientLost(3, "exit code 1\nand more"))
     assert lost.text() == r'ClientLost job=3 reason="exit code 1\nand more" progressed=False'
     assert lost.line().endswith(".250 " + lost.text())
@@ -36,7 +36,7 @@ def test_a_happening_is_a_line_of_words() -> None:
     assert event(Said(logging.INFO, "there", "some words")).text() == "some words"
 
 
-def test_a_happening_is_a_json_object() -> None:
+def test_an_event_is_a_json_object() -> None:
     submitted = JobSubmitted(4, JobSpec(name="net", model="0" * 64, options={"secret": "x"}))
     assert event(submitted).json() == (
         b'{"what":"JobSubmitted","at":1.5,"time":1700000000.25,"job":4,"name":"net","backend":"autotvm","target":"auto",'
@@ -44,7 +44,7 @@ def test_a_happening_is_a_json_object() -> None:
     )
 
 
-def test_who_is_concerned_is_known_of_each_kind() -> None:
+def test_each_kind_of_event_names_its_jobs_and_units() -> None:
     assert [event(what).job for what in (ENDED, StartStep(STEP), ClientLost(5, "x"))] == [3, 3, 5]
     assert [event(what).units for what in (ENDED, StartStep(STEP), UnitDrained("cpu0", "fan", "me"))] == [
         ("host/0",),
@@ -67,7 +67,7 @@ def test_who_is_concerned_is_known_of_each_kind() -> None:
         ("level=warning", []),
     ],
 )
-def test_a_filter_lets_through_what_is_wanted(words: str, passed: list[str]) -> None:
+def test_a_filter_passes_matching_events(words: str, passed: list[str]) -> None:
     everything: list[What] = [
         ClientLost(5, "x"),
         ENDED,
@@ -79,12 +79,12 @@ def test_a_filter_lets_through_what_is_wanted(words: str, passed: list[str]) -> 
 
 
 @pytest.mark.parametrize("words", ["job", "job=x", "job=", "colour=red", "level=loud", "monitor"])
-def test_what_is_no_filter_is_refused_with_an_example(words: str) -> None:
+def test_a_malformed_filter_is_refused_with_an_example(words: str) -> None:
     with pytest.raises(RequestError, match="write for example: job=12,14"):
         Filter.parse(words)
 
 
-def test_a_reader_gets_what_comes_and_learns_what_it_missed() -> None:
+def test_a_reader_gets_events_and_the_number_of_missed_ones() -> None:
     async def read() -> list[What]:
         stream = Stream(lambda: 2.5)
         with stream.subscribe(waiting_max=2) as reader:
@@ -101,7 +101,7 @@ def test_a_reader_gets_what_comes_and_learns_what_it_missed() -> None:
     assert asyncio.run(read()) == [ClientLost(1, "x"), ClientLost(2, "x"), Dropped(3), ClientLost(6, "x")]
 
 
-def test_what_was_missed_stands_where_it_is_missing() -> None:
+def test_missed_events_are_reported_at_their_place() -> None:
     async def read() -> list[What]:
         stream = Stream(lambda: 2.5)
         reader = stream.subscribe(waiting_max=2)
@@ -126,7 +126,7 @@ def test_a_reader_that_waits_is_woken() -> None:
     assert asyncio.run(read()) == ClientLost(2, "x")
 
 
-def test_a_failing_listener_is_detached_and_harms_no_other(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failing_listener_is_detached_without_effect_on_others(caplog: pytest.LogCaptureFixture) -> None:
     stream, seen = Stream(lambda: 2.5), list[DaemonEvent]()
 
     def broken(_: DaemonEvent) -> None:
@@ -140,7 +140,7 @@ def test_a_failing_listener_is_detached_and_harms_no_other(caplog: pytest.LogCap
     assert caplog.text.count("is told nothing more") == 1
 
 
-def test_who_comes_later_is_told_of_what_comes_after_him_if_it_is_of_his_kinds() -> None:
+def test_a_later_reader_gets_later_events_of_its_kinds() -> None:
     stream, first, second = Stream(lambda: 2.5), list[DaemonEvent](), list[DaemonEvent]()
     stream.attach(first.append)
     stream.publish(ClientLost(1, "x"))
@@ -151,6 +151,6 @@ def test_who_comes_later_is_told_of_what_comes_after_him_if_it_is_of_his_kinds()
     assert [one.job for one in second] == [2]
 
 
-def test_everything_is_everything() -> None:
+def test_a_reader_without_a_filter_gets_all_events() -> None:
     assert EVERYTHING.wants(event(DeadlineReached()))
     assert not Filter().wants(event(DeadlineReached()))

@@ -176,7 +176,7 @@ def test_a_host_joins_under_names_of_its_own_and_once() -> None:
     run(story)
 
 
-def test_what_the_daemon_has_given_up_is_ended_before_the_host_joins() -> None:
+def test_clients_that_the_daemon_gave_up_are_ended_before_a_host_joins() -> None:
     async def story() -> None:
         scene = Scene()
         wire = scene.agent()
@@ -190,7 +190,7 @@ def test_what_the_daemon_has_given_up_is_ended_before_the_host_joins() -> None:
     run(story)
 
 
-def test_a_client_is_started_weighed_and_ends() -> None:
+def test_a_client_starts_reports_its_memory_and_ends() -> None:
     async def story() -> None:
         scene = Scene()
         wire = await scene.joined()
@@ -220,7 +220,7 @@ def test_a_client_that_is_not_wanted_is_killed_now_or_with_the_next_report() -> 
 
 
 @pytest.mark.parametrize(("failure", "ends"), [(RequestError("no room"), True), (DaemonUnreachable("silent"), False)])
-def test_an_order_that_fails(failure: AutoschedError, ends: bool) -> None:
+def test_a_failed_request_to_an_agent_is_reported(failure: AutoschedError, ends: bool) -> None:
     """Without an answer the client may have been started."""
 
     async def story() -> None:
@@ -294,7 +294,7 @@ def test_reports_renew_the_lease() -> None:
     run(story)
 
 
-def test_hosts_of_the_daemon_before_are_waited_for() -> None:
+def test_hosts_of_the_previous_daemon_are_awaited() -> None:
     async def story() -> None:
         scene = Scene(LEASE_S)
         scene.told.tell(lambda: HostJoined("lab2", (Pool("host@lab2", (Unit("host/0@lab2", host="lab2"),)),), "a" * 32))
@@ -307,7 +307,7 @@ def test_hosts_of_the_daemon_before_are_waited_for() -> None:
     run(story)
 
 
-def test_an_agent_takes_its_host_away() -> None:
+def test_an_agent_removes_its_host() -> None:
     async def story() -> None:
         scene = Scene()
         wire = await scene.joined()
@@ -329,7 +329,7 @@ def test_an_agent_takes_its_host_away() -> None:
     run(story)
 
 
-def test_an_agent_whose_owner_is_back_tells_since_when_it_is_disturbed() -> None:
+def test_an_agent_whose_owner_is_back_reports_the_start_of_the_disturbance() -> None:
     async def story() -> None:
         scene, disturbed = Scene(), list[tuple[str, float, str]]()
         scene.registry.disturbed = lambda *said: disturbed.append(said)
@@ -381,7 +381,7 @@ def test_a_host_with_other_units_leaves_first() -> None:
         ((Pool("lanes", (Unit("host/0"),)),), "no pool of lanes or devices"),
     ],
 )
-def test_names_that_would_be_read_as_something_else(lent: tuple[Pool, ...], why: str) -> None:
+def test_ambiguous_names_are_refused(lent: tuple[Pool, ...], why: str) -> None:
     async def story() -> None:
         with pytest.raises(RequestError, match=why):
             await Scene().agent().say(join(lent=lent))
@@ -389,7 +389,7 @@ def test_names_that_would_be_read_as_something_else(lent: tuple[Pool, ...], why:
     run(story)
 
 
-def test_devices_of_another_processor_are_a_kind_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_devices_of_another_processor_are_a_separate_kind(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(device_comparison, "cpu_model", lambda: "Xeon (R) 1")
 
     async def story() -> None:
@@ -475,7 +475,7 @@ def test_a_core_of_a_device_belongs_to_one_unit_of_a_machine(
     run(story)
 
 
-def test_versions_that_differ_are_told() -> None:
+def test_different_versions_are_reported() -> None:
     async def story() -> None:
         scene = Scene()
         for host, tvm in (("a", "0.26"), ("b", "0.27"), ("c", "0.27")):

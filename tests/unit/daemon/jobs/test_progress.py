@@ -75,7 +75,7 @@ def test_a_task_without_a_record_counts_as_measured_in_a_build_without_a_search(
     assert progress.whole_s == 0.02, "what was measured at the end"
 
 
-def test_of_tasks_that_compete_only_the_best_counts() -> None:
+def test_only_the_best_of_competing_tasks_counts() -> None:
     progress = JobProgress()
     infos = [TaskInfo(task=n, name="conv", workload=str(n), weight=3, groups={"g": 3}) for n in (1, 2)]
     progress.plan(Network(tasks=tuple(infos)), 10)
@@ -94,7 +94,7 @@ def test_failures_are_counted_by_reason_and_by_task() -> None:
     assert progress.next_trial == 4
 
 
-def test_a_second_plan_of_the_same_network_keeps_what_was_counted() -> None:
+def test_a_second_plan_of_the_same_network_keeps_the_counts() -> None:
     progress = planned()
     progress.add(found(1, 0, 0.004))
     progress.plan(NETWORK, 20)
@@ -107,7 +107,7 @@ def test_a_network_without_tasks_has_no_estimate() -> None:
     assert progress.estimate_s is None
 
 
-def test_the_rest_takes_as_long_as_the_trials_so_far_did() -> None:
+def test_remaining_trials_are_expected_to_take_as_long_as_those_so_far() -> None:
     progress = planned()
     progress.began_at = 100.0
     for trial in range(5):
@@ -127,7 +127,7 @@ def test_the_rate_is_that_of_the_last_trials() -> None:
     assert progress.eta_s(1_010.0 + RECENT_TRIALS) == pytest.approx(RECENT_TRIALS - 10)
 
 
-def test_news_wake_who_waits_for_them() -> None:
+def test_changes_wake_waiting_readers() -> None:
     async def work() -> None:
         progress = ProgressRegistry()
         version = progress.get(1).version
@@ -144,7 +144,7 @@ def test_news_wake_who_waits_for_them() -> None:
     asyncio.run(work())
 
 
-def test_waiting_for_news_ends_in_time() -> None:
+def test_waiting_for_changes_has_a_time_limit() -> None:
     async def work() -> None:
         progress = ProgressRegistry()
         await progress.wait(1, progress.get(1).version, 0.01)
@@ -152,7 +152,7 @@ def test_waiting_for_news_ends_in_time() -> None:
     asyncio.run(work())
 
 
-def test_versions_do_not_repeat_in_another_life() -> None:
+def test_versions_do_not_repeat_after_a_restart() -> None:
     first, second = ProgressRegistry(), ProgressRegistry()
     for _ in range(3):
         first.changed(1)
@@ -160,7 +160,7 @@ def test_versions_do_not_repeat_in_another_life() -> None:
     assert first.get(1).version != second.get(1).version
 
 
-def test_retakes_cost_no_trials_and_finals_alone_decide() -> None:
+def test_remeasurements_cost_no_trials_and_finals_alone_decide() -> None:
     progress = planned()
     progress.add(found(1, 0, 0.004, candidate="a", disturbed=True))
     progress.add(found(1, 1, 0.003, Purpose.AGAIN, candidate="a"))
@@ -177,7 +177,7 @@ def test_retakes_cost_no_trials_and_finals_alone_decide() -> None:
     assert (progress.trials, progress.next_trial) == (1, 6)
 
 
-def test_a_disturbed_latency_ends_to_count_when_the_candidate_is_measured_again() -> None:
+def test_a_disturbed_latency_is_replaced_by_a_remeasurement() -> None:
     progress = planned()
     progress.add(found(1, 0, 1.10, candidate="a", disturbed=True))
     progress.add(found(1, 1, 1.20, Purpose.AGAIN, candidate="a"))

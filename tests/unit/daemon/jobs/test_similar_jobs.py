@@ -45,17 +45,17 @@ def past(job: int, *shapes: str, records: int = 1_000) -> PastJob:
         "two at most",
     ],
 )  # fmt: skip
-def test_the_most_similar_jobs_teach(known: list[PastJob], expected: list[int]) -> None:
+def test_a_job_learns_from_the_most_similar_jobs(known: list[PastJob], expected: list[int]) -> None:
     assert choose(NET, known) == expected
     assert choose(NET, reversed(known)) == expected
 
 
-def test_the_task_with_most_work_decides() -> None:
+def test_the_task_with_most_work_decides_similarity() -> None:
     large = tasks(CONV, flops=1e9) + tasks(DENSE, flops=1e3)
     assert choose(large, [past(1, CONV), past(2, DENSE)]) == [1]
 
 
-def test_a_network_without_tasks_or_known_work_has_teachers_all_the_same() -> None:
+def test_a_network_without_known_work_learns_from_earlier_jobs_too() -> None:
     assert choose((), [past(1, CONV)]) == []
     assert choose(tasks(CONV, flops=0.0), [past(1, CONV)]) == [1]
     assert choose(NET, [PastJob(1, (), 0)]) == []
@@ -78,9 +78,9 @@ def job(number: int, state: JobState = JobState.DONE, **spec: str) -> Job:
         (job(1, file="other.onnx"), True),
     ],
 )
-def test_jobs_teach_in_the_same_circumstances_once_they_have_ended(other: Job, teaches: bool) -> None:
+def test_only_ended_jobs_of_the_same_circumstances_are_learned_from(other: Job, teaches: bool) -> None:
     assert latest(SPEC, [other]) == ([1] if teaches else [])
 
 
-def test_the_latest_jobs_are_read() -> None:
+def test_only_the_latest_jobs_are_read() -> None:
     assert latest(SPEC, [job(number) for number in range(1, 100)]) == list(range(99, 99 - READ, -1))

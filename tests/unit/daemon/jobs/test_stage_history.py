@@ -73,7 +73,7 @@ def told(path: Path) -> tuple[StageHistory, ...]:
     return last.stages
 
 
-def test_totals_grow_over_lives_and_are_told_to_later_jobs(tmp_path: Path) -> None:
+def test_totals_survive_restarts_and_reach_later_jobs(tmp_path: Path) -> None:
     async def one_step(runtime: Runtime, past: History) -> None:
         await past.look_up(runtime.state.last_job)
         await end(runtime, past, 3.0)
@@ -88,7 +88,7 @@ def test_totals_grow_over_lives_and_are_told_to_later_jobs(tmp_path: Path) -> No
     assert told(tmp_path / "db") == (StageHistory(0, "build", 8.0, 2), StageHistory(1, "build", 3.0, 2))
 
 
-def test_what_was_not_looked_up_is_not_written_over(tmp_path: Path) -> None:
+def test_unread_totals_are_not_overwritten(tmp_path: Path) -> None:
     async def known(runtime: Runtime, past: History) -> None:
         await past.look_up(runtime.state.last_job)
         await end(runtime, past, 3.0)
@@ -102,7 +102,7 @@ def test_what_was_not_looked_up_is_not_written_over(tmp_path: Path) -> None:
     assert told(tmp_path / "db") == (StageHistory(1, "build", 3.0, 1),)
 
 
-def test_two_jobs_that_ask_at_once_lose_nothing_that_was_added_meanwhile(tmp_path: Path) -> None:
+def test_concurrent_reads_lose_no_added_times(tmp_path: Path) -> None:
     async def work(runtime: Runtime, past: History) -> None:
         job = runtime.state.last_job
         late = asyncio.ensure_future(past.look_up(job))
@@ -122,7 +122,7 @@ def under(identity: Identity | None) -> Network:
     return structs.replace(NETWORK, identity=identity)
 
 
-def test_times_of_one_identity_are_not_told_to_another(tmp_path: Path) -> None:
+def test_times_of_one_identity_do_not_reach_another(tmp_path: Path) -> None:
     """Two models of CPU once shared a mean, since both were the target "auto"."""
     seconds = {Identity("znver4", "EPYC"): 3.0, Identity("skylake", "Xeon"): 9.0, None: 20.0}
 
@@ -148,7 +148,7 @@ def test_times_of_one_identity_are_not_told_to_another(tmp_path: Path) -> None:
         assert asked(identity) == (StageHistory(1, "build", worked_s, 1),)
 
 
-def test_imports_are_known_before_the_identity_is(tmp_path: Path) -> None:
+def test_times_of_imports_are_known_before_the_identity(tmp_path: Path) -> None:
     async def imported(runtime: Runtime, past: History) -> None:
         job = runtime.state.last_job
         past._progress.get(job).plan(Network(tasks=()), 4)

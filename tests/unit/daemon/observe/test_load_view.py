@@ -9,7 +9,7 @@ from autosched.text import tables
 from unit.core.scheduler_driver import DEVICE, HOST, ONE_EACH, Story, complete, wants
 
 
-def test_a_running_a_waiting_and_a_finished_task() -> None:
+def test_running_waiting_and_finished_tasks_are_shown() -> None:
     story = Story(ONE_EACH)
     job = story.running(wants(1), wants(2), complete(3))
     view = load_view(story.state, story.state.jobs[job], JobProgress())
@@ -25,7 +25,7 @@ def test_a_running_a_waiting_and_a_finished_task() -> None:
     assert (first.stage, first.resources_now) == ("profile", DEVICE)
 
 
-def test_a_task_of_which_nothing_was_said_since_its_step_ended_needs_nothing() -> None:
+def test_a_task_without_a_report_since_its_step_needs_nothing() -> None:
     """The network, once it is imported: reports cover its tasks, not itself."""
     story = Story(ONE_EACH)
     job = story.running(wants(0, HOST, "import"))

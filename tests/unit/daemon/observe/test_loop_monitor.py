@@ -11,7 +11,7 @@ def hold_up() -> None:
     time.sleep(0.6)
 
 
-def test_a_loop_that_is_held_up_is_noticed_and_said_where() -> None:
+def test_a_blocked_loop_is_reported_with_the_place() -> None:
     async def live() -> tuple[LoopMonitor, list[tuple[float, str]]]:
         beats, turned = list[tuple[float, str]](), asyncio.Event()
 
@@ -37,7 +37,7 @@ def test_a_loop_that_is_held_up_is_noticed_and_said_where() -> None:
     assert pulse.lag_p99_ms() >= 0
 
 
-def test_what_goes_on_is_told_with_the_calls_it_waits_in() -> None:
+def test_running_tasks_are_listed_with_their_calls() -> None:
     async def inner() -> None:
         await asyncio.Event().wait()
 

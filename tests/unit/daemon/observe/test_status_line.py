@@ -32,11 +32,11 @@ class Lab:
         return self.headline.words(self.core.state, self.timeline, now, stalled)
 
 
-def test_nothing_to_do() -> None:
+def test_an_idle_daemon_says_so() -> None:
     assert Lab().words(1.0) == "0 running, 0 waiting; host 0%, devices 2/2 up, 2 free"
 
 
-def test_what_runs_and_what_waits_is_counted_in_jobs() -> None:
+def test_running_and_waiting_jobs_are_counted() -> None:
     lab = Lab()
     lab.job(1, load("profile", "device:cpu", 1, 2, seconds=30.0))
     lab.job(2, load("profile", "device:cpu", 1))
@@ -45,14 +45,14 @@ def test_what_runs_and_what_waits_is_counted_in_jobs() -> None:
     assert lab.words(40.0).endswith("next free 0 s")  # it is late by an unknown time
 
 
-def test_a_drained_device_is_not_up_and_unexpected_ends_are_left_out() -> None:
+def test_a_drained_device_is_not_up_and_unknown_ends_are_left_out() -> None:
     lab = Lab()
     lab.core.handle(0.0, UnitDrained("cpu2", "new fan", "me"))
     lab.job(1, load("profile", "device:cpu", 1))
     assert lab.words(1.0) == "1 running, 0 waiting; host 0%, devices 1/2 up"
 
 
-def test_how_busy_the_lanes_are_is_said_of_the_last_minute() -> None:
+def test_utilisation_of_lanes_is_that_of_the_last_minute() -> None:
     lab = Lab()
     turns = iter(range(5, 1_000, 5))
     assert all("host 0%" in lab.words(next(turns)) for _ in range(20))

@@ -59,7 +59,7 @@ class Life:
         return idle | {stage: s for (of, stage), s in self.usage.busy_s.items() if of == unit}
 
 
-def test_each_second_is_charged_once() -> None:
+def test_each_idle_second_has_one_cause() -> None:
     life = Life()
     life.usage.look(10.0)
     life.happen(10.0, JobSubmitted(1, SPEC))
@@ -83,7 +83,7 @@ def test_each_second_is_charged_once() -> None:
     assert list(life.usage.under_way(31.0)) == [Spell("cpu0", 23.0, 31.0, Cause.NOTHING_READY)]
 
 
-def test_what_only_held_jobs_want_is_idle_because_they_are_held() -> None:
+def test_units_that_only_held_jobs_need_are_idle_because_of_the_hold() -> None:
     life = Life()
     second = TaskLoad(task=2, resources_next=("host",), stage_next="build")
     life.happen(0.0, JobSubmitted(1, SPEC))
@@ -102,7 +102,7 @@ def test_what_only_held_jobs_want_is_idle_because_they_are_held() -> None:
     assert life.usage.cause("host/0") is Cause.HELD, "all jobs are"
 
 
-def test_a_drained_unit_says_so() -> None:
+def test_a_drained_unit_is_idle_because_it_is_drained() -> None:
     life = Life()
     life.happen(5.0, UnitDrained("cpu0", "new fan", "me"))
     life.usage.look(5.0)
@@ -110,7 +110,7 @@ def test_a_drained_unit_says_so() -> None:
     assert life.seconds("cpu0") == {"no job": 5.0, "drained": 4.0}
 
 
-def test_what_waits_behind_another_resource_is_held_back() -> None:
+def test_a_unit_behind_another_resource_is_idle_because_of_it() -> None:
     life = Life()
     both = JobLoad(
         tasks=(
@@ -130,13 +130,13 @@ def test_a_job_that_ends_leaves_units_without_a_job() -> None:
     assert life.usage.cause("cpu0") is Cause.NO_JOB
 
 
-def test_why_units_were_idle_in_the_last_seconds() -> None:
+def test_causes_of_idle_time_in_the_last_seconds_are_known() -> None:
     usage = Usage(lambda: Scheduler().state)
     usage.spells["cpu0"] += [Spell("cpu0", 0.0, 5.0, Cause.NO_JOB), Spell("cpu0", 6.0, 8.0, Cause.NOTHING_READY)]
     assert usage.idle(10.0, 6.0) == {"cpu0": {"no job": 1.0, "nothing ready": 2.0}}
     assert usage.idle(10.0, 1.0) == {}
 
 
-def test_idle_time_that_lasts_counts_too() -> None:
+def test_idle_time_that_has_not_ended_counts_too() -> None:
     life = Life()
     assert life.usage.idle(3.0, 2.0) == {"host/0": {"no job": 2.0}, "cpu0": {"no job": 2.0}}

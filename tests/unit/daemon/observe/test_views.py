@@ -63,7 +63,7 @@ def progress() -> JobProgress:
     return made
 
 
-def test_a_fused_operator_is_called_by_the_begin_of_its_name() -> None:
+def test_a_fused_operator_is_shown_by_the_start_of_its_name() -> None:
     state, made = happened(JobSubmitted(1, SPEC), *attached(1, BUILD)).state, JobProgress()
     fused = TaskInfo(task=1, name="fused_matmul_" + "add_multiply_" * 20, workload="w")
     made.plan(Network(tasks=(fused,)), 10)
@@ -71,12 +71,12 @@ def test_a_fused_operator_is_called_by_the_begin_of_its_name() -> None:
 
 
 @pytest.mark.parametrize("word", ["", "active", "waiting", "held", "paused", "done", "starting", "evaluate", "dance"])
-def test_a_list_takes_each_word_that_a_job_can_be_or_do(word: str) -> None:
+def test_a_list_is_filtered_by_each_state_and_stage(word: str) -> None:
     state = happened(JobSubmitted(1, SPEC), *attached(1, load(7, "host", "dance"))).state
     assert asked_for(state, ListJobs(state=word), "me")(state.jobs[1]) is (word in ("", "active", "dance"))
 
 
-def test_a_list_refuses_what_no_job_can_be_or_do() -> None:
+def test_an_unknown_state_in_a_filter_is_refused() -> None:
     state = happened(JobSubmitted(1, SPEC)).state
     with pytest.raises(RequestError, match=r"does 'profiel'\. Did you mean profile\? There are: active, .*build"):
         asked_for(state, ListJobs(state="profiel"), "me")
@@ -106,12 +106,12 @@ BUILD, PROFILE, IMPORT = load(1, "host", "build"), load(1, "device:cpu", "profil
         ([ClientAttached(1, JobLoad(failure=JobFailure("model_rejected", "no LSTM")))], "no LSTM"),
     ],
 )
-def test_a_job_says_what_it_does(events: list[Event], words: str) -> None:
+def test_a_job_shows_its_current_work(events: list[Event], words: str) -> None:
     state = happened(JobSubmitted(1, SPEC), *events).state
     assert "".join(reason(state, state.jobs[1], progress())) == words
 
 
-def test_a_job_that_waits_says_for_what_and_for_whom() -> None:
+def test_a_waiting_job_shows_the_resource_and_its_holder() -> None:
     state = happened(JobSubmitted(1, SPEC), JobSubmitted(2, SPEC), *attached(1, PROFILE), *attached(2, PROFILE)).state
     assert reason(state, state.jobs[2], progress()) == ("waits for ", "device:cpu, held by job 1")
 
@@ -124,7 +124,7 @@ def test_a_job_that_waits_says_for_what_and_for_whom() -> None:
         ("quarantined: 3 mishaps", BY, "waits for device:cpu: cpu0 is quarantined: 3 mishaps"),
     ],
 )
-def test_a_job_that_waits_for_an_unavailable_unit_says_why(reason_why: str, by: str, words: str) -> None:
+def test_a_job_that_waits_for_an_unavailable_unit_shows_the_reason(reason_why: str, by: str, words: str) -> None:
     drained = UnitDrained("cpu0", reason_why, by)
     state = happened(JobSubmitted(1, SPEC), drained, *attached(1, PROFILE)).state
     assert "".join(reason(state, state.jobs[1], progress())) == words
@@ -140,7 +140,7 @@ def test_a_job_with_many_steps_names_the_first() -> None:
     assert words == ("building ", "conv2d_3 on host/0; building task 2 on host/1; 1 more")
 
 
-def test_a_job_in_full_has_tasks_and_what_was_left_out() -> None:
+def test_a_full_view_of_a_job_has_tasks_and_the_number_left_out() -> None:
     state = happened(JobSubmitted(1, SPEC), *attached(1, BUILD)).state
     made = progress()
     made.add(Found.of(1, Record(task=1, trial=0, candidate=b"a", latency_s=(0.5,))))
@@ -156,12 +156,12 @@ def test_a_job_in_full_has_tasks_and_what_was_left_out() -> None:
     assert (short.tasks, short.skipped, short.spec, short.trials) == ((), (), None, 2)
 
 
-def test_the_budget_is_the_specs_until_the_network_is_planned() -> None:
+def test_the_budget_is_that_of_the_submission_until_the_network_is_planned() -> None:
     state = happened(JobSubmitted(1, SPEC)).state
     assert job_view(state, state.jobs[1], JobProgress(), 9.0, whole=False).trials_total == 10
 
 
-def test_units_say_who_holds_them_for_how_long() -> None:
+def test_units_show_their_holder_and_for_how_long() -> None:
     scheduler = happened(JobSubmitted(1, SPEC), JobSubmitted(2, SPEC), *attached(1, PROFILE), *attached(2, PROFILE))
     timeline = Timeline()
     timeline.open(scheduler.state.steps[1], 3.0)
@@ -176,7 +176,7 @@ def test_units_say_who_holds_them_for_how_long() -> None:
     assert unit_views(scheduler.state, timeline, 14.0)[1].state == "stopping"
 
 
-def test_a_job_says_how_long_its_steps_may_go_on_and_what_was_wished_for() -> None:
+def test_a_job_shows_the_time_limits_of_its_steps_and_its_settings() -> None:
     spec = JobSpec(name="net", model="0" * 64, priority=5, deadline_s=90.0)
     state = happened(JobSubmitted(1, spec), *attached(1, BUILD)).state
     view = job_view(state, state.jobs[1], progress(), now=10.0, whole=True)
@@ -186,7 +186,7 @@ def test_a_job_says_how_long_its_steps_may_go_on_and_what_was_wished_for() -> No
     assert (view.priority, view.deadline_at) == (5, 91.0)
 
 
-def test_one_tiny_step_that_took_long_does_not_make_all_estimates_look_bad() -> None:
+def test_one_short_step_with_a_bad_estimate_does_not_spoil_the_mean_error() -> None:
     state = happened().state
     assert calibration(state) is None
     for step, seconds in enumerate((100.0, 1.0, 1.25, 0.8, 1.25)):

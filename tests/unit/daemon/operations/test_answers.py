@@ -7,7 +7,7 @@ from autosched.daemon.operations.user_session import Answers
 from autosched.protocol import USER_METHODS, Heartbeat, Info
 
 
-def test_each_method_of_users_is_answered() -> None:
+def test_each_method_of_users_has_a_handler() -> None:
     assert set(ANSWERS) == {*USER_METHODS.values()} - {Heartbeat}, "the connection itself answers a heartbeat"
 
 

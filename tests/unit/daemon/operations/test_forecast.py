@@ -28,12 +28,12 @@ def spec(**words: object) -> JobSpec:
         ({"until_faster": True}, Chance.KNOWN, 15.0),
     ],
 )
-def test_earlier_jobs_tell_what_may_be_expected(words: dict[str, object], chance: Chance, ready_s: float) -> None:
+def test_earlier_jobs_give_a_forecast(words: dict[str, object], chance: Chance, ready_s: float) -> None:
     assert forecast(spec(**words), [AGAIN, ONE]) == Forecast(chance, 10e-3, 3, ready_s)
 
 
 @pytest.mark.parametrize("words", [{}, {"latency_goal_s": 1.0}, {"improve_by": 0.1}, {"until_faster": True}])
-def test_without_earlier_jobs_nothing_is_known(words: dict[str, object]) -> None:
+def test_without_earlier_jobs_there_is_no_forecast(words: dict[str, object]) -> None:
     assert forecast(spec(**words), []) == Forecast(Chance.UNKNOWN)
     assert forecast(spec(fresh=True, **words), [ONE]).chance is Chance.UNKNOWN
 

@@ -27,9 +27,7 @@ class Store:
 
 
 @pytest.mark.parametrize("writes", [True, False])
-def test_records_are_those_that_are_counted_unless_they_cannot_be_written(
-    writes: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unreadable_records_are_left_out_of_answers(writes: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(job_answers, "WRITTEN_WITHIN_S", 60.0 if writes else 0.0)
     session: Any = SimpleNamespace(
         was_pruned=lambda _job: True, services=SimpleNamespace(store=Store(writes))

@@ -59,7 +59,7 @@ def in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(maintenance, "NICE", 0)
 
 
-def test_a_snapshot_is_made_when_much_was_written(folder: Path) -> None:
+def test_a_snapshot_is_made_after_many_events(folder: Path) -> None:
     assert kept(folder, BackupConfig(interval_s=0), "snapshots/*.snapshot", replayed=maintenance.SNAPSHOT_EVERY) == ""
     assert not database.backups(folder).exists()
 
@@ -101,7 +101,7 @@ def due(folder: Path, settings: BackupConfig, uptime_s: float, *, written: bool 
     return asyncio.run(ask())
 
 
-def test_when_a_backup_is_due(folder: Path) -> None:
+def test_the_time_of_the_next_backup_follows_the_last(folder: Path) -> None:
     hourly = BackupConfig()
     assert not due(folder, hourly, 10.0), "there is hardly anything in it"
     assert due(folder, hourly, 3_601.0)
@@ -119,7 +119,7 @@ def test_when_a_backup_is_due(folder: Path) -> None:
     assert not due(folder, hourly, 3_601.0), "nothing was written since"
 
 
-def test_backups_go_on_after_the_clock_was_set_back(folder: Path) -> None:
+def test_backups_continue_after_the_clock_was_set_back(folder: Path) -> None:
     future = backups.make(folder).rename(database.backups(folder) / "autosched-20991231T235959.000000Z.db")
     os.utime(future, (4_102_444_799, 4_102_444_799))
     assert due(folder, BackupConfig(), 10.0, written=True)
@@ -133,7 +133,7 @@ def test_a_foreign_file_beside_the_backups_does_not_stop_them(folder: Path) -> N
     assert backups.make(folder).exists()
 
 
-def test_what_goes_wrong_is_said_and_not_tried_again_at_once(folder: Path) -> None:
+def test_failures_are_reported_and_retried_later(folder: Path) -> None:
     database.snapshots(folder).write_text("in its way")
     worry = kept(folder, BackupConfig(interval_s=0), "worry", replayed=maintenance.SNAPSHOT_EVERY)
     assert "no snapshot could be made" in worry

@@ -57,7 +57,7 @@ def revived(saved: Snapshot) -> Scheduler:
 
 
 @pytest.mark.parametrize("policy", ["predictive", "interleaved", "sequential"])
-def test_a_snapshot_and_the_rest_are_the_whole(policy: str) -> None:
+def test_a_snapshot_and_the_later_events_give_the_whole_state(policy: str) -> None:
     for seed in range(12):
         history = lived(policy, seed)
         cut = Random(seed).randrange(len(history))
@@ -71,7 +71,7 @@ def test_a_snapshot_and_the_rest_are_the_whole(policy: str) -> None:
 
 
 @pytest.mark.parametrize("policy", ["predictive", "interleaved"])
-def test_what_comes_after_a_restart_is_decided_alike(policy: str) -> None:
+def test_decisions_after_a_restart_are_the_same(policy: str) -> None:
     """The queues are equal, too: waiting tasks are served in the same order."""
     for seed in range(8):
         history = lived(policy, seed)
@@ -175,7 +175,7 @@ def damaged(content: bytes) -> bytes:
         (lambda content: content.replace(snapshot.MAGIC, snapshot.MAGIC + b"\0", 1)[:-1], "another version"),
     ],
 )
-def test_an_unusable_snapshot_is_passed_over_for_an_older_one(
+def test_an_unusable_snapshot_is_skipped_for_an_older_one(
     tmp_path: Path, spoil: Callable[[bytes], bytes], why: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     history, path, snapshots = lived("interleaved", 3), tmp_path / "db", tmp_path / "snapshots"
@@ -189,7 +189,7 @@ def test_an_unusable_snapshot_is_passed_over_for_an_older_one(
     assert why in caplog.text
 
 
-def test_a_snapshot_of_another_past_is_passed_over(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_snapshot_of_another_history_is_skipped(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     history, snapshots = lived("interleaved", 3), tmp_path / "snapshots"
     write(tmp_path / "one", history[:20])
     snapshot.write(snapshots, recovered(tmp_path / "one", snapshots)[3])
@@ -200,9 +200,7 @@ def test_a_snapshot_of_another_past_is_passed_over(tmp_path: Path, caplog: pytes
     assert "another past" in caplog.text
 
 
-def test_a_snapshot_that_cannot_be_written_leaves_nothing_behind(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_snapshot_leaves_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(_: int) -> None:
         raise OSError(28, "no space")
 

@@ -30,19 +30,19 @@ def test_rows_of_two_tables_arrive_in_order_with_few_statements(db: sqlite3.Conn
     assert db.execute("SELECT body FROM copies ORDER BY rowid").fetchall() == [(f"copy {n}",) for n in range(count)]
 
 
-def test_the_last_word_on_one_row_holds(db: sqlite3.Connection) -> None:
+def test_the_last_statement_on_a_row_wins(db: sqlite3.Connection) -> None:
     execute(db, [(NOTE, (1, "first")), (NOTE, (2, "other")), (NOTE, (1, "last"))])
     assert db.execute("SELECT * FROM notes").fetchall() == [(1, "last"), (2, "other")]
 
 
-def test_other_statements_stand_where_they_were_said(db: sqlite3.Connection) -> None:
+def test_other_statements_keep_their_order(db: sqlite3.Connection) -> None:
     forget = ("DELETE FROM notes WHERE number < ?", (2,))
     execute(db, [(NOTE, (0, "goes")), (NOTE, (1, "goes")), forget, (NOTE, (1, "stays")), (COPY, ("c", 1))])
     assert db.execute("SELECT * FROM notes").fetchall() == [(1, "stays")]
     assert db.execute("SELECT * FROM copies").fetchall() == [(1, "c")]
 
 
-def test_nothing_is_said_of_nothing(db: sqlite3.Connection) -> None:
+def test_no_statements_need_no_batch(db: sqlite3.Connection) -> None:
     said: list[str] = []
     db.set_trace_callback(said.append)
     execute(db, [])

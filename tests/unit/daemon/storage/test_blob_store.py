@@ -34,7 +34,7 @@ def blobs(tmp_path: Path) -> Blobs:
     return Blobs(tmp_path / "blobs", 10_000_000)
 
 
-def test_pieces_make_a_file_that_is_complete_when_its_hash_is_right(blobs: Blobs) -> None:
+def test_an_upload_is_complete_when_its_hash_matches(blobs: Blobs) -> None:
     states = put(blobs, piece(0, b""), piece(0, DATA[:200_000]), piece(200_000, DATA[200_000:400_000]))
     assert states == [BlobState(0, False), BlobState(200_000, False), BlobState(400_000, False)]
     assert blobs.size(NAME) is None
@@ -44,40 +44,38 @@ def test_pieces_make_a_file_that_is_complete_when_its_hash_is_right(blobs: Blobs
     assert put(blobs, piece(0, b"")) == [BlobState(len(DATA), True)]
 
 
-def test_an_upload_goes_on_where_it_ended_even_in_another_life(blobs: Blobs, tmp_path: Path) -> None:
+def test_an_upload_continues_even_after_a_restart(blobs: Blobs, tmp_path: Path) -> None:
     put(blobs, piece(0, DATA[:100_000]))
     again = Blobs(tmp_path / "blobs", 10_000_000)
     assert put(again, piece(0, b"")) == [BlobState(100_000, False)]
 
 
 @pytest.mark.parametrize("left", [DATA, bytes(len(DATA))], ids=["all bytes", "as many others"])
-def test_a_part_that_was_whole_when_the_daemon_died_does_not_stay_one(
-    blobs: Blobs, tmp_path: Path, left: bytes
-) -> None:
+def test_a_complete_upload_is_finished_after_a_restart(blobs: Blobs, tmp_path: Path, left: bytes) -> None:
     (tmp_path / "blobs" / f"{NAME}.part").write_bytes(left)
     whole = left == DATA
     assert put(blobs, piece(0, b"")) == [BlobState(len(DATA) if whole else 0, whole)]
     assert not list((tmp_path / "blobs").glob("*.part"))
 
 
-def test_a_piece_out_of_order_is_not_taken_and_the_right_place_is_said(blobs: Blobs) -> None:
+def test_a_piece_out_of_order_is_refused_with_the_right_offset(blobs: Blobs) -> None:
     assert (
         put(blobs, piece(0, DATA[:100_000]), piece(5, b"x"), piece(200_000, b"x"), piece(0, DATA[:100_000]))
         == [BlobState(100_000, False)] * 4
     )
 
 
-def test_more_than_was_announced_is_not_taken(blobs: Blobs) -> None:
+def test_more_bytes_than_announced_are_refused(blobs: Blobs) -> None:
     assert put(blobs, piece(0, b"x" * 100, total=50)) == [BlobState(0, False)]
 
 
-def test_the_wrong_bytes_are_refused_and_forgotten(blobs: Blobs) -> None:
+def test_an_upload_with_a_wrong_hash_is_refused_and_deleted(blobs: Blobs) -> None:
     with pytest.raises(Refused, match="send the file again"):
         put(blobs, piece(0, b"x" * 50, total=50))
     assert put(blobs, piece(0, b"")) == [BlobState(0, False)]
 
 
-def test_an_uploader_that_has_hung_up_hears_of_no_failure(blobs: Blobs) -> None:
+def test_a_disconnected_uploader_gets_no_failure(blobs: Blobs) -> None:
     async def hang_up() -> list[dict[str, Any]]:
         complaints: list[dict[str, Any]] = []
         asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
@@ -121,13 +119,13 @@ def test_reading_gives_pieces_up_to_the_end(blobs: Blobs) -> None:
     assert asyncio.run(read()) == DATA
 
 
-def test_a_file_that_is_not_there_is_not_found(blobs: Blobs) -> None:
+def test_an_unknown_file_is_not_found(blobs: Blobs) -> None:
     put(blobs, piece(0, DATA[:1_000]))
     with pytest.raises(NotFound, match="upload it first"):
         asyncio.run(blobs.get(GetBlob(sha256=NAME, offset=0)))
 
 
-def test_a_full_disk_is_said_and_passes(blobs: Blobs, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_reported_and_uploads_continue_later(blobs: Blobs, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*arguments: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -138,7 +136,7 @@ def test_a_full_disk_is_said_and_passes(blobs: Blobs, monkeypatch: pytest.Monkey
     assert put(blobs, piece(0, DATA[:100_000])) == [BlobState(100_000, False)]
 
 
-def test_two_uploads_of_one_file_help_each_other(blobs: Blobs) -> None:
+def test_two_uploads_of_one_file_share_their_pieces(blobs: Blobs) -> None:
     async def upload() -> None:
         state = await blobs.put(piece(0, b""))
         while not state.complete:
@@ -151,7 +149,7 @@ def test_two_uploads_of_one_file_help_each_other(blobs: Blobs) -> None:
     assert blobs.path(NAME).read_bytes() == DATA
 
 
-def test_only_what_is_old_and_not_needed_is_taken_away(blobs: Blobs) -> None:
+def test_only_old_unneeded_files_are_deleted(blobs: Blobs) -> None:
     put(blobs, piece(0, DATA), piece(0, b"x", "0" * 64, 9))
     kept = blobs.path("1" * 64)
     kept.write_bytes(b"a job's model")
@@ -165,7 +163,7 @@ def test_only_what_is_old_and_not_needed_is_taken_away(blobs: Blobs) -> None:
     assert gone in blobs.unneeded({kept.name}, 60.0), "who dies before it is removed leaves it to the next one"
 
 
-def test_who_uploads_what_is_there_keeps_it_from_being_taken_away(blobs: Blobs) -> None:
+def test_uploading_a_file_again_keeps_it_from_deletion(blobs: Blobs) -> None:
     put(blobs, piece(0, DATA))
     os.utime(blobs.path(NAME), (0.0, 0.0))
     assert put(blobs, piece(0, b"")) == [BlobState(len(DATA), True)]

@@ -31,14 +31,14 @@ def filled(folder: Path) -> Path:
 
 
 @pytest.mark.parametrize(("job", "there"), [("1", True), ("3", True), ("99", False), ("9" * 40, False), ("last", True)])
-def test_a_glance_tells_which_jobs_may_be_known(tmp_path: Path, job: str, there: bool) -> None:
+def test_the_jobs_of_a_database_are_listed_without_opening_it(tmp_path: Path, job: str, there: bool) -> None:
     assert not database.has_traces(tmp_path / "none", job)
     folder = filled(tmp_path / "state")
     (folder / "jobs/3").mkdir(parents=True)  # failed before it measured anything
     assert database.has_traces(folder, job) == there
 
 
-def test_a_database_that_cannot_be_read_may_know_any(tmp_path: Path) -> None:
+def test_an_unreadable_database_may_contain_any_job(tmp_path: Path) -> None:
     database.database(tmp_path).write_bytes(b"no database at all, but long enough to be looked at " * 100)
     assert database.has_traces(tmp_path, "99")
 
@@ -67,7 +67,7 @@ def started(folder: Path, *, accept_data_loss: bool = False) -> int:
     return asyncio.run(start())
 
 
-def test_what_was_written_is_found_sound(tmp_path: Path) -> None:
+def test_an_undamaged_database_passes_the_check(tmp_path: Path) -> None:
     folder = filled(tmp_path)
     found = backups.verify(database.database(folder))
     assert found.rows["records"] == 2 * RECORDS
@@ -92,7 +92,7 @@ def test_what_was_written_is_found_sound(tmp_path: Path) -> None:
         ("UPDATE header SET count = count + 1 WHERE name = 'records'", f"records has {2 * RECORDS} rows, and 25"),
     ],
 )
-def test_a_changed_row_is_named_and_stops_the_start(tmp_path: Path, statement: str, message: str) -> None:
+def test_a_changed_row_is_reported_and_stops_the_start(tmp_path: Path, statement: str, message: str) -> None:
     folder = filled(tmp_path)
     sql(folder, statement)
     with pytest.raises(Damaged, match=message) as refused:
@@ -104,14 +104,14 @@ def test_a_changed_row_is_named_and_stops_the_start(tmp_path: Path, statement: s
     assert refused.value.exit_code == 8
 
 
-def test_rows_that_vanish_are_missed(tmp_path: Path) -> None:
+def test_deleted_rows_are_detected(tmp_path: Path) -> None:
     folder = filled(tmp_path)
     sql(folder, "DROP TRIGGER delete_spans", "DELETE FROM spans WHERE step = 1")
     with pytest.raises(Damaged, match=r"spans has \d+ rows, and \d+ were written"):
         started(folder)
 
 
-def test_commits_that_vanish_from_the_log_are_missed(tmp_path: Path) -> None:
+def test_commits_deleted_from_the_log_are_detected(tmp_path: Path) -> None:
     """A flipped bit in the write-ahead log: SQLite drops all that follows and reports no error."""
     folder = filled(tmp_path / "one")
     copy = tmp_path / "copy"
@@ -129,7 +129,7 @@ def test_commits_that_vanish_from_the_log_are_missed(tmp_path: Path) -> None:
     assert started(copy) == kept
 
 
-def test_a_database_that_is_gone_is_missed(tmp_path: Path) -> None:
+def test_a_deleted_database_is_detected(tmp_path: Path) -> None:
     folder = filled(tmp_path)
     database.database(folder).unlink()
     with pytest.raises(Damaged, match="is gone"):
@@ -138,7 +138,7 @@ def test_a_database_that_is_gone_is_missed(tmp_path: Path) -> None:
     assert started(folder) == 0
 
 
-def test_flipped_bits_are_found(tmp_path: Path) -> None:
+def test_flipped_bits_are_detected(tmp_path: Path) -> None:
     """A few of the many that `benchmarks/bit_flips.py` tries."""
     folder = filled(tmp_path / "state")
     log = killed_copy(database.database(folder), tmp_path / "killed", also=10)
@@ -172,7 +172,7 @@ def test_data_loss_is_accepted_up_to_the_first_damaged_event(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("statement", ["UPDATE records SET trial = trial + 1 WHERE job = 1 AND ordinal = 5"])
-def test_a_damaged_record_takes_those_after_it_along(tmp_path: Path, statement: str) -> None:
+def test_records_after_a_damaged_one_are_dropped_too(tmp_path: Path, statement: str) -> None:
     folder = filled(tmp_path)
     events = backups.verify(database.database(folder)).rows["journal"]
     sql(folder, statement)
@@ -181,7 +181,7 @@ def test_a_damaged_record_takes_those_after_it_along(tmp_path: Path, statement: 
     assert ordinals == [(1, 5), (2, RECORDS)]
 
 
-def test_what_cannot_be_read_at_all_is_given_up_and_kept(tmp_path: Path) -> None:
+def test_an_unreadable_database_is_replaced_and_kept_aside(tmp_path: Path) -> None:
     folder = filled(tmp_path)
     database.database(folder).write_bytes(b"not a database" * 1_000)
     with pytest.raises(Damaged, match="not a usable database"):
@@ -191,7 +191,7 @@ def test_what_cannot_be_read_at_all_is_given_up_and_kept(tmp_path: Path) -> None
     assert copy.read_bytes().startswith(b"not a database")
 
 
-def test_an_event_that_breaks_the_scheduler_is_the_end_of_what_is_taken_over(tmp_path: Path) -> None:
+def test_recovery_ends_before_an_event_that_breaks_the_scheduler(tmp_path: Path) -> None:
     folder = filled(tmp_path)
     last = backups.verify(database.database(folder)).rows["journal"]
     body = sql(folder, f"SELECT event FROM journal WHERE seq = {last}")
@@ -209,7 +209,7 @@ def test_an_event_that_breaks_the_scheduler_is_the_end_of_what_is_taken_over(tmp
 # Copies ---------------------------------------------------------------------------------------------------------------
 
 
-def test_a_backup_of_a_database_in_use_is_whole_and_comes_back(tmp_path: Path) -> None:
+def test_a_backup_of_a_database_in_use_is_complete_and_restores(tmp_path: Path) -> None:
     folder = filled(tmp_path / "state")
     before = backups.verify(database.database(folder)).rows
 
@@ -234,7 +234,7 @@ def test_a_backup_of_a_database_in_use_is_whole_and_comes_back(tmp_path: Path) -
     assert not list(database.snapshots(folder).glob("*.snapshot"))
 
 
-def test_what_lies_beside_a_database_comes_back_with_it(tmp_path: Path) -> None:
+def test_files_beside_a_database_are_restored_with_it(tmp_path: Path) -> None:
     folder, killed = filled(tmp_path / "state"), tmp_path / "killed"
     log = killed_copy(database.database(filled(tmp_path / "other")), killed, also=10)
     assert log.stat().st_size > 0
@@ -244,7 +244,7 @@ def test_what_lies_beside_a_database_comes_back_with_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("foreign", [False, True])
-def test_what_is_no_database_of_autosched_takes_no_place(tmp_path: Path, foreign: bool) -> None:
+def test_a_file_that_is_no_database_of_autosched_is_not_restored(tmp_path: Path, foreign: bool) -> None:
     folder = filled(tmp_path / "state")
     other = tmp_path / "other.db"
     other.touch()
@@ -256,7 +256,7 @@ def test_what_is_no_database_of_autosched_takes_no_place(tmp_path: Path, foreign
     assert sql(folder, "SELECT count(*) FROM journal") > [(0,)]
 
 
-def test_a_damaged_backup_is_not_put_back(tmp_path: Path) -> None:
+def test_a_damaged_backup_is_not_restored(tmp_path: Path) -> None:
     folder = filled(tmp_path / "state")
     made = backups.make(folder, tmp_path / "copy.db")
     with pytest.raises(ConfigError, match="exists"):
@@ -272,7 +272,7 @@ def test_a_damaged_backup_is_not_put_back(tmp_path: Path) -> None:
     assert database.database(folder).read_bytes() == content
 
 
-def test_a_damaged_database_is_not_backed_up_and_pushes_no_good_copy_out(tmp_path: Path) -> None:
+def test_a_damaged_database_is_not_backed_up_and_replaces_no_good_copy(tmp_path: Path) -> None:
     folder = filled(tmp_path / "state")
     first, second = backups.make(folder, keep=2), backups.make(folder, keep=2)
     sql(folder, "UPDATE spans SET body = x'01'")
@@ -282,7 +282,7 @@ def test_a_damaged_database_is_not_backed_up_and_pushes_no_good_copy_out(tmp_pat
     assert len(list(database.backups(folder).iterdir())) == 2
 
 
-def test_old_copies_make_room(tmp_path: Path) -> None:
+def test_old_backups_are_deleted(tmp_path: Path) -> None:
     folder = filled(tmp_path / "state")
     made = [backups.make(folder, keep=2) for _ in range(3)]
     assert backups.all_of(folder) == made[:0:-1]
@@ -315,7 +315,7 @@ def shape_of(folder: Path) -> int:
         return schema.shape(db)
 
 
-def test_a_database_of_the_last_format_goes_on_and_is_kept_as_it_was(tmp_path: Path) -> None:
+def test_a_database_of_the_previous_format_is_upgraded_and_kept_as_it_was(tmp_path: Path) -> None:
     folder = filled(tmp_path)
     rows = backups.verify(database.database(folder)).rows
     as_of_format_2(folder)
@@ -330,7 +330,7 @@ def test_a_database_of_the_last_format_goes_on_and_is_kept_as_it_was(tmp_path: P
     backups.verify(database.database(folder))
 
 
-def test_a_database_without_identities_goes_on(tmp_path: Path) -> None:
+def test_a_database_without_identities_is_upgraded(tmp_path: Path) -> None:
     """A database of format 3: its records have an unknown identity."""
     folder = filled(tmp_path)
     sql(folder, "DROP TABLE identities", "DELETE FROM header WHERE name = 'identities'", "PRAGMA user_version = 3")
@@ -341,7 +341,7 @@ def test_a_database_without_identities_goes_on(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("accept", [False, True])
-def test_an_upgrade_does_not_make_damaged_rows_sound(tmp_path: Path, accept: bool) -> None:
+def test_an_upgrade_does_not_hide_damaged_rows(tmp_path: Path, accept: bool) -> None:
     folder = filled(tmp_path)
     as_of_format_2(folder)
     sql(folder, "UPDATE records SET body = x'00' WHERE job = 2 AND ordinal = 7")

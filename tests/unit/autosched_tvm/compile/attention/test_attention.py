@@ -149,7 +149,7 @@ def test_equal_attentions_are_one_kernel() -> None:
     ],
     ids=["weights are an output", "scores are an output", "scores are read twice"],
 )  # fmt: skip
-def test_values_that_others_read_stay(made: Any) -> None:
+def test_values_with_other_readers_stay(made: Any) -> None:
     assert not kernels(fused(made))
     assert off(made) < SAME
 

@@ -74,7 +74,7 @@ def test_convolutions_of_integers_keep_their_result() -> None:
 
 
 @pytest.mark.parametrize("opset", [11, 17])
-def test_what_lies_between_convolutions_keeps_its_height(opset: int) -> None:
+def test_operators_between_convolutions_keep_the_height(opset: int) -> None:
     nodes = [
         node("Conv", "x,w1,b", "c1", pads=[1, 1]),
         node("LeakyRelu", "c1", "l1"),

@@ -121,7 +121,7 @@ def test_an_operator_that_the_standard_defines_by_others_is_written_that_way() -
     rewritten(after, "Celu", x=normal(2, 3))
 
 
-def test_what_a_rule_cannot_write_stays() -> None:
+def test_operators_that_no_rule_can_write_stay() -> None:
     node = helper.make_node("STFT", ["x", "step", "", "length"], ["y"])
     net = model([node], {"x": [2, 50, 2]}, ["y"], {"step": np.array(7), "length": np.array(16)}, 17)
     assert decomposition.rewrite(net) == {}

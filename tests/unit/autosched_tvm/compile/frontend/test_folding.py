@@ -64,7 +64,7 @@ def kinds(made: Any) -> list[str]:
     return [one.op_type for one in made.graph.node]
 
 
-def test_shapes_become_constants_and_what_follows_from_them_too() -> None:
+def test_shapes_and_values_computed_from_them_become_constants() -> None:
     nodes = [
         node("Shape", "x", "s"),
         node("Gather", "s last", "n"),

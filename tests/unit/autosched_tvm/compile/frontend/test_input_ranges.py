@@ -42,7 +42,7 @@ def test_rows_of_an_index_are_indices_into_what_the_network_computes() -> None:
     assert input_ranges.highs(net)["edges"] == 12
 
 
-def test_what_a_network_writes_to_is_a_table_as_well() -> None:
+def test_a_tensor_that_a_network_writes_to_is_a_table_too() -> None:
     nodes = [helper.make_node("ScatterND", ["table", "ids", "x"], ["y"])]
     net = model(nodes, {"ids": [2, 2], "x": [2]}, ["y"], {"table": np.zeros((9, 5), "float32")})
     assert input_ranges.highs(net)["ids"] == 5
@@ -65,7 +65,7 @@ def test_other_numbers_are_bytes_and_masks_are_bits() -> None:
         ("h0", [2, 1, 64], Kind.STATE),
     ],
 )
-def test_what_an_input_holds_is_told_by_its_name_and_shape(name: str, shape: list[int], kind: Kind) -> None:
+def test_the_name_and_shape_of_an_input_determine_its_content(name: str, shape: list[int], kind: Kind) -> None:
     made = model([helper.make_node("Relu", [name], ["y"])], {name: shape}, ["y"], {})
     assert [tensor.kind for tensor in input_ranges.inputs(made)] == [kind]
 
@@ -106,7 +106,7 @@ def test_rates_lengths_and_positions_are_whole_numbers(name: str, shape: list[in
     ],
     ids=lambda one: "-".join(name for name, _ in one) if isinstance(one, list) else str(one),
 )
-def test_what_the_network_divides_by_is_positive(nodes: list[tuple[str, list[str]]], kind: Kind) -> None:
+def test_divisors_are_positive(nodes: list[tuple[str, list[str]]], kind: Kind) -> None:
     """A negative distance was clipped to 1e-6, and outputs of a million hid a broken kernel."""
     made = [helper.make_node(name, given, [str(number)]) for number, (name, given) in enumerate(nodes)]
     constants = {"small": np.array(1e-6, "float32"), "one": np.array(1.0, "float32"), "axes": np.array([1])}

@@ -41,7 +41,7 @@ def test_an_unknown_first_dimension_becomes_one(name: str | None) -> None:
 
 
 @pytest.mark.parametrize("name", ["sequence", "num_atoms", "time", "frames", "height"])
-def test_a_first_dimension_that_is_no_batch_is_asked_for(name: str) -> None:
+def test_a_first_dimension_that_is_no_batch_needs_a_value(name: str) -> None:
     assert f"'x' is ?,5 ({name} unknown)" in question(net({"x": [name, 5]}))
 
 
@@ -113,7 +113,7 @@ def test_an_example_fits_the_network() -> None:
 @pytest.mark.parametrize(
     ("given", "words"), [({"z": (1,)}, "no input 'z'"), ({"x": (2,)}, "does not fit"), ({"x": (0, 5)}, "at least 1")]
 )
-def test_shapes_that_cannot_be(given: dict[str, tuple[int, ...]], words: str) -> None:
+def test_impossible_shapes_are_refused(given: dict[str, tuple[int, ...]], words: str) -> None:
     with pytest.raises(RequestError, match=words):
         input_shapes.fix(net({"x": ["N", 5]}), given)
 

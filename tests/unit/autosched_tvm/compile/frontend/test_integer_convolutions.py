@@ -40,7 +40,7 @@ def example(rows: int = 9) -> dict[str, Any]:
 
 @pytest.mark.parametrize("kind", ["uint8", "int8"])
 @pytest.mark.parametrize("bias", [False, True])
-def test_between_quantise_and_dequantise(kind: str, bias: bool) -> None:
+def test_a_convolution_between_quantise_and_dequantise_is_computed_in_integers(kind: str, bias: bool) -> None:
     """The branch around the convolution reads the integers, too; they are made once."""
     nodes = [
         *quantised("x", "xd"), WEIGHTS,
@@ -60,7 +60,7 @@ def test_between_quantise_and_dequantise(kind: str, bias: bool) -> None:
     assert whole.count("Round") == 3, "the quantised tensors"
 
 
-def test_what_moves_numbers_moves_whole_ones() -> None:
+def test_operators_that_move_data_move_integers() -> None:
     nodes = [
         *quantised("x", "xd"), helper.make_node("MaxPool", ["xd"], ["m"], kernel_shape=[2, 2], strides=[1, 1]),
         *quantised("m", "md"), WEIGHTS, helper.make_node("Conv", ["md", "wf"], ["y"], strides=[2, 2]),
@@ -73,7 +73,7 @@ def test_what_moves_numbers_moves_whole_ones() -> None:
     assert next(node.op_type for node in whole.graph.node if pool.input[0] in node.output) == "Cast"
 
 
-def test_operator_of_onnx_runtime() -> None:
+def test_the_operator_of_onnx_runtime_is_computed_in_integers() -> None:
     used = constants("uint8") | {"b": np.arange(8, dtype="int32") * 100, "ys": np.asarray(STEP, "float32")}
     node = helper.make_node(
         "QLinearConv", ["x", "s", "z", "w", "ws", "wz", "ys", "z", "b"], ["y"], pads=[0, 1, 2, 1]
@@ -115,7 +115,7 @@ def test_groups_are_joined_until_they_fill_vectors(
 
 
 @pytest.mark.parametrize("reason", ["weights of 9 bits", "a scale for each channel of the data"])
-def test_others_stay_float(reason: str) -> None:
+def test_other_convolutions_stay_float(reason: str) -> None:
     used = constants("uint8")
     del used["b"]
     if reason == "weights of 9 bits":

@@ -102,7 +102,7 @@ def test_functions_of_functions_are_tables_of_the_first_tensor() -> None:
     assert [node.input[0] for node in model.graph.node] == ["x", "x"]
 
 
-def test_what_others_read_stays() -> None:
+def test_results_with_other_readers_stay() -> None:
     graph = Graph()
     graph.nodes.append(helper.make_node("Neg", [graph.real(hard_swish(graph, "x"))], ["y"]))
     model = network(graph.nodes, {"x": np.zeros(SHAPE, "uint8")}, {"y": TensorProto.FLOAT}, graph.constants)

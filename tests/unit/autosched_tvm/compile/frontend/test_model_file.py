@@ -8,7 +8,7 @@ from autosched_tvm.compile.frontend.model_file import FileKind, kind_of, kind_of
 from nets import small_net
 
 
-def test_a_model_is_a_model() -> None:
+def test_a_model_file_is_recognised() -> None:
     assert kind_of(small_net().SerializeToString()) is FileKind.ONNX
 
 
@@ -25,7 +25,7 @@ def test_a_model_without_a_graph_is_truncated() -> None:
 @pytest.mark.parametrize(
     "data", [b"root:x:0:0:root:/root:/bin/bash\n" * 9, b"\x7fELF" + bytes(60), b"PK\x03\x04" * 20, b"\0"]
 )
-def test_other_files_are_other(data: bytes) -> None:
+def test_other_files_are_not_models(data: bytes) -> None:
     assert kind_of(data) is FileKind.OTHER
 
 
@@ -45,7 +45,7 @@ def archive(path: Path, *names: str) -> Path:
         (("word/document.xml",), FileKind.OTHER),
     ],
 )
-def test_archives_are_told_by_their_names(names: tuple[str, ...], kind: FileKind, tmp_path: Path) -> None:
+def test_archives_are_recognised_by_their_names(names: tuple[str, ...], kind: FileKind, tmp_path: Path) -> None:
     assert kind_of_file(archive(tmp_path / "net.bin", *names)) is kind
 
 
@@ -64,11 +64,11 @@ def test_a_cut_program_is_truncated(tmp_path: Path) -> None:
         (b"", FileKind.OTHER),
     ],
 )
-def test_files_are_told_by_their_first_bytes(data: bytes, kind: FileKind, tmp_path: Path) -> None:
+def test_files_are_recognised_by_their_first_bytes(data: bytes, kind: FileKind, tmp_path: Path) -> None:
     path = tmp_path / "net.onnx"
     path.write_bytes(data)
     assert kind_of_file(path) is kind
 
 
-def test_a_file_that_is_not_there_is_of_no_kind(tmp_path: Path) -> None:
+def test_a_missing_file_has_no_kind(tmp_path: Path) -> None:
     assert kind_of_file(tmp_path / "none") is FileKind.OTHER

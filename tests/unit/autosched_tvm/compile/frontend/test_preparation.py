@@ -38,14 +38,14 @@ def test_a_good_model_is_prepared(tmp_path: Path) -> None:
         (onnx.helper.make_model(onnx.helper.make_graph([], "g", [], [])).SerializeToString(), "no operators"),
     ],
 )
-def test_bad_files_are_told_apart(data: bytes, words: str, tmp_path: Path) -> None:
+def test_bad_files_have_different_errors(data: bytes, words: str, tmp_path: Path) -> None:
     path = tmp_path / "bad.onnx"
     path.write_bytes(data)
     with pytest.raises(ModelRejected, match=words):
         preparation.read(path)
 
 
-def test_a_value_that_nothing_makes_is_named_with_who_reads_it(tmp_path: Path) -> None:
+def test_a_value_that_no_node_computes_is_named_with_its_reader(tmp_path: Path) -> None:
     net = small_net()
     net.graph.node[2].input[1] = "nowhere"
     with pytest.raises(ModelRejected, match=r"nothing makes 'nowhere', which node 'joined' \(Concat\) reads"):
@@ -58,19 +58,19 @@ def test_an_optional_input_may_be_left_out(tmp_path: Path) -> None:
     assert preparation.read(write(net, tmp_path)).graph.node[0].input[1] == ""
 
 
-def test_a_missing_file(tmp_path: Path) -> None:
+def test_a_missing_file_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ModelRejected, match="cannot be read"):
         preparation.read(tmp_path / "none.onnx")
 
 
-def test_weights_in_other_files(tmp_path: Path) -> None:
+def test_weights_in_other_files_are_read(tmp_path: Path) -> None:
     path = tmp_path / "net.onnx"
     onnx.save_model(small_net(), path, save_as_external_data=True, location="weights", size_threshold=0)
     with pytest.raises(ModelRejected, match="other files"):
         preparation.read(path)
 
 
-def test_an_unknown_batch_becomes_one_and_is_told(tmp_path: Path) -> None:
+def test_an_unknown_batch_becomes_one_and_is_reported(tmp_path: Path) -> None:
     path = write(small_net(batch="N"), tmp_path)
     ready = preparation.prepare(path, {}, nothing)
     assert preparation.dims_of(ready.model.graph.input[0]) == [1, 3, 12, 12]
@@ -90,7 +90,7 @@ def test_an_unknown_batch_becomes_one_and_is_told(tmp_path: Path) -> None:
         ({"x": (0, 3, 12, 12)}, "at least 1"),
     ],
 )
-def test_shapes_that_do_not_fit(shapes: dict[str, tuple[int, ...]], words: str, tmp_path: Path) -> None:
+def test_shapes_that_do_not_fit_are_refused(shapes: dict[str, tuple[int, ...]], words: str, tmp_path: Path) -> None:
     with pytest.raises(RequestError, match=words):
         preparation.prepare(write(small_net(batch="N"), tmp_path), shapes, nothing)
 
@@ -126,7 +126,7 @@ def test_an_old_model_that_cannot_be_converted_is_taken_as_it_is(
     assert preparation.prepare(write(net, tmp_path), {}, nothing).opset == 6
 
 
-def test_a_tree_ensemble_is_refused_with_what_runs_it(tmp_path: Path) -> None:
+def test_a_tree_ensemble_is_refused_with_a_program_that_runs_it(tmp_path: Path) -> None:
     net = model([helper.make_node("Relu", ["x"], ["y"])], {"x": [1, 4]}, ["y"], {}, 13)
     net.graph.node[0].op_type, net.graph.node[0].domain = "TreeEnsembleRegressor", "ai.onnx.ml"
     net.opset_import.append(helper.make_opsetid("ai.onnx.ml", 3))

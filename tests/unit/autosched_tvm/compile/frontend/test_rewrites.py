@@ -32,7 +32,7 @@ def test_outputs_stay_the_same() -> None:
     assert not {"Sum", "Dropout", "Gemm", "BatchNormalization"} & set(operators(net))
 
 
-def test_unused_constants_go() -> None:
+def test_unused_constants_are_removed() -> None:
     net = small_net()
     rewrites.apply(net)
     used = {name for node in net.graph.node for name in node.input}

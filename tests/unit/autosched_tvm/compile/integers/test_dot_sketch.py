@@ -78,7 +78,7 @@ def test_sums_are_equal_to_the_bit(rows: tuple[int, ...], depth: int, columns: i
             assert np.array_equal(found, right)
 
 
-def test_what_uses_each_result_several_times_computes_it_once() -> None:
+def test_a_result_that_is_used_several_times_is_computed_once() -> None:
     if (one := dot_instructions.of_target(tvm.target.Target(HERE))) is None:
         pytest.skip("this machine has no dot instruction")
     data, weights = (
@@ -103,7 +103,9 @@ def test_what_uses_each_result_several_times_computes_it_once() -> None:
 
 
 @pytest.mark.parametrize(("rows", "depth", "columns"), SHAPES)
-def test_without_a_schedule_they_are_the_same_everywhere(rows: tuple[int, ...], depth: int, columns: int) -> None:
+def test_kernels_without_a_schedule_are_the_same_on_all_targets(
+    rows: tuple[int, ...], depth: int, columns: int
+) -> None:
     for one in dot_instructions.ALL:
         found, right = ran(workload(rows, depth, columns, one), rows, depth, columns, one)
         assert np.array_equal(found, right)
@@ -131,7 +133,7 @@ def test_older_processors_have_none(target: dict[str, str]) -> None:
     assert dot_instructions.of_target(tvm.target.Target(target)) is None
 
 
-def test_a_search_finds_tiles_that_a_builder_makes_again() -> None:
+def test_a_builder_reproduces_the_tiles_of_a_search() -> None:
     intrinsics.install()
     module = workload((24,), 64, 96, VNNI_512)
     info = TaskInfo(task=1, name="product", workload="00", weight=1, flops=1.0, shape="")
@@ -164,7 +166,7 @@ def test_rows_are_filled_up_to_tiles(rows: int, filled: int) -> None:
     assert product.filled_rows(rows) == filled
 
 
-def test_other_kernels_are_none_of_these() -> None:
+def test_other_kernels_have_no_such_sketch() -> None:
     x = te.placeholder((8, 8), "float32")
     function = te.create_prim_func([x, te.compute((8, 8), lambda i, j: x[i, j] + 1)])
     assert kernel_sketches.sampled(tvm.IRModule({"main": function}), 1) is None

@@ -63,5 +63,7 @@ def test_a_compiled_network_is_within_a_step_of_onnx_runtime(signed: bool, tmp_p
 @pytest.mark.parametrize(
     ("target", "count"), [(OLD, 0), (WIDE, 2), (NEW, 2), (ARM, 2)], ids=["v2", "haswell", "cascadelake", "a76"]
 )
-def test_products_stay_such_where_the_processor_has_an_instruction(target: str, count: int, tmp_path: Path) -> None:
+def test_products_stay_in_integers_where_the_processor_has_an_instruction(
+    target: str, count: int, tmp_path: Path
+) -> None:
     assert products(two_products(signed=False), target, tmp_path) == count

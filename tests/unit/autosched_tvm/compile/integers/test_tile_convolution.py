@@ -81,7 +81,7 @@ def test_sums_are_exact(name: str, seed: int | None) -> None:
     assert np.array_equal(got, wanted.astype("float32") / 2)
 
 
-def test_the_cases_are_what_they_say() -> None:
+def test_the_cases_have_the_named_properties() -> None:
     assert sizes_of("rows that are multiplied as one").group.rows > 1
     assert sizes_of("an image in several parts").bands > 1
     assert sizes_of("1x1").bands == 1
@@ -97,7 +97,7 @@ def test_an_image_with_long_rows_is_copied_row_by_row() -> None:
     assert (sizes.bands, sizes.groups) == (8, 1)
 
 
-def test_the_name_of_an_intrinsic_says_all_of_it() -> None:
+def test_the_name_of_an_intrinsic_determines_it() -> None:
     tiles = tile_instructions.Tiles(1, 3, 320, 5, 999, 48)
     tile_instructions.register_named(f'["{tiles.name}"]')
     assert TensorIntrin.get(tiles.name, allow_missing=True) is not None

@@ -76,13 +76,13 @@ def test_a_candidate_is_replayed_in_a_process_that_has_not_made_its_sketch(tmp_p
     assert "tdpbusd" in done.stdout, done.stderr[-500:]
 
 
-def test_kernels_ask_for_the_registers_and_use_them() -> None:
+def test_kernels_request_the_tile_registers_and_use_them() -> None:
     code = built(scheduled((64,), 64, 128), TILES).inspect_source("asm")
     for word in ("tdpbusd", "tileloadd", "tilerelease", "syscall"):
         assert word in code, word
 
 
-def test_other_kernels_ask_for_nothing() -> None:
+def test_other_kernels_request_no_tile_registers() -> None:
     data = te.placeholder((64,), name="x")
     function = te.create_prim_func([data, te.compute((64,), lambda i: data[i] + 1.0)])
     assert "syscall" not in built(function, TILES).inspect_source("asm")

@@ -48,7 +48,7 @@ def test_packed_weights_are_blocks_of_outputs_by_blocks_of_inputs() -> None:
     assert not packed[1, :, :, :, :, 2:].any() and not packed[:, 1, :, :, 2:, :].any()
 
 
-def test_an_operand_is_brought_into_the_layout_or_refused() -> None:
+def test_an_operand_is_converted_to_the_layout_or_refused() -> None:
     shape = (1, 8, 5, 5)
     bias = np.arange(8, dtype="float32").reshape(1, 8, 1, 1)
     packed = packing.operand(bias, shape, blocked(4))

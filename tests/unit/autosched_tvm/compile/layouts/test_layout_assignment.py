@@ -290,7 +290,7 @@ def test_convolutions_may_be_in_different_layouts() -> None:
     check(net, made.module)
 
 
-def test_an_operation_that_can_be_fused_is_not_cut_off() -> None:
+def test_an_operation_that_can_be_fused_stays_fused() -> None:
     """At the network's end a value is transformed after its activation, which stays in the convolution's kernel."""
     net = Net()
     made = converted(net.done([net.add("Relu", net.conv("x", 16, 8))], 1, 8, 6, 6), LayoutOption.NCHWC)

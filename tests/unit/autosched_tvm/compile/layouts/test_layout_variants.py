@@ -50,7 +50,7 @@ def taken_in(net: Any, folder: Path, layout: LayoutOption, *, winograd: bool = F
     )  # fmt: skip
 
 
-def test_every_layout_gives_tasks_whose_names_say_it(tmp_path: Path) -> None:
+def test_task_names_contain_the_layout(tmp_path: Path) -> None:
     said = {layout: [info.shape for info in taken_in(chain(), tmp_path, layout).tasks] for layout in LayoutOption}
     assert (
         said[LayoutOption.KEEP][0]
@@ -71,7 +71,7 @@ def test_tasks_are_the_same_each_time(tmp_path: Path) -> None:
     assert first.uses == 3
 
 
-def test_auto_says_which_tasks_compete(tmp_path: Path) -> None:
+def test_layout_auto_groups_the_tasks_that_compete(tmp_path: Path) -> None:
     found = taken_in(chain(), tmp_path, LayoutOption.AUTO)
     shapes = {info.task: info.shape.partition(" -> ")[2] for info in found.tasks}
     rivals = [{info.task for info in found.tasks if group in info.groups} for group in groups_of(found)]
@@ -226,7 +226,7 @@ def candidate(file: str) -> bytes:
     return json.dumps(schedule.trace.as_json(), default=lambda value: value.value).encode()
 
 
-def test_shapes_are_said_without_blocks() -> None:
+def test_shapes_are_shown_without_blocks() -> None:
     say = task_extraction.describe
     blocked = [(1, 4, 56, 56, 16), (4, 4, 3, 3, 16, 16), (1, 4, 1, 1, 16), (1, 4, 56, 56, 16)]
     assert say("fused_conv2d_NCHWc17_add9_relu", blocked) == "conv2d NCHW16c+add+relu 64x56x56 -> 64x56x56, 3x3"

@@ -62,7 +62,7 @@ def test_costs_that_depend_on_one_node_make_no_neighbours() -> None:
     assert solution.cost == brute(graph)
 
 
-def test_a_dense_graph_is_solved_well_and_said_to_be_inexact() -> None:
+def test_a_dense_graph_is_solved_well_and_marked_as_inexact() -> None:
     random = np.random.default_rng(1)
     ratios = []
     for _ in range(30):

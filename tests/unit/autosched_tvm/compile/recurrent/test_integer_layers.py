@@ -160,7 +160,7 @@ def test_the_recurrence_uses_the_instruction(
     assert all(register in line for line in lines)
 
 
-def test_weights_that_are_no_8_bit_numbers_are_made_real() -> None:
+def test_weights_outside_8_bits_become_float() -> None:
     """With a zero point of 100, integers up to 255 need more than 8 bits."""
     model, given = layer(kind="uint8", zero=100)
     assert off(model, given, dot_instructions.of_target(HERE) or VNNI_512) == off(model, given, None)

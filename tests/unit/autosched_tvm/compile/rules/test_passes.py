@@ -35,7 +35,7 @@ def kernels(module) -> set[str]:
     return {v.name_hint for v, f in module.functions_items() if isinstance(f, tvm.tirx.PrimFunc)}
 
 
-def test_a_move_that_changes_no_place_becomes_a_view() -> None:
+def test_a_move_that_keeps_the_order_becomes_a_view() -> None:
     assert kernels(network()) == {"negative", "transpose", "abs"}
     assert kernels(rules.with_views()(network())) == {"negative", "abs"}
 
@@ -67,7 +67,7 @@ def distance(values, number: int):
 
 
 @pytest.mark.parametrize(("count", "left"), [(7, 8), (30, 2)])
-def test_stages_of_a_kernel_without_a_schedule_are_joined_where_they_are_many(count: int, left: int) -> None:
+def test_many_stages_of_a_kernel_without_a_schedule_are_joined(count: int, left: int) -> None:
     data = te.placeholder((8, 8), name="x")
     depth = te.reduce_axis((0, 8), name="k")
     value = te.compute((8, 8), lambda i, j: te.sum(data[i, depth] * data[depth, j], axis=depth), name="sum")

@@ -48,7 +48,7 @@ def exact_softmax(x):
 
 @pytest.mark.parametrize("cores", [1, 2])
 @pytest.mark.parametrize("shape", [(6, 128), (2, 3, 5, 37), (4, 3), (300, 300)])
-def test_softmax_of_rows_is_right(shape, cores):
+def test_softmax_of_rows_is_correct(shape, cores):
     x = numbers(*shape)
     np.testing.assert_allclose(run(softmax(shape), x, cores=cores), exact_softmax(x), rtol=2e-6, atol=1e-9)
 
@@ -66,7 +66,7 @@ def test_softmax_of_masked_and_undefined_elements_is_that_of_ieee():
 
 @pytest.mark.parametrize("cores", [1, 2])
 @pytest.mark.parametrize("shape", [(6, 384), (1, 5, 37), (700, 96)])
-def test_layer_normalisation_of_rows_is_right(shape, cores):
+def test_layer_normalisation_of_rows_is_correct(shape, cores):
     x, scale, bias = numbers(*shape), numbers(shape[-1]), numbers(shape[-1])
     wide = x.astype(np.float64)
     centred = wide - wide.mean(-1, keepdims=True)
@@ -74,7 +74,7 @@ def test_layer_normalisation_of_rows_is_right(shape, cores):
     np.testing.assert_allclose(run(layer_norm(shape), x, scale, bias, cores=cores), wanted, rtol=1e-4, atol=1e-5)
 
 
-def test_what_stages_hand_on_needs_the_memory_of_one_row():
+def test_intermediate_results_need_the_memory_of_one_row():
     found = row_fusion.rows_of(inlining.joined(kernel_ir.read(softmax((2, 12, 128, 100)))))
     assert [loop.extent for loop in found.loops] == [2, 12, 128]
     assert max(int(np.prod(kernel_ir.shape_of(buffer))) for buffer in found.program.buffers) == 100
@@ -111,6 +111,6 @@ def test_only_the_sum_of_a_softmax_is_inverted():
     assert divisors(share((4, 40))) == ["x[row0, v_ax1]"]
 
 
-def test_shares_of_a_tiny_sum_are_right():
+def test_a_softmax_with_a_tiny_sum_is_correct():
     x = np.full((4, 40), 2.0**-149, np.float32)
     np.testing.assert_allclose(run(share(x.shape), x), 1 / 40, rtol=1e-6)

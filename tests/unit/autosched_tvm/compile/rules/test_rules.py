@@ -210,7 +210,7 @@ def test_large_stages_are_parallel_on_several_cores_only() -> None:
     assert "T.parallel" not in rules.scheduled(function_of("transposition"), several).script()
 
 
-def test_functions_are_worth_threads_earlier_than_sums() -> None:
+def test_functions_use_threads_at_smaller_sizes_than_sums() -> None:
     several = tvm.target.Target({"kind": "llvm", "mcpu": "x86-64-v3", "num-cores": 2})
     for operator, parallel in ((topi.exp, True), (lambda x: x + x, False)):
         function = te.create_prim_func(one(operator, 16, 512))
@@ -221,7 +221,7 @@ def test_functions_are_worth_threads_earlier_than_sums() -> None:
     ("extents", "cores", "count"),
     [((8, 5), 2, 1), ((3, 8, 5), 2, 2), ((1, 1, 64), 2, 3), ((3, 5), 2, 2), ((5,), 4, 1), ((1, 1), 2, 0), ((), 2, 0)],
 )
-def test_so_many_loops_are_joined_that_all_cores_are_busy(extents: tuple[int, ...], cores: int, count: int) -> None:
+def test_enough_loops_are_joined_to_keep_all_cores_busy(extents: tuple[int, ...], cores: int, count: int) -> None:
     loops = [Loop(tirx.Var(f"i{number}", "int64"), extent) for number, extent in enumerate(extents)]
     assert parallelisation.shared(loops, cores) == count
 

@@ -110,7 +110,7 @@ def test_vector_code_calls_no_library(cpu, dtype):
 
 
 @pytest.mark.parametrize("operator", call_replacement.VECTORIZABLE)
-def test_a_vectorised_loop_stays_one(operator):
+def test_a_vectorised_loop_stays_vectorised(operator):
     """Read from TVM's own code for the loop, before LLVM vectorises loops itself."""
     compiled = kernel(lambda x: tirx.call_intrin("float32", operator, x) * 3.0, 1024, PLAIN, lanes=8)
     stores = re.findall(r"store (\S+ x float|float)", compiled.inspect_source("ll"))
@@ -166,7 +166,7 @@ NESTED = {
 
 @pytest.mark.parametrize("lanes", [1, 8])
 @pytest.mark.parametrize("name", NESTED)
-def test_functions_of_functions_compile_at_once_and_are_right(name, lanes):
+def test_nested_functions_compile_quickly_and_correctly(name, lanes):
     """Without a buffer between them, a mish takes an hour to compile."""
     function, expected = NESTED[name]
     x = np.linspace(-20, 20, 4096, dtype=np.float32)
