@@ -197,6 +197,7 @@ SECTIONS: dict[str, Sequence[Source]] = {
                   "1.00 and 1.00", lambda told: _networks(told, 1)),
             Claim("Quantised networks, one core", "0.85 and 1.00", lambda told: _networks(told, 1, quantised=True)),
             Claim("Float networks on two cores", "1.00 and 1.00", lambda told: _networks(told, 2)),
+            Claim("Quantised networks on two cores", "0.85 and 1.00", lambda told: _networks(told, 2, quantised=True)),
             Claim("A module faster than ONNX Runtime's is ready during the search, one core", "",
                   lambda told: _first_faster(told, 1)),
         ], "make bench-networks"),
