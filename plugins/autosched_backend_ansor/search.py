@@ -12,10 +12,13 @@ TVM's own code; the loop around it is written anew, since that of TVM
   the numbers of each generation depend on the seed and on how many programs are known. Evolution runs in one thread,
   because in TVM's several threads share them out as they come.
 - counts failures of a restored search not at all, and looks for five rounds for what is not there.
+
+A space of few combinations is listed. TVM would draw a whole population from it for each round.
 """
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from statistics import median
 from typing import Any
 
@@ -39,6 +42,10 @@ from autosched_tvm.api import (
 
 SELECT_ATTEMPTS = 3
 """Maximum number of generations of a select."""
+POOL_RATIO = 4
+"""Ratio of the schedules that the cost model ranks to those that are selected, in a listed space."""
+GROWN_MAX = 64
+"""Maximum number of combinations of a listed space that are made for a generation."""
 STRATEGY = "s_tir.meta_schedule.SearchStrategyEvolutionarySearch"
 SEED_MAX = 2**31 - 2
 
@@ -100,7 +107,9 @@ class AnsorSearch:
         self._known: set[str] = set()
         self._pending: dict[bytes, Grown] = {}
         self._learned: set[bytes] = set()
-        self._best: list[tuple[float, str, Any]] = []
+        self._best: list[tuple[float, str, Grown]] = []
+        self._keys: dict[tuple[schedule_traces.Decision, ...], str | None] = {}
+        """Key of each combination of a listed space that was made; None for one without a program."""
 
     def select(self, count: int) -> list[bytes]:
         """Up to `count` candidates without a measurement; empty if there are no more."""
@@ -145,7 +154,7 @@ class AnsorSearch:
         self._known.add(grown.key)
         self._best = [one for one in self._best if one[1] != grown.key]
         if latency_s is not None:
-            self._best.append((latency_s, grown.key, grown.schedule))
+            self._best.append((latency_s, grown.key, grown))
             self._best.sort(key=lambda one: one[:2])
             del self._best[self._parents :]
         return grown.schedule
@@ -162,6 +171,8 @@ class AnsorSearch:
 
     def _generation(self, count: int, seed: int, seen: set[str]) -> list[Grown]:
         """Up to `count` new schedules: the best that evolution finds, and a share of random ones."""
+        if self._space.listed is not None:
+            return self._of_list(self._space.listed, count, seed, seen)
         options = self._options
         strategy = ms.SearchStrategy.create(
             "evolutionary", population_size=options.population_size, init_min_unmeasured=options.init_min_unmeasured,
@@ -170,27 +181,61 @@ class AnsorSearch:
         context = self._space.context(seed, strategy)
         model = TaskModel(self._model, self._extractor, seed)
         context.pre_tuning(SEED_MAX, count, self._space.designs, ms.database.MemoryDatabase(), model)
-        parents = [schedule for _, _, schedule in self._best]
+        parents = [grown.schedule for _, _, grown in self._best]
         sampled = list(_call("SampleInitPopulation", strategy, options.population_size - len(parents)))
         ranked = sampled
         if parents or self._model.warm:  # otherwise evolution would compare random scores
             all_seen = options.population_size * (options.genetic_num_iters + 2)
             ranked = list(_call("EvolveWithCostModel", strategy, [*parents, *sampled], all_seen))
-        best = self._new(ranked, count - int(count * options.eps_greedy), seen)
+        best = _new(map(self._space.grown, ranked), count - int(count * options.eps_greedy), seen)
         order = np.random.default_rng(seed).permutation(len(sampled))
-        return [*best, *self._new([*(sampled[i] for i in order), *ranked], count - len(best), seen)]
+        others = map(self._space.grown, [*(sampled[i] for i in order), *ranked])
+        return [*best, *_new(others, count - len(best), seen)]
 
-    def _new(self, schedules: Sequence[Any], count: int, seen: set[str]) -> list[Grown]:
-        """The first schedules that are not in `seen`, to which they are added."""
-        new: list[Grown] = []
-        for schedule in schedules:
-            if len(new) == count:
-                break
-            grown = self._space.grown(schedule)
+    def _of_list(
+        self, listed: Sequence[tuple[schedule_traces.Decision, ...]], count: int, seed: int, seen: set[str]
+    ) -> list[Grown]:
+        """Up to `count` new schedules: those that the cost model ranks first among neighbours of the best and random
+        ones, and a share of random ones."""
+        order = [listed[i] for i in np.random.default_rng(seed).permutation(len(listed))]
+        best: list[Grown] = []
+        if self._model.warm:
+            parents = [grown.decisions for _, _, grown in self._best]
+            near = [one for one in order if any(_distance(one, parent) == 1 for parent in parents)]
+            half = POOL_RATIO * count // 2
+            pool = _new(self._made(near, seen), half, set(seen))
+            pool += _new(self._made(order, seen), 2 * half - len(pool), seen | {one.key for one in pool})
+            rows = _rows(self._extractor, self._context, [_measurable(one.schedule) for one in pool])
+            ranked = [pool[i] for i in np.argsort(-self._model.scores(rows), kind="stable")] if pool else []
+            best = _new(ranked, count - int(count * self._options.eps_greedy), seen)
+        return [*best, *_new(self._made(order, seen), count - len(best), seen)]
+
+    def _made(self, wanted: Iterable[tuple[schedule_traces.Decision, ...]], seen: set[str]) -> Iterator[Grown]:
+        """The schedules of combinations that may be new."""
+        unknown = (one for one in wanted if one not in self._keys or self._keys[one] not in {None, *seen})
+        for decisions in islice(unknown, GROWN_MAX):
+            grown = self._space.grow(0, decisions, 1)
+            self._keys[decisions] = None if grown is None else grown.key
+            if grown is not None:
+                yield grown
+
+
+def _new(schedules: Iterable[Grown | None], count: int, seen: set[str]) -> list[Grown]:
+    """The first schedules that are not in `seen`, to which they are added."""
+    new: list[Grown] = []
+    if count > 0:
+        for grown in schedules:
             if grown is not None and grown.key not in seen:
                 seen.add(grown.key)
                 new.append(grown)
-        return new
+            if len(new) == count:
+                break
+    return new
+
+
+def _distance(one: Sequence[schedule_traces.Decision], other: Sequence[schedule_traces.Decision]) -> int:
+    """The number of decisions that differ."""
+    return sum(mine != their for mine, their in zip(one, other, strict=True))
 
 
 def _mixed(*numbers: int) -> int:

@@ -3,9 +3,13 @@ registers.
 
 TVM takes each buffer above one kilobyte from a pool, including a tile of sums that fits into vector registers: this
 costs a call for each tile, and stores that are never read. It is a fifth of the time of a pointwise convolution.
+
+A search lowers thousands of kernels. Therefore passes whose work LLVM repeats are left out, as are checks of a kernel's
+arguments, which are two thirds of the object code of a small kernel. See docs/decisions/037-cheap-trials.md.
 """
 
 import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tvm
@@ -20,6 +24,15 @@ PIPELINE = "autosched"
 """Name for `tirx.build(pipeline=)` and `relax.build(tir_pipeline=)`, registered by `install`."""
 BASE = "s_tir"
 STACK_BYTES_MAX = 8_192
+SKIPPED = ("tirx.CommonSubexprElim", "tirx.RemoveNoOp")
+"""Passes of TVM whose work LLVM repeats."""
+Step = Callable[[Any], Any]
+STEPS: tuple[tuple[Callable[[Any], bool], Step], ...] = (
+    (tile_instructions.are_used, tile_instructions.requested),
+    (table_registers.is_used, table_registers.in_registers),
+    (call_replacement.is_used, call_replacement.in_registers),
+)
+"""Changes of a lowered function; each with a test of whether a kernel needs it."""
 
 
 def install() -> str:
@@ -32,20 +45,37 @@ def install() -> str:
 def _factory() -> tuple[Any, Any, Any]:
     lower, finalize_host, finalize_device = compilation_pipeline.get_tir_pipeline(BASE)
 
-    def lowered(module: Any, _context: Any) -> Any:
-        changed = lower(module)
-        for name, function in changed.functions.items():
-            if isinstance(function, tirx.PrimFunc):
-                changed.update_func(name, _completed(function))
-        return call_replacement.in_registers(changed)
+    def lowered(module: Any, context: Any) -> Any:
+        # what a kernel needs is told before its loops are unrolled, while it is small
+        steps = {name.name_hint: [s for needed, s in STEPS if needed(f)] for name, f in _kernels(module)}
+        with _without(SKIPPED, context):
+            changed = lower(module)
+        for name, function in _kernels(changed):
+            changed.update_func(name, _completed(function, steps.get(name.name_hint, ())))
+        return changed
 
     return tvm.transform.module_pass(lowered, opt_level=0, name="autosched.lower"), finalize_host, finalize_device
 
 
-def _completed(function: Any) -> Any:
-    """Returns a lowered function with its small buffers on the stack, and with the setup that its instructions need."""
-    body = tvm_ffi.structural.structural_map(function.body, (tirx.AllocBuffer, _mark))
-    return table_registers.in_registers(function.with_body(tile_instructions.asking(body)))
+def _kernels(module: Any) -> list[tuple[Any, Any]]:
+    return [(name, function) for name, function in module.functions.items() if isinstance(function, tirx.PrimFunc)]
+
+
+def _without(passes: Sequence[str], context: Any) -> Any:
+    """Returns the context of passes without some of them."""
+    return tvm.transform.PassContext(
+        context.opt_level, context.required_pass, [*context.disabled_pass, *passes], context.instruments, context.config
+    )
+
+
+def _completed(function: Any, steps: Sequence[Step]) -> Any:
+    """Returns a lowered function without checks of its arguments, with its small buffers on the stack, and after
+    further steps."""
+    callbacks = (tirx.AllocBuffer, _mark), (tirx.AssertStmt, lambda _: tirx.Evaluate(0))
+    function = function.with_body(tvm_ffi.structural.structural_map(function.body, callbacks))
+    for step in steps:
+        function = step(function)
+    return function
 
 
 def _mark(allocation: Any) -> Any:

@@ -15,6 +15,8 @@ from autosched_tvm.worker_messages import MeasurementPlan, Remote
 HOPELESS_RATIO = 5.0
 """Ratio of a run's time to the best known latency above which a candidate gets no further samples. The first run has
 cold caches and counts only if it is long; the second run counts always."""
+SLOW_RATIO = 1.3
+"""The same for a whole sample. Noise of a sample is a few percent, so that such a candidate is none of the best."""
 NUMBER_MAX = 100_000
 COLD_WEIGHTS, COLD_RESULTS = 1 << 20, 2 << 20
 """Minimum bytes of a kernel's weights (its inputs but the first), and of its results. A larger kernel is called with
@@ -24,7 +26,8 @@ RELATIVE_TOLERANCE = 1e-4
 """Maximum error as a share of the largest result. One product of a sum of 4608 is about 4e-3; rounding is 1e-6."""
 HALF_TOLERANCE = 2e-2
 """The same for float16: the third digit of its sums depends on their order."""
-
+BYTES = ("int8", "uint8")
+"""Types of quantised numbers, which are never indices. Rounding may differ by one."""
 
 BENCHES_MAX = 2
 """Maximum benches of a process: their buffers are as large as the tasks' inputs."""
@@ -81,9 +84,10 @@ class Bench:
         """Raise WrongResult unless the outputs equal the reference's."""
         for i, expected in self.expected.items():
             got = self.buffers[i].numpy()
-            if expected.dtype.kind in "biu":
-                wrong = float(np.any(got != expected))
-                bound = 0.0
+            if expected.dtype.name in BYTES:
+                wrong, bound = float(np.max(np.abs(got.astype("int16") - expected), initial=0)), 1.0
+            elif expected.dtype.kind in "biu":
+                wrong, bound = float(np.any(got != expected)), 0.0
             else:
                 scale = float(np.nanmax(np.abs(expected), initial=0.0, where=np.isfinite(expected)))
                 relative = HALF_TOLERANCE if expected.dtype == np.float16 else RELATIVE_TOLERANCE
@@ -131,7 +135,10 @@ def profile(
         if plan.best_s is not None and second_s > HOPELESS_RATIO * plan.best_s:
             return (second_s,)
         number = _number(second_s, plan)
-        return tuple(own.sample(module, number) for _ in range(plan.repeat))
+        samples: list[float] = []
+        while len(samples) < plan.repeat and not (samples and _slow(samples[-1], plan)):
+            samples.append(own.sample(module, number))
+        return tuple(samples)
 
 
 def compare(
@@ -182,23 +189,35 @@ def _hopeless(first_s: float, plan: MeasurementPlan) -> bool:
     return plan.best_s is not None and first_s > max(HOPELESS_RATIO * plan.best_s, plan.min_repeat_s)
 
 
+def _slow(sample_s: float, plan: MeasurementPlan) -> bool:
+    return plan.best_s is not None and sample_s > SLOW_RATIO * plan.best_s
+
+
 def _number(once_s: float, plan: MeasurementPlan) -> int:
     """Number of calls that make a sample long enough."""
     return min(NUMBER_MAX, max(1, math.ceil(plan.min_repeat_s / max(once_s, 1e-9))))
 
 
 def _signed(generator: np.random.Generator, shape: tuple[int, ...], dtype: str) -> np.ndarray[Any, Any]:
-    """Numbers of both signs, so that no error hides in a large sum; zeros for integers, which may be indices."""
+    """Numbers of both signs, so that no error hides in a large sum."""
     if np.dtype(dtype).kind != "f":
-        return np.zeros(shape, dtype)
+        return _integers(generator, shape, dtype)
     return generator.standard_normal(shape).astype(dtype)
 
 
 def _positive(generator: np.random.Generator, shape: tuple[int, ...], dtype: str) -> np.ndarray[Any, Any]:
     """Numbers for divisions and roots."""
     if np.dtype(dtype).kind != "f":
-        return np.zeros(shape, dtype)
+        return _integers(generator, shape, dtype)
     return generator.uniform(0.1, 1.0, shape).astype(dtype)
+
+
+def _integers(generator: np.random.Generator, shape: tuple[int, ...], dtype: str) -> np.ndarray[Any, Any]:
+    """Any numbers of 8 bits; zeros of other types, which may be indices."""
+    if dtype not in BYTES:
+        return np.zeros(shape, dtype)
+    bounds = np.iinfo(dtype)
+    return generator.integers(bounds.min, bounds.max, shape, dtype, endpoint=True)
 
 
 def _is_tame(array: np.ndarray[Any, Any]) -> bool:

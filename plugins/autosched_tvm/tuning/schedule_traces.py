@@ -5,6 +5,7 @@ after EnterPostproc repeat the actions of MetaSchedule's postprocessors and deci
 """
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -70,6 +71,17 @@ def read(candidate: bytes) -> Trace | None:
 def write(trace: Any, memo: Mapping[str, Any] | None = None) -> bytes:
     """Returns the candidate of a TVM trace, with TVM's number types converted."""
     return json.dumps([*trace, memo] if memo else list(trace), default=_plain, separators=(",", ":")).encode()
+
+
+def options(instruction: Any, decision: Decision) -> list[Decision] | None:
+    """Returns all decisions of a sampling instruction, of which `decision` is one; None for kinds without a list."""
+    kind, _, attributes = instruction[:3]
+    if kind == "SampleCategorical":
+        return list(range(len(attributes[0])))
+    if kind == "SamplePerfectTile" and isinstance(decision, tuple) and len(decision) == 2:
+        extent = math.prod(decision)
+        return [(extent // inner, inner) for inner in range(1, int(attributes[1]) + 1) if extent % inner == 0]
+    return None
 
 
 def _decision(value: Any) -> Decision:

@@ -1,8 +1,10 @@
 """Design space of a task: MetaSchedule's sketches and ours, and schedules grown from them decision by decision."""
 
 import logging
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from typing import Any
 
 import tvm
@@ -18,6 +20,8 @@ from autosched_tvm.tuning.search_method import SearchContext
 LOG = logging.getLogger("autosched_tvm.search")
 LOG.addHandler(logging.NullHandler())
 LOG.propagate = False
+LISTED_MAX = 4096
+"""Maximum number of combinations of decisions that are listed."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +59,8 @@ class SketchSpace:
         """Schedules from which TVM draws; ours as often as all others together."""
         self.sketches = [_sketch(schedule.trace.simplified(True)) for schedule in (*rules, *own)]
         self._numbers = {sketch.text: number for number, sketch in enumerate(self.sketches)}
+        self.listed = None if tiled is None else _listed(tiled)
+        """All combinations of decisions of the only sketch; None for several sketches, or too many combinations."""
 
     def context(self, seed: int, strategy: Any = None) -> Any:
         """Returns a TuneContext for the task, with random numbers from `seed`, and one thread, which keeps their
@@ -79,7 +85,10 @@ class SketchSpace:
                 return None
         except Exception:  # TVM refuses some combinations, with various exceptions
             return None
-        return self.grown(schedule)
+        if self.listed is None or None in decisions:
+            return self.grown(schedule)
+        made = tuple(decision for decision in decisions if decision is not None)
+        return Grown(sketch, made, hash_of(schedule.mod), schedule)  # reading its trace takes as long as all else
 
     def grown(self, schedule: Any) -> Grown | None:
         """Returns the sketch and decisions of a schedule that TVM's own search made; None for a schedule of no
@@ -89,6 +98,20 @@ class SketchSpace:
         if trace is None or sketch is None:
             return None
         return Grown(sketch, trace.decisions, hash_of(schedule.mod), schedule)
+
+
+def _listed(drawn: Any) -> list[tuple[Decision, ...]] | None:
+    """Returns all combinations of decisions, of which a schedule has one; None for too many."""
+    trace = schedule_traces.read(schedule_traces.write(drawn.trace.simplified(True).as_json()))
+    assert trace is not None, "all decisions of a drawn schedule are made"
+    options = [
+        schedule_traces.options(trace.sketch.instructions[place], decision)
+        for place, decision in zip(trace.sketch.places, trace.decisions, strict=True)
+    ]
+    known = [one for one in options if one is not None]
+    if len(known) < len(options) or math.prod(map(len, known)) > LISTED_MAX:
+        return None
+    return list(product(*known))
 
 
 def _sketch(simplified: Any) -> Sketch:

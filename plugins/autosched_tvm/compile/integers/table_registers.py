@@ -23,6 +23,13 @@ def available(target: Any) -> bool:
     return target.kind.name == "llvm" and bool(codegen.llvm_cpu_has_features(FEATURE, target))
 
 
+def is_used(function: Any) -> bool:
+    """Returns whether a function reads tables."""
+    loads: list[Any] = []
+    tvm_ffi.structural_walk(function.body, (tvm.ir.TensorLoad, loads.append))
+    return any(_is_table(load.source) for load in loads)
+
+
 def in_registers(function: Any) -> Any:
     """Returns a lowered function with vectors of entries looked up in registers, where its target allows it."""
     target = (function.attrs or {}).get("target")
@@ -31,12 +38,15 @@ def in_registers(function: Any) -> Any:
     return function.with_body(tvm_ffi.structural.structural_map(function.body, (tvm.ir.TensorLoad, _looked_up)))
 
 
+def _is_table(buffer: Any) -> bool:
+    return len(buffer.shape) == 1 and str(buffer.shape[0]) == str(ENTRIES) and str(buffer.dtype) in ("uint8", "int8")
+
+
 def _looked_up(load: Any) -> Any:
     table = load.source
     index = load.indices[-1]
     lanes = str(index.ty).partition("x")[2]
-    is_table = len(table.shape) == 1 and str(table.shape[0]) == str(ENTRIES) and str(table.dtype) in ("uint8", "int8")
-    if not is_table or isinstance(index, tirx.Ramp) or not lanes.isdigit() or LANES % int(lanes):
+    if not _is_table(table) or isinstance(index, tirx.Ramp) or not lanes.isdigit() or LANES % int(lanes):
         return load
     if not (isinstance(index, tirx.Cast) and str(index.value.ty) == f"uint8x{lanes}"):
         return load

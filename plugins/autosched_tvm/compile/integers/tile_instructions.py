@@ -206,14 +206,18 @@ def _settings() -> list[int]:
     return [int.from_bytes(contents[at : at + 8], "little", signed=True) for at in range(0, 64, 8)]
 
 
-def asking(body: Any) -> Any:
-    """Returns a lowered kernel's body that requests the registers from the operating system first, if it uses them."""
+def are_used(function: Any) -> bool:
+    """Returns whether a function uses the registers of tiles."""
     calls: list[Any] = []
-    tvm_ffi.structural_walk(body, (tvm.ir.Call, calls.append))
-    if not any(map(_uses_tiles, calls)):
-        return body
+    tvm_ffi.structural_walk(function.body, (tvm.ir.Call, calls.append))
+    return any(map(_uses_tiles, calls))
+
+
+def requested(function: Any) -> Any:
+    """Returns a lowered function that requests the registers from the operating system first."""
     numbers = (tirx.const(number, "int64") for number in (_PRCTL, _GRANT, _TILE_DATA))
-    return tirx.SeqStmt([tirx.Evaluate(tirx.call_extern("int64", _SYSCALL, *numbers)), body])
+    request = tirx.Evaluate(tirx.call_extern("int64", _SYSCALL, *numbers))
+    return function.with_body(tirx.SeqStmt([request, function.body]))
 
 
 def _uses_tiles(call: Any) -> bool:

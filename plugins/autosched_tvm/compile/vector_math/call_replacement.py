@@ -40,14 +40,17 @@ def mark_vectorizable() -> None:
             operator.set_attr("TVectorizable", True)
 
 
-def in_registers(module: Any) -> Any:
-    """Returns the lowered module with such calls replaced, in the functions that LLVM compiles."""
-    for name, function in module.functions.items():
-        if isinstance(function, tirx.PrimFunc) and _is_llvm(function):
-            body = tvm_ffi.structural.structural_map(function.body, (tirx.BufferStore, separated))
-            body = tvm_ffi.structural.structural_map(body, (tvm.ir.Call, replaced))
-            module.update_func(name, function.with_body(body))
-    return module
+def is_used(function: Any) -> bool:
+    """Returns whether a function has such calls."""
+    return bool(_transcendental(function.body))
+
+
+def in_registers(function: Any) -> Any:
+    """Returns a lowered function with such calls replaced, if LLVM compiles it."""
+    if not _is_llvm(function):
+        return function
+    body = tvm_ffi.structural.structural_map(function.body, (tirx.BufferStore, separated))
+    return function.with_body(tvm_ffi.structural.structural_map(body, (tvm.ir.Call, replaced)))
 
 
 def separated(store: Any) -> Any:

@@ -1,12 +1,13 @@
-"""Small buffers stay on the stack, large ones come from TVM's pool; results are equal."""
+"""Lowered kernels: small buffers are on the stack, large ones in TVM's pool; arguments are not checked."""
 
 import numpy as np
 import pytest
 
 tvm = pytest.importorskip("tvm")
 
-from tvm import s_tir, te, topi  # noqa: E402
+from tvm import relax, s_tir, te, topi  # noqa: E402
 
+import compiled_networks  # noqa: E402
 from autosched_tvm.compile import lowering  # noqa: E402
 
 pytestmark = pytest.mark.tvm
@@ -39,3 +40,21 @@ def test_a_tile_of_sums_is_pooled_only_when_it_is_large(columns, pooled):
 
 def test_installing_twice_is_the_same():
     assert lowering.install() == lowering.install() == lowering.PIPELINE
+
+
+def test_kernels_do_not_check_their_arguments():
+    usual = tvm.tirx.build(tiled(512), target=TARGET).inspect_source("ll")
+    ours = tvm.tirx.build(tiled(512), target=TARGET, pipeline=lowering.install()).inspect_source("ll")
+    assert "SetRaised" in usual, "the function that raises an error"
+    assert "SetRaised" not in ours
+
+
+@pytest.mark.parametrize(("shape", "dtype"), [((4, 9), "float32"), ((5, 8), "float32"), ((4, 8), "float64")])
+def test_a_network_checks_its_inputs(shape, dtype):
+    builder, x = relax.BlockBuilder(), relax.Var("x", relax.TensorType((4, 8), "float32"))
+    with builder.function("main", [x]):
+        builder.emit_func_output(builder.emit_te(topi.exp, x))
+    right = np.ones((4, 8), "float32")
+    assert np.allclose(compiled_networks.outputs(builder.get(), TARGET, [right])[0], np.e)
+    with pytest.raises((RuntimeError, TypeError, ValueError)):
+        compiled_networks.outputs(builder.get(), TARGET, [np.ones(shape, dtype)])

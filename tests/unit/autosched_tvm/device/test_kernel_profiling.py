@@ -41,6 +41,23 @@ def test_an_output_of_zeros_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
         bench.check()
 
 
+@pytest.mark.parametrize(("dtype", "error", "right"), [("int8", 1, True), ("uint8", 2, False), ("int32", 1, False)])
+def test_a_quantised_result_may_be_the_next_level_and_a_sum_must_be_exact(
+    dtype: str, error: int, right: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = made(monkeypatch, [((4,), dtype)], 100)
+    bench.buffers[0].copyfrom(np.full(4, 100 + error, dtype))
+    with nullcontext() if right else pytest.raises(WrongResult, match="output 0"):
+        bench.check()
+
+
+def test_quantised_inputs_have_all_values_and_indices_are_zero(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = made(monkeypatch, [((4096,), "int8"), ((4096,), "uint8"), ((4096,), "int32"), ((4,), "float32")], 1)
+    signed, unsigned, indices, _ = bench.inputs
+    assert (signed.min(), signed.max(), unsigned.min(), unsigned.max()) == (-128, 127, 0, 255)
+    assert not indices.any()
+
+
 @pytest.mark.parametrize(("dtype", "right"), [("float32", False), ("float16", True)])
 def test_half_precision_may_differ_in_the_third_digit(dtype: str, right: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     bench = made(monkeypatch, [((4,), dtype)], 100.0)
@@ -56,12 +73,13 @@ def test_half_precision_may_differ_in_the_third_digit(dtype: str, right: bool, m
     ("first_s", "warm_s", "best_s", "samples"),
     [
         (0.009, 0.001, None, 3),
-        (0.009, 0.004, 0.001, 3),
+        (0.009, 0.0012, 0.001, 3),
+        (0.009, 0.004, 0.001, 1),
         (0.009, 0.006, 0.001, 1),
         (0.030, 0.001, 0.001, 1),
         (0.009, 0.001, 0.001, 3),
     ],
-    ids=["nothing known", "not good", "hopeless when warm", "hopeless at once", "slow only when cold"],
+    ids=["nothing known", "not bad", "slow", "hopeless when warm", "hopeless at once", "slow only when cold"],
 )
 def test_a_hopelessly_slow_candidate_gets_no_further_samples(
     first_s: float, warm_s: float, best_s: float | None, samples: int, monkeypatch: pytest.MonkeyPatch

@@ -1,0 +1,131 @@
+"""Time of a trial in this version and in another one: ``python benchmarks/trial_cost.py --other DIR [NAME ...]``.
+
+DIR is a checkout of the other version, such as a worktree of git. Both versions build and measure the same random
+candidates of a network's heaviest tasks, one after the other, in processes that take turns. The time of a trial is that
+of its build and of its measurement together. The latencies of the candidates are compared as well: a cheaper build must
+not make slower kernels. Prints one JSON object.
+"""
+
+import argparse
+import json
+import math
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from networks import networks
+
+from autosched.backend import Lease
+from autosched.model import JobSpec, TaskInfo
+
+HERE = Path(__file__).parent.parent
+NETWORKS = ("mtcnn-onet", "centerface", "ppocrv5-rec", "attacut", "orientation-qdq")
+TASKS, CANDIDATES, TURNS = 5, 12, 3
+"""Numbers of tasks of a network, of candidates of a task, and of runs of each version."""
+TIMEOUT_S = 600.0
+OPTIONS: dict[str, bool | int | float | str] = {"tuner": "random"}
+
+
+def main() -> int:
+    """Compares the versions on the named networks."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", default=NETWORKS, metavar="NAME", help="networks of networks.toml")
+    parser.add_argument("--other", type=Path, metavar="DIR", help="checkout of the other version")
+    parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.one:
+        print(json.dumps(_trials(args.names[0])))
+        return 0
+    if args.other is None:
+        parser.error("name a checkout of the other version: --other DIR")
+    rows = [_compared(name, args.other.resolve()) for name in args.names]
+    means = {key: _mean(row[key] for row in rows) for key in ("time_ratio", "build_ratio", "latency_ratio")}
+    print(json.dumps({"candidates": TASKS * CANDIDATES, **means, "networks": rows}))
+    return 0
+
+
+def _compared(name: str, other: Path) -> dict[str, Any]:
+    """Returns the medians of both versions, and their ratios."""
+    runs: dict[Path, list[dict[str, Any]]] = {HERE: [], other: []}
+    for _ in range(TURNS):
+        for source, found in runs.items():
+            found.append(_run(name, source))
+    ours, theirs = ({key: _median(run[key] for run in found) for key in ("build_s", "profile_s")}
+                    for found in runs.values())  # fmt: skip
+    slower = [
+        mine / their
+        for run, other_run in zip(*runs.values(), strict=True)
+        for mine, their in zip(run["latencies_s"], other_run["latencies_s"], strict=True)
+        if mine is not None and their is not None
+    ]
+    row = {
+        "name": name, "trials": len(runs[HERE][0]["latencies_s"]), "ours": ours, "other": theirs,
+        "time_ratio": sum(ours.values()) / sum(theirs.values()), "build_ratio": ours["build_s"] / theirs["build_s"],
+        "latency_ratio": _mean(slower),
+    }  # fmt: skip
+    print(json.dumps(row), file=sys.stderr, flush=True)
+    return row
+
+
+def _run(name: str, source: Path) -> dict[str, Any]:
+    """Returns the times of one version, in a process of its own."""
+    paths = os.pathsep.join(str(source / folder) for folder in ("src", "plugins"))
+    done = subprocess.run(
+        [sys.executable, __file__, name, "--one"], env={**os.environ, "PYTHONPATH": paths},
+        stdout=subprocess.PIPE, text=True, check=True, timeout=TIMEOUT_S,
+    )  # fmt: skip
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def _trials(name: str) -> dict[str, Any]:
+    """Builds and measures candidates; returns seconds per trial, and the latency of each candidate."""
+    from autosched_backend_autotvm import AutoTvmBackend
+
+    network, cores = networks(name)[0], sorted(os.sched_getaffinity(0))
+
+    def lease(stage: str, core: int) -> Lease:
+        return Lease(stage, (f"cpu{core}",), (core,), TIMEOUT_S)
+
+    with tempfile.TemporaryDirectory(prefix="autosched-trials-") as temporary:
+        spec = JobSpec(name="net", model="0" * 64, options=OPTIONS, shapes=network.shapes)
+        session: Any = AutoTvmBackend().open(
+            spec, network.fetch(), Path(temporary) / "work", Path(temporary) / "out", 1
+        )
+        tasks: list[TaskInfo] = sorted(
+            session.import_network(lease("import", cores[0])).tasks, key=lambda task: -task.flops * task.weight
+        )
+        build_s = profile_s = 0.0
+        latencies_s: list[float | None] = []
+        for info in tasks[:TASKS]:
+            tuner = session.tuner(info, 1)
+            candidates = tuner.select(CANDIDATES, lease("select", cores[0]))
+            tuner.build(candidates[:1], lease("build", cores[0]))  # begins the workers, and builds the reference
+            started = time.perf_counter()
+            built = tuner.build(candidates, lease("build", cores[0]))
+            build_s += time.perf_counter() - started
+            started = time.perf_counter()
+            found = list(tuner.profile(built, lease("profile", cores[-1])))
+            profile_s += time.perf_counter() - started
+            latencies_s += [min(one.latency_s, default=None) for one in found]
+        count = len(latencies_s)
+        return {"build_s": build_s / count, "profile_s": profile_s / count, "latencies_s": latencies_s}
+
+
+def _median(numbers: Iterable[float]) -> float:
+    return statistics.median(numbers)
+
+
+def _mean(ratios: Iterable[float]) -> float:
+    """Returns the geometric mean."""
+    return math.exp(statistics.fmean(map(math.log, ratios)))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
