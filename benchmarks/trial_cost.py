@@ -2,11 +2,12 @@
 
 DIR is a checkout of the other version, such as a worktree of git. Both versions build and measure the same random
 candidates of a network's heaviest tasks, one after the other, in processes that take turns. The time of a trial is that
-of its build and of its measurement together. The latencies of the candidates are compared as well: a cheaper build must
-not make slower kernels. Prints one JSON object.
+of its selection, its build and its measurement together. The latencies of the candidates are compared as well: a
+cheaper build must not make slower kernels. Prints one JSON object.
 """
 
 import argparse
+import hashlib
 import json
 import math
 import os
@@ -29,6 +30,7 @@ NETWORKS = ("mtcnn-onet", "centerface", "ppocrv5-rec", "attacut", "orientation-q
 TASKS, CANDIDATES, TURNS = 5, 12, 3
 """Numbers of tasks of a network, of candidates of a task, and of runs of each version."""
 TIMEOUT_S = 600.0
+STAGES = ("select_s", "build_s", "profile_s")
 OPTIONS: dict[str, bool | int | float | str] = {"tuner": "random"}
 
 
@@ -56,18 +58,17 @@ def _compared(name: str, other: Path) -> dict[str, Any]:
     for _ in range(TURNS):
         for source, found in runs.items():
             found.append(_run(name, source))
-    ours, theirs = ({key: _median(run[key] for run in found) for key in ("build_s", "profile_s")}
+    ours, theirs = ({key: statistics.median(run[key] for run in found) for key in STAGES}
                     for found in runs.values())  # fmt: skip
     slower = [
-        mine / their
+        run["latency_s"][candidate] / other_run["latency_s"][candidate]
         for run, other_run in zip(*runs.values(), strict=True)
-        for mine, their in zip(run["latencies_s"], other_run["latencies_s"], strict=True)
-        if mine is not None and their is not None
+        for candidate in run["latency_s"].keys() & other_run["latency_s"].keys()
     ]
     row = {
-        "name": name, "trials": len(runs[HERE][0]["latencies_s"]), "ours": ours, "other": theirs,
+        "name": name, "ours": ours, "other": theirs,
         "time_ratio": sum(ours.values()) / sum(theirs.values()), "build_ratio": ours["build_s"] / theirs["build_s"],
-        "latency_ratio": _mean(slower),
+        "compared": len(slower), "latency_ratio": _mean(slower),
     }  # fmt: skip
     print(json.dumps(row), file=sys.stderr, flush=True)
     return row
@@ -85,7 +86,7 @@ def _run(name: str, source: Path) -> dict[str, Any]:
 
 
 def _trials(name: str) -> dict[str, Any]:
-    """Builds and measures candidates; returns seconds per trial, and the latency of each candidate."""
+    """Builds and measures candidates; returns seconds per trial, and the latency of each candidate by its digest."""
     from autosched_backend_autotvm import AutoTvmBackend
 
     network, cores = networks(name)[0], sorted(os.sched_getaffinity(0))
@@ -101,30 +102,33 @@ def _trials(name: str) -> dict[str, Any]:
         tasks: list[TaskInfo] = sorted(
             session.import_network(lease("import", cores[0])).tasks, key=lambda task: -task.flops * task.weight
         )
-        build_s = profile_s = 0.0
-        latencies_s: list[float | None] = []
+        spent_s = dict.fromkeys(STAGES, 0.0)
+        count, latency_s = 0, dict[str, float]()
         for info in tasks[:TASKS]:
             tuner = session.tuner(info, 1)
+            started = time.perf_counter()
             candidates = tuner.select(CANDIDATES, lease("select", cores[0]))
+            selected = time.perf_counter()
             tuner.build(candidates[:1], lease("build", cores[0]))  # begins the workers, and builds the reference
-            started = time.perf_counter()
+            began = time.perf_counter()
             built = tuner.build(candidates, lease("build", cores[0]))
-            build_s += time.perf_counter() - started
-            started = time.perf_counter()
+            made = time.perf_counter()
             found = list(tuner.profile(built, lease("profile", cores[-1])))
-            profile_s += time.perf_counter() - started
-            latencies_s += [min(one.latency_s, default=None) for one in found]
-        count = len(latencies_s)
-        return {"build_s": build_s / count, "profile_s": profile_s / count, "latencies_s": latencies_s}
-
-
-def _median(numbers: Iterable[float]) -> float:
-    return statistics.median(numbers)
+            spans_s = selected - started, made - began, time.perf_counter() - made
+            for stage, span_s in zip(STAGES, spans_s, strict=True):
+                spent_s[stage] += span_s
+            count += len(found)
+            latency_s |= {
+                f"{info.task} {hashlib.sha256(one.candidate).hexdigest()}": one.latency_s[0]
+                for one in found
+                if one.latency_s
+            }
+        return {**{stage: span_s / count for stage, span_s in spent_s.items()}, "latency_s": latency_s}
 
 
 def _mean(ratios: Iterable[float]) -> float:
-    """Returns the geometric mean."""
-    return math.exp(statistics.fmean(map(math.log, ratios)))
+    """Returns the geometric mean; 1 of no numbers."""
+    return math.exp(statistics.fmean([math.log(ratio) for ratio in ratios] or [0.0]))
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from tvm.s_tir.meta_schedule.arg_info import ArgInfo
 
 from autosched_tvm.compile.candidate_build import load_task
 from autosched_tvm.device.place import Place, place_of
+from autosched_tvm.rounding import rounding_share, terms_of
 from autosched_tvm.worker_messages import MeasurementPlan, Remote
 
 HOPELESS_RATIO = 5.0
@@ -91,7 +92,8 @@ class Bench:
             else:
                 scale = float(np.nanmax(np.abs(expected), initial=0.0, where=np.isfinite(expected)))
                 relative = HALF_TOLERANCE if expected.dtype == np.float16 else RELATIVE_TOLERANCE
-                bound = relative * scale + 1e-7
+                terms = terms_of(self.inputs, self.expected.values())
+                bound = max(relative, rounding_share(expected.dtype.name, terms)) * scale + 1e-7
                 difference = np.abs(got.astype("float64") - expected.astype("float64"))
                 same = (got == expected) | (np.isnan(got) & np.isnan(expected))
                 wrong = float(np.max(np.where(same, 0.0, difference), initial=0.0))

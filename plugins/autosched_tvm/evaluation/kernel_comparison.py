@@ -16,8 +16,9 @@ from autosched_tvm.compile.side_file import files_of
 from autosched_tvm.device.loaded_module import LoadedModule
 from autosched_tvm.device.place import HERE
 from autosched_tvm.evaluation.onnx_reference import perturbed_inputs
-from autosched_tvm.evaluation.output_comparison import EPSILON, Expected, Tolerances, same_elements
+from autosched_tvm.evaluation.output_comparison import Expected, Tolerances, same_elements
 from autosched_tvm.evaluation.verification_messages import Check
+from autosched_tvm.rounding import EPSILON, terms_of
 from autosched_tvm.tensors import Array
 
 LIMIT_S = 60.0
@@ -111,7 +112,8 @@ class _Calls:
         shown = [tuple(np.where(written[n], results[n], 0) for n in outputs) for results in (expected, other, got)]
         levels = frozenset(n for n, one in enumerate(shown[0]) if one.dtype.name in LEVELS)
         names = [f"argument {n} of kernel {name}" for n in outputs]
-        return Tolerances([Expected(shown[0], (shown[1],), levels=levels)], names).check([shown[2]])
+        terms = terms_of(list(self._before.values()), shown[0])
+        return Tolerances([Expected(shown[0], (shown[1],), levels=levels)], names, terms=terms).check([shown[2]])
 
     def _results(self, arguments: tuple[Any, ...], values: Mapping[int, Array]) -> dict[int, Array]:
         """Returns the tensors after a call of the unscheduled kernel with other values."""

@@ -15,8 +15,9 @@ import onnx
 from onnx import numpy_helper
 
 from autosched_tvm.compile.frontend.dequantisation import RANGES
-from autosched_tvm.evaluation.output_comparison import EPSILON, Expected, Scores
+from autosched_tvm.evaluation.output_comparison import Expected, Scores
 from autosched_tvm.evaluation.quantised_reference import fidelity, float_form
+from autosched_tvm.rounding import EPSILON
 from autosched_tvm.tensors import Array
 
 PERTURBED_RUNS = 2

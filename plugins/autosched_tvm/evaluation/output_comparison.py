@@ -15,12 +15,11 @@ from msgspec import Struct
 
 from autosched.backend import Difference
 from autosched_tvm.evaluation.verification_messages import Check
+from autosched_tvm.rounding import EPSILON, rounding_share
 from autosched_tvm.tensors import Array
 
 INFINITE = 1e308
 """Substitute for infinity, which JSON lacks."""
-EPSILON = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
-"""Distance from 1 to the next number of each type: the absolute floor of the tolerance."""
 RELATIVE = {"float64": 1e-11, "float32": 5e-5, "float16": 5e-3, "bfloat16": 4e-2}
 """Minimum tolerance, as a share of the largest absolute value of an output. Correct builds with Winograd's algorithm
 differed by 6e-6 in float32, and kernels broken on purpose by more than 1e-2."""
@@ -77,10 +76,12 @@ class Limits(Struct, frozen=True):
 class Tolerances:
     """Tolerances of each output, from all samples together."""
 
-    def __init__(self, samples: Sequence[Expected], names: Sequence[str] = (), share: float | None = None) -> None:
-        """`share`: the user's tolerance as a share of each output's largest value; None: as measured."""
-        self._samples = samples
-        self._share = share
+    def __init__(
+        self, samples: Sequence[Expected], names: Sequence[str] = (), share: float | None = None, terms: int = 1
+    ) -> None:
+        """`share`: the user's tolerance as a share of each output's largest value; None: as measured. `terms`: number
+        of terms that the reference adds one after the other, each with a rounding error."""
+        self._samples, self._share, self._terms = samples, share, terms
         count = len(samples[0].outputs)
         self._names = [names[n] if n < len(names) else f"output {n}" for n in range(count)]
         self.common = [
@@ -165,7 +166,8 @@ class Tolerances:
             spreads.append(spread)
             relative.append(spread[large] / size[large])
         widest, widest_share = (float(np.quantile(np.concatenate(s), SPREAD_QUANTILE)) for s in (spreads, relative))
-        return Limits(EPSILON[name] + max(RELATIVE[name] * scale, SPREAD_FACTOR * widest), SPREAD_FACTOR * widest_share)
+        least = max(RELATIVE[name], rounding_share(name, self._terms)) * scale
+        return Limits(EPSILON[name] + max(least, SPREAD_FACTOR * widest), SPREAD_FACTOR * widest_share)
 
     def _one(self, expected: Expected, n: int, sample: int, got: Array) -> Check:
         right = expected.outputs[n]

@@ -84,6 +84,23 @@ def test_elements_that_no_kernel_writes_do_not_widen_the_tolerance(error: float,
     assert equal or (found.difference is not None and found.difference.output == "argument 1 of kernel doubled")
 
 
+@pytest.mark.parametrize(("error", "equal"), [(0.0, True), (0.01, False)])
+def test_a_long_sum_may_differ_by_the_rounding_of_its_terms(error: float, equal: bool) -> None:
+    def mean(data: Any, result: Any) -> None:
+        result.copyfrom(np.add.accumulate(data.numpy())[-1:])  # one after the other
+
+    calls = kernel_comparison._Calls(Library(mean=mean), math.inf)
+    data = np.full(100_000, 0.1, "float32")
+    tensors = tvm.runtime.tensor(data), tvm.runtime.tensor(np.zeros(1, "float32"))
+    calls.around(None, "mean", True, None, *tensors)
+    exact = data.sum(dtype="float64")
+    mean(*tensors)
+    assert abs(tensors[1].numpy()[0] / exact - 1) > 5e-5, "the reference itself is inexact"
+    tensors[1].copyfrom(np.array([exact * (1 + error)], "float32"))
+    calls.around(None, "mean", False, None, *tensors)
+    assert calls.checks["mean"].equal is equal
+
+
 class Network:
     """A network of one kernel, whose result is wrong where its input is 3."""
 
