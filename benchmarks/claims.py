@@ -201,7 +201,7 @@ SECTIONS: dict[str, Sequence[Source]] = {
             Claim("A module faster than ONNX Runtime's is ready during the search, one core", "",
                   lambda told: _first_faster(told, 1)),
         ], "make bench-networks"),
-        *map(_whole, ("squeezenet", "resnet18", "resnet50", "centerface")),
+        *map(_whole, ("squeezenet", "resnet18", "resnet50")),
         Source("verdicts", [
             Claim("Right builds that the verification rejected; broken ones that it accepted", "0; 0", _verdicts),
         ]),

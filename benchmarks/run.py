@@ -41,7 +41,6 @@ BENCHMARKS = {
     "squeezenet": ["whole_network.py", "squeezenet", "--trials", "400"],
     "resnet18": ["whole_network.py", "resnet18", "--trials", "500"],
     "resnet50": ["whole_network.py", "resnet50", "--trials", "500"],
-    "centerface": ["whole_network.py", "centerface", "--trials", "500"],
     "trained_networks": ["trained_networks.py"],
     "verdicts": ["verdicts.py"],
     "earlier": ["earlier.py", "--pairs", "rnet:onet", "mobilenet_v1:mobilenet_v2", "resnet18:resnet50", "--seeds", "1"],
