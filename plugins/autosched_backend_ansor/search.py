@@ -152,6 +152,7 @@ class AnsorSearch:
                 self._known.add(hash_of(schedule.mod))
             return schedule
         self._known.add(grown.key)
+        self._keys[grown.decisions] = grown.key
         self._best = [one for one in self._best if one[1] != grown.key]
         if latency_s is not None:
             self._best.append((latency_s, grown.key, grown))

@@ -364,6 +364,8 @@ def test_a_restored_search_continues_as_an_uninterrupted_one(
         live.learn(*history[-1][:2])
     while len(history) < trials:
         proposed = live.propose(batch)
+        if not proposed:
+            return  # the search has ended
         for individual in proposed:
             history.append((individual, value(individual), live.generation))
             live.learn(individual, history[-1][1])
