@@ -213,8 +213,14 @@ class AnsorSearch:
 
     def _made(self, wanted: Iterable[tuple[schedule_traces.Decision, ...]], seen: set[str]) -> Iterator[Grown]:
         """The schedules of combinations that may be new."""
-        unknown = (one for one in wanted if one not in self._keys or self._keys[one] not in {None, *seen})
-        for decisions in islice(unknown, GROWN_MAX):
+
+        def may_be_new(decisions: tuple[schedule_traces.Decision, ...]) -> bool:
+            if decisions not in self._keys:
+                return True
+            key = self._keys[decisions]
+            return key is not None and key not in seen
+
+        for decisions in islice(filter(may_be_new, wanted), GROWN_MAX):
             grown = self._space.grow(0, decisions, 1)
             self._keys[decisions] = None if grown is None else grown.key
             if grown is not None:

@@ -1,4 +1,4 @@
-"""Rounding errors of a kernel's sums."""
+"""Rounding errors of a kernel's results."""
 
 from collections.abc import Collection
 
@@ -6,6 +6,8 @@ from autosched_tvm.tensors import Array
 
 EPSILON = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
 """Distance from 1 to the next number of each type."""
+LEVELS = ("int8", "uint8")
+"""Types of quantised numbers, which are never indices. Between two levels, both are correct."""
 
 
 def terms_of(tensors: Collection[Array], results: Collection[Array]) -> int:

@@ -10,7 +10,7 @@ from tvm.s_tir.meta_schedule.arg_info import ArgInfo
 
 from autosched_tvm.compile.candidate_build import load_task
 from autosched_tvm.device.place import Place, place_of
-from autosched_tvm.rounding import rounding_share, terms_of
+from autosched_tvm.rounding import LEVELS, rounding_share, terms_of
 from autosched_tvm.worker_messages import MeasurementPlan, Remote
 
 HOPELESS_RATIO = 5.0
@@ -27,8 +27,6 @@ RELATIVE_TOLERANCE = 1e-4
 """Maximum error as a share of the largest result. One product of a sum of 4608 is about 4e-3; rounding is 1e-6."""
 HALF_TOLERANCE = 2e-2
 """The same for float16: the third digit of its sums depends on their order."""
-BYTES = ("int8", "uint8")
-"""Types of quantised numbers, which are never indices. Rounding may differ by one."""
 
 BENCHES_MAX = 2
 """Maximum benches of a process: their buffers are as large as the tasks' inputs."""
@@ -66,6 +64,7 @@ class Bench:
         changed = {i for i, array in enumerate(after) if not np.array_equal(array, self.inputs[i], equal_nan=True)}
         self.outputs = sorted(changed | {len(after) - 1})  # the last buffer may by chance have kept its content
         self.expected = {i: after[i] for i in self.outputs}
+        self.terms = terms_of(self.inputs, self.expected.values())
         self.poison = {i: place.tensor(_poison(after[i])) for i in self.outputs}
 
     def clear(self) -> None:
@@ -85,15 +84,14 @@ class Bench:
         """Raise WrongResult unless the outputs equal the reference's."""
         for i, expected in self.expected.items():
             got = self.buffers[i].numpy()
-            if expected.dtype.name in BYTES:
+            if expected.dtype.name in LEVELS:
                 wrong, bound = float(np.max(np.abs(got.astype("int16") - expected), initial=0)), 1.0
             elif expected.dtype.kind in "biu":
                 wrong, bound = float(np.any(got != expected)), 0.0
             else:
                 scale = float(np.nanmax(np.abs(expected), initial=0.0, where=np.isfinite(expected)))
                 relative = HALF_TOLERANCE if expected.dtype == np.float16 else RELATIVE_TOLERANCE
-                terms = terms_of(self.inputs, self.expected.values())
-                bound = max(relative, rounding_share(expected.dtype.name, terms)) * scale + 1e-7
+                bound = max(relative, rounding_share(expected.dtype.name, self.terms)) * scale + 1e-7
                 difference = np.abs(got.astype("float64") - expected.astype("float64"))
                 same = (got == expected) | (np.isnan(got) & np.isnan(expected))
                 wrong = float(np.max(np.where(same, 0.0, difference), initial=0.0))
@@ -216,7 +214,7 @@ def _positive(generator: np.random.Generator, shape: tuple[int, ...], dtype: str
 
 def _integers(generator: np.random.Generator, shape: tuple[int, ...], dtype: str) -> np.ndarray[Any, Any]:
     """Any numbers of 8 bits; zeros of other types, which may be indices."""
-    if dtype not in BYTES:
+    if dtype not in LEVELS:
         return np.zeros(shape, dtype)
     bounds = np.iinfo(dtype)
     return generator.integers(bounds.min, bounds.max, shape, dtype, endpoint=True)

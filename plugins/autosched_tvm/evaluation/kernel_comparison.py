@@ -18,13 +18,11 @@ from autosched_tvm.device.place import HERE
 from autosched_tvm.evaluation.onnx_reference import perturbed_inputs
 from autosched_tvm.evaluation.output_comparison import Expected, Tolerances, same_elements
 from autosched_tvm.evaluation.verification_messages import Check
-from autosched_tvm.rounding import EPSILON, terms_of
+from autosched_tvm.rounding import EPSILON, LEVELS, terms_of
 from autosched_tvm.tensors import Array
 
 LIMIT_S = 60.0
 """Time after which no further call is compared, in seconds. Kernels without a schedule are slow."""
-LEVELS = ("int8", "uint8")
-"""Types of quantised tensors. Between two levels, both are correct."""
 
 
 class KernelComparison:

@@ -93,16 +93,21 @@ class SketchSpace:
     def grown(self, schedule: Any) -> Grown | None:
         """Returns the sketch and decisions of a schedule that TVM's own search made; None for a schedule of no
         sketch."""
-        trace = schedule_traces.read(schedule_traces.write(schedule.trace.as_json()))
+        trace = _parsed(schedule.trace)
         sketch = self.identify(trace) if trace is not None else None
         if trace is None or sketch is None:
             return None
         return Grown(sketch, trace.decisions, hash_of(schedule.mod), schedule)
 
 
+def _parsed(trace: Any) -> schedule_traces.Trace | None:
+    """Returns a trace of TVM as data; None for one that lacks a decision."""
+    return schedule_traces.read(schedule_traces.write(trace.as_json()))
+
+
 def _listed(drawn: Any) -> list[tuple[Decision, ...]] | None:
     """Returns all combinations of decisions, of which a schedule has one; None for too many."""
-    trace = schedule_traces.read(schedule_traces.write(drawn.trace.simplified(True).as_json()))
+    trace = _parsed(drawn.trace.simplified(True))
     assert trace is not None, "all decisions of a drawn schedule are made"
     options = [
         schedule_traces.options(trace.sketch.instructions[place], decision)
@@ -116,7 +121,7 @@ def _listed(drawn: Any) -> list[tuple[Decision, ...]] | None:
 
 def _sketch(simplified: Any) -> Sketch:
     """Returns the sketch of a trace without unused instructions, which TVM's search removes as well."""
-    trace = schedule_traces.read(schedule_traces.write(simplified.as_json()))
+    trace = _parsed(simplified)
     assert trace is not None, "TVM's design spaces have all decisions made"
     return trace.sketch
 

@@ -28,10 +28,8 @@ def search(seed: int = 1, options: Options = OPTIONS) -> AnsorSearch:
 
 def integer_product(seed: int) -> SearchContext:
     """Returns a product of 8-bit integers, whose space is listed."""
-    place, instruction = (
-        matmul(seed, target={"kind": "llvm", "mcpu": "cascadelake", "num-cores": 1}),
-        dot_instructions.VNNI_512,
-    )
+    instruction = dot_instructions.VNNI_512
+    place = matmul(seed, target={"kind": "llvm", "mcpu": "cascadelake", "num-cores": 1})
     data = te.placeholder((24, 64), instruction.data)
     weights = te.placeholder((8, 16, instruction.lanes, instruction.group), instruction.weights)
     function = te.create_prim_func([data, weights, product.product(data, weights)])
