@@ -69,6 +69,8 @@ class Compilation(Struct, frozen=True):
     winograd: bool = False
     compares_kernels: bool = True
     """Whether kernels that compute with integers are compared with their unscheduled forms."""
+    without_rule: tuple[str, ...] = ()
+    """Workload hashes of kernels whose schedule by rule is wrong. Without a measured schedule they have none."""
 
 
 class Compiled(Struct, frozen=True):

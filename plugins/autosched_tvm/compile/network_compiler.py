@@ -1,7 +1,7 @@
 """Compiles a whole network, with the best schedule of each task or with none. Runs in a child process."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -81,7 +81,7 @@ def _compile_tuned(
     target = tvm.target.Target(json.loads(compilation.target))
     schedules, lacking = applied(choices)
     fused, notes = laid_out(cleaned, target, choices, LayoutOption(compilation.layout), winograd=compilation.winograd)
-    tuned, used = with_schedules(fused, schedules)
+    tuned, used = with_schedules(fused, schedules, compilation.without_rule)
     builds, folder = [TUNED], Path(compilation.folder)
     write_build(folder / TUNED, tuned, source, compilation.target, SideName(compilation.name, TUNED))
     if source.integers and compilation.compares_kernels and not targets.triple_of(compilation.target):
@@ -105,9 +105,11 @@ def _write_unscheduled(compilation: Compilation, fused: Any, source: Source) -> 
     key.write_text(wanted)
 
 
-def with_schedules(fused: Any, schedules: Mapping[str, "Applied"]) -> tuple[Any, int]:
-    """Returns a fused network with its kernels scheduled, by hash of the workload; and the number of kernels with a
-    schedule."""
+def with_schedules(
+    fused: Any, schedules: Mapping[str, "Applied"], without_rule: Collection[str] = ()
+) -> tuple[Any, int]:
+    """Returns a fused network with its kernels scheduled, by hash of the workload; and the number of workloads with a
+    schedule. The kernels of the workloads `without_rule` get no schedule by rule later."""
     module = fused.clone()
     used = set()
     for variable, kernel in kernels(fused):
@@ -115,6 +117,8 @@ def with_schedules(fused: Any, schedules: Mapping[str, "Applied"]) -> tuple[Any,
         if schedule is not None and (scheduled := schedule.to(kernel)) is not None:
             module.update_func(variable, scheduled.without_attr("global_symbol").with_attr(rules.SCHEDULE, rules.TUNED))
             used.add(key)
+        elif key in without_rule:
+            module.update_func(variable, fused[variable].with_attr(rules.NO_RULE, True))
     return module, len(used)
 
 

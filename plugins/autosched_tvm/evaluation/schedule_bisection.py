@@ -1,22 +1,23 @@
 """Finds the schedules that make a network's outputs wrong, by bisection. Runs in a child process.
 
 A schedule with a correct kernel may still be wrong in the network: with other values, or beside other kernels. The
-network is built and judged with the schedules of one half of the tasks, then with half of the wrong half, and so on.
-See docs/decisions/001-verification.md.
+network is built and judged with one half of its schedules, then with half of the wrong half, and so on. The schedules
+by rule are searched too, after those that the tasks have without them. See docs/decisions/001-verification.md.
 """
 
 import json
 import shutil
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import tvm
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from autosched.backend import WrongSchedule
-from autosched_tvm.compile import model_sources, network_compiler
+from autosched_tvm.compile import model_sources, network_compiler, task_extraction
 from autosched_tvm.compile.layouts.layout_option import LayoutOption
 from autosched_tvm.device.loaded_module import LoadedModule
 from autosched_tvm.evaluation import input_samples
@@ -31,8 +32,18 @@ WRONG_MAX = 4
 class Found(Struct, frozen=True):
     """Result of a search for wrong schedules."""
 
-    wrong: tuple[WrongSchedule, ...]
+    wrong: tuple[WrongSchedule, ...] = ()
     notes: tuple[str, ...] = ()
+    without_rule: tuple[str, ...] = ()
+    """Workload hashes of kernels whose schedule by rule is wrong."""
+
+
+class Suspect(NamedTuple):
+    """A schedule of the kernels of one workload: a measured one, which precedes the one by rule where both are used."""
+
+    workload: str
+    """Hash of the workload."""
+    by_rule: bool
 
 
 class OutOfTime(Exception):
@@ -57,19 +68,20 @@ def find(
 
 
 def _found(hunt: "_Hunt") -> Found:
-    wrong: list[WrongSchedule] = []
+    found = Found()
+    left = hunt.suspects
     try:
-        if not hunt.check(()).equal:
-            said = "the tuned build differs even without any schedule, so that no task is to blame for it"
-            return Found((), (said,))
-        left = hunt.keys
-        while len(wrong) < WRONG_MAX and not (check := hunt.check(left)).equal:
-            key = hunt.culprit(left)
-            wrong.append(hunt.blamed(key, check))
-            left = [one for one in left if one != key]
+        while len(found.wrong) + len(found.without_rule) < WRONG_MAX and not (check := hunt.check(left)).equal:
+            suspect = hunt.culprit(left)
+            if suspect is None:
+                said = "the tuned build differs even without any schedule, so that no schedule is to blame for it"
+                return structs.replace(found, notes=(*found.notes, said))
+            found = hunt.with_blamed(found, suspect, check)
+            left = [one for one in left if one != suspect]
     except OutOfTime:
-        return Found(tuple(wrong), ("the search for wrong schedules was ended, since its time was over",))
-    return Found(tuple(wrong))
+        said = "the search for wrong schedules was ended, since its time was over"
+        return structs.replace(found, notes=(*found.notes, said))
+    return found
 
 
 class _Hunt:
@@ -87,26 +99,39 @@ class _Hunt:
         self._fused, _ = network_compiler.laid_out(
             self._source.cleaned(tvm_target), tvm_target, choices, layout, winograd=compilation.winograd
         )
-        self.keys = [
+        self._names = {task_extraction.workload_hash(kernel): name for name, kernel in self._kernels()}
+        self._without = frozenset(compilation.without_rule)
+        measured = [
             key for key, one in self._schedules.items() if network_compiler.with_schedules(self._fused, {key: one})[1]
         ]
+        self.suspects = [
+            *(Suspect(key, by_rule=True) for key in self._names if key not in self._without),
+            *(Suspect(key, by_rule=False) for key in measured),
+        ]
+        """All schedules that the build may use. Those by rule come first: without the measured ones, they apply."""
         self._longest_s = 0.0
-        self._known: dict[frozenset[str], Check] = {}
+        self._known: dict[frozenset[Suspect], Check] = {}
 
-    def check(self, keys: Sequence[str]) -> Check:
+    def _kernels(self) -> Iterator[tuple[str, Any]]:
+        for variable, kernel in network_compiler.kernels(self._fused):
+            yield str(variable.name_hint), kernel
+
+    def check(self, schedules: Sequence[Suspect]) -> Check:
         """Builds the network with these schedules only, and judges it. Raises OutOfTime."""
-        wanted = frozenset(keys)
+        wanted = frozenset(schedules)
         if wanted not in self._known:
             self._known[wanted] = self._checked(wanted)
         return self._known[wanted]
 
-    def _checked(self, keys: frozenset[str]) -> Check:
+    def _checked(self, used: frozenset[Suspect]) -> Check:
         started = time.monotonic()
         if started + self._longest_s > self._until:
             raise OutOfTime
         path = Path(tempfile.mkdtemp(prefix="attempt-", dir=self._folder)) / "build"
         # in its own folder: a loaded library is not loaded again by the same name
-        module, _ = network_compiler.with_schedules(self._fused, {key: self._schedules[key] for key in keys})
+        measured = {one.workload: self._schedules[one.workload] for one in used if not one.by_rule}
+        without_rule = self._names.keys() - {one.workload for one in used if one.by_rule}
+        module, _ = network_compiler.with_schedules(self._fused, measured, without_rule)
         try:
             network_compiler.write_build(path, module, self._source, self._target, self._who)
             return self.judge.check_file(path)
@@ -114,23 +139,27 @@ class _Hunt:
             shutil.rmtree(path.parent)
             self._longest_s = max(self._longest_s, time.monotonic() - started)
 
-    def culprit(self, keys: Sequence[str]) -> str:
-        """Returns one of these schedules, which together make the network wrong, that is wrong itself. Raises
-        OutOfTime."""
-        sound: list[str] = []
-        suspects = list(keys)
+    def culprit(self, schedules: Sequence[Suspect]) -> Suspect | None:
+        """Returns one of these schedules, which together make the network wrong, that is wrong itself; None if the
+        network is wrong without any. Raises OutOfTime."""
+        sound: list[Suspect] = []
+        suspects = list(schedules)
         while len(suspects) > 1:
             half, rest = suspects[: len(suspects) // 2], suspects[len(suspects) // 2 :]
             if self.check([*sound, *half]).equal:
                 sound, suspects = [*sound, *half], rest
             else:
                 suspects = half
-        return suspects[0]
+        return suspects[0] if sound or (suspects and self.check(()).equal) else None
 
-    def blamed(self, key: str, check: Check) -> WrongSchedule:
-        """Returns a wrong schedule with its effect."""
-        one, at = self._schedules[key], check.difference
-        if check.crash:
-            return WrongSchedule(one.task, one.candidate, f"crashes in the network: {check.crash}")
-        where = f": output {at.output!r}{list(at.index)} is {at.got}, not {at.expected}" if at is not None else ""
-        return WrongSchedule(one.task, one.candidate, f"wrong in the network{where}")
+    def with_blamed(self, found: Found, suspect: Suspect, check: Check) -> Found:
+        """Returns what was found, with a wrong schedule and its effect."""
+        effect = f"crashes in the network: {check.crash}" if check.crash else "wrong in the network"
+        if not check.crash and (at := check.difference) is not None:
+            effect += f": output {at.output!r}{list(at.index)} is {at.got}, not {at.expected}"
+        if suspect.by_rule:
+            said = f"kernel {self._names[suspect.workload]}: its schedule by rule was taken out: {effect}"
+            without = (*found.without_rule, suspect.workload)
+            return structs.replace(found, without_rule=without, notes=(*found.notes, said))
+        one = self._schedules[suspect.workload]
+        return structs.replace(found, wrong=(*found.wrong, WrongSchedule(one.task, one.candidate, effect)))

@@ -34,6 +34,8 @@ class Mended(Struct, frozen=True):
 
     verdict: VerificationResult
     wrong: tuple[WrongSchedule, ...] = ()
+    without_rule: tuple[str, ...] = ()
+    """Workload hashes of kernels that have no schedule by rule any more, including those of earlier judgements."""
     notes: tuple[str, ...] = ()
     compile_notes: tuple[str, ...] | None = None
     """Notes of the last compilation; None: there was no further one."""
@@ -66,7 +68,7 @@ def mended(
         verdict = ask("verify", worker_messages.VERIFY, compilation.folder, request, timeout_s=each_s)
     difference = verdict.checks["tuned"].difference
     if verdict.checks["tuned"].equal:
-        return Mended(verdict, notes=tuple(notes))
+        return Mended(verdict, without_rule=compilation.without_rule, notes=tuple(notes))
     _keep(Path(compilation.folder))
     wrong: list[WrongSchedule] = []
     compile_notes: tuple[str, ...] | None = None
@@ -85,8 +87,9 @@ def mended(
                 at.sample if at is not None else 0, left_s, timeout_s=left_s + each_s,
             )  # fmt: skip
             notes += found.notes
-            if not found.wrong:
+            if not found.wrong and not found.without_rule:
                 break
+            compilation = structs.replace(compilation, without_rule=(*compilation.without_rule, *found.without_rule))
             wrong += found.wrong
             tasks = {one.task for one in wrong}
             used = choices({(one.task, one.candidate) for one in wrong})
@@ -100,18 +103,13 @@ def mended(
         except StepFailed as error:
             notes.append(f"the network was not mended: {error}")
             break
-    notes += _said(wrong, verdict, time.monotonic() - started)
-    return Mended(verdict, tuple(wrong), tuple(notes), compile_notes, difference)
+    notes += [f"task {one.task}: its schedule was taken out: {one.detail}" for one in wrong]
+    if compile_notes is not None and verdict.checks["tuned"].equal:
+        notes.append(f"the network was compiled again without them in {time.monotonic() - started:.0f} s, and is right")
+    return Mended(verdict, tuple(wrong), compilation.without_rule, tuple(notes), compile_notes, difference)
 
 
 def _keep(folder: Path) -> None:
     """Keeps the build that was rejected."""
     for suffix in (".so", ".json"):
         shutil.copyfile(folder / f"tuned{suffix}", folder / f"{REJECTED}{suffix}")
-
-
-def _said(wrong: Sequence[WrongSchedule], verdict: VerificationResult, took_s: float) -> list[str]:
-    said = [f"task {one.task}: its schedule was taken out: {one.detail}" for one in wrong]
-    if wrong and verdict.checks["tuned"].equal:
-        said.append(f"the network was compiled again without them in {took_s:.0f} s, and is right")
-    return said

@@ -87,6 +87,8 @@ class TvmSession:
         self._method: SearchMethod | None = None
         self._imported: tuple[str, ...] = ()
         self._notes: tuple[str, ...] = ()
+        self._without_rule: tuple[str, ...] = ()
+        """Workload hashes of kernels whose schedule by rule was wrong in the network."""
         self._lessons: tuple[str, ...] = ()
         self._records: tuple[Record, ...] = ()
         """Records that the network was compiled with."""
@@ -264,6 +266,7 @@ class TvmSession:
         request = self._request(lease)
         limits = lease.timeout_s, min(MEND_TIMEOUT_S, lease.timeout_s / 2, self._left_s())
         found = mended(partial(self._ask, lease), self._compilation, request, self._choices, limits)
+        self._without_rule = found.without_rule
         if found.compile_notes is not None:
             self._notes = found.compile_notes
         inputs = input_samples.of(side_of(self._builds / "default").inputs, self._samples)[0]
@@ -364,6 +367,7 @@ class TvmSession:
         return worker_messages.Compilation(
             str(_prepared(self._tasks_dir)), self.target, str(self._builds), self._job.name, self.options.layout.value,
             self.options.winograd, compares_kernels=self.options.tolerance is None,
+            without_rule=self._without_rule,
         )  # fmt: skip
 
     def _publish(self, build: Path, stem: str) -> None:

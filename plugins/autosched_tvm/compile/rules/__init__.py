@@ -9,6 +9,7 @@ cores, `kernel_assembly` combines the loop nests, `stage_inlining` joins the sta
 
 from autosched_tvm.compile.rules.kernel_assembly import scheduled
 from autosched_tvm.compile.rules.passes import (
+    NO_RULE,
     SCHEDULE,
     TUNED,
     by_rule,
@@ -18,4 +19,14 @@ from autosched_tvm.compile.rules.passes import (
     with_views,
 )
 
-__all__ = ["SCHEDULE", "TUNED", "by_rule", "schedule_of", "scheduled", "with_joined_stages", "with_rules", "with_views"]
+__all__ = [
+    "NO_RULE",
+    "SCHEDULE",
+    "TUNED",
+    "by_rule",
+    "schedule_of",
+    "scheduled",
+    "with_joined_stages",
+    "with_rules",
+    "with_views",
+]

@@ -16,6 +16,8 @@ SCHEDULED = "tirx.is_scheduled"
 SCHEDULE = "autosched.schedule"
 """Attribute that names the source of a function's schedule."""
 TUNED, BY_RULE, DEFAULT = "tuned", "by rule", "default"
+NO_RULE = "autosched.no_rule"
+"""Attribute of a function whose schedule by rule is wrong."""
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +44,10 @@ def schedule_of(function: Any) -> str:
 
 
 def by_rule(function: Any, target: Any) -> Any:
-    """Returns a function scheduled by the rules. Where no rule fits, its stages are joined."""
+    """Returns a function scheduled by the rules. Where none fits or the function may have none, its stages are
+    joined."""
+    if NO_RULE in (function.attrs or {}):
+        return stage_inlining.joined(function)
     try:
         return scheduled(function, target).with_attr(SCHEDULE, BY_RULE)
     except NoRule as reason:

@@ -3,10 +3,11 @@
 import importlib
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import onnx
 import pytest
@@ -25,6 +26,7 @@ from autosched.process.forked_workers import Died  # noqa: E402
 from autosched_tvm import worker_messages  # noqa: E402
 from autosched_tvm.compile import candidate_build, intrinsics, network_compiler, onnx_import, targets, task_extraction  # noqa: E402
 from autosched_tvm.compile.layouts.layout_option import LayoutOption  # noqa: E402
+from autosched_tvm.compile.rules import passes  # noqa: E402
 from autosched_tvm.compile.side_file import side_of  # noqa: E402
 from autosched_tvm.device.loaded_module import LoadedModule  # noqa: E402
 from autosched_tvm.evaluation import schedule_bisection  # noqa: E402
@@ -134,6 +136,22 @@ def ask(what: str, function: str, *arguments: Any, timeout_s: float) -> Any:
     return getattr(importlib.import_module(module), name)(*arguments)
 
 
+def choices_of(
+    choices: list[TaskSchedules], asked: list[set[tuple[int, bytes]]] | None = None
+) -> Callable[[Any], list[TaskSchedules]]:
+    """Returns the function that a job passes to `mended`: schedules without the wrong ones, which are noted."""
+
+    def without(wrong: Any) -> list[TaskSchedules]:
+        if asked is not None:
+            asked.append(set(wrong))
+        return [
+            TaskSchedules(c.task, c.workload, tuple(b for b in c.candidates if (c.task, b) not in wrong), c.best_s)
+            for c in choices
+        ]
+
+    return without
+
+
 def test_a_schedule_that_does_not_apply_is_counted_and_replaced(made: Any) -> None:
     made(three_layers(1.0, index=False), (UNFIT, SOUND))
     made(three_layers(1.0, index=False), (UNFIT,))
@@ -145,15 +163,7 @@ def test_a_schedule_that_does_not_apply_is_counted_and_replaced(made: Any) -> No
 def test_the_wrong_schedule_is_found_and_the_next_best_is_used(scale: float, index: bool, made: Any) -> None:
     compilation, choices, request = made(three_layers(scale, index=index), (WRONG, SOUND))
     asked: list[set[tuple[int, bytes]]] = []
-
-    def without(wrong: Any) -> list[TaskSchedules]:
-        asked.append(set(wrong))
-        return [
-            TaskSchedules(c.task, c.workload, tuple(b for b in c.candidates if (c.task, b) not in wrong), c.best_s)
-            for c in choices
-        ]
-
-    found = mended(ask, compilation, request, without, (600.0, 600.0))
+    found = mended(ask, compilation, request, choices_of(choices, asked), (600.0, 600.0))
     assert [(one.task, one.candidate) for one in found.wrong] == [(2, WRONG)]
     assert found.verdict.checks["tuned"].equal
     assert found.verdict.checks["default"].equal
@@ -168,14 +178,7 @@ def test_the_wrong_schedule_is_found_and_the_next_best_is_used(scale: float, ind
 
 def test_a_task_without_a_correct_schedule_gets_one_by_rule(made: Any) -> None:
     compilation, choices, request = made(three_layers(1.0, index=False), (WRONG, WORSE))
-
-    def without(wrong: Any) -> list[TaskSchedules]:
-        return [
-            TaskSchedules(c.task, c.workload, tuple(b for b in c.candidates if (c.task, b) not in wrong), c.best_s)
-            for c in choices
-        ]
-
-    found = mended(ask, compilation, request, without, (600.0, 600.0))
+    found = mended(ask, compilation, request, choices_of(choices), (600.0, 600.0))
     assert [one.candidate for one in found.wrong] == [WRONG, WORSE], found.notes
     assert found.verdict.checks["tuned"].equal
     kernels = side_of(Path(compilation.folder) / "tuned").kernels
@@ -190,17 +193,37 @@ def test_a_schedule_that_crashes_the_network_is_found_and_replaced(made: Any) ->
             raise StepFailed("verify crashed: it was ended by SIGABRT") from Died("it was ended by SIGABRT")
         return ask(what, function, *arguments, timeout_s=timeout_s)
 
-    def without(wrong: Any) -> list[TaskSchedules]:
-        return [
-            TaskSchedules(c.task, c.workload, tuple(b for b in c.candidates if (c.task, b) not in wrong), c.best_s)
-            for c in choices
-        ]
-
-    found = mended(ask_or_die, compilation, request, without, (600.0, 600.0))
+    found = mended(ask_or_die, compilation, request, choices_of(choices), (600.0, 600.0))
     assert [(one.task, one.candidate) for one in found.wrong] == [(2, CRASHING)]
     assert "SIGABRT" in found.wrong[0].detail
     assert found.verdict.checks["tuned"].equal
     assert "processes of their own" in found.notes[0]
+
+
+@pytest.mark.parametrize("candidates", [(SOUND,), (WRONG, SOUND)], ids=["alone", "beside a wrong schedule"])
+def test_a_kernel_whose_rule_is_wrong_stays_without_a_schedule(
+    candidates: tuple[bytes, ...], made: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ruled = passes.scheduled
+
+    def wrong_for_a_convolution(function: Any, target: Any) -> Any:
+        return spoiled({"main": function})["main"] if len(function.params) > 2 else ruled(function, target)
+
+    monkeypatch.setattr(passes, "scheduled", wrong_for_a_convolution)
+    net = three_layers(1.0, index=False)
+    compilation, choices, request = made(net, candidates)
+    choices = [one for one in choices if one.task != 1]  # its kernel is scheduled by rule
+    network_compiler.compile_again(compilation, choices)
+    found = mended(ask, compilation, request, choices_of(choices), (600.0, 600.0))
+    assert found.verdict.checks["tuned"].equal, found.notes
+    assert [one.candidate for one in found.wrong] == [WRONG] * candidates.count(WRONG)
+    assert any("its schedule by rule was taken out: wrong in the network" in note for note in found.notes)
+    assert "is right" in found.notes[-1]
+    kernels = side_of(Path(compilation.folder) / "tuned").kernels
+    assert sorted(kernels.values()).count("tuned") == len(choices)
+    assert "default" in kernels.values()
+    again = msgspec.structs.replace(compilation, without_rule=found.without_rule)
+    assert mended(ask, again, request, choices_of(choices), (600.0, 600.0)).without_rule == found.without_rule
 
 
 def test_a_search_without_time_is_noted(made: Any) -> None:
