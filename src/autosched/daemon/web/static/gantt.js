@@ -71,7 +71,7 @@ export class Gantt {
     if (note.hidden) return;
     const when = clock(since + Date.now() / 1000 - now());
     say(note, since > lab.began ? `Why units were idle is known since ${when} (dashed line); before that, only their steps.`
-      : `The daemon started at ${when} (dashed line). Of the time before, steps are known and idle times are not, and the axis leaves out how long it was down.`);
+      : `The daemon started at ${when} (dashed line). Before that, only the steps are known, and the axis leaves out the time while it was down.`);
     const px = Math.round(x(since)) + 0.5;
     brush.strokeStyle = colour("dim");
     brush.setLineDash([4, 3]);

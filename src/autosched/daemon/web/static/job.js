@@ -77,7 +77,7 @@ function draw(explained) {
     ["Trials", `${view.trials}${view.trials_total === null ? "" : ` of ${view.trials_total}`}`, view.failed ? `${view.failed} failed: ${reasons}` : "none failed"],
     ["Time", duration(took), view.eta_s === null ? "" : `${duration(view.eta_s)} left at this rate`],
     ["Searched by", view.backend, `on ${view.device}, target ${view.target}`],
-    ["Disturbed", String(view.disturbed_records), view.disturbed_records ? "measurements, which are made again" : "measurements"],
+    ["Disturbed", String(view.disturbed_records), view.disturbed_records ? "measurements, which are repeated" : "measurements"],
   ];
   at("about").replaceChildren(...facts.map(([name, value, more]) => make("div", "", "", make("dt", "", name), make("dd", "", value, make("small", "", more)))));
   at("why").replaceChildren(...explained.map((line) => make("li", "", line)));

@@ -37,7 +37,7 @@ function write(card, unit) {
   drained.className = "warn";
   say(drained, unit.drained ? `drained: ${unit.drained}` : "");
   actions.hidden = lab.role !== "operator";
-  const does = unit.drained ? "Give it steps again" : "Drain";
+  const does = unit.drained ? "Undrain" : "Drain";
   say(actions.firstChild, does);
   actions.firstChild.setAttribute("aria-label", `${does}: ${unit.unit}`);
 }
@@ -45,6 +45,6 @@ function write(card, unit) {
 async function act(name) {
   const unit = lab.units.get(name);
   if (unit.drained) { await post("undrain", { unit: name }); return; }
-  const reason = prompt(`Why is ${name} drained? What runs on it goes on.`);
+  const reason = prompt(`Why is ${name} drained? Its running steps continue.`);
   if (reason) await post("drain", { unit: name, reason });
 }
