@@ -15,7 +15,7 @@ from autosched_backend_autotvm.templates import (
 from autosched_backend_autotvm.templates.fused_kernel import prepare, understand
 from autosched_backend_autotvm.templates.kernel_analysis import KernelAnalysis, NotUnderstood
 from autosched_backend_autotvm.templates.template import Machine, Template
-from autosched_tvm.api import targets, winograd_kernel, winograd_workload
+from autosched_tvm.api import kernel_sketches, targets, winograd_kernel, winograd_workload
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,9 @@ def find(workload: Any, target: Any) -> Found:
         return Found(None, f"no templates for targets of kind {kind}; there are templates for llvm and cuda")
     if winograd_workload.marked(workload) is not None:
         return _winograd(workload, target)
+    if kernel_sketches.sampled(workload, 1) is not None:
+        # templates would replace the CPU's instructions for 8-bit integers: they are 5 to 25 times as slow
+        return Found(None, "its kernel has schedules of its own")
     try:
         found = understand(workload)
         _try(workload, found)

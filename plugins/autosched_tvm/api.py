@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from autosched_tvm.commands.model_check import quiet, read_shapes
-    from autosched_tvm.compile import candidate_build, intrinsics, network_import, targets, toolchain
+    from autosched_tvm.compile import candidate_build, intrinsics, kernel_sketches, network_import, targets, toolchain
     from autosched_tvm.compile.frontend import zoo_models
     from autosched_tvm.compile.layouts.layout_option import LayoutOption
     from autosched_tvm.compile.task_extraction import hash_of
@@ -29,9 +29,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "EarlyStopping", "Grown", "LayoutOption", "LoadedModule", "Search", "SearchContext", "SearchMethod", "SketchSpace",
-    "TvmBackend", "Unsupported", "Ways", "candidate_build", "fingerprint_of", "hash_of", "intrinsics", "metaschedule",
-    "method_of", "network_import", "options", "quiet", "read_shapes", "schedule_traces", "targets", "toolchain",
-    "tuning_logs", "winograd_algebra", "winograd_kernel", "winograd_workload", "zoo_models",
+    "TvmBackend", "Unsupported", "Ways", "candidate_build", "fingerprint_of", "hash_of", "intrinsics",
+    "kernel_sketches", "metaschedule", "method_of", "network_import", "options", "quiet", "read_shapes",
+    "schedule_traces", "targets", "toolchain", "tuning_logs", "winograd_algebra", "winograd_kernel",
+    "winograd_workload", "zoo_models",
 ]  # fmt: skip
 
 _HOMES = {
@@ -50,6 +51,7 @@ _HOMES = {
 _MODULES = {
     "candidate_build": "compile.candidate_build",
     "intrinsics": "compile.intrinsics",
+    "kernel_sketches": "compile.kernel_sketches",
     "metaschedule": "record_formats.metaschedule",
     "network_import": "compile.network_import",
     "options": "tuning.options",

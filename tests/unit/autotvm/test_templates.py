@@ -15,6 +15,8 @@ from tvm import s_tir, te, topi
 from autosched_backend_autotvm import template_matching
 from autosched_backend_autotvm.config_space import PROMISE
 from autosched_tvm.compile.candidate_build import replay, scheduled
+from autosched_tvm.compile.integers import convolution, product
+from autosched_tvm.compile.integers.convolution import Window
 from autosched_tvm.compile.winograd import algebra
 from unit.autotvm import kernels
 from unit.autotvm.kernels import CPU, GPU, Judge
@@ -267,6 +269,18 @@ def _elementwise() -> Any:
     return [data, topi.nn.relu(data)]
 
 
+def _quantised_product() -> Any:
+    data, weights = te.placeholder((8, 64), "uint8", "data"), te.placeholder((2, 16, 16, 4), "int8", "weights")
+    return [data, weights, product.product(data, weights)]
+
+
+def _quantised_convolution() -> Any:
+    data = te.placeholder((1, 2, 6, 6, 16), "uint8", "data")
+    weights = te.placeholder((2, 2, 3, 3, 4, 16, 4), "int8", "weights")
+    excess = te.placeholder((32,), "int32", "excess")
+    return [data, weights, excess, convolution.convolution(data, weights, excess, Window(border=(1, 1, 1, 1)))]
+
+
 def _dynamic() -> Any:
     rows = tvm.tirx.Var("rows", "int32")
     left, right = te.placeholder((rows, 8), name="left"), te.placeholder((8, 16), name="right")
@@ -284,6 +298,8 @@ def _dynamic() -> Any:
         (lambda: _convolution(1), "a convolution over 1 dimensions"),
         (lambda: _convolution(3), "a convolution over 3 dimensions"),
         (_dynamic, "only when the kernel runs"),
+        (_quantised_product, "schedules of its own"),
+        (_quantised_convolution, "schedules of its own"),
     ],
 )
 def test_a_kernel_without_a_template_has_a_reason(make, said):
