@@ -16,8 +16,9 @@ import numpy as np
 from autosched_backend_autotvm import seed_configurations
 from autosched_backend_autotvm.config_space import ConfigSpace
 from autosched_backend_autotvm.cost_model import CostModel, Loss, Vector
-from autosched_backend_autotvm.knob_features import KnobFeatures, Matrix, logarithm
+from autosched_backend_autotvm.knob_features import Matrix
 from autosched_backend_autotvm.seed_configurations import Examples
+from autosched_backend_autotvm.task_features import TaskFeatures
 from autosched_backend_autotvm.tuners.config_sampler import Digits
 
 HALF_LIFE = 64
@@ -79,13 +80,7 @@ class Prior:
         """`shape`: sizes of the task's workload, in the same order for all tasks of the template."""
         self._knowledge, self._task, self._space, self._loss = knowledge, task, space, loss
         self._template, self._extents = space.template, tuple(shape)
-        self._features = KnobFeatures(space)
-        self._shape = np.array([logarithm(number) for number in shape], np.float32)
-        self._names = (
-            *self._features.names,
-            *(f"{name}/max" for name in self._features.names[: len(self._features.largest)]),
-            *map(str, range(len(shape))),
-        )
+        self._features = TaskFeatures(space, shape)
         self._version = -1
         self._model: CostModel | None = None
         self._wanted: tuple[str, ...] = ()
@@ -94,7 +89,7 @@ class Prior:
         """Shares this task's configurations and scores, of which the best is 1."""
         order = np.argsort(-scores, kind="stable")[: seed_configurations.OF_EACH if len(scores) >= RECORDS_MIN else 0]
         best = tuple(self._space.chosen(digits[at]) for at in order if scores[at] > 0)
-        lesson = Lesson(self._names, self._of(digits), scores, Examples(self._extents, best))
+        lesson = Lesson(self._features.names, self._features.of(digits), scores, Examples(self._extents, best))
         self._knowledge.tell(self._template, self._task, lesson)
 
     def examples(self) -> list[int]:
@@ -108,8 +103,8 @@ class Prior:
         weight = 0.5 ** (measured / HALF_LIFE)
         if weight < WEIGHT_MIN or (model := self._base()) is None:
             return None
-        wanted = self._wanted
-        return lambda digits: np.float32(weight) * model.predict(aligned(self._of(digits), self._names, wanted))
+        features, wanted = self._features, self._wanted
+        return lambda digits: np.float32(weight) * model.predict(aligned(features.of(digits), features.names, wanted))
 
     def _base(self) -> CostModel | None:
         version, lessons = self._knowledge.others(self._template, self._task)
@@ -117,12 +112,6 @@ class Prior:
             self._version = version
             self._model, self._wanted = fitted(lessons, self._loss)
         return self._model
-
-    def _of(self, digits: Digits) -> Matrix:
-        """Returns values, values relative to the largest that the task has, and the task's shape."""
-        own, largest = self._features.of(digits), self._features.largest
-        shape = np.broadcast_to(self._shape, (len(digits), len(self._shape)))
-        return np.concatenate([own, own[:, : len(largest)] - largest, shape], axis=1)
 
 
 def fitted(lessons: Sequence[Lesson], loss: Loss) -> tuple[CostModel | None, tuple[str, ...]]:

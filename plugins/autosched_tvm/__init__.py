@@ -6,7 +6,7 @@ core never do.
 Packages, from the lowest layer to the highest: `compile` (from models to tasks, and from schedules to machine code),
 `device` (runs and times machine code), `evaluation` (compares a compiled network with other engines and checks its
 outputs), `tuning` (a job's session: search, build, measure, publish), `record_formats` (files of other programs) and
-`commands` (programs that other processes start).
+`commands` (programs that other processes start). Beside them, `ranking` learns an order of schedules from records.
 
 Modules: `worker_messages` (messages between a job's process and its workers), `worker_failures` (classifies errors of
 workers), `worker_preload` (imports of each worker), `tensors` (inputs and outputs of a network), `rounding`

@@ -1,0 +1,47 @@
+"""Stored schedules of a workload as rows of features, from which rankers learn."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from autosched_backend_autotvm import template_matching
+from autosched_backend_autotvm.config_space import ConfigSpace
+from autosched_backend_autotvm.store_features import shape_of
+from autosched_backend_autotvm.task_features import TaskFeatures
+from autosched_backend_autotvm.tuners.config_sampler import ConfigSampler
+from autosched_tvm.api import MeasuredTask
+
+
+def measured_task(
+    workload: str, module: Any, target: Any, networks: frozenset[str], latencies_s: Mapping[bytes, float | None]
+) -> tuple[str, MeasuredTask] | None:
+    """Returns the operator family of a workload and its measured schedules; None without a template, and where no
+    schedule is one of the template as it is now.
+
+    `latencies_s`: seconds of each candidate, None for a failure.
+    """
+    template = template_matching.find(module, target).template
+    if template is None:
+        return None
+    space, shape = template.space(), shape_of(module)
+    rows = {index: s for candidate, s in latencies_s.items() if (index := _index(space, candidate)) is not None}
+    fastest_s = min((s for s in rows.values() if s), default=0.0)
+    if not rows:
+        return None
+    features = TaskFeatures(space, shape)
+    speeds = np.array([fastest_s / s if s else 0.0 for s in rows.values()], np.float32)
+    matrix = features.of(ConfigSampler(space, 0, 0).digits(list(rows)))
+    return template.name, MeasuredTask(workload, networks, shape, features.names, matrix, speeds)
+
+
+def _index(space: ConfigSpace, candidate: bytes) -> int | None:
+    """Returns the number of a candidate's configuration; None for a candidate of another template or version."""
+    try:
+        remembered = json.loads(candidate)[-1]
+        if (remembered["template"], remembered.get("version", "")) != (space.template, space.version):
+            return None
+        return space.find(remembered["config"])
+    except (ValueError, TypeError, KeyError, AttributeError, IndexError):
+        return None

@@ -1,0 +1,59 @@
+"""Measured schedules of one task, as a ranker learns from them. Does not use TVM."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Matrix: TypeAlias = NDArray[np.float32]
+"""Features: one row for each schedule."""
+Vector: TypeAlias = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class MeasuredTask:
+    """Measured schedules of one task."""
+
+    workload: str
+    """Hash of the workload."""
+    networks: frozenset[str]
+    """Networks that contain the task."""
+    shape: tuple[int, ...]
+    """Sizes of the workload, in the same order for all tasks of an operator family."""
+    names: tuple[str, ...]
+    """Names of the features."""
+    features: Matrix
+    speeds: Vector
+    """Speed of each schedule, relative to the fastest; 0 for a failure."""
+
+    def __len__(self) -> int:
+        return len(self.speeds)
+
+
+def column_names(tasks: Sequence[MeasuredTask]) -> tuple[str, ...]:
+    """Returns the names of all features of the tasks, each once."""
+    return tuple(dict.fromkeys(name for task in tasks for name in task.names))
+
+
+def aligned(features: Matrix, names: Sequence[str], wanted: Sequence[str]) -> Matrix:
+    """Returns the wanted columns. A word (`knob=word`) that a task lacks counts as not chosen, a number as unknown
+    (NaN)."""
+    if tuple(names) == tuple(wanted):
+        return features
+    at = {name: column for column, name in enumerate(names)}
+    found = np.full((len(features), len(wanted)), np.nan, np.float32)
+    for column, name in enumerate(wanted):
+        if name in at:
+            found[:, column] = features[:, at[name]]
+        elif "=" in name:
+            found[:, column] = 0.0
+    return found
+
+
+def stacked(tasks: Sequence[MeasuredTask], wanted: Sequence[str]) -> tuple[Matrix, Vector, NDArray[np.int64]]:
+    """Returns the features and speeds of all schedules, and the number of the task of each, ascending."""
+    features = [aligned(task.features, task.names, wanted) for task in tasks]
+    groups = np.repeat(np.arange(len(tasks)), [len(task) for task in tasks])
+    return np.concatenate(features), np.concatenate([task.speeds for task in tasks]), groups
