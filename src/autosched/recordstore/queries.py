@@ -25,10 +25,20 @@ from autosched.recordstore.rows import (
     SourceJob,
     Standing,
     Stats,
+    StoredRanker,
     Workload,
 )
 from autosched.recordstore.store import KNOWN_MAX
-from autosched.recordstore.tables import ENVIRONMENTS, JOBS, MEASUREMENTS, ORIGINS, PROGRAMS, SCHEDULES, WORKLOADS
+from autosched.recordstore.tables import (
+    ENVIRONMENTS,
+    JOBS,
+    MEASUREMENTS,
+    ORIGINS,
+    PROGRAMS,
+    RANKERS,
+    SCHEDULES,
+    WORKLOADS,
+)
 
 EVERYTHING_PAGE = 500
 """Measurements of one read."""
@@ -154,6 +164,8 @@ _JOBS = (
     .join_from(JOBS, ORIGINS)
     .where(JOBS.c.id.in_(bindparam("numbers", expanding=True)))
 )  # fmt: skip
+_RANKERS = select(*(one for one in RANKERS.c if one.name != "content")).order_by(RANKERS.c.family, RANKERS.c.device)
+_RANKER = select(RANKERS).where(RANKERS.c.family == bindparam("family"), RANKERS.c.device == bindparam("device"))
 _OF_OPERATOR = WORKLOADS.c.operator == bindparam("operator")
 _COUNT = select(func.count()).select_from(WORKLOADS).where(_OF_OPERATOR)
 _ALIKE = select(WORKLOADS.c.hash, WORKLOADS.c.name, WORKLOADS.c.shape, WORKLOADS.c.flops).where(_OF_OPERATOR)
@@ -241,6 +253,18 @@ class Lookup:
             with self._database.transaction() as connection:
                 known.update(connection.execute(_WITH_PROGRAM, {"hashes": some}).scalars())
         return set(workloads) - known
+
+    def rankers(self) -> list[StoredRanker]:
+        """All rankers without their content, by family and device."""
+        with self._database.transaction() as connection:
+            rows = connection.execute(_RANKERS).all()
+        return [_ranker(row) for row in rows]
+
+    def ranker(self, family: str, device: str) -> StoredRanker | None:
+        """The ranker of an operator family on a device model."""
+        with self._database.transaction() as connection:
+            row = connection.execute(_RANKER, {"family": family, "device": device}).one_or_none()
+        return None if row is None else _ranker(row)
 
     def everything(self) -> Iterator[tuple[Origin, Measurement]]:
         """All measurements, each with its schedule, in the order of their jobs' arrival."""
@@ -407,6 +431,10 @@ def _record(row: Row[*tuple[Any, ...]]) -> Record:
         profile_s=row.profile_s, purpose=Purpose(row.purpose), disturbed=row.disturbed, code=row.code,
         measured_at=row.measured_at,
     )  # fmt: skip
+
+
+def _ranker(row: Row[*tuple[Any, ...]]) -> StoredRanker:
+    return StoredRanker(**{**row._mapping, "quality": msgspec.json.decode(row.quality)})
 
 
 def _batches(hashes: Sequence[str]) -> Iterator[Sequence[str]]:

@@ -180,6 +180,24 @@ class Stats(Struct, frozen=True):
     """By backend, device and compiler, the largest first."""
 
 
+class StoredRanker(Struct, frozen=True):
+    """A model that orders the schedules of one operator family on one device model."""
+
+    family: str
+    """Operators that it ranks: the name of a schedule template."""
+    device: str
+    features: int
+    """Version of the features."""
+    schedules: int
+    """Number of schedules that it learned from."""
+    trained_at: float
+    """Unix time in seconds."""
+    quality: dict[str, float]
+    """Figures of its quality, by name."""
+    content: bytes = b""
+    """The model; empty in a list."""
+
+
 class Neighbour(Struct, frozen=True):
     """A workload of the same operator as another one."""
 

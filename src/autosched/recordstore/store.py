@@ -19,13 +19,15 @@ from sqlalchemy.engine import URL
 from autosched.model import Failure, Program, Purpose, Record
 from autosched.recordstore import opening, shapes
 from autosched.recordstore.keys import Environment, candidate_digest
-from autosched.recordstore.rows import Cursor, Measurement, Origin, SourceJob, Tag, Workload, judge
+from autosched.recordstore.rows import Cursor, Measurement, Origin, SourceJob, StoredRanker, Tag, Workload, judge
 from autosched.recordstore.tables import (
     ENVIRONMENTS,
     JOBS,
     MEASUREMENTS,
     ORIGINS,
     PROGRAMS,
+    RANKER_KEY,
+    RANKERS,
     SCHEDULE_KEY,
     SCHEDULES,
     WORKLOADS,
@@ -162,6 +164,14 @@ class RecordStore:
             ]
             rows.sort(key=itemgetter("workload_id"))
             connection.execute(self._insert(PROGRAMS).on_conflict_do_nothing(), rows)
+
+    def put_ranker(self, ranker: StoredRanker) -> None:
+        """Store a ranker; replaces that of the same family and device. Raises StoreUnavailable."""
+        values = msgspec.structs.asdict(ranker) | {"quality": msgspec.json.encode(ranker.quality).decode()}
+        put = self._insert(RANKERS)
+        kept = {name: put.excluded[name] for name in values if name not in RANKER_KEY}
+        with self._database.transaction() as connection:
+            connection.execute(put.on_conflict_do_update(index_elements=RANKER_KEY, set_=kept), values)
 
     def count(self) -> int:
         """Number of measurements. Raises StoreUnavailable."""

@@ -148,6 +148,20 @@ USES = Table(
     sqlite_with_rowid=False,
 )
 """The tasks of collected networks, and the number of calls of each in an inference."""
+RANKERS = Table(
+    "rankers",
+    META,
+    Column("family", Text, primary_key=True),  # the operators that it ranks: the name of a schedule template
+    Column("device", Text, primary_key=True),  # as in `environments`
+    Column("features", Integer, nullable=False),  # version of the features
+    Column("schedules", BigInteger, nullable=False),  # number of schedules that it learned from
+    Column("trained_at", Double, nullable=False),
+    Column("quality", Text, nullable=False),  # a JSON object of numbers
+    Column("content", LargeBinary, nullable=False),
+)
+"""Models that order schedules before anything is measured."""
+RANKER_KEY = ("family", "device")
+"""Columns that identify a ranker."""
 SCHEDULE_KEY = ("workload_id", "environment_id", "digest")
 """Columns that identify a schedule, in `schedules` and in `measurements`."""
 _coded = SCHEDULES.c.code != ""

@@ -3,12 +3,13 @@
 import itertools
 import random
 
+import msgspec
 import pytest
 
 from autosched.errors import ConfigError, StoreUnavailable
 from autosched.model import Purpose
 from autosched.recordstore.queries import Lookup
-from autosched.recordstore.rows import Cursor, Origin, SourceJob, Standing, Tag
+from autosched.recordstore.rows import Cursor, Origin, SourceJob, Standing, StoredRanker, Tag
 from autosched.recordstore.store import CursorMoved, RecordStore
 from samples_of_store import CONV, HERE, JOB, LAB, measured
 
@@ -166,3 +167,16 @@ def test_password_is_not_shown() -> None:
     with pytest.raises(StoreUnavailable, match=r"check that the server runs") as raised:
         store.cursor(LAB)
     assert "secret" not in str(raised.value)
+
+
+def test_a_ranker_replaces_that_of_its_family_and_device(store: RecordStore, lookup: Lookup) -> None:
+    one = StoredRanker("conv2d", HERE.device, 1, 900, 5.0, {"ndcg": 0.9, "random": 0.5}, b"trees")
+    other = msgspec.structs.replace(one, device="another device")
+    newer = msgspec.structs.replace(one, schedules=1_000, quality={"ndcg": 0.95}, content=b"more trees")
+    for ranker in (one, other, newer):
+        store.put_ranker(ranker)
+    assert lookup.ranker("conv2d", HERE.device) == newer
+    assert lookup.ranker("matmul", HERE.device) is None
+    listed = {ranker.device: ranker for ranker in lookup.rankers()}
+    assert listed == {one.device: msgspec.structs.replace(newer, content=b""),
+                      other.device: msgspec.structs.replace(other, content=b"")}  # fmt: skip
