@@ -1,12 +1,14 @@
 """Templates with explicit knobs, and AutoTVM's tuners over their configurations."""
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from autosched.backend import Session
 from autosched.model import JobSpec
 from autosched_backend_autotvm import options
 from autosched_backend_autotvm.options import Options
-from autosched_tvm.api import SearchMethod, TvmBackend
+from autosched_tvm.api import MeasuredTask, SearchMethod, TvmBackend
 
 
 class AutoTvmBackend(TvmBackend[Options]):
@@ -27,3 +29,12 @@ class AutoTvmBackend(TvmBackend[Options]):
         )
 
         return AutoTvmMethod(given)
+
+    def measured_task(
+        self, workload: str, module: Any, target: Any, networks: frozenset[str],
+        latencies_s: Mapping[bytes, float | None],
+    ) -> tuple[str, MeasuredTask] | None:  # fmt: skip
+        """Returns the template of a workload, and the features of its measured configurations; None without one."""
+        from autosched_backend_autotvm import stored_tasks
+
+        return stored_tasks.measured_task(workload, module, target, networks, latencies_s)

@@ -33,8 +33,8 @@ class Settings(Struct, frozen=True):
     subsample: float = 0.8
     columns: float = 0.8
     """Share of the columns that a tree sees."""
-    weight_min: float = 1.0
-    """Minimum sum of weights of a leaf."""
+    weight_min: float = 0.05
+    """Minimum sum of weights of a leaf. A schedule's weight is below 1: it is that of its pairs' gains."""
     pairs: int = 8
     """Number of schedules at the beginning of an order, each of which is compared with all others of its task."""
 

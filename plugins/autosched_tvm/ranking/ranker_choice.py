@@ -125,11 +125,12 @@ def _fit(family: str, settings: Settings, seed: int) -> Callable[[Sequence[Measu
 
 
 def _drawn(count: int, random: Random) -> Iterator[Settings]:
-    """Yields random settings; half of them of LightGBM where it is installed."""
+    """Yields the default settings and random ones; half of them of LightGBM where it is installed."""
     trees: tuple[Learner, ...] = ("xgboost", "lightgbm") if importlib.util.find_spec("lightgbm") else ("xgboost",)
-    for number in range(count):
+    yield Settings()
+    for number in range(1, count):
         yield Settings(
             learner=trees[number % len(trees)], depth=random.randint(3, 9), eta=0.3 * 10 ** random.uniform(-1.0, 0.0),
             subsample=random.uniform(0.5, 1.0), columns=random.uniform(0.3, 1.0),
-            weight_min=10 ** random.uniform(-1.0, 1.0), pairs=random.choice((4, 8, 16, 32)),
+            weight_min=10 ** random.uniform(-3.0, 0.0), pairs=random.choice((4, 8, 16, 32)),
         )  # fmt: skip

@@ -1,7 +1,8 @@
 """Base class of backends on TVM: they share the session, and differ in their options and their search method."""
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Generic
+from typing import TYPE_CHECKING, Any, ClassVar, Generic
 
 from autosched import backend
 from autosched.backend import Session
@@ -12,6 +13,7 @@ from autosched_tvm.tuning.fallback import Fallback
 from autosched_tvm.tuning.options import AnyOptions
 
 if TYPE_CHECKING:
+    from autosched_tvm.ranking.measured_task import MeasuredTask
     from autosched_tvm.tuning.search_method import SearchMethod
 
 
@@ -42,6 +44,18 @@ class TvmBackend(Generic[AnyOptions]):
     def method(self, given: AnyOptions, threads: int) -> "SearchMethod":
         """Returns the search method of one job, for a number of threads. Its `search` may raise Unsupported."""
         raise NotImplementedError
+
+    def measured_task(
+        self, workload: str, module: Any, target: Any, networks: frozenset[str],
+        latencies_s: Mapping[bytes, float | None],
+    ) -> "tuple[str, MeasuredTask] | None":  # fmt: skip
+        """Returns the operator family of a workload, and the features of its measured schedules; None for a workload
+        whose schedules this backend cannot rank.
+
+        `module`: the workload's IRModule. `networks`: those that contain it. `latencies_s`: seconds of each candidate,
+        None for a failure.
+        """
+        return None
 
 
 def method_of(name: str, given: option_table.Options, threads: int) -> "SearchMethod":

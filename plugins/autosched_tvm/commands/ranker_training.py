@@ -1,0 +1,130 @@
+"""``python -m autosched_tvm.commands.ranker_training``: trains rankers on the records of a store.
+
+The environment names the store (`AUTOSCHED_RECORDS`), so that no password stands in the list of processes. Rankers are
+trained again when a fifth more schedules are known. A line of JSON is printed for each operator family and device; the
+last one is the answer.
+"""
+
+import argparse
+import json
+import os
+import sys
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from autosched import backend
+from autosched.errors import AutoschedError, RequestError
+from autosched.recordstore.keys import Environment, join_target
+from autosched.recordstore.queries import Lookup
+from autosched.recordstore.rows import Standing, StoredRanker, judge
+from autosched.recordstore.store import RecordStore
+from autosched_tvm.commands.model_check import quiet
+from autosched_tvm.ranking.measured_task import MeasuredTask
+from autosched_tvm.ranking.ranker import FEATURES_VERSION, encode
+from autosched_tvm.ranking.ranker_choice import DRAWN, Choice, choose
+from autosched_tvm.tuning.tvm_backend import TvmBackend
+
+STORE = "AUTOSCHED_RECORDS"
+"""Environment variable with the URL of the store."""
+GROWTH = 1.2
+"""Growth of the number of schedules after which a ranker is trained again."""
+
+
+class Group(Struct, frozen=True):
+    """Operator family on one device model."""
+
+    family: str
+    device: str
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Trains what is due; returns 0 if nothing failed."""
+    parser = argparse.ArgumentParser(prog="python -m autosched_tvm.commands.ranker_training", description=__doc__)
+    parser.add_argument("--backend", default="autotvm")
+    parser.add_argument("--all", action="store_true", help="also where no fifth of schedules is new")
+    parser.add_argument("--settings", type=int, default=DRAWN, help="number of settings to begin with")
+    args = parser.parse_args(argv)
+    try:
+        with quiet(), closing(RecordStore(os.environ[STORE])) as store, closing(Lookup(os.environ[STORE])) as lookup:
+            trained = []
+            for ranker, choice in train(lookup, args.backend, again=args.all, settings=args.settings):
+                if ranker is not None:
+                    store.put_ranker(ranker)
+                trained.append(_told(choice))
+        answer: dict[str, Any] = {"ok": True, "trained": trained}
+    except AutoschedError as error:
+        answer = {"ok": False, "code": error.code, "error": str(error)}
+    print(json.dumps(answer))
+    return 0 if answer["ok"] else 1
+
+
+def train(lookup: Lookup, name: str, *, again: bool, settings: int) -> Iterator[tuple[StoredRanker | None, Choice]]:
+    """Yields each ranker that is due, or None with the reason. Raises RequestError for a backend without features."""
+    known = {Group(one.family, one.device): one for one in lookup.rankers() if one.features == FEATURES_VERSION}
+    for group, tasks in sorted(measured(lookup, name).items(), key=lambda item: msgspec.structs.astuple(item[0])):
+        schedules = sum(map(len, tasks))
+        before = known.get(group)
+        if before is not None and not again and schedules < GROWTH * before.schedules:
+            continue
+        choice = choose(group.family, tasks, drawn=settings)
+        ranker = None
+        if choice.ranker is not None and choice.quality is not None:
+            ranker = StoredRanker(
+                group.family, group.device, FEATURES_VERSION, schedules, datetime.now(UTC).timestamp(),
+                msgspec.to_builtins(choice.quality), encode(choice.ranker),
+            )  # fmt: skip
+        yield ranker, choice
+
+
+def measured(lookup: Lookup, name: str) -> dict[Group, list[MeasuredTask]]:
+    """Returns the measured tasks of a store that a backend can rank. Raises RequestError."""
+    ranks = backend.load(name)
+    if not isinstance(ranks, TvmBackend):
+        raise RequestError(f"backend {name!r} does not work on TVM: there are no rankers for it")
+    found: defaultdict[Group, list[MeasuredTask]] = defaultdict(list)
+    for group, task in _tasks(lookup, ranks):
+        found[group].append(task)
+    return dict(found)
+
+
+def _tasks(lookup: Lookup, ranks: TvmBackend[Any]) -> Iterable[tuple[Group, MeasuredTask]]:
+    import tvm
+
+    from autosched_tvm.compile import workload_program
+
+    latencies: defaultdict[tuple[str, Environment], dict[bytes, float | None]] = defaultdict(dict)
+    networks: defaultdict[str, set[str]] = defaultdict(set)
+    for _, one in lookup.everything():
+        standing, latency_s = judge(one.record)
+        if standing >= Standing.SEARCHED and one.record.candidate:
+            latencies[one.workload.hash, one.environment][one.record.candidate] = latency_s
+            networks[one.workload.hash].add(one.job.network)
+    programs = lookup.programs(networks)
+    for (workload, environment), own in latencies.items():
+        if (program := programs.get(workload)) is None:
+            continue
+        try:
+            target = tvm.target.Target(json.loads(join_target(environment.target, environment.threads)))
+            module = workload_program.module_of(workload_program.text_of(program))
+        except Exception:  # TVM's: the program is of another version of it
+            continue
+        made = ranks.measured_task(workload, module, target, frozenset(networks[workload]), own)
+        if made is not None:
+            yield Group(made[0], environment.device), made[1]
+
+
+def _told(choice: Choice) -> dict[str, Any]:
+    return {
+        "family": choice.family, "refused": choice.refused, "quality": msgspec.to_builtins(choice.quality),
+        "settings": None if choice.ranker is None else msgspec.to_builtins(choice.ranker.settings),
+    }  # fmt: skip
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,123 @@
+"""Rankers are trained on the records of a store, and again when there are a fifth more."""
+
+import json
+import random
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("tvm")
+pytestmark = pytest.mark.tvm
+
+import msgspec  # noqa: E402
+import tvm  # noqa: E402
+
+from autosched.model import Program  # noqa: E402
+from autosched.recordstore.queries import Lookup  # noqa: E402
+from autosched.recordstore.rows import Measurement, SourceJob, Workload  # noqa: E402
+from autosched.recordstore.store import RecordStore  # noqa: E402
+from autosched_backend_autotvm import template_matching  # noqa: E402
+from autosched_backend_autotvm.search import Maker  # noqa: E402
+from autosched_backend_autotvm.tuners.config_sampler import ConfigSampler  # noqa: E402
+from autosched_tvm.commands import ranker_training  # noqa: E402
+from autosched_tvm.commands.ranker_training import STORE, main  # noqa: E402
+from autosched_tvm.compile import workload_program  # noqa: E402
+from autosched_tvm.ranking import ranker  # noqa: E402
+from samples_of_store import HERE, LAB, measured  # noqa: E402
+from unit.autotvm import kernels  # noqa: E402
+
+NETWORKS = 5
+CONFIGURATIONS = 24
+TARGET = tvm.target.Target(json.loads(HERE.target))
+
+
+def product(network: int) -> tuple[Workload, Program, Iterator[tuple[str, float]]]:
+    """Returns a product, its program, and candidates with made-up latencies in seconds: larger tiles are faster."""
+    module = kernels.product(64, 32 << network, 48)
+    template = template_matching.find(module, TARGET).template
+    assert template is not None
+    space = template.space()
+    maker = Maker(module, template, space)
+
+    def candidates() -> Iterator[tuple[str, float]]:
+        for index in ConfigSampler(space, 0, 0).fresh(random.Random(network), CONFIGURATIONS, ()):
+            config: dict[str, Any] = space.config(index)
+            made = maker.make(config)
+            if made is not None:
+                yield made[0].decode(), 2.0 ** -min(config["tile_m"], 8) / config["tile_n"]
+
+    return (
+        Workload(f"{network:x}", "dense", f"dense 64x48x{32 << network}"),
+        workload_program.of_module(module),
+        candidates(),
+    )
+
+
+@pytest.fixture
+def url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The URL of a store with one product in each of five networks."""
+    found = f"sqlite:///{tmp_path}/records.db"
+    monkeypatch.setenv(STORE, found)
+    with closing(RecordStore(found)) as store:
+        for network in range(NETWORKS):
+            add(store, network)
+    return found
+
+
+def add(store: RecordStore, network: int) -> None:
+    """Adds the measurements of one network."""
+    workload, program, candidates = product(network)
+    job = SourceJob(network, "", f"net{network}.onnx")
+    rows: list[Measurement] = [
+        measured(trial, s, candidate=candidate, workload=workload, job=job)
+        for trial, (candidate, s) in enumerate(candidates)
+    ]
+    store.add(LAB, rows)
+    store.add_programs({workload: program})
+
+
+def asked(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
+    """Returns the answer of the program."""
+    main(["--settings", "1", *words])
+    return msgspec.json.decode(capsys.readouterr().out.splitlines()[-1], type=dict[str, Any])
+
+
+def test_a_ranker_is_trained_once_until_a_fifth_more_is_known(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    (first,) = asked(capsys)["trained"]
+    assert first["family"] == "matmul_nn.llvm"
+    assert first["refused"] == "", first
+    with closing(Lookup(url)) as lookup:
+        stored = lookup.ranker(first["family"], HERE.device)
+        assert stored is not None
+        assert stored.quality["ranker"] > stored.quality["random"]
+        assert ranker.decode(stored.content) is not None
+    assert asked(capsys)["trained"] == []
+    assert [one["family"] for one in asked(capsys, "--all")["trained"]] == [first["family"]]
+    with closing(RecordStore(url)) as store:
+        add(store, NETWORKS)
+    (again,) = asked(capsys)["trained"]
+    assert again["quality"]["networks"] == NETWORKS + 1
+
+
+def test_schedules_of_another_template_version_are_not_learned(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with closing(Lookup(url)) as lookup:
+        (tasks,) = ranker_training.measured(lookup, "autotvm").values()
+    assert len(tasks) == NETWORKS
+    with closing(RecordStore(url)) as store:
+        workload, _, candidates = product(0)
+        other = [
+            measured(900 + n, s, candidate=text.replace('"version":"', '"version":"old'), workload=workload)
+            for n, (text, s) in enumerate(candidates)
+        ]
+        store.add(LAB, other)
+    with closing(Lookup(url)) as lookup:
+        (again,) = ranker_training.measured(lookup, "autotvm").values()
+    assert sorted(map(len, again)) == sorted(map(len, tasks))
+
+
+def test_a_backend_without_tvm_has_no_rankers(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    answer = asked(capsys, "--backend", "mock")
+    assert answer["error"] == "backend 'mock' does not work on TVM: there are no rankers for it"
