@@ -1,6 +1,6 @@
 """Runs programs of autosched_tvm in separate processes, because TVM may crash, hang or be missing."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from autosched.process import json_command
@@ -12,13 +12,18 @@ INSTALLATION_CHECK = "autosched_tvm.commands.installation_check"
 BOARD_SERVER = "autosched_tvm.commands.board_server"
 MODEL_CHECK = "autosched_tvm.commands.model_check"
 MODULE_COMMAND = "autosched_tvm.commands.module_command"
+RANKER_TRAINING = "autosched_tvm.commands.ranker_training"
+STORE_VARIABLE = "AUTOSCHED_RECORDS"
+"""Environment variable with the URL of the record store, for programs that open it."""
 TASK_COLLECTION = "autosched_tvm.commands.task_collection"
 
 
-async def ask(program: str, words: Sequence[str], *, timeout_s: float) -> dict[str, Any]:
+async def ask(
+    program: str, words: Sequence[str], *, timeout_s: float, environment: Mapping[str, str] | None = None
+) -> dict[str, Any]:
     """The JSON object that a program printed last.
 
     Raises the error that it reports; RequestError if it died, was killed after `timeout_s` seconds, or TVM is not
-    installed.
+    installed. `environment`: variables beside those of this process.
     """
-    return await json_command.ask(program, words, timeout_s=timeout_s, missing=MISSING)
+    return await json_command.ask(program, words, timeout_s=timeout_s, missing=MISSING, environment=environment)

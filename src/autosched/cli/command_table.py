@@ -18,7 +18,6 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         "submit": ("tune:submit", "hand over networks and return at once"),
         "attach": ("tune:attach", "follow a job to its end, fetch its results"),
         "fetch": ("fetch:fetch", "fetch the present results of a running job"),
-        "compile": ("tune:compile", "compile a job's network with its trials so far"),
         "run": ("module:run", "run a compiled network once"),
         "evaluate": ("module:evaluate", "measure a compiled network"),
         "experiment": ("nouns:experiment", "many combinations: check, run, status, results, stop"),
@@ -47,6 +46,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         "board": ("board:board", "run a TVM RPC server, on the board itself"),
         "key": ("key:key", "keys of users on other machines: new, list, revoke"),
         "records": ("nouns:records", "known schedules: list, best, show, export, import, upgrade"),
+        "models": ("nouns:models", "models that order schedules: list, show, train"),
         "db": ("db:db", "the database: check, backup, restore, upgrade, prune"),
     },
     "Develop": {
@@ -60,7 +60,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
 }
 """Commands by subject: name -> place, and purpose in at most ten words."""
 FLAT = {
-    "cancel": "listings:cancel", "devices": "listings:devices", "drain": "operations:drain",
+    "cancel": "listings:cancel", "compile": "tune:compile", "devices": "listings:devices", "drain": "operations:drain",
     "explain": "listings:explain", "man": "manual:man",
     "free": "operations:free", "hold": "operations:hold", "info": "listings:info", "install-systemd": "systemd:install",
     "pause": "operations:pause", "poison": "blocked:poison", "release": "operations:release",

@@ -1,5 +1,5 @@
 """Nouns of the command line, with commands of several modules as verbs: `job`, `device`, `hosts`, `daemon`, `records`,
-`experiment`."""
+`experiment`, `models`."""
 
 from collections.abc import Mapping
 from copy import copy
@@ -164,3 +164,14 @@ def experiment() -> None:
 
     The page docs/experiments.md explains the file.
     """
+
+
+@click.group(
+    cls=Noun,
+    usual="show",
+    alone="list",
+    verbs={"list": "models:list_", "show": "models:show_", "train": "models:train"},
+)
+def models() -> None:
+    """List and train models that order the schedules of an operator before anything is measured. `autosched models`
+    lists them."""

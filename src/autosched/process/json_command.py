@@ -17,29 +17,36 @@ from autosched.process.program_runner import Ended
 TAIL_CHARS = 1_500
 
 
-async def run(module: str, words: Sequence[str], *, timeout_s: float) -> Ended:
+async def run(
+    module: str, words: Sequence[str], *, timeout_s: float, environment: Mapping[str, str] | None = None
+) -> Ended:
     """Run ``python -m module words...`` to its end. Raises RequestError if the deadline passes first.
 
-    Files that libraries write for themselves (ONNX Runtime counts its uses) go to a temporary folder, not to the user's
-    HOME.
+    `environment`: variables beside those of this process. Files that libraries write for themselves (ONNX Runtime
+    counts its uses) go to a temporary folder, not to the user's HOME.
     """
     with tempfile.TemporaryDirectory(prefix="autosched-child-", ignore_cleanup_errors=True) as folder:
-        environment = {**os.environ, "XDG_CACHE_HOME": folder}
+        variables = {**os.environ, "XDG_CACHE_HOME": folder, **(environment or {})}
         try:
             command = [sys.executable, "-m", module, *words]
-            return await program_runner.run(command, timeout_s=timeout_s, environment=environment)
+            return await program_runner.run(command, timeout_s=timeout_s, environment=variables)
         except TimeoutError:
             raise RequestError(f"{module} did not end within {timeout_s:g} s and was killed") from None
 
 
 async def ask(
-    module: str, words: Sequence[str], *, timeout_s: float, missing: Mapping[str, str] | None = None
+    module: str,
+    words: Sequence[str],
+    *,
+    timeout_s: float,
+    missing: Mapping[str, str] | None = None,
+    environment: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     """Run it; returns the last JSON object that it printed. Raises the error that it reports, or how it died.
 
-    `missing`: package that may be missing -> the text of the error then.
+    `missing`: package that may be missing -> the text of the error then. `environment` as in `run`.
     """
-    ended = await run(module, words, timeout_s=timeout_s)
+    ended = await run(module, words, timeout_s=timeout_s, environment=environment)
     answers = objects(ended.out)
     if not answers:
         raise died(module, ended, missing or {})

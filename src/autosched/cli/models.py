@@ -1,0 +1,125 @@
+"""`autosched models list|show|train`: models that order schedules before anything is measured."""
+
+import asyncio
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from autosched import formatting
+from autosched.api.local_daemon import existing_store
+from autosched.cli.db import config_option
+from autosched.cli.output import data, document, format_option, listing_option, say, show
+from autosched.cli.records import store_option
+from autosched.errors import NotFound, RequestError
+from autosched.text.tables import Column
+
+if TYPE_CHECKING:
+    from autosched.recordstore.rows import StoredRanker
+
+TRAINING_S = 6 * 3600.0
+"""Maximum seconds of a training of all families."""
+
+
+def _age(trained_at: float) -> str:
+    return formatting.duration(datetime.now(UTC).timestamp() - trained_at)
+
+
+def _figure(name: str, *, wide: bool = False) -> Column:
+    return Column(
+        name.upper(), lambda row: f"{row.quality[name]:.3f}" if name in row.quality else "", right=True, wide=wide
+    )
+
+
+RANKERS = (
+    Column("FAMILY", lambda row: row.family, least=28),
+    Column("DEVICE", lambda row: row.device, least=8),
+    Column("SCHEDULES", lambda row: f"{row.schedules:,}", right=True),
+    Column("NETS", lambda row: f"{row.quality.get('networks', 0):.0f}", right=True),
+    Column("NDCG@8", lambda row: f"{row.quality.get('ranker', 0.0):.3f}", right=True),
+    _figure("random"),
+    _figure("nearest", wide=True),
+    _figure("linear", wide=True),
+    Column("AGE", lambda row: _age(row.trained_at), right=True),
+)
+
+
+@click.command("list")
+@store_option
+@config_option
+@listing_option
+def list_(store: str, settings: Path | None, style: str) -> None:
+    """List the models of the record store.
+
+    NDCG@8 says how good the first eight schedules of an order are, for networks that the model has not seen; 1 is the
+    best order. RANDOM, NEAREST and LINEAR are the same for orders by chance, by resemblance to the best schedule of the
+    nearest shape, and by a linear model.
+    """
+    found = _rankers(store, settings)
+    show(style, "models", RANKERS, found, id=lambda row: row.family)
+    if not found and style in ("table", "wide"):
+        say("There is no model yet. Train some on your records:  autosched models train")
+
+
+@click.command("show")
+@click.argument("family", metavar="FAMILY")
+@store_option
+@config_option
+@format_option
+def show_(family: str, store: str, settings: Path | None, style: str) -> None:
+    """Show the models of one operator family."""
+    found = [one for one in _rankers(store, settings) if one.family == family]
+    if not found:
+        raise NotFound(f"there is no model of {family!r}. See which there are:  autosched models list")
+    if style == "json":
+        return document("models", found)
+    if style == "id":
+        return data(family)
+    for one in found:
+        data(f" {one.family} on {one.device or 'an unknown device'}")
+        data(f" trained {_age(one.trained_at)} ago on {one.schedules:,} schedules, features {one.features}")
+        for name, figure in one.quality.items():
+            data(f" {name:10} {figure:,.3f}" if isinstance(figure, float) else f" {name:10} {figure:,}")
+
+
+@click.command()
+@click.option("--all", "again", is_flag=True, help="Also those for which no fifth of the schedules is new.")
+@click.option("--backend", default="autotvm", show_default=True, help="Backend whose schedules are ranked.")
+@store_option
+@config_option
+def train(again: bool, backend: str, store: str, settings: Path | None) -> None:
+    """Train models on the record store: for each operator family and device, where a fifth of the schedules is new.
+
+    A model that orders the schedules of networks that it has not seen no better than chance is not kept. This takes
+    minutes of one core for each 10,000 schedules.
+    """
+    from autosched.api import tvm_programs
+
+    url = existing_store(settings, store).render_as_string(hide_password=False)
+    words = ["--backend", backend, *(["--all"] if again else [])]
+    answer = asyncio.run(
+        tvm_programs.ask(
+            tvm_programs.RANKER_TRAINING, words, timeout_s=TRAINING_S, environment={tvm_programs.STORE_VARIABLE: url}
+        )
+    )
+    trained = answer.get("trained")
+    if not isinstance(trained, list):
+        raise RequestError("the training gave no answer. See what is wrong with:  autosched doctor")
+    for one in trained:
+        say(f"{one['family']}: {one['refused'] or _quality(one['quality'])}")
+    if not trained:
+        say("No model is due: no fifth of the schedules is new. Train all again with --all")
+
+
+def _quality(quality: dict[str, float]) -> str:
+    return f"NDCG@8 {quality['ranker']:.3f} over {quality['networks']} networks (chance {quality['random']:.3f})"
+
+
+def _rankers(store: str, settings: Path | None) -> "list[StoredRanker]":
+    from contextlib import closing
+
+    from autosched.recordstore.queries import Lookup
+
+    with closing(Lookup(existing_store(settings, store))) as lookup:
+        return lookup.rankers()
