@@ -8,6 +8,7 @@ from itertools import product
 from typing import Any
 
 import tvm
+import tvm_ffi
 from tvm.s_tir import meta_schedule as ms
 
 from autosched_tvm.compile import intrinsics, kernel_sketches
@@ -15,13 +16,16 @@ from autosched_tvm.compile.task_extraction import hash_of
 from autosched_tvm.tuning import schedule_traces
 from autosched_tvm.tuning.blocked_sketch import blocked_sketch
 from autosched_tvm.tuning.schedule_traces import Decision, Sketch
-from autosched_tvm.tuning.search_method import SearchContext
+from autosched_tvm.tuning.search_method import SearchContext, Unsupported
 
 LOG = logging.getLogger("autosched_tvm.search")
 LOG.addHandler(logging.NullHandler())
 LOG.propagate = False
 LISTED_MAX = 4096
 """Maximum number of combinations of decisions that are listed."""
+COMPUTATIONS_MAX = 100
+"""Maximum number of computations of a task. TVM moves each of them in each schedule that it draws: a concatenation of
+21 tensors, written as 226 computations, took ten minutes for one round."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +47,9 @@ class SketchSpace:
     """Sketches of one task. The same decisions give the same program, in any process."""
 
     def __init__(self, site: SearchContext) -> None:
+        """Raises Unsupported for a task with so many computations that drawing schedules would take minutes."""
+        if _computations(site.workload) > COMPUTATIONS_MAX:
+            raise Unsupported(f"it has more than {COMPUTATIONS_MAX} computations")
         intrinsics.install("cuda" if str(site.target.kind.name) == "cuda" else None)
         quiet()
         self.workload, self.target = site.workload, site.target
@@ -98,6 +105,12 @@ class SketchSpace:
         if trace is None or sketch is None:
             return None
         return Grown(sketch, trace.decisions, hash_of(schedule.mod), schedule)
+
+
+def _computations(workload: Any) -> int:
+    blocks: list[Any] = []
+    tvm_ffi.structural_walk(workload["main"].body, (tvm.s_tir.SBlock, blocks.append))
+    return sum(str(block.name_hint) != "root" for block in blocks)
 
 
 def _parsed(trace: Any) -> schedule_traces.Trace | None:

@@ -50,6 +50,12 @@ def boxes(stage: Computation) -> list[Box]:
     return [_box(stage, part) for part in done]
 
 
+def is_conditional(stage: Computation) -> bool:
+    """Returns whether a condition of a stage changes with its loops."""
+    spans = {loop.variable: (0, loop.extent) for loop in stage.every_loop}
+    return any(True for _ in _cuts(simplified(stage.value, spans), spans, [loop.variable for loop in stage.loops]))
+
+
 def part(stage: Computation, loop: Loop, low: int, high: int) -> Computation:
     """Returns the part of a stage in which a loop runs from `low` to `high` (exclusive)."""
     spans = {one.variable: (0, one.extent) for one in stage.every_loop}

@@ -8,7 +8,7 @@ import tvm
 import tvm_ffi
 from tvm import tirx
 
-from autosched_tvm.compile.rules.index_set_splitting import boxes
+from autosched_tvm.compile.rules.index_set_splitting import boxes, is_conditional
 from autosched_tvm.compile.rules.kernel_ir import Computation, Program, nodes, substitute
 
 AGAIN_MAX = 4.0
@@ -37,7 +37,7 @@ def _may_join(stage: Computation, readers: Sequence[Computation]) -> bool:
     size = len(nodes(stage.value, tvm.ir.TensorLoad))
     if any(size * len(_loads(reader, stage.buffer)) > NODES_MAX for reader in readers):
         return False
-    conditional = bool(boxes(stage)[1:]) or bool(nodes(stage.value, tirx.Select))
+    conditional = is_conditional(stage) or bool(nodes(stage.value, tirx.Select))
     if conditional and any(reader.reduction for reader in readers):
         return False
     if moves(stage.value) and not conditional:

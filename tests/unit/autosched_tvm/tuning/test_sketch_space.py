@@ -14,8 +14,8 @@ from autosched_tvm.compile import candidate_build  # noqa: E402
 from autosched_tvm.compile.task_extraction import hash_of  # noqa: E402
 from autosched_tvm.tuning import schedule_traces  # noqa: E402
 from autosched_tvm.tuning.blocked_sketch import blocked_sketch  # noqa: E402
-from autosched_tvm.tuning.search_method import SearchContext  # noqa: E402
-from autosched_tvm.tuning.sketch_space import SketchSpace  # noqa: E402
+from autosched_tvm.tuning.search_method import SearchContext, Unsupported  # noqa: E402
+from autosched_tvm.tuning.sketch_space import COMPUTATIONS_MAX, SketchSpace  # noqa: E402
 from small import matmul  # noqa: E402
 
 TARGET = {"kind": "llvm", "mcpu": "x86-64-v3", "num-cores": 1}
@@ -90,3 +90,14 @@ def test_blocked_convolutions_have_a_separate_sketch(site: dict[str, Any]) -> No
 
 def test_other_tasks_have_no_such_sketch() -> None:
     assert blocked_sketch(matmul(1).workload, 1) is None
+
+
+def test_a_task_with_very_many_computations_is_not_searched() -> None:
+    tensors = [te.placeholder((4, 8))]
+    for _ in range(COMPUTATIONS_MAX + 1):
+        tensors.append(topi.nn.relu(tensors[-1]))
+    function = te.create_prim_func([tensors[0], tensors[-1]]).with_attr("global_symbol", "main")
+    info = TaskInfo(task=1, name="relus", workload="00", weight=1, flops=1.0, shape="")
+    site = SearchContext(info, tvm.IRModule({"main": function}), tvm.target.Target(TARGET), 1, 1)
+    with pytest.raises(Unsupported, match="more than 100 computations"):
+        SketchSpace(site)
