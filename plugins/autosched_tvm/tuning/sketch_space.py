@@ -47,7 +47,7 @@ class SketchSpace:
     """Sketches of one task. The same decisions give the same program, in any process."""
 
     def __init__(self, site: SearchContext) -> None:
-        """`site`: the task. Raises Unsupported for one with so many computations that drawing schedules takes minutes."""
+        """Raises Unsupported for a task with more than `COMPUTATIONS_MAX` computations."""
         if _computations(site.workload) > COMPUTATIONS_MAX:
             raise Unsupported(f"it has more than {COMPUTATIONS_MAX} computations")
         intrinsics.install("cuda" if str(site.target.kind.name) == "cuda" else None)
