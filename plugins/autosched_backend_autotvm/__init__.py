@@ -2,13 +2,16 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from autosched.backend import Session
 from autosched.model import JobSpec
 from autosched_backend_autotvm import options
 from autosched_backend_autotvm.options import Options
-from autosched_tvm.api import MeasuredTask, SearchMethod, TvmBackend
+from autosched_tvm.api import SearchMethod, TvmBackend
+
+if TYPE_CHECKING:
+    from autosched_tvm.api import MeasuredTask
 
 
 class AutoTvmBackend(TvmBackend[Options]):
@@ -33,7 +36,7 @@ class AutoTvmBackend(TvmBackend[Options]):
     def measured_task(
         self, workload: str, module: Any, target: Any, networks: frozenset[str],
         latencies_s: Mapping[bytes, float | None],
-    ) -> tuple[str, MeasuredTask] | None:  # fmt: skip
+    ) -> "tuple[str, MeasuredTask] | None":  # fmt: skip
         """Returns the template of a workload, and the features of its measured configurations; None without one."""
         from autosched_backend_autotvm import stored_tasks
 

@@ -20,6 +20,7 @@ from autosched_backend_autotvm.knob_features import Matrix
 from autosched_backend_autotvm.seed_configurations import Examples
 from autosched_backend_autotvm.task_features import TaskFeatures
 from autosched_backend_autotvm.tuners.config_sampler import Digits
+from autosched_tvm.api import aligned_features
 
 HALF_LIFE = 64
 """Number of own records that halve the weight of the others."""
@@ -104,7 +105,12 @@ class Prior:
         if weight < WEIGHT_MIN or (model := self._base()) is None:
             return None
         features, wanted = self._features, self._wanted
-        return lambda digits: np.float32(weight) * model.predict(aligned(features.of(digits), features.names, wanted))
+
+        def margin(digits: Digits) -> Vector:
+            rows = aligned_features(features.of(digits), features.names, wanted)
+            return np.float32(weight) * model.predict(rows)
+
+        return margin
 
     def _base(self) -> CostModel | None:
         version, lessons = self._knowledge.others(self._template, self._task)
@@ -123,20 +129,8 @@ def fitted(lessons: Sequence[Lesson], loss: Loss) -> tuple[CostModel | None, tup
     if sum(len(one.scores) for one in chosen) < RECORDS_MIN:
         return None, ()
     wanted = tuple(dict.fromkeys(name for lesson in chosen for name in lesson.names))
-    features = np.concatenate([aligned(lesson.features, lesson.names, wanted) for lesson in chosen])
+    features = np.concatenate([aligned_features(lesson.features, lesson.names, wanted) for lesson in chosen])
     groups = np.repeat(np.arange(len(chosen)), [len(lesson.scores) for lesson in chosen])
     model = CostModel(loss, seed=0, threads=1)
     model.fit(features, np.concatenate([lesson.scores for lesson in chosen]), groups=groups)
     return model, wanted
-
-
-def aligned(features: Matrix, names: Sequence[str], wanted: Sequence[str]) -> Matrix:
-    """Returns the wanted columns. A word that a task lacks counts as not chosen, a number as unknown."""
-    at = {name: column for column, name in enumerate(names)}
-    found = np.full((len(features), len(wanted)), np.nan, np.float32)
-    for column, name in enumerate(wanted):
-        if name in at:
-            found[:, column] = features[:, at[name]]
-        elif "=" in name:
-            found[:, column] = 0.0
-    return found

@@ -10,7 +10,7 @@ import numpy as np
 import xgboost
 from msgspec import Struct
 
-from autosched_tvm.ranking.measured_task import MeasuredTask, Vector, aligned, column_names, stacked
+from autosched_tvm.ranking.measured_task import MeasuredTask, Vector, aligned_features, column_names, stacked
 
 Scorer: TypeAlias = Callable[[MeasuredTask], Vector]
 """Scores the schedules of a task."""
@@ -101,7 +101,7 @@ def linear(tasks: Sequence[MeasuredTask]) -> Scorer:
     rows = normalised(features).astype("float64")
     penalty = RIDGE * len(rows) * np.eye(rows.shape[1])
     weights = np.linalg.solve(rows.T @ rows + penalty, rows.T @ (speeds - speeds.mean()))
-    return lambda task: np.asarray(normalised(aligned(task.features, task.names, names)) @ weights, np.float32)
+    return lambda task: np.asarray(normalised(aligned_features(task.features, task.names, names)) @ weights, np.float32)
 
 
 def nearest_shape(tasks: Sequence[MeasuredTask]) -> Scorer:
@@ -109,7 +109,7 @@ def nearest_shape(tasks: Sequence[MeasuredTask]) -> Scorer:
 
     def score(task: MeasuredTask) -> Vector:
         near = min(tasks, key=lambda other: shape_distance(task.shape, other.shape))
-        best = aligned(near.features, near.names, task.names)[int(np.argmax(near.speeds))]
+        best = aligned_features(near.features, near.names, task.names)[int(np.argmax(near.speeds))]
         distance = np.nansum(np.abs(task.features - best), axis=1)
         return np.asarray(-distance, np.float32)
 

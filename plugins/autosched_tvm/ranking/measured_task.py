@@ -37,7 +37,7 @@ def column_names(tasks: Sequence[MeasuredTask]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for task in tasks for name in task.names))
 
 
-def aligned(features: Matrix, names: Sequence[str], wanted: Sequence[str]) -> Matrix:
+def aligned_features(features: Matrix, names: Sequence[str], wanted: Sequence[str]) -> Matrix:
     """Returns the wanted columns. A word (`knob=word`) that a task lacks counts as not chosen, a number as unknown
     (NaN)."""
     if tuple(names) == tuple(wanted):
@@ -54,6 +54,6 @@ def aligned(features: Matrix, names: Sequence[str], wanted: Sequence[str]) -> Ma
 
 def stacked(tasks: Sequence[MeasuredTask], wanted: Sequence[str]) -> tuple[Matrix, Vector, NDArray[np.int64]]:
     """Returns the features and speeds of all schedules, and the number of the task of each, ascending."""
-    features = [aligned(task.features, task.names, wanted) for task in tasks]
+    features = [aligned_features(task.features, task.names, wanted) for task in tasks]
     groups = np.repeat(np.arange(len(tasks)), [len(task) for task in tasks])
     return np.concatenate(features), np.concatenate([task.speeds for task in tasks]), groups

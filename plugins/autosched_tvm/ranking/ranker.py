@@ -9,7 +9,7 @@ import xgboost
 from msgspec import Struct
 
 from autosched_tvm.ranking.learners import Scorer, Settings, boosted, prediction
-from autosched_tvm.ranking.measured_task import MeasuredTask, Vector, aligned, stacked
+from autosched_tvm.ranking.measured_task import MeasuredTask, Vector, aligned_features, stacked
 
 FEATURES_VERSION = 1
 """Version of the features. A ranker of another version is not used."""
@@ -40,7 +40,7 @@ class Ranker(Struct, frozen=True):
         fails = _failure_probability(self.failures)
 
         def score(task: MeasuredTask) -> Vector:
-            rows = aligned(task.features, task.names, self.names)
+            rows = aligned_features(task.features, task.names, self.names)
             scores = order(rows)
             if fails is not None and len(scores):
                 scores = np.where(fails(rows) > FAILS_AT, scores - np.float32(np.ptp(scores) + 1.0), scores)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from autosched_backend_autotvm.seed_configurations import OF_EACH, Examples
-from autosched_backend_autotvm.template_transfer import RECORDS_MAX, Knowledge, Lesson, Prior, aligned, fitted
+from autosched_backend_autotvm.template_transfer import RECORDS_MAX, Knowledge, Lesson, Prior, fitted
 from autosched_backend_autotvm.tuners import Tuner
 from autosched_backend_autotvm.tuners.annealing import Plan
 from autosched_backend_autotvm.tuners.config_sampler import ConfigSampler
@@ -92,12 +92,6 @@ def test_records_beyond_the_limit_are_those_of_the_longest_idle_tasks() -> None:
 
     _, names = fitted([lesson("old", RECORDS_MAX), lesson("new", 100)], "reg")
     assert names == ("new",)
-
-
-def test_columns_are_matched_by_name() -> None:
-    found = aligned(np.array([[1.0, 2.0]], np.float32), ("a", "w=x"), ("w=x", "w=y", "a", "b"))
-    assert found[0].tolist()[:3] == [2.0, 0.0, 1.0]
-    assert math.isnan(found[0, 3])
 
 
 def test_tasks_read_and_add_records_concurrently() -> None:

@@ -6,7 +6,7 @@ import pytest
 pytest.importorskip("xgboost")
 
 from autosched_tvm.ranking import learners, ranker, ranker_choice
-from autosched_tvm.ranking.measured_task import MeasuredTask, aligned, stacked
+from autosched_tvm.ranking.measured_task import MeasuredTask, aligned_features, stacked
 from autosched_tvm.ranking.ndcg import mean_ndcg, ndcg
 
 FAMILY = "conv2d"
@@ -55,7 +55,7 @@ def test_tasks_with_few_or_equal_schedules_do_not_count() -> None:
 
 
 def test_a_missing_word_is_not_chosen_and_a_missing_number_is_unknown() -> None:
-    found = aligned(np.array([[1.0, 2.0]], np.float32), ("a", "order=x"), ("order=y", "b", "a"))
+    found = aligned_features(np.array([[1.0, 2.0]], np.float32), ("a", "order=x"), ("order=y", "b", "a"))
     assert found[0, 0] == 0.0
     assert np.isnan(found[0, 1])
     assert found[0, 2] == 1.0
