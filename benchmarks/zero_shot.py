@@ -7,7 +7,6 @@ operator family, a ranker is trained with each network left out once. Prints NDC
 import argparse
 import json
 import sys
-from contextlib import closing
 
 import msgspec
 
@@ -23,7 +22,7 @@ def main() -> int:
     parser.add_argument("--store", default="", help="record store; default: your own")
     parser.add_argument("--drawn", type=int, default=DRAWN, help="number of settings (default: %(default)s)")
     args = parser.parse_args()
-    with closing(Lookup(existing_store(None, args.store))) as lookup:
+    with Lookup(existing_store(None, args.store)) as lookup:
         found = {}
         for _, choice in train(lookup, "autotvm", again=True, settings=args.drawn):
             found[choice.family] = {"quality": msgspec.to_builtins(choice.quality), "refused": choice.refused}

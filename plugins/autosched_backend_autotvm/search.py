@@ -125,17 +125,25 @@ class AutoTvmSearch:
 
     def _read(self, candidate: bytes) -> int | None:
         """Returns the configuration of a candidate; None if it is none of this space."""
-        try:
-            *trace, remembered = json.loads(candidate)
-            of = remembered["template"], remembered.get("version", "")
-            if len(trace) != 2 or of != (self._space.template, self._space.version):
-                return None
-            index = self._space.find(remembered["config"])
-            if index is not None:
-                self._owners.setdefault(str(remembered["hash"]), index)
-        except (ValueError, TypeError, KeyError, AttributeError):
+        if (found := configuration(self._space, candidate)) is None:
             return None
+        index, scheduled_hash = found
+        self._owners.setdefault(scheduled_hash, index)
         return index
+
+
+def configuration(space: ConfigSpace, candidate: bytes) -> tuple[int, str] | None:
+    """Returns the number of a candidate's configuration and the hash of the scheduled workload; None for a candidate of
+    another template or version, and for a configuration that is not in the space."""
+    try:
+        *trace, remembered = json.loads(candidate)
+        of = remembered["template"], remembered.get("version", "")
+        if len(trace) != 2 or of != (space.template, space.version):
+            return None
+        index = space.find(remembered["config"])
+        return None if index is None else (index, str(remembered["hash"]))
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return None
 
 
 def throughput(latency_s: Sequence[float]) -> float:

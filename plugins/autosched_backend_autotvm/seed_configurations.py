@@ -11,6 +11,7 @@ import numpy as np
 
 from autosched_backend_autotvm.config_space import Config, ConfigSpace, Knob, Value
 from autosched_backend_autotvm.knob_features import logarithm
+from autosched_tvm.api import shape_distance
 
 LIKE, OF_EACH = 2, 4
 """Number of tasks that give examples, and number of examples of each. The best one is partly luck."""
@@ -28,15 +29,9 @@ class Examples:
 
 def of(shape: Sequence[int], space: ConfigSpace, known: Sequence[Examples]) -> list[int]:
     """Returns configurations of a new task's space, the most promising first. The order of `known` does not matter."""
-    like = sorted(known, key=lambda one: (_distance(shape, one.shape), one.shape, repr(one.best)))[:LIKE]
+    like = sorted(known, key=lambda one: (shape_distance(shape, one.shape), one.shape, repr(one.best)))[:LIKE]
     in_turns = (config for rank in zip_longest(*(one.best for one in like)) for config in rank if config is not None)
     return list(dict.fromkeys(index for config in in_turns for index in _adapted(config, space)))
-
-
-def _distance(one: Sequence[int], other: Sequence[int]) -> float:
-    """Returns the distance of two shapes: the sum of the log ratios of their extents. Fused operators add extents."""
-    factors = (abs(logarithm(a) - logarithm(b)) for a, b in zip(one, other, strict=False))
-    return sum(factors) + abs(len(one) - len(other))
 
 
 def _adapted(config: Config, space: ConfigSpace) -> Iterator[int]:

@@ -1,13 +1,12 @@
 """Stored schedules of a workload as rows of features, from which rankers learn."""
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from autosched_backend_autotvm import template_matching
-from autosched_backend_autotvm.config_space import ConfigSpace
+from autosched_backend_autotvm.search import configuration
 from autosched_backend_autotvm.store_features import shape_of
 from autosched_backend_autotvm.task_features import TaskFeatures
 from autosched_backend_autotvm.tuners.config_sampler import ConfigSampler
@@ -26,7 +25,8 @@ def measured_task(
     if template is None:
         return None
     space, shape = template.space(), shape_of(module)
-    rows = {index: s for candidate, s in latencies_s.items() if (index := _index(space, candidate)) is not None}
+    found = ((configuration(space, candidate), s) for candidate, s in latencies_s.items())
+    rows = {one[0]: s for one, s in found if one is not None}
     fastest_s = min((s for s in rows.values() if s), default=0.0)
     if not rows:
         return None
@@ -34,14 +34,3 @@ def measured_task(
     speeds = np.array([fastest_s / s if s else 0.0 for s in rows.values()], np.float32)
     matrix = features.of(ConfigSampler(space, 0, 0).digits(list(rows)))
     return template.name, MeasuredTask(workload, networks, shape, features.names, matrix, speeds)
-
-
-def _index(space: ConfigSpace, candidate: bytes) -> int | None:
-    """Returns the number of a candidate's configuration; None for a candidate of another template or version."""
-    try:
-        remembered = json.loads(candidate)[-1]
-        if (remembered["template"], remembered.get("version", "")) != (space.template, space.version):
-            return None
-        return space.find(remembered["config"])
-    except (ValueError, TypeError, KeyError, AttributeError, IndexError):
-        return None

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from autosched_tvm.compile.winograd import kernel as winograd_kernel
     from autosched_tvm.compile.winograd import workload as winograd_workload
     from autosched_tvm.device.loaded_module import LoadedModule
-    from autosched_tvm.ranking.measured_task import MeasuredTask, aligned_features
+    from autosched_tvm.ranking.measured_task import MeasuredTask, aligned_features, shape_distance
     from autosched_tvm.record_formats import metaschedule, tuning_logs
     from autosched_tvm.source_fingerprint import fingerprint_of
     from autosched_tvm.tuning import options, schedule_traces
@@ -32,8 +32,8 @@ __all__ = [
     "EarlyStopping", "Grown", "LayoutOption", "LoadedModule", "MeasuredTask", "Search", "SearchContext", "SearchMethod",
     "SketchSpace", "TvmBackend", "Unsupported", "Ways", "aligned_features", "candidate_build", "fingerprint_of",
     "hash_of", "intrinsics", "kernel_sketches", "metaschedule", "method_of", "network_import", "options", "quiet",
-    "read_shapes", "schedule_traces", "targets", "toolchain", "tuning_logs", "winograd_algebra", "winograd_kernel",
-    "winograd_workload", "zoo_models",
+    "read_shapes", "schedule_traces", "shape_distance", "targets", "toolchain", "tuning_logs", "winograd_algebra",
+    "winograd_kernel", "winograd_workload", "zoo_models",
 ]  # fmt: skip
 
 _HOMES = {
@@ -41,7 +41,7 @@ _HOMES = {
     "compile.layouts.layout_option": ("LayoutOption",),
     "compile.task_extraction": ("hash_of",),
     "device.loaded_module": ("LoadedModule",),
-    "ranking.measured_task": ("MeasuredTask", "aligned_features"),
+    "ranking.measured_task": ("MeasuredTask", "aligned_features", "shape_distance"),
     "source_fingerprint": ("fingerprint_of",),
     "tuning.early_stopping": ("EarlyStopping",),
     "tuning.search_method": ("Search", "SearchContext", "SearchMethod", "Unsupported"),

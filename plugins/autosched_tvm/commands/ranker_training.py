@@ -1,8 +1,8 @@
 """``python -m autosched_tvm.commands.ranker_training``: trains rankers on the records of a store.
 
 The environment names the store (`AUTOSCHED_RECORDS`), so that no password stands in the list of processes. Rankers are
-trained again when a fifth more schedules are known. A line of JSON is printed for each operator family and device; the
-last one is the answer.
+trained again when a fifth more schedules are known. The answer on stdout is JSON, with the quality of each operator
+family.
 """
 
 import argparse
@@ -51,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--settings", type=int, default=DRAWN, help="number of settings to begin with")
     args = parser.parse_args(argv)
     try:
-        with quiet(), closing(RecordStore(os.environ[STORE])) as store, closing(Lookup(os.environ[STORE])) as lookup:
+        with quiet(), closing(RecordStore(os.environ[STORE])) as store, Lookup(os.environ[STORE]) as lookup:
             trained = []
             for ranker, choice in train(lookup, args.backend, again=args.all, settings=args.settings):
                 if ranker is not None:

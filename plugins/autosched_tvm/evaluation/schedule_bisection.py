@@ -1,17 +1,17 @@
 """Finds the schedules that make a network's outputs wrong, by bisection. Runs in a child process.
 
 A schedule with a correct kernel may still be wrong in the network: with other values, or beside other kernels. The
-network is built and judged with one half of its schedules, then with half of the wrong half, and so on. The schedules
-by rule are searched too, after those that the tasks have without them. See docs/decisions/001-verification.md.
+network is built and judged with one half of its schedules, then with half of the wrong half, and so on. A schedule by
+rule may be wrong as well as a measured one. See docs/decisions/001-verification.md.
 """
 
 import json
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import tvm
 from msgspec import Struct, structs
@@ -39,7 +39,8 @@ class Found(Struct, frozen=True):
 
 
 class Suspect(NamedTuple):
-    """A schedule of the kernels of one workload: a measured one, which precedes the one by rule where both are used."""
+    """A schedule of the kernels of one workload: by rule, or measured. Where there are both, the measured one is
+    used."""
 
     workload: str
     """Hash of the workload."""
@@ -99,22 +100,20 @@ class _Hunt:
         self._fused, _ = network_compiler.laid_out(
             self._source.cleaned(tvm_target), tvm_target, choices, layout, winograd=compilation.winograd
         )
-        self._names = {task_extraction.workload_hash(kernel): name for name, kernel in self._kernels()}
-        self._without = frozenset(compilation.without_rule)
+        self._names = {
+            task_extraction.workload_hash(kernel): str(variable.name_hint)
+            for variable, kernel in network_compiler.kernels(self._fused)
+        }
         measured = [
             key for key, one in self._schedules.items() if network_compiler.with_schedules(self._fused, {key: one})[1]
         ]
         self.suspects = [
-            *(Suspect(key, by_rule=True) for key in self._names if key not in self._without),
+            *(Suspect(key, by_rule=True) for key in self._names if key not in compilation.without_rule),
             *(Suspect(key, by_rule=False) for key in measured),
         ]
-        """All schedules that the build may use. Those by rule come first: without the measured ones, they apply."""
+        """All schedules that the build may use."""
         self._longest_s = 0.0
         self._known: dict[frozenset[Suspect], Check] = {}
-
-    def _kernels(self) -> Iterator[tuple[str, Any]]:
-        for variable, kernel in network_compiler.kernels(self._fused):
-            yield str(variable.name_hint), kernel
 
     def check(self, schedules: Sequence[Suspect]) -> Check:
         """Builds the network with these schedules only, and judges it. Raises OutOfTime."""
@@ -142,8 +141,9 @@ class _Hunt:
     def culprit(self, schedules: Sequence[Suspect]) -> Suspect | None:
         """Returns one of these schedules, which together make the network wrong, that is wrong itself; None if the
         network is wrong without any. Raises OutOfTime."""
-        sound: list[Suspect] = []
-        suspects = list(schedules)
+        rules = [one for one in schedules if one.by_rule]  # kernels without any schedule run slowly
+        right = self.check(rules).equal
+        sound, suspects = (rules, [one for one in schedules if not one.by_rule]) if right else ([], rules)
         while len(suspects) > 1:
             half, rest = suspects[: len(suspects) // 2], suspects[len(suspects) // 2 :]
             if self.check([*sound, *half]).equal:

@@ -10,7 +10,14 @@ import numpy as np
 import xgboost
 from msgspec import Struct
 
-from autosched_tvm.ranking.measured_task import MeasuredTask, Vector, aligned_features, column_names, stacked
+from autosched_tvm.ranking.measured_task import (
+    MeasuredTask,
+    Vector,
+    aligned_features,
+    column_names,
+    shape_distance,
+    stacked,
+)
 
 Scorer: TypeAlias = Callable[[MeasuredTask], Vector]
 """Scores the schedules of a task."""
@@ -77,9 +84,15 @@ def prediction(trees: bytes, learner: Learner) -> Callable[[Any], Vector]:
 
         read = lightgbm.Booster(model_str=trees.decode())
         return lambda rows: np.asarray(read.predict(rows, num_threads=1), np.float32)
+    booster = loaded(trees)
+    return lambda rows: np.asarray(booster.inplace_predict(rows, predict_type="margin"), np.float32)
+
+
+def loaded(trees: bytes) -> xgboost.Booster:
+    """Returns trees of XGBoost that were stored as bytes."""
     booster = xgboost.Booster({"nthread": 1})
     booster.load_model(bytearray(trees))
-    return lambda rows: np.asarray(booster.inplace_predict(rows, predict_type="margin"), np.float32)
+    return booster
 
 
 def random_order(seed: int) -> Scorer:
@@ -114,9 +127,3 @@ def nearest_shape(tasks: Sequence[MeasuredTask]) -> Scorer:
         return np.asarray(-distance, np.float32)
 
     return score
-
-
-def shape_distance(one: Sequence[int], other: Sequence[int]) -> float:
-    """Returns the sum of the log ratios of the sizes of two shapes."""
-    ratios = (abs(float(np.log2((1 + a) / (1 + b)))) for a, b in zip(one, other, strict=False))
-    return sum(ratios) + abs(len(one) - len(other))

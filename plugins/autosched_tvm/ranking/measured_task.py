@@ -1,5 +1,6 @@
 """Measured schedules of one task, as a ranker learns from them. Does not use TVM."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -30,6 +31,12 @@ class MeasuredTask:
 
     def __len__(self) -> int:
         return len(self.speeds)
+
+
+def shape_distance(one: Sequence[int], other: Sequence[int]) -> float:
+    """Returns the distance of two shapes: the sum of the log ratios of their sizes. Fused operators add sizes."""
+    ratios = (abs(math.log2(1.0 + a) - math.log2(1.0 + b)) for a, b in zip(one, other, strict=False))
+    return sum(ratios) + abs(len(one) - len(other))
 
 
 def column_names(tasks: Sequence[MeasuredTask]) -> tuple[str, ...]:

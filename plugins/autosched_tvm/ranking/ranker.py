@@ -8,8 +8,8 @@ import numpy as np
 import xgboost
 from msgspec import Struct
 
-from autosched_tvm.ranking.learners import Scorer, Settings, boosted, prediction
-from autosched_tvm.ranking.measured_task import MeasuredTask, Vector, aligned_features, stacked
+from autosched_tvm.ranking.learners import Scorer, Settings, boosted, loaded, prediction
+from autosched_tvm.ranking.measured_task import MeasuredTask, Vector, aligned_features, column_names, stacked
 
 FEATURES_VERSION = 1
 """Version of the features. A ranker of another version is not used."""
@@ -49,11 +49,12 @@ class Ranker(Struct, frozen=True):
         return score
 
 
-def fitted(family: str, tasks: Sequence[MeasuredTask], settings: Settings, seed: int = 0) -> Ranker:
-    """Fits a ranker to tasks of one family."""
-    valid = [task for task in tasks if task.speeds.any()]
-    trees, names = boosted(valid, settings, seed)
-    return Ranker(family, settings, names, trees, _failures(tasks, names))
+def fitted(
+    family: str, tasks: Sequence[MeasuredTask], settings: Settings, seed: int = 0, failures: bytes | None = None
+) -> Ranker:
+    """Fits a ranker to tasks of one family. `failures`: what `failure_trees` returned for them; None: fit these too."""
+    trees, names = boosted(_valid(tasks), settings, seed)
+    return Ranker(family, settings, names, trees, failure_trees(tasks) if failures is None else failures)
 
 
 def encode(ranker: Ranker) -> bytes:
@@ -67,8 +68,13 @@ def decode(stored: bytes) -> Ranker | None:
     return found if found.features_version == FEATURES_VERSION else None
 
 
-def _failures(tasks: Sequence[MeasuredTask], names: Sequence[str]) -> bytes:
-    features, speeds, _ = stacked(tasks, names)
+def _valid(tasks: Sequence[MeasuredTask]) -> list[MeasuredTask]:
+    return [task for task in tasks if task.speeds.any()]
+
+
+def failure_trees(tasks: Sequence[MeasuredTask]) -> bytes:
+    """Fits trees that predict failures, which no settings change; empty where there were too few."""
+    features, speeds, _ = stacked(tasks, column_names(_valid(tasks)))
     failed = speeds <= 0
     if failed.sum() < FAILED_MIN or (~failed).sum() < FAILED_MIN:
         return b""
@@ -77,8 +83,4 @@ def _failures(tasks: Sequence[MeasuredTask], names: Sequence[str]) -> bytes:
 
 
 def _failure_probability(trees: bytes) -> Any | None:
-    if not trees:
-        return None
-    booster = xgboost.Booster({"nthread": 1})
-    booster.load_model(bytearray(trees))
-    return booster.inplace_predict
+    return loaded(trees).inplace_predict if trees else None

@@ -10,6 +10,7 @@ better half with twice as many, and so on.
 import importlib.util
 import math
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from random import Random
 from statistics import fmean, stdev
 
@@ -20,7 +21,7 @@ from autosched_tvm.ranking import learners
 from autosched_tvm.ranking.learners import Learner, Scorer, Settings
 from autosched_tvm.ranking.measured_task import MeasuredTask
 from autosched_tvm.ranking.ndcg import mean_ndcg
-from autosched_tvm.ranking.ranker import Ranker, fitted
+from autosched_tvm.ranking.ranker import Ranker, failure_trees, fitted
 
 DRAWN = 16
 """Number of settings with which the search begins."""
@@ -109,19 +110,24 @@ def _folds(names: Sequence[str]) -> list[set[str]]:
 
 def _settings(family: str, tasks: Sequence[MeasuredTask], folds: Sequence[set[str]], drawn: int, seed: int) -> Settings:
     splits = [_left_out(tasks, fold) for fold in folds]
+    failures = [failure_trees(split.kept) if split.kept else b"" for split in splits]
     left, rounds = list(_drawn(drawn, Random(seed))), ROUNDS_FIRST
+
+    def quality_of(settings: Settings) -> float:
+        def fit(own: bytes, kept: Sequence[MeasuredTask]) -> Scorer:
+            return fitted(family, kept, settings, seed, own).scorer()
+
+        pairs = zip(splits, failures, strict=True)
+        return float(np.nanmean([_quality(split, partial(fit, own)) for split, own in pairs]))
+
     while True:
         left = [structs.replace(one, rounds=rounds) for one in left]
-        quality = [float(np.nanmean([_quality(split, _fit(family, one, seed)) for split in splits])) for one in left]
+        quality = [quality_of(one) for one in left]
         order = sorted(range(len(left)), key=lambda number: -quality[number])
         left = [left[number] for number in order[: max(1, len(left) // 2)]]
         if rounds >= ROUNDS_LAST or len(left) == 1:
             return left[0]
         rounds *= 2
-
-
-def _fit(family: str, settings: Settings, seed: int) -> Callable[[Sequence[MeasuredTask]], Scorer]:
-    return lambda kept: fitted(family, kept, settings, seed).scorer()
 
 
 def _drawn(count: int, random: Random) -> Iterator[Settings]:

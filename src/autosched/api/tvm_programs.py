@@ -13,8 +13,6 @@ BOARD_SERVER = "autosched_tvm.commands.board_server"
 MODEL_CHECK = "autosched_tvm.commands.model_check"
 MODULE_COMMAND = "autosched_tvm.commands.module_command"
 RANKER_TRAINING = "autosched_tvm.commands.ranker_training"
-STORE_VARIABLE = "AUTOSCHED_RECORDS"
-"""Environment variable with the URL of the record store, for programs that open it."""
 TASK_COLLECTION = "autosched_tvm.commands.task_collection"
 
 

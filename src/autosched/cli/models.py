@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from autosched import formatting
-from autosched.api.local_daemon import existing_store
+from autosched.api.local_daemon import RECORDS_VARIABLE, catalogue, existing_store
 from autosched.cli.db import config_option
 from autosched.cli.output import data, document, format_option, listing_option, say, show
 from autosched.cli.records import store_option
@@ -99,9 +99,7 @@ def train(again: bool, backend: str, store: str, settings: Path | None) -> None:
     url = existing_store(settings, store).render_as_string(hide_password=False)
     words = ["--backend", backend, *(["--all"] if again else [])]
     answer = asyncio.run(
-        tvm_programs.ask(
-            tvm_programs.RANKER_TRAINING, words, timeout_s=TRAINING_S, environment={tvm_programs.STORE_VARIABLE: url}
-        )
+        tvm_programs.ask(tvm_programs.RANKER_TRAINING, words, timeout_s=TRAINING_S, environment={RECORDS_VARIABLE: url})
     )
     trained = answer.get("trained")
     if not isinstance(trained, list):
@@ -117,9 +115,5 @@ def _quality(quality: dict[str, float]) -> str:
 
 
 def _rankers(store: str, settings: Path | None) -> "list[StoredRanker]":
-    from contextlib import closing
-
-    from autosched.recordstore.queries import Lookup
-
-    with closing(Lookup(existing_store(settings, store))) as lookup:
-        return lookup.rankers()
+    with catalogue(store, settings) as known:
+        return known.rankers()

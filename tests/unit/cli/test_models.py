@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from autosched.api import tvm_programs
+from autosched.api.local_daemon import RECORDS_VARIABLE
 from autosched.cli.command_table import run
 from autosched.recordstore.rows import StoredRanker
 from autosched.recordstore.store import RecordStore
@@ -96,6 +97,4 @@ def test_training_tells_the_quality_of_each_family(
     code, _, err = said(capsys, "train", "--all")
     assert code == 0
     assert told in err
-    assert asked == [
-        (tvm_programs.RANKER_TRAINING, ["--backend", "autotvm", "--all"], {tvm_programs.STORE_VARIABLE: url})
-    ]
+    assert asked == [(tvm_programs.RANKER_TRAINING, ["--backend", "autotvm", "--all"], {RECORDS_VARIABLE: url})]
