@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import islice
 from statistics import median
 from typing import Any, Protocol
@@ -68,6 +68,8 @@ class AutoTvmSearch:
         self, workload: Any, template: Template, space: ConfigSpace, tuner: Tuner, early_stopping: int,
         siblings: Siblings | None = None,
     ) -> None:  # fmt: skip
+        self.rank: Callable[[int], Sequence[int]] = lambda count: ()
+        """Returns up to a number of configurations that a ranker expects to be the fastest; none without a ranker."""
         self._space, self._tuner, self._siblings = space, tuner, siblings
         self.maker: Making = Maker(workload, template, space)
         self._plateau = EarlyStopping(early_stopping)
@@ -97,6 +99,11 @@ class AutoTvmSearch:
             if not proposed:
                 break
         return [*chosen, *adopted.values()]
+
+    def ranked(self, count: int) -> list[bytes]:
+        """Returns up to `count` candidates that a ranker expects to be the fastest; none without a ranker."""
+        made = map(self._new, self.rank(TRIED_PER_WANTED * count))
+        return list(islice((candidate for candidate in made if candidate is not None), count))
 
     def _adopted(self, count: int) -> dict[int, bytes]:
         """Returns the configurations that a round of `count` takes from siblings."""

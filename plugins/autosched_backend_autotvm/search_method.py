@@ -1,24 +1,27 @@
 """Searches of one job: the options, and the knowledge that its tasks share."""
 
 import difflib
+import threading
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from random import Random
 from typing import Any
 
 from autosched.backend import NoteGroup
 from autosched.errors import RequestError
-from autosched_backend_autotvm import template_matching
+from autosched_backend_autotvm import ranked_configs, template_matching
 from autosched_backend_autotvm.config_space import ConfigSpace
 from autosched_backend_autotvm.options import Options, wanted
 from autosched_backend_autotvm.same_kernel_transfer import Siblings, kernel_of
 from autosched_backend_autotvm.search import AutoTvmSearch
 from autosched_backend_autotvm.store_features import StoreFeatures, shape_of
+from autosched_backend_autotvm.task_features import TaskFeatures
 from autosched_backend_autotvm.template_transfer import Knowledge, Prior
 from autosched_backend_autotvm.tuners.config_sampler import ConfigSampler
 from autosched_backend_autotvm.tuners.tuner_factory import tuner_of
-from autosched_tvm.api import SearchContext, Unsupported
+from autosched_tvm.api import Prediction, SearchContext, Unsupported, decode_ranker
 
 
 class AutoTvmMethod:
@@ -29,6 +32,9 @@ class AutoTvmMethod:
         self._options = options
         self._restrict, self._enlarge = wanted("knobs", options.knobs), wanted("enlarge", options.enlarge)
         self._knowledge = Knowledge()
+        self._rankers: dict[str, Prediction | None] = {}
+        self._reading = threading.Lock()
+        """Searches begin in several threads."""
 
     @property
     def notes(self) -> Sequence[str | NoteGroup]:
@@ -65,9 +71,9 @@ class AutoTvmMethod:
             raise Unsupported(str(error)) from error
         space = replace(self.space(whole), kernel=kernel_of(template.nest))
         options, prior, stores = self._options, None, None
+        shape, ranker = shape_of(site.workload), self._ranker(template.name, site.rankers)
         if options.transfer:
-            shape = shape_of(site.workload)
-            prior = Prior(self._knowledge, site.info.workload, space, shape, options.loss_type)
+            prior = Prior(self._knowledge, site.info.workload, space, shape, options.loss_type, ranker)
         if options.feature_type == "store":
             stores = StoreFeatures(site, template, space)
         points = ConfigSampler(space, options.index_from, options.index_to)
@@ -75,7 +81,18 @@ class AutoTvmMethod:
             raise Unsupported(_why_empty(points))
         tuner = tuner_of(options, points, site.seed, site.threads, prior, stores)
         siblings = Siblings(points, site.elsewhere) if options.transfer and options.tuner == "xgb" else None
-        return AutoTvmSearch(site.workload, template, space, tuner, options.early_stopping, siblings)
+        search = AutoTvmSearch(site.workload, template, space, tuner, options.early_stopping, siblings)
+        if ranker is not None:
+            search.rank = partial(ranked_configs.best, points, TaskFeatures(space, shape), ranker)
+        return search
+
+    def _ranker(self, template: str, stored: Mapping[str, bytes]) -> Prediction | None:
+        """Returns the scores of the stored ranker of a template, which is read once; None without a usable one."""
+        with self._reading:
+            if template not in self._rankers:
+                read = decode_ranker(stored[template]) if template in stored else None
+                self._rankers[template] = read.prediction() if read is not None else None
+            return self._rankers[template]
 
     def space(self, space: ConfigSpace) -> ConfigSpace:
         """Returns the space with the job's restrictions. Raises Unsupported when no value of a knob is left."""

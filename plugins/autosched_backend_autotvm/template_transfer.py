@@ -4,6 +4,9 @@ A base model is fitted to the records of all other tasks. Its prediction is the 
 starts; its weight halves with every 64 records of the task (`load_history` of TVM 0.18's cost model). Scores are
 normalised per task, so that fast and slow tasks have equal weight. Before its first records, a task tries the best
 configurations of other tasks (`seed_configurations`).
+
+A ranker that was trained on the records of many networks is the margin from which the base model starts, with the same
+weight: without other tasks, its order alone decides what is measured first.
 """
 
 import threading
@@ -20,12 +23,14 @@ from autosched_backend_autotvm.knob_features import Matrix
 from autosched_backend_autotvm.seed_configurations import Examples
 from autosched_backend_autotvm.task_features import TaskFeatures
 from autosched_backend_autotvm.tuners.config_sampler import Digits
-from autosched_tvm.api import aligned_features
+from autosched_tvm.api import Prediction, aligned_features
 
 HALF_LIFE = 64
 """Number of own records that halve the weight of the others."""
 WEIGHT_MIN = 0.05
 """Weight below which the other tasks are ignored."""
+RANKER_WEIGHT = 2.0
+"""Margin, with the loss `rank`, of a standard deviation of a ranker's scores."""
 RECORDS_MIN = 24
 """Minimum number of records of other tasks."""
 RECORDS_MAX = 2_000
@@ -77,9 +82,13 @@ class Knowledge:
 class Prior:
     """Prior of one task from the others of its template."""
 
-    def __init__(self, knowledge: Knowledge, task: str, space: ConfigSpace, shape: Sequence[int], loss: Loss) -> None:
+    def __init__(
+        self, knowledge: Knowledge, task: str, space: ConfigSpace, shape: Sequence[int], loss: Loss,
+        ranker: Prediction | None = None,
+    ) -> None:  # fmt: skip
         """`shape`: sizes of the task's workload, in the same order for all tasks of the template."""
         self._knowledge, self._task, self._space, self._loss = knowledge, task, space, loss
+        self._ranker = ranker
         self._template, self._extents = space.template, tuple(shape)
         self._features = TaskFeatures(space, shape)
         self._version = -1
@@ -102,26 +111,42 @@ class Prior:
         """Returns the margin of scores from the other tasks; None where their weight is too small beside `measured` own
         records."""
         weight = 0.5 ** (measured / HALF_LIFE)
-        if weight < WEIGHT_MIN or (model := self._base()) is None:
+        if weight < WEIGHT_MIN:
             return None
-        features, wanted = self._features, self._wanted
+        features, model, wanted, ranked = self._features, self._base(), self._wanted, self._ranked()
+        if model is None and ranked is None:
+            return None
 
         def margin(digits: Digits) -> Vector:
-            rows = aligned_features(features.of(digits), features.names, wanted)
-            return np.float32(weight) * model.predict(rows)
+            rows = features.of(digits)
+            scores = None if ranked is None else ranked(rows, features.names)
+            if model is not None:
+                scores = model.predict(aligned_features(rows, features.names, wanted), scores)
+            assert scores is not None
+            return np.float32(weight) * scores
 
         return margin
+
+    def _ranked(self) -> Prediction | None:
+        """Returns the scores of the ranker as margins; None without one, and for other losses than `rank`."""
+        ranker = self._ranker
+        if ranker is None or self._loss != "rank":
+            return None
+        return lambda rows, names: np.float32(RANKER_WEIGHT) * ranker(rows, names)
 
     def _base(self) -> CostModel | None:
         version, lessons = self._knowledge.others(self._template, self._task)
         if version != self._version:
             self._version = version
-            self._model, self._wanted = fitted(lessons, self._loss)
+            self._model, self._wanted = fitted(lessons, self._loss, self._ranked())
         return self._model
 
 
-def fitted(lessons: Sequence[Lesson], loss: Loss) -> tuple[CostModel | None, tuple[str, ...]]:
-    """Returns a model of all lessons and the names of its columns; None where there are too few records."""
+def fitted(
+    lessons: Sequence[Lesson], loss: Loss, ranked: Prediction | None = None
+) -> tuple[CostModel | None, tuple[str, ...]]:
+    """Returns a model of all lessons and the names of its columns; None where there are too few records. `ranked`:
+    margins from which it starts."""
     chosen: list[Lesson] = []
     for lesson in reversed(lessons):
         if lesson.scores.any() and sum(len(one.scores) for one in chosen) + len(lesson.scores) <= RECORDS_MAX:
@@ -132,5 +157,6 @@ def fitted(lessons: Sequence[Lesson], loss: Loss) -> tuple[CostModel | None, tup
     features = np.concatenate([aligned_features(lesson.features, lesson.names, wanted) for lesson in chosen])
     groups = np.repeat(np.arange(len(chosen)), [len(lesson.scores) for lesson in chosen])
     model = CostModel(loss, seed=0, threads=1)
-    model.fit(features, np.concatenate([lesson.scores for lesson in chosen]), groups=groups)
+    margin = None if ranked is None else np.concatenate([ranked(lesson.features, lesson.names) for lesson in chosen])
+    model.fit(features, np.concatenate([lesson.scores for lesson in chosen]), groups=groups, margin=margin)
     return model, wanted

@@ -5,7 +5,7 @@ import os
 import random
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import count, islice
 from pathlib import Path
 
@@ -36,6 +36,7 @@ class MockSession:
         self._sleeping: dict[int, threading.Event] = {}
         """By the step of the lease."""
         self._best_s: dict[TaskIndex, float] = {}
+        self._ranked: tuple[int, ...] = ()
         self.parallel_profile = options.divisible
         self.builds = workdir / "builds"
         if options.movable:
@@ -101,6 +102,14 @@ class MockSession:
             raise ModelRejected(self.options.reject)
         identity = Identity(compiler=self.options.compiler, measurement=MEASUREMENT)
         return structs.replace(self._network, identity=identity, tasks_only=self.options.tasks_only)
+
+    def take_rankers(self, rankers: Mapping[str, bytes]) -> None:
+        """Keep the ranker "mock": a JSON list of choices, the best first."""
+        self._ranked = tuple(json.loads(rankers.get("mock", b"[]")))
+
+    def first(self, task: TaskInfo, lease: Lease) -> Sequence[bytes]:
+        """The choices of the ranker."""
+        return [encode([task.task, choice]) for choice in self._ranked]
 
     def tuner(self, task: TaskInfo, seed: int) -> "MockTuner":
         """The search for one operator."""

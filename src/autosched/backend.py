@@ -7,7 +7,7 @@ that must survive a killed client is in the job's records: `Session.tuner(task, 
 """
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Protocol
@@ -37,7 +37,7 @@ from autosched.plugin_registry import installed_plugins
 if TYPE_CHECKING:  # imported for types only: it costs more than the rest of this module
     from importlib.metadata import EntryPoint
 
-BACKEND_API = (1, 7)
+BACKEND_API = (1, 8)
 """(major, minor): a plugin works with this daemon if its major version is equal and its minor version is not greater.
 
 docs/plugins.md lists the changes of each minor version.
@@ -505,6 +505,19 @@ class DescribingSession(Session, Protocol):
 
         Called after the import, for workloads whose program the record store lacks. A failure does not end the job.
         """
+
+
+class RankingSession(Session, Protocol):
+    """One job inside a backend whose searches begin with the order of rankers: models that order the schedules of an
+    operator family before anything is measured. Since 1.8."""
+
+    def take_rankers(self, rankers: Mapping[str, bytes]) -> None:
+        """Take over the rankers of the job's device model in the record store, by operator family. Called at most once,
+        before the first tuner is created. Rankers of another backend or version are ignored."""
+
+    def first(self, task: TaskInfo, lease: Lease) -> Sequence[bytes]:
+        """Return the candidates of a task that a ranker expects to be the fastest, the best first; none without a
+        ranker of its family. Called for a job without trials, whose finals compare them with the default."""
 
 
 class MovableSession(Session, Protocol):

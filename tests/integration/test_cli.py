@@ -205,6 +205,7 @@ BAD = [
     (["tune", "."], 2, "is a folder, not the file of a model"),
     (["tune", "net.onnx", "--trials", "0", "--fresh"], 2, "trials is 0 and fresh asks for nothing known"),
     (["tune", "net.onnx", "--trials", "-3"], 2, "-3 trials make no sense"),
+    (["tune", "net.onnx", "--trials", "5", "--zero-shot"], 2, "--zero-shot makes no trials, and --trials asks for 5"),
     (["tune", "net.onnx", "--trials", "many"], 2, "'many' is not a valid integer"),
     (["tune", "net.onnx", "--trials", "9" * 23], 2, "Give 10000000 or fewer"),
     (["tune", "net.onnx", "--shape", f"x=1,{'9' * 23}"], 2, "Write NAME=D1,D2,..."),

@@ -10,10 +10,12 @@ import pytest
 
 from autosched.daemon.state_folder import WHEREABOUTS
 from autosched.daemon.storage.record_projection import RECORDS
-from autosched.model import Purpose
+from autosched.machine import cpu_model
+from autosched.model import Purpose, encode
 from autosched.recordstore import opening
 from autosched.recordstore.queries import Lookup
-from autosched.recordstore.rows import Schedule
+from autosched.recordstore.rows import Schedule, StoredRanker
+from autosched.recordstore.store import RecordStore
 from deadlines import DEADLINE_S, until
 from integration.lab import Lab, command_line, lab
 
@@ -95,6 +97,16 @@ def test_without_trials_only_known_schedules_are_used(there: Lab) -> None:
     half = there.wait(there.submit(tasks=2, trials=0, fresh=False))
     assert (half.state, half.trials) == ("done", 0)
     assert {one.task for one in there.records(half.job)} == {1}
+
+
+def test_without_a_known_schedule_the_first_ones_of_a_ranker_are_used(there: Lab, tmp_path: Path) -> None:
+    with contextlib.closing(RecordStore(opening.file_url(tmp_path / RECORDS))) as store:
+        store.put_ranker(StoredRanker("mock", cpu_model(), 1, 100, 1.7e9, {}, b"[7, 8]"))
+        store.put_ranker(StoredRanker("mock", "another device", 1, 100, 1.7e9, {}, b"[9]"))
+    job = there.wait(there.submit(tasks=2, trials=0, fresh=False))
+    assert (job.state, job.trials) == ("done", 0)
+    found = {(one.task, one.candidate) for one in there.records(job.job) if one.purpose is Purpose.FINAL}
+    assert found == {(task, encode([task, choice])) for task in (1, 2) for choice in (7, 8)}
 
 
 def test_a_replaced_client_keeps_the_known_schedules_of_its_job(there: Lab) -> None:

@@ -26,7 +26,7 @@ from autosched.recordstore.rows import Standing, StoredRanker, judge
 from autosched.recordstore.store import RecordStore
 from autosched_tvm.commands.model_check import quiet
 from autosched_tvm.ranking.measured_task import MeasuredTask
-from autosched_tvm.ranking.ranker import FEATURES_VERSION, encode
+from autosched_tvm.ranking.ranker import FEATURES_VERSION, encode_ranker
 from autosched_tvm.ranking.ranker_choice import DRAWN, Choice, choose
 from autosched_tvm.tuning.tvm_backend import TvmBackend
 
@@ -77,7 +77,7 @@ def train(lookup: Lookup, name: str, *, again: bool, settings: int) -> Iterator[
         if choice.ranker is not None and choice.quality is not None:
             ranker = StoredRanker(
                 group.family, group.device, FEATURES_VERSION, schedules, datetime.now(UTC).timestamp(),
-                msgspec.to_builtins(choice.quality), encode(choice.ranker),
+                msgspec.to_builtins(choice.quality), encode_ranker(choice.ranker),
             )  # fmt: skip
         yield ranker, choice
 

@@ -1,7 +1,8 @@
 """A fitted ranker of one operator family: an order of schedules, and which of them fail."""
 
+import zlib
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 import numpy as np
@@ -9,16 +10,25 @@ import xgboost
 from msgspec import Struct
 
 from autosched_tvm.ranking.learners import Scorer, Settings, boosted, loaded, prediction
-from autosched_tvm.ranking.measured_task import MeasuredTask, Vector, aligned_features, column_names, stacked
+from autosched_tvm.ranking.measured_task import Matrix, MeasuredTask, Vector, aligned_features, column_names, stacked
 
 FEATURES_VERSION = 1
 """Version of the features. A ranker of another version is not used."""
 FAILED_MIN = 20
 """Minimum number of failed schedules from which failures are learned."""
-FAILS_AT = 0.5
-"""Probability of a failure from which a schedule comes after all others."""
+FAILURE_PENALTY = 4.0
+"""Number of standard deviations of the scores by which a schedule that fails for certain is worse."""
+SPREAD_MIN = 1e-3
+"""Least standard deviation of scores that counts as one."""
 CLASSIFIER = {"objective": "binary:logistic", "max_depth": 6, "eta": 0.2, "nthread": 1, "verbosity": 0, "seed": 0}
 CLASSIFIER_ROUNDS = 100
+
+
+class Prediction(Protocol):
+    """Scores schedules, larger is better."""
+
+    def __call__(self, features: Matrix, names: Sequence[str]) -> Vector:
+        """Returns a score for each row of features. The scores of one task have a standard deviation of about 1."""
 
 
 class Ranker(Struct, frozen=True):
@@ -32,39 +42,51 @@ class Ranker(Struct, frozen=True):
     trees: bytes
     failures: bytes = b""
     """Trees that predict failures; empty where there were too few."""
+    spread: float = 1.0
+    """Standard deviation of the trees' scores within a task."""
     features_version: int = FEATURES_VERSION
 
-    def scorer(self) -> Scorer:
-        """Returns the function that scores the schedules of a task."""
+    def prediction(self) -> Prediction:
+        """Returns the function that scores rows of features."""
         order = prediction(self.trees, self.settings.learner)
         fails = _failure_probability(self.failures)
 
-        def score(task: MeasuredTask) -> Vector:
-            rows = aligned_features(task.features, task.names, self.names)
-            scores = order(rows)
-            if fails is not None and len(scores):
-                scores = np.where(fails(rows) > FAILS_AT, scores - np.float32(np.ptp(scores) + 1.0), scores)
-            return scores
+        def score(features: Matrix, names: Sequence[str]) -> Vector:
+            rows = aligned_features(features, names, self.names)
+            scores = order(rows) / np.float32(self.spread)
+            return scores if fails is None else scores - np.float32(FAILURE_PENALTY) * fails(rows)
 
         return score
+
+    def scorer(self) -> Scorer:
+        """Returns the function that scores the schedules of a task."""
+        score = self.prediction()
+        return lambda task: score(task.features, task.names)
 
 
 def fitted(
     family: str, tasks: Sequence[MeasuredTask], settings: Settings, seed: int = 0, failures: bytes | None = None
 ) -> Ranker:
     """Fits a ranker to tasks of one family. `failures`: what `failure_trees` returned for them; None: fit these too."""
-    trees, names = boosted(_valid(tasks), settings, seed)
-    return Ranker(family, settings, names, trees, failure_trees(tasks) if failures is None else failures)
+    valid = _valid(tasks)
+    trees, names = boosted(valid, settings, seed)
+    score = prediction(trees, settings.learner)
+    spreads = [float(np.std(score(aligned_features(task.features, task.names, names)))) for task in valid]
+    failing = failure_trees(tasks) if failures is None else failures
+    return Ranker(family, settings, names, trees, failing, max(float(np.mean(spreads)), SPREAD_MIN))
 
 
-def encode(ranker: Ranker) -> bytes:
-    """Returns the stored form."""
-    return msgspec.msgpack.encode(ranker)
+def encode_ranker(ranker: Ranker) -> bytes:
+    """Returns the stored form: msgpack, compressed with zlib."""
+    return zlib.compress(msgspec.msgpack.encode(ranker))
 
 
-def decode(stored: bytes) -> Ranker | None:
-    """Returns a stored ranker; None for one of other features. Raises msgspec.DecodeError."""
-    found = msgspec.msgpack.decode(stored, type=Ranker)
+def decode_ranker(stored: bytes) -> Ranker | None:
+    """Returns a stored ranker; None if it is not readable, or has other features."""
+    try:
+        found = msgspec.msgpack.decode(zlib.decompress(stored), type=Ranker)
+    except (zlib.error, msgspec.DecodeError):
+        return None
     return found if found.features_version == FEATURES_VERSION else None
 
 

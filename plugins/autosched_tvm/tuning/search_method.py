@@ -1,7 +1,7 @@
 """Interface of the search method that a TVM backend adds to the common session. Loads without TVM."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 from autosched.backend import NoteGroup
@@ -25,6 +25,8 @@ class SearchContext:
     latencies in seconds."""
     tuned: bool = True
     """False for a task of an earlier job, whose search receives measurements and is never asked for candidates."""
+    rankers: Mapping[str, bytes] = field(default_factory=dict)
+    """Stored rankers of the device model, by operator family."""
 
 
 class Unsupported(Exception):
@@ -49,6 +51,15 @@ class Search(Protocol):
 
         They may include candidates of other methods, and candidates that do not fit the task; these are no errors.
         """
+
+
+@runtime_checkable
+class RankedSearch(Search, Protocol):
+    """A search that can begin with the order of a ranker."""
+
+    def ranked(self, count: int) -> list[bytes]:
+        """Returns up to `count` candidates that a ranker expects to be the fastest, the best first; none without a
+        ranker."""
 
 
 class SearchMethod(Protocol):

@@ -10,7 +10,7 @@ import shutil
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -32,7 +32,14 @@ from autosched_tvm.source_fingerprint import fingerprint_of
 from autosched_tvm.tuning.job_measurements import JobMeasurements
 from autosched_tvm.tuning.kernel_measurer import KernelMeasurer, task_file
 from autosched_tvm.tuning.options import Options, options_of
-from autosched_tvm.tuning.search_method import ChecksNetwork, Search, SearchContext, SearchMethod, Unsupported
+from autosched_tvm.tuning.search_method import (
+    ChecksNetwork,
+    RankedSearch,
+    Search,
+    SearchContext,
+    SearchMethod,
+    Unsupported,
+)
 from autosched_tvm.tuning.tuner import TvmTuner
 from autosched_tvm.worker_failures import gist
 
@@ -47,6 +54,8 @@ FORMS_TIMEOUT_S = 300.0
 """Maximum time for making the forms of a model for ONNX Runtime, in seconds. A large one takes a minute to simplify."""
 MEND_TIMEOUT_S = 900.0
 """Time after which no further build is started to find a wrong schedule, in seconds."""
+RANKED = 1
+"""Number of schedules that a job without trials takes from a ranker, and compares with the schedule by rule."""
 CHOICES_MAX = 3
 """Maximum number of schedules per task for a compilation, in case the best does not apply."""
 
@@ -87,6 +96,7 @@ class TvmSession:
         self._method: SearchMethod | None = None
         self._imported: tuple[str, ...] = ()
         self._notes: tuple[str, ...] = ()
+        self._rankers: Mapping[str, bytes] = {}
         self._without_rule: tuple[str, ...] = ()
         """Workload hashes of kernels whose schedule by rule was wrong in the network."""
         self._lessons: tuple[str, ...] = ()
@@ -383,6 +393,20 @@ class TvmSession:
         """Returns the search for one task."""
         return TvmTuner(task, self.kernels, self.experience, partial(self.search, task, seed))
 
+    def take_rankers(self, rankers: Mapping[str, bytes]) -> None:
+        """Keeps the rankers for the searches that begin later."""
+        self._rankers = dict(rankers)
+
+    def first(self, task: TaskInfo, lease: Lease) -> Sequence[bytes]:
+        """Returns the candidates of a task that a ranker expects to be the fastest."""
+        if not self._rankers:
+            return ()
+        try:
+            search = self._begun(task, self.kernels.task_file(task), 1, lease)
+        except Unsupported:  # the schedule by rule stays
+            return ()
+        return search.ranked(RANKED) if isinstance(search, RankedSearch) else ()
+
     def program(self, task: TaskInfo) -> Program:
         """Returns the task's module as TVM's JSON."""
         from autosched_tvm.compile import workload_program
@@ -409,7 +433,7 @@ class TvmSession:
         method = self._the_method(threads)
         workload, target = candidate_build.load_task(file), candidate_build.load_target(self.target)
         elsewhere = partial(self.experience.elsewhere, task.task) if tuned else tuple
-        return method.search(SearchContext(task, workload, target, seed, threads, elsewhere, tuned))
+        return method.search(SearchContext(task, workload, target, seed, threads, elsewhere, tuned, self._rankers))
 
     # Files --------------------------------------------------------------------------------------------------
 

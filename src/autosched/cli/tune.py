@@ -164,7 +164,11 @@ _SETTINGS = (
     ),
     click.option(
         "--trials", type=int, callback=trials_of, metavar="N",
-        help="Trials for the whole network; 0: use known schedules only. Default: the backend's.",
+        help="Trials for the whole network; 0: as --zero-shot. Default: the backend's.",
+    ),
+    click.option(
+        "--zero-shot", is_flag=True,
+        help="Do not search: use known schedules, and those that the models of `autosched models` put first.",
     ),
     click.option(
         "--backend", default=DEFAULT_BACKEND, envvar="AUTOSCHED_BACKEND", show_default=True,
@@ -229,6 +233,14 @@ def _output_option(usual: str) -> Callable[[F], F]:
     return click.option("-o", "--output", type=click.Path(path_type=Path), metavar="DIR|FILE.so", help=text)
 
 
+def _without_search(words: dict[str, Any]) -> None:
+    """Replace the option --zero-shot by the number of trials that it means. Raises RequestError."""
+    if words.pop("zero_shot"):
+        if words["trials"]:
+            raise RequestError(f"--zero-shot makes no trials, and --trials asks for {words['trials']}: choose one")
+        words["trials"] = 0
+
+
 _TARGET = 'TVM target: auto, "llvm -mcpu=...", JSON; or a kind of device, whose own target is used'
 
 
@@ -250,6 +262,7 @@ def tune(
     private daemon if none runs. Ctrl-C or q detaches: the job continues and can be attached again or cancelled. At a
     terminal, w shows all tasks, f failures with reasons, e what the job waits for.
     """
+    _without_search(words)
     net = api.load_model(model, words.pop("shapes"))
     folder = result_folder.prepare(output or Path(f"{net.name}-tuned"))
     options, device = with_layout(words.pop("options"), words.pop("layout")), words.pop("device")
@@ -318,6 +331,7 @@ def submit(
     style: str, **words: Any,
 ) -> None:  # fmt: skip
     """Submit one or more models to be tuned at the same time, and return at once."""
+    _without_search(words)
     shapes, options = words.pop("shapes"), with_layout(words.pop("options"), words.pop("layout"))
     loaded = [api.load_model(model, shapes) for model in models]
     nets, device = [net for net in loaded for _ in targets], words.pop("device")

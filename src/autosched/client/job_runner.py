@@ -6,7 +6,7 @@ import errno
 import logging
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from autosched import backend
 from autosched.backend import EVALUATION, TUNED, Built, Earlier, Lease
-from autosched.client import job_files
+from autosched.client import job_files, ranker_fetch
 from autosched.client.away_step import AwayStep, HelperLost
 from autosched.client.backend_boundary import raised_at
 from autosched.client.daemon_session import DaemonSession
@@ -393,23 +393,7 @@ class JobRunner:
         assert runner is not None, "a job without a session reports no stage to run"
         match stage:
             case "import":
-                taken_in = await self._in_thread(lease, lambda: runner.take_in(lease))
-                latency_goal.check(plan.spec, taken_in, peak_flops(max(1, self._device_cores)))
-                network, known, hints = await self._recall(plan, taken_in)
-                network = await self._find_teachers(plan.spec, network)
-                records, borrowed = [*self._on_this_device(plan, network), *known], self._borrowed
-                await self._in_thread(
-                    lease, lambda: runner.make_tuners(network, lease, records, borrowed, self._earlier, hints)
-                )
-                load = plan.imported(
-                    network, records, borrowed, runner.comparable(), compares=runner.compares, hints=hints
-                )
-                await self._tell_network(plan)
-                for record in known:
-                    self._tell_record(record)
-                runner.trials += len(known)
-                await self._describe(network)
-                return load
+                return await self._import(plan, lease)
             case "baseline":
                 load = plan.baseline(await self._in_thread(lease, lambda: runner.baseline(lease)))
                 await self._tell_network(plan)
@@ -452,6 +436,28 @@ class JobRunner:
                 await self._tell_network(plan)
                 return load
         raise RequestError(f"no stage is named {stage!r}")
+
+    async def _import(self, plan: JobPlan, lease: Lease) -> JobLoad:
+        """Import the network, and collect what earlier jobs know about its tasks."""
+        runner = self._runner
+        assert runner is not None
+        taken_in = await self._in_thread(lease, lambda: runner.take_in(lease))
+        latency_goal.check(plan.spec, taken_in, peak_flops(max(1, self._device_cores)))
+        network, known, hints = await self._recall(plan, taken_in)
+        network = await self._find_teachers(plan.spec, network)
+        await self._fetch_rankers(plan.spec, network, lease)
+        records, borrowed = [*self._on_this_device(plan, network), *known], self._borrowed
+        await self._in_thread(
+            lease, lambda: runner.make_tuners(network, lease, records, borrowed, self._earlier, hints)
+        )
+        hints |= await self._first(plan.spec, network, lease, {*hints, *(record.task for record in records)})
+        load = plan.imported(network, records, borrowed, runner.comparable(), compares=runner.compares, hints=hints)
+        await self._tell_network(plan)
+        for record in known:
+            self._tell_record(record)
+        runner.trials += len(known)
+        await self._describe(network)
+        return load
 
     def _on_this_device(self, plan: JobPlan, network: backend.Network) -> list[Record]:
         """All records that hold on this device model. Comparisons of an earlier client on another model are dropped and
@@ -518,6 +524,27 @@ class JobRunner:
         else:
             teachers = ()
         return msgspec.structs.replace(network, recalled=msgspec.structs.replace(network.recalled, teachers=teachers))
+
+    async def _fetch_rankers(self, spec: JobSpec, network: backend.Network, lease: Lease) -> None:
+        """Give the backend the rankers of the device model."""
+        runner = self._runner
+        assert runner is not None and network.identity is not None
+        if spec.fresh or not runner.ranks or not network.identity.device:
+            return
+        if found := await ranker_fetch.fetch(self._line, network.identity.device):
+            await self._in_thread(lease, lambda: runner.take_rankers(found))
+
+    async def _first(
+        self, spec: JobSpec, network: backend.Network, lease: Lease, known: Collection[TaskIndex]
+    ) -> dict[TaskIndex, tuple[bytes, ...]]:
+        """The candidates that rankers expect to be the fastest, for a job without trials. `known`: tasks with known
+        schedules, which need no ranker."""
+        runner = self._runner
+        assert runner is not None
+        if not runner.ranks or rounds.budget(network, spec.trials):
+            return {}
+        unknown = [info for info in network.tasks if info.task not in {*known, *network.recalled.taken}]
+        return await self._in_thread(lease, lambda: runner.first(unknown, lease))
 
     async def _describe(self, network: backend.Network) -> None:
         """Send the record store the programs of workloads that it lacks."""

@@ -21,6 +21,7 @@ from autosched.backend import (
     Lease,
     Measured,
     Network,
+    RankingSession,
     Session,
     Tuner,
 )
@@ -42,6 +43,8 @@ log = logging.getLogger(__name__)
 Measurer = Tuner | AwayTuner
 BOARD_MODEL = "board of the kind {}"
 """`Identity.device` of a board, whose processor only its operator knows."""
+RANKED_MAX = 4
+"""Maximum number of candidates that rankers give a task of a job without trials."""
 LOSSES_MAX = 2
 """Number of losses of the device during a candidate from which on the candidate is blamed."""
 
@@ -134,6 +137,32 @@ class StageRunner:
     def learns(self) -> bool:
         """Whether the backend can warm-start from earlier jobs."""
         return hasattr(self._session, "learn")
+
+    @property
+    def ranks(self) -> bool:
+        """Whether the backend can use rankers; before interface 1.8 none could."""
+        return all(hasattr(self._session, name) for name in ("take_rankers", "first"))
+
+    def take_rankers(self, rankers: Mapping[str, bytes]) -> None:
+        """Pass the rankers of the job's device model to the backend. Failures are ignored: the search begins without
+        them."""
+        try:
+            cast(RankingSession, self._session).take_rankers(rankers)
+        except Exception:  # boundary to plugin code
+            log.warning("the rankers %s are not used", list(rankers), exc_info=True)
+
+    def first(self, tasks: Sequence[TaskInfo], lease: Lease) -> dict[TaskIndex, tuple[bytes, ...]]:
+        """The first candidates of each task by the rankers. A task whose ranker fails has none."""
+        found: dict[TaskIndex, tuple[bytes, ...]] = {}
+        for info in tasks:
+            try:
+                first = backend_boundary.candidates(cast(RankingSession, self._session).first(info, lease), RANKED_MAX)
+            except Exception:  # boundary to plugin code
+                log.warning("the rankers are not used for %s", info.name, exc_info=True)
+                continue
+            if first:
+                found[info.task] = tuple(first)
+        return found
 
     def tuner(self, task: TaskIndex) -> Tuner:
         """The search of a task."""

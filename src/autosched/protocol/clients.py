@@ -174,6 +174,46 @@ class GetSimilarJobs(Method, frozen=True):
     tasks: Annotated[tuple[TaskInfo, ...], Meta(max_length=TASKS_MAX)]
 
 
+RANKERS_SINCE = (1, 10)
+"""First protocol version with GetRankers and GetRanker."""
+
+
+class Rankers(Struct, frozen=True):
+    """Models of the record store that order schedules before anything is measured."""
+
+    families: tuple[Name, ...] = ()
+    """The operator families that have one: names of schedule templates."""
+
+
+class GetRankers(Method, frozen=True):
+    """A client requests which operator families have a ranker for the device model of its job. Since 1.10."""
+
+    result = Rankers
+    askers = (Asker.CLIENT,)
+    device: Name
+    """`Identity.device`"""
+
+
+class RankerPart(Struct, frozen=True):
+    """A part of a ranker."""
+
+    content: bytes = b""
+    total: Annotated[int, Meta(ge=0)] = 0
+    """Bytes of the whole ranker; 0 if there is none."""
+
+
+class GetRanker(Method, frozen=True):
+    """A client requests a part of a ranker. Its form is known to the backend that trained it. Since 1.10."""
+
+    result = RankerPart
+    askers = (Asker.CLIENT,)
+    device: Name
+    """`Identity.device`"""
+    family: Name
+    after: Annotated[int, Meta(ge=0)] = 0
+    """Number of bytes that the client has already."""
+
+
 class KnownTiming(Struct, frozen=True):
     """A latency of object code."""
 

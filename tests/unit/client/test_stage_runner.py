@@ -1,7 +1,7 @@
 """Rounds of a task between its stages, and numbers of trials."""
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import cast
 
 import pytest
@@ -509,3 +509,34 @@ def test_a_sentinel_that_fails_costs_no_step(session: FakeSession, found: Device
 def test_a_sentinel_that_loses_the_board_ends_the_step() -> None:
     with pytest.raises(DeviceLost, match="gone"):
         test_a_sentinel_that_fails_costs_no_step(WatchfulSession(DeviceLost("gone")), None)
+
+
+class RankingSession(FakeSession):
+    """A session whose ranker knows the first task and fails for the second."""
+
+    def __init__(self) -> None:
+        self.rankers: Mapping[str, bytes] = {}
+
+    def take_rankers(self, rankers: Mapping[str, bytes]) -> None:
+        self.rankers = rankers
+        if b"broken" in rankers.values():
+            raise ValueError("broken")
+
+    def first(self, task: TaskInfo, lease: Lease) -> Sequence[bytes]:
+        if task.task == 2:
+            raise ValueError("no such operator")
+        return [b"best", b"second"]
+
+
+def test_rankers_that_fail_do_not_fail_the_job() -> None:
+    session = RankingSession()
+    runner = StageRunner(cast(Session, session), JobSpec(name="net", model="0" * 64), lambda _: None)
+    assert runner.ranks
+    runner.take_rankers({"conv2d": b"broken"})
+    assert session.rankers == {"conv2d": b"broken"}
+    assert runner.first(session.import_network(LEASE).tasks, LEASE) == {1: (b"best", b"second")}
+
+
+def test_a_backend_of_an_earlier_interface_gets_no_rankers() -> None:
+    spec = JobSpec(name="net", model="0" * 64)
+    assert not StageRunner(cast(Session, FakeSession()), spec, lambda _: None).ranks

@@ -46,6 +46,8 @@ from autosched.protocol import (
     GetBoard,
     GetKnown,
     GetOrder,
+    GetRanker,
+    GetRankers,
     GetRecords,
     GetSimilarJobs,
     GetTimings,
@@ -57,6 +59,8 @@ from autosched.protocol import (
     PlanNetwork,
     PutBlob,
     PutMoved,
+    RankerPart,
+    Rankers,
     ResultFile,
     SimilarJobs,
     TagRecords,
@@ -117,6 +121,10 @@ class ClientSession:
                 return self._similar(tasks)
             case GetTimings():
                 return self._timings(method)
+            case GetRankers(device=device):
+                return self._rankers(device)
+            case GetRanker():
+                return self._ranker(method)
             case GetBoard(step=step):
                 return self._board(step)
             case GetUnknownPrograms(workloads=workloads):
@@ -209,6 +217,12 @@ class ClientSession:
         if self._lookup is None:
             return KnownTimings({})
         return await self._lookup.timings(method, self._job, self._runtime.state.jobs[self._job].spec.backend)
+
+    async def _rankers(self, device: str) -> Rankers:
+        return Rankers() if self._lookup is None else await self._lookup.rankers(device)
+
+    async def _ranker(self, method: GetRanker) -> RankerPart:
+        return RankerPart() if self._lookup is None else await self._lookup.ranker(method)
 
     async def _board(self, step: StepId) -> BoardAccess:
         running = self._runtime.state.steps.get(step)

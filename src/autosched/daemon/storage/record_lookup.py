@@ -9,13 +9,17 @@ from pathlib import Path
 from autosched.daemon.storage.store_reader import StoreReader
 from autosched.model import JobId
 from autosched.protocol import (
+    CHUNK_BYTES,
     AddProgram,
     GetKnown,
+    GetRanker,
     GetTimings,
     KnownSchedule,
     KnownSchedules,
     KnownTiming,
     KnownTimings,
+    RankerPart,
+    Rankers,
 )
 from autosched.recordstore.keys import Environment, candidate_digest, environment
 from autosched.recordstore.rows import Schedule, Standing, Workload
@@ -60,6 +64,17 @@ class RecordLookup:
     async def add_program(self, method: AddProgram) -> None:
         """Store the program of a workload; dropped if the store does not answer."""
         await self._reader.ask(partial(self._add_program, method))
+
+    async def rankers(self, device: str) -> Rankers:
+        """The operator families with a ranker for a device model; none if the store does not answer."""
+        found = await self._reader.ask(lambda reader: reader.catalogue().rankers())
+        return Rankers(tuple(one.family for one in found or () if one.device == device))
+
+    async def ranker(self, asked: GetRanker) -> RankerPart:
+        """A part of a ranker; an empty one if the store does not answer."""
+        found = await self._reader.ask(lambda reader: reader.catalogue().ranker(asked.family, asked.device))
+        content = found.content if found is not None else b""
+        return RankerPart(content[asked.after : asked.after + CHUNK_BYTES], len(content))
 
     def close(self) -> None:
         """Close the connections without waiting."""

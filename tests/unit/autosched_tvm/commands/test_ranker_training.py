@@ -1,10 +1,12 @@
 """Rankers are trained on the records of a store, and again when there are a fifth more."""
 
 import json
+import math
 import random
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import pytest
@@ -15,17 +17,20 @@ pytestmark = pytest.mark.tvm
 import msgspec  # noqa: E402
 import tvm  # noqa: E402
 
-from autosched.model import Program  # noqa: E402
+from autosched.model import Program, TaskInfo  # noqa: E402
 from autosched.recordstore.queries import Lookup  # noqa: E402
 from autosched.recordstore.rows import Measurement, SourceJob, Workload  # noqa: E402
 from autosched.recordstore.store import RecordStore  # noqa: E402
 from autosched_backend_autotvm import template_matching  # noqa: E402
+from autosched_backend_autotvm.options import Options  # noqa: E402
 from autosched_backend_autotvm.search import Maker  # noqa: E402
+from autosched_backend_autotvm.search_method import AutoTvmMethod  # noqa: E402
 from autosched_backend_autotvm.tuners.config_sampler import ConfigSampler  # noqa: E402
 from autosched_tvm.commands import ranker_training  # noqa: E402
 from autosched_tvm.commands.ranker_training import STORE, main  # noqa: E402
 from autosched_tvm.compile import workload_program  # noqa: E402
 from autosched_tvm.ranking import ranker  # noqa: E402
+from autosched_tvm.tuning.search_method import SearchContext  # noqa: E402
 from samples_of_store import HERE, LAB, measured  # noqa: E402
 from unit.autotvm import kernels  # noqa: E402
 
@@ -93,13 +98,38 @@ def test_a_ranker_is_trained_once_until_a_fifth_more_is_known(url: str, capsys: 
         stored = lookup.ranker(first["family"], HERE.device)
         assert stored is not None
         assert stored.quality["ranker"] > stored.quality["random"]
-        assert ranker.decode(stored.content) is not None
+        assert ranker.decode_ranker(stored.content) is not None
     assert asked(capsys)["trained"] == []
     assert [one["family"] for one in asked(capsys, "--all")["trained"]] == [first["family"]]
     with closing(RecordStore(url)) as store:
         add(store, NETWORKS)
     (again,) = asked(capsys)["trained"]
     assert again["quality"]["networks"] == NETWORKS + 1
+
+
+def speeds(candidates: list[bytes]) -> list[float]:
+    """Returns the logarithms of the made-up speeds of candidates, see `product`."""
+    configs = [json.loads(candidate)[-1]["config"] for candidate in candidates]
+    return [min(config["tile_m"], 8) + math.log2(config["tile_n"]) for config in configs]
+
+
+@pytest.mark.parametrize("content", ["trained", "unreadable", "none"])
+def test_a_search_begins_with_the_order_of_a_ranker(content: str, url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert asked(capsys)["trained"][0]["refused"] == ""
+    with closing(Lookup(url)) as lookup:
+        stored = lookup.ranker("matmul_nn.llvm", HERE.device)
+    assert stored is not None
+    rankers = {"trained": {stored.family: stored.content}, "unreadable": {stored.family: b"torn"}, "none": {}}[content]
+    info = TaskInfo(task=1, name="dense", workload="00ff")
+    site = SearchContext(info, kernels.product(96, 160, 80), TARGET, 7, 1, rankers=rankers)
+    search = AutoTvmMethod(Options()).search(site)
+    blind = speeds(AutoTvmMethod(Options(tuner="random")).search(site).select(32))
+    if content == "trained":
+        assert min(speeds(search.ranked(2))) > fmean(blind)
+        assert fmean(speeds(search.select(8))) > fmean(blind)
+    else:
+        assert search.ranked(2) == []
+        assert len(search.select(8)) == 8
 
 
 def test_schedules_of_another_template_version_are_not_learned(url: str, capsys: pytest.CaptureFixture[str]) -> None:

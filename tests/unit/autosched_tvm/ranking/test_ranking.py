@@ -77,7 +77,7 @@ def test_a_ranker_orders_tasks_that_it_has_not_seen_better_than_a_baseline(basel
 
 def test_a_stored_ranker_gives_the_same_scores() -> None:
     one = ranker.fitted(FAMILY, TASKS, learners.Settings(rounds=20))
-    again = ranker.decode(ranker.encode(one))
+    again = ranker.decode_ranker(ranker.encode_ranker(one))
     assert again is not None
     assert np.array_equal(one.scorer()(TASKS[0]), again.scorer()(TASKS[0]))
 
@@ -86,7 +86,7 @@ def test_a_ranker_of_other_features_is_not_used() -> None:
     import msgspec
 
     one = ranker.fitted(FAMILY, TASKS, learners.Settings(rounds=5))
-    assert ranker.decode(ranker.encode(msgspec.structs.replace(one, features_version=0))) is None
+    assert ranker.decode_ranker(ranker.encode_ranker(msgspec.structs.replace(one, features_version=0))) is None
 
 
 def test_schedules_that_fail_come_last() -> None:

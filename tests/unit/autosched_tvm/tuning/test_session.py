@@ -28,6 +28,7 @@ def test_a_task_that_no_method_can_tune_fails_its_step_with_the_reason(tmp_path:
     """The job's other tasks continue; test_job_plan.py covers a job without any."""
     site = matmul(1)
     session: Any = TvmSession.__new__(TvmSession)
+    session._rankers = {}
     session.target, session._job = '{"kind": "llvm"}', JobSpec(name="n", model="0" * 64)
     session.kernels = KernelMeasurer(cast(Workers, None), tmp_path, tmp_path, session.target, Options())
     session._method_lock, session._method, session.experience = threading.Lock(), None, JobMeasurements()
@@ -40,5 +41,6 @@ def test_a_task_that_no_method_can_tune_fails_its_step_with_the_reason(tmp_path:
 @pytest.mark.parametrize(("name", "stem"), [("net", "net"), ("report", "report_"), ("evaluation", "evaluation_")])
 def test_the_side_file_of_a_network_has_its_name(name: str, stem: str) -> None:
     session: Any = TvmSession.__new__(TvmSession)
+    session._rankers = {}
     session._job = JobSpec(name=name, model="0" * 64)
     assert session._stem == stem

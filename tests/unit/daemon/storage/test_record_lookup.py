@@ -12,11 +12,11 @@ import pytest
 from autosched.daemon.storage import record_lookup, store_reader
 from autosched.daemon.storage.record_lookup import RecordLookup
 from autosched.model import Identity, Program, Purpose, TaskInfo
-from autosched.protocol import AddProgram, GetKnown, KnownSchedules
+from autosched.protocol import CHUNK_BYTES, AddProgram, GetKnown, GetRanker, KnownSchedules, RankerPart
 from autosched.recordstore import opening
 from autosched.recordstore.keys import environment
 from autosched.recordstore.queries import Lookup
-from autosched.recordstore.rows import Measurement, Origin
+from autosched.recordstore.rows import Measurement, Origin, StoredRanker
 from autosched.recordstore.store import RecordStore
 from samples_of_store import CONV, JOB, LAB, measured
 
@@ -189,6 +189,29 @@ def test_programs_are_asked_for_until_they_are_known(tmp_path: Path) -> None:
     assert asyncio.run(ask()) == ({CONV.hash, "other"}, {"other"})
     with contextlib.closing(Lookup(opening.file_url(path))) as lookup:
         assert lookup.programs({CONV.hash}) == {CONV.hash: program}
+
+
+def test_a_ranker_is_given_in_parts(tmp_path: Path) -> None:
+    path, content = tmp_path / "records.db", bytes(range(256)) * (CHUNK_BYTES // 256) + b"rest"
+    with contextlib.closing(RecordStore(opening.file_url(path))) as store:
+        for family, device in (("conv2d", "AMD EPYC"), ("dense", "AMD EPYC"), ("conv2d", "Xeon")):
+            store.put_ranker(StoredRanker(family, device, 1, 9, 1.0, {}, content if device == "AMD EPYC" else b"other"))
+
+    async def caught_up(timeout_s: float) -> None:
+        """No row is pending."""
+
+    async def ask() -> tuple[tuple[str, ...], list[RankerPart]]:
+        lookup = RecordLookup(path, LAB.name, caught_up)
+        try:
+            asked = [GetRanker("AMD EPYC", "conv2d"), GetRanker("AMD EPYC", "conv2d", CHUNK_BYTES), GetRanker("", "")]
+            return (await lookup.rankers("AMD EPYC")).families, [await lookup.ranker(one) for one in asked]
+        finally:
+            lookup.close()
+
+    families, parts = asyncio.run(ask())
+    assert families == ("conv2d", "dense")
+    assert b"".join(part.content for part in parts[:2]) == content
+    assert [part.total for part in parts] == [len(content), len(content), 0]
 
 
 def test_a_store_that_is_away_wants_no_programs(tmp_path: Path) -> None:

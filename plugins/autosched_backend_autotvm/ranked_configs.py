@@ -1,0 +1,22 @@
+"""The configurations of a task that a ranker expects to be the fastest, before anything is measured.
+
+Lorien (Yu et al., SoCC 2021, section 3.4) ranks a sample of the space in the same way. Does not use TVM.
+"""
+
+from random import Random
+
+import numpy as np
+
+from autosched_backend_autotvm.task_features import TaskFeatures
+from autosched_backend_autotvm.tuners.config_sampler import ConfigSampler
+from autosched_tvm.api import Prediction
+
+SAMPLE = 5_000
+"""Number of random configurations that are ranked."""
+
+
+def best(points: ConfigSampler, features: TaskFeatures, ranker: Prediction, count: int) -> list[int]:
+    """Returns up to `count` configurations, the best first."""
+    sample = points.fresh(Random(0), SAMPLE, ())
+    scores = ranker(features.of(points.digits(sample)), features.names)
+    return [sample[at] for at in np.argsort(-scores, kind="stable")[:count]]
