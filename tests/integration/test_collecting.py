@@ -2,12 +2,13 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
 import pytest
 
+from autosched.api import tvm_programs
 from autosched.api.connection import Daemon
 from autosched.collecting import filler
 from autosched.collecting.collector import Importer
@@ -134,6 +135,41 @@ def test_collecting_pauses_while_other_jobs_wait(there: Lab, tmp_path: Path) -> 
             assert JobState((await daemon.job(back[-1].job)).state).ended, "it cancels what is under way"
 
     asyncio.run(work())
+
+
+def test_models_are_trained_on_a_host_lane_until_other_jobs_come(
+    there: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = collected(tmp_path / RECORDS)
+    there.wait(there.submit(tasks=2, trials=16, build_s=0.01))
+    told: list[str] = []
+    asked: list[Sequence[str]] = []
+    goes_on = asyncio.Event()
+
+    async def ask(program: str, words: Sequence[str], **_: object) -> dict[str, object]:
+        asked.append(words)
+        await goes_on.wait()
+        return {"ok": True, "trained": [{"family": "f", "refused": ""}, {"family": "g", "refused": "few networks"}]}
+
+    monkeypatch.setattr(tvm_programs, "ask", ask)
+    monkeypatch.setattr(filler, "SCHEDULES_MIN", 16)
+
+    async def work() -> None:
+        async with connected(there) as daemon, asyncio.timeout(DEADLINE_S):
+            work = asyncio.ensure_future(Filler(MOCK, url, "cpu", told.append).fill_while_idle(daemon))
+            await until(lambda: _true(list(map(str, asked))))
+            assert {job.name for job in await jobs_of_fillers(daemon, "active")} == {"train-models"}
+            other = await asyncio.to_thread(there.submit, trials=4, build_s=0.01)
+            assert (await asyncio.to_thread(there.wait, other)).state == "done", "the lane was given up"
+            await until(lambda: _true([str(words) for words in asked[1:]]))
+            goes_on.set()
+            await until(lambda: _true([text for text in told if text.startswith("trained 1 model on ")]))
+            work.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await work
+
+    asyncio.run(work())
+    assert [words[:3] for words in asked] == 2 * [["--backend", "mock", "--cores"]]
 
 
 def test_a_daemon_with_another_store_is_noticed(there: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -49,7 +49,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--backend", default="autotvm")
     parser.add_argument("--all", action="store_true", help="also where no fifth of schedules is new")
     parser.add_argument("--settings", type=int, default=DRAWN, help="number of settings to begin with")
+    parser.add_argument("--cores", default="", metavar="0,1", help="cores on which it runs; default: any")
     args = parser.parse_args(argv)
+    if args.cores:
+        os.sched_setaffinity(0, tuple(map(int, args.cores.split(","))))
     try:
         with quiet(), closing(RecordStore(os.environ[STORE])) as store, Lookup(os.environ[STORE]) as lookup:
             trained = []

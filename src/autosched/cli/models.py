@@ -1,25 +1,24 @@
 """`autosched models list|show|train`: models that order schedules before anything is measured."""
 
-import asyncio
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from autosched import formatting
-from autosched.api.local_daemon import RECORDS_VARIABLE, catalogue, existing_store
+from autosched.api.local_daemon import catalogue, existing_store
 from autosched.cli.db import config_option
-from autosched.cli.output import data, document, format_option, listing_option, say, show
+from autosched.cli.follow import interruptible
+from autosched.cli.output import INTERRUPTED, data, document, format_option, listing_option, say, show
 from autosched.cli.records import store_option
-from autosched.errors import NotFound, RequestError
+from autosched.errors import DaemonUnreachable, NotFound
+from autosched.model import JobId
 from autosched.text.tables import Column
 
 if TYPE_CHECKING:
     from autosched.recordstore.rows import StoredRanker
-
-TRAINING_S = 6 * 3600.0
-"""Maximum seconds of a training of all families."""
 
 
 def _age(trained_at: float) -> str:
@@ -88,26 +87,40 @@ def show_(family: str, store: str, settings: Path | None, style: str) -> None:
 @click.option("--backend", default="autotvm", show_default=True, help="Backend whose schedules are ranked.")
 @store_option
 @config_option
-def train(again: bool, backend: str, store: str, settings: Path | None) -> None:
+@click.pass_obj
+def train(host: str | None, again: bool, backend: str, store: str, settings: Path | None) -> int:
     """Train models on the record store: for each operator family and device, where a fifth of the schedules is new.
 
     A model that orders the schedules of networks that it has not seen no better than chance is not kept. This takes
-    minutes of one core for each 10,000 schedules.
+    minutes of one core for each 10,000 schedules. If a daemon runs, it is a job of the lowest priority on a host lane.
     """
-    from autosched.api import tvm_programs
+    from autosched.api.on_demand import connected
+    from autosched.collecting import model_training
 
     url = existing_store(settings, store).render_as_string(hide_password=False)
     words = ["--backend", backend, *(["--all"] if again else [])]
-    answer = asyncio.run(
-        tvm_programs.ask(tvm_programs.RANKER_TRAINING, words, timeout_s=TRAINING_S, environment={RECORDS_VARIABLE: url})
-    )
-    trained = answer.get("trained")
-    if not isinstance(trained, list):
-        raise RequestError("the training gave no answer. See what is wrong with:  autosched doctor")
+
+    async def ask() -> Sequence[Mapping[str, Any]]:
+        try:
+            async with connected(host, start=False) as daemon:
+                return await model_training.train(url, words, daemon, waiting=_waiting)
+        except DaemonUnreachable:
+            if host is not None:
+                raise
+        return await model_training.train(url, words)
+
+    trained = interruptible(ask(), "\nInterrupted. Models that were finished are kept.")
+    if trained is None:
+        return INTERRUPTED
     for one in trained:
         say(f"{one['family']}: {one['refused'] or _quality(one['quality'])}")
     if not trained:
         say("No model is due: no fifth of the schedules is new. Train all again with --all")
+    return 0
+
+
+def _waiting(job: JobId) -> None:
+    say(f"Waiting for a host lane as job {job}. Why:  autosched explain {job}")
 
 
 def _quality(quality: dict[str, float]) -> str:

@@ -9,6 +9,7 @@ import secrets
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 
@@ -18,9 +19,10 @@ from sqlalchemy.engine import URL
 from autosched import api, formatting, task_bundle
 from autosched.api.connection import Daemon
 from autosched.api.settings import Settings
+from autosched.collecting import model_training
 from autosched.collecting.collector import Importer
 from autosched.collecting.usefulness import TRIALS_OF_HALF, Rated, rate
-from autosched.errors import NotFound, RequestError
+from autosched.errors import AutoschedError, NotFound, RequestError
 from autosched.model import DEVICE_POOL, JobId, JobState
 from autosched.protocol import JobList, JobView, ListJobs
 from autosched.recordstore.collected import Collection, Knowledge
@@ -41,6 +43,10 @@ LOOK_S = 0.5
 """Seconds between two checks for other jobs."""
 REST_S = 60.0
 """Seconds until tasks are rated again if none was worth a job."""
+GROWTH = 1.2
+"""Growth of the number of schedules after which models are trained again."""
+SCHEDULES_MIN = 1_000
+"""Minimum number of schedules from which models are trained."""
 FAILURES_MAX = 3
 """Maximum number of jobs in a row that may fail."""
 KNOWN_S = 20.0
@@ -75,6 +81,8 @@ class Filler:
         """Workloads whose last job made no trials, because nothing was left to try or it failed."""
         self._failures = 0
         """Number of jobs in a row that failed."""
+        self._learned = 0
+        """Number of schedules in the store when models were trained last."""
 
     async def fill(self, daemon: Daemon, budget_s: float) -> None:
         """Tune until the budget, in seconds, is used up or no task is worth more trials. Raises AutoschedError."""
@@ -90,10 +98,37 @@ class Filler:
         while True:
             if await _others(daemon):
                 await asyncio.sleep(LOOK_S)
+            elif (schedules := self._schedules()) >= max(GROWTH * self._learned, SCHEDULES_MIN):
+                await self._train(daemon, schedules)
             elif tasks := self._most_useful(threads := await self._threads(daemon)):
                 await self._tune(daemon, tasks, threads, None, leaves=True)
             else:
                 await asyncio.sleep(REST_S)
+
+    def _schedules(self) -> int:
+        with Collection(self._store) as collection:
+            return collection.stats().schedules
+
+    async def _train(self, daemon: Daemon, schedules: int) -> None:
+        """Train the models that order schedules; stop when other jobs come. `schedules`: number in the store."""
+        url = self._store if isinstance(self._store, str) else self._store.render_as_string(hide_password=False)
+        words = ["--backend", self._by.backend]
+        training = asyncio.ensure_future(model_training.train(url, words, daemon, labels=self._labels))
+        try:
+            while not (await asyncio.wait({training}, timeout=LOOK_S))[0]:
+                if await _others(daemon):
+                    return
+            trained = training.result()
+        except RequestError as error:
+            self._told(f"models are not trained: {error}")
+        else:
+            kept = sum(not one["refused"] for one in trained)
+            self._told(f"trained {formatting.count(kept, 'model')} on {formatting.count(schedules, 'schedule')}")
+        finally:
+            training.cancel()
+            with suppress(asyncio.CancelledError, AutoschedError):
+                await training
+        self._learned = schedules
 
     async def _threads(self, daemon: Daemon) -> int:
         """Number of cores of the devices of the kind. Raises NotFound if there is none."""

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from autosched.api import tvm_programs
+from autosched.api import on_demand, tvm_programs
 from autosched.api.local_daemon import RECORDS_VARIABLE
 from autosched.cli.command_table import run
+from autosched.errors import DaemonUnreachable
 from autosched.recordstore.rows import StoredRanker
 from autosched.recordstore.store import RecordStore
 from fake import Said
@@ -93,7 +94,11 @@ def test_training_tells_the_quality_of_each_family(
         asked.append((program, words, more["environment"]))
         return {"ok": True, "trained": trained}
 
+    def nowhere(*_: object, **__: object) -> object:
+        raise DaemonUnreachable("no daemon")
+
     monkeypatch.setattr(tvm_programs, "ask", ask)
+    monkeypatch.setattr(on_demand, "connected", nowhere)
     code, _, err = said(capsys, "train", "--all")
     assert code == 0
     assert told in err
