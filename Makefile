@@ -12,7 +12,7 @@ export PIP_CONSTRAINT := $(CURDIR)/etc/constraints.txt
 # More words for `make chaos`, `make fuzz` and `make bench-search`; ARGS='--help' lists them.
 ARGS ?=
 
-.PHONY: experiments demo test test-fast arm-root service seeds fuzz fuzz-boards chaos docs lint bench bench-thesis bench-search bench-networks bench-records bench-fleet bench-rpc bench-crowd picture clean help
+.PHONY: experiments demo test test-fast arm-root service seeds fuzz fuzz-boards chaos docs lint bench bench-thesis bench-search bench-networks bench-records bench-fleet bench-rpc bench-crowd bench-zero-shot picture clean help
 
 help:
 	@echo 'make demo    tune two real networks at the same time on this machine (about 3 minutes, first run installs)'
@@ -32,6 +32,7 @@ help:
 	@echo 'make bench-fleet   what a second machine brings, and a fleet in simulated time (half an hour; root)'
 	@echo 'make bench-rpc     boards: TVM programs, a network, faults (20 minutes)'
 	@echo 'make bench-crowd   1,000 clients on 20 hosts (20 minutes; root, 24 GB of memory)'
+	@echo 'make bench-zero-shot   how good schedules are without a search, after autosched experiment run experiments/zoo.toml (two hours)'
 	@echo 'make bench-search   only how search methods compare on single tasks (hours; ARGS=--quick: two minutes)'
 	@echo 'make clean   remove the virtual environment and caches'
 
@@ -103,6 +104,10 @@ bench-crowd: $(VENV)/.development
 
 bench-records: $(VENV)/.development
 	$(BIN)/python benchmarks/run.py records store_cost known_again round_trip latency_goals
+
+bench-zero-shot: $(VENV)/.development
+	$(BIN)/python benchmarks/zero_shot.py
+	$(BIN)/python benchmarks/zero_shot_tuning.py
 
 bench-search: $(VENV)/.development
 	$(BIN)/python benchmarks/search_quality.py $(ARGS)

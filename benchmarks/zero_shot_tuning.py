@@ -1,0 +1,131 @@
+"""Tunes networks without a search, with half of one, and with all of one: ``python benchmarks/zero_shot_tuning.py``.
+
+Each job has a daemon and a record store of its own. The store of the first two jobs contains the rankers of --store and
+no measurements; that of the last one is empty. The networks are of the test half, none of which --store may contain.
+The compiled networks are measured in turns. Networks that the output has already are not tuned again.
+"""
+
+import argparse
+import asyncio
+import json
+import math
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from against_stock import Tuned, finish, own_state, remeasure
+from networks import Network, networks
+
+from autosched import api
+from autosched.api import on_demand, result_folder
+from autosched.api.local_daemon import existing_store, own_store
+from autosched.backend import EVALUATION, Evaluation
+from autosched.errors import RequestError
+from autosched.protocol import Done, JobView, Shutdown
+from autosched.recordstore.queries import Lookup
+from autosched.recordstore.rows import StoredRanker
+from autosched.recordstore.store import RecordStore
+from autosched.wire import blob_transfer
+
+RESULTS = Path(__file__).parent / "results" / "zero_shot_tuning.json"
+NETWORKS = (
+    "captcha-crnn", "craft-refiner", "dnsmos", "mtcnn-pnet", "open-nsfw", "oskut", "ppocrv4-rec", "wakeword-vad",
+)  # fmt: skip
+WHOLE, HALF, ZERO = "whole", "half", "zero"
+
+
+def main() -> int:
+    """Tunes and measures what the output lacks; prints the ratios as JSON."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", default=NETWORKS, metavar="NAME", help="networks of the test half")
+    parser.add_argument("--store", default="", help="record store with the rankers; default: your own")
+    parser.add_argument("--trials", type=int, help="of the whole search (default: the backend's)")
+    parser.add_argument("--output", type=Path, default=RESULTS)
+    args = parser.parse_args()
+    chosen = networks(*args.names)
+    rankers = rankers_of(args.store, chosen)
+    told = json.loads(args.output.read_text()) if args.output.exists() else {"networks": {}}
+    for network in chosen:
+        if network.name not in told["networks"]:
+            told["networks"][network.name] = measure(network, rankers, args.trials)
+            told["ratios"] = ratios(told["networks"])
+            args.output.write_text(json.dumps(told, indent=1) + "\n")
+            print(network.name, json.dumps(told["networks"][network.name]), file=sys.stderr, flush=True)
+    print(json.dumps(told["ratios"]))
+    return 0
+
+
+def rankers_of(store: str, chosen: Sequence[Network]) -> list[StoredRanker]:
+    """Returns the rankers of a store. Raises RequestError if it has none, or knows one of the networks."""
+    with Lookup(existing_store(None, store)) as lookup:
+        found = [lookup.ranker(one.family, one.device) for one in lookup.rankers()]
+        known = {one.job.network.removesuffix(".onnx") for _, one in lookup.everything()}
+    if not found:
+        raise RequestError("the store has no rankers. Train some:  autosched models train")
+    if learned := known & {one.name for one in chosen}:
+        raise RequestError(f"the rankers have learned from {', '.join(sorted(learned))}: choose other networks")
+    return [one for one in found if one is not None]
+
+
+def measure(network: Network, rankers: Sequence[StoredRanker], trials: int | None) -> dict[str, Any]:
+    """Runs the three jobs of a network; returns the seconds, the trials and the latency of each."""
+    with tempfile.TemporaryDirectory(prefix="autosched-bench-") as folder:
+        whole = asyncio.run(tuned(network, trials, (), Path(folder) / WHOLE))
+        budget = whole[0].view.trials_total or 0
+        half = asyncio.run(tuned(network, budget // 2, rankers, Path(folder) / HALF))
+        zero = asyncio.run(tuned(network, 0, rankers, Path(folder) / ZERO))
+        jobs = {WHOLE: whole, HALF: half, ZERO: zero}
+        latencies_s = dict(zip(jobs, remeasure([job.module for job, _ in jobs.values()]), strict=True))
+    return {name: {"latency_s": latencies_s[name], **told} for name, (_, told) in jobs.items()}
+
+
+async def tuned(
+    network: Network, trials: int | None, rankers: Sequence[StoredRanker], folder: Path
+) -> tuple[Tuned, dict[str, Any]]:
+    """Runs one job with a daemon and a store of its own; returns it and its cost."""
+    with own_state(folder):
+        with closing(RecordStore(own_store(None, ""))) as store:
+            for ranker in rankers:
+                store.put_ranker(ranker)
+        model = api.load_model(network.fetch(), network.shapes)
+        async with on_demand.connected(None) as daemon:
+            try:
+                job = await api.submit(daemon, model, api.Settings(trials=trials))
+                done = await finish(daemon, job, folder / "result")
+                artifact = next(one for one in await daemon.artifacts(job) if one.name == EVALUATION)
+                content = await blob_transfer.fetch(daemon.link, artifact.sha256)
+                return done, cost(done.view, result_folder.read_evaluation(content))
+            finally:
+                await daemon.link.call(Shutdown(), Done)
+
+
+def cost(view: JobView, evaluation: Evaluation) -> dict[str, Any]:
+    """Returns what a job took, and its ratio to the build by rule, measured in turns with it."""
+    assert view.ended_at is not None
+    medians = {timing.name: timing.median_s for timing in evaluation.timings}
+    best = medians.get(evaluation.published, math.nan)
+    return {
+        "seconds": view.ended_at - view.submitted_at, "trials": view.trials, "published": evaluation.published,
+        "of_rule": best / medians["default"] if "default" in medians else math.nan,
+    }  # fmt: skip
+
+
+def ratios(rows: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
+    """Returns geometric means over networks."""
+
+    def mean(one: str, other: str, field: str) -> float:
+        return math.exp(fmean(math.log(row[one][field] / row[other][field]) for row in rows.values()))
+
+    return {
+        "zero / whole, latency": mean(ZERO, WHOLE, "latency_s"), "zero / whole, seconds": mean(ZERO, WHOLE, "seconds"),
+        "half / whole, latency": mean(HALF, WHOLE, "latency_s"), "half / whole, seconds": mean(HALF, WHOLE, "seconds"),
+        "zero / rule, latency": math.exp(fmean(math.log(row[ZERO]["of_rule"]) for row in rows.values())),
+    }  # fmt: skip
+
+
+if __name__ == "__main__":
+    sys.exit(main())
