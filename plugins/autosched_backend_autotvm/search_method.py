@@ -19,6 +19,7 @@ from autosched_backend_autotvm.search import AutoTvmSearch
 from autosched_backend_autotvm.store_features import StoreFeatures, shape_of
 from autosched_backend_autotvm.task_features import TaskFeatures
 from autosched_backend_autotvm.template_transfer import Knowledge, Prior
+from autosched_backend_autotvm.templates import user_templates
 from autosched_backend_autotvm.tuners.config_sampler import ConfigSampler
 from autosched_backend_autotvm.tuners.tuner_factory import tuner_of
 from autosched_tvm.api import Prediction, SearchContext, Unsupported, decode_ranker
@@ -38,8 +39,8 @@ class AutoTvmMethod:
 
     @property
     def notes(self) -> Sequence[str | NoteGroup]:
-        """Returns no notes: problems that concern the user are errors before the search begins."""
-        return []
+        """Returns the templates of other packages that failed. Other problems are errors before the search begins."""
+        return user_templates.failures.notes()
 
     def check_network(self, workloads: Iterable[Any], target: Any) -> None:
         """Raises RequestError for a knob in the options that no task of the network has."""
@@ -69,7 +70,8 @@ class AutoTvmMethod:
             whole = template.space()
         except RequestError as error:  # no value of a knob fits this task
             raise Unsupported(str(error)) from error
-        space = replace(self.space(whole), kernel=kernel_of(template.nest))
+        kernel = site.info.workload if template.nest is None else kernel_of(template.nest)
+        space = replace(self.space(whole), kernel=kernel)
         options, prior, stores = self._options, None, None
         shape, ranker = shape_of(site.workload), self._ranker(template.name, site.rankers)
         if options.transfer:

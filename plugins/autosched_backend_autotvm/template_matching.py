@@ -10,6 +10,7 @@ from autosched_backend_autotvm.templates import (
     kernel_analysis,
     matmul,
     nchw_convolution,
+    user_templates,
     winograd,
 )
 from autosched_backend_autotvm.templates.fused_kernel import prepare, understand
@@ -28,6 +29,8 @@ class Found:
 
 def find(workload: Any, target: Any) -> Found:
     """Returns the template for an IRModule with one PrimFunc "main", scheduled or not, and a TVM target."""
+    if (template := user_templates.find(workload, target)) is not None:
+        return Found(template)
     kind = str(target.kind.name)
     if kind not in ("llvm", "cuda"):
         return Found(None, f"no templates for targets of kind {kind}; there are templates for llvm and cuda")

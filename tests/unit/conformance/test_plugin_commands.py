@@ -131,7 +131,7 @@ def test_a_new_package_runs_at_once(
     texts = [path.read_text() for path in folder.rglob("*") if path.is_file()]
     assert len(texts) == 5
     assert not any("mytuner" in text.lower().replace("my_tuner", "") for text in texts if "MyTuner" not in text)
-    assert not [path for path in folder.rglob("*") if scaffold.WORD in path.name]
+    assert not [path for path in folder.rglob("*") if scaffold.BACKEND.word in path.name]
     package = folder.absolute() / "autosched_backend_my_tuner/__init__.py"
     theirs = install(
         tmp_path / "new", GROUP, {"autosched_backend_my_tuner": package.read_text()},
