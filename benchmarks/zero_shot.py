@@ -1,12 +1,16 @@
 """Measures rankers on networks that they have not seen: ``python benchmarks/zero_shot.py [--store FILE]``.
 
 The records are those of `autosched experiment run experiments/zoo.toml`, by default in your own record store. For each
-operator family, a ranker is trained with each network left out once. Prints NDCG@8 as JSON.
+operator family, a ranker is trained with each network left out once. Prints NDCG@8 as JSON: of each family, and over
+all families, where each network counts with the mean of its families.
 """
 
 import argparse
 import json
 import sys
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from statistics import fmean
 
 import msgspec
 
@@ -24,11 +28,21 @@ def main() -> int:
     args = parser.parse_args()
     with Lookup(existing_store(None, args.store)) as lookup:
         found = {}
+        left_out: defaultdict[str, list[Sequence[float]]] = defaultdict(list)
         for _, choice in train(lookup, "autotvm", again=True, settings=args.drawn):
             found[choice.family] = {"quality": msgspec.to_builtins(choice.quality), "refused": choice.refused}
             print(choice.family, json.dumps(found[choice.family]), file=sys.stderr, flush=True)
-    print(json.dumps(found))
+            for name, row in choice.left_out.items():
+                left_out[name].append(row)
+    print(json.dumps({"families": found, "all": overall(left_out)}))
     return 0
+
+
+def overall(left_out: Mapping[str, Sequence[Sequence[float]]]) -> dict[str, float]:
+    """Returns the means over networks, and their number."""
+    networks = [[fmean(column) for column in zip(*rows, strict=True)] for rows in left_out.values()]
+    means = (fmean(column) for column in zip(*networks, strict=True))
+    return {"networks": len(networks), **dict(zip(("ranker", "random", "nearest", "linear"), means, strict=False))}
 
 
 if __name__ == "__main__":

@@ -56,6 +56,8 @@ class Choice(Struct, frozen=True):
     ranker: Ranker | None = None
     refused: str = ""
     """Why there is no ranker; empty if there is one."""
+    left_out: dict[str, tuple[float, float, float, float]] = {}
+    """NDCG@8 of each network that was left out: of the ranker, by chance, of the nearest shape and of a linear model."""
 
 
 def choose(family: str, tasks: Sequence[MeasuredTask], *, drawn: int = DRAWN, seed: int = 0) -> Choice:
@@ -70,7 +72,8 @@ def choose(family: str, tasks: Sequence[MeasuredTask], *, drawn: int = DRAWN, se
          _quality(left_out, learners.nearest_shape), _quality(left_out, learners.linear))
         for left_out in (_left_out(tasks, {name}) for name in names)
     ]  # fmt: skip
-    known = [row for row in per_network if not any(map(math.isnan, row))]
+    left_out = {name: row for name, row in zip(names, per_network, strict=True) if not any(map(math.isnan, row))}
+    known = list(left_out.values())
     if len(known) < NETWORKS_MIN:
         return Choice(
             family, refused=f"{len(known)} networks have tasks with enough schedules; {NETWORKS_MIN} are required"
@@ -82,8 +85,8 @@ def choose(family: str, tasks: Sequence[MeasuredTask], *, drawn: int = DRAWN, se
     for name, other in (("chance", chance), ("the nearest shape", nearest)):
         gain = [one - two for one, two in zip(ours, other, strict=True)]
         if fmean(gain) <= ERRORS * stdev(gain) / math.sqrt(len(gain)):
-            return Choice(family, quality, refused=f"it is not clearly better than {name}")
-    return Choice(family, quality, fitted(family, tasks, settings, seed))
+            return Choice(family, quality, None, f"it is not clearly better than {name}", left_out)
+    return Choice(family, quality, fitted(family, tasks, settings, seed), "", left_out)
 
 
 class _Split(Struct, frozen=True):
