@@ -57,7 +57,7 @@ class Choice(Struct, frozen=True):
     refused: str = ""
     """Why there is no ranker; empty if there is one."""
     left_out: dict[str, tuple[float, float, float, float]] = {}
-    """NDCG@8 of each network that was left out: of the ranker, by chance, of the nearest shape and of a linear model."""
+    """NDCG@8 of each network that was left out: of ranker, chance, nearest shape and linear model."""
 
 
 def choose(family: str, tasks: Sequence[MeasuredTask], *, drawn: int = DRAWN, seed: int = 0) -> Choice:
