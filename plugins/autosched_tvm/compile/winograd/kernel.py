@@ -34,6 +34,11 @@ USUAL_TILES = 24
 """Number of tiles of a chunk without measurements."""
 SUMS_BUSY = 8
 """Number of vectors of sums that keep a core busy: two multiply-adds a cycle, with a latency of four cycles."""
+VECTORS_USUAL, VECTORS_MAX = 2, 3
+"""Number of vectors of filters in a part without measurements."""
+UNROLLED = 32
+"""Number of multiply-adds in an unrolled body. LLVM moves the loads of a longer one to its beginning for some CPUs
+(Zen 4), where the registers do not suffice for them."""
 CHUNKS, FILTERS = "chunks", "filters"
 """Names of the loops that can be spread over threads."""
 
@@ -110,17 +115,30 @@ def by_rule(function: Any, registers: int, cores: int) -> Any | None:
 
 
 def usual(sizes: Sizes, registers: int, cores: int) -> Knobs:
-    """Returns knobs that suit most convolutions: two vectors of filters, and a number of tiles that leaves few empty.
-    The filters are spread over cores where there are too few chunks of tiles."""
-    vectors = min(2, sizes.filter_blocks)
-    most = min(sizes.tiles, (registers - vectors - 1) // vectors)
-    tiles = max(
-        range(1, most + 1),
-        key=lambda count: (sizes.tiles / (-(-sizes.tiles // count) * count) * _busy(count * vectors), count),
+    """Returns knobs that suit most convolutions: two vectors of filters and many tiles, or other numbers that leave
+    fewer of them empty. The filters are spread over cores where there are too few chunks of tiles."""
+
+    def worth(choice: tuple[int, int]) -> tuple[float, int, int]:
+        vectors, tiles = choice
+        used = _used(sizes.filter_blocks, vectors) * _used(sizes.tiles, tiles) * _busy(tiles * vectors)
+        return used, -abs(vectors - VECTORS_USUAL), tiles
+
+    vectors, tiles = max(
+        (
+            (vectors, tiles)
+            for vectors in range(1, min(VECTORS_MAX, sizes.filter_blocks) + 1)
+            for tiles in range(1, min(sizes.tiles, registers // 2, (registers - vectors - 1) // vectors) + 1)
+        ),
+        key=worth,
     )
     blocks = -(-USUAL_TILES // tiles)
     enough = sizes.tiles >= cores * blocks * tiles
     return Knobs(tiles, vectors, blocks, CHUNKS if enough else FILTERS)
+
+
+def _used(extent: int, piece: int) -> float:
+    """Returns the share of the pieces of an axis that is not empty."""
+    return extent / (-(-extent // piece) * piece)
 
 
 def _busy(sums: int) -> float:
@@ -367,11 +385,17 @@ class _Nest:
         def place(row: Expr, vector: Expr, lane: Expr) -> Expr:
             return point * self.products_distance + ((block * rows + row) * vectors + vector) * lanes + lane
 
+        most = max(1, UNROLLED // (rows * vectors))
+        few = max(count for count in range(1, depth + 1) if depth % count == 0 and count <= most)
+
+        def step(channels: Expr, part: Expr) -> Stmt:
+            return _unrolled("channel", few, lambda channel: add(channels, part * few + channel))
+
         return _sequence(
             tirx.AllocBuffer(sums),
             cells(lambda row, vector, lane: _store(sums, _number(0), row, vector, lane)),
-            _loop("channels", self.sizes.channel_blocks, lambda channels: _unrolled(
-                "channel", depth, lambda channel: add(channels, channel)
+            _loop("channels", self.sizes.channel_blocks, lambda channels: _loop(
+                "part", depth // few, lambda part: step(channels, part)
             )),
             cells(lambda row, vector, lane: _store(products, _load(sums, row, vector, lane), place(row, vector, lane))),
         )  # fmt: skip

@@ -18,6 +18,7 @@ from autosched_tvm.compile.layouts import packing  # noqa: E402
 from autosched_tvm.compile.layouts.layout import blocked  # noqa: E402
 from autosched_tvm.compile.winograd import kernel, workload  # noqa: E402
 from autosched_tvm.compile.winograd.algebra import FILTERINGS, Algorithm  # noqa: E402
+from autosched_tvm.compile.winograd.workload import Sizes  # noqa: E402
 
 ALGORITHMS = {
     2: Algorithm(FILTERINGS[2, 3], FILTERINGS[2, 3]),
@@ -148,6 +149,15 @@ def test_a_workload_that_was_never_tuned_gets_usual_knobs(registers: int) -> Non
     assert knobs.tiles * knobs.vectors + knobs.vectors < registers and knobs.parallel == "filters"
     plain = te.placeholder((4, 4), name="x")
     assert kernel.by_rule(te.create_prim_func([plain, topi.nn.relu(plain)]), registers, cores=2) is None
+
+
+@pytest.mark.parametrize(("blocks", "vectors"), [(1, 1), (2, 2), (3, 1), (4, 2), (6, 2), (13, 1)])
+def test_usual_knobs_leave_no_vector_empty(blocks: int, vectors: int) -> None:
+    sizes = Sizes(ALGORITHMS[4], 1, 6, 16, 52, 52, 1, 1, blocks, 16, 52, 52)
+    knobs = kernel.usual(sizes, registers=32, cores=1)
+    assert knobs.vectors == vectors
+    assert sizes.tiles % knobs.tiles == 0
+    assert knobs.tiles >= 8
 
 
 def test_a_workload_says_what_it_is() -> None:
