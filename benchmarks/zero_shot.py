@@ -30,8 +30,8 @@ def main() -> int:
         found = {}
         left_out: defaultdict[str, list[Sequence[float]]] = defaultdict(list)
         for _, choice in train(lookup, "autotvm", again=True, settings=args.drawn):
-            found[choice.family] = {"quality": msgspec.to_builtins(choice.quality), "refused": choice.refused}
-            print(choice.family, json.dumps(found[choice.family]), file=sys.stderr, flush=True)
+            found[choice.family.name] = {"quality": msgspec.to_builtins(choice.quality), "refused": choice.refused}
+            print(choice.family.name, json.dumps(found[choice.family.name]), file=sys.stderr, flush=True)
             for name, row in choice.left_out.items():
                 left_out[name].append(row)
     print(json.dumps({"families": found, "all": overall(left_out)}))

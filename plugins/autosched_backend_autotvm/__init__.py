@@ -11,7 +11,7 @@ from autosched_backend_autotvm.options import Options
 from autosched_tvm.api import SearchMethod, TvmBackend
 
 if TYPE_CHECKING:
-    from autosched_tvm.api import MeasuredTask
+    from autosched_tvm.api import Family, MeasuredTask
 
 
 class AutoTvmBackend(TvmBackend[Options]):
@@ -36,7 +36,7 @@ class AutoTvmBackend(TvmBackend[Options]):
     def measured_task(
         self, workload: str, module: Any, target: Any, networks: frozenset[str],
         latencies_s: Mapping[bytes, float | None],
-    ) -> "tuple[str, MeasuredTask] | None":  # fmt: skip
+    ) -> "tuple[Family, MeasuredTask] | None":  # fmt: skip
         """Returns the template of a workload, and the features of its measured configurations; None without one."""
         from autosched_backend_autotvm import stored_tasks
 

@@ -22,7 +22,7 @@ from autosched_backend_autotvm.template_transfer import Knowledge, Prior
 from autosched_backend_autotvm.templates import user_templates
 from autosched_backend_autotvm.tuners.config_sampler import ConfigSampler
 from autosched_backend_autotvm.tuners.tuner_factory import tuner_of
-from autosched_tvm.api import Prediction, SearchContext, Unsupported, decode_ranker
+from autosched_tvm.api import Family, Prediction, SearchContext, Unsupported, decode_ranker
 
 
 class AutoTvmMethod:
@@ -33,7 +33,7 @@ class AutoTvmMethod:
         self._options = options
         self._restrict, self._enlarge = wanted("knobs", options.knobs), wanted("enlarge", options.enlarge)
         self._knowledge = Knowledge()
-        self._rankers: dict[str, Prediction | None] = {}
+        self._rankers: dict[Family, Prediction | None] = {}
         self._reading = threading.Lock()
         """Searches begin in several threads."""
 
@@ -73,7 +73,7 @@ class AutoTvmMethod:
         kernel = site.info.workload if template.nest is None else kernel_of(template.nest)
         space = replace(self.space(whole), kernel=kernel)
         options, prior, stores = self._options, None, None
-        shape, ranker = shape_of(site.workload), self._ranker(template.name, site.rankers)
+        shape, ranker = shape_of(site.workload), self._ranker(Family(template.name, whole.version), site.rankers)
         if options.transfer:
             prior = Prior(self._knowledge, site.info.workload, space, shape, options.loss_type, ranker)
         if options.feature_type == "store":
@@ -88,13 +88,13 @@ class AutoTvmMethod:
             search.rank = partial(ranked_configs.best, points, TaskFeatures(space, shape), ranker)
         return search
 
-    def _ranker(self, template: str, stored: Mapping[str, bytes]) -> Prediction | None:
+    def _ranker(self, family: Family, stored: Mapping[str, bytes]) -> Prediction | None:
         """Returns the scores of the stored ranker of a template, which is read once; None without a usable one."""
         with self._reading:
-            if template not in self._rankers:
-                read = decode_ranker(stored[template]) if template in stored else None
-                self._rankers[template] = read.prediction() if read is not None else None
-            return self._rankers[template]
+            if family not in self._rankers:
+                read = decode_ranker(stored[family.name], family) if family.name in stored else None
+                self._rankers[family] = read.prediction() if read is not None else None
+            return self._rankers[family]
 
     def space(self, space: ConfigSpace) -> ConfigSpace:
         """Returns the space with the job's restrictions. Raises Unsupported when no value of a knob is left."""

@@ -10,12 +10,12 @@ from autosched_backend_autotvm.search import configuration
 from autosched_backend_autotvm.store_features import shape_of
 from autosched_backend_autotvm.task_features import TaskFeatures
 from autosched_backend_autotvm.tuners.config_sampler import ConfigSampler
-from autosched_tvm.api import MeasuredTask
+from autosched_tvm.api import Family, MeasuredTask
 
 
 def measured_task(
     workload: str, module: Any, target: Any, networks: frozenset[str], latencies_s: Mapping[bytes, float | None]
-) -> tuple[str, MeasuredTask] | None:
+) -> tuple[Family, MeasuredTask] | None:
     """Returns the operator family of a workload and its measured schedules; None without a template, and where no
     schedule is one of the template as it is now.
 
@@ -33,4 +33,4 @@ def measured_task(
     features = TaskFeatures(space, shape)
     speeds = np.array([fastest_s / s if s else 0.0 for s in rows.values()], np.float32)
     matrix = features.of(ConfigSampler(space, 0, 0).digits(list(rows)))
-    return template.name, MeasuredTask(workload, networks, shape, features.names, matrix, speeds)
+    return Family(template.name, space.version), MeasuredTask(workload, networks, shape, features.names, matrix, speeds)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from autosched_tvm.compile.winograd import kernel as winograd_kernel
     from autosched_tvm.compile.winograd import workload as winograd_workload
     from autosched_tvm.device.loaded_module import LoadedModule
-    from autosched_tvm.ranking.measured_task import MeasuredTask, aligned_features, shape_distance
+    from autosched_tvm.ranking.measured_task import Family, MeasuredTask, aligned_features, shape_distance
     from autosched_tvm.ranking.ranker import Prediction, Ranker, decode_ranker
     from autosched_tvm.record_formats import metaschedule, tuning_logs
     from autosched_tvm.source_fingerprint import fingerprint_of
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from autosched_tvm.worker_messages import Ways
 
 __all__ = [
-    "EarlyStopping", "Grown", "LayoutOption", "LoadedModule", "MeasuredTask", "Prediction", "Ranker", "Search",
-    "SearchContext", "SearchMethod", "SketchSpace", "TvmBackend", "Unsupported", "Ways", "aligned_features",
-    "candidate_build", "decode_ranker", "fingerprint_of", "hash_of", "intrinsics", "kernel_sketches",
-    "metaschedule", "method_of", "network_import", "options", "quiet", "read_shapes", "schedule_traces",
-    "shape_distance", "targets", "toolchain", "tuning_logs", "winograd_algebra", "winograd_kernel",
-    "winograd_workload", "zoo_models",
+    "EarlyStopping", "Family", "Grown", "LayoutOption", "LoadedModule", "MeasuredTask", "Prediction", "Ranker",
+    "Search", "SearchContext", "SearchMethod", "SketchSpace", "TvmBackend", "Unsupported", "Ways",
+    "aligned_features", "candidate_build", "decode_ranker", "fingerprint_of", "hash_of", "intrinsics",
+    "kernel_sketches", "metaschedule", "method_of", "network_import", "options", "quiet", "read_shapes",
+    "schedule_traces", "shape_distance", "targets", "toolchain", "tuning_logs", "winograd_algebra",
+    "winograd_kernel", "winograd_workload", "zoo_models",
 ]  # fmt: skip
 
 _HOMES = {
@@ -43,7 +43,7 @@ _HOMES = {
     "compile.layouts.layout_option": ("LayoutOption",),
     "compile.task_extraction": ("hash_of",),
     "device.loaded_module": ("LoadedModule",),
-    "ranking.measured_task": ("MeasuredTask", "aligned_features", "shape_distance"),
+    "ranking.measured_task": ("Family", "MeasuredTask", "aligned_features", "shape_distance"),
     "ranking.ranker": ("Prediction", "Ranker", "decode_ranker"),
     "source_fingerprint": ("fingerprint_of",),
     "tuning.early_stopping": ("EarlyStopping",),

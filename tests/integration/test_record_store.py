@@ -101,8 +101,8 @@ def test_without_trials_only_known_schedules_are_used(there: Lab) -> None:
 
 def test_without_a_known_schedule_the_first_ones_of_a_ranker_are_used(there: Lab, tmp_path: Path) -> None:
     with contextlib.closing(RecordStore(opening.file_url(tmp_path / RECORDS))) as store:
-        store.put_ranker(StoredRanker("mock", cpu_model(), 1, 100, 1.7e9, {}, b"[7, 8]"))
-        store.put_ranker(StoredRanker("mock", "another device", 1, 100, 1.7e9, {}, b"[9]"))
+        store.put_ranker(StoredRanker("mock", cpu_model(), "1", 100, 1.7e9, {}, b"[7, 8]"))
+        store.put_ranker(StoredRanker("mock", "another device", "1", 100, 1.7e9, {}, b"[9]"))
     job = there.wait(there.submit(tasks=2, trials=0, fresh=False))
     assert (job.state, job.trials) == ("done", 0)
     found = {(one.task, one.candidate) for one in there.records(job.job) if one.purpose is Purpose.FINAL}

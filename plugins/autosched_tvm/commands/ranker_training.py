@@ -25,8 +25,8 @@ from autosched.recordstore.queries import Lookup
 from autosched.recordstore.rows import Standing, StoredRanker, judge
 from autosched.recordstore.store import RecordStore
 from autosched_tvm.commands.model_check import quiet
-from autosched_tvm.ranking.measured_task import MeasuredTask
-from autosched_tvm.ranking.ranker import FEATURES_VERSION, encode_ranker
+from autosched_tvm.ranking.measured_task import Family, MeasuredTask
+from autosched_tvm.ranking.ranker import encode_ranker, version_of
 from autosched_tvm.ranking.ranker_choice import DRAWN, Choice, choose
 from autosched_tvm.tuning.tvm_backend import TvmBackend
 
@@ -39,7 +39,7 @@ GROWTH = 1.2
 class Group(Struct, frozen=True):
     """Operator family on one device model."""
 
-    family: str
+    family: Family
     device: str
 
 
@@ -69,17 +69,17 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def train(lookup: Lookup, name: str, *, again: bool, settings: int) -> Iterator[tuple[StoredRanker | None, Choice]]:
     """Yields each ranker that is due, or None with the reason. Raises RequestError for a backend without features."""
-    known = {Group(one.family, one.device): one for one in lookup.rankers() if one.features == FEATURES_VERSION}
+    known = {(one.family, one.device, one.version): one for one in lookup.rankers()}
     for group, tasks in sorted(measured(lookup, name).items(), key=lambda item: msgspec.structs.astuple(item[0])):
         schedules = sum(map(len, tasks))
-        before = known.get(group)
+        before = known.get((group.family.name, group.device, version_of(group.family)))
         if before is not None and not again and schedules < GROWTH * before.schedules:
             continue
         choice = choose(group.family, tasks, drawn=settings)
         ranker = None
         if choice.ranker is not None and choice.quality is not None:
             ranker = StoredRanker(
-                group.family, group.device, FEATURES_VERSION, schedules, datetime.now(UTC).timestamp(),
+                group.family.name, group.device, version_of(group.family), schedules, datetime.now(UTC).timestamp(),
                 msgspec.to_builtins(choice.quality), encode_ranker(choice.ranker),
             )  # fmt: skip
         yield ranker, choice
@@ -124,7 +124,7 @@ def _tasks(lookup: Lookup, ranks: TvmBackend[Any]) -> Iterable[tuple[Group, Meas
 
 def _told(choice: Choice) -> dict[str, Any]:
     return {
-        "family": choice.family, "refused": choice.refused, "quality": msgspec.to_builtins(choice.quality),
+        "family": choice.family.name, "refused": choice.refused, "quality": msgspec.to_builtins(choice.quality),
         "settings": None if choice.ranker is None else msgspec.to_builtins(choice.ranker.settings),
     }  # fmt: skip
 

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +11,15 @@ from numpy.typing import NDArray
 Matrix: TypeAlias = NDArray[np.float32]
 """Features: one row for each schedule."""
 Vector: TypeAlias = NDArray[np.float32]
+
+
+class Family(NamedTuple):
+    """Tasks whose schedules have the same features."""
+
+    name: str
+    """Name of a schedule template."""
+    version: str
+    """Version of the template: in another one, the same choices may be another schedule."""
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,18 @@ import xgboost
 from msgspec import Struct
 
 from autosched_tvm.ranking.learners import Scorer, Settings, boosted, loaded, prediction
-from autosched_tvm.ranking.measured_task import Matrix, MeasuredTask, Vector, aligned_features, column_names, stacked
+from autosched_tvm.ranking.measured_task import (
+    Family,
+    Matrix,
+    MeasuredTask,
+    Vector,
+    aligned_features,
+    column_names,
+    stacked,
+)
 
 FEATURES_VERSION = 1
-"""Version of the features. A ranker of another version is not used."""
+"""Version of the features that are made of a schedule."""
 FAILED_MIN = 20
 """Minimum number of failed schedules from which failures are learned."""
 FAILURE_PENALTY = 4.0
@@ -34,8 +42,9 @@ class Prediction(Protocol):
 class Ranker(Struct, frozen=True):
     """A fitted ranker in its stored form."""
 
-    family: str
-    """Operator family: the name of a schedule template."""
+    family: Family
+    version: str
+    """See `version_of`."""
     settings: Settings
     names: tuple[str, ...]
     """Names of the features, in the order of the columns."""
@@ -44,7 +53,6 @@ class Ranker(Struct, frozen=True):
     """Trees that predict failures; empty where there were too few."""
     spread: float = 1.0
     """Standard deviation of the trees' scores within a task."""
-    features_version: int = FEATURES_VERSION
 
     def prediction(self) -> Prediction:
         """Returns the function that scores rows of features."""
@@ -65,7 +73,7 @@ class Ranker(Struct, frozen=True):
 
 
 def fitted(
-    family: str, tasks: Sequence[MeasuredTask], settings: Settings, seed: int = 0, failures: bytes | None = None
+    family: Family, tasks: Sequence[MeasuredTask], settings: Settings, seed: int = 0, failures: bytes | None = None
 ) -> Ranker:
     """Fits a ranker to tasks of one family. `failures`: what `failure_trees` returned for them; None: fit these too."""
     valid = _valid(tasks)
@@ -73,7 +81,7 @@ def fitted(
     score = prediction(trees, settings.learner)
     spreads = [float(np.std(score(aligned_features(task.features, task.names, names)))) for task in valid]
     failing = failure_trees(tasks) if failures is None else failures
-    return Ranker(family, settings, names, trees, failing, max(float(np.mean(spreads)), SPREAD_MIN))
+    return Ranker(family, version_of(family), settings, names, trees, failing, max(float(np.mean(spreads)), SPREAD_MIN))
 
 
 def encode_ranker(ranker: Ranker) -> bytes:
@@ -81,13 +89,18 @@ def encode_ranker(ranker: Ranker) -> bytes:
     return zlib.compress(msgspec.msgpack.encode(ranker))
 
 
-def decode_ranker(stored: bytes) -> Ranker | None:
-    """Returns a stored ranker; None if it is not readable, or has other features."""
+def version_of(family: Family) -> str:
+    """Returns the version of a ranker of this family."""
+    return f"{FEATURES_VERSION} {family.version}"
+
+
+def decode_ranker(stored: bytes, family: Family) -> Ranker | None:
+    """Returns a stored ranker; None if it is not readable, or learned from other schedules or features."""
     try:
         found = msgspec.msgpack.decode(zlib.decompress(stored), type=Ranker)
     except (zlib.error, msgspec.DecodeError):
         return None
-    return found if found.features_version == FEATURES_VERSION else None
+    return found if found.version == version_of(family) else None
 
 
 def _valid(tasks: Sequence[MeasuredTask]) -> list[MeasuredTask]:

@@ -19,7 +19,7 @@ from msgspec import Struct, structs
 
 from autosched_tvm.ranking import learners
 from autosched_tvm.ranking.learners import Learner, Scorer, Settings
-from autosched_tvm.ranking.measured_task import MeasuredTask
+from autosched_tvm.ranking.measured_task import Family, MeasuredTask
 from autosched_tvm.ranking.ndcg import mean_ndcg
 from autosched_tvm.ranking.ranker import Ranker, failure_trees, fitted
 
@@ -51,7 +51,7 @@ class Quality(Struct, frozen=True):
 class Choice(Struct, frozen=True):
     """Result of training one family."""
 
-    family: str
+    family: Family
     quality: Quality | None = None
     ranker: Ranker | None = None
     refused: str = ""
@@ -60,7 +60,7 @@ class Choice(Struct, frozen=True):
     """NDCG@8 of each network that was left out: of ranker, chance, nearest shape and linear model."""
 
 
-def choose(family: str, tasks: Sequence[MeasuredTask], *, drawn: int = DRAWN, seed: int = 0) -> Choice:
+def choose(family: Family, tasks: Sequence[MeasuredTask], *, drawn: int = DRAWN, seed: int = 0) -> Choice:
     """Trains a ranker of one operator family, and measures its quality. `drawn`: number of settings to begin with."""
     names = sorted({name for task in tasks for name in task.networks})
     if len(names) < NETWORKS_MIN:
@@ -111,7 +111,9 @@ def _folds(names: Sequence[str]) -> list[set[str]]:
     return [set(names[number::count]) for number in range(count)]
 
 
-def _settings(family: str, tasks: Sequence[MeasuredTask], folds: Sequence[set[str]], drawn: int, seed: int) -> Settings:
+def _settings(
+    family: Family, tasks: Sequence[MeasuredTask], folds: Sequence[set[str]], drawn: int, seed: int
+) -> Settings:
     splits = [_left_out(tasks, fold) for fold in folds]
     failures = [failure_trees(split.kept) if split.kept else b"" for split in splits]
     left, rounds = list(_drawn(drawn, Random(seed))), ROUNDS_FIRST

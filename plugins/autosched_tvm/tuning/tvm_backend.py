@@ -13,7 +13,7 @@ from autosched_tvm.tuning.fallback import Fallback
 from autosched_tvm.tuning.options import AnyOptions
 
 if TYPE_CHECKING:
-    from autosched_tvm.ranking.measured_task import MeasuredTask
+    from autosched_tvm.ranking.measured_task import Family, MeasuredTask
     from autosched_tvm.tuning.search_method import SearchMethod
 
 
@@ -48,7 +48,7 @@ class TvmBackend(Generic[AnyOptions]):
     def measured_task(
         self, workload: str, module: Any, target: Any, networks: frozenset[str],
         latencies_s: Mapping[bytes, float | None],
-    ) -> "tuple[str, MeasuredTask] | None":  # fmt: skip
+    ) -> "tuple[Family, MeasuredTask] | None":  # fmt: skip
         """Returns the operator family of a workload, and the features of its measured schedules; None for a workload
         whose schedules this backend cannot rank.
 

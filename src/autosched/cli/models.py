@@ -77,7 +77,7 @@ def show_(family: str, store: str, settings: Path | None, style: str) -> None:
         return data(family)
     for one in found:
         data(f" {one.family} on {one.device or 'an unknown device'}")
-        data(f" trained {_age(one.trained_at)} ago on {one.schedules:,} schedules, features {one.features}")
+        data(f" trained {_age(one.trained_at)} ago on {one.schedules:,} schedules, version {one.version}")
         for name, figure in one.quality.items():
             data(f" {name:10} {figure:,.3f}" if isinstance(figure, float) else f" {name:10} {figure:,}")
 

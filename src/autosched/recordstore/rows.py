@@ -186,8 +186,8 @@ class StoredRanker(Struct, frozen=True):
     family: str
     """Operators that it ranks: the name of a schedule template."""
     device: str
-    features: int
-    """Version of the features."""
+    version: str
+    """Version of the schedules and their features; a ranker of another one is not used."""
     schedules: int
     """Number of schedules that it learned from."""
     trained_at: float

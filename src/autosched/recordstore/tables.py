@@ -153,7 +153,7 @@ RANKERS = Table(
     META,
     Column("family", Text, primary_key=True),  # the operators that it ranks: the name of a schedule template
     Column("device", Text, primary_key=True),  # as in `environments`
-    Column("features", Integer, nullable=False),  # version of the features
+    Column("version", Text, nullable=False),  # version of its schedules and features
     Column("schedules", BigInteger, nullable=False),  # number of schedules that it learned from
     Column("trained_at", Double, nullable=False),
     Column("quality", Text, nullable=False),  # a JSON object of numbers

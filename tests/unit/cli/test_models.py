@@ -17,7 +17,7 @@ from autosched.recordstore.store import RecordStore
 from fake import Said
 
 QUALITY = {"ranker": 0.912, "random": 0.5, "nearest": 0.7, "linear": 0.8, "networks": 17, "tasks": 300}
-ONE = StoredRanker("conv2d_nchwc.llvm", "AMD EPYC", 1, 12_345, 1.7e9, QUALITY, b"trees")
+ONE = StoredRanker("conv2d_nchwc.llvm", "AMD EPYC", "1 ab", 12_345, 1.7e9, QUALITY, b"trees")
 
 
 @pytest.fixture

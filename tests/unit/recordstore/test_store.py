@@ -170,7 +170,7 @@ def test_password_is_not_shown() -> None:
 
 
 def test_a_ranker_replaces_that_of_its_family_and_device(store: RecordStore, lookup: Lookup) -> None:
-    one = StoredRanker("conv2d", HERE.device, 1, 900, 5.0, {"ndcg": 0.9, "random": 0.5}, b"trees")
+    one = StoredRanker("conv2d", HERE.device, "1 ab", 900, 5.0, {"ndcg": 0.9, "random": 0.5}, b"trees")
     other = msgspec.structs.replace(one, device="another device")
     newer = msgspec.structs.replace(one, schedules=1_000, quality={"ndcg": 0.95}, content=b"more trees")
     for ranker in (one, other, newer):

@@ -30,6 +30,7 @@ from autosched_tvm.commands import ranker_training  # noqa: E402
 from autosched_tvm.commands.ranker_training import STORE, main  # noqa: E402
 from autosched_tvm.compile import workload_program  # noqa: E402
 from autosched_tvm.ranking import ranker  # noqa: E402
+from autosched_tvm.ranking.measured_task import Family  # noqa: E402
 from autosched_tvm.tuning.search_method import SearchContext  # noqa: E402
 from samples_of_store import HERE, LAB, measured  # noqa: E402
 from unit.autotvm import kernels  # noqa: E402
@@ -98,9 +99,12 @@ def test_a_ranker_is_trained_once_until_a_fifth_more_is_known(url: str, capsys: 
         stored = lookup.ranker(first["family"], HERE.device)
         assert stored is not None
         assert stored.quality["ranker"] > stored.quality["random"]
-        assert ranker.decode_ranker(stored.content) is not None
+        assert ranker.decode_ranker(stored.content, Family(stored.family, stored.version.split()[1])) is not None
     assert asked(capsys)["trained"] == []
     assert [one["family"] for one in asked(capsys, "--all")["trained"]] == [first["family"]]
+    with closing(RecordStore(url)) as store:
+        store.put_ranker(msgspec.structs.replace(stored, version="1 earlier"))
+    assert [one["family"] for one in asked(capsys)["trained"]] == [first["family"]], "the template is another one now"
     with closing(RecordStore(url)) as store:
         add(store, NETWORKS)
     (again,) = asked(capsys)["trained"]

@@ -195,7 +195,9 @@ def test_a_ranker_is_given_in_parts(tmp_path: Path) -> None:
     path, content = tmp_path / "records.db", bytes(range(256)) * (CHUNK_BYTES // 256) + b"rest"
     with contextlib.closing(RecordStore(opening.file_url(path))) as store:
         for family, device in (("conv2d", "AMD EPYC"), ("dense", "AMD EPYC"), ("conv2d", "Xeon")):
-            store.put_ranker(StoredRanker(family, device, 1, 9, 1.0, {}, content if device == "AMD EPYC" else b"other"))
+            store.put_ranker(
+                StoredRanker(family, device, "1", 9, 1.0, {}, content if device == "AMD EPYC" else b"other")
+            )
 
     async def caught_up(timeout_s: float) -> None:
         """No row is pending."""
