@@ -21,7 +21,7 @@ from sqlalchemy.pool import NullPool
 
 from autosched.errors import ConfigError, StoreUnavailable
 
-SCHEMA = "5"
+SCHEMA = "6"
 """Revision of the present schema, the last one in migrations/versions."""
 CONNECT_S = 5
 """Maximum seconds of a connection attempt."""

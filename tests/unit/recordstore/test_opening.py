@@ -44,7 +44,7 @@ def test_store_of_an_earlier_schema_is_brought_up_to_date_with_its_data(schema: 
     there.reflect(old)
     with opening.engine(opening.read_url(f"sqlite:///{tmp_path}/sample.db")).begin() as source, old.begin() as target:
         for table in META.sorted_tables:
-            if table.name not in there.tables:
+            if table.name not in there.tables or table.name == "rankers":  # schema 6 makes it anew
                 continue
             names = [column.name for column in there.tables[table.name].columns]
             found = source.execute(select(*(table.c[name] for name in names))).mappings().all()

@@ -13,7 +13,7 @@ def upgrade() -> None:
         "rankers",
         sa.Column("family", sa.Text, primary_key=True),
         sa.Column("device", sa.Text, primary_key=True),
-        sa.Column("version", sa.Text, nullable=False),
+        sa.Column("features", sa.Integer, nullable=False),
         sa.Column("schedules", sa.BigInteger, nullable=False),
         sa.Column("trained_at", sa.Double, nullable=False),
         sa.Column("quality", sa.Text, nullable=False),
