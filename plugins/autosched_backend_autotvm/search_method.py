@@ -70,8 +70,7 @@ class AutoTvmMethod:
             whole = template.space()
         except RequestError as error:  # no value of a knob fits this task
             raise Unsupported(str(error)) from error
-        kernel = site.info.workload if template.nest is None else kernel_of(template.nest)
-        space = replace(self.space(whole), kernel=kernel)
+        space = replace(self.space(whole), kernel=kernel_of(template.nest))
         options, prior, stores = self._options, None, None
         shape, ranker = shape_of(site.workload), self._ranker(Family(template.name, whole.version), site.rankers)
         if options.transfer:

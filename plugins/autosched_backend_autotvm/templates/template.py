@@ -8,7 +8,7 @@ from itertools import product
 from typing import Any
 
 from autosched_backend_autotvm.config_space import Admit, ConfigSpace, Insight, Knob, Rule, Value
-from autosched_backend_autotvm.templates.fused_kernel import prepare
+from autosched_backend_autotvm.templates.fused_kernel import Kernel, prepare
 from autosched_backend_autotvm.templates.kernel_analysis import KernelAnalysis
 from autosched_backend_autotvm.templates.template_version import version_of
 
@@ -36,15 +36,13 @@ class Template:
 
     name: str
     """Operator, layout and target: "conv2d_nchwc.llvm"."""
-    nest: KernelAnalysis | None
-    """None for a template of another package."""
+    nest: KernelAnalysis
     knobs: tuple[Knob, ...]
-    run: Callable[[Any, Mapping[str, Value]], None]
-    """Schedules what `prepare` returned."""
+    run: Callable[[Kernel, Mapping[str, Value]], None]
     admit: Admit | None = None
     doubt: Admit | None = None
     insight: Insight | None = None
-    prepare: Callable[[Any, Any], Any] = prepare
+    prepare: Callable[[Any, KernelAnalysis], Kernel] = prepare
     """Function that fuses what can be fused, before the schedule."""
     makers: tuple[str, ...] = ()
     """Modules outside this package that generate code for a configuration."""

@@ -11,7 +11,10 @@ from typing import Any, Protocol
 
 from autosched.plugin_registry import installed_plugins
 from autosched_backend_autotvm.config_space import Admit, Knob, Value
+from autosched_backend_autotvm.templates.fused_kernel import Kernel
+from autosched_backend_autotvm.templates.kernel_analysis import KernelAnalysis
 from autosched_backend_autotvm.templates.template import Template
+from autosched_tvm.api import hash_of
 
 log = logging.getLogger(__name__)
 
@@ -75,22 +78,26 @@ def find(workload: Any, target: Any) -> Template | None:
         try:
             knobs = template.knobs(workload, target)
             if knobs is not None:
-                return made(name, template, knobs)
+                return made(name, template, knobs, hash_of(workload))
         except Exception as error:  # a user's code
             failures.add(name, error)
     return None
 
 
-def made(name: str, template: UserTemplate, knobs: Sequence[Knob]) -> Template:
-    """Returns the template of a task with these knobs. Raises ValueError."""
+def made(name: str, template: UserTemplate, knobs: Sequence[Knob], workload: str = "") -> Template:
+    """Returns the template of a task with these knobs. `workload`: its hash; no other task has the same kernel. Raises
+    ValueError."""
     names = [knob.name for knob in knobs]
     if len(set(names)) < len(names):
         raise ValueError(f"two knobs have the same name: {', '.join(names)}")
     admit: Admit | None = getattr(template, "admit", None)
 
-    def run(schedule: Any, config: Mapping[str, Value]) -> None:
-        template.schedule(schedule, config)
+    def prepare(schedule: Any, nest: KernelAnalysis) -> Kernel:
+        """Changes nothing: the template knows all parts of its kernel."""
+        return Kernel(schedule, nest, None, [], None, None)
 
-    return Template(
-        name, None, tuple(knobs), run, admit, prepare=lambda schedule, _: schedule, makers=(type(template).__module__,)
-    )
+    def run(kernel: Kernel, config: Mapping[str, Value]) -> None:
+        template.schedule(kernel.schedule, config)
+
+    nest = KernelAnalysis(name, workload, "", "", (), (), "")
+    return Template(name, nest, tuple(knobs), run, admit, prepare=prepare, makers=(type(template).__module__,))
