@@ -538,13 +538,19 @@ class JobRunner:
         self, spec: JobSpec, network: backend.Network, lease: Lease, known: Collection[TaskIndex]
     ) -> dict[TaskIndex, tuple[bytes, ...]]:
         """The candidates that rankers expect to be the fastest, for a job without trials. `known`: tasks with known
-        schedules, which need no ranker."""
+        schedules, which need no ranker.
+
+        A task that competes with a measured one gets its default, so that it is measured too.
+        """
         runner = self._runner
         assert runner is not None
-        if not runner.ranks or rounds.budget(network, spec.trials):
+        if rounds.budget(network, spec.trials):
             return {}
-        unknown = [info for info in network.tasks if info.task not in {*known, *network.recalled.taken}]
-        return await self._in_thread(lease, lambda: runner.first(unknown, lease))
+        measured = {*known, *network.recalled.taken}
+        unknown = [info for info in network.tasks if info.task not in measured]
+        first = await self._in_thread(lease, lambda: runner.first(unknown, lease)) if runner.ranks else {}
+        others = known_schedules.unmeasured_competitors(network, measured | first.keys())
+        return first | {task: (default,) for task in others if (default := runner.default(task)) is not None}
 
     async def _describe(self, network: backend.Network) -> None:
         """Send the record store the programs of workloads that it lacks."""

@@ -170,9 +170,10 @@ class StageRunner:
 
     def comparable(self) -> list[TaskIndex]:
         """The tasks whose candidates can be compared with each other and with the default."""
-        return [task for task in self._tuners if self._default(task) is not None]
+        return [task for task in self._tuners if self.default(task) is not None]
 
-    def _default(self, task: TaskIndex) -> bytes | None:
+    def default(self, task: TaskIndex) -> bytes | None:
+        """The candidate of a task without tuning; None if the backend has none."""
         make = getattr(self._tuners[task], "default", None)  # backends of interface 1.0 have no such method
         if make is None or (default := make()) is None:
             return None
@@ -214,7 +215,7 @@ class StageRunner:
 
         `away`: the step is on another host, where a helper builds.
         """
-        default = self._default(task) if current.purpose is Purpose.FINAL else None
+        default = self.default(task) if current.purpose is Purpose.FINAL else None
         if default is not None:
             current.candidates = [*(one for one in current.candidates if one != default), default]
             current.default_last = True

@@ -18,6 +18,7 @@ from autosched.client import daemon_session, job_runner
 from autosched.client.daemon_session import DaemonSession
 from autosched.client.job_runner import DEVICE_LOSSES_MAX, JobRunner
 from autosched.client.plan.task_state import Round
+from autosched.client.stage_runner import StageRunner
 from autosched.errors import DeviceLost, ModelRejected, NotFound, StepFailed
 from autosched.model import NETWORK_TASK, JobSpec, Outcome, Purpose, Record, Step, TaskInfo
 from autosched.protocol import (
@@ -234,6 +235,28 @@ def test_a_replaced_client_learns_from_the_same_jobs(tmp_path: Path, monkeypatch
         assert (told.recalled.teachers, daemon.asked_similar) == ((7,), 0)
 
     asyncio.run(found())
+
+
+@pytest.mark.parametrize(
+    ("trials", "known", "first"),
+    [(0, (), {1: (b"best",), 2: (b"",)}), (0, (1,), {2: (b"",)}), (0, (1, 2), {}), (4, (), {})],
+    ids=["nothing known", "one known", "all known", "a search"],
+)
+def test_without_trials_ranked_schedules_and_their_competitors_are_compared(
+    trials: int, known: tuple[int, ...], first: dict[int, tuple[bytes, ...]], tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """The second task competes with the first, and no ranker knows it."""
+    monkeypatch.setattr(MockSession, "first", lambda _, info, lease: [b"best"] if info.task == 1 else [])
+    monkeypatch.setattr(StageRunner, "default", lambda *_: b"")
+    network = Network(tuple(TaskInfo(task=task, name="conv", workload=f"{task}", groups={"a": 1}) for task in (1, 2)))
+
+    async def found() -> dict[int, tuple[bytes, ...]]:
+        made = await begun(tmp_path, {}, FakeDaemon({OTHER: [], OWN: []}))
+        spec = JobSpec(name="net", model="0" * 64, trials=trials)
+        return await made._first(spec, network, Lease("import", ("host/0",), (), 10.0), known)
+
+    assert asyncio.run(found()) == first
 
 
 def test_learning_with_a_backend_that_cannot_learn_fails_at_once(tmp_path: Path) -> None:

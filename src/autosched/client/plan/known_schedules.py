@@ -6,7 +6,7 @@ continues the search. Other known schedules are the first candidates of their ta
 device before they count.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from msgspec import Struct
 
@@ -67,6 +67,12 @@ def recall(
     sources = {task: told for task, found in known.items() if (told := _sources(found, task in taken))}
     spared = 0 if goes_on else round(share) if taken else min(whole, tried)
     return Recall(Recalled(tuple(sorted(taken)), min(whole, spared), sources), tuple(records), hints)
+
+
+def unmeasured_competitors(network: Network, measured: Collection[TaskIndex]) -> list[TaskIndex]:
+    """Tasks that compete with a measured one for calls of the network, and are not measured themselves."""
+    contested = {group for info in network.tasks if info.task in measured for group in info.groups}
+    return [info.task for info in network.tasks if info.task not in measured and contested & info.groups.keys()]
 
 
 def first_hints(hints: Sequence[bytes], done: Sequence[Record]) -> list[bytes]:

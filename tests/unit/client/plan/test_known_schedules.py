@@ -4,7 +4,7 @@ import pytest
 
 from autosched.backend import Network, Recalled
 from autosched.client.plan.job_plan import JobPlan
-from autosched.client.plan.known_schedules import HINTS_MAX, first_hints, recall
+from autosched.client.plan.known_schedules import HINTS_MAX, first_hints, recall, unmeasured_competitors
 from autosched.model import JobSpec, Purpose, Record, TaskInfo
 from autosched.protocol import KnownSchedule, KnownSchedules
 from autosched.records import record_selection
@@ -137,3 +137,18 @@ def test_a_replaced_client_keeps_the_known_schedules() -> None:
     assert trials(made) == {2: BATCH - 1}  # the round that the first client began
     assert made.spent == BATCH
     assert made.tasks[1].half is None
+
+
+@pytest.mark.parametrize(
+    ("measured", "others"),
+    [(set(), []), ({1}, [2]), ({2}, [1]), ({1, 2}, []), ({3}, []), ({4}, [5, 6]), ({5}, [4]), ({1, 6}, [2, 4])],
+    ids=str,
+)
+def test_competitors_of_measured_tasks_are_measured_too(measured: set[int], others: list[int]) -> None:
+    """Otherwise the network would use the schedules that were measured, even where the others are faster."""
+    groups = {1: ["a"], 2: ["a"], 3: [], 4: ["b", "c"], 5: ["b"], 6: ["c"]}
+    infos = tuple(
+        TaskInfo(task=task, name=f"op{task}", workload=f"w{task}", groups=dict.fromkeys(own, 1))
+        for task, own in groups.items()
+    )
+    assert unmeasured_competitors(Network(infos), measured) == others
