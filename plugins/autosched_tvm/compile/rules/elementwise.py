@@ -7,6 +7,7 @@ A transposition reads along one loop and writes along another. The loop of the r
 line outside the vectors, so that each line is used completely while it is in the L1 cache.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -127,19 +128,25 @@ def _division(stage: Computation) -> tuple[Loop, int] | None:
 
 
 def cut(stage: Computation, loop: Loop, length: int) -> Computation:
-    """Returns a stage with a loop split into parts of a length."""
+    """Returns a stage with a loop over elements or over terms split into parts of a length."""
     dtype = str(loop.variable.ty)
     outer = Loop(tirx.Var(f"{loop.variable.name}_o", dtype), loop.extent // length)
     inner = Loop(tirx.Var(f"{loop.variable.name}_i", dtype), length)
     value = {loop.variable: outer.variable * loop_nests.number(outer.variable, length) + inner.variable}
-    place = next(number for number, one in enumerate(stage.loops) if one is loop)
-    loops = (*stage.loops[:place], outer, inner, *stage.loops[place + 1 :])
-    spans = {one.variable: (0, one.extent) for one in (*loops, *stage.every_loop[len(stage.loops) :])}
+
+    def parts(loops: Sequence[Loop]) -> tuple[Loop, ...]:
+        return tuple(part for one in loops for part in ((outer, inner) if one is loop else (one,)))
+
+    reduction = stage.reduction
+    if reduction is not None:
+        reduction = replace(reduction, loops=parts(reduction.loops))
+    made = replace(stage, loops=parts(stage.loops), reduction=reduction)
+    spans = {one.variable: (0, one.extent) for one in made.every_loop}
 
     def shown(expression: Any) -> Any:
         return index_set_splitting.simplified(substitute(expression, value), spans)
 
-    return replace(stage, loops=loops, value=shown(stage.value), indices=tuple(shown(index) for index in stage.indices))
+    return replace(made, value=shown(stage.value), indices=tuple(shown(index) for index in stage.indices))
 
 
 def _nest(stage: Computation, vector_bytes: int, cores: int) -> Any:

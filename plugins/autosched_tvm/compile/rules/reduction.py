@@ -13,7 +13,7 @@ Along terms, where the terms of one element are contiguous: the lanes of the acc
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -61,6 +61,7 @@ def _nest(stage: Computation, after: Computation | None, place: Place, buffers: 
     best = min(usable, key=lambda number: (round(costs[number], 6), number >= len(stage.loops), -number))
     if best >= len(stage.loops):
         return _Work(stage, after, place, buffers, lanes).along_terms(best - len(stage.loops))
+    stage = _with_long_innermost(stage, lanes)
     vector, joint = stage.loops[best], None
     if (found := _joint(stage, best, lanes)) is not None:
         cut_at = next(number for number, loop in enumerate(stage.loops) if loop is found[0])
@@ -68,6 +69,39 @@ def _nest(stage: Computation, after: Computation | None, place: Place, buffers: 
         joint = stage.loops[cut_at + 1]
     number = next(n for n, loop in enumerate(stage.loops) if loop.variable.same_as(vector.variable))
     return _Work(stage, after, place, buffers, lanes).along_elements(number, joint)
+
+
+def _with_long_innermost(stage: Computation, lanes: int) -> Computation:
+    """Returns a stage whose innermost loop over terms is a block of channels instead of a few columns of a window.
+
+    LLVM unrolls a short loop, and moves the loads of all its steps to the beginning: more than the registers hold
+    beside the accumulators.
+    """
+    assert stage.reduction is not None
+    if not stage.reduction.loops or (last := stage.reduction.loops[-1]).extent >= lanes:
+        return stage
+    for loop, steps in _steps_of_terms(stage):
+        if None in steps and loop.extent % lanes == 0 and loop.extent > lanes:
+            stage = cut(stage, loop, lanes)  # an index divides it into blocks
+    found = _steps_of_terms(stage)
+    long = [(max(map(_distance, steps)), loop) for loop, steps in found if loop.extent >= lanes and None not in steps]
+    distance, inner = min(long, key=lambda pair: pair[0], default=(math.inf, last))
+    if distance >= max(map(_distance, found[-1][1])):
+        return stage
+    loops = (*(loop for loop, _ in found if loop is not inner), inner)
+    assert stage.reduction is not None
+    return replace(stage, reduction=replace(stage.reduction, loops=loops))
+
+
+def _steps_of_terms(stage: Computation) -> list[tuple[Loop, list[int | None]]]:
+    """Returns the loops over terms, each with the steps of all loads along it."""
+    loads, first = memory_access.loads_of(stage), len(stage.loops)
+    terms = stage.every_loop[first:]
+    return [(loop, [load.steps[first + number] for load in loads]) for number, loop in enumerate(terms)]
+
+
+def _distance(step: int | None) -> float:
+    return math.inf if step is None else abs(step)
 
 
 def _joint(stage: Computation, number: int, lanes: int) -> tuple[Loop, int] | None:

@@ -151,7 +151,7 @@ def test_kernels_by_rule_compute_the_same(case: str) -> None:
     function = function_of(case)
     arrays = list(arguments(function))
     by_rule = rules.scheduled(function, TARGET)
-    np.testing.assert_allclose(outputs(by_rule, arrays), outputs(function, arrays), rtol=2e-5, atol=1e-6)
+    np.testing.assert_allclose(outputs(by_rule, arrays), outputs(function, arrays), rtol=2e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -170,7 +170,7 @@ def test_kernels_on_several_threads_compute_the_same(case: str, monkeypatch: pyt
     thread = threading.Thread(target=run)  # each thread has its own pool
     thread.start()
     thread.join()
-    np.testing.assert_allclose(found[0], outputs(function, arrays), rtol=2e-5, atol=1e-6)
+    np.testing.assert_allclose(found[0], outputs(function, arrays), rtol=2e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("case", ["elementwise", "sum of rows", "sum of columns", "product", "convolution NHWC"])
@@ -267,3 +267,9 @@ def test_blocks_of_results_share_what_they_read(chunks: int, vectors: int) -> No
     by_rule = rules.scheduled(function, TARGET).script()
     sizes = re.findall(r"_acc\d+ = T.sblock_alloc_buffer\(\((\d+),\)", by_rule)
     assert int(sizes[0]) == 8 * vectors
+
+
+def test_the_innermost_loop_of_a_convolution_is_over_a_block_of_channels() -> None:
+    """LLVM would unroll one over the columns of a window, and spill registers."""
+    script = rules.by_rule(function_of("blocked convolution, odd blocks"), TARGET).script()
+    assert re.search(r"for \w+_o, \w+_kh, \w+_kw, \w+_i in T.grid\(2, 3, 3, 8\)", script), script
