@@ -53,6 +53,11 @@ async def jobs_of_fillers(daemon: Daemon, state: str = "") -> list[JobView]:
     return list((await daemon.link.call(ListJobs(limit=500, labels=LABELS, state=state), JobList)).jobs)
 
 
+async def trainings(daemon: Daemon) -> list[JobView]:
+    """Returns the running jobs that train models."""
+    return [job for job in await jobs_of_fillers(daemon, "running") if job.name == "train-models"]
+
+
 async def _true(value: list[str]) -> list[str]:
     return value
 
@@ -158,7 +163,8 @@ def test_models_are_trained_on_a_host_lane_until_other_jobs_come(
         async with connected(there) as daemon, asyncio.timeout(DEADLINE_S):
             work = asyncio.ensure_future(Filler(MOCK, url, "cpu", told.append).fill_while_idle(daemon))
             await until(lambda: _true(list(map(str, asked))))
-            assert {job.name for job in await jobs_of_fillers(daemon, "active")} == {"train-models"}
+            (training,) = await jobs_of_fillers(daemon, "active")
+            assert training.name == "train-models"
             other = await asyncio.to_thread(there.submit, trials=4, build_s=0.01)
             assert (await asyncio.to_thread(there.wait, other)).state == "done", "the lane was given up"
             await until(lambda: _true([str(words) for words in asked[1:]]))
@@ -170,6 +176,36 @@ def test_models_are_trained_on_a_host_lane_until_other_jobs_come(
 
     asyncio.run(work())
     assert [words[:3] for words in asked] == 2 * [["--backend", "mock", "--cores"]]
+
+
+def test_a_cancelled_training_does_not_end_collecting(
+    there: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = collected(tmp_path / RECORDS)
+    told: list[str] = []
+
+    async def ask(*_: object, **__: object) -> dict[str, object]:
+        await asyncio.Event().wait()
+        return {}
+
+    monkeypatch.setattr(tvm_programs, "ask", ask)
+    monkeypatch.setattr(filler, "SCHEDULES_MIN", 16)
+    there.wait(there.submit(tasks=2, trials=16, build_s=0.01))
+
+    async def work() -> None:
+        async with connected(there) as daemon, asyncio.timeout(DEADLINE_S):
+            work = asyncio.ensure_future(Filler(MOCK, url, "cpu", told.append).fill_while_idle(daemon))
+            (training,) = await until(lambda: trainings(daemon))  # it tunes until the store has the schedules
+            await daemon.cancel(training.job)
+            await until(lambda: _true([text for text in told if text.startswith("models are not trained")]))
+            before = len(told)
+            await until(lambda: _true(told[before:]))
+            work.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await work
+
+    asyncio.run(work())
+    assert told[-1].startswith(("job ", "no task"))
 
 
 def test_a_daemon_with_another_store_is_noticed(there: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,7 @@ from autosched.api.settings import Settings
 from autosched.collecting import model_training
 from autosched.collecting.collector import Importer
 from autosched.collecting.usefulness import TRIALS_OF_HALF, Rated, rate
-from autosched.errors import AutoschedError, NotFound, RequestError
+from autosched.errors import AutoschedError, JobCancelled, NotFound, RequestError
 from autosched.model import DEVICE_POOL, JobId, JobState
 from autosched.protocol import JobList, JobView, ListJobs
 from autosched.recordstore.collected import Collection, Knowledge
@@ -119,7 +119,7 @@ class Filler:
                 if await _others(daemon):
                     return
             trained = training.result()
-        except RequestError as error:
+        except (RequestError, JobCancelled) as error:
             self._told(f"models are not trained: {error}")
         else:
             kept = sum(not one["refused"] for one in trained)
