@@ -1,7 +1,7 @@
 """Measures rankers on networks that they have not seen: ``python benchmarks/zero_shot.py [--store FILE]``.
 
 The records are those of `autosched experiment run experiments/zoo.toml`, by default in your own record store. For each
-operator family, a ranker is trained with each network left out once. Prints NDCG@8 as JSON: of each family, and over
+operator family, a ranker is trained with each network left out once. Writes NDCG@8 as JSON: of each family, and over
 all families, where each network counts with the mean of its families.
 """
 
@@ -10,14 +10,18 @@ import json
 import sys
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from statistics import fmean
 
 import msgspec
+from run import machine
 
 from autosched.api.local_daemon import existing_store
 from autosched.recordstore.queries import Lookup
 from autosched_tvm.commands.ranker_training import train
 from autosched_tvm.ranking.ranker_choice import DRAWN
+
+RESULTS = Path(__file__).parent / "results" / "zero_shot.json"
 
 
 def main() -> int:
@@ -25,6 +29,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--store", default="", help="record store; default: your own")
     parser.add_argument("--drawn", type=int, default=DRAWN, help="number of settings (default: %(default)s)")
+    parser.add_argument("--output", type=Path, default=RESULTS)
     args = parser.parse_args()
     with Lookup(existing_store(None, args.store)) as lookup:
         found = {}
@@ -34,7 +39,9 @@ def main() -> int:
             print(choice.family.name, json.dumps(found[choice.family.name]), file=sys.stderr, flush=True)
             for name, row in choice.left_out.items():
                 left_out[name].append(row)
-    print(json.dumps({"families": found, "all": overall(left_out)}))
+    told = {"machine": machine(), "families": found, "all": overall(left_out)}
+    args.output.write_text(json.dumps(told, indent=1) + "\n")
+    print(json.dumps(told["all"]))
     return 0
 
 

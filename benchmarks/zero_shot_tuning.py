@@ -9,17 +9,17 @@ Networks that the output has already are not tuned again.
 import argparse
 import asyncio
 import json
-import math
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
-from statistics import fmean
+from statistics import geometric_mean
 from typing import Any
 
 from against_stock import Tuned, finish, own_state, remeasure
 from networks import Network, networks
+from run import machine
 
 from autosched import api
 from autosched.api import on_demand
@@ -50,7 +50,7 @@ def main() -> int:
     told = json.loads(args.output.read_text()) if args.output.exists() else {"networks": {}}
     for network in chosen:
         if network.name not in told["networks"]:
-            told["networks"][network.name] = measure(network, rankers, args.trials)
+            told["networks"][network.name] = {"machine": machine(), **measure(network, rankers, args.trials)}
             told["ratios"] = ratios(told["networks"])
             args.output.write_text(json.dumps(told, indent=1) + "\n")
             print(network.name, json.dumps(told["networks"][network.name]), file=sys.stderr, flush=True)
@@ -111,7 +111,7 @@ def ratios(rows: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
     """Returns geometric means over networks."""
 
     def mean(one: str, other: str, field: str) -> float:
-        return math.exp(fmean(math.log(row[one][field] / row[other][field]) for row in rows.values()))
+        return geometric_mean(row[one][field] / row[other][field] for row in rows.values())
 
     return {
         "zero / whole, latency": mean(ZERO, WHOLE, "latency_s"), "zero / whole, seconds": mean(ZERO, WHOLE, "seconds"),

@@ -10,8 +10,7 @@ from autosched.errors import AutoschedError
 from autosched_backend_autotvm.templates.user_templates import GROUP
 
 FOLDER = Path(__file__).parent / "scaffold"
-WORD = "mypattern"
-"""The name in the scaffold's files and file names, to be replaced."""
+TEMPLATE = scaffold.Scaffold("template", FOLDER, "mypattern", GROUP)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -21,7 +20,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--into", type=Path, default=Path(), help="folder in which it is written")
     args = parser.parse_args(argv)
     try:
-        folder = scaffold.create(args.name, args.into, scaffold.Scaffold("template", FOLDER, WORD, GROUP))
+        folder = scaffold.create(args.name, args.into, TEMPLATE)
     except AutoschedError as error:
         sys.stderr.write(f"{error}\n")
         return 1

@@ -3,6 +3,7 @@
 Lorien (Yu et al., SoCC 2021, section 3.4) ranks a sample of the space in the same way. Does not use TVM.
 """
 
+from collections.abc import Sequence
 from random import Random
 
 import numpy as np
@@ -15,8 +16,10 @@ SAMPLE = 5_000
 """Number of random configurations that are ranked."""
 
 
-def best(points: ConfigSampler, features: TaskFeatures, ranker: Prediction, count: int) -> list[int]:
-    """Returns up to `count` configurations, the best first."""
+def best(points: ConfigSampler, shape: Sequence[int], ranker: Prediction, count: int) -> list[int]:
+    """Returns up to `count` configurations, the best first. `shape`: sizes of the task's workload, in the same order
+    for all tasks of the template."""
+    features = TaskFeatures(points.space, shape)
     sample = points.fresh(Random(0), SAMPLE, ())
     scores = ranker(features.of(points.digits(sample)), features.names)
     return [sample[at] for at in np.argsort(-scores, kind="stable")[:count]]

@@ -17,7 +17,6 @@ from autosched_backend_autotvm.options import Options, wanted
 from autosched_backend_autotvm.same_kernel_transfer import Siblings, kernel_of
 from autosched_backend_autotvm.search import AutoTvmSearch
 from autosched_backend_autotvm.store_features import StoreFeatures, shape_of
-from autosched_backend_autotvm.task_features import TaskFeatures
 from autosched_backend_autotvm.template_transfer import Knowledge, Prior
 from autosched_backend_autotvm.templates import user_templates
 from autosched_backend_autotvm.tuners.config_sampler import ConfigSampler
@@ -84,8 +83,13 @@ class AutoTvmMethod:
         siblings = Siblings(points, site.elsewhere) if options.transfer and options.tuner == "xgb" else None
         search = AutoTvmSearch(site.workload, template, space, tuner, options.early_stopping, siblings)
         if ranker is not None:
-            search.rank = partial(ranked_configs.best, points, TaskFeatures(space, shape), ranker)
+            search.rank = partial(ranked_configs.best, points, shape, ranker)
         return search
+
+    def ranked(self, site: SearchContext, count: int) -> list[bytes]:
+        """Returns up to `count` candidates that a ranker expects to be the fastest; none without a ranker. Raises
+        Unsupported."""
+        return self.search(site).ranked(count)
 
     def _ranker(self, family: Family, stored: Mapping[str, bytes]) -> Prediction | None:
         """Returns the scores of the stored ranker of a template, which is read once; None without a usable one."""

@@ -22,7 +22,7 @@ from autosched import backend
 from autosched.errors import AutoschedError, RequestError
 from autosched.recordstore.keys import Environment, join_target
 from autosched.recordstore.queries import Lookup
-from autosched.recordstore.rows import Standing, StoredRanker, judge
+from autosched.recordstore.rows import RANKER_GROWTH, Standing, StoredRanker, judge
 from autosched.recordstore.store import RecordStore
 from autosched_tvm.commands.model_check import quiet
 from autosched_tvm.ranking.measured_task import Family, MeasuredTask
@@ -32,8 +32,6 @@ from autosched_tvm.tuning.tvm_backend import TvmBackend
 
 STORE = "AUTOSCHED_RECORDS"
 """Environment variable with the URL of the store."""
-GROWTH = 1.2
-"""Growth of the number of schedules after which a ranker is trained again."""
 
 
 class Group(Struct, frozen=True):
@@ -73,7 +71,7 @@ def train(lookup: Lookup, name: str, *, again: bool, settings: int) -> Iterator[
     for group, tasks in sorted(measured(lookup, name).items(), key=lambda item: msgspec.structs.astuple(item[0])):
         schedules = sum(map(len, tasks))
         before = known.get((group.family.name, group.device, version_of(group.family)))
-        if before is not None and not again and schedules < GROWTH * before.schedules:
+        if before is not None and not again and schedules < RANKER_GROWTH * before.schedules:
             continue
         choice = choose(group.family, tasks, drawn=settings)
         ranker = None

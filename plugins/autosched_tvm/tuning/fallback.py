@@ -6,7 +6,14 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from autosched.backend import NoteGroup
-from autosched_tvm.tuning.search_method import ChecksNetwork, Search, SearchContext, SearchMethod, Unsupported
+from autosched_tvm.tuning.search_method import (
+    ChecksNetwork,
+    RanksSchedules,
+    Search,
+    SearchContext,
+    SearchMethod,
+    Unsupported,
+)
 
 
 class Fallback:
@@ -36,6 +43,10 @@ class Fallback:
         """Raises RequestError for options of the first method that no task can use."""
         if isinstance(self._first, ChecksNetwork):
             self._first.check_network(workloads, target)
+
+    def ranked(self, site: SearchContext, count: int) -> list[bytes]:
+        """Returns the candidates that a ranker of the first method expects to be the fastest. Raises Unsupported."""
+        return self._first.ranked(site, count) if isinstance(self._first, RanksSchedules) else []
 
     def search(self, site: SearchContext) -> Search:
         """Begins the search for a task. Raises Unsupported when neither method can tune it."""

@@ -53,15 +53,6 @@ class Search(Protocol):
         """
 
 
-@runtime_checkable
-class RankedSearch(Search, Protocol):
-    """A search that can begin with the order of a ranker."""
-
-    def ranked(self, count: int) -> list[bytes]:
-        """Returns up to `count` candidates that a ranker expects to be the fastest, the best first; none without a
-        ranker."""
-
-
 class SearchMethod(Protocol):
     """The searches of one job, and the state that its tasks share. Searches are used from several threads."""
 
@@ -71,6 +62,15 @@ class SearchMethod(Protocol):
 
     def search(self, site: SearchContext) -> Search:
         """Begins the search for a task. Raises Unsupported."""
+
+
+@runtime_checkable
+class RanksSchedules(Protocol):
+    """A method that can order the schedules of a task by a ranker."""
+
+    def ranked(self, site: SearchContext, count: int) -> list[bytes]:
+        """Returns up to `count` candidates that a ranker expects to be the fastest, the best first; none without a
+        ranker. Raises Unsupported."""
 
 
 @runtime_checkable

@@ -34,7 +34,7 @@ from autosched_tvm.tuning.kernel_measurer import KernelMeasurer, task_file
 from autosched_tvm.tuning.options import Options, options_of
 from autosched_tvm.tuning.search_method import (
     ChecksNetwork,
-    RankedSearch,
+    RanksSchedules,
     Search,
     SearchContext,
     SearchMethod,
@@ -401,11 +401,13 @@ class TvmSession:
         """Returns the candidates of a task that a ranker expects to be the fastest."""
         if not self._rankers:
             return ()
+        method = self._the_method(max(1, len(lease.cores)))
+        if not isinstance(method, RanksSchedules):
+            return ()
         try:
-            search = self._begun(task, self.kernels.task_file(task), 1, lease)
+            return method.ranked(self._context(task, self.kernels.task_file(task), 1, lease), RANKED)
         except Unsupported:  # the schedule by rule stays
             return ()
-        return search.ranked(RANKED) if isinstance(search, RankedSearch) else ()
 
     def program(self, task: TaskInfo) -> Program:
         """Returns the task's module as TVM's JSON."""
@@ -427,13 +429,16 @@ class TvmSession:
 
     def _begun(self, task: TaskInfo, file: str, seed: int, lease: Lease, *, tuned: bool = True) -> Search:
         """Begins a search. Raises Unsupported."""
+        method = self._the_method(max(1, len(lease.cores)))
+        return method.search(self._context(task, file, seed, lease, tuned=tuned))
+
+    def _context(self, task: TaskInfo, file: str, seed: int, lease: Lease, *, tuned: bool = True) -> SearchContext:
+        """Returns a task as a search method receives it."""
         from autosched_tvm.compile import candidate_build
 
-        threads = max(1, len(lease.cores))
-        method = self._the_method(threads)
         workload, target = candidate_build.load_task(file), candidate_build.load_target(self.target)
         elsewhere = partial(self.experience.elsewhere, task.task) if tuned else tuple
-        return method.search(SearchContext(task, workload, target, seed, threads, elsewhere, tuned, self._rankers))
+        return SearchContext(task, workload, target, seed, max(1, len(lease.cores)), elsewhere, tuned, self._rankers)
 
     # Files --------------------------------------------------------------------------------------------------
 

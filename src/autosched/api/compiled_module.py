@@ -188,9 +188,8 @@ class Module(Ordered):
         """Run the measuring child process; under a lease if a daemon runs."""
 
         async def measure(cores: Sequence[int]) -> dict[str, Any]:
-            pinned = ["--cores", ",".join(map(str, cores))] if cores else []
             timeout_s = budget_s + MEASURE_EXTRA_S
-            words_said = [*words, "--budget-s", str(budget_s), *pinned]
+            words_said = [*words, "--budget-s", str(budget_s), *tvm_programs.on_cores(cores)]
             return await tvm_programs.ask(tvm_programs.MODULE_COMMAND, words_said, timeout_s=timeout_s)
 
         try:

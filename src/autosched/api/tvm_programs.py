@@ -16,6 +16,11 @@ RANKER_TRAINING = "autosched_tvm.commands.ranker_training"
 TASK_COLLECTION = "autosched_tvm.commands.task_collection"
 
 
+def on_cores(cores: Sequence[int]) -> list[str]:
+    """The option of a program that keeps it to some cores; without cores, it runs on any."""
+    return ["--cores", ",".join(map(str, cores))] if cores else []
+
+
 async def ask(
     program: str, words: Sequence[str], *, timeout_s: float, environment: Mapping[str, str] | None = None
 ) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from autosched import formatting
+from autosched.api import daemon_address
 from autosched.api.local_daemon import catalogue, existing_store
 from autosched.cli.db import config_option
 from autosched.cli.follow import interruptible
@@ -105,7 +106,7 @@ def train(host: str | None, again: bool, backend: str, store: str, settings: Pat
             async with connected(host, start=False) as daemon:
                 return await model_training.train(url, words, daemon, waiting=_waiting)
         except DaemonUnreachable:
-            if host is not None:
+            if daemon_address.named(host) is not None:
                 raise
         return await model_training.train(url, words)
 

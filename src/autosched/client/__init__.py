@@ -5,7 +5,7 @@ survives losses), ranker_fetch.py (models of the record store that order schedul
 stages, in threads on leased cores), round_work.py (the builds of a round that devices share), backend_boundary.py
 (validates what a backend returns), interference.py (load of other programs on the device's cores), pinning.py (threads
 and their cores), job_files.py (the job's files in the work folder), watchdog_process.py (a sibling process that kills a
-frozen client), one_step_client.py (holds a device's lease for one step of user code). Steps on other hosts:
+frozen client), one_step_client.py (holds a unit's lease for one step of user code). Steps on other hosts:
 away_step.py (seen from the client), helper_runner.py (seen from the helper that runs them), moved_builds.py (builds
 that move between hosts). Folder: plan/ (what each task needs next, pure).
 

@@ -529,7 +529,8 @@ class JobRunner:
         """Give the backend the rankers of the device model."""
         runner = self._runner
         assert runner is not None and network.identity is not None
-        if spec.fresh or not runner.ranks or not network.identity.device:
+        known = len(network.recalled.taken) == len(network.tasks)
+        if known or spec.fresh or not runner.ranks or not network.identity.device:
             return
         if found := await ranker_fetch.fetch(self._line, network.identity.device):
             await self._in_thread(lease, lambda: runner.take_rankers(found))

@@ -1,6 +1,6 @@
-"""A client for one step: holds a device's lease while code of the user runs on it.
+"""A client for one step: holds the lease of a unit while code of the user runs on it.
 
-A measurement by a user therefore waits for the device as jobs do, and disturbs no other measurement.
+A measurement or a training by a user therefore waits for the unit as jobs do, and disturbs no other measurement.
 """
 
 import asyncio
@@ -138,9 +138,9 @@ async def _lease(
         if visitor.order.done():
             return visitor.order.result()
         if stopped.done():
-            raise JobCancelled(f"job {job} was stopped while it waited for the device: {visitor.reason}")
+            raise JobCancelled(f"job {job} was stopped while it waited for its unit: {visitor.reason}")
         why = lost.result() if lost.done() else "timeout"
-        raise DaemonUnreachable(f"the daemon went away while job {job} waited for the device: {why}")
+        raise DaemonUnreachable(f"the daemon went away while job {job} waited for its unit: {why}")
     finally:
         stopped.cancel()
 
@@ -152,7 +152,7 @@ async def _run(visitor: _Visitor, line: DaemonSession, order: StartStep, work: W
     try:
         await asyncio.wait({running, stopped}, return_when=asyncio.FIRST_COMPLETED)
         if not running.done():
-            raise JobCancelled(f"the measurement was stopped: {visitor.reason}")
+            raise JobCancelled(f"the step was stopped: {visitor.reason}")
         return running.result()
     except BaseException as error:
         code = error.code if isinstance(error, AutoschedError) else "job_failed"

@@ -21,16 +21,17 @@ from autosched.api.connection import Daemon
 from autosched.api.settings import Settings
 from autosched.collecting import model_training
 from autosched.collecting.collector import Importer
+from autosched.collecting.model_training import PRIORITY
 from autosched.collecting.usefulness import TRIALS_OF_HALF, Rated, rate
 from autosched.errors import AutoschedError, JobCancelled, NotFound, RequestError
 from autosched.model import DEVICE_POOL, JobId, JobState
 from autosched.protocol import JobList, JobView, ListJobs
+from autosched.recordstore import opening
 from autosched.recordstore.collected import Collection, Knowledge
+from autosched.recordstore.rows import RANKER_GROWTH
 
 LABELS = {"made-by": "collect"}
 """Labels of all fillers' jobs."""
-PRIORITY = -100
-"""Priority of a filler's jobs: the lowest."""
 TASKS = 8
 """Number of tasks of one job."""
 TRIALS = TRIALS_OF_HALF
@@ -43,8 +44,6 @@ LOOK_S = 0.5
 """Seconds between two checks for other jobs."""
 REST_S = 60.0
 """Seconds until tasks are rated again if none was worth a job."""
-GROWTH = 1.2
-"""Growth of the number of schedules after which models are trained again."""
 SCHEDULES_MIN = 1_000
 """Minimum number of schedules from which models are trained."""
 FAILURES_MAX = 3
@@ -98,7 +97,7 @@ class Filler:
         while True:
             if await _others(daemon):
                 await asyncio.sleep(LOOK_S)
-            elif (schedules := self._schedules()) >= max(GROWTH * self._learned, SCHEDULES_MIN):
+            elif (schedules := self._schedules()) >= max(RANKER_GROWTH * self._learned, SCHEDULES_MIN):
                 await self._train(daemon, schedules)
             elif tasks := self._most_useful(threads := await self._threads(daemon)):
                 await self._tune(daemon, tasks, threads, None, leaves=True)
@@ -107,11 +106,11 @@ class Filler:
 
     def _schedules(self) -> int:
         with Collection(self._store) as collection:
-            return collection.stats().schedules
+            return collection.schedule_count()
 
     async def _train(self, daemon: Daemon, schedules: int) -> None:
         """Train the models that order schedules; stop when other jobs come. `schedules`: number in the store."""
-        url = self._store if isinstance(self._store, str) else self._store.render_as_string(hide_password=False)
+        url = opening.read_url(self._store).render_as_string(hide_password=False)
         words = ["--backend", self._by.backend]
         training = asyncio.ensure_future(model_training.train(url, words, daemon, labels=self._labels))
         try:

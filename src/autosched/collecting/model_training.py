@@ -11,7 +11,7 @@ from autosched.api.connection import Daemon
 from autosched.api.local_daemon import RECORDS_VARIABLE
 from autosched.client import one_step_client
 from autosched.errors import NotFound, RequestError
-from autosched.model import DEVICE_POOL, HOST_POOL, NETWORK_TASK, JobId, JobSpec, TaskLoad
+from autosched.model import HOST_POOL, NETWORK_TASK, JobId, JobSpec, TaskLoad, device_kind
 
 PRIORITY = -100
 """Priority of the job: the lowest."""
@@ -33,10 +33,10 @@ async def train(
     """
 
     async def run(cores: Sequence[int]) -> Sequence[Mapping[str, Any]]:
-        pinned = ["--cores", ",".join(map(str, cores))] if cores else []
         answer = await tvm_programs.ask(
-            tvm_programs.RANKER_TRAINING, [*words, *pinned], timeout_s=TRAINING_S, environment={RECORDS_VARIABLE: url}
-        )
+            tvm_programs.RANKER_TRAINING, [*words, *tvm_programs.on_cores(cores)], timeout_s=TRAINING_S,
+            environment={RECORDS_VARIABLE: url},
+        )  # fmt: skip
         trained = answer.get("trained")
         if not isinstance(trained, list):
             raise RequestError("the training gave no answer. See what is wrong with:  autosched doctor")
@@ -61,6 +61,6 @@ async def _device(daemon: Daemon) -> str:
     """A kind of device, which each job must name. Raises NotFound."""
     for unit in await daemon.units():
         for pool in unit.pools:
-            if pool.startswith(DEVICE_POOL):
-                return pool.removeprefix(DEVICE_POOL)
+            if kind := device_kind(pool):
+                return kind
     raise NotFound("the daemon has no device. See what it has:  autosched devices")

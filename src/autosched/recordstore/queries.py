@@ -279,6 +279,12 @@ class Lookup:
                 return
             last = (rows[-1].job_id, rows[-1].trial, rows[-1].id)
 
+    def schedule_count(self) -> int:
+        """Number of schedules, failures included."""
+        with self._database.transaction() as connection:
+            found: int = connection.execute(select(func.count()).select_from(SCHEDULES)).scalar_one()
+        return found
+
     def stats(self) -> Stats:
         """Counts of the store's content; reads all of it."""
         with self._database.transaction() as connection:

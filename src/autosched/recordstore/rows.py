@@ -180,6 +180,10 @@ class Stats(Struct, frozen=True):
     """By backend, device and compiler, the largest first."""
 
 
+RANKER_GROWTH = 1.2
+"""Growth of the number of schedules after which a ranker is trained again."""
+
+
 class StoredRanker(Struct, frozen=True):
     """A model that orders the schedules of one operator family on one device model."""
 
