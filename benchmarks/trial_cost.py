@@ -20,7 +20,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from networks import networks
+from networks import Network, networks
 
 from autosched.backend import Lease
 from autosched.model import JobSpec, TaskInfo
@@ -39,25 +39,26 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", default=NETWORKS, metavar="NAME", help="networks of networks.toml")
     parser.add_argument("--other", type=Path, metavar="DIR", help="checkout of the other version")
-    parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--model", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--shapes", type=json.loads, help=argparse.SUPPRESS)
     args = parser.parse_args()
-    if args.one:
-        print(json.dumps(_trials(args.names[0])))
+    if args.model:
+        print(json.dumps(_trials(args.model, args.shapes)))
         return 0
     if args.other is None:
         parser.error("name a checkout of the other version: --other DIR")
-    rows = [_compared(name, args.other.resolve()) for name in args.names]
+    rows = [_compared(network, args.other.resolve()) for network in networks(*args.names)]
     means = {key: _mean(row[key] for row in rows) for key in ("time_ratio", "build_ratio", "latency_ratio")}
     print(json.dumps({"candidates": TASKS * CANDIDATES, **means, "networks": rows}))
     return 0
 
 
-def _compared(name: str, other: Path) -> dict[str, Any]:
+def _compared(network: Network, other: Path) -> dict[str, Any]:
     """Returns the medians of both versions, and their ratios."""
     runs: dict[Path, list[dict[str, Any]]] = {HERE: [], other: []}
     for _ in range(TURNS):
         for source, found in runs.items():
-            found.append(_run(name, source))
+            found.append(_run(network, source))
     ours, theirs = ({key: statistics.median(run[key] for run in found) for key in STAGES}
                     for found in runs.values())  # fmt: skip
     slower = [
@@ -66,7 +67,7 @@ def _compared(name: str, other: Path) -> dict[str, Any]:
         for candidate in run["latency_s"].keys() & other_run["latency_s"].keys()
     ]
     row = {
-        "name": name, "ours": ours, "other": theirs,
+        "name": network.name, "ours": ours, "other": theirs,
         "time_ratio": sum(ours.values()) / sum(theirs.values()), "build_ratio": ours["build_s"] / theirs["build_s"],
         "compared": len(slower), "latency_ratio": _mean(slower),
     }  # fmt: skip
@@ -74,31 +75,30 @@ def _compared(name: str, other: Path) -> dict[str, Any]:
     return row
 
 
-def _run(name: str, source: Path) -> dict[str, Any]:
-    """Returns the times of one version, in a process of its own."""
+def _run(network: Network, source: Path) -> dict[str, Any]:
+    """Returns the times of one version, in a process of its own. That version may not list the network."""
     paths = os.pathsep.join(str(source / folder) for folder in ("src", "plugins"))
     done = subprocess.run(
-        [sys.executable, __file__, name, "--one"], env={**os.environ, "PYTHONPATH": paths},
+        [sys.executable, __file__, "--model", network.fetch(), "--shapes", json.dumps(network.shapes)],
+        env={**os.environ, "PYTHONPATH": paths},
         stdout=subprocess.PIPE, text=True, check=True, timeout=TIMEOUT_S,
     )  # fmt: skip
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found
 
 
-def _trials(name: str) -> dict[str, Any]:
+def _trials(model: Path, shapes: dict[str, tuple[int, ...]]) -> dict[str, Any]:
     """Builds and measures candidates; returns seconds per trial, and the latency of each candidate by its digest."""
     from autosched_backend_autotvm import AutoTvmBackend
 
-    network, cores = networks(name)[0], sorted(os.sched_getaffinity(0))
+    cores = sorted(os.sched_getaffinity(0))
 
     def lease(stage: str, core: int) -> Lease:
         return Lease(stage, (f"cpu{core}",), (core,), TIMEOUT_S)
 
     with tempfile.TemporaryDirectory(prefix="autosched-trials-") as temporary:
-        spec = JobSpec(name="net", model="0" * 64, options=OPTIONS, shapes=network.shapes)
-        session: Any = AutoTvmBackend().open(
-            spec, network.fetch(), Path(temporary) / "work", Path(temporary) / "out", 1
-        )
+        spec = JobSpec(name="net", model="0" * 64, options=OPTIONS, shapes=shapes)
+        session: Any = AutoTvmBackend().open(spec, model, Path(temporary) / "work", Path(temporary) / "out", 1)
         tasks: list[TaskInfo] = sorted(
             session.import_network(lease("import", cores[0])).tasks, key=lambda task: -task.flops * task.weight
         )

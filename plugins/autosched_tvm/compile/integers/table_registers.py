@@ -39,7 +39,8 @@ def in_registers(function: Any) -> Any:
 
 
 def _is_table(buffer: Any) -> bool:
-    return len(buffer.shape) == 1 and str(buffer.shape[0]) == str(ENTRIES) and str(buffer.dtype) in ("uint8", "int8")
+    extents = [int(extent) for extent in buffer.shape if isinstance(extent, tirx.IntImm)]  # of 32 or 64 bits
+    return len(buffer.shape) == 1 and extents == [ENTRIES] and str(buffer.dtype) in ("uint8", "int8")
 
 
 def _looked_up(load: Any) -> Any:

@@ -10,7 +10,7 @@ from onnx import TensorProto, helper
 tvm = pytest.importorskip("tvm")
 pytestmark = pytest.mark.tvm
 
-from tvm import te  # noqa: E402
+from tvm import te, tirx  # noqa: E402
 from tvm.target import codegen  # noqa: E402
 
 from autosched_tvm.compile import lowering, onnx_import  # noqa: E402
@@ -52,9 +52,11 @@ def test_signed_numbers_are_places_of_unsigned_ones() -> None:
 
 @pytest.mark.parametrize("lanes", [4, 16, 64])
 @pytest.mark.parametrize(("target", "there"), [(NEWER, True), (OLDER, False)])
-def test_vectors_are_looked_up_in_registers(lanes: int, target: Any, there: bool) -> None:
-    levels, table = te.placeholder((640,), "uint8", name="x"), te.placeholder((256,), "uint8", name="t")
-    found = te.compute((640,), lambda i: table[levels[i].astype("int32")], name="lookup")
+@pytest.mark.parametrize("sizes", ["int32", "int64"])
+def test_vectors_are_looked_up_in_registers(lanes: int, target: Any, there: bool, sizes: str) -> None:
+    size, entries = tirx.IntImm(sizes, 640), tirx.IntImm(sizes, 256)  # networks have sizes of 64 bits
+    levels, table = te.placeholder((size,), "uint8", name="x"), te.placeholder((entries,), "uint8", name="t")
+    found = te.compute((size,), lambda i: table[levels[i].astype("int32")], name="lookup")
     schedule = tvm.s_tir.Schedule(tvm.IRModule({"main": te.create_prim_func([levels, table, found])}))
     schedule.vectorize(schedule.split(schedule.get_loops(schedule.get_sblock("lookup"))[0], [None, lanes])[1])
     built = tvm.tirx.build(schedule.mod, target=target, pipeline=lowering.install())
