@@ -29,6 +29,9 @@ VECTORS_MAX = 4
 """Maximum number of vectors in a row of a tile."""
 JOINED = (2, 3)
 """Number of values of another loop that join a tile: the first that divides the loop."""
+JOINED_TERMS_MIN = 32
+"""Minimum number of terms of an element for that. LLVM unrolls the loops over fewer terms, and a large tile then
+spills its accumulators."""
 ROWS_MAX = 12
 """Maximum number of rows of a tile."""
 ADD_CYCLES, ADDS_PER_CYCLE, LOADS_PER_CYCLE = 4, 2, 2
@@ -110,7 +113,9 @@ def _joint(stage: Computation, number: int, lanes: int) -> tuple[Loop, int] | No
     loads = memory_access.loads_of(stage)
     alone = [load for load in loads if load.steps[number] == 0]
     along = [load for load in loads if load.steps[number] == 1]
-    if stage.loops[number].extent > lanes or not alone or not along:
+    assert stage.reduction is not None
+    terms = math.prod(loop.extent for loop in stage.reduction.loops)
+    if stage.loops[number].extent > lanes or not alone or not along or terms < JOINED_TERMS_MIN:
         return None
     for other, loop in enumerate(stage.loops):
         shared = all(load.steps[other] == 0 for load in alone) and any(load.steps[other] != 0 for load in along)
@@ -209,15 +214,19 @@ class _Work:
         return loop_nests.sequence([each(begin), loop_nests.around(self._terms(), add), each(end)])
 
     def _rows(self, number: int) -> Loop | None:
-        """Returns the loop whose values share what is read along the vectors, if there is one. It is tiled too."""
+        """Returns the loop whose values share what is read along the vectors, if there is one. It is tiled too.
+
+        Of several, the innermost one that is long enough for a tile: neighbouring rows of a tile are then near each
+        other in memory.
+        """
         loads = memory_access.loads_of(self.stage)
-        best, found = 0, None
+        best, found = (0, 0), None
         for other, loop in enumerate(self.stage.loops):
             if other == number or loop.extent == 1:
                 continue
             shared = sum(load.steps[other] == 0 and load.steps[number] == 1 for load in loads)
-            if shared > best or (shared == best and found is not None and loop.extent > found.extent and shared):
-                best, found = shared, loop
+            if shared and (rank := (shared, min(loop.extent, ROWS_MAX))) >= best:
+                best, found = rank, loop
         if found is None and not any(load.steps[number] == 0 for load in loads):
             near = [loop for other, loop in enumerate(self.stage.loops) if other != number and loop.extent > 1]
             return near[-1] if near and self.stage.loops[number].extent <= self.lanes else None

@@ -273,3 +273,23 @@ def test_the_innermost_loop_of_a_convolution_is_over_a_block_of_channels() -> No
     """LLVM would unroll one over the columns of a window, and spill registers."""
     script = rules.by_rule(function_of("blocked convolution, odd blocks"), TARGET).script()
     assert re.search(r"for \w+_o, \w+_kh, \w+_kw, \w+_i in T.grid\(2, 3, 3, 8\)", script), script
+
+
+def test_a_tile_has_neighbouring_pixels_although_the_image_is_higher_than_wide() -> None:
+    x, w = data(1, 2, 90, 31, 8), te.placeholder((4, 2, 3, 3, 8, 8), name="w")
+    with TARGET:
+        function = te.create_prim_func([x, w, topi.nn.conv2d_NCHWc(x, w, 1, 0, 1, "NCHW8c", "NCHW8c")])
+    script = rules.by_rule(function, TARGET).script()
+    assert "v_ow_o" in script
+    assert "v_oh_o" not in script
+
+
+@pytest.mark.parametrize(("channels", "blocks"), [(8, 2), (3, 1)])
+def test_blocks_of_results_with_few_terms_do_not_share_a_tile(channels: int, blocks: int) -> None:
+    """Two blocks of five pixels, or one block of nine."""
+    x, w = data(1, 1, 6, 11, channels), te.placeholder((4, 1, 3, 3, channels, 8), name="w")
+    with TARGET:
+        layout = f"NCHW{channels}c"
+        function = te.create_prim_func([x, w, topi.nn.conv2d_NCHWc(x, w, 1, 0, 1, layout, "NCHW8c")])
+    sizes = re.findall(r"_acc\d+ = T.sblock_alloc_buffer\(\((\d+),\)", rules.scheduled(function, TARGET).script())
+    assert int(sizes[0]) == 8 * {2: 2 * 5, 1: 9}[blocks]
