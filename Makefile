@@ -107,6 +107,7 @@ bench-records: $(VENV)/.development
 
 bench-zero-shot: $(VENV)/.development
 	$(BIN)/python benchmarks/zero_shot.py
+	$(BIN)/python benchmarks/starter_book.py
 	$(BIN)/python benchmarks/zero_shot_tuning.py
 
 bench-search: $(VENV)/.development

@@ -1,4 +1,4 @@
-"""The configurations of a task that a ranker expects to be the fastest, before anything is measured.
+"""The configurations of a task that a ranker or a starter book expects to be the fastest, before a measurement.
 
 Lorien (Yu et al., SoCC 2021, section 3.4) ranks a sample of the space in the same way. Does not use TVM.
 """
@@ -8,12 +8,19 @@ from random import Random
 
 import numpy as np
 
+from autosched_backend_autotvm import seed_configurations
+from autosched_backend_autotvm.config_space import Config
 from autosched_backend_autotvm.task_features import TaskFeatures
 from autosched_backend_autotvm.tuners.config_sampler import ConfigSampler
 from autosched_tvm.api import Prediction
 
 SAMPLE = 5_000
 """Number of random configurations that are ranked."""
+
+
+def of_book(points: ConfigSampler, book: Sequence[Config], count: int) -> list[int]:
+    """Returns up to `count` configurations of a starter book that the space admits, adapted to it."""
+    return [index for index in seed_configurations.adapted_all(book, points.space) if points.legal(index)][:count]
 
 
 def best(points: ConfigSampler, shape: Sequence[int], ranker: Prediction, count: int) -> list[int]:

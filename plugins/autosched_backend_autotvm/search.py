@@ -69,7 +69,7 @@ class AutoTvmSearch:
         siblings: Siblings | None = None,
     ) -> None:  # fmt: skip
         self.rank: Callable[[int], Sequence[int]] = lambda count: ()
-        """Returns up to a number of configurations that a ranker expects to be the fastest; none without a ranker."""
+        """Returns up to a number of configurations that are expected to be the fastest before anything is measured."""
         self._space, self._tuner, self._siblings = space, tuner, siblings
         self.maker: Making = Maker(workload, template, space)
         self._plateau = EarlyStopping(early_stopping)
@@ -101,7 +101,7 @@ class AutoTvmSearch:
         return [*chosen, *adopted.values()]
 
     def ranked(self, count: int) -> list[bytes]:
-        """Returns up to `count` candidates that a ranker expects to be the fastest; none without a ranker."""
+        """Returns up to `count` candidates that are expected to be the fastest before anything is measured."""
         made = map(self._new, self.rank(TRIED_PER_WANTED * count))
         return list(islice((candidate for candidate in made if candidate is not None), count))
 

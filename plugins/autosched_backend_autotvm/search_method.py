@@ -11,7 +11,7 @@ from typing import Any
 
 from autosched.backend import NoteGroup
 from autosched.errors import RequestError
-from autosched_backend_autotvm import ranked_configs, template_matching
+from autosched_backend_autotvm import ranked_configs, starter_book, template_matching
 from autosched_backend_autotvm.config_space import ConfigSpace
 from autosched_backend_autotvm.options import Options, wanted
 from autosched_backend_autotvm.same_kernel_transfer import Siblings, kernel_of
@@ -21,7 +21,7 @@ from autosched_backend_autotvm.template_transfer import Knowledge, Prior
 from autosched_backend_autotvm.templates import user_templates
 from autosched_backend_autotvm.tuners.config_sampler import ConfigSampler
 from autosched_backend_autotvm.tuners.tuner_factory import tuner_of
-from autosched_tvm.api import Family, Prediction, SearchContext, Unsupported, decode_ranker
+from autosched_tvm.api import Family, Prediction, SearchContext, Unsupported, decode_ranker, targets
 
 
 class AutoTvmMethod:
@@ -72,8 +72,9 @@ class AutoTvmMethod:
         space = replace(self.space(whole), kernel=kernel_of(template.nest))
         options, prior, stores = self._options, None, None
         shape, ranker = shape_of(site.workload), self._ranker(Family(template.name, whole.version), site.rankers)
+        book = starter_book.configs(template.name, targets.cpu_classes(site.target)) if ranker is None else ()
         if options.transfer:
-            prior = Prior(self._knowledge, site.info.workload, space, shape, options.loss_type, ranker)
+            prior = Prior(self._knowledge, site.info.workload, space, shape, options.loss_type, ranker, book)
         if options.feature_type == "store":
             stores = StoreFeatures(site, template, space)
         points = ConfigSampler(space, options.index_from, options.index_to)
@@ -84,11 +85,13 @@ class AutoTvmMethod:
         search = AutoTvmSearch(site.workload, template, space, tuner, options.early_stopping, siblings)
         if ranker is not None:
             search.rank = partial(ranked_configs.best, points, shape, ranker)
+        elif book:
+            search.rank = partial(ranked_configs.of_book, points, book)
         return search
 
     def ranked(self, site: SearchContext, count: int) -> list[bytes]:
-        """Returns up to `count` candidates that a ranker expects to be the fastest; none without a ranker. Raises
-        Unsupported."""
+        """Returns up to `count` candidates that a ranker expects to be the fastest, else those of the starter book.
+        Raises Unsupported."""
         return self.search(site).ranked(count)
 
     def _ranker(self, family: Family, stored: Mapping[str, bytes]) -> Prediction | None:

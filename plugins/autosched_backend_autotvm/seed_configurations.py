@@ -1,9 +1,9 @@
-"""Examples for the first round of a task: the best configurations of the most similar tasks.
+"""Examples for the first round of a task: the best configurations of the most similar tasks, else the starter book.
 
 An example is adapted to the nearest values of the task's own knobs. Does not use TVM.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 
@@ -31,10 +31,15 @@ def of(shape: Sequence[int], space: ConfigSpace, known: Sequence[Examples]) -> l
     """Returns configurations of a new task's space, the most promising first. The order of `known` does not matter."""
     like = sorted(known, key=lambda one: (shape_distance(shape, one.shape), one.shape, repr(one.best)))[:LIKE]
     in_turns = (config for rank in zip_longest(*(one.best for one in like)) for config in rank if config is not None)
-    return list(dict.fromkeys(index for config in in_turns for index in _adapted(config, space)))
+    return adapted_all(in_turns, space)
 
 
-def _adapted(config: Config, space: ConfigSpace) -> Iterator[int]:
+def adapted_all(configs: Iterable[Config], space: ConfigSpace) -> list[int]:
+    """Returns the nearest configuration of this space to each one, without duplicates."""
+    return list(dict.fromkeys(index for config in configs for index in adapted(config, space)))
+
+
+def adapted(config: Config, space: ConfigSpace) -> Iterator[int]:
     """Yields the nearest configuration of this space, if it has the same knobs and words."""
     if config.keys() == {knob.name for knob in space.knobs}:
         digits = [_nearest(knob, config[knob.name]) for knob in space.knobs]

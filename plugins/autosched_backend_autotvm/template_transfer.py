@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from autosched_backend_autotvm import seed_configurations
-from autosched_backend_autotvm.config_space import ConfigSpace
+from autosched_backend_autotvm.config_space import Config, ConfigSpace
 from autosched_backend_autotvm.cost_model import CostModel, Loss, Vector
 from autosched_backend_autotvm.knob_features import Matrix
 from autosched_backend_autotvm.seed_configurations import Examples
@@ -84,11 +84,12 @@ class Prior:
 
     def __init__(
         self, knowledge: Knowledge, task: str, space: ConfigSpace, shape: Sequence[int], loss: Loss,
-        ranker: Prediction | None = None,
+        ranker: Prediction | None = None, book: Sequence[Config] = (),
     ) -> None:  # fmt: skip
-        """`shape`: sizes of the task's workload, in the same order for all tasks of the template."""
+        """`shape`: sizes of the task's workload, in the same order for all tasks of the template. `book`:
+        configurations to begin with where no other task has any."""
         self._knowledge, self._task, self._space, self._loss = knowledge, task, space, loss
-        self._ranker = ranker
+        self._ranker, self._book = ranker, book
         self._template, self._extents = space.template, tuple(shape)
         self._features = TaskFeatures(space, shape)
         self._version = -1
@@ -103,9 +104,11 @@ class Prior:
         self._knowledge.tell(self._template, self._task, lesson)
 
     def examples(self) -> list[int]:
-        """Returns the best configurations of the other tasks, adapted to this one, the most promising first."""
+        """Returns the best configurations of the other tasks, else those of the starter book, adapted to this one, the
+        most promising first."""
         _, lessons = self._knowledge.others(self._template, self._task)
-        return seed_configurations.of(self._extents, self._space, [lesson.examples for lesson in lessons])
+        found = seed_configurations.of(self._extents, self._space, [lesson.examples for lesson in lessons])
+        return found or seed_configurations.adapted_all(self._book, self._space)
 
     def opinion(self, measured: int) -> Callable[[Digits], Vector] | None:
         """Returns the margin of scores from the other tasks; None where their weight is too small beside `measured` own

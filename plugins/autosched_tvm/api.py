@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from autosched_tvm.commands.model_check import quiet, read_shapes
+    from autosched_tvm.commands.stored_workloads import StoredWorkload, stored_workloads
     from autosched_tvm.compile import candidate_build, intrinsics, kernel_sketches, network_import, targets, toolchain
     from autosched_tvm.compile.frontend import zoo_models
     from autosched_tvm.compile.layouts.layout_option import LayoutOption
@@ -31,15 +32,16 @@ if TYPE_CHECKING:
 
 __all__ = [
     "EarlyStopping", "Family", "Grown", "LayoutOption", "LoadedModule", "MeasuredTask", "Prediction", "Ranker",
-    "Search", "SearchContext", "SearchMethod", "SketchSpace", "TvmBackend", "Unsupported", "Ways",
+    "Search", "SearchContext", "SearchMethod", "SketchSpace", "StoredWorkload", "TvmBackend", "Unsupported", "Ways",
     "aligned_features", "candidate_build", "decode_ranker", "fingerprint_of", "hash_of", "intrinsics",
     "kernel_sketches", "metaschedule", "method_of", "network_import", "options", "quiet", "read_shapes",
-    "schedule_traces", "shape_distance", "targets", "toolchain", "tuning_logs", "winograd_algebra",
+    "schedule_traces", "shape_distance", "stored_workloads", "targets", "toolchain", "tuning_logs", "winograd_algebra",
     "winograd_kernel", "winograd_workload", "zoo_models",
 ]  # fmt: skip
 
 _HOMES = {
     "commands.model_check": ("quiet", "read_shapes"),
+    "commands.stored_workloads": ("StoredWorkload", "stored_workloads"),
     "compile.layouts.layout_option": ("LayoutOption",),
     "compile.task_extraction": ("hash_of",),
     "device.loaded_module": ("LoadedModule",),

@@ -10,7 +10,7 @@ import json
 import os
 import sys
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
 from typing import Any
@@ -20,11 +20,11 @@ from msgspec import Struct
 
 from autosched import backend
 from autosched.errors import AutoschedError, RequestError
-from autosched.recordstore.keys import Environment, join_target
 from autosched.recordstore.queries import Lookup
-from autosched.recordstore.rows import RANKER_GROWTH, Standing, StoredRanker, judge
+from autosched.recordstore.rows import RANKER_GROWTH, StoredRanker
 from autosched.recordstore.store import RecordStore
 from autosched_tvm.commands.model_check import quiet
+from autosched_tvm.commands.stored_workloads import stored_workloads
 from autosched_tvm.ranking.measured_task import Family, MeasuredTask
 from autosched_tvm.ranking.ranker import encode_ranker, version_of
 from autosched_tvm.ranking.ranker_choice import DRAWN, Choice, choose
@@ -89,35 +89,11 @@ def measured(lookup: Lookup, name: str) -> dict[Group, list[MeasuredTask]]:
     if not isinstance(ranks, TvmBackend):
         raise RequestError(f"backend {name!r} does not work on TVM: there are no rankers for it")
     found: defaultdict[Group, list[MeasuredTask]] = defaultdict(list)
-    for group, task in _tasks(lookup, ranks):
-        found[group].append(task)
-    return dict(found)
-
-
-def _tasks(lookup: Lookup, ranks: TvmBackend[Any]) -> Iterable[tuple[Group, MeasuredTask]]:
-    import tvm
-
-    from autosched_tvm.compile import workload_program
-
-    latencies: defaultdict[tuple[str, Environment], dict[bytes, float | None]] = defaultdict(dict)
-    networks: defaultdict[str, set[str]] = defaultdict(set)
-    for _, one in lookup.everything():
-        standing, latency_s = judge(one.record)
-        if standing >= Standing.SEARCHED and one.record.candidate:
-            latencies[one.workload.hash, one.environment][one.record.candidate] = latency_s
-            networks[one.workload.hash].add(one.job.network)
-    programs = lookup.programs(networks)
-    for (workload, environment), own in latencies.items():
-        if (program := programs.get(workload)) is None:
-            continue
-        try:
-            target = tvm.target.Target(json.loads(join_target(environment.target, environment.threads)))
-            module = workload_program.module_of(workload_program.text_of(program))
-        except Exception:  # TVM's: the program is of another version of it
-            continue
-        made = ranks.measured_task(workload, module, target, frozenset(networks[workload]), own)
+    for one in stored_workloads(lookup):
+        made = ranks.measured_task(one.hash, one.module, one.target, one.networks, one.latencies_s)
         if made is not None:
-            yield Group(made[0], environment.device), made[1]
+            found[Group(made[0], one.device)].append(made[1])
+    return dict(found)
 
 
 def _told(choice: Choice) -> dict[str, Any]:

@@ -10,6 +10,11 @@ from autosched.errors import RequestError
 
 AUTO = "auto"
 EXAMPLES = 'auto, llvm, x86-64-v3, "llvm -mcpu=skylake-avx512", {"kind": "llvm", "mcpu": "znver4", "num-cores": 4}'
+X86_CLASSES = {
+    "x86-64-v4": ("avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"),
+    "x86-64-v3": ("avx2", "fma", "bmi2"),
+}
+"""Features that the levels of the x86-64 psABI add, the highest level first."""
 _FLAGS = {"mcpu", "mattr", "mtriple", "mabi", "num-cores", "opt-level", "vector-width"}
 
 
@@ -91,6 +96,20 @@ def _check_cpu(mcpu: str | None, codegen: Any, target: Any) -> None:
 
 def _first_sentence(error: Exception) -> str:
     return str(error).strip().splitlines()[-1].split(" Target creation from")[0].rstrip(". ")
+
+
+def cpu_classes(target: Any) -> tuple[str, ...]:
+    """Returns the classes of instruction sets that a CPU has, the most special one first; none of other targets.
+
+    Dot products of 8-bit integers (VNNI, and DOTPROD on Arm) make no class: their kernels have no templates.
+    """
+    from tvm.target.codegen import target_has_features
+
+    if target.kind.name != "llvm":
+        return ()
+    if target.attrs.get("feature.is_aarch64", False):
+        return ("neon",)
+    return tuple(name for name, features in X86_CLASSES.items() if target_has_features(list(features), target))
 
 
 def vector_bits(target: Any) -> int:

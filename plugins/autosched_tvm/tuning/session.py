@@ -399,13 +399,15 @@ class TvmSession:
 
     def first(self, task: TaskInfo, lease: Lease) -> Sequence[bytes]:
         """Returns the candidates of a task that a ranker expects to be the fastest."""
-        if not self._rankers:
-            return ()
+        return self.ranked(task, lease, RANKED) if self._rankers else ()
+
+    def ranked(self, task: TaskInfo, lease: Lease, count: int) -> Sequence[bytes]:
+        """Returns up to `count` candidates that are expected to be the fastest before anything is measured."""
         method = self._the_method(max(1, len(lease.cores)))
         if not isinstance(method, RanksSchedules):
             return ()
         try:
-            return method.ranked(self._context(task, self.kernels.task_file(task), 1, lease), RANKED)
+            return method.ranked(self._context(task, self.kernels.task_file(task), 1, lease), count)
         except Unsupported:  # the schedule by rule stays
             return ()
 

@@ -128,3 +128,14 @@ def test_only_the_first_round_begins_with_the_best_of_other_tasks() -> None:
     assert not set(first) & set(new.propose(8, first)), "one that could not be applied is followed by others"
     new.learn(first[4:], [kernel.throughput(index) for index in first[4:]])
     assert not set(best.ranked(OF_EACH)) & set(new.propose(8, ())[:1])
+
+
+def test_the_starter_book_gives_the_examples_that_no_other_task_has() -> None:
+    knowledge, kernel = taught()
+    book = [kernel.space.config(3), kernel.space.config(5), kernel.space.config(3)]
+
+    def examples(known: Knowledge) -> list[int]:
+        return Prior(known, "new", kernel.space, (14, 256, 256, 3), "rank", book=book).examples()
+
+    assert examples(Knowledge()) == [3, 5]
+    assert examples(knowledge) not in ([], [3, 5])

@@ -7,6 +7,8 @@ from autosched.errors import RequestError
 pytest.importorskip("tvm")
 pytestmark = pytest.mark.tvm
 
+import tvm  # noqa: E402
+
 from autosched_tvm.compile import targets  # noqa: E402
 
 
@@ -53,3 +55,18 @@ def test_short_and_long_forms_of_targets_are_read(text: str, expected: dict[str,
 def test_invalid_targets_are_refused_with_the_reason(text: str, words: str) -> None:
     with pytest.raises(RequestError, match=words):
         targets.resolve(text, 1)
+
+
+@pytest.mark.parametrize(
+    ("target", "classes"),
+    [
+        ({"kind": "llvm", "mcpu": "x86-64-v4"}, ("x86-64-v4", "x86-64-v3")),
+        ({"kind": "llvm", "mcpu": "znver4"}, ("x86-64-v4", "x86-64-v3")),
+        ({"kind": "llvm", "mcpu": "haswell"}, ("x86-64-v3",)),
+        ({"kind": "llvm", "mcpu": "x86-64-v2"}, ()),
+        ({"kind": "llvm", "mtriple": "aarch64-linux-gnu", "mcpu": "cortex-a72"}, ("neon",)),
+        ({"kind": "cuda", "arch": "sm_80"}, ()),
+    ],
+)
+def test_a_cpu_belongs_to_the_classes_of_its_instructions(target: dict[str, str], classes: tuple[str, ...]) -> None:
+    assert targets.cpu_classes(tvm.target.Target(target)) == classes
