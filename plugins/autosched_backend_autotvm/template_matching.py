@@ -36,6 +36,8 @@ def find(workload: Any, target: Any) -> Found:
         return Found(None, f"no templates for targets of kind {kind}; there are templates for llvm and cuda")
     if winograd_workload.marked(workload) is not None:
         return _winograd(workload, target)
+    if not kernel_sketches.has_root(workload["main"]):
+        return Found(None, "it is one block without a root")
     if kernel_sketches.sampled(workload, 1) is not None:
         # templates would replace the CPU's instructions for 8-bit integers: they are 5 to 25 times as slow
         return Found(None, "its kernel has schedules of its own")

@@ -8,11 +8,18 @@ import tvm
 from autosched_tvm.compile.attention import attention_sketch, computation
 from autosched_tvm.compile.integers import depthwise_sketch, dot_sketch, nibble_sketch, nibbles, product, tile_sketch
 
+ROOT = "root"
+"""Name of the block that contains all others."""
 _SKETCHES: dict[str, Callable[[Any, Any, int | None], None]] = {
     product.DOT: dot_sketch.apply, product.DEPTHWISE: depthwise_sketch.apply,
     product.TILE_DOT: tile_sketch.apply, nibbles.NAME: nibble_sketch.apply, computation.DOT: attention_sketch.apply,
 }  # fmt: skip
 """Schedule function, by the name of the block of sums."""
+
+
+def has_root(function: Any) -> bool:
+    """Returns whether a function consists of blocks below a root. TVM's scatter operators are one block without."""
+    return isinstance(function.body, tvm.s_tir.SBlockRealize) and function.body.block.name_hint == ROOT
 
 
 def sampled(workload: Any, seed: int) -> Any | None:
@@ -29,8 +36,10 @@ def by_rule(function: Any, registers: int) -> Any | None:
 
 
 def _scheduled(workload: Any, seed: int, registers: int | None) -> Any | None:
+    if not has_root(workload["main"]):
+        return None
     schedule = tvm.s_tir.Schedule(workload, seed=seed, debug_mask=0, enable_check=False)
-    blocks = schedule.get_child_blocks(schedule.get_sblock("root"))
+    blocks = schedule.get_child_blocks(schedule.get_sblock(ROOT))
     names = {str(schedule.get(block).name_hint) for block in blocks}
     for name in _SKETCHES.keys() & names:
         try:

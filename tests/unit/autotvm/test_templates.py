@@ -281,6 +281,12 @@ def _quantised_convolution() -> Any:
     return [data, weights, excess, convolution.convolution(data, weights, excess, Window(border=(1, 1, 1, 1)))]
 
 
+def _scatter() -> Any:
+    data, new = te.placeholder((4, 8), name="data"), te.placeholder((2, 8), name="new")
+    places = te.placeholder((2, 8), "int64", name="places")
+    return [data, places, new, topi.scatter_elements(data, places, new, 0, "add")]
+
+
 def _dynamic() -> Any:
     rows = tvm.tirx.Var("rows", "int32")
     left, right = te.placeholder((rows, 8), name="left"), te.placeholder((8, 16), name="right")
@@ -298,6 +304,7 @@ def _dynamic() -> Any:
         (lambda: _convolution(1), "a convolution over 1 dimensions"),
         (lambda: _convolution(3), "a convolution over 3 dimensions"),
         (_dynamic, "only when the kernel runs"),
+        (_scatter, "one block without a root"),
         (_quantised_product, "schedules of its own"),
         (_quantised_convolution, "schedules of its own"),
     ],

@@ -8,6 +8,8 @@ import tvm
 import tvm_ffi
 from tvm import s_tir, tirx
 
+from autosched_tvm.compile.kernel_sketches import has_root
+
 COMBINERS = (tirx.Add, tirx.Mul, tirx.Max, tirx.Min)
 """Operations that may combine the terms of a reduction. All are associative and commutative."""
 
@@ -73,9 +75,9 @@ class Program:
 
 def read(function: Any) -> Program:
     """Returns the stages of a function. Raises NoRule for other functions than nests of plain loops."""
-    root = function.body
-    if not isinstance(root, s_tir.SBlockRealize) or root.block.name_hint != "root":
+    if not has_root(function):
         raise NoRule("the kernel has no root block")
+    root = function.body
     parts = root.block.body.seq if isinstance(root.block.body, tirx.SeqStmt) else [root.block.body]
     return Program(function, tuple(_stage(part) for part in parts), tuple(root.block.alloc_buffers))
 

@@ -10,7 +10,7 @@ tvm = pytest.importorskip("tvm")
 
 from tvm import te, tirx, topi  # noqa: E402
 
-from autosched_tvm.compile import lowering, rules  # noqa: E402
+from autosched_tvm.compile import kernel_sketches, lowering, rules  # noqa: E402
 from autosched_tvm.compile.rules import parallelisation  # noqa: E402
 from autosched_tvm.compile.rules.kernel_ir import Loop, NoRule  # noqa: E402
 from autosched_tvm.device.thread_pool import use  # noqa: E402
@@ -293,3 +293,11 @@ def test_blocks_of_results_with_few_terms_do_not_share_a_tile(channels: int, blo
         function = te.create_prim_func([x, w, topi.nn.conv2d_NCHWc(x, w, 1, 0, 1, layout, "NCHW8c")])
     sizes = re.findall(r"_acc\d+ = T.sblock_alloc_buffer\(\((\d+),\)", rules.scheduled(function, TARGET).script())
     assert int(sizes[0]) == 8 * {2: 2 * 5, 1: 9}[blocks]
+
+
+def test_a_kernel_without_a_root_block_is_left_alone() -> None:
+    x, places, updates = data(4, 8), te.placeholder((2, 8), "int64", name="places"), te.placeholder((2, 8), name="new")
+    with TARGET:
+        function = te.create_prim_func([x, places, updates, topi.scatter_elements(x, places, updates, 0, "add")])
+    assert not kernel_sketches.has_root(function)
+    assert rules.by_rule(function, TARGET).same_as(function)
