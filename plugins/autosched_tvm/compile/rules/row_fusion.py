@@ -1,7 +1,8 @@
 """Finds the rows of a kernel: parts that all its stages compute from the same part of other stages only.
 
 A softmax or a layer normalisation passes over each row several times. If all stages of a row are computed before the
-next row begins, the row stays in the L1 cache, and intermediate results need the memory of one row only.
+next row begins, the row stays in the L1 cache, and intermediate results need the memory of one row only. A block of
+channels is such a row of a pool or a depthwise convolution, which reads its padded copy.
 """
 
 import math
@@ -14,8 +15,8 @@ from tvm import tirx
 
 from autosched_tvm.compile.rules.kernel_ir import Computation, Loop, Program, bytes_of, nodes, shape_of, substitute
 
-ROW_BYTES_MAX = 256 * 1024
-"""Maximum size of the intermediate results of a row in bytes. Larger rows do not stay in a cache."""
+ROW_BYTES_MAX = 1024 * 1024
+"""Maximum size of the intermediate results of a row in bytes. Larger rows do not stay in the L2 cache."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class Rows:
 
 
 def rows_of(program: Program) -> Rows | None:
-    """Returns the rows of a program; None if rows share inputs, or if it computes one element from a row."""
+    """Returns the rows of a program; None if reductions read what other rows read too, as products do."""
     stages = program.stages
     if len(stages) < 2 or not any(stage.reduction for stage in stages):
         return None
@@ -39,7 +40,7 @@ def rows_of(program: Program) -> Rows | None:
     if math.prod(shape) < 2:
         return None
     found = _of_one_row(program, depth)
-    if not all(_reduces_its_row(stage, found.loops) for stage in found.program.stages if stage.reduction):
+    if not all(_reduces_its_row(stage, found) for stage in found.program.stages if stage.reduction):
         return None
     if all(math.prod(loop.extent for loop in stage.loops) == 1 for stage in found.program.stages):
         return None
@@ -47,12 +48,14 @@ def rows_of(program: Program) -> Rows | None:
     return found if handed_on <= ROW_BYTES_MAX else None
 
 
-def _reduces_its_row(stage: Computation, loops: tuple[Loop, ...]) -> bool:
-    """Returns whether a reduction of a row has one result, from elements that no other row reads. A product has not."""
-    rows = {loop.variable for loop in loops if loop.extent > 1}
-    loads = [load for load in nodes(stage.value, tvm.ir.TensorLoad) if _variables(load) & rows]
-    alone = all(_variables(load) >= rows for load in loads)
-    return alone and math.prod(loop.extent for loop in stage.loops) == 1
+def _reduces_its_row(stage: Computation, found: Rows) -> bool:
+    """Returns whether a reduction of a row reads nothing that other rows read; or only elements that all rows read, for
+    a single result. The sums of a product do neither."""
+    rows = {loop.variable for loop in found.loops if loop.extent > 1}
+    loads = nodes(stage.value, tvm.ir.TensorLoad)
+    others = [load for load in loads if not any(load.source.same_as(buffer) for buffer in found.program.buffers)]
+    single = math.prod(loop.extent for loop in stage.loops) == 1
+    return all(_variables(load) >= rows or (single and not _variables(load) & rows) for load in others)
 
 
 def _variables(load: Any) -> set[Any]:

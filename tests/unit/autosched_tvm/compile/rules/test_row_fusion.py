@@ -11,6 +11,7 @@ from autosched_tvm.compile import lowering, rules  # noqa: E402
 from autosched_tvm.compile.rules import inlining, kernel_ir, row_fusion  # noqa: E402
 
 pytestmark = pytest.mark.tvm
+TARGET = tvm.target.Target({"kind": "llvm", "mcpu": "x86-64-v3"})
 
 
 def softmax(shape, axis=-1):
@@ -114,3 +115,47 @@ def test_only_the_sum_of_a_softmax_is_inverted():
 def test_a_softmax_with_a_tiny_sum_is_correct():
     x = np.full((4, 40), 2.0**-149, np.float32)
     np.testing.assert_allclose(run(share(x.shape), x), 1 / 40, rtol=1e-6)
+
+
+def windows(kind, blocks=6):
+    """Padded windows of blocks of channels: a depthwise convolution with its activation, or a pool."""
+    x = te.placeholder((1, blocks, 9, 11, 8), name="x")
+    if kind == "pool":
+        return [x, topi.nn.pool2d(x, [3, 3], [2, 2], [1, 1], [1, 1, 1, 1], "max", layout="NCHW8c")]
+    weights, padded = te.placeholder((blocks, 3, 3, 8), name="weights"), topi.nn.pad(x, [0, 0, 1, 1, 0])
+    kh, kw = te.reduce_axis((0, 3), name="kh"), te.reduce_axis((0, 3), name="kw")
+
+    def sums(n, c, y, x_, lane):
+        return te.sum(padded[n, c, y + kh, x_ + kw, lane] * weights[c, kh, kw, lane], axis=[kh, kw])
+
+    return [x, weights, topi.nn.relu(te.compute((1, blocks, 9, 11, 8), sums))]
+
+
+@pytest.mark.parametrize("kind", ["depthwise", "pool"])
+def test_a_block_of_channels_is_a_row_of_windows(kind):
+    found = row_fusion.rows_of(inlining.joined(kernel_ir.read(te.create_prim_func(windows(kind)))))
+    assert [loop.extent for loop in found.loops] == [1, 6]
+    assert max(int(np.prod(kernel_ir.shape_of(buffer))) for buffer in found.program.buffers) == 11 * 13 * 8
+
+
+@pytest.mark.parametrize("cores", [1, 2])
+@pytest.mark.parametrize("kind", ["depthwise", "pool"])
+def test_windows_of_blocks_of_channels_are_correct(kind, cores):
+    tensors = windows(kind, 40)
+    function = te.create_prim_func(tensors)
+    target = tvm.target.Target({"kind": "llvm", "mcpu": tvm.target.codegen.llvm_get_system_cpu(), "num-cores": cores})
+    found = []
+    for one in (function, rules.scheduled(function, target)):
+        inputs = [numbers(*(int(size) for size in tensor.shape)) for tensor in tensors[:-1]]
+        result = tvm.runtime.tensor(np.full([int(size) for size in tensors[-1].shape], np.nan, "float32"))
+        built = tvm.tirx.build(tvm.IRModule({"main": one}), target=target, pipeline=lowering.install())
+        built["main"](*map(tvm.runtime.tensor, inputs), result)
+        found.append(result.numpy())
+    np.testing.assert_allclose(found[1], found[0], rtol=1e-5, atol=1e-5)
+
+
+def test_an_ordinary_convolution_has_no_rows():
+    x, weights = te.placeholder((2, 2, 9, 11, 8), name="x"), te.placeholder((4, 2, 3, 3, 8, 8), name="weights")
+    with TARGET:
+        function = te.create_prim_func([x, weights, topi.nn.conv2d_NCHWc(x, weights, 1, 1, 1, "NCHW8c", "NCHW8c")])
+    assert row_fusion.rows_of(inlining.joined(kernel_ir.read(function))) is None
