@@ -8,6 +8,11 @@ import tvm
 from autosched_tvm.compile.attention import attention_sketch, computation
 from autosched_tvm.compile.integers import depthwise_sketch, dot_sketch, nibble_sketch, nibbles, product, tile_sketch
 
+_ROUNDED = (product.DOT, product.DEPTHWISE)
+"""Blocks of sums that are multiplied by scales, rounded, and often looked up in a table before they are stored."""
+ROUNDING_REGISTERS = 8
+"""Number of vector registers, of 32, that are left free for the factors and tables of this. Otherwise sums are
+spilt."""
 ROOT = "root"
 """Name of the block that contains all others."""
 _SKETCHES: dict[str, Callable[[Any, Any, int | None], None]] = {
@@ -42,6 +47,8 @@ def _scheduled(workload: Any, seed: int, registers: int | None) -> Any | None:
     blocks = schedule.get_child_blocks(schedule.get_sblock(ROOT))
     names = {str(schedule.get(block).name_hint) for block in blocks}
     for name in _SKETCHES.keys() & names:
+        if registers is not None and registers >= 32 and name in _ROUNDED:
+            registers -= ROUNDING_REGISTERS
         try:
             _SKETCHES[name](schedule, schedule.get_sblock(name), registers)
         # TVM raises various exceptions, for example for an epilogue that does not follow the loops of the sums
