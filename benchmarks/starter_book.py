@@ -19,6 +19,7 @@ from typing import Any
 
 from networks import Network, networks
 from run import machine
+from zero_shot_tuning import NETWORKS
 
 from autosched.backend import Lease
 from autosched.model import JobSpec
@@ -27,9 +28,6 @@ from autosched_backend_autotvm.make_starter_book import CONFIGS_MAX
 from autosched_tvm import worker_messages
 
 RESULTS = Path(__file__).parent / "results" / "starter_book.json"
-NETWORKS = (
-    "captcha-crnn", "craft-refiner", "dnsmos", "mtcnn-pnet", "open-nsfw", "oskut", "ppocrv4-rec", "wakeword-vad",
-)  # fmt: skip
 TIMEOUT_S = 600.0
 
 
@@ -48,6 +46,8 @@ def main() -> int:
             args.output.write_text(json.dumps(told, indent=1) + "\n")
             print(network.name, json.dumps(row), file=sys.stderr, flush=True)
     rows = [row for row in told["networks"].values() if row["tasks"]]
+    if not rows:
+        parser.error("no starter book has a template of these networks for this CPU")
     told |= {key: statistics.geometric_mean(row[key] for row in rows) for key in ("ratio", "first_ratio")}
     args.output.write_text(json.dumps(told, indent=1) + "\n")
     print(json.dumps({key: told[key] for key in ("ratio", "first_ratio")}))

@@ -19,14 +19,15 @@ import numpy as np
 import xgboost
 
 from autosched.errors import AutoschedError
+from autosched.recordstore import opening
 from autosched.recordstore.queries import Lookup
 from autosched_backend_autotvm import starter_book, template_matching
 from autosched_backend_autotvm.config_space import Config, ConfigSpace
 from autosched_backend_autotvm.knob_features import Matrix
-from autosched_backend_autotvm.search import configuration
 from autosched_backend_autotvm.seed_configurations import adapted
 from autosched_backend_autotvm.starter_book import Book, Chapter
 from autosched_backend_autotvm.store_features import shape_of
+from autosched_backend_autotvm.stored_tasks import configurations
 from autosched_backend_autotvm.task_features import TaskFeatures
 from autosched_backend_autotvm.tuners.config_sampler import ConfigSampler
 from autosched_tvm.api import StoredWorkload, aligned_features, stored_workloads, targets
@@ -79,7 +80,7 @@ class Measured:
 
     def rows(self, indices: Sequence[int], names: Sequence[str]) -> Matrix:
         """Returns the named features of configurations."""
-        digits = ConfigSampler(self.space, 0, 0).digits(list(indices))
+        digits = ConfigSampler(self.space).digits(list(indices))
         return aligned_features(self.features.of(digits), self.features.names, names)
 
 
@@ -89,11 +90,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         prog="python -m autosched_backend_autotvm.make_starter_book", description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
-    parser.add_argument("--store", required=True, metavar="FILE", help="record store")
+    parser.add_argument("--store", required=True, metavar="FILE|URL", help="record store")
     parser.add_argument("--into", type=Path, default=starter_book.FOLDER, metavar="DIR")
     args = parser.parse_args(argv)
     try:
-        with Lookup(args.store) as lookup:
+        with Lookup(opening.existing(opening.url_or_file(args.store))) as lookup:
             written = write(list(stored_workloads(lookup)), args.into)
     except AutoschedError as error:
         sys.stderr.write(f"{error}\n")
@@ -129,9 +130,8 @@ def measured(one: StoredWorkload) -> tuple[BookKey, Measured] | None:
     if template is None or not classes:
         return None
     space = template.space()
-    found = ((configuration(space, candidate), s) for candidate, s in one.latencies_s.items())
-    own = {made[0]: s for made, s in found if made}
-    task = Measured(space, TaskFeatures(space, shape_of(one.module)), own, one.rule_s)
+    found = configurations(space, one.latencies_s)
+    task = Measured(space, TaskFeatures(space, shape_of(one.module)), found, one.rule_s)
     return (BookKey(classes[0], template.name), task) if len(task.fastest) >= MEASURED_MIN else None
 
 
@@ -156,14 +156,12 @@ def predicted_speeds(tasks: Sequence[Measured], pool: Sequence[Config]) -> Matri
     model = xgboost.train(TREES, xgboost.DMatrix(rows, np.array(target, np.float32)), ROUNDS)
     speeds = np.zeros((len(tasks), len(pool)), np.float32)
     for own, task in zip(speeds, tasks, strict=True):
-        indices = [next((one for one in adapted(config, task.space)), None) for config in pool]
-        columns = [
-            at for at, index in enumerate(indices)
-            if index is not None and task.space.admits(task.space.config(index)) is None
-        ]  # fmt: skip
-        if columns:
-            rows = task.rows([index for at in columns if (index := indices[at]) is not None], names)
-            own[columns] = np.maximum(model.inplace_predict(rows), 0.0)
+        points = ConfigSampler(task.space)
+        nearest = ((at, adapted(config, task.space)) for at, config in enumerate(pool))
+        fitting = {at: index for at, index in nearest if index is not None and points.legal(index)}
+        if fitting:
+            predicted = model.inplace_predict(task.rows(list(fitting.values()), names))
+            own[list(fitting)] = np.maximum(predicted, 0.0)
             own /= max(float(own.max()), 1e-6)
     return speeds
 

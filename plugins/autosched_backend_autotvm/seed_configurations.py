@@ -3,7 +3,7 @@
 An example is adapted to the nearest values of the task's own knobs. Does not use TVM.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 
@@ -36,15 +36,17 @@ def of(shape: Sequence[int], space: ConfigSpace, known: Sequence[Examples]) -> l
 
 def adapted_all(configs: Iterable[Config], space: ConfigSpace) -> list[int]:
     """Returns the nearest configuration of this space to each one, without duplicates."""
-    return list(dict.fromkeys(index for config in configs for index in adapted(config, space)))
+    found = (adapted(config, space) for config in configs)
+    return list(dict.fromkeys(index for index in found if index is not None))
 
 
-def adapted(config: Config, space: ConfigSpace) -> Iterator[int]:
-    """Yields the nearest configuration of this space, if it has the same knobs and words."""
-    if config.keys() == {knob.name for knob in space.knobs}:
-        digits = [_nearest(knob, config[knob.name]) for knob in space.knobs]
-        if all(digit is not None for digit in digits):
-            yield space.index([digit for digit in digits if digit is not None])
+def adapted(config: Config, space: ConfigSpace) -> int | None:
+    """Returns the nearest configuration of this space; None if it has other knobs or words."""
+    if config.keys() != {knob.name for knob in space.knobs}:
+        return None
+    nearest = (_nearest(knob, config[knob.name]) for knob in space.knobs)
+    digits = [digit for digit in nearest if digit is not None]
+    return space.index(digits) if len(digits) == len(space.knobs) else None
 
 
 def _nearest(knob: Knob, value: Value) -> int | None:

@@ -6,11 +6,19 @@ from typing import Any
 import numpy as np
 
 from autosched_backend_autotvm import template_matching
+from autosched_backend_autotvm.config_space import ConfigSpace
 from autosched_backend_autotvm.search import configuration
 from autosched_backend_autotvm.store_features import shape_of
 from autosched_backend_autotvm.task_features import TaskFeatures
 from autosched_backend_autotvm.tuners.config_sampler import ConfigSampler
 from autosched_tvm.api import Family, MeasuredTask
+
+
+def configurations(space: ConfigSpace, latencies_s: Mapping[bytes, float | None]) -> dict[int, float | None]:
+    """Returns the seconds of each configuration, None for a failure; candidates that are none of the space are left
+    out."""
+    found = ((configuration(space, candidate), s) for candidate, s in latencies_s.items())
+    return {one[0]: s for one, s in found if one is not None}
 
 
 def measured_task(
@@ -25,8 +33,7 @@ def measured_task(
     if template is None:
         return None
     space, shape = template.space(), shape_of(module)
-    found = ((configuration(space, candidate), s) for candidate, s in latencies_s.items())
-    rows = {one[0]: s for one, s in found if one is not None}
+    rows = configurations(space, latencies_s)
     fastest_s = min((s for s in rows.values() if s), default=0.0)
     if not rows:
         return None

@@ -516,8 +516,9 @@ class RankingSession(Session, Protocol):
         before the first tuner is created. Rankers of another backend or version are ignored."""
 
     def first(self, task: TaskInfo, lease: Lease) -> Sequence[bytes]:
-        """Return the candidates of a task that a ranker expects to be the fastest, the best first; none without a
-        ranker of its family. Called for a job without trials, whose finals compare them with the default."""
+        """Return the candidates of a task that a ranker, or other knowledge of the backend, expects to be the fastest,
+        the best first; none without any. Called for a job without trials, whose finals compare them with the
+        default."""
 
 
 class MovableSession(Session, Protocol):

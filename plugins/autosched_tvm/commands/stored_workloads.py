@@ -31,7 +31,8 @@ class StoredWorkload:
 
 
 def stored_workloads(lookup: Lookup) -> Iterator[StoredWorkload]:
-    """Yields the workloads of a store whose programs this version of TVM can read."""
+    """Yields the workloads of a store with measured candidates besides the schedule by rule, as far as this version of
+    TVM can read their programs."""
     import tvm
 
     from autosched_tvm.compile import workload_program
@@ -45,12 +46,12 @@ def stored_workloads(lookup: Lookup) -> Iterator[StoredWorkload]:
             networks[one.workload.hash].add(one.job.network)
     programs = lookup.programs(networks)
     for (workload, environment), own in latencies.items():
-        if (program := programs.get(workload)) is None:
+        rule_s = own.pop(UNTUNED, None)
+        if not own or (program := programs.get(workload)) is None:
             continue
         try:
             target = tvm.target.Target(json.loads(join_target(environment.target, environment.threads)))
             module = workload_program.module_of(workload_program.text_of(program))
         except Exception:  # TVM's: the program is of another version of it
             continue
-        rule_s = own.pop(UNTUNED, None)
         yield StoredWorkload(workload, environment.device, target, module, frozenset(networks[workload]), own, rule_s)

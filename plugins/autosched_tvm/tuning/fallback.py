@@ -45,7 +45,7 @@ class Fallback:
             self._first.check_network(workloads, target)
 
     def ranked(self, site: SearchContext, count: int) -> list[bytes]:
-        """Returns the candidates that a ranker of the first method expects to be the fastest. Raises Unsupported."""
+        """Returns the candidates that the first method expects to be the fastest. Raises Unsupported."""
         return self._first.ranked(site, count) if isinstance(self._first, RanksSchedules) else []
 
     def search(self, site: SearchContext) -> Search:

@@ -66,11 +66,11 @@ class SearchMethod(Protocol):
 
 @runtime_checkable
 class RanksSchedules(Protocol):
-    """A method that can order the schedules of a task by a ranker."""
+    """A method that can name promising schedules of a task before anything is measured."""
 
     def ranked(self, site: SearchContext, count: int) -> list[bytes]:
-        """Returns up to `count` candidates that a ranker expects to be the fastest, the best first; none without a
-        ranker. Raises Unsupported."""
+        """Returns up to `count` candidates that a ranker, or other knowledge of the method, expects to be the fastest,
+        the best first; none without any. Raises Unsupported."""
 
 
 @runtime_checkable

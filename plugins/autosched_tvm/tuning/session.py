@@ -398,7 +398,7 @@ class TvmSession:
         self._rankers = dict(rankers)
 
     def first(self, task: TaskInfo, lease: Lease) -> Sequence[bytes]:
-        """Returns the candidates of a task that a ranker expects to be the fastest."""
+        """Returns the candidates of a task that are expected to be the fastest; none without any ranker."""
         return self.ranked(task, lease, RANKED) if self._rankers else ()
 
     def ranked(self, task: TaskInfo, lease: Lease, count: int) -> Sequence[bytes]:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autosched.config import Config, load
-from autosched.errors import NotFound, RequestError
+from autosched.errors import RequestError
 
 if TYPE_CHECKING:  # SQLAlchemy and the daemon's database are imported when needed
     from sqlalchemy.engine import URL
@@ -37,7 +37,7 @@ def store_url(settings: Path | None, store: str) -> "str | URL":
     from autosched.recordstore import opening
 
     if store:
-        return store if "://" in store else opening.file_url(Path(store).absolute())
+        return opening.url_or_file(store)
     config = config_of(settings)
     chosen = config.records.url
     if chosen == "off":
@@ -57,10 +57,7 @@ def existing_store(settings: Path | None, store: str) -> "URL":
     """The URL of an existing record store. Raises NotFound."""
     from autosched.recordstore import opening
 
-    url = opening.read_url(store_url(settings, store))
-    if url.get_backend_name() == "sqlite" and not Path(url.database or "").exists():
-        raise NotFound(f"there is no record store {url.database}. Name one with --store, or tune something first")
-    return url
+    return opening.existing(store_url(settings, store))
 
 
 def named_store() -> str:

@@ -19,7 +19,7 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DataError, DBAPIError, IntegrityError, SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
-from autosched.errors import ConfigError, StoreUnavailable
+from autosched.errors import ConfigError, NotFound, StoreUnavailable
 
 SCHEMA = "6"
 """Revision of the present schema, the last one in migrations/versions."""
@@ -49,6 +49,20 @@ class Unstorable(StoreUnavailable):
 def file_url(path: Path) -> URL:
     """The URL of a store in a file."""
     return URL.create("sqlite", database=str(path))
+
+
+def url_or_file(text: str) -> str | URL:
+    """The URL of a store that a user names by its URL or its file."""
+    return text if "://" in text else file_url(Path(text).absolute())
+
+
+def existing(store: str | URL) -> URL:
+    """The URL of a store that exists already, as far as this can be told without opening it. Raises ConfigError, and
+    NotFound."""
+    url = read_url(store)
+    if url.get_backend_name() == "sqlite" and not Path(url.database or "").exists():
+        raise NotFound(f"there is no record store {url.database}. Name one with --store, or tune something first")
+    return url
 
 
 def read_url(text: str | URL) -> URL:

@@ -1,6 +1,8 @@
 """Starter books are made of the configurations that together come nearest to the best of each task."""
 
 from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,8 +10,17 @@ import pytest
 pytest.importorskip("tvm")
 pytestmark = pytest.mark.tvm
 
+from autosched.recordstore import opening  # noqa: E402
+from autosched.recordstore.rows import StoredRanker  # noqa: E402
+from autosched.recordstore.store import RecordStore  # noqa: E402
 from autosched_backend_autotvm.config_space import Config, ConfigSpace, Knob  # noqa: E402
-from autosched_backend_autotvm.make_starter_book import Measured, chapter, covering, predicted_speeds  # noqa: E402
+from autosched_backend_autotvm.make_starter_book import (  # noqa: E402
+    Measured,
+    chapter,
+    covering,
+    main,
+    predicted_speeds,
+)
 from autosched_backend_autotvm.task_features import TaskFeatures  # noqa: E402
 
 TILES = (1, 2, 4, 8, 16, 32, 64)
@@ -73,3 +84,14 @@ def test_a_configuration_that_a_task_does_not_admit_has_speed_0() -> None:
     assert speeds[0, 0] > 0.3
     assert speeds[1, 0] == 0.0
     assert speeds[1, 1] == 1.0
+
+
+def test_a_store_is_named_by_its_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "records.db"
+    assert main(["--store", str(file), "--into", str(tmp_path)]) == 1
+    assert f"there is no record store {file}" in capsys.readouterr().err
+    assert not file.exists()
+    with closing(RecordStore(opening.file_url(file))) as store:
+        store.put_ranker(StoredRanker("t", "cpu", "1", 1, 0.0, {}, b""))
+    assert main(["--store", str(file), "--into", str(tmp_path)]) == 1
+    assert "too few measured templates" in capsys.readouterr().out
