@@ -21,7 +21,7 @@ def curve(
     cells, start = max(2, width - LABEL_WIDTH), points[0][0]
     values, at = [first], 0  # so that a fall within the first cell is visible
     for cell in range(1, cells):
-        until = start + cell / (cells - 1) * max(now - start, 0.0)
+        until = now if cell == cells - 1 else start + cell / (cells - 1) * max(now - start, 0.0)
         while at + 1 < len(points) and points[at + 1][0] <= until:
             at += 1
         values.append(points[at][1])

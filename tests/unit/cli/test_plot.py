@@ -83,6 +83,12 @@ def test_a_curve_falls_from_the_first_estimate_to_the_last(command: Callable[...
     assert json.loads(command("plot", "7", "-o", "json")[1])["estimates"], "of more than one page of records"
 
 
+def test_what_was_measured_after_the_job_was_read_is_drawn(command: Callable[..., Said], fake: Fake) -> None:
+    fake.view = replace(fake.view, tasks=fake.view.tasks[:1], now=1030.5)  # a step of it ends at 1032.0
+    lines = drawn(command("plot", "7"))
+    assert lines[HEIGHT].endswith("▁"), "the curve falls to its lowest"
+
+
 @pytest.mark.parametrize("failed", [(), tuple(one for one in records() if one.failure is not None)])
 def test_a_plot_without_valid_measurements_says_so(
     failed: tuple[Record, ...], command: Callable[..., Said], fake: Fake

@@ -110,6 +110,12 @@ def test_a_fall_too_quick_for_the_scale_is_seen() -> None:
     assert curve([(5.0, 0.010)], 5.0, 12, 1) == [f"{'10.0 ms':>8} ▁▁▁"]
 
 
+def test_a_curve_ends_with_the_last_point() -> None:
+    start, now = 0.69, 5.8
+    assert start + (now - start) < now, "rounded"
+    assert curve([(start, 0.010), (now, 0.004)], now, 40, 1)[0].endswith("▁")
+
+
 def test_a_curve_without_points_says_so() -> None:
     assert curve([], 1.0, 40, 4) == ["no estimate yet: not every task was measured"]
 
