@@ -22,6 +22,7 @@ import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,9 @@ from search_place import Place, Stand
 from search_tasks import Layer
 
 from autosched import backend
+from autosched.api.local_daemon import existing_store
 from autosched.process.forked_workers import prepare
+from autosched.recordstore.queries import Lookup
 from autosched_backend_autotvm import template_matching
 from autosched_backend_autotvm.config_space import Config, Rule
 from autosched_backend_autotvm.search import AutoTvmSearch, Made, Making
@@ -45,20 +48,26 @@ METHODS = {
     "ansor": "ansor", "tc": "tc", "tc compat": "tc:mode=tc_compat", "tc random": "tc:mode=random",
     "autotvm xgb": "autotvm:tuner=xgb", "autotvm ga": "autotvm:tuner=ga", "autotvm random": "autotvm:tuner=random",
     "autotvm xgb wide": "autotvm:tuner=xgb,space=wide", "autotvm random wide": "autotvm:tuner=random,space=wide",
-    "autotvm stopping": "autotvm:tuner=xgb,early_stopping=32", "autotvm taught": "autotvm:tuner=xgb", "stock": "stock",
+    "autotvm stopping": "autotvm:tuner=xgb,early_stopping=32", "autotvm taught": "autotvm:tuner=xgb",
+    "autotvm ranked": "autotvm:tuner=xgb", "stock": "stock",
 }  # fmt: skip
 TAUGHT = ("autotvm taught",)
 """Runs that know what the tasks of `--teach` taught them, as if those were of the same job and ended; but not each
 other.
 """
+RANKED = ("autotvm ranked",)
+"""Runs that begin with the rankers of `--store`."""
 Lessons = dict[tuple[str, int], list[tuple[SearchContext, list[tuple[bytes, tuple[float, ...]]]]]]
 """By method and seed, what was measured of each task that teaches."""
+Rankers = Mapping[str, bytes]
+"""Stored rankers by operator family."""
 RESULTS = Path(__file__).parent / "results" / "search_quality.json"
 CHECKPOINT, EARLY = 64, 32
 PAIRS = (
     ("tc", "tc random"), ("tc compat", "tc random"), ("ansor", "stock"), ("tc", "ansor"),
     ("autotvm xgb", "autotvm random"), ("autotvm xgb wide", "autotvm random wide"), ("autotvm ga", "autotvm random"),
     ("autotvm xgb", "ansor"), ("autotvm stopping", "autotvm xgb"), ("autotvm taught", "autotvm xgb"),
+    ("autotvm ranked", "autotvm random"),
 )  # fmt: skip
 """Which methods are compared."""
 SGEMM_TIMEOUT_S, SGEMM_TRIES = 60.0, 3
@@ -81,6 +90,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--tasks", nargs="+", default=list(search_tasks.CORE), help="names, families, or: all")
     parser.add_argument("--methods", nargs="+", default=["ansor", "tc", "tc compat", "tc random", "stock"])
     parser.add_argument("--teach", nargs="+", default=[], metavar="TASK", help=f"tuned first, by {', '.join(TAUGHT)}")
+    parser.add_argument("--store", metavar="URL", help=f"record store with rankers, for {', '.join(RANKED)}")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--first-seed", type=int, default=1)
     parser.add_argument("--trials", type=int, default=256)
@@ -102,6 +112,7 @@ def main() -> None:
     args = arguments()
     told = json.loads(args.output.read_text()) if args.output.exists() else {"runs": [], "skipped": []}
     told["machine"] = machine()
+    rankers = rankers_of(args.store) if args.store else {}
     if args.teach:
         told["taught"] = [layer.name for layer in chosen(args.teach)]
     with tempfile.TemporaryDirectory(prefix="autosched-search-") as folder:
@@ -111,10 +122,10 @@ def main() -> None:
         try:
             kept: Lessons = {}
             for layer in chosen(args.teach):
-                for run in compared(place, layer, args, {"runs": [], "skipped": []}, {}, TAUGHT):
+                for run in compared(place, layer, args, {"runs": [], "skipped": []}, ({}, {}), TAUGHT):
                     kept.setdefault((run.told["method"], run.site.seed), []).append((run.site, run.measured))
             for layer in chosen(args.tasks):
-                compared(place, layer, args, told, kept, args.methods)
+                compared(place, layer, args, told, (kept, rankers), args.methods)
                 args.output.write_text(json.dumps(told, separators=(",", ":")))
         finally:
             place.close()
@@ -123,29 +134,49 @@ def main() -> None:
     print(json.dumps(told["ratios"], indent=1))
 
 
+def rankers_of(store: str) -> Rankers:
+    """Returns the rankers of a record store, which must be of one device model."""
+    with Lookup(existing_store(None, store)) as lookup:
+        listed = lookup.rankers()
+        if len({one.device for one in listed}) != 1:
+            raise SystemExit("--store must have rankers of one device model. See:  autosched models list")
+        return {one.family: found.content for one in listed if (found := lookup.ranker(one.family, one.device))}
+
+
 def ratios(runs: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, tuple[float, float, int]]]:
-    """By pair of methods and number of trials: ratio of their latencies, see `ratio`."""
+    """By pair of methods and number of trials: ratio of their latencies, see `ratio`. "64, 256": of the first method
+    with 64 trials and the second with 256."""
     whole = sorted({run["trials"] for run in runs} | {CHECKPOINT})
     found = {
-        f"{method} / {against}": {str(trials): ratio(runs, method, against, trials) for trials in whole}
+        f"{method} / {against}": {
+            **{str(trials): ratio(runs, method, against, trials, trials) for trials in whole},
+            **{
+                f"{CHECKPOINT}, {more}": ratio(runs, method, against, CHECKPOINT, more)
+                for more in whole
+                if more > CHECKPOINT
+            },
+        }
         for method, against in PAIRS
     }
     known = {pair: {trials: one for trials, one in by.items() if one is not None} for pair, by in found.items()}
     return {pair: by for pair, by in known.items() if by}
 
 
-def ratio(runs: Sequence[Mapping[str, Any]], method: str, against: str, trials: int) -> tuple[float, float, int] | None:
+def ratio(
+    runs: Sequence[Mapping[str, Any]], method: str, against: str, trials: int, against_trials: int
+) -> tuple[float, float, int] | None:
     """Geometric mean of the ratios of two methods' latencies over the tasks and seeds that both have, its standard
     error as a factor, and the number of tasks. None: they have none in common.
     """
-    found = {
-        (run["task"], run["method"], run["seed"]): math.log(best)
-        for run in runs
-        if (best := best_s(run, trials)) is not None
-    }
+
+    def logarithms(name: str, number: int) -> dict[tuple[str, int], float]:
+        own = [(run, best_s(run, number)) for run in runs if run["method"] == name]
+        return {(run["task"], run["seed"]): math.log(best) for run, best in own if best is not None}
+
     differences: defaultdict[str, list[float]] = defaultdict(list)
-    for (task, name, seed), own in found.items():
-        if name == method and (other := found.get((task, against, seed))) is not None:
+    others = logarithms(against, against_trials)
+    for (task, seed), own in logarithms(method, trials).items():
+        if (other := others.get((task, seed))) is not None:
             differences[task].append(own - other)
     if not differences:
         return None
@@ -237,7 +268,7 @@ def compared(
     layer: Layer,
     args: argparse.Namespace,
     told: dict[str, Any],
-    kept: Lessons,
+    known: tuple[Lessons, Rankers],
     methods: Sequence[str],
 ) -> "list[Run]":
     """Add the missing runs of this layer to what is told."""
@@ -246,8 +277,8 @@ def compared(
     remembered: dict[str, Made | None] = {}
     for method, seed in missing(layer, args, told, methods):
         try:
-            site = stand.site(seed)
-            search = search_for(method, args, site, kept)
+            site = replace(stand.site(seed), rankers=known[1] if method in RANKED else {})
+            search = search_for(method, args, site, known[0])
         except Unsupported as error:
             told["skipped"] = sorted({*told["skipped"], f"{layer.name}, {method}: {error}"})
             continue

@@ -203,7 +203,6 @@ BAD = [
     (["tune", "none.onnx"], 2, "none.onnx cannot be read: No such file"),
     (["tune", "empty.onnx"], 2, "is empty, so it is no model"),
     (["tune", "."], 2, "is a folder, not the file of a model"),
-    (["tune", "net.onnx", "--trials", "0", "--fresh"], 2, "trials is 0 and fresh asks for nothing known"),
     (["tune", "net.onnx", "--trials", "-3"], 2, "-3 trials make no sense"),
     (["tune", "net.onnx", "--trials", "5", "--zero-shot"], 2, "--zero-shot makes no trials, and --trials asks for 5"),
     (["tune", "net.onnx", "--trials", "many"], 2, "'many' is not a valid integer"),

@@ -46,7 +46,6 @@ from integration.served import (
         ),
         ({"device": "npu"}, NotFound, "no device is of the kind 'npu'; there are: cpu"),
         ({"external": False, "backend": "magic"}, NotFound, "no backend is named 'magic'. Installed:"),
-        ({"trials": 0, "fresh": True}, RequestError, "nothing would be tuned"),
         ({"records_from": 7}, NotFound, "there is no job 7; there are none"),
         ({"learn_from": (7,)}, NotFound, "there is no job 7; there are none"),
         ({"target": "{'kind': 'llvm'}"}, RequestError, "is no JSON object"),

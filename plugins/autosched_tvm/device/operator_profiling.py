@@ -85,7 +85,7 @@ def measured(module: LoadedModule, tensors: list[Any], budget_s: float) -> Opera
     added_s = sum(overheads[call.arguments].added_s for call in calls)
     slower = (statistics.median(instrumented_s[run] for run in fastest) - whole_s) / max(added_s, 1e-9)
     slower = min(max(slower, 1.0), SLOWER_MAX)
-    return OperatorTimes(whole_s, _rows(calls, module.info.kernels, overheads, slower))
+    return OperatorTimes(whole_s, _rows(calls, module.info.kernels, overheads, slower, whole_s))
 
 
 def _quiet(runs: int) -> int:
@@ -94,9 +94,17 @@ def _quiet(runs: int) -> int:
 
 
 def _rows(
-    calls: Sequence[Call], schedules: Mapping[str, str], overheads: Mapping[int, Overhead], slower: float
+    calls: Sequence[Call],
+    schedules: Mapping[str, str],
+    overheads: Mapping[int, Overhead],
+    slower: float,
+    whole_s: float,
 ) -> tuple[OperatorTime, ...]:
-    """The rows of the table. `slower`: ratio of the instrument's time in the network."""
+    """The rows of the table. `slower`: ratio of the instrument's time in the network; `whole_s`: time of an inference.
+
+    The virtual machine's rows together take no longer than what the kernels leave of it: in a network of a few
+    microseconds, the processor overlaps its calls with kernels.
+    """
     rows: dict[tuple[str, str], list[float]] = {}
     for call in calls:
         overhead = overheads[call.arguments]
@@ -107,7 +115,15 @@ def _rows(
             continue
         rows.setdefault((_described(call), _schedule(call.name, schedules)), []).append(own_s)
         rows.setdefault(("calls of kernels", VIRTUAL_MACHINE), []).append(overhead.call_s)
-    found = [OperatorTime(name, schedule, len(times), sum(times)) for (name, schedule), times in rows.items()]
+    kernels_s, calls_s = (
+        sum(sum(times) for (_, schedule), times in rows.items() if (schedule == VIRTUAL_MACHINE) is own)
+        for own in (False, True)
+    )
+    share = min(1.0, max(0.0, whole_s - kernels_s) / calls_s) if calls_s else 1.0
+    found = [
+        OperatorTime(name, schedule, len(times), sum(times) * (share if schedule == VIRTUAL_MACHINE else 1.0))
+        for (name, schedule), times in rows.items()
+    ]
     return tuple(sorted(found, key=lambda row: -row.time_s))
 
 

@@ -95,8 +95,6 @@ def chosen(words: Mapping[str, Any]) -> Settings:
         raise RequestError(
             f"trials is {settings.trials}: 0 delivers what is known, more search; None is the backend's default"
         )
-    if settings.trials == 0 and settings.fresh:
-        raise RequestError("trials is 0 and fresh asks for nothing known: nothing would be tuned")
     if settings.cores is not None and settings.cores < 1:
         raise RequestError(f"cores is {settings.cores}: at least 1 is needed, or None for those of the device")
     if not -100 <= settings.priority <= 100:

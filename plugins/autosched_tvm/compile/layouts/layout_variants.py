@@ -187,7 +187,11 @@ def best(
     variants.append(_mixed(found, variants, latencies_s, move_cost, target))
     expected = [expected_s(variant, latencies_s, move_cost) for variant in variants]
     first = min(range(len(variants)), key=lambda index: (expected[index], index))
-    return Best(variants[first], _said(variants, expected, first))
+    told = [
+        seconds if all(one in latencies_s for one in variant.workloads) else None
+        for variant, seconds in zip(variants, expected, strict=True)
+    ]
+    return Best(variants[first], _said(variants, told, first))
 
 
 def expected_s(variant: Variant, latencies_s: Mapping[str, float], move_cost: float) -> float:
@@ -290,14 +294,18 @@ def _named(way: Way) -> str:
     return f"convolutions in {way.output} by Winograd" if way.winograd else f"convolutions in {way.output}"
 
 
-def _said(variants: Sequence[Variant], expected: Sequence[float], first: int) -> str:
-    variant = variants[first]
+def _said(variants: Sequence[Variant], expected: Sequence[float | None], first: int) -> str:
+    """Returns the note on the choice. `expected`: latency of each variant in seconds; None: not all of its convolutions
+    were measured."""
+    variant, seconds = variants[first], expected[first]
     counts = Counter(_named(way) for way in variant.ways)
     chosen = ", ".join(f"{count} {name}" for name, count in counts.most_common())
+    said = f"layouts: {chosen}; {len(variant.moves)} moves between layouts left"
+    if seconds is None:
+        return said
     others = ", ".join(
-        f"{one.name} {seconds * 1e3:.3g}" for one, seconds in zip(variants, expected, strict=True) if one is not variant
+        f"{one.name} {other * 1e3:.3g}"
+        for one, other in zip(variants, expected, strict=True)
+        if one is not variant and other is not None
     )
-    return (
-        f"layouts: {chosen}; {len(variant.moves)} moves between layouts left;"
-        f" expected {expected[first] * 1e3:.3g} ms ({others})"
-    )
+    return f"{said}; expected {seconds * 1e3:.3g} ms" + (f" ({others})" if others else "")

@@ -79,13 +79,6 @@ class Submissions:
         kinds = _kinds(self._runtime.state)
         if spec.device not in kinds:
             raise NotFound(f"no device is of the kind {spec.device!r}; there are: {', '.join(kinds)}")
-        if spec.records_from is None and spec.trials == 0 and (spec.fresh or self._settings.now.records.url == "off"):
-            why = (
-                "fresh asks for nothing known"
-                if spec.fresh
-                else 'this daemon has no record store (records.url = "off")'
-            )
-            raise RequestError(f"trials is 0 and {why}, so nothing would be tuned: ask for at least 1 trial")
         if spec.target.startswith("{"):  # the backend interprets all other targets
             _check_target(spec.target)
         if why_not := device_types.refusal(spec.target, spec.device, kinds):

@@ -54,17 +54,27 @@ def test_the_cost_of_the_instrument_is_subtracted_from_each_call() -> None:
     calls = [operator_profiling.Call("kernel", ((2, 2), (2, 2)), 2, [13e-6] * 3) for _ in range(4)]
     calls.append(operator_profiling.Call("vm.builtin.alloc_tensor", (), 2, [5e-6]))
     overhead = operator_profiling.Overhead(told_s=1.5e-6, call_s=1e-7, added_s=2e-6)
-    rows = {row.name: row for row in operator_profiling._rows(calls, {"kernel": "tuned"}, {2: overhead}, 2.0)}
+    rows = {row.name: row for row in operator_profiling._rows(calls, {"kernel": "tuned"}, {2: overhead}, 2.0, 1e-3)}
     assert rows["kernel 2x2"].time_s == pytest.approx(40e-6)
     assert rows["memory"].time_s == pytest.approx(2.1e-6)
     assert rows["calls of kernels"].time_s == pytest.approx(4e-7)
 
 
+def test_the_virtual_machine_has_no_more_than_the_kernels_leave() -> None:
+    """A network of 7 us, whose kernel takes 5: calls that take 4 us one by one overlap with it."""
+    calls = [operator_profiling.Call("kernel", ((2, 2), (2, 2)), 2, [5e-6])]
+    calls.append(operator_profiling.Call("vm.builtin.alloc_tensor", (), 2, [1e-6]))
+    overhead = operator_profiling.Overhead(told_s=0.0, call_s=1.5e-6, added_s=0.0)
+    rows = {row.name: row for row in operator_profiling._rows(calls, {"kernel": "tuned"}, {2: overhead}, 1.0, 7e-6)}
+    assert rows["kernel 2x2"].time_s == pytest.approx(5e-6)
+    assert (rows["memory"].time_s, rows["calls of kernels"].time_s) == pytest.approx((1.25e-6, 0.75e-6))
+
+
 def test_a_module_without_sources_of_schedules_shows_unknown() -> None:
     calls = [operator_profiling.Call("kernel", ((2, 2), (2, 2)), 2, [1e-5])]
     overhead = {2: operator_profiling.Overhead(0.0, 0.0, 0.0)}
-    assert operator_profiling._rows(calls, {}, overhead, 1.0)[0].schedule == "unknown"
-    assert operator_profiling._rows(calls, {"another": "tuned"}, overhead, 1.0)[0].schedule == "library"
+    assert operator_profiling._rows(calls, {}, overhead, 1.0, 1e-5)[0].schedule == "unknown"
+    assert operator_profiling._rows(calls, {"another": "tuned"}, overhead, 1.0, 1e-5)[0].schedule == "library"
 
 
 def test_a_kernel_that_does_nothing_costs_little_and_an_instrument_adds_to_it() -> None:

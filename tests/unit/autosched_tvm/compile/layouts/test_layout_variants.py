@@ -132,6 +132,9 @@ def test_a_layout_without_measurements_is_not_chosen(tmp_path: Path) -> None:
     known = {info.workload: 1e-5 for info in found.tasks if "c+relu" not in info.shape}
     best = layout_variants.best(cleaned, TARGET, known)
     assert all(way.wanted is LayoutOption.NCHW for way in best.variant.ways)
+    assert "expected 0.0" in best.said, "of three measured kernels"
+    assert "nchwc" not in best.said, "an estimate is no expectation"
+    assert "expected" not in layout_variants.best(cleaned, TARGET, {}).said
 
 
 def test_records_of_several_layouts_compile_into_one_network(tmp_path: Path) -> None:
