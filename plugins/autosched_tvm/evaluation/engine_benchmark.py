@@ -35,7 +35,8 @@ CLEAR_WIDTH, CLEAR_RATIO = 0.04, 1.2
 by this factor. It is five times the width, which makes a false winner unlikely although the condition is checked after
 each round."""
 FAR_RATIO = 10.0
-"""Latency relative to the fastest above which a contestant in `few` has ROUNDS_MIN rounds."""
+"""Latency relative to the fastest above which a contestant in `few` has ROUNDS_MIN rounds; where one call is a sample,
+it has those of its start only."""
 TURN_S = 0.05
 """Duration of a sample in seconds; the sample is the mean of the calls within it."""
 WARM_S = 0.2
@@ -276,8 +277,13 @@ class _Turns:
 
     racer: Racer
     rounds_max: int
-    once_s: float = 0.0
+    first_s: list[float] = field(default_factory=list)
+    """Latencies of single calls before the first round, without the very first one if there are others."""
     samples_s: list[float] = field(default_factory=list)
+
+    @property
+    def once_s(self) -> float:
+        return min(self.first_s)
 
     @property
     def number(self) -> int:
@@ -292,9 +298,15 @@ class _Turns:
         return (self.number + self.warm) * sum(self.samples_s)
 
     def begin(self) -> None:
-        self.once_s = self.racer.sample(1, 0)
+        self.first_s = [self.racer.sample(1, 0)]
         if self.once_s < SLOW_S:
-            self.once_s = min(self.racer.sample(1, 0), self.racer.sample(1, 0))
+            self.first_s = [self.racer.sample(1, 0), self.racer.sample(1, 0)]
+
+    def hurry(self) -> None:
+        """Limits the rounds of a contestant whose latency matters little."""
+        self.rounds_max = min(self.rounds_max, ROUNDS_MIN)
+        if self.number == 1:
+            self.samples_s, self.rounds_max = list(self.first_s), len(self.first_s)
 
     def take(self) -> None:
         self.samples_s.append(self.racer.sample(self.number, self.warm))
@@ -350,7 +362,7 @@ def race(
     fastest_s = min((turns.once_s for turns in there), default=0.0)
     for turns in there:
         if until_clear and turns.racer.name in (few or {}) and turns.once_s > FAR_RATIO * fastest_s:
-            turns.rounds_max = min(turns.rounds_max, ROUNDS_MIN)
+            turns.hurry()
     while wanted := [turns for turns in there if turns.wants(share_s)]:
         if until_clear and _are_clear([turns for turns in there if turns.racer.name not in (few or {})]):
             wanted = [turns for turns in wanted if turns.racer.name in (few or {})]

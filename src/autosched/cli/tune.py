@@ -14,6 +14,7 @@ from autosched.api import Option, Settings, result_folder, tuning
 from autosched.api.connection import Daemon
 from autosched.api.on_demand import connected, kind_of_cores
 from autosched.cli.follow import follow, interruptible
+from autosched.cli.listings import seconds_of
 from autosched.cli.output import INTERRUPTED, data, document, format_option, say, table
 from autosched.cli.policy import policy_options, serve_words
 from autosched.config import Config
@@ -119,12 +120,9 @@ def share_of(_ctx: click.Context, _option: click.Parameter, value: str | None) -
     return share
 
 
-def seconds_of(_ctx: click.Context, _option: click.Parameter, value: str | None) -> float | None:
+def positive_seconds_of(context: click.Context, option: click.Parameter, value: str | None) -> float | None:
     """ "30m" becomes 1800.0."""
-    try:
-        seconds = None if value is None else formatting.seconds(value)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from None
+    seconds = seconds_of(context, option, value)
     if seconds == 0:
         raise click.BadParameter("it counts from now, so it must be more than 0")
     return seconds
@@ -207,7 +205,7 @@ _SETTINGS = (
         help="Priority; higher goes first. Waiting jobs rise, so that none starves.",
     ),
     click.option(
-        "--deadline", "deadline_s", callback=seconds_of, metavar="TIME",
+        "--deadline", "deadline_s", callback=positive_seconds_of, metavar="TIME",
         help="Deadline: 45s, 30m, 2h. The job gets precedence when it becomes tight.",
     ),
     click.option(
@@ -215,7 +213,7 @@ _SETTINGS = (
         help="Label, for `jobs -l KEY=VALUE` or `cancel KEY=VALUE`; repeatable.",
     ),
     click.option(
-        "--step-timeout", "step_timeout_s", callback=seconds_of, metavar="TIME",
+        "--step-timeout", "step_timeout_s", callback=positive_seconds_of, metavar="TIME",
         help="Time limit of a step: 90s, 10m. Default: learned from earlier steps, or the daemon's.",
     ),
 )  # fmt: skip

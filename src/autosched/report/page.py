@@ -111,7 +111,8 @@ def _latencies(report: Report) -> str:
     found, longest = verdict(evaluation), max(timing.median_s for timing in evaluation.timings)
     rows = "".join(_latency_row(t, t.median_s / longest, found.remarks.get(t.name, "")) for t in evaluation.timings)
     cores = ", ".join(map(str, evaluation.cores)) or "not pinned"
-    samples = len(evaluation.timings[0].samples_s)
+    numbers = sorted({len(timing.samples_s) for timing in evaluation.timings})
+    samples = f"{numbers[0]} to {numbers[-1]} samples" if numbers[1:] else count(numbers[0], "sample")
     word = "good" if evaluation.outputs_equal else "bad"
     notes = "".join(f"<p>{escape(note)}</p>" for note in evaluation.notes)
     notes += "".join(map(_note_group, evaluation.note_groups))

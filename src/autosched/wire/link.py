@@ -227,6 +227,11 @@ class Link(asyncio.BufferedProtocol):
                 return
             await asyncio.sleep(max(left_s, 1.0))
 
+    async def abort_when_silent(self, seconds: float) -> None:
+        """Abort the connection once the peer has been silent for some seconds."""
+        await self.wait_silent(seconds)
+        self.abort(f"it said nothing for {seconds:g} s")
+
     def close(self, reason: str = "closed by this end") -> None:
         """Close after everything written has been sent; the peer has 10 s to read it."""
         if self._transport is not None and not self._transport.is_closing():

@@ -20,7 +20,8 @@ DOT, TILE_DOT, RESULT, BORDER = "int8_dot", "int8_tiles", "int8_product", "int8_
 DEPTHWISE, IMAGE = "int8_depthwise", "int8_image"
 """Names of the blocks of depthwise sums, and of the image as float32."""
 FUSES_ELEMENTWISE = 4
-"""TVM's OpPatternKind of a kernel into which elementwise operators are fused."""
+"""TVM's OpPatternKind of a kernel into which elementwise operators are fused. TVM treats kernels with several sums as
+opaque."""
 TILES = (8, 7, 6, 5, 4)
 """Rows of a tile, in order of preference. The number of rows is padded to a multiple."""
 FEW_ROWS = 12

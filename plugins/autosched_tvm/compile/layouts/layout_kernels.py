@@ -7,14 +7,12 @@ import numpy as np
 import tvm
 from tvm import relax, te, topi
 
+from autosched_tvm.compile.integers.product import FUSES_ELEMENTWISE
 from autosched_tvm.compile.layouts.layout import Layout
 from autosched_tvm.compile.layouts.packing import Array, pack_columns, pack_kernel
 from autosched_tvm.compile.relax_operators import Shape
 from autosched_tvm.compile.winograd import algebra, workload
 
-FUSES_ELEMENTWISE = 4
-"""TVM's OpPatternKind of a kernel into which elementwise operators are fused. TVM treats kernels with several sums as
-opaque."""
 TRANSFORM = "layout_transform"
 """Name of each kernel that transforms a layout."""
 

@@ -234,16 +234,12 @@ class HelperRegistry:
         return session.help(method, helper.host)
 
     async def _accompany(self, helper: Helper, link: Link) -> None:
-        listening = spawn(self._listen(link), "listen to a helper")
+        listening = spawn(link.abort_when_silent(SILENCE_S), "listen to a helper")
         why = await link.wait_closed()
         listening.cancel()
         if helper.link is link and not helper.gone.is_set():
             log.info("the helper of job %d on %s is cut off: %s", helper.job, helper.host, why)
             asyncio.get_running_loop().call_later(STARTS_S, self._look, helper)
-
-    async def _listen(self, link: Link) -> None:
-        await link.wait_silent(SILENCE_S)
-        link.abort(f"it said nothing for {SILENCE_S:g} s")
 
     def _order(self, helper: Helper, part: Part) -> None:
         """Send a part to its helper now, or when the helper connects."""

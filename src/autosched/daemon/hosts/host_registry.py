@@ -306,17 +306,13 @@ class HostRegistry:
     async def _accompany(self, session: _Session) -> None:
         """Watch an agent's connection until it is closed."""
         link = session.link
-        listening = spawn(self._listen(link), "listen to an agent")
+        listening = spawn(link.abort_when_silent(SILENCE_S), "listen to an agent")
         why = await link.wait_closed()
         listening.cancel()
         lender = self.lenders.get(session.host)
         if lender is not None and lender.link is link:
             log.warning("host %s is cut off: %s", session.host, why)
             self._runtime.tell(partial(self._cut_off, session.host, lender.leaves or why))
-
-    async def _listen(self, link: Link) -> None:
-        await link.wait_silent(SILENCE_S)
-        link.abort(f"it said nothing for {SILENCE_S:g} s")
 
     def _cut_off(self, host: HostName, reason: str) -> Event | None:
         known, lender = self._runtime.state.hosts.get(host), self.lenders.get(host)

@@ -85,10 +85,19 @@ def test_a_race_with_a_clear_result_ends_early(seconds: tuple[float, ...], round
     assert [len(t.samples_s) for t in timings] == [17, *(rounds for _ in seconds)]
 
 
-def test_a_secondary_contestant_that_is_far_behind_gets_fewest_rounds() -> None:
-    racers = [Fake("default", 0.3), Fake("tuned", 0.01)]
-    timings = race(racers, budget_s=1e9, few={"default": 17}, until_clear=True).timings
-    assert [len(t.samples_s) for t in timings] == [engine_benchmark.ROUNDS_MIN, engine_benchmark.CLEAR_ROUNDS]
+@pytest.mark.parametrize(
+    ("once_s", "samples", "calls"),
+    [
+        (0.02, engine_benchmark.ROUNDS_MIN, 12),  # several calls are a sample
+        (0.3, 2, 3),
+        (engine_benchmark.SLOW_S, 1, 1),
+    ],
+)
+def test_a_secondary_contestant_that_is_far_behind_gets_fewest_rounds(once_s: float, samples: int, calls: int) -> None:
+    default = Fake("default", once_s)
+    timings = race([default, Fake("tuned", 1e-3)], budget_s=1e9, few={"default": 17}, until_clear=True).timings
+    assert [len(t.samples_s) for t in timings] == [samples, engine_benchmark.CLEAR_ROUNDS]
+    assert sum(number + warm for number, warm in default.asked) == calls, "of which each may take half a minute"
 
 
 def test_a_noisy_race_is_not_clear() -> None:

@@ -113,7 +113,7 @@ class Wire:
         await self._gone.wait()
         return self.lost
 
-    async def wait_silent(self, seconds: float) -> None:
+    async def abort_when_silent(self, seconds: float) -> None:
         await asyncio.Event().wait()
 
     async def say(self, method: Method) -> Any:
