@@ -13,6 +13,8 @@ import os
 import sys
 from typing import Any
 
+os.environ["TVM_NUM_THREADS"] = "1"  # a second thread on the same core would take as long as a small product
+
 import numpy as np
 import tvm
 from roofline import peak
