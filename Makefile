@@ -109,6 +109,7 @@ bench-zero-shot: $(VENV)/.development
 	$(BIN)/python benchmarks/zero_shot.py
 	$(BIN)/python benchmarks/starter_book.py
 	$(BIN)/python benchmarks/zero_shot_tuning.py
+	$(BIN)/python benchmarks/search_quality.py --ranked
 
 bench-search: $(VENV)/.development
 	$(BIN)/python benchmarks/search_quality.py $(ARGS)

@@ -396,7 +396,7 @@ SECTIONS: dict[str, Sequence[Source]] = {
         Source("search_ranked", [
             Claim("`autotvm xgb` with models over random choice with 256 trials, blocked convolutions", "1.00",
                   lambda told: _ratio(told, "autotvm ranked / autotvm random", "64, 256")),
-        ], "python benchmarks/search_quality.py --store URL"),
+        ], "make bench-zero-shot"),
         Source("zero_shot", [
             Claim("The first eight schedules of networks that were left out: NDCG@8", "0.87", _first_eight),
         ], "make bench-zero-shot"),

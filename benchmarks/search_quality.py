@@ -5,7 +5,7 @@ has asked for before is built on one core and measured on another (search_table.
 keeps what was measured, so that more seeds, methods and trials cost only what is new. A run's time is that of its own
 selects and updates, and of the builds and measurements that it asked for, when they were made. The best at 64 trials
 and at the end is measured again, longer. Runs that the output file has already are not done again. `--quick` takes two
-minutes.
+minutes. `--ranked` compares 64 trials that begin with models of a record store with 256 random ones.
 
 A method is a name of METHODS, or `NAME=BACKEND:OPTION=VALUE,...` to try options. The value `wide` of `space` is for
 `autotvm`: all that is legal of each knob, and of tiles every combination, whatever the template thinks of it.
@@ -30,11 +30,10 @@ import search_tasks
 from run import machine
 from search_place import Place, Stand
 from search_tasks import Layer
+from zero_shot_tuning import stored_rankers
 
 from autosched import backend
-from autosched.api.local_daemon import existing_store
 from autosched.process.forked_workers import prepare
-from autosched.recordstore.queries import Lookup
 from autosched_backend_autotvm import template_matching
 from autosched_backend_autotvm.config_space import Config, Rule
 from autosched_backend_autotvm.search import AutoTvmSearch, Made, Making
@@ -62,6 +61,7 @@ Lessons = dict[tuple[str, int], list[tuple[SearchContext, list[tuple[bytes, tupl
 Rankers = Mapping[str, bytes]
 """Stored rankers by operator family."""
 RESULTS = Path(__file__).parent / "results" / "search_quality.json"
+RANKED_RESULTS = RESULTS.with_name("search_ranked.json")
 CHECKPOINT, EARLY = 64, 32
 PAIRS = (
     ("tc", "tc random"), ("tc compat", "tc random"), ("ansor", "stock"), ("tc", "ansor"),
@@ -90,7 +90,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--tasks", nargs="+", default=list(search_tasks.CORE), help="names, families, or: all")
     parser.add_argument("--methods", nargs="+", default=["ansor", "tc", "tc compat", "tc random", "stock"])
     parser.add_argument("--teach", nargs="+", default=[], metavar="TASK", help=f"tuned first, by {', '.join(TAUGHT)}")
-    parser.add_argument("--store", metavar="URL", help=f"record store with rankers, for {', '.join(RANKED)}")
+    parser.add_argument("--store", default="", help="record store with the rankers; default: your own")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--first-seed", type=int, default=1)
     parser.add_argument("--trials", type=int, default=256)
@@ -99,7 +99,10 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="where tables of what was measured stay")
     parser.add_argument("--build-core", type=int, metavar="N", help="where builds run; default: the first core")
     parser.add_argument("--quick", action="store_true", help="two small tasks, 16 trials, one seed")
+    parser.add_argument("--ranked", action="store_true", help="convolutions in blocks, with models and at random")
     args = parser.parse_args()
+    if args.ranked:
+        args.tasks, args.methods, args.output = list(search_tasks.BLOCKED), ["autotvm random", *RANKED], RANKED_RESULTS
     if args.quick:
         args.tasks, args.seeds, args.trials = list(search_tasks.QUICK), 1, 16
         args.output = Path(tempfile.gettempdir()) / "search_quality_quick.json"
@@ -112,7 +115,7 @@ def main() -> None:
     args = arguments()
     told = json.loads(args.output.read_text()) if args.output.exists() else {"runs": [], "skipped": []}
     told["machine"] = machine()
-    rankers = rankers_of(args.store) if args.store else {}
+    rankers = rankers_of(args.store) if {*args.methods} & {*RANKED} else {}
     if args.teach:
         told["taught"] = [layer.name for layer in chosen(args.teach)]
     with tempfile.TemporaryDirectory(prefix="autosched-search-") as folder:
@@ -122,10 +125,10 @@ def main() -> None:
         try:
             kept: Lessons = {}
             for layer in chosen(args.teach):
-                for run in compared(place, layer, args, {"runs": [], "skipped": []}, ({}, {}), TAUGHT):
+                for run in compared(place, layer, args, {"runs": [], "skipped": []}, {}, {}, TAUGHT):
                     kept.setdefault((run.told["method"], run.site.seed), []).append((run.site, run.measured))
             for layer in chosen(args.tasks):
-                compared(place, layer, args, told, (kept, rankers), args.methods)
+                compared(place, layer, args, told, kept, rankers, args.methods)
                 args.output.write_text(json.dumps(told, separators=(",", ":")))
         finally:
             place.close()
@@ -136,11 +139,10 @@ def main() -> None:
 
 def rankers_of(store: str) -> Rankers:
     """Returns the rankers of a record store, which must be of one device model."""
-    with Lookup(existing_store(None, store)) as lookup:
-        listed = lookup.rankers()
-        if len({one.device for one in listed}) != 1:
-            raise SystemExit("--store must have rankers of one device model. See:  autosched models list")
-        return {one.family: found.content for one in listed if (found := lookup.ranker(one.family, one.device))}
+    found = stored_rankers(store)
+    if len({one.device for one in found}) > 1:
+        raise SystemExit("--store must have rankers of one device model. See:  autosched models list")
+    return {one.family: one.content for one in found}
 
 
 def ratios(runs: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, tuple[float, float, int]]]:
@@ -268,7 +270,8 @@ def compared(
     layer: Layer,
     args: argparse.Namespace,
     told: dict[str, Any],
-    known: tuple[Lessons, Rankers],
+    kept: Lessons,
+    rankers: Rankers,
     methods: Sequence[str],
 ) -> "list[Run]":
     """Add the missing runs of this layer to what is told."""
@@ -277,8 +280,8 @@ def compared(
     remembered: dict[str, Made | None] = {}
     for method, seed in missing(layer, args, told, methods):
         try:
-            site = replace(stand.site(seed), rankers=known[1] if method in RANKED else {})
-            search = search_for(method, args, site, known[0])
+            site = replace(stand.site(seed), rankers=rankers if method in RANKED else {})
+            search = search_for(method, args, site, kept)
         except Unsupported as error:
             told["skipped"] = sorted({*told["skipped"], f"{layer.name}, {method}: {error}"})
             continue

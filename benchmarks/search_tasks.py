@@ -150,3 +150,8 @@ CORE = (
     "matmul 128x768 by 768x768",
 )  # fmt: skip
 """One of each sort."""
+BLOCKED = (
+    "conv 64x56x56-64-3x3 blocked", "conv 256x14x14-256-3x3 blocked", "conv 64x56x56-64-1x1 blocked",
+    "conv 512x7x7-512-3x3 blocked", "conv 48x13x13-192-3x3 blocked",
+)  # fmt: skip
+"""Convolutions whose template has models."""

@@ -58,16 +58,23 @@ def main() -> int:
     return 0
 
 
-def rankers_of(store: str, chosen: Sequence[Network]) -> list[StoredRanker]:
-    """Returns the rankers of a store. Raises RequestError if it has none, or knows one of the networks."""
+def stored_rankers(store: str) -> list[StoredRanker]:
+    """Returns the rankers of a store. Raises RequestError if it has none."""
     with Lookup(existing_store(None, store)) as lookup:
         found = [lookup.ranker(one.family, one.device) for one in lookup.rankers()]
-        known = {one.job.network.removesuffix(".onnx") for _, one in lookup.everything()}
     if not found:
         raise RequestError("the store has no rankers. Train some:  autosched models train")
+    return [one for one in found if one is not None]
+
+
+def rankers_of(store: str, chosen: Sequence[Network]) -> list[StoredRanker]:
+    """Returns the rankers of a store. Raises RequestError if it has none, or knows one of the networks."""
+    found = stored_rankers(store)
+    with Lookup(existing_store(None, store)) as lookup:
+        known = {one.job.network.removesuffix(".onnx") for _, one in lookup.everything()}
     if learned := known & {one.name for one in chosen}:
         raise RequestError(f"the rankers have learned from {', '.join(sorted(learned))}: choose other networks")
-    return [one for one in found if one is not None]
+    return found
 
 
 def measure(network: Network, rankers: Sequence[StoredRanker], trials: int | None) -> dict[str, Any]:

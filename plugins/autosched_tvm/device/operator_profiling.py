@@ -15,6 +15,7 @@ from functools import lru_cache
 from typing import Any
 
 import tvm
+from msgspec import structs
 from tvm import relax, tirx
 
 from autosched.backend import OperatorTime, OperatorTimes
@@ -115,16 +116,17 @@ def _rows(
             continue
         rows.setdefault((_described(call), _schedule(call.name, schedules)), []).append(own_s)
         rows.setdefault(("calls of kernels", VIRTUAL_MACHINE), []).append(overhead.call_s)
-    kernels_s, calls_s = (
-        sum(sum(times) for (_, schedule), times in rows.items() if (schedule == VIRTUAL_MACHINE) is own)
-        for own in (False, True)
-    )
-    share = min(1.0, max(0.0, whole_s - kernels_s) / calls_s) if calls_s else 1.0
-    found = [
-        OperatorTime(name, schedule, len(times), sum(times) * (share if schedule == VIRTUAL_MACHINE else 1.0))
-        for (name, schedule), times in rows.items()
-    ]
-    return tuple(sorted(found, key=lambda row: -row.time_s))
+    found = [OperatorTime(name, schedule, len(times), sum(times)) for (name, schedule), times in rows.items()]
+    kernels = [row for row in found if row.schedule != VIRTUAL_MACHINE]
+    others = [row for row in found if row.schedule == VIRTUAL_MACHINE]
+    left_s, others_s = max(0.0, whole_s - _sum_s(kernels)), _sum_s(others)
+    if others_s > left_s:
+        others = [structs.replace(row, time_s=row.time_s * left_s / others_s) for row in others]
+    return tuple(sorted([*kernels, *others], key=lambda row: -row.time_s))
+
+
+def _sum_s(rows: Sequence[OperatorTime]) -> float:
+    return sum(row.time_s for row in rows)
 
 
 def _schedule(name: str, schedules: Mapping[str, str]) -> str:

@@ -36,7 +36,6 @@ def plot(host: str | None, which: str, style: str) -> None:
         return say(f"Job {job.job} has no estimate yet: not every task was measured. See:  autosched job {job.job}")
     width = min(shutil.get_terminal_size((WIDTH, 24)).columns, 2 * WIDTH) if sys.stdout.isatty() else WIDTH
     until_s = (job.now if job.ended_at is None else job.ended_at) - job.submitted_at
-    until_s = max(until_s, points[-1].at_s)  # the records were read after the job
     best = f"{formatting.latency(job.whole_s)}{gain(job)}"
     data(f" job {job.job} {job.name}: best estimate {best} after {formatting.count(job.trials, 'trial')}")
     pairs = [(point.at_s, point.best_s) for point in points]

@@ -137,10 +137,12 @@ def gather(
 
 
 def _since(span: Span, job: JobView) -> Span:
+    """Returns a step with times since the submission of the job, as it was when the job was read: steps and records are
+    read later."""
     start, now = job.submitted_at, job.now
     return Span(
         span.step, span.job, span.task, span.stage, span.units, span.queued_at - start, span.started_at - start,
-        (now if span.ended_at is None else span.ended_at) - start, span.outcome,
+        (now if span.ended_at is None else min(span.ended_at, now)) - start, span.outcome,
     )  # fmt: skip
 
 
