@@ -1,5 +1,6 @@
 """One job on TVM: its model, its workers, and all functions of a backend except the search."""
 
+import bisect
 import hashlib
 import itertools
 import logging
@@ -10,7 +11,7 @@ import shutil
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -20,7 +21,7 @@ import msgspec
 
 from autosched.backend import INPUTS, Baseline, Earlier, Evaluation, Lease, Network, NoteGroup
 from autosched.errors import ModelRejected, RequestError, StepFailed
-from autosched.model import DeviceNote, Identity, JobId, JobSpec, Program, Record, TaskInfo
+from autosched.model import DeviceNote, Identity, JobId, JobSpec, Program, Record, TaskIndex, TaskInfo
 from autosched.process.forked_workers import Died, Killed, Raised, TimedOut, WorkerError, Workers, prepare
 from autosched.records import record_selection, winner
 from autosched_tvm import worker_messages
@@ -56,6 +57,9 @@ MEND_TIMEOUT_S = 900.0
 """Time after which no further build is started to find a wrong schedule, in seconds."""
 RANKED = 1
 """Number of schedules that a job without trials takes from a ranker, and compares with the schedule by rule."""
+RANKED_SHARE = 0.9
+"""Share of a network's arithmetic in the tasks whose rankers such a job asks: about half of the tasks. Building and
+measuring the others' schedules would take as long, for some 7 % of the gain."""
 CHOICES_MAX = 3
 """Maximum number of schedules per task for a compilation, in case the best does not apply."""
 
@@ -97,6 +101,8 @@ class TvmSession:
         self._imported: tuple[str, ...] = ()
         self._notes: tuple[str, ...] = ()
         self._rankers: Mapping[str, bytes] = {}
+        self._ranked_tasks: frozenset[TaskIndex] = frozenset()
+        """Tasks whose rankers a job without trials asks."""
         self._without_rule: tuple[str, ...] = ()
         """Workload hashes of kernels whose schedule by rule was wrong in the network."""
         self._lessons: tuple[str, ...] = ()
@@ -123,6 +129,7 @@ class TvmSession:
             for group in info.groups:
                 first.setdefault(group, info.task)
         wanted = [info for info in found.tasks if all(first[group] == info.task for group in info.groups)]
+        self._ranked_tasks = with_most_arithmetic(found.tasks, RANKED_SHARE)
         return Network(
             tasks=found.tasks, skipped=found.skipped, batch=self.options.batch,
             default_trials=self.options.trials_per_task * len(wanted), tasks_only=found.tasks_only,
@@ -398,8 +405,9 @@ class TvmSession:
         self._rankers = dict(rankers)
 
     def first(self, task: TaskInfo, lease: Lease) -> Sequence[bytes]:
-        """Returns the candidates of a task that are expected to be the fastest; none without any ranker."""
-        return self.ranked(task, lease, RANKED) if self._rankers else ()
+        """Returns the candidates of a task that are expected to be the fastest; none without any ranker, and for a task
+        with little arithmetic."""
+        return self.ranked(task, lease, RANKED) if self._rankers and task.task in self._ranked_tasks else ()
 
     def ranked(self, task: TaskInfo, lease: Lease, count: int) -> Sequence[bytes]:
         """Returns up to `count` candidates that are expected to be the fastest before anything is measured."""
@@ -487,6 +495,14 @@ def _told(what: str, timeout_s: float, but: str = "") -> Iterator[None]:
         raise StepFailed(f"{what} failed: {gist(error)}") from error
     except Died as error:
         raise StepFailed(f"{what} crashed: {error}") from error
+
+
+def with_most_arithmetic(tasks: Iterable[TaskInfo], share: float) -> frozenset[TaskIndex]:
+    """Returns the fewest tasks that have a share of all tasks' arithmetic in one inference."""
+    descending = sorted(tasks, key=lambda info: -info.weight * info.flops)
+    sums = list(itertools.accumulate(info.weight * info.flops for info in descending))
+    wanted = share * sums[-1] if sums else 0.0
+    return frozenset(info.task for info in descending[: bisect.bisect_left(sums, wanted) + 1])
 
 
 def _content(file: Path) -> str:

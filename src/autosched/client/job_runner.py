@@ -1,7 +1,6 @@
 """Hosts one job: answers the daemon's calls, runs the steps that it orders, and reports each with the new load."""
 
 import asyncio
-import contextlib
 import errno
 import logging
 import os
@@ -16,8 +15,8 @@ import msgspec
 from msgspec import Struct
 
 from autosched import backend
-from autosched.backend import EVALUATION, TUNED, Built, Earlier, Lease
-from autosched.client import job_files, ranker_fetch
+from autosched.backend import EVALUATION, TUNED, Built, Lease
+from autosched.client import job_files
 from autosched.client.away_step import AwayStep, HelperLost
 from autosched.client.backend_boundary import raised_at
 from autosched.client.daemon_session import DaemonSession
@@ -29,16 +28,16 @@ from autosched.client.plan.early_builds import BuildMeasurement
 from autosched.client.plan.job_plan import JobPlan
 from autosched.client.plan.task_state import Round
 from autosched.client.round_work import Timed
+from autosched.client.shared_knowledge import SharedKnowledge
 from autosched.client.stage_runner import StageRunner
 from autosched.client.watchdog_process import WatchdogProcess
-from autosched.errors import AutoschedError, DeviceLost, NotFound, RequestError, StepFailed, WireError
+from autosched.errors import AutoschedError, DeviceLost, RequestError, StepFailed, WireError
 from autosched.machine import cores_of, peak_flops
 from autosched.model import (
     NETWORK_TASK,
     OWN_HOST,
     IdentityFrom,
     JobFailure,
-    JobId,
     JobLoad,
     JobSpec,
     Outcome,
@@ -57,43 +56,30 @@ from autosched.protocol import (
     MEASUREMENTS_SINCE,
     AddArtifact,
     AddArtifacts,
-    AddProgram,
     AddRecord,
     AskLoad,
     BoardAccess,
     Done,
-    EarlierJob,
     EndStep,
     ForgetMoved,
     GetBoard,
-    GetKnown,
     GetOrder,
-    GetSimilarJobs,
-    GetTimings,
-    GetUnknownPrograms,
     Goodbye,
     JobOrder,
-    KnownSchedules,
-    KnownTimings,
     Method,
     PartEnded,
     PartResult,
     PlanNetwork,
     Poisoned,
-    RecordPage,
     ResultFile,
     Return,
     RevokeStep,
     RunElsewhere,
-    SimilarJobs,
     StartStep,
     Stop,
     StopElsewhere,
     TagRecords,
-    UnknownPrograms,
-    pagination,
 )
-from autosched.records import record_selection
 from autosched.records.identity import moved
 from autosched.sentinel import run_sentinel
 from autosched.wire import blob_transfer
@@ -106,8 +92,6 @@ LAST_STAGE_S = 15.0
 """Assumed seconds of the last compile and of the last evaluate, until one was measured."""
 LAST_STAGES_GROWTH = 1.5
 """Factor from the durations of an early build to those of the last one, which contains and compares more."""
-DESCRIBE_S = 10.0
-"""Maximum seconds to send the programs of a network's workloads; the next job of the network sends the rest."""
 WATCHDOG_S = 1.0
 """Seconds after its time limit at which a step is killed without an order, because the daemon may be gone. Together
 with the grace before, this is earlier than the daemon's own limit."""
@@ -143,13 +127,7 @@ class JobRunner:
         self._runner: StageRunner | None = None
         self._records: list[Record] = []
         self._borrowed = 0  # number of leading records that come from another job
-        self._earlier: list[Earlier] = []
-        self._elsewhere: dict[TaskIndex, dict[bytes, float]] = {}
-        """Ratio of each known schedule on other devices, see `KnownSchedule.elsewhere`; by task and candidate."""
-        self._timings: dict[str, Timed] = {}
-        """Latencies measured by other jobs, by the digest of the object code."""
-        self._recalled: backend.Recalled | None = None
-        """Known schedules that an earlier client of the job took over; None if there was no earlier client."""
+        self._shared = SharedKnowledge(line, workdir)
         self._pace = run_sentinel
         self._began_at = asyncio.get_running_loop().time()
         self._device_cores = 0
@@ -206,16 +184,16 @@ class JobRunner:
             if self._runner.divisible:
                 self._runner.devices = order.devices + plan.elsewhere // UNITS_OF_DEVICE
             if order.spec.records_from is not None:
-                self._records += await self._fetch_records(order.spec.records_from)
+                self._records += await self._shared.records_of(order.spec.records_from)
                 self._borrowed = len(self._records)
-            await self._fetch_teachers(order.spec, order.earlier)
-            own = await self._fetch_records(order.job)
+            await self._shared.fetch_teachers(order.spec, order.earlier)
+            own = await self._shared.records_of(order.job)
             self._records += own
             self._runner.trials = max((record.trial for record in own), default=-1) + 1
         plan.early.resume(order.network)
         self._identities = order.identities
         self._age_s, self._device_cores = order.age_s, order.device_cores
-        self._recalled = None if order.network is None else order.network.recalled
+        self._shared.recalled = None if order.network is None else order.network.recalled
         self._plan.set_result(plan)
 
     async def _begun(self) -> JobPlan:
@@ -232,24 +210,6 @@ class JobRunner:
         """End all processes that work for this job."""
         if self._runner is not None:
             self._runner.kill()
-
-    async def _fetch_teachers(self, spec: JobSpec, jobs: Iterable[EarlierJob]) -> None:
-        """Fetch the records of jobs that warm-start this one. Jobs that the user did not name may be missing."""
-        for one in jobs:
-            try:
-                model = await job_files.fetch_model(self._line, one.spec, self._workdir / "earlier" / str(one.job))
-                records = record_selection.tried(await self._fetch_records(one.job))
-            except NotFound as error:
-                if spec.learn_from:
-                    raise
-                log.warning("nothing is learned from job %d, which was pruned meanwhile: %s", one.job, error)
-            else:
-                self._earlier.append(Earlier(one.job, one.spec, model, one.workloads, tuple(records)))
-
-    async def _fetch_records(self, job: JobId) -> list[Record]:
-        return await pagination.answered_async(
-            pagination.records_of(job), lambda asked: self._line.ask(asked, RecordPage)
-        )
 
     # What the daemon asks -----------------------------------------------------------------------------------
 
@@ -404,7 +364,8 @@ class JobRunner:
             case "build":
                 await self._in_thread(lease, lambda: runner.build(task, current, lease, away))
                 self._useless_helpers = 0 if away is not None else self._useless_helpers
-                await self._look_up(plan, runner.unknown_codes(current))
+                assert plan.network is not None
+                await self._shared.look_up(plan.spec, plan.network, runner.unknown_codes(current))
                 return plan.advanced(task)
             case "profile":
                 await self._profile(plan, task, current, lease, watch, away)
@@ -415,7 +376,7 @@ class JobRunner:
             case "compile":
                 records = [record for state in plan.tasks.values() for record in state.records]
                 build = runner.compile_early if plan.early.under_way else runner.compile
-                await self._in_thread(lease, lambda: build(records, lease, self._elsewhere))
+                await self._in_thread(lease, lambda: build(records, lease, self._shared.elsewhere))
                 return plan.compiled()
             case "evaluate" if plan.early.under_way:
                 evaluation = await self._in_thread(lease, lambda: runner.evaluate_early(lease))
@@ -443,20 +404,24 @@ class JobRunner:
         assert runner is not None
         taken_in = await self._in_thread(lease, lambda: runner.take_in(lease))
         latency_goal.check(plan.spec, taken_in, peak_flops(max(1, self._device_cores)))
-        network, known, hints = await self._recall(plan, taken_in)
-        network = await self._find_teachers(plan.spec, network)
-        await self._fetch_rankers(plan.spec, network, lease)
+        taken = {record.task for record in self._records[self._borrowed :] if record.purpose is Purpose.KNOWN}
+        network, known, hints = await self._shared.recall(plan.spec, taken_in, taken, runner.trials)
+        if runner.learns:
+            network = await self._shared.find_teachers(plan.spec, network)
+        if runner.ranks and (rankers := await self._shared.rankers(plan.spec, network)):
+            await self._in_thread(lease, lambda: runner.take_rankers(rankers))
         records, borrowed = [*self._on_this_device(plan, network), *known], self._borrowed
-        await self._in_thread(
-            lease, lambda: runner.make_tuners(network, lease, records, borrowed, self._earlier, hints)
-        )
-        hints |= await self._first(plan.spec, network, lease, {*hints, *(record.task for record in records)})
+        teachers = self._shared.teachers
+        await self._in_thread(lease, lambda: runner.make_tuners(network, lease, records, borrowed, teachers, hints))
+        first = await self._first(plan.spec, network, lease, {*hints, *(record.task for record in records)})
+        hints = {**hints, **first}
         load = plan.imported(network, records, borrowed, runner.comparable(), compares=runner.compares, hints=hints)
         await self._tell_network(plan)
         for record in known:
             self._tell_record(record)
         runner.trials += len(known)
-        await self._describe(network)
+        if runner.describes:
+            await self._shared.describe(network, runner.program)
         return load
 
     def _on_this_device(self, plan: JobPlan, network: backend.Network) -> list[Record]:
@@ -467,73 +432,6 @@ class JobRunner:
             plan.early.forget()
         own = self._records[self._borrowed :]
         return [*self._records[: self._borrowed], *(moved(own, self._identities, device) if device else own)]
-
-    async def _recall(
-        self, plan: JobPlan, network: backend.Network
-    ) -> tuple[backend.Network, Sequence[Record], dict[TaskIndex, tuple[bytes, ...]]]:
-        """Query the record store for the network's tasks. Returns the network with the known schedules taken over, new
-        records of them, and the first candidates of each task.
-
-        A client that resumes a job uses the schedules that an earlier client took over.
-        """
-        spec, runner = plan.spec, self._runner
-        assert runner is not None and network.identity is not None
-        if spec.fresh or spec.records_from is not None or not self._line.speaks(KNOWN_SINCE):
-            return network, (), {}
-        known: dict[TaskIndex, KnownSchedules] = {}
-        for info in network.tasks:
-            asked = GetKnown(
-                workload=info.workload, identity=network.identity, template=info.template, count=known_schedules.ASKED
-            )
-            found = known[info.task] = await self._line.ask(asked, KnownSchedules)
-            if found.trouble:
-                log.warning("nothing is taken over: %s", found.trouble)
-                break
-        goes_on = spec.names_latency and spec.trials != 0
-        recall = known_schedules.recall(network, spec.trials, known, runner.trials, goes_on=goes_on)
-        self._elsewhere = {
-            task: {one.candidate: one.elsewhere for one in (*found.own, *found.hints) if one.elsewhere}
-            for task, found in known.items()
-        }
-        there = {record.task for record in self._records[self._borrowed :] if record.purpose is Purpose.KNOWN}
-        if (earlier := self._recalled) is not None and there.issuperset(earlier.taken):
-            return msgspec.structs.replace(network, recalled=earlier), (), recall.hints
-        return msgspec.structs.replace(network, recalled=recall.recalled), recall.records, recall.hints
-
-    async def _find_teachers(self, spec: JobSpec, network: backend.Network) -> backend.Network:
-        """Query which earlier jobs can warm-start the search, if the user named none. Returns the network with them.
-
-        A client that resumes a job uses the jobs that an earlier client was told.
-        """
-        runner = self._runner
-        assert runner is not None
-        if (
-            spec.fresh
-            or spec.learn_from
-            or spec.records_from is not None
-            or not runner.learns
-            or not self._line.speaks(KNOWN_SINCE)
-        ):
-            return network
-        if self._recalled is not None:
-            teachers = self._recalled.teachers
-        elif rounds.budget(network, spec.trials):
-            similar = (await self._line.ask(GetSimilarJobs(tasks=network.tasks), SimilarJobs)).jobs
-            await self._fetch_teachers(spec, similar)
-            teachers = tuple(one.job for one in self._earlier)
-        else:
-            teachers = ()
-        return msgspec.structs.replace(network, recalled=msgspec.structs.replace(network.recalled, teachers=teachers))
-
-    async def _fetch_rankers(self, spec: JobSpec, network: backend.Network, lease: Lease) -> None:
-        """Give the backend the rankers of the device model."""
-        runner = self._runner
-        assert runner is not None and network.identity is not None
-        known = len(network.recalled.taken) == len(network.tasks)
-        if known or spec.fresh or not runner.ranks or not network.identity.device:
-            return
-        if found := await ranker_fetch.fetch(self._line, network.identity.device):
-            await self._in_thread(lease, lambda: runner.take_rankers(found))
 
     async def _first(
         self, spec: JobSpec, network: backend.Network, lease: Lease, known: Collection[TaskIndex]
@@ -553,39 +451,12 @@ class JobRunner:
         others = known_schedules.unmeasured_competitors(network, measured | first.keys())
         return first | {task: (default,) for task in others if (default := runner.default(task)) is not None}
 
-    async def _describe(self, network: backend.Network) -> None:
-        """Send the record store the programs of workloads that it lacks."""
-        runner = self._runner
-        if runner is None or not runner.describes or not self._line.speaks(KNOWN_SINCE):
-            return
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(DESCRIBE_S):
-                asked = GetUnknownPrograms(workloads=tuple({info.workload for info in network.tasks}))
-                unknown = set((await self._line.ask(asked, UnknownPrograms)).workloads)
-                for info in network.tasks:
-                    if info.workload not in unknown:
-                        continue
-                    unknown.remove(info.workload)
-                    program = await asyncio.to_thread(runner.program, info)
-                    if program is not None:
-                        await self._line.ask(AddProgram(task=info, program=program), Done)
-
-    async def _look_up(self, plan: JobPlan, codes: Sequence[str]) -> None:
-        """Query the record store for latencies of object code measured by other jobs."""
-        network = plan.network
-        assert network is not None
-        if not codes or network.identity is None or plan.spec.fresh or not self._line.speaks(KNOWN_SINCE):
-            return
-        asked = GetTimings(codes=tuple(codes), identity=network.identity)
-        for code, known in (await self._line.ask(asked, KnownTimings)).found.items():
-            self._timings[code] = Timed(known.latency_s, known.source)
-
     def _timed(self, code: str) -> Timed | None:
         """The known timing of object code; called from worker threads."""
         if (record := self._plan.result().timing(code)) is not None:
             known = record.detail if record.purpose is Purpose.KNOWN else ""
             return Timed(record.latency_s, known or f"trial {record.trial}")
-        return self._timings.get(code)
+        return self._shared.timings.get(code)
 
     async def _tell_network(self, plan: JobPlan) -> None:
         """Report the network, and its comparison with the baseline as far as known."""

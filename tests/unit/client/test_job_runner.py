@@ -179,7 +179,7 @@ def test_records_of_earlier_jobs_reach_the_backend_before_its_tuners(
         daemon = FakeDaemon({OTHER: [], OWN: [], 3: [0, 1]}, earlier=[EARLIER], tasks=1)
         made = await begun(tmp_path, {}, daemon)
         assert made._runner is not None
-        made._runner.import_network(Lease("import", ("host/0",), (), 10.0), [], 0, made._earlier)
+        made._runner.import_network(Lease("import", ("host/0",), (), 10.0), [], 0, made._shared.teachers)
 
     asyncio.run(imported())
     (one, task) = seen
@@ -213,13 +213,13 @@ def test_a_job_learns_from_similar_ones_by_default(
     async def found() -> JobRunner:
         daemon = FakeDaemon({OTHER: [], OWN: [], 3: [0, 1]}, similar=[EARLIER, PRUNED])
         made = await begun(tmp_path, {}, daemon)
-        told = await made._find_teachers(JobSpec(name="net", model="0" * 64, **fields), network)
+        told = await made._shared.find_teachers(JobSpec(name="net", model="0" * 64, **fields), network)
         assert told.recalled.teachers == (teachers or ())
         assert told.tasks == network.tasks
         assert daemon.asked_similar == (1 if teachers else 0)
         return made
 
-    assert [one.job for one in asyncio.run(found())._earlier] == list(teachers or ())
+    assert [one.job for one in asyncio.run(found())._shared.teachers] == list(teachers or ())
 
 
 def test_a_replaced_client_learns_from_the_same_jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -230,8 +230,8 @@ def test_a_replaced_client_learns_from_the_same_jobs(tmp_path: Path, monkeypatch
     async def found() -> None:
         daemon = FakeDaemon({OTHER: [], OWN: []}, similar=[EARLIER])
         made = await begun(tmp_path, {}, daemon)
-        made._recalled = Recalled(teachers=(7,))
-        told = await made._find_teachers(JobSpec(name="net", model="0" * 64), network)
+        made._shared.recalled = Recalled(teachers=(7,))
+        told = await made._shared.find_teachers(JobSpec(name="net", model="0" * 64), network)
         assert (told.recalled.teachers, daemon.asked_similar) == ((7,), 0)
 
     asyncio.run(found())

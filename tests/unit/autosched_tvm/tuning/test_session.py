@@ -11,13 +11,13 @@ pytestmark = pytest.mark.tvm
 
 from autosched.backend import Lease  # noqa: E402
 from autosched.errors import StepFailed  # noqa: E402
-from autosched.model import JobSpec  # noqa: E402
+from autosched.model import JobSpec, TaskInfo  # noqa: E402
 from autosched.process.forked_workers import Workers  # noqa: E402
 from autosched_tvm.compile import task_extraction  # noqa: E402
 from autosched_tvm.tuning.job_measurements import JobMeasurements  # noqa: E402
 from autosched_tvm.tuning.kernel_measurer import KernelMeasurer  # noqa: E402
 from autosched_tvm.tuning.options import Options  # noqa: E402
-from autosched_tvm.tuning.session import TvmSession  # noqa: E402
+from autosched_tvm.tuning.session import TvmSession, with_most_arithmetic  # noqa: E402
 from small import matmul  # noqa: E402
 from unit.autosched_tvm.methods import FakeMethod, FakeSearch  # noqa: E402
 
@@ -44,3 +44,24 @@ def test_the_side_file_of_a_network_has_its_name(name: str, stem: str) -> None:
     session._rankers = {}
     session._job = JobSpec(name=name, model="0" * 64)
     assert session._stem == stem
+
+
+def test_tasks_with_most_arithmetic_are_the_fewest_that_reach_the_share() -> None:
+    flops = {1: 50.0, 2: 10.0, 3: 300.0, 4: 40.0}
+    calls = {1: 1, 2: 60, 3: 1, 4: 1}  # 990 operations in one inference, of which tasks 2 and 3 make 900
+    tasks = [TaskInfo(task=task, name="n", workload="w", weight=calls[task], flops=flops[task]) for task in flops]
+    assert with_most_arithmetic(tasks, 0.5) == {2}
+    assert with_most_arithmetic(tasks, 0.9) == {2, 3}
+    assert with_most_arithmetic(tasks, 0.95) == {1, 2, 3}
+    assert with_most_arithmetic(tasks, 1.0) == {1, 2, 3, 4}
+    assert with_most_arithmetic([], 0.9) == frozenset()
+
+
+def test_only_tasks_with_most_arithmetic_have_first_candidates() -> None:
+    session: Any = TvmSession.__new__(TvmSession)
+    session._rankers, session._ranked_tasks = {"conv": b"ranker"}, frozenset([2])
+    session.ranked = lambda task, lease, count: [b"best"]
+    asked = [TaskInfo(task=task, name="n", workload="w") for task in (1, 2)]
+    assert [session.first(task, LEASE) for task in asked] == [(), [b"best"]]
+    session._rankers = {}
+    assert session.first(asked[1], LEASE) == ()
