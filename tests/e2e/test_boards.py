@@ -104,19 +104,15 @@ def test_clients_and_daemons_that_are_killed_cost_no_record(tmp_path: Path) -> N
 def submitted(there: Lab, model: Path, **options: float) -> int:
     """Submits a job for the board; returns its number."""
 
-    async def ask() -> int:
-        daemon = await Daemon.connect(there.address)
-        try:
-            sha256 = await daemon.upload(model)
-            spec = JobSpec(
-                name="net", model=sha256, target="pi4", trials=16, seed=1, backend="ansor",
-                options={"batch": 4, "min_repeat_ms": 1.0, **options},
-            )  # fmt: skip
-            return (await daemon.submit(spec)).job
-        finally:
-            daemon.close()
+    async def ask(daemon: Daemon) -> int:
+        sha256 = await daemon.upload(model)
+        spec = JobSpec(
+            name="net", model=sha256, target="pi4", trials=16, seed=1, backend="ansor",
+            options={"batch": 4, "min_repeat_ms": 1.0, **options},
+        )  # fmt: skip
+        return (await daemon.submit(spec)).job
 
-    return asyncio.run(ask())
+    return there.ask(ask)
 
 
 def test_settings_that_a_board_cannot_have_are_refused(

@@ -5,9 +5,10 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
@@ -16,10 +17,11 @@ from autosched.cli.command_table import run
 from autosched.daemon.clients.adoption import clear
 from autosched.launch.job_folder import kill_strays
 from autosched.model import JobId, JobSpec, JobState, Record
-from autosched.protocol import JobView
+from autosched.protocol import JobView, Span
 from deadlines import DEADLINE_S
 
 Said = tuple[int, str, str]
+T = TypeVar("T")
 MODEL = b"any bytes: the mock backend reads no model"
 BOARD = '[[device]]\nname = "board"\nkind = "cpu"\n'
 """A device without cores: other load causes no repeated measurements, and equal jobs have equal results."""
@@ -84,6 +86,18 @@ class Lab:
         assert self._process is not None
         return self._process.wait(DEADLINE_S)
 
+    def ask(self, work: Callable[[Daemon], Awaitable[T]]) -> T:
+        """Does this on a new connection to the daemon."""
+
+        async def connected() -> T:
+            daemon = await Daemon.connect(self.address)
+            try:
+                return await work(daemon)
+            finally:
+                daemon.close()
+
+        return asyncio.run(connected())
+
     def submit(self, **words: object) -> JobId:
         """Submits a job of the mock backend. Keywords are fields of JobSpec or options of the backend.
 
@@ -91,75 +105,53 @@ class Lab:
         """
         fields = {name: words.pop(name) for name in list(words) if name in JobSpec.__struct_fields__}
 
-        async def ask() -> JobId:
-            path = self.folder / "model.onnx"
-            path.write_bytes(MODEL)
-            daemon = await Daemon.connect(self.address)
-            try:
-                sha256 = await daemon.upload(path)
-                spec = JobSpec(
-                    **{"name": "net", "backend": "mock", "fresh": True, **fields, "model": sha256, "options": words}
-                )  # type: ignore[arg-type]
-                return (await daemon.submit(spec)).job
-            finally:
-                daemon.close()
+        path = self.folder / "model.onnx"
+        path.write_bytes(MODEL)
 
-        return asyncio.run(ask())
+        async def ask(daemon: Daemon) -> JobId:
+            sha256 = await daemon.upload(path)
+            spec = JobSpec(
+                **{"name": "net", "backend": "mock", "fresh": True, **fields, "model": sha256, "options": words}
+            )  # type: ignore[arg-type]
+            return (await daemon.submit(spec)).job
+
+        return self.ask(ask)
 
     def wait(self, job: JobId, until: str = "ended", trials: int = 0) -> JobView:
         """Waits until the job has ended, or has a number of trials, as long as it makes progress."""
 
-        async def ask() -> JobView:
-            daemon, version = await Daemon.connect(self.address), -1
-            try:
-                async with asyncio.timeout(DEADLINE_S) as limit:
-                    async for view in daemon.follow(job, wait_s=5.0):
-                        if until == "trials" and view.trials >= trials:
-                            return view
-                        if view.version != version:
-                            version = view.version
-                            limit.reschedule(asyncio.get_running_loop().time() + DEADLINE_S)
-                return view
-            finally:
-                daemon.close()
+        async def ask(daemon: Daemon) -> JobView:
+            version = -1
+            async with asyncio.timeout(DEADLINE_S) as limit:
+                async for view in daemon.follow(job, wait_s=5.0):
+                    if until == "trials" and view.trials >= trials:
+                        return view
+                    if view.version != version:
+                        version = view.version
+                        limit.reschedule(asyncio.get_running_loop().time() + DEADLINE_S)
+            return view
 
-        return asyncio.run(ask())
+        return self.ask(ask)
 
     def cancel(self, job: JobId) -> None:
         """Cancels a job."""
-
-        async def ask() -> None:
-            daemon = await Daemon.connect(self.address)
-            try:
-                await daemon.cancel(job)
-            finally:
-                daemon.close()
-
-        asyncio.run(ask())
+        self.ask(lambda daemon: daemon.cancel(job))
 
     def records(self, job: JobId) -> list[Record]:
         """Returns all records of a job."""
+        return self.ask(lambda daemon: daemon.records(job))
 
-        async def ask() -> list[Record]:
-            daemon = await Daemon.connect(self.address)
-            try:
-                return await daemon.records(job)
-            finally:
-                daemon.close()
-
-        return asyncio.run(ask())
+    def spans(self) -> list[Span]:
+        """Returns all steps."""
+        return self.ask(lambda daemon: daemon.spans())
 
     def boards(self) -> list[str]:
         """Returns the names of the boards."""
 
-        async def ask() -> list[str]:
-            daemon = await Daemon.connect(self.address)
-            try:
-                return [unit.unit for unit in await daemon.units() if unit.accelerator is not None]
-            finally:
-                daemon.close()
+        async def ask(daemon: Daemon) -> list[str]:
+            return [unit.unit for unit in await daemon.units() if unit.accelerator is not None]
 
-        return asyncio.run(ask())
+        return self.ask(ask)
 
     def clients(self, job: JobId) -> list[int]:
         """Returns the process ids of the job's living clients."""

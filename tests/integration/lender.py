@@ -1,13 +1,12 @@
 """Agents that lend hosts to a lab."""
 
-import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from autosched.api.connection import Daemon
 from autosched.daemon.state_folder import whereabouts
 from autosched.model import JobId
-from autosched.protocol import HostList, HostView, ListHosts, Span
+from autosched.protocol import HostList, HostView, ListHosts
 from deadlines import until
 from integration.lab import Lab
 from lent_host import LentHost, boards, lane
@@ -54,32 +53,15 @@ def lent(there: Lab) -> Iterator[Lender]:
 def hosts(there: Lab) -> tuple[HostView, ...]:
     """Returns all hosts that the daemon knows."""
 
-    async def ask() -> tuple[HostView, ...]:
-        daemon = await Daemon.connect(there.address)
-        try:
-            return (await daemon.link.call(ListHosts(), HostList)).hosts
-        finally:
-            daemon.close()
+    async def ask(daemon: Daemon) -> tuple[HostView, ...]:
+        return (await daemon.link.call(ListHosts(), HostList)).hosts
 
-    return asyncio.run(ask())
-
-
-def spans(there: Lab) -> list[Span]:
-    """Returns all steps."""
-
-    async def ask() -> list[Span]:
-        daemon = await Daemon.connect(there.address)
-        try:
-            return list(await daemon.spans())
-        finally:
-            daemon.close()
-
-    return asyncio.run(ask())
+    return there.ask(ask)
 
 
 def hosts_of(there: Lab, job: JobId) -> set[str]:
     """Returns the hosts on which steps of the job ran."""
-    return {unit.partition("@")[2] for span in spans(there) if span.job == job for unit in span.units}
+    return {unit.partition("@")[2] for span in there.spans() if span.job == job for unit in span.units}
 
 
 def check_records(there: Lab, job: JobId, trials: int) -> None:

@@ -1,6 +1,5 @@
 """Clients continue when their daemon dies, and the next daemon adopts them: no step runs twice, nothing is lost."""
 
-import asyncio
 import json
 import os
 import signal
@@ -12,7 +11,7 @@ import pytest
 from autosched.api.connection import Daemon
 from autosched.daemon.recovery import backups
 from autosched.model import JobId, Record
-from autosched.protocol import Done, Shutdown, Span
+from autosched.protocol import Done, Shutdown
 from integration.lab import BOARD, Lab, lab
 from processes import dies, is_dead
 
@@ -23,17 +22,6 @@ WORDS: dict[str, object] = {"trials": 16, "tasks": 1, "build_s": 0.15, "update_s
 def there(tmp_path: Path) -> Iterator[Lab]:
     with lab(tmp_path, BOARD) as running:
         yield running
-
-
-def spans(there: Lab) -> list[Span]:
-    async def ask() -> list[Span]:
-        daemon = await Daemon.connect(there.address)
-        try:
-            return await daemon.spans()
-        finally:
-            daemon.close()
-
-    return asyncio.run(ask())
 
 
 def found(records: list[Record]) -> list[tuple[int, int, bytes, tuple[float, ...]]]:
@@ -67,7 +55,7 @@ def test_no_step_runs_twice_when_the_daemon_dies(there: Lab, how: signal.Signals
     assert undisturbed(there, job, **WORDS, log=str(other))
     assert made(log) == made(other)
     if how is signal.SIGTERM:
-        assert {span.outcome for span in spans(there)} == {"done"}, "who stops in order loses not even an order"
+        assert {span.outcome for span in there.spans()} == {"done"}, "who stops in order loses not even an order"
 
 
 def test_a_daemon_that_stops_for_good_leaves_no_client(there: Lab) -> None:
@@ -75,12 +63,11 @@ def test_a_daemon_that_stops_for_good_leaves_no_client(there: Lab) -> None:
     there.wait(job, until="trials", trials=2)
     (pid,) = there.clients(job)
 
-    async def stop() -> None:
-        daemon = await Daemon.connect(there.address)
+    async def stop(daemon: Daemon) -> None:
         await daemon.link.call(Shutdown(), Done)
         await daemon.link.wait_closed()
 
-    asyncio.run(stop())
+    there.ask(stop)
     assert there.gone() == 0
     assert dies(pid)
     there.start(BOARD)

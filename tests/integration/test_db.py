@@ -1,6 +1,5 @@
 """The database from outside: checked and copied while the daemon writes to it, restored, damaged, and out of space."""
 
-import asyncio
 import json
 import resource
 import signal
@@ -12,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from autosched.api.connection import Daemon
 from autosched.daemon.storage import database
 from autosched.errors import StorageFull
 from autosched.protocol import DaemonInfo
@@ -115,11 +113,4 @@ def submit_for_ever(there: Lab) -> None:
 
 
 def info(there: Lab) -> DaemonInfo:
-    async def ask() -> DaemonInfo:
-        daemon = await Daemon.connect(there.address)
-        try:
-            return await daemon.info()
-        finally:
-            daemon.close()
-
-    return asyncio.run(ask())
+    return there.ask(lambda daemon: daemon.info())

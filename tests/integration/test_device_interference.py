@@ -14,7 +14,7 @@ from autosched.api.connection import Daemon, off_devices
 from autosched.backend import Network
 from autosched.daemon.devices.device_monitor import LEARNED_FROM
 from autosched.model import DeviceNote, JobLoad, Purpose, TaskInfo
-from autosched.protocol import GetOrder, JobOrder, JobView, ListDevices, PlanNetwork, Span, TagRecords, UnitList
+from autosched.protocol import GetOrder, JobOrder, JobView, ListDevices, PlanNetwork, TagRecords, UnitList
 from deadlines import DEADLINE_S
 from integration.lab import Lab, ended, lab
 from integration.served import Puppet, load, run, serving, spec, user
@@ -32,25 +32,10 @@ NETWORK = Network(tasks=(TaskInfo(task=1, name="conv", workload="w"),))
 
 
 def health(there: Lab) -> dict[str, str]:
-    async def ask() -> dict[str, str]:
-        daemon = await Daemon.connect(there.address)
-        try:
-            return {unit.unit: unit.health for unit in await daemon.units()}
-        finally:
-            daemon.close()
+    async def ask(daemon: Daemon) -> dict[str, str]:
+        return {unit.unit: unit.health for unit in await daemon.units()}
 
-    return asyncio.run(ask())
-
-
-def spans(there: Lab) -> list[Span]:
-    async def ask() -> list[Span]:
-        daemon = await Daemon.connect(there.address)
-        try:
-            return await daemon.spans()
-        finally:
-            daemon.close()
-
-    return asyncio.run(ask())
+    return there.ask(ask)
 
 
 # Pinning --------------------------------------------------------------------------------------------------------------
@@ -83,18 +68,14 @@ def family(there: Lab) -> list[int]:
 def running(there: Lab, job: int, words: str) -> JobView:
     """Waits until the job does this."""
 
-    async def ask() -> JobView:
-        daemon = await Daemon.connect(there.address)
-        try:
-            async with asyncio.timeout(DEADLINE_S):
-                async for view in daemon.follow(job, wait_s=5.0):
-                    if words in view.reason or ended(view):
-                        return view
-            raise AssertionError
-        finally:
-            daemon.close()
+    async def ask(daemon: Daemon) -> JobView:
+        async with asyncio.timeout(DEADLINE_S):
+            async for view in daemon.follow(job, wait_s=5.0):
+                if words in view.reason or ended(view):
+                    return view
+        raise AssertionError
 
-    return asyncio.run(ask())
+    return there.ask(ask)
 
 
 @TWO_CORES
@@ -136,15 +117,13 @@ def test_a_client_gets_the_cores_it_may_use(tmp_path: Path) -> None:
 
 @TWO_CORES
 def test_a_command_that_follows_a_job_stays_off_the_device(tmp_path: Path) -> None:
-    async def look() -> tuple[set[int], set[int]]:
-        daemon = await Daemon.connect(there.address)
+    async def look(daemon: Daemon) -> tuple[set[int], set[int]]:
         async with off_devices(daemon):
             meanwhile = set[int]().union(*allowed(os.getpid()).values())
-        daemon.close()
         return meanwhile, os.sched_getaffinity(0)
 
     with lab(tmp_path, SETTINGS) as there:
-        meanwhile, afterwards = asyncio.run(look())
+        meanwhile, afterwards = there.ask(look)
     assert meanwhile == set(CORES) - {DEVICE}
     assert afterwards == set(CORES)
 
@@ -203,7 +182,7 @@ def test_finals_are_not_held_again_by_a_client_that_comes_later(tmp_path: Path) 
         there.kill_client(job)
         compiles = []
         while [span.outcome for span in compiles] != ["lost", "running"]:
-            compiles = [span for span in spans(there) if span.stage == "compile"]
+            compiles = [span for span in there.spans() if span.stage == "compile"]
         assert len(there.records(job)) == before
 
 

@@ -28,29 +28,21 @@ def there(tmp_path: Path) -> Iterator[Lab]:
 
 
 def until(there: Lab, job: int, fact: Callable[[JobView], bool]) -> JobView:
-    async def ask() -> JobView:
-        daemon = await Daemon.connect(there.address)
-        try:
-            async with asyncio.timeout(DEADLINE_S):
-                async for view in daemon.follow(job):
-                    if fact(view):
-                        return view
-                raise AssertionError(f"the job ended first: {view}")
-        finally:
-            daemon.close()
+    async def ask(daemon: Daemon) -> JobView:
+        async with asyncio.timeout(DEADLINE_S):
+            async for view in daemon.follow(job):
+                if fact(view):
+                    return view
+            raise AssertionError(f"the job ended first: {view}")
 
-    return asyncio.run(ask())
+    return there.ask(ask)
 
 
 def fetched(there: Lab, view: JobView, folder: Path) -> result_folder.Result:
-    async def ask() -> result_folder.Result:
-        daemon = await Daemon.connect(there.address)
-        try:
-            return await result_folder.fetch(daemon, view, folder)
-        finally:
-            daemon.close()
+    async def ask(daemon: Daemon) -> result_folder.Result:
+        return await result_folder.fetch(daemon, view, folder)
 
-    return asyncio.run(ask())
+    return there.ask(ask)
 
 
 def kept(view: JobView) -> bool:

@@ -29,14 +29,7 @@ def by_candidate(records: list[Record]) -> dict[bytes, list[Record]]:
 
 
 def poisoned(there: Lab) -> PoisonList:
-    async def ask() -> PoisonList:
-        daemon = await Daemon.connect(there.address)
-        try:
-            return await daemon.link.call(ListPoison(limit=500), PoisonList)
-        finally:
-            daemon.close()
-
-    return asyncio.run(ask())
+    return there.ask(lambda daemon: daemon.link.call(ListPoison(limit=500), PoisonList))
 
 
 def test_a_candidate_that_fails_twice_never_runs_again_even_after_a_restart_or_in_another_job(tmp_path: Path) -> None:
@@ -83,30 +76,22 @@ def test_blocked_candidates_are_listed_and_unblocked_with_an_audit_entry(
 def unit(there: Lab, name: str, holds: Callable[[UnitView], bool]) -> UnitView:
     """Waits until the condition holds."""
 
-    async def ask() -> UnitView:
-        daemon = await Daemon.connect(there.address)
-        try:
-            async with asyncio.timeout(DEADLINE_S):
-                while True:
-                    (found,) = [one for one in await daemon.units() if one.unit == name]
-                    if holds(found):
-                        return found
-                    await asyncio.sleep(0.02)
-        finally:
-            daemon.close()
+    async def ask(daemon: Daemon) -> UnitView:
+        async with asyncio.timeout(DEADLINE_S):
+            while True:
+                (found,) = [one for one in await daemon.units() if one.unit == name]
+                if holds(found):
+                    return found
+                await asyncio.sleep(0.02)
 
-    return asyncio.run(ask())
+    return there.ask(ask)
 
 
 def steps_on(there: Lab, name: str) -> int:
-    async def ask() -> int:
-        daemon = await Daemon.connect(there.address)
-        try:
-            return sum(name in span.units for span in (await daemon.link.call(ListSpans(), SpanList)).spans)
-        finally:
-            daemon.close()
+    async def ask(daemon: Daemon) -> int:
+        return sum(name in span.units for span in (await daemon.link.call(ListSpans(), SpanList)).spans)
 
-    return asyncio.run(ask())
+    return there.ask(ask)
 
 
 def test_a_faulty_device_is_quarantined_rebooted_and_returns(
@@ -154,12 +139,5 @@ def test_failures_of_the_only_device_block_no_candidate(tmp_path: Path) -> None:
 
 
 def test_unblocking_an_unknown_candidate_is_refused(tmp_path: Path) -> None:
-    with lab(tmp_path) as there:
-
-        async def ask() -> None:
-            daemon = await Daemon.connect(there.address)
-            with pytest.raises(Exception, match="no candidate with the number 7 is blocked"):
-                await daemon.link.call(ForgivePoison(number=7), Done)
-            daemon.close()
-
-        asyncio.run(ask())
+    with lab(tmp_path) as there, pytest.raises(Exception, match="no candidate with the number 7 is blocked"):
+        there.ask(lambda daemon: daemon.link.call(ForgivePoison(number=7), Done))

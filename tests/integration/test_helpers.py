@@ -12,7 +12,7 @@ import pytest
 from autosched.model import JobId
 from deadlines import until
 from integration.lab import Lab, lab
-from integration.lender import SETTINGS, Lender, check_records, hosts_of, lent, spans
+from integration.lender import SETTINGS, Lender, check_records, hosts_of, lent
 
 TRIALS = 640
 MOVES = {"trials": TRIALS, "tasks": 8, "build_s": 0.4, "profile_s": 0.4, "movable": True}
@@ -34,7 +34,7 @@ def lender(there: Lab) -> Iterator[Lender]:
 
 def stages_on(there: Lab, job: JobId, host: str) -> Counter[str]:
     """Returns the number of successful steps of each stage of a job on a host."""
-    own = (span for span in spans(there) if span.job == job and span.outcome == "done")
+    own = (span for span in there.spans() if span.job == job and span.outcome == "done")
     return Counter(span.stage for span in own if span.units[0].partition("@")[2] == host)
 
 
@@ -67,7 +67,7 @@ def ends_well(there: Lab, job: JobId) -> None:
     assert there.wait(job).state == "done"
     check_records(there, job, TRIALS)
     assert not [record for record in there.records(job) if record.failure is not None]
-    open_steps = [span for span in spans(there) if span.job == job and not span.outcome]
+    open_steps = [span for span in there.spans() if span.job == job and not span.outcome]
     assert not open_steps
 
 
@@ -84,11 +84,11 @@ def test_the_end_of_a_helper_costs_only_its_steps(there: Lab, lender: Lender) ->
             for pid in processes(where(there, lender, host)):
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
-        return any(span.outcome == "failed" for span in spans(there))
+        return any(span.outcome == "failed" for span in there.spans())
 
     until(killed, "its client ends its steps")
     until(lambda: processes(where(there, lender, host)), "another helper goes on there")
-    assert not [span for span in spans(there) if span.outcome == "lost"], "the same client went on"
+    assert not [span for span in there.spans() if span.outcome == "lost"], "the same client went on"
     lender.send(signal.SIGTERM)
     assert lender.gone() == 0
     assert not lender.clients()

@@ -23,7 +23,6 @@ from integration.lender import (
     hosts_of,
     lent,
     on_the_host,
-    spans,
     tls_address,
 )
 from lent_host import boards, lane, tls
@@ -78,7 +77,7 @@ def test_clients_outlive_their_agent(there: Lab, lender: Lender) -> None:
     until(lambda: lender.is_("here"), "the host is here")
     assert there.wait(job).state == "done"
     assert hosts_of(there, job) == {"lab2"}
-    lost = [span for span in spans(there) if span.outcome == "lost" and span.job == job]
+    lost = [span for span in there.spans() if span.outcome == "lost" and span.job == job]
     assert not lost, "the same client went on"
     check_records(there, job, 40)
     until(lambda: not Path(f"/proc/{client}").exists(), "its client ends")

@@ -113,19 +113,14 @@ def test_a_job_is_cancelled_soon_in_each_of_its_stages(there: Lab, stage: str) -
 
 
 def running_stages(there: Lab) -> set[str]:
-    import asyncio
 
     from autosched.api.connection import Daemon
     from autosched.protocol import ListDevices, UnitList
 
-    async def ask() -> set[str]:
-        daemon = await Daemon.connect(there.address)
-        try:
-            return {unit.stage for unit in (await daemon.link.call(ListDevices(), UnitList)).units if unit.stage}
-        finally:
-            daemon.close()
+    async def ask(daemon: Daemon) -> set[str]:
+        return {unit.stage for unit in (await daemon.link.call(ListDevices(), UnitList)).units if unit.stage}
 
-    return asyncio.run(ask())
+    return there.ask(ask)
 
 
 def test_a_step_past_its_deadline_is_killed_and_the_job_says_so(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from autosched.model import JobId
 from autosched.protocol import Span
 from deadlines import until
 from integration.lab import Lab, lab
-from integration.lender import SETTINGS, check_records, hosts_of, lent, spans
+from integration.lender import SETTINGS, check_records, hosts_of, lent
 from lent_host import boards
 
 TRIALS = 48
@@ -29,7 +29,7 @@ def there(tmp_path: Path) -> Iterator[Lab]:
 
 def together(there: Lab, job: JobId) -> dict[int, list[Span]]:
     """Returns steps of the job that measured while another one did."""
-    own = sorted((s for s in spans(there) if s.job == job and s.stage == "profile"), key=lambda span: span.started_at)
+    own = sorted((s for s in there.spans() if s.job == job and s.stage == "profile"), key=lambda span: span.started_at)
     found = defaultdict[int, list[Span]](list)
     for first in own:
         for other in own:
@@ -53,7 +53,7 @@ def test_two_devices_share_each_round(there: Lab) -> None:
     both = together(there, job)
     assert len(both) >= 3
     for number, others in both.items():
-        first = next(span for span in spans(there) if span.step == number)
+        first = next(span for span in there.spans() if span.step == number)
         assert {(one.task, one.stage) for one in others} == {(first.task, "profile")}
         assert all(one.units != first.units for one in others)
 
@@ -64,7 +64,7 @@ def test_candidates_of_a_failed_step_are_measured_by_the_others(there: Lab) -> N
     assert view.state == "done"
     numbers = [record.trial for record in there.records(job)]
     assert len(numbers) == len(set(numbers))
-    own = [span for span in spans(there) if span.job == job]
+    own = [span for span in there.spans() if span.job == job]
     assert {span.outcome for span in own} == {"done", "failed"}
     assert together(there, job)
 

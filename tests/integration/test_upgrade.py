@@ -1,6 +1,5 @@
 """A daemon of another version takes over from this one, and the other way round, with running clients of both."""
 
-import asyncio
 import json
 import os
 import shutil
@@ -50,14 +49,10 @@ def former(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def told(there: Lab) -> tuple[str, list[str]]:
     """Returns the version that serves, and the ends of the steps."""
 
-    async def ask() -> tuple[str, list[str]]:
-        daemon = await Daemon.connect(there.address)
-        try:
-            return (await daemon.info()).version, [span.outcome for span in await daemon.spans()]
-        finally:
-            daemon.close()
+    async def ask(daemon: Daemon) -> tuple[str, list[str]]:
+        return (await daemon.info()).version, [span.outcome for span in await daemon.spans()]
 
-    return asyncio.run(ask())
+    return there.ask(ask)
 
 
 def spent_s(there: Lab) -> float:
