@@ -1,4 +1,4 @@
-"""Kernels by the starter book beside those by rule: ``python benchmarks/starter_book.py [NAME ...]``.
+"""Kernels by the starter book beside those by rule: ``python benchmarks/starter_book.py [--target CPU] [NAME ...]``.
 
 For each task of a network that has a template, the rule's kernel and those of the book's configurations are built, and
 measured in turns. A network's ratio is the sum of its kernels' times by the fastest of all, over the sum by rule; also
@@ -27,7 +27,7 @@ from autosched_backend_autotvm import AutoTvmBackend
 from autosched_backend_autotvm.make_starter_book import CONFIGS_MAX
 from autosched_tvm import worker_messages
 
-RESULTS = Path(__file__).parent / "results" / "starter_book.json"
+RESULTS = Path(__file__).parent / "results"
 TIMEOUT_S = 600.0
 
 
@@ -35,26 +35,26 @@ def main() -> int:
     """Measures what the output lacks; prints the ratios as JSON."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", default=NETWORKS, metavar="NAME", help="networks of the test half")
-    parser.add_argument("--output", type=Path, default=RESULTS)
+    parser.add_argument("--target", default="auto", help="CPU to compile for, such as x86-64-v3 (default: this one)")
+    parser.add_argument("--output", type=Path, help="default: results/starter_book_CPU.json")
     args = parser.parse_args()
-    told: dict[str, Any] = (
-        json.loads(args.output.read_text()) if args.output.exists() else {"machine": machine(), "networks": {}}
-    )
+    output = args.output or RESULTS / f"starter_book_{args.target}.json"
+    told: dict[str, Any] = json.loads(output.read_text()) if output.exists() else {"machine": machine(), "networks": {}}
     for network in networks(*args.names):
         if network.name not in told["networks"]:
-            told["networks"][network.name] = row = compared(network)
-            args.output.write_text(json.dumps(told, indent=1) + "\n")
+            told["networks"][network.name] = row = compared(network, args.target)
+            output.write_text(json.dumps(told, indent=1) + "\n")
             print(network.name, json.dumps(row), file=sys.stderr, flush=True)
     rows = [row for row in told["networks"].values() if row["tasks"]]
     if not rows:
         parser.error("no starter book has a template of these networks for this CPU")
     told |= {key: statistics.geometric_mean(row[key] for row in rows) for key in ("ratio", "first_ratio")}
-    args.output.write_text(json.dumps(told, indent=1) + "\n")
+    output.write_text(json.dumps(told, indent=1) + "\n")
     print(json.dumps({key: told[key] for key in ("ratio", "first_ratio")}))
     return 0
 
 
-def compared(network: Network) -> dict[str, Any]:
+def compared(network: Network, target: str) -> dict[str, Any]:
     """Returns the ratios of a network, the number of its tasks with a template, and for each of those the speeds of the
     book's configurations relative to the rule."""
     core = min(os.sched_getaffinity(0))
@@ -64,7 +64,7 @@ def compared(network: Network) -> dict[str, Any]:
 
     speeds, rule_s, first_s, best_s = [], 0.0, 0.0, 0.0
     with tempfile.TemporaryDirectory(prefix="autosched-book-") as temporary:
-        spec = JobSpec(name="net", model="0" * 64, shapes=network.shapes)
+        spec = JobSpec(name="net", model="0" * 64, target=target, shapes=network.shapes)
         session: Any = AutoTvmBackend().open(
             spec, network.fetch(), Path(temporary) / "work", Path(temporary) / "out", 1
         )
