@@ -1,4 +1,4 @@
-"""What other jobs know about a job's network: schedules, measurements, rankers and timings, asked of the daemon."""
+"""Asks the daemon what other jobs know about a network: schedules, measurements, rankers and timings."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""What a client asks of the daemon about other jobs, and what it makes of the answers."""
+"""Requests of a client about other jobs, and the use of the answers."""
 
 import asyncio
 from collections.abc import Coroutine
