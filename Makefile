@@ -8,7 +8,7 @@ PROCESSES ?= $(shell nproc)
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input --quiet
 # Held to by what pip builds with as well, which -c does not reach.
 export PIP_CONSTRAINT := $(CURDIR)/etc/constraints.txt
-# With it, each of the thousands of processes that tests start would compile all modules again.
+# Without bytecode files, each of the thousands of processes that tests start would compile all modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
 # More words for `make chaos`, `make fuzz` and `make bench-search`; ARGS='--help' lists them.

@@ -39,7 +39,11 @@ def main() -> int:
     parser.add_argument("--output", type=Path, help="default: results/starter_book_CPU.json")
     args = parser.parse_args()
     output = args.output or RESULTS / f"starter_book_{args.target}.json"
-    told: dict[str, Any] = json.loads(output.read_text()) if output.exists() else {"machine": machine(), "networks": {}}
+    told: dict[str, Any] = {"machine": machine(), "target": args.target, "networks": {}}
+    if output.exists():
+        told = json.loads(output.read_text())
+    if (target := told.get("target")) != args.target:
+        parser.error(f"{output} has rows of the target {target!r}: name another --output")
     for network in networks(*args.names):
         if network.name not in told["networks"]:
             told["networks"][network.name] = row = compared(network, args.target)

@@ -1,6 +1,5 @@
 """Networks for boards, with TVM's own RPC server on this machine as the board, and faults of boards."""
 
-import asyncio
 import json
 import subprocess
 import sys
@@ -168,7 +167,7 @@ def test_programs_of_plain_tvm_share_a_board_with_jobs(tmp_path: Path, request: 
         _, queue, _ = cli("queue")
         _, gantt, _ = cli("gantt", "--last", "1h")
         _, listed, _ = cli("jobs")
-        spans = sorted(asyncio.run(spans_on(there, "pi4-127.0.0.1")))
+        spans = sorted(spans_on(there, "pi4-127.0.0.1"))
     rounds = [json.loads(line) for line in said.splitlines()]
     assert [one["good"] for one in rounds] == [8, 8, 8], rounds
     assert all(one["error"] < 1e-3 for one in rounds)
@@ -184,11 +183,6 @@ def test_programs_of_plain_tvm_share_a_board_with_jobs(tmp_path: Path, request: 
     assert all(one is not other for one, other in pairwise(turns)), "one session at a time"
 
 
-async def spans_on(there: Lab, unit: str) -> list[tuple[float, float, int]]:
+def spans_on(there: Lab, unit: str) -> list[tuple[float, float, int]]:
     """Returns begin, end and job of each step that held a unit."""
-    daemon = await Daemon.connect(there.address)
-    try:
-        spans = await daemon.spans()
-        return [(span.started_at, span.ended_at or 0.0, span.job) for span in spans if unit in span.units]
-    finally:
-        daemon.close()
+    return [(span.started_at, span.ended_at or 0.0, span.job) for span in there.spans() if unit in span.units]

@@ -5,8 +5,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -86,17 +86,23 @@ class Lab:
         assert self._process is not None
         return self._process.wait(DEADLINE_S)
 
+    @asynccontextmanager
+    async def connected(self) -> AsyncIterator[Daemon]:
+        """Opens a new connection to the daemon."""
+        daemon = await Daemon.connect(self.address)
+        try:
+            yield daemon
+        finally:
+            daemon.close()
+
     def ask(self, work: Callable[[Daemon], Awaitable[T]]) -> T:
         """Does this on a new connection to the daemon."""
 
-        async def connected() -> T:
-            daemon = await Daemon.connect(self.address)
-            try:
+        async def done() -> T:
+            async with self.connected() as daemon:
                 return await work(daemon)
-            finally:
-                daemon.close()
 
-        return asyncio.run(connected())
+        return asyncio.run(done())
 
     def submit(self, **words: object) -> JobId:
         """Submits a job of the mock backend. Keywords are fields of JobSpec or options of the backend.

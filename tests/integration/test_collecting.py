@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -40,15 +40,6 @@ def collected(path: Path) -> str:
     return url
 
 
-@contextlib.asynccontextmanager
-async def connected(there: Lab) -> AsyncIterator[Daemon]:
-    daemon = await Daemon.connect(there.address)
-    try:
-        yield daemon
-    finally:
-        daemon.close()
-
-
 async def jobs_of_fillers(daemon: Daemon, state: str = "") -> list[JobView]:
     return list((await daemon.link.call(ListJobs(limit=500, labels=LABELS, state=state), JobList)).jobs)
 
@@ -83,7 +74,7 @@ def test_useful_tasks_are_tuned_and_known(there: Lab, tmp_path: Path) -> None:
         assert before.known(SCOPE, "mock", 1) == {}
 
     async def work() -> JobView:
-        async with connected(there) as daemon, asyncio.timeout(DEADLINE_S):
+        async with there.connected() as daemon, asyncio.timeout(DEADLINE_S):
             made = Filler(MOCK, url, "cpu", told.append)
             work = asyncio.ensure_future(made.fill(daemon, DEADLINE_S))
             await until(lambda: _true(told))
@@ -108,7 +99,7 @@ def test_a_budget_ends_the_job_under_way(there: Lab, tmp_path: Path) -> None:
     url = collected(tmp_path / RECORDS)
 
     async def work() -> None:
-        async with connected(there) as daemon, asyncio.timeout(DEADLINE_S):
+        async with there.connected() as daemon, asyncio.timeout(DEADLINE_S):
             made = Filler(MOCK, url, "cpu")
             await made.fill(daemon, 1.0)
             jobs = await jobs_of_fillers(daemon)
@@ -124,7 +115,7 @@ def test_collecting_pauses_while_other_jobs_wait(there: Lab, tmp_path: Path) -> 
     told: list[str] = []
 
     async def work() -> None:
-        async with connected(there) as daemon, asyncio.timeout(DEADLINE_S):
+        async with there.connected() as daemon, asyncio.timeout(DEADLINE_S):
             work = asyncio.ensure_future(Filler(MOCK, url, "cpu", told.append).fill_while_idle(daemon))
             await until(lambda: jobs_of_fillers(daemon, "active"))
             other = await asyncio.to_thread(there.submit, trials=4, build_s=0.5)
@@ -160,7 +151,7 @@ def test_models_are_trained_on_a_host_lane_until_other_jobs_come(
     monkeypatch.setattr(filler, "SCHEDULES_MIN", 16)
 
     async def work() -> None:
-        async with connected(there) as daemon, asyncio.timeout(DEADLINE_S):
+        async with there.connected() as daemon, asyncio.timeout(DEADLINE_S):
             work = asyncio.ensure_future(Filler(MOCK, url, "cpu", told.append).fill_while_idle(daemon))
             await until(lambda: _true(list(map(str, asked))))
             (training,) = await jobs_of_fillers(daemon, "active")
@@ -193,7 +184,7 @@ def test_a_cancelled_training_does_not_end_collecting(
     there.wait(there.submit(tasks=2, trials=16, build_s=0.01))
 
     async def work() -> None:
-        async with connected(there) as daemon, asyncio.timeout(DEADLINE_S):
+        async with there.connected() as daemon, asyncio.timeout(DEADLINE_S):
             work = asyncio.ensure_future(Filler(MOCK, url, "cpu", told.append).fill_while_idle(daemon))
             (training,) = await until(lambda: trainings(daemon))  # it tunes until the store has the schedules
             await daemon.cancel(training.job)
@@ -213,7 +204,7 @@ def test_a_daemon_with_another_store_is_noticed(there: Lab, tmp_path: Path, monk
     url = collected(tmp_path / "other.db")
 
     async def work() -> None:
-        async with connected(there) as daemon:
+        async with there.connected() as daemon:
             with pytest.raises(RequestError, match=r"not in the record store .*other\.db.*--store"):
                 await Filler(MOCK, url, "cpu").fill(daemon, 60.0)
 
@@ -224,7 +215,7 @@ def test_collecting_without_tasks_or_devices_is_refused(there: Lab, tmp_path: Pa
     url = collected(tmp_path / RECORDS)
 
     async def work() -> None:
-        async with connected(there) as daemon:
+        async with there.connected() as daemon:
             with pytest.raises(NotFound, match="no device of kind 'pi4'"):
                 await Filler(MOCK, url, "pi4").fill(daemon, 60.0)
             elsewhere = Importer("llvm", "mock", Scope("llvm", "keep"), "importer 1")
@@ -241,7 +232,7 @@ def test_consecutive_failed_jobs_end_collecting(there: Lab, tmp_path: Path, monk
     told: list[str] = []
 
     async def work() -> None:
-        async with connected(there) as daemon:
+        async with there.connected() as daemon:
             wrong = Importer("auto", "gcc", SCOPE, "importer 1")
             with pytest.raises(
                 RequestError, match=r"3 jobs failed one after the other; job 3 failed: .*autosched job 3"
