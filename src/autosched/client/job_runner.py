@@ -355,9 +355,9 @@ class JobRunner:
             case "import":
                 return await self._import(plan, lease)
             case "baseline":
-                load = plan.baseline(await self._in_thread(lease, lambda: runner.baseline(lease)))
+                plan.baseline(await self._in_thread(lease, lambda: runner.baseline(lease)))
                 await self._tell_network(plan)
-                return load
+                return plan.load()  # other steps may have ended meanwhile
             case "select":
                 count = await self._in_thread(lease, lambda: runner.select(task, current, lease))
                 return plan.selected(task, count)
@@ -492,9 +492,9 @@ class JobRunner:
         else:
             log.info("an early build is not kept: %s", "; ".join(evaluation.notes) or "it is not clearly faster")
         after_s = asyncio.get_running_loop().time() - self._began_at
-        load = plan.evaluated_early(build, evaluation.operators, kept=kept, after_s=after_s)
+        plan.evaluated_early(build, evaluation.operators, kept=kept, after_s=after_s)
         await self._tell_network(plan)
-        return load
+        return plan.load()  # the end of another step may have begun the next build meanwhile
 
     async def _profile(
         self,

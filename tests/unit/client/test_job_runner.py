@@ -17,10 +17,11 @@ from autosched.backend import Earlier, Lease, Network, Recalled
 from autosched.client import daemon_session, job_runner
 from autosched.client.daemon_session import DaemonSession
 from autosched.client.job_runner import DEVICE_LOSSES_MAX, JobRunner
+from autosched.client.plan.early_builds import ROUNDS_BETWEEN
 from autosched.client.plan.task_state import Round
 from autosched.client.stage_runner import StageRunner
 from autosched.errors import DeviceLost, ModelRejected, NotFound, StepFailed
-from autosched.model import NETWORK_TASK, JobSpec, Outcome, Purpose, Record, Step, TaskInfo
+from autosched.model import NETWORK_TASK, JobSpec, Outcome, Purpose, Record, Step, StepId, TaskIndex, TaskInfo
 from autosched.protocol import (
     AskLoad,
     BoardAccess,
@@ -266,10 +267,8 @@ def test_learning_with_a_backend_that_cannot_learn_fails_at_once(tmp_path: Path)
     assert failure.message == "backend 'mock' cannot learn from earlier jobs: submit again without learn_from"
 
 
-def order(timeout_s: float) -> StartStep:
-    step = Step(
-        id=5, job=OWN, task=NETWORK_TASK, stage="import", units=("host/0",), started_at=0.0, deadline_at=timeout_s
-    )
+def order(timeout_s: float, number: StepId = 5, task: TaskIndex = NETWORK_TASK, stage: str = "import") -> StartStep:
+    step = Step(id=number, job=OWN, task=task, stage=stage, units=("host/0",), started_at=0.0, deadline_at=timeout_s)
     return StartStep(step=step, cores=(), timeout_s=timeout_s)
 
 
@@ -341,6 +340,34 @@ def test_an_end_resent_to_a_later_daemon_has_the_current_load(tmp_path: Path) ->
         await asyncio.gather(*made._running)
         (end,) = daemon.ends
         assert {load.task: load.stage_next for load in end.load.tasks}[1] == "build"
+
+    asyncio.run(work())
+
+
+def test_a_build_that_begins_while_the_last_one_is_reported_is_in_the_load(tmp_path: Path) -> None:
+    """Otherwise the load that came last would say that the network waits for nothing: its build would never run."""
+
+    async def work() -> None:
+        daemon = FakeDaemon({OTHER: [], OWN: []}, tasks=1, rival_s=1e-3)
+        made = await begun(tmp_path, {}, daemon)
+        for number, stage in enumerate(("import", "baseline", "compile")):
+            await made.handle(order(20.0, number, stage=stage))
+            await asyncio.gather(*made._running)
+        plan = made._plan.result()
+        daemon.planned.clear()
+        daemon.takes_plans.clear()
+        await made.handle(order(20.0, 3, stage="evaluate"))
+        await asyncio.wait_for(daemon.planned.wait(), DEADLINE_S)
+        plan.early.rounds = ROUNDS_BETWEEN
+        plan.selected(1, plan.current(1).trials)
+        plan.advanced(1)
+        plan.advanced(1)
+        plan.updated(1, 1e-4)
+        daemon.takes_plans.set()
+        await asyncio.gather(*made._running)
+        last = daemon.ends[-1]
+        assert (last.step, last.outcome) == (3, Outcome.DONE)
+        assert {load.task: load.stage_next for load in last.load.tasks}[NETWORK_TASK] == "compile"
 
     asyncio.run(work())
 
