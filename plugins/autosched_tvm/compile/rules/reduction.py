@@ -27,11 +27,16 @@ from autosched_tvm.compile.rules.kernel_ir import Computation, Loop, nodes, subs
 
 VECTORS_MAX = 4
 """Maximum number of vectors in a row of a tile."""
-JOINED = (2, 3)
-"""Number of values of another loop that join a tile: the first that divides the loop."""
+JOINED_MAX = 8
+"""Maximum number of values of another loop that join a tile. Each reads a part of the memory of its own, and a CPU
+prefetches few at once."""
 JOINED_TERMS_MIN = 32
-"""Minimum number of terms of an element for that. LLVM unrolls the loops over fewer terms, and a large tile then
-spills its accumulators."""
+"""Minimum number of terms of an element for a tile that several values of another loop join. LLVM unrolls the loops
+over fewer terms, and a large tile then spills its accumulators."""
+OTHER_REGISTERS = 4
+"""Number of registers that are left beside the accumulators of a tile with one row."""
+BLOCK_MIN = 4
+"""Minimum number of channels in a block whose loop is innermost."""
 ROWS_MAX = 12
 """Maximum number of rows of a tile."""
 ADD_CYCLES, ADDS_PER_CYCLE, LOADS_PER_CYCLE = 4, 2, 2
@@ -66,7 +71,7 @@ def _nest(stage: Computation, after: Computation | None, place: Place, buffers: 
         return _Work(stage, after, place, buffers, lanes).along_terms(best - len(stage.loops))
     stage = _with_long_innermost(stage, lanes)
     vector, joint = stage.loops[best], None
-    if (found := _joint(stage, best, lanes)) is not None:
+    if (found := _joint(stage, best, lanes, place.registers)) is not None:
         cut_at = next(number for number, loop in enumerate(stage.loops) if loop is found[0])
         stage = cut(stage, *found)
         joint = stage.loops[cut_at + 1]
@@ -84,16 +89,29 @@ def _with_long_innermost(stage: Computation, lanes: int) -> Computation:
     if not stage.reduction.loops or (last := stage.reduction.loops[-1]).extent >= lanes:
         return stage
     for loop, steps in _steps_of_terms(stage):
-        if None in steps and loop.extent % lanes == 0 and loop.extent > lanes:
-            stage = cut(stage, loop, lanes)  # an index divides it into blocks
+        if None in steps:
+            stage = _in_blocks(stage, loop, lanes)
     found = _steps_of_terms(stage)
-    long = [(max(map(_distance, steps)), loop) for loop, steps in found if loop.extent >= lanes and None not in steps]
+    blocks = ((loop, steps) for loop, steps in found if loop.extent >= BLOCK_MIN and None not in steps)
+    long = [(max(map(_distance, steps)), loop) for loop, steps in blocks]
     distance, inner = min(long, key=lambda pair: pair[0], default=(math.inf, last))
-    if distance >= max(map(_distance, found[-1][1])):
+    innermost = next((steps for loop, steps in reversed(found) if loop.extent > 1), found[-1][1])
+    if distance >= max(map(_distance, innermost)):
         return stage
     loops = (*(loop for loop, _ in found if loop is not inner), inner)
     assert stage.reduction is not None
     return replace(stage, reduction=replace(stage.reduction, loops=loops))
+
+
+def _in_blocks(stage: Computation, loop: Loop, lanes: int) -> Computation:
+    """Returns a stage with a loop over terms cut into the blocks into which indices divide it, if there are some."""
+    whole = [id(one) for one in stage.every_loop]
+    for size in (lanes, lanes // 2, lanes // 4):
+        if size >= BLOCK_MIN and loop.extent > size and loop.extent % size == 0:
+            found = cut(stage, loop, size)
+            if not any(None in steps for one, steps in _steps_of_terms(found) if id(one) not in whole):
+                return found
+    return stage
 
 
 def _steps_of_terms(stage: Computation) -> list[tuple[Loop, list[int | None]]]:
@@ -107,22 +125,64 @@ def _distance(step: int | None) -> float:
     return math.inf if step is None else abs(step)
 
 
-def _joint(stage: Computation, number: int, lanes: int) -> tuple[Loop, int] | None:
+def _joint(stage: Computation, number: int, lanes: int, registers: int) -> tuple[Loop, int] | None:
     """Returns a loop of which several values join a tile, and their number, where the vectors' loop is too short for a
-    tile, as with blocks of output channels. These values share the operands that are not read along vectors."""
+    tile, as with blocks of output channels. These values share the operands that are not read along vectors.
+
+    The tile has enough accumulators to hide the latency of an addition, and at least two values join it if a row has
+    only one vector.
+    """
     loads = memory_access.loads_of(stage)
     alone = [load for load in loads if load.steps[number] == 0]
     along = [load for load in loads if load.steps[number] == 1]
     assert stage.reduction is not None
     terms = math.prod(loop.extent for loop in stage.reduction.loops)
-    if stage.loops[number].extent > lanes or not alone or not along or terms < JOINED_TERMS_MIN:
+    rows = _rows(stage, number, lanes)
+    vectors = _vectors(stage.loops[number], rows, lanes, registers)
+    tile = vectors * (1 if rows is None else min(rows.extent, ROWS_MAX))
+    least = max(math.ceil(ADD_CYCLES * ADDS_PER_CYCLE / tile), 2 if stage.loops[number].extent <= lanes else 1)
+    if least == 1 or not alone or not along or terms < JOINED_TERMS_MIN:
         return None
+    most = min(max((registers - OTHER_REGISTERS) // tile, 3 if vectors == 1 else 1), JOINED_MAX)
     for other, loop in enumerate(stage.loops):
         shared = all(load.steps[other] == 0 for load in alone) and any(load.steps[other] != 0 for load in along)
-        count = next((count for count in JOINED if loop.extent % count == 0), 0)
-        if other != number and shared and count:
+        if other != number and shared and (count := _joined(loop, least, most)) > 1:
             return loop, count
     return None
+
+
+def _joined(loop: Loop, least: int, most: int) -> int:
+    """Returns how many values of a loop join a tile: the first divisor from `least` to `most`, else the last below."""
+    divisors = [count for count in range(1, most + 1) if loop.extent % count == 0]
+    return next((count for count in divisors if count >= least), divisors[-1])
+
+
+def _rows(stage: Computation, number: int, lanes: int) -> Loop | None:
+    """Returns the loop whose values share what is read along the vectors, if there is one. It is tiled too.
+
+    Of several, the innermost one that is long enough for a tile: neighbouring rows of a tile are then near each
+    other in memory.
+    """
+    loads = memory_access.loads_of(stage)
+    best, found = (0, 0), None
+    for other, loop in enumerate(stage.loops):
+        if other == number or loop.extent == 1:
+            continue
+        shared = sum(load.steps[other] == 0 and load.steps[number] == 1 for load in loads)
+        if shared and (rank := (shared, min(loop.extent, ROWS_MAX))) >= best:
+            best, found = rank, loop
+    if found is None and not any(load.steps[number] == 0 for load in loads):
+        near = [loop for other, loop in enumerate(stage.loops) if other != number and loop.extent > 1]
+        return near[-1] if near and stage.loops[number].extent <= lanes else None
+    return found
+
+
+def _vectors(vector: Loop, rows: Loop | None, lanes: int, registers: int) -> int:
+    """Returns the number of vectors of a row in a tile: two where rows share them, else enough to hide the latency of
+    an addition."""
+    whole = max(1, vector.extent // lanes)
+    most = VECTORS_MAX if rows is None else 2 if registers <= 16 else VECTORS_MAX
+    return max((n for n in range(1, most + 1) if whole % n == 0), default=1) if whole < 2 * most else most
 
 
 class _Work:
@@ -142,8 +202,8 @@ class _Work:
         """Writes vectors of neighbouring elements. All values of the loop `joint` belong to each tile."""
         vector = self.stage.loops[number]
         self.joint = joint
-        rows = self._rows(number)
-        most = self._vectors(vector, rows)
+        rows = _rows(self.stage, number, self.lanes)
+        most = _vectors(vector, rows, self.lanes, self.place.registers)
         wide = [most * self.lanes, self.lanes]
         across = most * (joint.extent if joint is not None else 1)
         high = [self._height(rows, across)] if rows is not None else [1]
@@ -212,32 +272,6 @@ class _Work:
             return self._finish(own, sums[place])
 
         return loop_nests.sequence([each(begin), loop_nests.around(self._terms(), add), each(end)])
-
-    def _rows(self, number: int) -> Loop | None:
-        """Returns the loop whose values share what is read along the vectors, if there is one. It is tiled too.
-
-        Of several, the innermost one that is long enough for a tile: neighbouring rows of a tile are then near each
-        other in memory.
-        """
-        loads = memory_access.loads_of(self.stage)
-        best, found = (0, 0), None
-        for other, loop in enumerate(self.stage.loops):
-            if other == number or loop.extent == 1:
-                continue
-            shared = sum(load.steps[other] == 0 and load.steps[number] == 1 for load in loads)
-            if shared and (rank := (shared, min(loop.extent, ROWS_MAX))) >= best:
-                best, found = rank, loop
-        if found is None and not any(load.steps[number] == 0 for load in loads):
-            near = [loop for other, loop in enumerate(self.stage.loops) if other != number and loop.extent > 1]
-            return near[-1] if near and self.stage.loops[number].extent <= self.lanes else None
-        return found
-
-    def _vectors(self, vector: Loop, rows: Loop | None) -> int:
-        """Returns the number of vectors of a row in a tile: two where rows share them, else enough to hide the latency
-        of an addition."""
-        whole = max(1, vector.extent // self.lanes)
-        most = VECTORS_MAX if rows is None else 2 if self.place.registers <= 16 else VECTORS_MAX
-        return max((n for n in range(1, most + 1) if whole % n == 0), default=1) if whole < 2 * most else most
 
     def _height(self, rows: Loop, across: int) -> int:
         """Returns the number of rows of a tile that takes the least time for all rows and fits into the registers."""

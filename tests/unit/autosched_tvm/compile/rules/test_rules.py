@@ -259,6 +259,18 @@ def test_rows_of_a_tile_fill_the_registers_and_leave_few_over(rows: int, height:
     assert f"_acc0 = T.sblock_alloc_buffer(({16 * height},)" in by_rule
 
 
+@pytest.mark.parametrize(
+    ("rows", "columns", "accumulators"),
+    [(1, 256, 2 * 4), (1, 80, 2 * 5), (1, 96, 2 * 6), (1, 17 * 16, 2), (2, 64, 2 * 2 * 2), (6, 64, 2 * 6)],
+)
+def test_blocks_of_columns_join_a_tile_of_few_rows(rows: int, columns: int, accumulators: int) -> None:
+    """Two vectors of a block alone would wait for each other's sums. No number of 17 blocks fits."""
+    with TARGET:
+        function = te.create_prim_func(packed_product(rows, columns, 64, 16))
+    by_rule = rules.scheduled(function, TARGET).script()
+    assert f"_acc0 = T.sblock_alloc_buffer(({8 * accumulators},)" in by_rule
+
+
 @pytest.mark.parametrize(("chunks", "vectors"), [(4, 2 * 5), (3, 3 * 3), (5, 9)])
 def test_blocks_of_results_share_what_they_read(chunks: int, vectors: int) -> None:
     """Nine pixels of a row, in 16 registers: two blocks of five, three blocks of three, or one block of all."""
@@ -273,6 +285,21 @@ def test_the_innermost_loop_of_a_convolution_is_over_a_block_of_channels() -> No
     """LLVM would unroll one over the columns of a window, and spill registers."""
     script = rules.by_rule(function_of("blocked convolution, odd blocks"), TARGET).script()
     assert re.search(r"for \w+_o, \w+_kh, \w+_kw, \w+_i in T.grid\(2, 3, 3, 8\)", script), script
+
+
+@pytest.mark.parametrize(
+    ("block", "height", "width", "loops"),
+    [(8, 3, 1, r"\w+_o, \w+_kh, \w+_i in T.grid\(2, 3, 8\)"),
+     (4, 3, 3, r"\w+_o, \w+_kh, \w+_kw, \w+_i in T.grid\(4, 3, 3, 4\)")],
+)  # fmt: skip
+def test_blocks_of_channels_are_innermost_for_all_windows(block: int, height: int, width: int, loops: str) -> None:
+    """A window with one column, and channels in blocks that are smaller than a vector."""
+    x = data(1, 16 // block, 9, 12, block)
+    w = te.placeholder((4, 16 // block, height, width, block, 8), name="w")
+    with TARGET:
+        found = topi.nn.conv2d_NCHWc(x, w, 1, 0, 1, f"NCHW{block}c", "NCHW8c")
+        script = rules.by_rule(te.create_prim_func([x, w, found]), TARGET).script()
+    assert re.search(f"for {loops}", script), script
 
 
 def test_a_tile_has_neighbouring_pixels_although_the_image_is_higher_than_wide() -> None:
