@@ -333,7 +333,8 @@ class Poisoned(Method, frozen=True):
 class EndStep(Method, frozen=True):
     """A step ended; `load` reports what the client can do now.
 
-    After a reconnect, the client sends its present load in place of an older one: the last load counts.
+    The last report on a task counts. The client therefore makes the load when it sends the message, also after a
+    reconnect: an older load would undo what it has reported since.
     """
 
     result = Done
