@@ -187,11 +187,7 @@ def best(
     variants.append(_mixed(found, variants, latencies_s, move_cost, target))
     expected = [expected_s(variant, latencies_s, move_cost) for variant in variants]
     first = min(range(len(variants)), key=lambda index: (expected[index], index))
-    told = [
-        seconds if all(one in latencies_s for one in variant.workloads) else None
-        for variant, seconds in zip(variants, expected, strict=True)
-    ]
-    return Best(variants[first], _said(variants, told, first))
+    return Best(variants[first], _said(variants, [_measured_s(variant, latencies_s) for variant in variants], first))
 
 
 def expected_s(variant: Variant, latencies_s: Mapping[str, float], move_cost: float) -> float:
@@ -201,6 +197,13 @@ def expected_s(variant: Variant, latencies_s: Mapping[str, float], move_cost: fl
         latencies_s.get(call.kernel.hash) or call.kernel.flops / UNTUNED_FLOPS + call.kernel.bytes * move_cost
         for call in variant.calls
     )
+
+
+def _measured_s(variant: Variant, latencies_s: Mapping[str, float]) -> float | None:
+    """Returns the latency of a network's measured kernels; None if not all of its convolutions were measured."""
+    if not all(one in latencies_s for one in variant.workloads):
+        return None
+    return sum(latencies_s.get(call.kernel.hash, 0.0) for call in variant.calls)
 
 
 def _surveyed(module: Any, target: Any) -> Survey | None:
@@ -294,10 +297,9 @@ def _named(way: Way) -> str:
     return f"convolutions in {way.output} by Winograd" if way.winograd else f"convolutions in {way.output}"
 
 
-def _said(variants: Sequence[Variant], expected: Sequence[float | None], first: int) -> str:
-    """Returns the note on the choice. `expected`: latency of each variant in seconds; None: not all of its convolutions
-    were measured."""
-    variant, seconds = variants[first], expected[first]
+def _said(variants: Sequence[Variant], measured: Sequence[float | None], first: int) -> str:
+    """Returns the note on the choice. `measured`: seconds of each variant, see `_measured_s`."""
+    variant, seconds = variants[first], measured[first]
     counts = Counter(_named(way) for way in variant.ways)
     chosen = ", ".join(f"{count} {name}" for name, count in counts.most_common())
     said = f"layouts: {chosen}; {len(variant.moves)} moves between layouts left"
@@ -305,7 +307,7 @@ def _said(variants: Sequence[Variant], expected: Sequence[float | None], first: 
         return said
     others = ", ".join(
         f"{one.name} {other * 1e3:.3g}"
-        for one, other in zip(variants, expected, strict=True)
+        for one, other in zip(variants, measured, strict=True)
         if one is not variant and other is not None
     )
-    return f"{said}; expected {seconds * 1e3:.3g} ms" + (f" ({others})" if others else "")
+    return f"{said}; measured kernels {seconds * 1e3:.3g} ms" + (f" ({others})" if others else "")
