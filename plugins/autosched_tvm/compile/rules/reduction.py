@@ -71,7 +71,7 @@ def _nest(stage: Computation, after: Computation | None, place: Place, buffers: 
         return _Work(stage, after, place, buffers, lanes).along_terms(best - len(stage.loops))
     stage = _with_long_innermost(stage, lanes)
     vector, joint = stage.loops[best], None
-    if (found := _joint(stage, best, lanes, place.registers)) is not None:
+    if (found := _joint(stage, best, lanes, place)) is not None:
         cut_at = next(number for number, loop in enumerate(stage.loops) if loop is found[0])
         stage = cut(stage, *found)
         joint = stage.loops[cut_at + 1]
@@ -125,12 +125,12 @@ def _distance(step: int | None) -> float:
     return math.inf if step is None else abs(step)
 
 
-def _joint(stage: Computation, number: int, lanes: int, registers: int) -> tuple[Loop, int] | None:
+def _joint(stage: Computation, number: int, lanes: int, place: Place) -> tuple[Loop, int] | None:
     """Returns a loop of which several values join a tile, and their number, where the vectors' loop is too short for a
     tile, as with blocks of output channels. These values share the operands that are not read along vectors.
 
     The tile has enough accumulators to hide the latency of an addition, and at least two values join it if a row has
-    only one vector.
+    only one vector. Each core keeps a tile.
     """
     loads = memory_access.loads_of(stage)
     alone = [load for load in loads if load.steps[number] == 0]
@@ -138,15 +138,18 @@ def _joint(stage: Computation, number: int, lanes: int, registers: int) -> tuple
     assert stage.reduction is not None
     terms = math.prod(loop.extent for loop in stage.reduction.loops)
     rows = _rows(stage, number, lanes)
-    vectors = _vectors(stage.loops[number], rows, lanes, registers)
+    vectors = _vectors(stage.loops[number], rows, lanes, place.registers)
     tile = vectors * (1 if rows is None else min(rows.extent, ROWS_MAX))
     least = max(math.ceil(ADD_CYCLES * ADDS_PER_CYCLE / tile), 2 if stage.loops[number].extent <= lanes else 1)
     if least == 1 or not alone or not along or terms < JOINED_TERMS_MIN:
         return None
-    most = min(max((registers - OTHER_REGISTERS) // tile, 3 if vectors == 1 else 1), JOINED_MAX)
+    most = min(max((place.registers - OTHER_REGISTERS) // tile, 3 if vectors == 1 else 1), JOINED_MAX)
+    cores = place.cores if parallelisation.worthwhile(stage, place.cores) else 1
+    outer = math.prod(loop.extent for one, loop in enumerate(stage.loops) if one != number and loop is not rows)
     for other, loop in enumerate(stage.loops):
         shared = all(load.steps[other] == 0 for load in alone) and any(load.steps[other] != 0 for load in along)
-        if other != number and shared and (count := _joined(loop, least, most)) > 1:
+        each = max(1, loop.extent // math.ceil(cores * loop.extent / outer))
+        if other != number and shared and (count := _joined(loop, least, min(most, each))) > 1:
             return loop, count
     return None
 

@@ -271,6 +271,16 @@ def test_blocks_of_columns_join_a_tile_of_few_rows(rows: int, columns: int, accu
     assert f"_acc0 = T.sblock_alloc_buffer(({8 * accumulators},)" in by_rule
 
 
+@pytest.mark.parametrize(("columns", "accumulators"), [(64, 2 * 2), (128, 2 * 4)])
+def test_each_core_keeps_a_tile(columns: int, accumulators: int) -> None:
+    several = tvm.target.Target({"kind": "llvm", "mcpu": "x86-64-v3", "num-cores": 2})
+    with several:
+        function = te.create_prim_func(packed_product(1, columns, 4096, 16))
+    by_rule = rules.scheduled(function, several).script()
+    assert f"_acc0 = T.sblock_alloc_buffer(({8 * accumulators},)" in by_rule
+    assert "T.parallel(2)" in by_rule
+
+
 @pytest.mark.parametrize(("chunks", "vectors"), [(4, 2 * 5), (3, 3 * 3), (5, 9)])
 def test_blocks_of_results_share_what_they_read(chunks: int, vectors: int) -> None:
     """Nine pixels of a row, in 16 registers: two blocks of five, three blocks of three, or one block of all."""
