@@ -21,7 +21,7 @@ from autosched.client.plan.early_builds import ROUNDS_BETWEEN
 from autosched.client.plan.task_state import Round
 from autosched.client.stage_runner import StageRunner
 from autosched.errors import DeviceLost, ModelRejected, NotFound, StepFailed
-from autosched.model import NETWORK_TASK, JobSpec, Outcome, Purpose, Record, Step, StepId, TaskIndex, TaskInfo
+from autosched.model import NETWORK_TASK, JobSpec, Outcome, Purpose, Record, Step, StepId, TaskInfo
 from autosched.protocol import (
     AskLoad,
     BoardAccess,
@@ -267,8 +267,10 @@ def test_learning_with_a_backend_that_cannot_learn_fails_at_once(tmp_path: Path)
     assert failure.message == "backend 'mock' cannot learn from earlier jobs: submit again without learn_from"
 
 
-def order(timeout_s: float, number: StepId = 5, task: TaskIndex = NETWORK_TASK, stage: str = "import") -> StartStep:
-    step = Step(id=number, job=OWN, task=task, stage=stage, units=("host/0",), started_at=0.0, deadline_at=timeout_s)
+def order(timeout_s: float, number: StepId = 5, stage: str = "import") -> StartStep:
+    step = Step(
+        id=number, job=OWN, task=NETWORK_TASK, stage=stage, units=("host/0",), started_at=0.0, deadline_at=timeout_s
+    )
     return StartStep(step=step, cores=(), timeout_s=timeout_s)
 
 
@@ -351,12 +353,12 @@ def test_a_build_that_begins_while_the_last_one_is_reported_is_in_the_load(tmp_p
         daemon = FakeDaemon({OTHER: [], OWN: []}, tasks=1, rival_s=1e-3)
         made = await begun(tmp_path, {}, daemon)
         for number, stage in enumerate(("import", "baseline", "compile")):
-            await made.handle(order(20.0, number, stage=stage))
+            await made.handle(order(20.0, number, stage))
             await asyncio.gather(*made._running)
         plan = made._plan.result()
         daemon.planned.clear()
         daemon.takes_plans.clear()
-        await made.handle(order(20.0, 3, stage="evaluate"))
+        await made.handle(order(20.0, 3, "evaluate"))
         await asyncio.wait_for(daemon.planned.wait(), DEADLINE_S)
         plan.early.rounds = ROUNDS_BETWEEN
         plan.selected(1, plan.current(1).trials)

@@ -159,7 +159,7 @@ def _nest(stage: Computation, vector_bytes: int, cores: int) -> Any:
     others = [loop for loop in stage.loops if loop is not vector]
     line = _line(stage, best)
     others.sort(key=lambda loop: loop is line)
-    cores = cores if parallelisation.worthwhile(stage, cores) else 1
+    cores = parallelisation.cores_for(stage, cores)
     outside = all(loop.extent == 1 for loop in others)
 
     def store(values: dict[Any, Any]) -> Any:

@@ -33,6 +33,11 @@ def worthwhile(stage: Computation, cores: int) -> bool:
     return steps * (_bytes_per_step(stage) / BYTES_PER_S + calls * CALL_S) >= SERIAL_S_MIN
 
 
+def cores_for(stage: Computation, cores: int) -> int:
+    """Returns the number of cores on which a stage runs, of those that there are."""
+    return cores if worthwhile(stage, cores) else 1
+
+
 def cores_of(target: Any) -> int:
     """Returns the number of cores of a target."""
     return int(target.attrs.get("num-cores", 1))

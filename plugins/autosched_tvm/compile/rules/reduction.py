@@ -27,14 +27,16 @@ from autosched_tvm.compile.rules.kernel_ir import Computation, Loop, nodes, subs
 
 VECTORS_MAX = 4
 """Maximum number of vectors in a row of a tile."""
+JOINED_LEAST, JOINED_USUAL_MAX = 2, 3
+"""Minimum and maximum number of values of another loop that join a tile of one vector with many rows."""
 JOINED_MAX = 8
-"""Maximum number of values of another loop that join a tile. Each reads a part of the memory of its own, and a CPU
+"""Maximum number of values that join a tile with few rows. Each reads a part of the memory of its own, and a CPU
 prefetches few at once."""
 JOINED_TERMS_MIN = 32
 """Minimum number of terms of an element for a tile that several values of another loop join. LLVM unrolls the loops
 over fewer terms, and a large tile then spills its accumulators."""
 OTHER_REGISTERS = 4
-"""Number of registers that are left beside the accumulators of a tile with one row."""
+"""Number of registers that are left beside the accumulators of a tile with few rows."""
 BLOCK_MIN = 4
 """Minimum number of channels in a block whose loop is innermost."""
 ROWS_MAX = 12
@@ -140,16 +142,18 @@ def _joint(stage: Computation, number: int, lanes: int, place: Place) -> tuple[L
     rows = _rows(stage, number, lanes)
     vectors = _vectors(stage.loops[number], rows, lanes, place.registers)
     tile = vectors * (1 if rows is None else min(rows.extent, ROWS_MAX))
-    least = max(math.ceil(ADD_CYCLES * ADDS_PER_CYCLE / tile), 2 if stage.loops[number].extent <= lanes else 1)
+    least = max(
+        math.ceil(ADD_CYCLES * ADDS_PER_CYCLE / tile), JOINED_LEAST if stage.loops[number].extent <= lanes else 1
+    )
+    most = max((place.registers - OTHER_REGISTERS) // tile, JOINED_USUAL_MAX if vectors == 1 else 1)
     if least == 1 or not alone or not along or terms < JOINED_TERMS_MIN:
         return None
-    most = min(max((place.registers - OTHER_REGISTERS) // tile, 3 if vectors == 1 else 1), JOINED_MAX)
-    cores = place.cores if parallelisation.worthwhile(stage, place.cores) else 1
+    cores = parallelisation.cores_for(stage, place.cores)
     outer = math.prod(loop.extent for one, loop in enumerate(stage.loops) if one != number and loop is not rows)
     for other, loop in enumerate(stage.loops):
         shared = all(load.steps[other] == 0 for load in alone) and any(load.steps[other] != 0 for load in along)
         each = max(1, loop.extent // math.ceil(cores * loop.extent / outer))
-        if other != number and shared and (count := _joined(loop, least, min(most, each))) > 1:
+        if other != number and shared and (count := _joined(loop, least, min(most, JOINED_MAX, each))) > 1:
             return loop, count
     return None
 
@@ -197,7 +201,7 @@ class _Work:
         self.reduction = stage.reduction
         self.dtype = str(stage.buffer.ty.dtype)
         self.joint: Loop | None = None
-        self.cores = place.cores if parallelisation.worthwhile(stage, place.cores) else 1
+        self.cores = parallelisation.cores_for(stage, place.cores)
 
     # Along elements ---------------------------------------------------------------------------------------------
 

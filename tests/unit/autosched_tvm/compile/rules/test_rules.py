@@ -271,6 +271,15 @@ def test_blocks_of_columns_join_a_tile_of_few_rows(rows: int, columns: int, accu
     assert f"_acc0 = T.sblock_alloc_buffer(({8 * accumulators},)" in by_rule
 
 
+@pytest.mark.parametrize(("chunks", "accumulators"), [(16, 8), (12, 6), (10, 5), (13, 1)])
+def test_at_most_eight_blocks_of_one_pixel_join_a_tile(chunks: int, accumulators: int) -> None:
+    x, w = data(1, 8, 1, 1, 8), te.placeholder((chunks, 8, 1, 1, 8, 8), name="w")
+    with TARGET:
+        function = te.create_prim_func([x, w, topi.nn.conv2d_NCHWc(x, w, 1, 0, 1, "NCHW8c", "NCHW8c")])
+    by_rule = rules.scheduled(function, TARGET).script()
+    assert f"_acc0 = T.sblock_alloc_buffer(({8 * accumulators},)" in by_rule
+
+
 @pytest.mark.parametrize(("columns", "accumulators"), [(64, 2 * 2), (128, 2 * 4)])
 def test_each_core_keeps_a_tile(columns: int, accumulators: int) -> None:
     several = tvm.target.Target({"kind": "llvm", "mcpu": "x86-64-v3", "num-cores": 2})
