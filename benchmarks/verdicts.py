@@ -105,7 +105,8 @@ def judged(network: Network, args: argparse.Namespace) -> dict[str, Any]:
         judge: Any = None
         for seed in range(args.seeds):
             given = input_samples.of(default.info.inputs, "", seed * input_samples.SEEDS)
-            other = Judge(request, given, default, unscheduled=unscheduled_of(builds / "tuned"))
+            unscheduled = unscheduled_of(builds / "tuned")
+            other = Judge(request, given, default, integers=default.info.integers, unscheduled=unscheduled)
             judge = judge or other
             check = other.check(tuned)
             row["verdicts"] += 1

@@ -71,6 +71,8 @@ class Compilation(Struct, frozen=True):
     """Whether kernels that compute with integers are compared with their unscheduled forms."""
     without_rule: tuple[str, ...] = ()
     """Workload hashes of kernels whose schedule by rule is wrong. Without a measured schedule they have none."""
+    untuned: bool = True
+    """Whether there is an untuned build from the beginning; otherwise it is made if the judgement needs it."""
 
 
 class Compiled(Struct, frozen=True):
@@ -133,6 +135,7 @@ COMPARE = "autosched_tvm.device.kernel_profiling:compare"
 BOARD_SENTINEL = "autosched_tvm.device.board_sentinel:run"
 COMPILE = "autosched_tvm.compile.network_compiler:compile_network"
 COMPILE_AGAIN = "autosched_tvm.compile.network_compiler:compile_again"
+COMPILE_UNTUNED = "autosched_tvm.compile.network_compiler:compile_untuned"
 FORMS = "autosched_tvm.evaluation.model_forms:write"
 FORMS_LIKE = "autosched_tvm.evaluation.model_forms:write_like"
 LOAD_MODULE = "autosched_tvm.evaluation.engines:load_module"

@@ -72,6 +72,16 @@ def test_a_network_is_tuned_checked_run_and_measured(cli: Callable[..., Said], t
     assert "none.npy" in err
 
 
+def test_without_a_search_only_the_build_of_the_user_is_made(cli: Callable[..., Said], tmp_path: Path) -> None:
+    onnx.save(small_net(), "quick.onnx")
+    code, out, err = cli("tune", "quick.onnx", "--zero-shot", "--fresh")
+    assert code == 0, err
+    assert "outputs equal to ONNX Runtime" in out
+    assert "ONNX Runtime " in out
+    assert "untuned" not in out
+    assert (tmp_path / "quick-tuned/quick.so").exists()
+
+
 def reference(path: str) -> Any:
     session = pytest.importorskip("onnxruntime").InferenceSession(path)
     return session.run(None, {"x": np.load("x.npy")})[0]

@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from autosched.errors import AutoschedError, RequestError
 
@@ -74,8 +74,8 @@ def read_shapes(given: Sequence[str]) -> dict[str, tuple[int, ...]]:
 
 
 @contextlib.contextmanager
-def quiet() -> Iterator[None]:
-    """Keep output of TVM and its libraries, from C++ too, off both standard streams."""
+def quiet() -> Iterator[TextIO]:
+    """Keep output of TVM and its libraries, from C++ too, off both standard streams; yields the standard output."""
     sys.stdout.flush()
     sys.stderr.flush()
     kept = os.dup(1), os.dup(2)
@@ -83,7 +83,8 @@ def quiet() -> Iterator[None]:
     try:
         os.dup2(nowhere, 1)
         os.dup2(nowhere, 2)
-        yield
+        with os.fdopen(kept[0], "w", buffering=1, closefd=False) as out:
+            yield out
     finally:
         sys.stdout.flush()
         sys.stderr.flush()

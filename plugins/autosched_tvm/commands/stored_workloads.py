@@ -2,7 +2,7 @@
 
 import json
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,9 +30,11 @@ class StoredWorkload:
     """Seconds of the schedule by rule; None if it was not measured."""
 
 
-def stored_workloads(lookup: Lookup) -> Iterator[StoredWorkload]:
-    """Yields the workloads of a store with measured candidates besides the schedule by rule, as far as this version of
-    TVM can read their programs."""
+def stored_workloads(lookup: Lookup, unreadable: Callable[[str], None] | None = None) -> Iterator[StoredWorkload]:
+    """Yields the workloads of a store with measured candidates besides the schedule by rule.
+
+    `unreadable`: called with the hash of each workload whose program this version of TVM cannot read.
+    """
     import tvm
 
     from autosched_tvm.compile import workload_program
@@ -53,5 +55,7 @@ def stored_workloads(lookup: Lookup) -> Iterator[StoredWorkload]:
             target = tvm.target.Target(json.loads(join_target(environment.target, environment.threads)))
             module = workload_program.module_of(workload_program.text_of(program))
         except Exception:  # TVM's: the program is of another version of it
+            if unreadable is not None:
+                unreadable(workload)
             continue
         yield StoredWorkload(workload, environment.device, target, module, frozenset(networks[workload]), own, rule_s)

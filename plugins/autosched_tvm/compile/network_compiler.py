@@ -24,7 +24,7 @@ from autosched_tvm.compile import (
     toolchain,
 )
 from autosched_tvm.compile.layouts import layout_variants
-from autosched_tvm.compile.layouts.layout_option import UNTOUCHED, LayoutOption
+from autosched_tvm.compile.layouts.layout_option import LayoutOption
 from autosched_tvm.compile.model_sources import Source
 from autosched_tvm.compile.side_file import SideFile
 from autosched_tvm.source_fingerprint import fingerprint_of
@@ -48,21 +48,31 @@ class SideName(Struct, frozen=True):
 
 
 def compile_network(compilation: Compilation, choices: Sequence[TaskSchedules]) -> Compiled:
-    """Writes default.so and tuned.so to the folder, each with its side file; unscheduled.so for a network that
-    computes with integers.
+    """Writes tuned.so and, if asked for, default.so to the folder, each with its side file; unscheduled.so for a
+    network that computes with integers.
 
-    The default build is TVM's own: no schedules, the model's own layouts. In the tuned build, kernels without a
-    measured schedule have one by rule.
+    In the tuned build, kernels without a measured schedule have one by rule.
     """
     source = model_sources.load(Path(compilation.model))
-    target = tvm.target.Target(json.loads(compilation.target))
-    cleaned = source.cleaned(target)
-    fused, compiled = _compile_tuned(compilation, choices, source, cleaned)
-    if LayoutOption(compilation.layout) not in UNTOUCHED:
-        fused = onnx_import.fused(cleaned, target)
-    folder, who = Path(compilation.folder), SideName(compilation.name, DEFAULT)
-    write_build(folder / DEFAULT, fused, source, compilation.target, who)
+    cleaned = source.cleaned(tvm.target.Target(json.loads(compilation.target)))
+    compiled = _compile_tuned(compilation, choices, source, cleaned)
+    if not compilation.untuned:
+        return compiled
+    _compile_default(compilation, source, cleaned)
     return msgspec.structs.replace(compiled, builds=(*compiled.builds, DEFAULT))
+
+
+def compile_untuned(compilation: Compilation) -> None:
+    """Writes default.so and its side file."""
+    source = model_sources.load(Path(compilation.model))
+    _compile_default(compilation, source, source.cleaned(tvm.target.Target(json.loads(compilation.target))))
+
+
+def _compile_default(compilation: Compilation, source: Source, cleaned: Any) -> None:
+    """Writes the default build, which is TVM's own: no schedules, the model's own layouts."""
+    fused = onnx_import.fused(cleaned, tvm.target.Target(json.loads(compilation.target)))
+    who = SideName(compilation.name, DEFAULT)
+    write_build(Path(compilation.folder) / DEFAULT, fused, source, compilation.target, who)
 
 
 def compile_again(compilation: Compilation, choices: Sequence[TaskSchedules]) -> Compiled:
@@ -70,14 +80,13 @@ def compile_again(compilation: Compilation, choices: Sequence[TaskSchedules]) ->
     while the layouts are the same."""
     source = model_sources.load(Path(compilation.model))
     cleaned = source.cleaned(tvm.target.Target(json.loads(compilation.target)))
-    return _compile_tuned(compilation, choices, source, cleaned)[1]
+    return _compile_tuned(compilation, choices, source, cleaned)
 
 
 def _compile_tuned(
     compilation: Compilation, choices: Sequence[TaskSchedules], source: Source, cleaned: Any
-) -> tuple[Any, Compiled]:
-    """Writes tuned.so to the folder, and unscheduled.so for a network that computes with integers; returns the network
-    in its layouts, without schedules, and facts about the build."""
+) -> Compiled:
+    """Writes tuned.so to the folder, and unscheduled.so for a network that computes with integers."""
     target = tvm.target.Target(json.loads(compilation.target))
     schedules, lacking = applied(choices)
     fused, notes = laid_out(cleaned, target, choices, LayoutOption(compilation.layout), winograd=compilation.winograd)
@@ -89,7 +98,7 @@ def _compile_tuned(
         _write_unscheduled(compilation, fused, source)
     best = {choice.task: choice.candidates[0] for choice in choices if choice.candidates}
     kept = sum(one.candidate == best[one.task] for one in schedules.values())
-    return fused, Compiled(used, (*lacking, *notes), len(best) - kept, tuple(builds))
+    return Compiled(used, (*lacking, *notes), len(best) - kept, tuple(builds))
 
 
 def _write_unscheduled(compilation: Compilation, fused: Any, source: Source) -> None:

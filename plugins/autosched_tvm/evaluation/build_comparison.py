@@ -10,7 +10,7 @@ from autosched.backend import RIVALS, Evaluation, OperatorTimes, Timing
 from autosched.errors import RequestError, StepFailed
 from autosched.process.forked_workers import Killed, WorkerError
 from autosched.records.statistics import clearly_faster
-from autosched_tvm.evaluation.engine_benchmark import EngineBenchmark, EngineProcess, race, unwatched
+from autosched_tvm.evaluation.engine_benchmark import EngineBenchmark, EngineProcess, Racer, race, unwatched
 from autosched_tvm.evaluation.verification_messages import VerificationResult
 from autosched_tvm.tensors import Array
 from autosched_tvm.worker_messages import Form
@@ -31,16 +31,15 @@ def evaluate(
     inputs: Mapping[str, Array],
     verdict: VerificationResult,
 ) -> Evaluation:
-    """Measures `builds`/default and `builds`/tuned against each other and ONNX Runtime; `verdict` tells which are
-    correct.
+    """Measures the judged builds of a folder, tuned and perhaps default, against each other and ONNX Runtime.
 
     Raises WorkerError when a build crashes, and StepFailed when it does so during the race.
     """
     notes = list(verdict.notes)
-    default, tuned = (contest.module(name, builds / name)[0] for name in ("default", "tuned"))
-    contestants = [default, tuned]
+    ours = {name: contest.module(name, builds / name)[0] for name in verdict.checks}
+    contestants: list[Racer] = list(ours.values())
     rival = contest.rival(forms, inputs)
-    for one in contestants:
+    for one in ours.values():
         one.bind(inputs)
     if isinstance(rival, str):
         notes.append(rival)
@@ -55,7 +54,7 @@ def evaluate(
         notes.append(f"{RIVALS[name]} was not measured: {why}")
     choice = published(found.timings, verdict, notes)
     check = verdict.checks[choice or "tuned"]
-    operators = _operators(default if choice == "default" else tuned, notes)
+    operators = _operators(ours[choice or "tuned"], notes)
     return Evaluation(
         timings=tuple(found.timings), reference=verdict.reference, outputs_equal=check.equal,
         max_abs_error=check.max_abs_error, tolerance=check.tolerance, cores=contest.cores, published=choice,
@@ -102,9 +101,11 @@ def _operators(build: EngineProcess, notes: list[str]) -> OperatorTimes | None:
 def published(timings: Sequence[Timing], verdict: VerificationResult, notes: list[str]) -> str:
     """Returns the build that the user gets; `notes` receives the reason if it is not the tuned one. Empty: none is
     correct."""
+    right = {name: check.equal for name, check in verdict.checks.items()}
+    if "default" not in right:
+        return "tuned" if right["tuned"] else ""
     by_name = {timing.name: timing for timing in timings}
     default, tuned = by_name["default"], by_name["tuned"]
-    right = {name: check.equal for name, check in verdict.checks.items()}
     if not right["tuned"] and not right["default"]:
         notes.append(
             "the network computes something else than the reference, with any build, so that none is handed over. Allow"

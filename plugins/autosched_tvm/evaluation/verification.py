@@ -11,7 +11,7 @@ import numpy as np
 from autosched.errors import RequestError
 from autosched_tvm.compile import model_sources
 from autosched_tvm.compile.frontend.model_file import kind_of_file
-from autosched_tvm.compile.network_compiler import TUNED, UNSCHEDULED
+from autosched_tvm.compile.network_compiler import DEFAULT, TUNED, UNSCHEDULED
 from autosched_tvm.compile.side_file import side_of
 from autosched_tvm.device.loaded_module import LoadedModule
 from autosched_tvm.device.place import Place, place_of
@@ -42,14 +42,13 @@ class Judge:
         default: LoadedModule | None,
         place: Place | None = None,
         *,
-        integers: bool = False,
+        integers: bool,
         unscheduled: Path | None = None,
     ) -> None:
         """`default`: the untuned build. `place`: where builds run; None: here. `integers`: the builds multiply 8-bit
-        integers of a quantised model; an untuned build tells this itself. `unscheduled`: the form of tuned builds
-        without schedules, with which their kernels are compared; None: they are not. They are not on a board, nor if
-        the user gave a tolerance of the outputs. Raises RequestError where neither
-        the untuned build nor ONNX Runtime gives a reference."""
+        integers of a quantised model. `unscheduled`: the form of tuned builds without schedules, with which their
+        kernels are compared; None: they are not. They are not on a board, nor if the user gave a tolerance of the
+        outputs. Raises RequestError where neither the untuned build nor another engine gives a reference."""
         self.inputs, self._place = list(inputs), place
         self._kernels: KernelComparison | None = None
         if unscheduled is not None and place is None and request.share is None:
@@ -58,7 +57,7 @@ class Judge:
         self.notes: list[str] = []
         self.default: Check | None = None
         """Difference of the untuned build; None without one."""
-        reference = _reference(request, integers=integers if default is None else default.info.integers)
+        reference = _reference(request, integers=integers)
         if isinstance(reference, OtherReference) and not reference.exact:
             reference = self._inexact(reference, default)
         self.reference = UNTUNED if isinstance(reference, str) else reference.name
@@ -172,20 +171,42 @@ def _by_default(default: LoadedModule, inputs: Mapping[str, Array], seed: int) -
 
 
 def verify(builds: str, request: Request) -> VerificationResult:
-    """Judges `builds`/default and `builds`/tuned."""
+    """Judges `builds`/tuned and, if it is there, `builds`/default. The result is empty if nothing gives a reference,
+    for which a default build would do."""
+    tuned, default = Path(builds) / TUNED, Path(builds) / DEFAULT
     with place_for(request) as place:
-        default = LoadedModule(Path(builds) / "default", place=place)
-        given = input_samples.of(default.info.inputs, request.samples)
-        judge = Judge(request, given, default, place, unscheduled=unscheduled_of(Path(builds) / TUNED))
-        assert judge.default is not None
-        checks = {"default": judge.default, "tuned": judge.check_file(Path(builds) / "tuned")}
+        untuned = LoadedModule(default, place=place) if exists(default) else None
+        try:
+            judge = judge_of(request, tuned, untuned, place)
+        except RequestError:
+            if untuned is None:
+                return VerificationResult({}, "")
+            raise
+        checks = {} if judge.default is None else {DEFAULT: judge.default}
+        checks[TUNED] = judge.check_file(tuned)
         return VerificationResult(checks, judge.reference, tuple(judge.notes), len(judge.inputs))
+
+
+def exists(build: Path) -> bool:
+    """Returns whether there is a build, whose files are named without their suffixes."""
+    return build.with_name(f"{build.name}.so").exists()
+
+
+def judge_of(
+    request: Request, build: Path, default: LoadedModule | None, place: Place | None, sample: int | None = None
+) -> Judge:
+    """Returns a judge of a tuned build, and of others of its network. `sample`: number of the only sample to judge by;
+    None: by all. Raises RequestError where nothing gives a reference."""
+    side = side_of(build)
+    inputs = input_samples.of(side.inputs, request.samples)
+    given = inputs if sample is None else inputs[sample : sample + 1] or inputs
+    return Judge(request, given, default, place, integers=side.integers, unscheduled=unscheduled_of(build))
 
 
 def unscheduled_of(build: Path) -> Path | None:
     """Returns the form without schedules beside a tuned build that computes with integers; None without one."""
     path = build.with_name(UNSCHEDULED)
-    return path if side_of(build).integers and path.with_name(f"{UNSCHEDULED}.so").exists() else None
+    return path if side_of(build).integers and exists(path) else None
 
 
 @contextmanager

@@ -43,6 +43,7 @@ class VerificationResult(Struct, frozen=True):
     """Builds that are correct."""
 
     checks: dict[str, Check]
+    """Check of each build by its name; empty if there is no reference."""
     reference: str
     """Reference of the comparison: "ONNX Runtime 1.x", or the untuned build."""
     notes: tuple[str, ...] = ()

@@ -50,22 +50,13 @@ def mended(
     """Judges the builds; while the tuned one is wrong, finds the schedules, uses the next best and compiles again.
 
     `choices` returns the schedules to compile with, without the wrong ones. `timeouts`: seconds for one judgement or
-    compilation, and until no further search begins. A tuned build that crashes is a wrong one. Raises StepFailed when
-    the untuned one does.
+    compilation, and until no further search begins. A tuned build that crashes is a wrong one. An untuned build is made
+    if there is none and no other reference, or if the tuned one is wrong. Raises StepFailed when the untuned one
+    crashes.
     """
     each_s, all_s = timeouts
     until = time.monotonic() + all_s
-    notes: list[str] = []
-    try:
-        verdict: VerificationResult = ask(
-            "verify", worker_messages.VERIFY, compilation.folder, request, timeout_s=each_s
-        )
-    except StepFailed as error:
-        if not isinstance(error.__cause__, Died):
-            raise
-        notes.append(f"{error}; tuned builds then ran in processes of their own")
-        request = structs.replace(request, apart=True)
-        verdict = ask("verify", worker_messages.VERIFY, compilation.folder, request, timeout_s=each_s)
+    verdict, request, notes = _first_verdict(ask, compilation, request, each_s)
     difference = verdict.checks["tuned"].difference
     if verdict.checks["tuned"].equal:
         return Mended(verdict, without_rule=compilation.without_rule, notes=tuple(notes))
@@ -97,7 +88,7 @@ def mended(
                 used = [one for one in used if one.task not in tasks]
             compiled = ask("compile", worker_messages.COMPILE_AGAIN, compilation, used, timeout_s=each_s)
             compile_notes = compiled.notes
-            verdict = ask("verify", worker_messages.VERIFY, compilation.folder, request, timeout_s=each_s)
+            verdict = _verdict(ask, compilation, request, each_s)
         except (Killed, DeviceLost):
             raise
         except StepFailed as error:
@@ -107,6 +98,31 @@ def mended(
     if compile_notes is not None and verdict.checks["tuned"].equal:
         notes.append(f"the network was compiled again without them in {time.monotonic() - started:.0f} s, and is right")
     return Mended(verdict, tuple(wrong), compilation.without_rule, tuple(notes), compile_notes, difference)
+
+
+def _first_verdict(
+    ask: Ask, compilation: Compilation, request: Request, timeout_s: float
+) -> tuple[VerificationResult, Request, list[str]]:
+    """Returns the verdict on the builds, the request for later ones, and notes. Makes the untuned build if it is
+    lacking and required."""
+    notes: list[str] = []
+    try:
+        verdict = _verdict(ask, compilation, request, timeout_s)
+    except StepFailed as error:
+        if not isinstance(error.__cause__, Died):
+            raise
+        notes.append(f"{error}; tuned builds then ran in processes of their own")
+        request = structs.replace(request, apart=True)
+        verdict = _verdict(ask, compilation, request, timeout_s)
+    if not compilation.untuned and not (verdict.checks and verdict.checks["tuned"].equal):
+        ask("compile", worker_messages.COMPILE_UNTUNED, compilation, timeout_s=timeout_s)
+        verdict = _verdict(ask, compilation, request, timeout_s)
+    return verdict, request, notes
+
+
+def _verdict(ask: Ask, compilation: Compilation, request: Request, timeout_s: float) -> VerificationResult:
+    found: VerificationResult = ask("verify", worker_messages.VERIFY, compilation.folder, request, timeout_s=timeout_s)
+    return found
 
 
 def _keep(folder: Path) -> None:

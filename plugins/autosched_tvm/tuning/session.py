@@ -247,7 +247,7 @@ class TvmSession:
         return len(found)
 
     def compile(self, records: Sequence[Record], lease: Lease) -> None:
-        """Compiles the network with the best schedules, and once without any."""
+        """Compiles the network with the best schedules, and after a search once without any."""
         self._records = tuple(records)
         choices, cache = self._choices(), self.kernels.cache
         # the second best schedule counts only where the best does not apply; such a build is not kept
@@ -286,7 +286,7 @@ class TvmSession:
         self._without_rule = found.without_rule
         if found.compile_notes is not None:
             self._notes = found.compile_notes
-        inputs = input_samples.of(side_of(self._builds / "default").inputs, self._samples)[0]
+        inputs = input_samples.of(side_of(self._builds / "tuned").inputs, self._samples)[0]
         with _told("evaluate", lease.timeout_s), self._benchmark(lease) as contest:
             evaluation = evaluate(contest, self._builds, self._forms, inputs, found.verdict)
         methods = self._method.notes if self._method is not None else ()
@@ -384,7 +384,7 @@ class TvmSession:
         return worker_messages.Compilation(
             str(_prepared(self._tasks_dir)), self.target, str(self._builds), self._job.name, self.options.layout.value,
             self.options.winograd, compares_kernels=self.options.tolerance is None,
-            without_rule=self._without_rule,
+            without_rule=self._without_rule, untuned=self._job.trials != 0 or self._job.records_from is not None,
         )  # fmt: skip
 
     def _publish(self, build: Path, stem: str) -> None:

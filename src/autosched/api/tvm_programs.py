@@ -1,6 +1,6 @@
 """Runs programs of autosched_tvm in separate processes, because TVM may crash, hang or be missing."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from autosched.process import json_command
@@ -22,11 +22,15 @@ def on_cores(cores: Sequence[int]) -> list[str]:
 
 
 async def ask(
-    program: str, words: Sequence[str], *, timeout_s: float, environment: Mapping[str, str] | None = None
-) -> dict[str, Any]:
+    program: str, words: Sequence[str], *, timeout_s: float, environment: Mapping[str, str] | None = None,
+    on_object: Callable[[dict[str, Any]], None] | None = None,
+) -> dict[str, Any]:  # fmt: skip
     """The JSON object that a program printed last.
 
     Raises the error that it reports; RequestError if it died, was killed after `timeout_s` seconds, or TVM is not
-    installed. `environment`: variables beside those of this process.
+    installed. `environment`: variables beside those of this process. `on_object`: called with each JSON object as it is
+    printed.
     """
-    return await json_command.ask(program, words, timeout_s=timeout_s, missing=MISSING, environment=environment)
+    return await json_command.ask(
+        program, words, timeout_s=timeout_s, missing=MISSING, environment=environment, on_object=on_object
+    )

@@ -104,17 +104,15 @@ def train(host: str | None, again: bool, backend: str, store: str, settings: Pat
     async def ask() -> Sequence[Mapping[str, Any]]:
         try:
             async with connected(host, start=False) as daemon:
-                return await model_training.train(url, words, daemon, waiting=_waiting)
+                return await model_training.train(url, words, daemon, waiting=_waiting, progress=_progress)
         except DaemonUnreachable:
             if daemon_address.named(host) is not None:
                 raise
-        return await model_training.train(url, words)
+        return await model_training.train(url, words, progress=_progress)
 
     trained = interruptible(ask(), "\nInterrupted. Models that were finished are kept.")
     if trained is None:
         return INTERRUPTED
-    for one in trained:
-        say(f"{one['family']}: {one['refused'] or _quality(one['quality'])}")
     if not trained:
         say("No model is due: no fifth of the schedules is new. Train all again with --all")
     return 0
@@ -122,6 +120,16 @@ def train(host: str | None, again: bool, backend: str, store: str, settings: Pat
 
 def _waiting(job: JobId) -> None:
     say(f"Waiting for a host lane as job {job}. Why:  autosched explain {job}")
+
+
+def _progress(told: Mapping[str, Any]) -> None:
+    if begun := told.get("begun"):
+        source = f"{told['schedules']:,} schedules of {formatting.count(told['networks'], 'network')}"
+        say(f"{begun} on {told['device'] or 'an unknown device'}: learning from {source} ...")
+    elif unreadable := told.get("unreadable"):
+        say(f"Passed over: {formatting.count(unreadable, 'workload')} of the store that this TVM cannot read")
+    else:
+        say(f"{told['family']}: {told['refused'] or _quality(told['quality'])}")
 
 
 def _quality(quality: dict[str, float]) -> str:

@@ -24,18 +24,24 @@ EXPECTED_S = 300.0
 async def train(
     url: str, words: Sequence[str], daemon: Daemon | None = None, *,
     labels: Mapping[str, str] | None = None, waiting: Callable[[JobId], None] | None = None,
+    progress: Callable[[Mapping[str, Any]], None] | None = None,
 ) -> Sequence[Mapping[str, Any]]:  # fmt: skip
     """Train the models that are due; returns what became of each operator family.
 
     `url`: the record store, with its password. `words`: options of the training. `daemon`: its host lane is used; None:
     the training runs at once, on any core. `waiting`: called with the job's number if the lane is not free at once.
+    `progress`: called when the training of a family begins ("begun") and with what became of it ("family").
     Raises AutoschedError; models that were finished before are kept.
     """
+
+    def told(answer: Mapping[str, Any]) -> None:
+        if progress is not None and "ok" not in answer:
+            progress(answer)
 
     async def run(cores: Sequence[int]) -> Sequence[Mapping[str, Any]]:
         answer = await tvm_programs.ask(
             tvm_programs.RANKER_TRAINING, [*words, *tvm_programs.on_cores(cores)], timeout_s=TRAINING_S,
-            environment={RECORDS_VARIABLE: url},
+            environment={RECORDS_VARIABLE: url}, on_object=told,
         )  # fmt: skip
         trained = answer.get("trained")
         if not isinstance(trained, list):

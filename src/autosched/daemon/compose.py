@@ -7,7 +7,8 @@ import gc
 import logging
 import os
 import signal
-from collections.abc import Callable, Mapping, Sequence
+import stat
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import uvloop
@@ -56,7 +57,7 @@ from autosched.daemon.recovery import repair
 from autosched.daemon.recovery.maintenance import Keeper
 from autosched.daemon.recovery.state_recovery import recover
 from autosched.daemon.runtime import BY, spawn
-from autosched.daemon.settings_reload import LiveSettings
+from autosched.daemon.settings_reload import PASSWORD_IN_URL, LiveSettings
 from autosched.daemon.storage import database, schema
 from autosched.daemon.storage.blob_store import Blobs
 from autosched.daemon.storage.job_store import JobStore, span_rows
@@ -106,15 +107,19 @@ def source_job(jobs: Mapping[JobId, Job], number: JobId) -> tuple[SourceJob, str
     return SourceJob(number, spec.name, spec.file or f"{spec.name}.onnx", spec.model, job.owner), spec.backend
 
 
-def warnings_of(settings: Config) -> tuple[str, ...]:
-    """Warnings about valid settings that give others access to this machine."""
-    if not settings.boards.listen:
-        return ()
-    who = " and ".join(("this machine", *settings.boards.networks))
-    return (
-        f"boards.listen is {settings.boards.listen}, which asks for no key: any peer in {who} may run any program on"
-        " the boards",
-    )
+def warnings_of(settings: Config, file: Path | None = None) -> Iterator[str]:
+    """Yields warnings about valid settings that give others access. `file`: the settings, if they come from a file."""
+    if settings.boards.listen:
+        who = " and ".join(("this machine", *settings.boards.networks))
+        yield (
+            f"boards.listen is {settings.boards.listen}, which asks for no key: any peer in {who} may run any program"
+            " on the boards"
+        )
+    if file is not None and PASSWORD_IN_URL.search(settings.records.url) and file.stat().st_mode & stat.S_IROTH:
+        yield (
+            f"all users of this machine can read the password of the record store in {file}; run: chmod o= {file},"
+            " or write it into ~/.pgpass"
+        )
 
 
 def choose_policy(scheduler: config.SchedulerConfig) -> tuple[Policy, str]:
@@ -156,7 +161,8 @@ class Daemon:
         resources = config.resources(self._settings)
         policy, trouble = choose_policy(self._settings.scheduler)
         self._engine = Engine(order_of(self._settings.launcher), self._folder)
-        for warning in (*resources.warnings, *warnings_of(self._settings)):
+        self._warnings = (*resources.warnings, *warnings_of(self._settings, self._live.file))
+        for warning in self._warnings:
             log.warning("%s", warning)
         resources.stay_off_devices()
         environment.allow_connections(self._settings.limits.connections_max)
@@ -319,7 +325,7 @@ class Daemon:
             usage=Usage(lambda: runtime.state),
             on_demand=self._on_demand,
             addresses=addresses,
-            warnings=(*resources.warnings, *warnings_of(self._settings)),
+            warnings=self._warnings,
             page=self._page.url if self._page is not None else "",
             answers=ANSWERS,
         )

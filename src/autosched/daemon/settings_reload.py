@@ -27,6 +27,8 @@ AT_ONCE = (
 )  # fmt: skip
 """Settings that change without a restart."""
 
+PASSWORD_IN_URL = re.compile(r"(://[^/@:]*):[^/@]*@")
+
 Apply = Callable[[Config, Config], Awaitable[None]]
 """Applies the first settings in place of the second ones."""
 
@@ -39,7 +41,7 @@ class LiveSettings:
         self.now = now
         self.apply: Apply | None = None
         """Set by `compose`."""
-        self._read, self._file = read, file
+        self._read, self.file = read, file
         self._undo: asyncio.TimerHandle | None = None
         self._before: Config | None = None
 
@@ -50,14 +52,14 @@ class LiveSettings:
         wanted = await asyncio.to_thread(self._read)
         changes = tuple(differences(self.now, wanted))
         if method.check or not changes:
-            return Reloaded(str(self._file), changes)
+            return Reloaded(str(self.file), changes)
         before = self._before or self.now  # unconfirmed changes are reverted together
         await self._make(merged(self.now, wanted))
         self._forget()
         if method.timeout_s is not None:
             self._before = before
             self._undo = asyncio.get_running_loop().call_later(method.timeout_s, self._revert)
-        return Reloaded(str(self._file), changes, method.timeout_s)
+        return Reloaded(str(self.file), changes, method.timeout_s)
 
     def confirm(self) -> Done:
         """Confirm the changes. Raises Refused if there are none to confirm."""
@@ -117,4 +119,4 @@ def merged(now: Config, wanted: Config) -> Config:
 
 def _words(value: object) -> str:
     text = value if isinstance(value, str) and value else msgspec.json.encode(value).decode()
-    return re.sub(r"(://[^/@:]*):[^/@]*@", r"\1:***@", text)  # the password of a record store
+    return PASSWORD_IN_URL.sub(r"\1:***@", text)

@@ -7,7 +7,7 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from autosched.errors import AutoschedError, RequestError, from_wire
@@ -18,18 +18,21 @@ TAIL_CHARS = 1_500
 
 
 async def run(
-    module: str, words: Sequence[str], *, timeout_s: float, environment: Mapping[str, str] | None = None
-) -> Ended:
+    module: str, words: Sequence[str], *, timeout_s: float, environment: Mapping[str, str] | None = None,
+    on_line: Callable[[str], None] | None = None,
+) -> Ended:  # fmt: skip
     """Run ``python -m module words...`` to its end. Raises RequestError if the deadline passes first.
 
-    `environment`: variables beside those of this process. Files that libraries write for themselves (ONNX Runtime
-    counts its uses) go to a temporary folder, not to the user's HOME.
+    `environment`: variables beside those of this process. `on_line`: called with each line of its output.
+
+    Files that libraries write for themselves (ONNX Runtime counts its uses) go to a temporary folder, not to the user's
+    HOME.
     """
     with tempfile.TemporaryDirectory(prefix="autosched-child-", ignore_cleanup_errors=True) as folder:
         variables = {**os.environ, "XDG_CACHE_HOME": folder, **(environment or {})}
         try:
             command = [sys.executable, "-m", module, *words]
-            return await program_runner.run(command, timeout_s=timeout_s, environment=variables)
+            return await program_runner.run(command, timeout_s=timeout_s, environment=variables, on_line=on_line)
         except TimeoutError:
             raise RequestError(f"{module} did not end within {timeout_s:g} s and was killed") from None
 
@@ -41,12 +44,22 @@ async def ask(
     timeout_s: float,
     missing: Mapping[str, str] | None = None,
     environment: Mapping[str, str] | None = None,
+    on_object: Callable[[dict[str, Any]], None] | None = None,
 ) -> dict[str, Any]:
     """Run it; returns the last JSON object that it printed. Raises the error that it reports, or how it died.
 
     `missing`: package that may be missing -> the text of the error then. `environment` as in `run`.
+    `on_object`: called with each JSON object as it is printed, the last one included.
     """
-    ended = await run(module, words, timeout_s=timeout_s, environment=environment)
+
+    def pass_on(line: str) -> None:
+        for one in objects(line):
+            if on_object is not None:
+                on_object(one)
+
+    ended = await run(
+        module, words, timeout_s=timeout_s, environment=environment, on_line=pass_on if on_object else None
+    )
     answers = objects(ended.out)
     if not answers:
         raise died(module, ended, missing or {})

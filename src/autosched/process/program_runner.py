@@ -10,8 +10,11 @@ import os
 import signal
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import BinaryIO, NamedTuple
+
+LOOK_S = 0.5
+"""Seconds between two looks at the output of a program whose lines are passed on."""
 
 
 class Ended(NamedTuple):
@@ -38,9 +41,12 @@ def how_it_ended(code: int) -> str:
 
 
 async def run(
-    words: Sequence[str], *, timeout_s: float, environment: Mapping[str, str] | None = None, nice: int = 0
-) -> Ended:
+    words: Sequence[str], *, timeout_s: float, environment: Mapping[str, str] | None = None, nice: int = 0,
+    on_line: Callable[[str], None] | None = None,
+) -> Ended:  # fmt: skip
     """Run a program. Raises OSError, and TimeoutError if the deadline passes first.
+
+    `on_line`: called with each line of its output, within LOOK_S seconds.
 
     Processes left in its group are killed at its end, and the whole group if the deadline passes or the caller is
     cancelled. Its output goes to files, because a pipe would stay open as long as one of its children holds it.
@@ -54,7 +60,10 @@ async def run(
                 if nice:
                     os.setpriority(os.PRIO_PROCESS, process.pid, nice)
                 async with asyncio.timeout(timeout_s):
-                    await ended.wait()
+                    if on_line is None:
+                        await ended.wait()
+                    else:
+                        await _pass_on(out, ended, on_line)
             finally:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.killpg(process.pid, signal.SIGKILL)  # before it is waited for: the number is still its own
@@ -63,6 +72,21 @@ async def run(
         out.seek(0)
         err.seek(0)
         return Ended(process.returncode, out.read().decode(errors="replace"), err.read().decode(errors="replace"))
+
+
+async def _pass_on(out: BinaryIO, ended: asyncio.Event, on_line: Callable[[str], None]) -> None:
+    """Calls `on_line` with each line of a file that a program writes, until it has ended."""
+    start, last = 0, False
+    while not last:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LOOK_S):
+                await ended.wait()
+        last = ended.is_set()
+        new = os.pread(out.fileno(), os.fstat(out.fileno()).st_size - start, start)
+        whole = new if last else new[: new.rfind(b"\n") + 1]
+        start += len(whole)
+        for line in whole.decode(errors="replace").splitlines():
+            on_line(line)
 
 
 @contextlib.contextmanager

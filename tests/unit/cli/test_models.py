@@ -78,21 +78,38 @@ def test_an_unknown_family_is_an_error_with_the_way_to_the_list(
 
 
 @pytest.mark.parametrize(
-    ("trained", "told"),
+    ("lines", "told"),
     [
-        ([], "No model is due"),
-        ([{"family": "f", "refused": "it is no better than chance", "quality": QUALITY}], "f: it is no better"),
-        ([{"family": "f", "refused": "", "quality": QUALITY}], "f: NDCG@8 0.912 over 17 networks (chance 0.500)"),
+        ([], ["No model is due"]),
+        (
+            [
+                {"unreadable": 2},
+                {"begun": "f", "device": "EPYC", "schedules": 7_302, "networks": 17},
+                {"family": "f", "refused": "", "quality": QUALITY},
+                {"begun": "g", "device": "", "schedules": 24, "networks": 1},
+                {"family": "g", "refused": "it is no better than chance", "quality": QUALITY},
+            ],
+            [
+                "Passed over: 2 workloads of the store that this TVM cannot read",
+                "f on EPYC: learning from 7,302 schedules of 17 networks ...",
+                "f: NDCG@8 0.912 over 17 networks (chance 0.500)",
+                "g on an unknown device: learning from 24 schedules of 1 network ...",
+                "g: it is no better than chance",
+            ],
+        ),
     ],
-)  # fmt: skip
-def test_training_tells_the_quality_of_each_family(
-    trained: list[Any], told: str, url: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+)
+def test_training_tells_what_it_learns_from_and_the_quality_of_each_family(
+    lines: list[Any], told: list[str], url: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[Any] = []
 
     async def ask(program: str, words: Sequence[str], **more: Any) -> dict[str, Any]:
         asked.append((program, words, more["environment"]))
-        return {"ok": True, "trained": trained}
+        answer = {"ok": True, "trained": [one for one in lines if "family" in one]}
+        for one in [*lines, answer]:
+            more["on_object"](one)
+        return answer
 
     def nowhere(*_: object, **__: object) -> object:
         raise DaemonUnreachable("no daemon")
@@ -101,5 +118,6 @@ def test_training_tells_the_quality_of_each_family(
     monkeypatch.setattr(on_demand, "connected", nowhere)
     code, _, err = said(capsys, "train", "--all")
     assert code == 0
-    assert told in err
+    for heard, expected in zip(err.splitlines(), told, strict=True):
+        assert expected in heard
     assert asked == [(tvm_programs.RANKER_TRAINING, ["--backend", "autotvm", "--all"], {RECORDS_VARIABLE: url})]

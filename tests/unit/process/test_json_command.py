@@ -17,9 +17,9 @@ def say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Runs a program as a child."""
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *sys.path]))
 
-    def run(program: str, timeout_s: float = 30.0) -> dict[str, Any]:
+    def run(program: str, timeout_s: float = 30.0, **more: Any) -> dict[str, Any]:
         (tmp_path / "child_program.py").write_text(program)
-        return asyncio.run(json_command.ask("child_program", ["word"], timeout_s=timeout_s))
+        return asyncio.run(json_command.ask("child_program", ["word"], timeout_s=timeout_s, **more))
 
     return run
 
@@ -29,6 +29,12 @@ def test_the_last_line_is_the_answer(say: Any) -> None:
         "ok": True,
         "words": "word",
     }
+
+
+def test_each_object_is_passed_on(say: Any) -> None:
+    passed: list[dict[str, Any]] = []
+    answer = say("""print('noise\\n{"done": 1}\\n{"done": 2}\\n{"ok": true}')""", on_object=passed.append)
+    assert passed == [{"done": 1}, {"done": 2}, answer]
 
 
 def test_what_libraries_keep_for_themselves_is_gone_afterwards(

@@ -33,6 +33,19 @@ def test_what_it_says_is_kept_whole() -> None:
     assert (len(ended.out), ended.err) == (1_000_001, "oops\n")
 
 
+def test_its_lines_are_passed_on_while_it_runs(tmp_path: Path) -> None:
+    lines: list[str] = []
+
+    def heard(line: str) -> None:
+        lines.append(line)
+        (tmp_path / "heard").touch()
+
+    line = f"echo first; printf sec; while [ ! -e {tmp_path}/heard ]; do :; done; echo ond; printf last"
+    ended = asyncio.run(program_runner.run(["sh", "-c", line], timeout_s=30.0, environment=ALONE, on_line=heard))
+    assert lines == ["first", "second", "last"]
+    assert ended.out == "first\nsecond\nlast"
+
+
 def test_it_is_as_nice_as_it_is_told() -> None:
     assert asyncio.run(shell("read ignored < /dev/null; sleep 0.1; nice", nice=7)).out == "7\n"
 

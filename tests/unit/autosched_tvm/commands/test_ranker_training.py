@@ -111,6 +111,22 @@ def test_a_ranker_is_trained_once_until_a_fifth_more_is_known(url: str, capsys: 
     assert again["quality"]["networks"] == NETWORKS + 1
 
 
+def test_the_beginning_of_a_training_and_unreadable_programs_are_told_first(
+    url: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with closing(RecordStore(url)) as store:
+        workload = Workload("ff", "dense", "dense of another TVM")
+        store.add(LAB, [measured(1, 1e-3, candidate="[]", workload=workload, job=SourceJob(9, "", "old.onnx"))])
+        store.add_programs({workload: Program(form="tvm 0.1", content=b"torn")})
+    main(["--settings", "1"])
+    unreadable, begun, trained, answer = map(msgspec.json.decode, capfd.readouterr().out.splitlines())
+    assert unreadable == {"unreadable": 1}
+    assert begun == {
+        "begun": "matmul_nn.llvm", "device": HERE.device, "schedules": NETWORKS * CONFIGURATIONS, "networks": NETWORKS,
+    }  # fmt: skip
+    assert answer == {"ok": True, "trained": [trained]}
+
+
 def speeds(candidates: list[bytes]) -> list[float]:
     """Returns the logarithms of the made-up speeds of candidates, see `product`."""
     configs = [json.loads(candidate)[-1]["config"] for candidate in candidates]
@@ -138,7 +154,7 @@ def test_a_search_begins_with_the_order_of_a_ranker(content: str, url: str, caps
 
 def test_schedules_of_another_template_version_are_not_learned(url: str, capsys: pytest.CaptureFixture[str]) -> None:
     with closing(Lookup(url)) as lookup:
-        (tasks,) = ranker_training.measured(lookup, "autotvm").values()
+        (tasks,) = ranker_training.measured(lookup, "autotvm")[0].values()
     assert len(tasks) == NETWORKS
     with closing(RecordStore(url)) as store:
         workload, _, candidates = product(0)
@@ -148,7 +164,7 @@ def test_schedules_of_another_template_version_are_not_learned(url: str, capsys:
         ]
         store.add(LAB, other)
     with closing(Lookup(url)) as lookup:
-        (again,) = ranker_training.measured(lookup, "autotvm").values()
+        (again,) = ranker_training.measured(lookup, "autotvm")[0].values()
     assert sorted(map(len, again)) == sorted(map(len, tasks))
 
 

@@ -28,3 +28,9 @@ def test_only_a_faster_and_correct_build_is_published(
     verdict = VerificationResult({"default": default, "tuned": tuned}, "ONNX Runtime")
     assert published([timing("default", 2.0), timing("tuned", tuned_s)], verdict, notes) == choice
     assert words in " ".join(notes)
+
+
+@pytest.mark.parametrize(("right", "choice"), [(True, "tuned"), (False, "")])
+def test_a_build_that_is_alone_is_published_if_it_is_correct(right: bool, choice: str) -> None:
+    verdict = VerificationResult({"tuned": Check(right, 0.0, 0.0)}, "ONNX Runtime")
+    assert published([timing("tuned", 1.0)], verdict, []) == choice

@@ -103,7 +103,9 @@ def made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Any]:
 
     monkeypatch.setattr(candidate_build, "scheduled", scheduled)
 
-    def take(net: Any, candidates: tuple[bytes, ...]) -> tuple[Compilation, list[TaskSchedules], Request]:
+    def take(
+        net: Any, candidates: tuple[bytes, ...], *, untuned: bool = True
+    ) -> tuple[Compilation, list[TaskSchedules], Request]:
         path = tmp_path / "net.onnx"
         onnx.save(net, path)
         target = candidate_build.load_target(TARGET)
@@ -114,7 +116,7 @@ def made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Any]:
             task_extraction.save(workload, tmp_path / f"{info.task}.json")
             own = candidates if info.task == 2 else (SOUND,)
             choices.append(TaskSchedules(info.task, str(tmp_path / f"{info.task}.json"), own, 1e-3))
-        compilation = Compilation(str(path), TARGET, str(tmp_path), "net", LayoutOption.KEEP.value)
+        compilation = Compilation(str(path), TARGET, str(tmp_path), "net", LayoutOption.KEEP.value, untuned=untuned)
         compiled = network_compiler.compile_network(compilation, choices)
         assert compiled.substitutes == candidates.count(UNFIT)
         return compilation, choices, Request((str(path),), 1)
@@ -224,6 +226,31 @@ def test_a_kernel_whose_rule_is_wrong_stays_without_a_schedule(
     assert "default" in kernels.values()
     again = msgspec.structs.replace(compilation, without_rule=found.without_rule)
     assert mended(ask, again, request, choices_of(choices), (600.0, 600.0)).without_rule == found.without_rule
+
+
+@pytest.mark.parametrize(
+    ("candidates", "engine", "builds"),
+    [
+        ((SOUND,), True, {"tuned"}),
+        ((SOUND,), False, {"tuned", "default"}),
+        ((WRONG, SOUND), True, {"tuned", "default"}),
+    ],
+    ids=["correct", "no engine runs the model", "wrong"],
+)
+def test_an_untuned_build_is_made_where_the_judgement_needs_it(
+    candidates: tuple[bytes, ...], engine: bool, builds: set[str], made: Any
+) -> None:
+    compilation, choices, request = made(three_layers(1.0, index=False), candidates, untuned=False)
+    default = Path(compilation.folder) / "default.so"
+    assert not default.exists()
+    if not engine:
+        (broken := default.with_name("broken.onnx")).write_bytes(b"no network")
+        request = msgspec.structs.replace(request, models=(str(broken),))
+    found = mended(ask, compilation, request, choices_of(choices), (600.0, 600.0))
+    assert set(found.verdict.checks) == builds
+    assert default.exists() == ("default" in builds)
+    assert all(check.equal for check in found.verdict.checks.values())
+    assert (found.verdict.reference == "the untuned build") is not engine
 
 
 def test_a_search_without_time_is_noted(made: Any) -> None:

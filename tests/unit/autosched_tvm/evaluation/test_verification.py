@@ -48,7 +48,7 @@ def net(tmp_path: Path) -> Path:
 def judge(net: Path, default: float | None, share: float | None = None) -> Judge:
     inputs = [random_inputs([TENSOR], seed) for seed in range(2)]
     build = None if default is None else cast(LoadedModule, FakeBuild(net, default))
-    return Judge(Request((str(net),), 1, "", share), inputs, build)
+    return Judge(Request((str(net),), 1, "", share), inputs, build, integers=False)
 
 
 def check(net: Path, found: Judge, share: float) -> bool:
@@ -83,13 +83,13 @@ def test_without_onnx_runtime_the_untuned_build_is_the_reference(net: Path, monk
         raise ValueError("no such operator")
 
     monkeypatch.setattr(verification, "Reference", refuse)
-    found = Judge(Request((str(net),), 1), [random_inputs([TENSOR], 0)], cast(LoadedModule, good))
+    found = Judge(Request((str(net),), 1), [random_inputs([TENSOR], 0)], cast(LoadedModule, good), integers=False)
     assert found.reference == "the untuned build"
     assert "cannot run the model: no such operator" in found.notes[0]
     assert found.check(cast(LoadedModule, good)).equal
     assert not found.check(cast(LoadedModule, bad)).equal
     with pytest.raises(RequestError, match="nothing to compare with"):
-        Judge(Request((str(net),), 1), [random_inputs([TENSOR], 0)], None)
+        Judge(Request((str(net),), 1), [random_inputs([TENSOR], 0)], None, integers=False)
 
 
 def test_outputs_of_a_module_alone_have_the_names_of_the_model(net: Path) -> None:
