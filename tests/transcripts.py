@@ -1,8 +1,8 @@
-"""Transcripts: a story told to the scheduler, with what it answered.
+"""Transcripts: events for the scheduler, with its actions and answers.
 
-A transcript is a text of which a reader sees why the scheduler did what it did. A test runs it again and compares.
+A transcript is a text that shows why the scheduler acted as it did. A test runs it again and compares.
 
-    # Why the story is told.
+    # Purpose of the transcript.
     policy interleaved
     > 0 ResourcesDeclared host=host/0 device:cpu=cpu0
     > 0 JobSubmitted 1
@@ -15,12 +15,13 @@ A transcript is a text of which a reader sees why the scheduler did what it did.
     = 601
 
 Lines that begin with `>` are events, with `?` questions; `<` are the actions and `=` the answers, which `play` writes.
-An event is its time, its name, its job or step, then words, then what each task says after a `|`:
+An event is its time, its name, its job or step, then words, then the load of each task after a `|`:
 `TASK STAGE@POOL+POOL [expected=S] [timeout=S]`, `TASK idle`, `TASK busy`, `TASK complete`, or for the whole job
 `job complete`, `job failed CODE MESSAGE` and `rounds LEFT`. A submission takes `external`, `priority=N`, `deadline=S`;
-`ResourcesDeclared ... kept=JOB,JOB` names whose client may have outlived a daemon, `ClientCutOff JOB REASON` who cannot
-be reached, `ClientAttached JOB holds=STEP,STEP` what who is back still has. `UnitDrained UNIT BY [deadline=S] REASON`,
-`UnitReturned UNIT BY`, `JobAltered JOB BY [priority=N] [deadline=S] [held=WHY]`, `Paused BY [REASON]`,
+`ResourcesDeclared ... kept=JOB,JOB` names jobs whose clients may have survived a daemon, `ClientCutOff JOB REASON` a
+client that cannot be reached, `ClientAttached JOB holds=STEP,STEP` the steps of a client that is back.
+`UnitDrained UNIT BY [deadline=S] REASON`, `UnitReturned UNIT BY`, `Paused BY [REASON]`,
+`JobAltered JOB BY [priority=N] [deadline=S] [held=WHY]`,
 `HostJoined HOST POOL=UNIT,UNIT ... [software=DIGEST]`, `HostCutOff HOST [lost_at=S] REASON`, `HostLeft HOST REASON`,
 `HostForgotten HOST`, `ClientPlaced JOB [HOST]`, `StagesFreed JOB STAGE ... [divisible=STAGE,STAGE]`,
 `PolicyChosen NAME GOAL BY [REASON]`, `RuleChosen [RULE]`, `JobPruned JOB` and

@@ -367,7 +367,7 @@ class Daemon:
         return self._settings.limits.jobs_active_max, self._settings.scheduler.step_timeout_s
 
     def _limit_clients(self, limits: config.LimitsConfig) -> None:
-        self._clients.bytes_max, self._clients.cache_bytes_max = limits.client_bytes_max, limits.cache_bytes_max
+        self._clients.memory.bytes_max, self._clients.cache_bytes_max = limits.client_bytes_max, limits.cache_bytes_max
 
     def _take_over(self, jobs: Path, pools: Sequence[Pool]) -> None:
         """Adopt the clients that have survived, and kill all other processes of jobs."""

@@ -18,6 +18,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from autosched.daemon.clients.client_session import ClientSession, Parts
+from autosched.daemon.clients.memory_limit import MemoryLimit
 from autosched.daemon.runtime import spawn
 from autosched.errors import AutoschedError, DaemonUnreachable, Refused
 from autosched.launch import ClientProcess
@@ -63,6 +64,8 @@ class Helper:
     """Parts of steps that run on the helper, or wait for it."""
     worked: bool = False
     """Whether the helper has ended a part."""
+    end_reason: str = ""
+    """Why the daemon ends it; empty if it does not."""
     gone: asyncio.Event = field(default_factory=asyncio.Event)
 
 
@@ -74,10 +77,11 @@ class HelperRegistry:
         parts: Parts,
         launch: Callable[[Helper], tuple[ClientProcess, str]],
         tell: Callable[[JobId, PartEnded], None],
+        memory: MemoryLimit,
     ) -> None:
         """`launch` starts the process of a helper, and returns it with its temporary folder; `tell` notifies a job's
         client."""
-        self._parts, self._launch, self._tell = parts, launch, tell
+        self._parts, self._launch, self._tell, self._memory = parts, launch, tell, memory
         self._runtime, self._files = parts.runtime, parts.moved
         self._helpers: dict[JobId, dict[HostName, Helper]] = {}
         self._ended: dict[Part, PartResult] = {}
@@ -140,9 +144,16 @@ class HelperRegistry:
             return self._lose(helper, f"it cannot be started: {error}")
         log.info("a helper of job %d starts on %s", helper.job, helper.host or "the daemon's own host")
         connects = asyncio.get_running_loop().call_later(STARTS_S, self._look, helper)
+        spawn(self._limit_memory(helper, helper.process), f"limit memory of helper of job {helper.job}")
         how = await helper.process.wait()
         connects.cancel()
-        self._lose(helper, how)
+        self._lose(helper, helper.end_reason or how)
+
+    async def _limit_memory(self, helper: Helper, process: ClientProcess) -> None:
+        if reason := await self._memory.exceeded(process, helper.gone):
+            log.warning("the helper of job %d on %s is killed: %s", helper.job, helper.host, reason)
+            helper.end_reason = reason
+            process.kill()
 
     def _is_away(self, host: HostName) -> bool:
         """Whether a host cannot be reached now and may come back."""

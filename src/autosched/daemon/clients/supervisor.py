@@ -13,7 +13,6 @@ operator says that they are over.
 """
 
 import asyncio
-import contextlib
 import hashlib
 import hmac
 import logging
@@ -25,7 +24,6 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from autosched import formatting
 from autosched.core import placement
 from autosched.core.actions import RevokeStep
 from autosched.core.events import ClientAttached, ClientCutOff, ClientLost, ClientPlaced, Event
@@ -33,6 +31,7 @@ from autosched.daemon.clients import adoption
 from autosched.daemon.clients.client_session import ClientSession, Parts
 from autosched.daemon.clients.client_state import Client
 from autosched.daemon.clients.helper_registry import Helper, HelperRegistry
+from autosched.daemon.clients.memory_limit import MemoryLimit
 from autosched.daemon.clients.start_queue import StartQueue
 from autosched.daemon.hosts.host_registry import HostRegistry
 from autosched.daemon.runtime import spawn
@@ -80,8 +79,6 @@ RETURN_S = 40.0
 """Seconds within which a client reconnects: its longest pause is 30 s."""
 SINCE = {TagRecords: (1, 1), Poisoned: (1, 4)}
 """Protocol version from which on clients know a notification."""
-MEMORY_INTERVAL_S = 1.0
-"""Seconds between two checks of a client's memory, where there is a limit."""
 ASK_LOAD_S = 600.0
 """Maximum seconds until a client tells its first load; the scheduler's attach deadline is shorter."""
 
@@ -96,14 +93,13 @@ class ClientSupervisor:
         self._parts, self._hosts, self._folder = parts, hosts, folder
         hosts.lost = self._host_left
         self._moved = parts.moved
-        self._helpers = HelperRegistry(parts, self._launch_helper, self._tell_part)
+        self.memory = MemoryLimit()
+        self._helpers = HelperRegistry(parts, self._launch_helper, self._tell_part, self.memory)
         self._clients: dict[JobId, Client] = {}
         self._start_queue = StartQueue(self._start)
         self._secret = adoption.secret(folder)
         self.address = ""
         """Address to which clients connect; set before the first client starts."""
-        self.bytes_max = 0
-        """Memory above which a client is replaced; 0: no limit."""
         self.cache_bytes_max = 0
         """Size of the cache in which backends keep data for later jobs."""
         self.launcher: Launcher = LocalLauncher()
@@ -187,8 +183,7 @@ class ClientSupervisor:
 
     def _watch_process(self, client: Client, process: ClientProcess) -> None:
         spawn(self._watch(client, process, self._folder / str(client.job)), f"watch client of job {client.job}")
-        if self.bytes_max:
-            spawn(self._limit_memory(client, process), f"limit memory of client of job {client.job}")
+        spawn(self._limit_memory(client, process), f"limit memory of client of job {client.job}")
 
     def adopt(self, found: Sequence[adoption.Survivor]) -> None:
         """Take over clients of the daemon before this one. The scheduler bounds the wait for their return."""
@@ -280,15 +275,8 @@ class ClientSupervisor:
 
     async def _limit_memory(self, client: Client, process: ClientProcess) -> None:
         """Replace a client that leaks memory. The next client goes on from the job's records."""
-        while not client.lost:
-            if (used := process.memory_bytes) > self.bytes_max:
-                most = formatting.size(self.bytes_max)
-                return self._kill(
-                    client, f"it held {formatting.size(used)} of memory; limits.client_bytes_max is {most}"
-                )
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(MEMORY_INTERVAL_S):
-                    await client.gone.wait()
+        if reason := await self.memory.exceeded(process, client.gone):
+            self._kill(client, reason)
 
     def _kill(self, client: Client, reason: str) -> None:
         if client.lost:
