@@ -243,7 +243,7 @@ BAD_KERNELS = {
     "crashes": ("*(volatile int *)0 = 1; return 0;", Failure.RUN_CRASH, "SIGSEGV"),
     "hangs": ("for (;;) {} return 0;", Failure.RUN_TIMEOUT, "not measured within 1 s"),
     "freezes": ("raise(SIGSTOP); return 0;", Failure.RUN_TIMEOUT, "not measured within 1 s"),
-    "does nothing": ("return 0;", Failure.WRONG_RESULT, "differs from the untuned kernel"),
+    "does nothing": ("return 0;", Failure.WRONG_RESULT, "differs from the reference kernel"),
     "exits": ("_exit(7); return 0;", Failure.RUN_CRASH, "exit code 7"),
 }
 

@@ -96,7 +96,7 @@ class Bench:
                 same = (got == expected) | (np.isnan(got) & np.isnan(expected))
                 wrong = float(np.max(np.where(same, 0.0, difference), initial=0.0))
             if not wrong <= bound:
-                raise WrongResult(f"output {i} differs from the untuned kernel's by {wrong:.3g}, allowed {bound:.3g}")
+                raise WrongResult(f"output {i} differs from the reference kernel's by {wrong:.3g}, allowed {bound:.3g}")
 
 
 _benches: dict[tuple[str, str, Place], Bench] = {}

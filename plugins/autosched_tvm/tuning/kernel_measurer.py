@@ -1,6 +1,7 @@
 """Builds, measures and compares the kernels of one job's tasks in its warm workers."""
 
 import hashlib
+import logging
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,15 +10,22 @@ from typing import Any
 from autosched.backend import Lease
 from autosched.errors import StepFailed
 from autosched.model import DeviceNote, TaskIndex, TaskInfo
-from autosched.process.forked_workers import Killed, TimedOut, WorkerError, Workers
+from autosched.process.forked_workers import Killed, Raised, TimedOut, WorkerError, Workers
 from autosched_tvm import build_cache, worker_messages
 from autosched_tvm.build_cache import BuildCache
 from autosched_tvm.compile import targets, toolchain
 from autosched_tvm.tuning.options import Options
 from autosched_tvm.worker_failures import gist
 
+log = logging.getLogger(__name__)
+
 REFERENCE_TIMEOUT_S = 120.0
-"""Maximum time for running an operator without a schedule, in seconds."""
+"""Maximum time for running a reference, in seconds."""
+UNSCHEDULED_FLOPS_MAX = 1e9
+"""Maximum arithmetic of an operator whose reference has no schedule: it runs for about a second, and again in each
+round. That of a larger operator has the schedule by rule, which is 50 to 100 times as fast."""
+WRONG_RESULT = "WrongResult"
+"""Name of the exception of a kernel whose result differs from the reference's."""
 LOADED_RATIO = 6.0
 """Ratio of a build's wall time limit to its CPU time limit: other load may share the core."""
 KERNEL = "kernel.so"
@@ -27,6 +35,10 @@ REMOTE_S = 10.0
 message."""
 FINAL_REPEAT = 2
 """Factor of the number of samples when the best candidates are compared: their median decides."""
+
+
+class TooSlow(StepFailed):
+    """The reference does not end in time."""
 
 
 class KernelMeasurer:
@@ -41,27 +53,43 @@ class KernelMeasurer:
         self._tasks = tasks
         self._target = target
         self._contents: dict[TaskIndex, str] = {}
+        self._unscheduled: dict[TaskIndex, bool] = {}
+        """Whether the reference of a large operator has no schedule, after a kernel differed from that by rule: False
+        if it would be too slow."""
 
     def task_file(self, task: TaskInfo) -> str:
         """Returns the path of the task in the import's folder."""
         return str(task_file(self._tasks, task.task))
 
+    def _by_rule(self, task: TaskInfo) -> bool:
+        """Returns whether the reference has the schedule by rule; otherwise it has none."""
+        return task.flops > UNSCHEDULED_FLOPS_MAX and not self._unscheduled.get(task.task, False)
+
     def reference_file(self, task: TaskInfo) -> Path:
         """Returns the path of the kernel that `reference` builds."""
-        return self._tasks / f"{task.task}.so"
+        return self._tasks / (f"{task.task}.rule.so" if self._by_rule(task) else f"{task.task}.so")
 
-    def reference(self, task: TaskInfo, lease: Lease) -> None:
-        """Builds the task's kernel without a schedule, once. Candidates' results are compared with its results."""
-        path = self.reference_file(task)
-        if not path.exists():
-            part = path.with_suffix(f".{threading.get_ident()}.part")  # a killed linker leaves a broken file
-            try:
+    def reference(self, task: TaskInfo, lease: Lease) -> Path:
+        """Builds the kernel with whose results those of candidates are compared, once: without a schedule, or by rule
+        if the operator is large. Returns its path."""
+        path, by_rule = self.reference_file(task), self._by_rule(task)
+        if path.exists():
+            return path
+        part = path.with_suffix(f".{threading.get_ident()}.part")  # a killed linker leaves a broken file
+        try:
+            if by_rule:
+                self.untuned(task, part, lease)
+            else:
                 self._build(task, b"", part, lease, 4 * self.options.build_timeout_s)
-            except WorkerError as error:
-                if isinstance(error, Killed):
-                    raise
-                raise StepFailed(f"{task.name} cannot be compiled even without a schedule: {gist(error)}") from error
-            part.rename(path)
+        except Killed:
+            raise
+        except WorkerError as error:
+            if by_rule:
+                self._unscheduled[task.task] = True
+                return self.reference(task, lease)
+            raise StepFailed(f"{task.name} cannot be compiled even without a schedule: {gist(error)}") from error
+        part.rename(path)
+        return path
 
     def untuned(self, task: TaskInfo, artifact: Path, lease: Lease) -> str:
         """Builds the kernel with the schedule by rule at `artifact`; returns the digest of its object code.
@@ -131,15 +159,47 @@ class KernelMeasurer:
         lease: Lease,
         timeout_s: float,
     ) -> Any:
-        self.reference(task, lease)  # the kernel measured here may have been built on another host
-        arguments = (self.task_file(task), str(self.reference_file(task)))
+        """Measures kernels. If one differs from the reference by rule, the reference has no schedule from then on,
+        unless that is too slow."""
+        by_rule = self._by_rule(task)
+        wrong: Raised | None = None
+        found: Any = ()
+        try:
+            found = self._measure_once(task, function, what, plan, lease, timeout_s)
+        except Raised as error:
+            if error.kind != WRONG_RESULT:
+                raise
+            wrong = error
+        differs = wrong is not None or any(isinstance(one, str) for one in found)
+        if differs and by_rule and self._unscheduled.get(task.task, True):
+            log.info("a kernel of %s differs from that by rule: comparing with one without a schedule", task.name)
+            self._unscheduled[task.task] = True
+            try:
+                return self._measure_once(task, function, what, plan, lease, timeout_s)
+            except TooSlow:
+                self._unscheduled[task.task] = False
+        if wrong is not None:
+            raise wrong
+        return found
+
+    def _measure_once(
+        self,
+        task: TaskInfo,
+        function: str,
+        what: str | list[str],
+        plan: worker_messages.MeasurementPlan,
+        lease: Lease,
+        timeout_s: float,
+    ) -> Any:
+        reference = self.reference(task, lease)  # the kernel measured here may have been built on another host
+        arguments = (self.task_file(task), str(reference))
         role = board_role(lease) if lease.board is not None else "profile"
         call = self._workers.call
         try:
             there = self.remote(lease, REFERENCE_TIMEOUT_S)
             call(role, lease, worker_messages.READY, *arguments, there, timeout_s=REFERENCE_TIMEOUT_S)
         except TimedOut as error:
-            raise StepFailed(
+            raise TooSlow(
                 f"{task.name} runs longer than {REFERENCE_TIMEOUT_S:g} s without a schedule, so no candidate can be"
                 " checked against it. Tune the model with a smaller batch or input"
             ) from error

@@ -1,4 +1,4 @@
-"""Kernels without schedules, with which candidates are compared. The workers are fake, so TVM is not needed."""
+"""Reference kernels, with which candidates are compared. The workers are fake, so TVM is not needed."""
 
 from pathlib import Path
 from typing import Any, cast
@@ -8,7 +8,7 @@ import pytest
 from autosched.backend import Lease
 from autosched.errors import StepFailed
 from autosched.model import TaskInfo
-from autosched.process.forked_workers import Killed, TimedOut, Workers
+from autosched.process.forked_workers import Died, Killed, Raised, TimedOut, Workers
 from autosched_tvm import build_cache, worker_messages
 from autosched_tvm.compile import toolchain
 from autosched_tvm.tuning.kernel_measurer import KernelMeasurer
@@ -16,6 +16,8 @@ from autosched_tvm.tuning.options import Options
 
 LEASE = Lease("any", ("host/0",), (0,), 60.0)
 TASK = TaskInfo(task=1, name="op", workload="0")
+LARGE = TaskInfo(task=2, name="large", workload="1", flops=21e9)
+WRONG = Raised("WrongResult", "output 2 differs from the reference kernel's by 1, allowed 0.1")
 
 
 class FakeWorkers:
@@ -83,3 +85,72 @@ def test_a_candidate_built_on_another_host_is_measured_with_a_local_reference(tm
     kernels.reference_file(TASK).unlink()
     kernels._measure(TASK, worker_messages.PROFILE, "a.so", cast(Any, None), LEASE, 1.0)
     assert kernels.reference_file(TASK).exists()
+
+
+class JudgingWorkers:
+    """Measure kernels in 1 ms. Each function may have an answer, or an error, by its reference ("2.so")."""
+
+    def __init__(self, **answers: Any) -> None:
+        self._answers = answers
+        self.calls: list[str] = []
+
+    def call(self, role: str, lease: object, function: str, *arguments: Any, **_: object) -> Any:
+        name = function.partition(":")[2]
+        build = function in (worker_messages.BUILD, worker_messages.BUILD_BY_RULE)
+        file = Path(arguments[-1] if build else arguments[1])
+        if build:
+            file.touch()
+        self.calls.append(name if build else f"{name} {file.name}")
+        answer = self._answers.get(self.calls[-1].replace(" ", "_").replace(".", "_"), "code" if build else (1e-3,))
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+def judged_by(folder: Path, **answers: Any) -> tuple[KernelMeasurer, list[str]]:
+    """Returns a measurer with such workers, and the list of their calls."""
+    workers = JudgingWorkers(**answers)
+    return KernelMeasurer(cast(Workers, workers), folder, folder, "{}", Options()), workers.calls
+
+
+def test_the_reference_of_a_large_operator_has_the_schedule_by_rule(tmp_path: Path) -> None:
+    kernels, calls = judged_by(tmp_path)
+    assert kernels.profile(LARGE, tmp_path / "a.so", None, LEASE) == (1e-3,)
+    assert calls == ["build_by_rule", "ready 2.rule.so", "profile 2.rule.so"]
+    kernels.profile(TASK, tmp_path / "b.so", None, LEASE)
+    assert calls[3:] == ["build", "ready 1.so", "profile 1.so"]
+
+
+def test_a_kernel_that_differs_from_the_one_by_rule_is_compared_with_one_without_a_schedule(tmp_path: Path) -> None:
+    kernels, calls = judged_by(tmp_path, profile_2_rule_so=WRONG)
+    for _ in range(2):
+        assert kernels.profile(LARGE, tmp_path / "a.so", None, LEASE) == (1e-3,), "the rule was wrong"
+    right = ["build", "ready 2.so", "profile 2.so"]
+    assert calls == ["build_by_rule", "ready 2.rule.so", "profile 2.rule.so", *right, *right[1:]]
+
+
+def test_kernels_that_are_compared_are_judged_the_same_way(tmp_path: Path) -> None:
+    kernels, calls = judged_by(tmp_path, compare_2_rule_so=[(1e-3,), str(WRONG)], compare_2_so=[str(WRONG), (1e-3,)])
+    files = [tmp_path / "a.so", tmp_path / "b.so"]
+    assert kernels.compare(LARGE, files, None, LEASE) == [str(WRONG), (1e-3,)]
+    assert calls[-1] == "compare 2.so"
+
+
+def test_a_kernel_that_differs_from_both_is_wrong(tmp_path: Path) -> None:
+    kernels, _ = judged_by(tmp_path, profile_2_rule_so=WRONG, profile_2_so=WRONG)
+    with pytest.raises(Raised, match="differs from the reference"):
+        kernels.profile(LARGE, tmp_path / "a.so", None, LEASE)
+
+
+def test_the_kernel_by_rule_decides_if_the_one_without_a_schedule_is_too_slow(tmp_path: Path) -> None:
+    kernels, calls = judged_by(tmp_path, profile_2_rule_so=WRONG, ready_2_so=TimedOut("late"))
+    for _ in range(2):
+        with pytest.raises(Raised, match="differs from the reference"):
+            kernels.profile(LARGE, tmp_path / "a.so", None, LEASE)
+    assert calls.count("ready 2.so") == 1, "it is not tried again"
+
+
+def test_an_operator_whose_rule_cannot_be_built_has_a_reference_without_a_schedule(tmp_path: Path) -> None:
+    kernels, calls = judged_by(tmp_path, build_by_rule=Died("LLVM crashed"))
+    assert kernels.profile(LARGE, tmp_path / "a.so", None, LEASE) == (1e-3,)
+    assert calls == ["build_by_rule", "build", "ready 2.so", "profile 2.so"]
