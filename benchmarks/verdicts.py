@@ -89,7 +89,7 @@ def judged(network: Network, args: argparse.Namespace) -> dict[str, Any]:
     """Returns the verdicts on one network."""
     from autosched_tvm.device.loaded_module import LoadedModule
     from autosched_tvm.evaluation import input_samples
-    from autosched_tvm.evaluation.verification import Judge, unscheduled_of
+    from autosched_tvm.evaluation.verification import judge_of
     from autosched_tvm.evaluation.verification_messages import Request
 
     core = max(os.sched_getaffinity(0))
@@ -105,8 +105,7 @@ def judged(network: Network, args: argparse.Namespace) -> dict[str, Any]:
         judge: Any = None
         for seed in range(args.seeds):
             given = input_samples.of(default.info.inputs, "", seed * input_samples.SEEDS)
-            unscheduled = unscheduled_of(builds / "tuned")
-            other = Judge(request, given, default, integers=default.info.integers, unscheduled=unscheduled)
+            other = judge_of(request, builds / "tuned", given, default)
             judge = judge or other
             check = other.check(tuned)
             row["verdicts"] += 1

@@ -32,9 +32,14 @@ def of_run(error: WorkerError, timeout_s: float) -> tuple[Failure, str]:
             return Failure.RUN_TIMEOUT, f"not measured within {timeout_s:g} s"
         case Died():
             return Failure.RUN_CRASH, f"the kernel crashed: {error}"[:DETAIL_MAX]
-        case Raised(kind="WrongResult"):
+        case Raised() if is_wrong_result(error):
             return Failure.WRONG_RESULT, gist(error)
     return Failure.RUN_ERROR, gist(error)
+
+
+def is_wrong_result(error: WorkerError) -> bool:
+    """Whether the result of a kernel differs from that of the reference."""
+    return isinstance(error, Raised) and error.kind == "WrongResult"
 
 
 def _disk_full(error: Raised) -> bool:

@@ -30,7 +30,7 @@ class StoredWorkload:
     """Seconds of the schedule by rule; None if it was not measured."""
 
 
-def stored_workloads(lookup: Lookup, unreadable: Callable[[str], None] | None = None) -> Iterator[StoredWorkload]:
+def stored_workloads(lookup: Lookup, unreadable: Callable[[str], object] = lambda _: None) -> Iterator[StoredWorkload]:
     """Yields the workloads of a store with measured candidates besides the schedule by rule.
 
     `unreadable`: called with the hash of each workload whose program this version of TVM cannot read.
@@ -55,7 +55,6 @@ def stored_workloads(lookup: Lookup, unreadable: Callable[[str], None] | None = 
             target = tvm.target.Target(json.loads(join_target(environment.target, environment.threads)))
             module = workload_program.module_of(workload_program.text_of(program))
         except Exception:  # TVM's: the program is of another version of it
-            if unreadable is not None:
-                unreadable(workload)
+            unreadable(workload)
             continue
         yield StoredWorkload(workload, environment.device, target, module, frozenset(networks[workload]), own, rule_s)

@@ -53,8 +53,7 @@ def compile_network(compilation: Compilation, choices: Sequence[TaskSchedules]) 
 
     In the tuned build, kernels without a measured schedule have one by rule.
     """
-    source = model_sources.load(Path(compilation.model))
-    cleaned = source.cleaned(tvm.target.Target(json.loads(compilation.target)))
+    source, cleaned = _loaded(compilation)
     compiled = _compile_tuned(compilation, choices, source, cleaned)
     if not compilation.untuned:
         return compiled
@@ -64,8 +63,7 @@ def compile_network(compilation: Compilation, choices: Sequence[TaskSchedules]) 
 
 def compile_untuned(compilation: Compilation) -> None:
     """Writes default.so and its side file."""
-    source = model_sources.load(Path(compilation.model))
-    _compile_default(compilation, source, source.cleaned(tvm.target.Target(json.loads(compilation.target))))
+    _compile_default(compilation, *_loaded(compilation))
 
 
 def _compile_default(compilation: Compilation, source: Source, cleaned: Any) -> None:
@@ -78,9 +76,13 @@ def _compile_default(compilation: Compilation, source: Source, cleaned: Any) -> 
 def compile_again(compilation: Compilation, choices: Sequence[TaskSchedules]) -> Compiled:
     """Compiles the tuned build again with other schedules. The default build stays, and so does the unscheduled one
     while the layouts are the same."""
+    return _compile_tuned(compilation, choices, *_loaded(compilation))
+
+
+def _loaded(compilation: Compilation) -> tuple[Source, Any]:
+    """Returns the prepared model, and its module before layouts and fusion."""
     source = model_sources.load(Path(compilation.model))
-    cleaned = source.cleaned(tvm.target.Target(json.loads(compilation.target)))
-    return _compile_tuned(compilation, choices, source, cleaned)
+    return source, source.cleaned(tvm.target.Target(json.loads(compilation.target)))
 
 
 def _compile_tuned(

@@ -20,6 +20,7 @@ from autosched.backend import WrongSchedule
 from autosched_tvm.compile import model_sources, network_compiler, task_extraction
 from autosched_tvm.compile.layouts.layout_option import LayoutOption
 from autosched_tvm.device.loaded_module import LoadedModule
+from autosched_tvm.evaluation import input_samples
 from autosched_tvm.evaluation.verification import Judge, judge_of, place_for
 from autosched_tvm.evaluation.verification_messages import Check, Request
 from autosched_tvm.worker_messages import Compilation, TaskSchedules
@@ -60,8 +61,10 @@ def find(
     """
     hunt = _Hunt(compilation, choices, timeout_s)
     with place_for(request) as place:
-        default = LoadedModule(Path(compilation.folder) / "default", place=place)
-        hunt.judge = judge_of(request, Path(compilation.folder) / network_compiler.TUNED, default, place, sample)
+        default = LoadedModule(Path(compilation.folder) / network_compiler.DEFAULT, place=place)
+        given = input_samples.of(default.info.inputs, request.samples)
+        tuned = Path(compilation.folder) / network_compiler.TUNED
+        hunt.judge = judge_of(request, tuned, given[sample : sample + 1] or given, default, place)
         return _found(hunt)
 
 

@@ -174,10 +174,11 @@ def verify(builds: str, request: Request) -> VerificationResult:
     """Judges `builds`/tuned and, if it is there, `builds`/default. The result is empty if nothing gives a reference,
     for which a default build would do."""
     tuned, default = Path(builds) / TUNED, Path(builds) / DEFAULT
+    inputs = input_samples.of(side_of(tuned).inputs, request.samples)
     with place_for(request) as place:
         untuned = LoadedModule(default, place=place) if exists(default) else None
         try:
-            judge = judge_of(request, tuned, untuned, place)
+            judge = judge_of(request, tuned, inputs, untuned, place)
         except RequestError:
             if untuned is None:
                 return VerificationResult({}, "")
@@ -193,20 +194,14 @@ def exists(build: Path) -> bool:
 
 
 def judge_of(
-    request: Request, build: Path, default: LoadedModule | None, place: Place | None, sample: int | None = None
-) -> Judge:
-    """Returns a judge of a tuned build, and of others of its network. `sample`: number of the only sample to judge by;
-    None: by all. Raises RequestError where nothing gives a reference."""
-    side = side_of(build)
-    inputs = input_samples.of(side.inputs, request.samples)
-    given = inputs if sample is None else inputs[sample : sample + 1] or inputs
-    return Judge(request, given, default, place, integers=side.integers, unscheduled=unscheduled_of(build))
-
-
-def unscheduled_of(build: Path) -> Path | None:
-    """Returns the form without schedules beside a tuned build that computes with integers; None without one."""
-    path = build.with_name(UNSCHEDULED)
-    return path if side_of(build).integers and exists(path) else None
+    request: Request, build: Path, inputs: Sequence[Mapping[str, Array]], default: LoadedModule | None = None,
+    place: Place | None = None,
+) -> Judge:  # fmt: skip
+    """Returns a judge of a tuned build, and of others of its network. Raises RequestError where nothing gives a
+    reference."""
+    integers, form = side_of(build).integers, build.with_name(UNSCHEDULED)
+    unscheduled = form if integers and exists(form) else None
+    return Judge(request, inputs, default, place, integers=integers, unscheduled=unscheduled)
 
 
 @contextmanager
@@ -222,11 +217,9 @@ def place_for(request: Request) -> Iterator[Place | None]:
 def verify_module(module: str, request: Request, inputs: Sequence[Mapping[str, Array]]) -> VerificationResult:
     """Judges one module, as "tuned". Raises RequestError where ONNX Runtime cannot run the model."""
     with place_for(request) as place:
-        path = Path(module)
-        judge = Judge(request, inputs, None, place, integers=side_of(path).integers, unscheduled=unscheduled_of(path))
-        return VerificationResult(
-            {"tuned": judge.check_file(Path(module))}, judge.reference, tuple(judge.notes), len(inputs)
-        )
+        build = Path(module)
+        judge = judge_of(request, build, inputs, place=place)
+        return VerificationResult({TUNED: judge.check_file(build)}, judge.reference, tuple(judge.notes), len(inputs))
 
 
 def check_samples(model: str, file: str) -> int:

@@ -114,7 +114,7 @@ def _first_verdict(
         notes.append(f"{error}; tuned builds then ran in processes of their own")
         request = structs.replace(request, apart=True)
         verdict = _verdict(ask, compilation, request, timeout_s)
-    if not compilation.untuned and not (verdict.checks and verdict.checks["tuned"].equal):
+    if "default" not in verdict.checks and not (verdict.checks and verdict.checks["tuned"].equal):
         ask("compile", worker_messages.COMPILE_UNTUNED, compilation, timeout_s=timeout_s)
         verdict = _verdict(ask, compilation, request, timeout_s)
     return verdict, request, notes

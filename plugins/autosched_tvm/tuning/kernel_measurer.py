@@ -3,7 +3,8 @@
 import hashlib
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from autosched_tvm import build_cache, worker_messages
 from autosched_tvm.build_cache import BuildCache
 from autosched_tvm.compile import targets, toolchain
 from autosched_tvm.tuning.options import Options
-from autosched_tvm.worker_failures import gist
+from autosched_tvm.worker_failures import gist, is_wrong_result
 
 log = logging.getLogger(__name__)
 
@@ -24,8 +25,6 @@ REFERENCE_TIMEOUT_S = 120.0
 UNSCHEDULED_FLOPS_MAX = 1e9
 """Maximum arithmetic of an operator whose reference has no schedule: it runs for about a second, and again in each
 round. That of a larger operator has the schedule by rule, which is 50 to 100 times as fast."""
-WRONG_RESULT = "WrongResult"
-"""Name of the exception of a kernel whose result differs from the reference's."""
 LOADED_RATIO = 6.0
 """Ratio of a build's wall time limit to its CPU time limit: other load may share the core."""
 KERNEL = "kernel.so"
@@ -133,8 +132,9 @@ class KernelMeasurer:
     def profile(self, task: TaskInfo, artifact: Path, best_s: float | None, lease: Lease) -> tuple[float, ...]:
         """Returns latencies of one call, in seconds. Raises a WorkerError."""
         plan = worker_messages.MeasurementPlan(self.options.repeat, self.options.min_repeat_ms / 1e3, best_s)
-        latency_s = self._measure(task, worker_messages.PROFILE, str(artifact), plan, lease, self.options.run_timeout_s)
-        return tuple(latency_s)
+        timeout_s = self.options.run_timeout_s
+        measure = partial(self._measure, task, worker_messages.PROFILE, str(artifact), plan, lease, timeout_s)
+        return tuple(self._judged(task, measure))
 
     def compare(
         self, task: TaskInfo, artifacts: Sequence[Path], best_s: float | None, lease: Lease
@@ -145,29 +145,20 @@ class KernelMeasurer:
         )
         names = [str(artifact) for artifact in artifacts]
         timeout_s = REFERENCE_TIMEOUT_S + FINAL_REPEAT * len(names) * self.options.run_timeout_s
-        found: list[tuple[float, ...] | str] = self._measure(
-            task, worker_messages.COMPARE, names, plan, lease, timeout_s
+        found: list[tuple[float, ...] | str] = self._judged(
+            task, partial(self._measure, task, worker_messages.COMPARE, names, plan, lease, timeout_s)
         )
         return found
 
-    def _measure(
-        self,
-        task: TaskInfo,
-        function: str,
-        what: str | list[str],
-        plan: worker_messages.MeasurementPlan,
-        lease: Lease,
-        timeout_s: float,
-    ) -> Any:
+    def _judged(self, task: TaskInfo, measure: Callable[[], Any]) -> Any:
         """Measures kernels. If one differs from the reference by rule, the reference has no schedule from then on,
         unless that is too slow."""
-        by_rule = self._by_rule(task)
-        wrong: Raised | None = None
+        by_rule, wrong = self._by_rule(task), None
         found: Any = ()
         try:
-            found = self._measure_once(task, function, what, plan, lease, timeout_s)
+            found = measure()
         except Raised as error:
-            if error.kind != WRONG_RESULT:
+            if not is_wrong_result(error):
                 raise
             wrong = error
         differs = wrong is not None or any(isinstance(one, str) for one in found)
@@ -175,14 +166,14 @@ class KernelMeasurer:
             log.info("a kernel of %s differs from that by rule: comparing with one without a schedule", task.name)
             self._unscheduled[task.task] = True
             try:
-                return self._measure_once(task, function, what, plan, lease, timeout_s)
+                return measure()
             except TooSlow:
                 self._unscheduled[task.task] = False
         if wrong is not None:
             raise wrong
         return found
 
-    def _measure_once(
+    def _measure(
         self,
         task: TaskInfo,
         function: str,

@@ -68,6 +68,11 @@ class Helper:
     """Why the daemon ends it; empty if it does not."""
     gone: asyncio.Event = field(default_factory=asyncio.Event)
 
+    @property
+    def where(self) -> str:
+        """Its host, for people."""
+        return self.host or "the daemon's own host"
+
 
 class HelperRegistry:
     """All helpers since the daemon started."""
@@ -142,7 +147,7 @@ class HelperRegistry:
             helper.process, helper.temporary = self._launch(helper)
         except OSError as error:
             return self._lose(helper, f"it cannot be started: {error}")
-        log.info("a helper of job %d starts on %s", helper.job, helper.host or "the daemon's own host")
+        log.info("a helper of job %d starts on %s", helper.job, helper.where)
         connects = asyncio.get_running_loop().call_later(STARTS_S, self._look, helper)
         spawn(self._limit_memory(helper, helper.process), f"limit memory of helper of job {helper.job}")
         how = await helper.process.wait()
@@ -151,7 +156,7 @@ class HelperRegistry:
 
     async def _limit_memory(self, helper: Helper, process: ClientProcess) -> None:
         if reason := await self._memory.exceeded(process, helper.gone):
-            log.warning("the helper of job %d on %s is killed: %s", helper.job, helper.host, reason)
+            log.warning("the helper of job %d on %s is killed: %s", helper.job, helper.where, reason)
             helper.end_reason = reason
             process.kill()
 
@@ -167,7 +172,7 @@ class HelperRegistry:
         if self._is_away(helper.host):
             asyncio.get_running_loop().call_later(STARTS_S, self._look, helper)
         elif helper.process is not None:
-            log.warning("the helper of job %d on %s is killed: it does not connect", helper.job, helper.host)
+            log.warning("the helper of job %d on %s is killed: it does not connect", helper.job, helper.where)
             helper.process.kill()
 
     def _lose(self, helper: Helper, how: str) -> None:
@@ -181,10 +186,9 @@ class HelperRegistry:
             shutil.rmtree(helper.temporary, ignore_errors=True)
         if helper.link is not None:
             helper.link.abort(how)
-        where = helper.host or "the daemon's own host"
         useless = not helper.worked and not self._is_away(helper.host)
         for part in list(helper.parts):
-            lost = f"the helper on {where} is gone: {how}"[:4_000]
+            lost = f"the helper on {helper.where} is gone: {how}"[:4_000]
             self._over(helper, part, PartResult(lost=lost, useless=useless))
             useless = False
 
