@@ -64,7 +64,7 @@ def choose(family: Family, tasks: Sequence[MeasuredTask], *, drawn: int = DRAWN,
     """Trains a ranker of one operator family, and measures its quality. `drawn`: number of settings to begin with."""
     names = sorted({name for task in tasks for name in task.networks})
     if len(names) < NETWORKS_MIN:
-        return Choice(family, refused=f"{len(names)} networks have tasks of the family; {NETWORKS_MIN} are required")
+        return Choice(family, refused=f"tasks of {NETWORKS_MIN} networks are required; the store has {len(names)}")
     settings = _settings(family, tasks, _folds(names), drawn, seed)
     per_network = [
         (_quality(left_out, lambda kept: fitted(family, kept, settings, seed).scorer()),
@@ -75,9 +75,8 @@ def choose(family: Family, tasks: Sequence[MeasuredTask], *, drawn: int = DRAWN,
     left_out = {name: row for name, row in zip(names, per_network, strict=True) if not any(map(math.isnan, row))}
     known = list(left_out.values())
     if len(known) < NETWORKS_MIN:
-        return Choice(
-            family, refused=f"{len(known)} networks have tasks with enough schedules; {NETWORKS_MIN} are required"
-        )
+        wanted = f"tasks of {NETWORKS_MIN} networks, with enough schedules, are required"
+        return Choice(family, refused=f"{wanted}; the store has {len(known)}")
     ours, chance, nearest, linear = zip(*known, strict=True)
     quality = Quality(
         fmean(ours), fmean(chance), fmean(nearest), fmean(linear), len(known), len(tasks), sum(map(len, tasks))

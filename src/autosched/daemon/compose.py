@@ -193,7 +193,7 @@ class Daemon:
                 self._live.now, passed[service_manager.CONSOLE], held, self._services, self._authenticator
             )
             self._listen(opened, journal, console)
-            held.callback((self._folder / state_folder.WHEREABOUTS).unlink, missing_ok=True)
+            held.callback(state_folder.remove_whereabouts, self._folder)
             keeper = spawn(self._keeper.run(), "snapshots and backups")
             follow = self._retention.follow(lambda: self._settings.retention, self._services.audit)
             retention = spawn(follow, "retention")

@@ -1,5 +1,6 @@
 """The daemon's state folder: its lock, and daemon.json with the addresses of the running daemon."""
 
+import os
 import time
 from pathlib import Path
 
@@ -73,6 +74,16 @@ def tell_whereabouts(folder: Path, whereabouts: Whereabouts) -> None:
     new = folder / f"{WHEREABOUTS}.new"
     new.write_bytes(msgspec.json.encode(whereabouts) + b"\n")
     new.replace(folder / WHEREABOUTS)
+
+
+def remove_whereabouts(folder: Path) -> None:
+    """Deletes daemon.json, unless it belongs to another process: the folder may have been deleted and made again."""
+    try:
+        own = whereabouts(folder).pid == os.getpid()
+    except Refused:
+        return
+    if own:
+        (folder / WHEREABOUTS).unlink(missing_ok=True)
 
 
 def started_at() -> str:

@@ -86,6 +86,28 @@ def test_the_socket_of_a_live_daemon_is_left_alone(tmp_path: Path, listening: li
     assert path.exists()
 
 
+def test_a_daemon_that_ends_removes_its_own_socket_only(tmp_path: Path, listening: list[socket.socket]) -> None:
+    path = tmp_path / "api.sock"
+    with contextlib.ExitStack() as held:
+        sockets.own_unix(path, held)
+    assert not path.exists()
+    with contextlib.ExitStack() as held:
+        sockets.own_unix(path, held)
+        path.unlink()  # with the state folder; the next daemon makes both again
+        listening.append(sockets.bind_unix(path))
+    assert path.exists()
+
+
+def test_a_daemon_that_ends_removes_its_own_whereabouts_only(tmp_path: Path) -> None:
+    state_folder.remove_whereabouts(tmp_path)
+    state_folder.tell_whereabouts(tmp_path, Whereabouts(os.getpid() + 1, "0.1", ("unix:/s",), "now"))
+    state_folder.remove_whereabouts(tmp_path)
+    assert (tmp_path / state_folder.WHEREABOUTS).exists()
+    state_folder.tell_whereabouts(tmp_path, Whereabouts(os.getpid(), "0.1", ("unix:/s",), "now"))
+    state_folder.remove_whereabouts(tmp_path)
+    assert not (tmp_path / state_folder.WHEREABOUTS).exists()
+
+
 def test_a_file_in_the_place_of_the_socket_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "api.sock").write_text("mine")
     with pytest.raises(ConfigError, match="is not a socket"):

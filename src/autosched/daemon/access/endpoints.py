@@ -50,8 +50,7 @@ def open_all(config: Config, passed: Sequence[socket.socket], held: contextlib.E
     unix = [Endpoint(listener, local=True) for listener in passed if listener.family == socket.AF_UNIX]
     tcp = [on_tcp(listener, config) for listener in passed if listener.family != socket.AF_UNIX]
     if not unix:
-        unix = [on_unix(held.enter_context(sockets.bind_unix(config.socket)), config)]
-        held.callback(config.socket.unlink, missing_ok=True)
+        unix = [on_unix(sockets.own_unix(config.socket, held), config)]
     if not tcp:
         tcp = [on_tcp(held.enter_context(sockets.bind_tcp("daemon.listen", *config.listen())), config)]
     return (*unix, *tcp)

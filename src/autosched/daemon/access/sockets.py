@@ -3,6 +3,7 @@
 import os
 import socket
 import stat
+from contextlib import ExitStack
 from pathlib import Path
 
 from autosched.errors import AutoschedError, ConfigError, Refused
@@ -12,6 +13,28 @@ SOCKET_PATH_BYTES_MAX = 107
 """Maximum length of a unix socket's path in bytes: sun_path without its final zero."""
 CONNECT_S = 1.0
 """Seconds in which a live daemon accepts a connection."""
+
+
+def own_unix(path: Path, held: ExitStack) -> socket.socket:
+    """Returns the socket of `bind_unix`, which `held` closes and removes. A socket that another daemon has made at the
+    same path since then stays."""
+    server = held.enter_context(bind_unix(path))
+    held.callback(_remove_own, path, _identity(path))
+    return server
+
+
+def _remove_own(path: Path, own: tuple[int, int, int] | None) -> None:
+    if own is not None and _identity(path) == own:
+        path.unlink(missing_ok=True)
+
+
+def _identity(path: Path) -> tuple[int, int, int] | None:
+    """Returns what tells a file from a later one of the same name; None without a file."""
+    try:
+        found = path.lstat()
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino, found.st_mtime_ns  # a later file may have the inode of a deleted one
 
 
 def bind_unix(path: Path) -> socket.socket:

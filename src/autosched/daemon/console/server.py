@@ -144,8 +144,7 @@ def open_console(
     kinds = {listener.family == socket.AF_UNIX for listener in listeners}
     if True not in kinds:
         path = config.console_socket
-        listeners.insert(0, held.enter_context(sockets.bind_unix(path)))
-        held.callback(path.unlink, missing_ok=True)
+        listeners.insert(0, sockets.own_unix(path, held))
         if group is not None:
             endpoints.share(path, group, config)
     if False not in kinds and (where := config.console_listen()) is not None:

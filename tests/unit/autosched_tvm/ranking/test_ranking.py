@@ -100,7 +100,7 @@ def test_schedules_that_fail_come_last() -> None:
 def test_a_family_with_few_networks_is_refused() -> None:
     choice = ranker_choice.choose(FAMILY, TASKS[:9])
     assert choice.ranker is None
-    assert choice.refused == "3 networks have tasks of the family; 4 are required"
+    assert choice.refused == "tasks of 4 networks are required; the store has 3"
 
 
 def test_speeds_that_follow_from_nothing_known_are_refused() -> None:
