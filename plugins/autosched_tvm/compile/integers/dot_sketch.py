@@ -2,12 +2,14 @@
 
 A tile of sums, some rows by some vectors of columns, stays in registers while the instruction adds to it; fused
 operators are applied to the tile while it is there. The rows of a convolution are places of the image, its columns are
-filters. MetaSchedule's own rule for such instructions tiles three levels and writes the sums to memory.
+filters. The padded image is made in bands of rows, which stay in the second cache: a copy of the whole image would be
+written to memory and read again. MetaSchedule's own rule for such instructions tiles three levels and writes the sums
+to memory.
 """
 
 from typing import Any, NamedTuple
 
-from autosched_tvm.compile.integers import dot_instructions
+from autosched_tvm.compile.integers import dot_instructions, product
 from autosched_tvm.compile.integers.schedule_steps import (
     Nest,
     compute_in,
@@ -16,6 +18,7 @@ from autosched_tvm.compile.integers.schedule_steps import (
     factors,
     joined,
     matrix_loops,
+    size,
     start_apart,
     tiled,
 )
@@ -26,6 +29,11 @@ HEIGHT_MAX = 4
 """Maximum number of rows of an image in a tile."""
 STEPS_MAX = 4
 """Maximum number of steps over the depth that are unrolled."""
+BAND_MAX = 2**17
+"""Maximum number of integers, of one or two bytes, in a band of an image that has several rows of tiles. Second caches
+have 256 KB and more."""
+PIECES_MIN = 8
+"""Minimum number of pieces of a convolution that threads share, each a band and a part of the filters."""
 _IMAGE_AXES = 5
 """Number of axes of an image in blocked layout."""
 
@@ -64,10 +72,9 @@ def apply(schedule: Any, anchor: Any, registers: int | None) -> None:
     LookupError for weights that are packed for no known instruction."""
     if (instruction := dot_instructions.of_block(schedule.get(anchor))) is None:
         raise LookupError("weights for an unknown instruction")
-    last = joined(schedule, anchor)
+    last = joined(schedule, anchor, lambda *_: None)
     image = len(schedule.get_loops(last)) == _IMAGE_AXES
-    nest = (_windows if image else _rows)(schedule, anchor, last, registers)
-    compute_in(schedule, anchor, nest)
+    (_windows if image else _rows)(schedule, anchor, last, registers)
     own = schedule.get_loops(anchor)
     reductions = 4 if image else 1
     *outer, depth = own[len(own) - reductions :]
@@ -85,30 +92,67 @@ def apply(schedule: Any, anchor: Any, registers: int | None) -> None:
     schedule.tensorize(lane, dot_instructions.register(instruction))
 
 
-def _rows(schedule: Any, anchor: Any, last: Any, registers: int | None) -> Nest:
-    """Returns the loops of a product: tiles of rows and columns."""
+def _rows(schedule: Any, anchor: Any, last: Any, registers: int | None) -> None:
+    """Computes the sums of a product in tiles of rows and columns."""
     row, columns = matrix_loops(schedule, last)
     dot_rows, blocks, lanes, _ = schedule.get_loops(anchor)
     if registers is None:
         high, wide = drawn(schedule, dot_rows, ROWS_MAX), drawn(schedule, blocks, VECTORS_MAX)
     else:
         high, wide = usual(extent(schedule, dot_rows), extent(schedule, blocks), registers)
-    return tiled(schedule, row, columns, (high, wide, extent(schedule, lanes)))
+    compute_in(schedule, anchor, tiled(schedule, row, columns, (high, wide, extent(schedule, lanes))))
 
 
-def _windows(schedule: Any, anchor: Any, last: Any, registers: int | None) -> Nest:
-    """Returns the loops of a convolution: tiles of an image's rows and columns, and of filters."""
+def _windows(schedule: Any, anchor: Any, last: Any, registers: int | None) -> None:
+    """Computes the sums of a convolution in tiles of an image's rows and columns, and of filters."""
     images, filters, rows, columns, lane = schedule.get_loops(last)
-    _, blocks, dot_rows, dot_columns, *_ = schedule.get_loops(anchor)
+    _, blocks, dot_rows, dot_columns, lanes, *sums = schedule.get_loops(anchor)
+    depth, tall, broad, inner = (extent(schedule, loop) for loop in sums)
+    height, width, count = (extent(schedule, loop) for loop in (dot_rows, dot_columns, blocks))
+    border = next((one for one in schedule.get_producers(anchor) if _pads(schedule, one)), None)
+    image = height * width * depth * inner
+    if border is not None:
+        image = size(schedule, border) // extent(schedule, images)
+    weights = count * extent(schedule, lanes) * depth * tall * broad * inner
     if registers is None:
-        high, across = drawn(schedule, dot_rows, HEIGHT_MAX), drawn(schedule, dot_columns, ROWS_MAX)
-        wide = drawn(schedule, blocks, VECTORS_MAX)
+        _, tiles, high = schedule.sample_perfect_tile(dot_rows, n=3, max_innermost_factor=HEIGHT_MAX)
+        across, wide = drawn(schedule, dot_columns, ROWS_MAX), drawn(schedule, blocks, VECTORS_MAX)
     else:
-        height, width, parts = (extent(schedule, loop) for loop in (dot_rows, dot_columns, blocks))
-        high, (across, wide) = usual_window(height, width, parts, registers)
+        high, (across, wide) = usual_window(height, width, count, registers)
+        tiles = usual_band(height, high, image // height, extent(schedule, images) * count // wide) // high
     part, tile_part = schedule.split(filters, [None, wide])
-    row, tile_row = schedule.split(rows, [None, high])
+    band, row, tile_row = schedule.split(rows, [None, tiles, high])
     column, tile_column = schedule.split(columns, [None, across])
-    schedule.reorder(images, part, row, column, tile_row, tile_column, tile_part, lane)
-    schedule.parallel(schedule.fuse(images, part, row))
-    return Nest(column, (tile_row, tile_column, tile_part), lane)
+    # the loop whose values need less memory is inside, since it is run again for each value of the other one
+    bands, parts = extent(schedule, band), extent(schedule, part)
+    outer = [band, part] if image * parts > weights * bands else [part, band]
+    schedule.reorder(images, *outer, row, column, tile_row, tile_column, tile_part, lane)
+    piece = schedule.fuse(images, *outer)
+    schedule.parallel(piece)
+    compute_in(schedule, anchor, Nest(column, (tile_row, tile_column, tile_part), lane))
+    if border is not None:
+        if bands > 1:
+            schedule.compute_at(border, piece, preserve_unit_loops=True)
+        else:  # once for all parts of the filters
+            schedule.parallel(schedule.fuse(*schedule.get_loops(border)[:3]))
+        schedule.vectorize(schedule.get_loops(border)[-1])
+
+
+def _pads(schedule: Any, block: Any) -> bool:
+    return str(schedule.get(block).name_hint) == product.BORDER
+
+
+def usual_band(height: int, high: int, row: int, parts: int) -> int:
+    """Returns the number of an image's rows in a band: as many as the second cache holds, and threads can share.
+
+    `high`: rows of a tile. `row`: number of integers in an image's row, with all channels. `parts`: number of pieces of
+    a band.
+    """
+    return max(
+        (
+            rows
+            for rows in factors(height, height)
+            if rows % high == 0 and rows * row <= BAND_MAX and height // rows * parts >= PIECES_MIN
+        ),
+        default=high,
+    )

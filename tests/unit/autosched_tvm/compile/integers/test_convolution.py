@@ -18,7 +18,7 @@ from autosched_tvm.compile import (  # noqa: E402
     lowering,
     onnx_import,
 )
-from autosched_tvm.compile.integers import convolution, dot_instructions  # noqa: E402
+from autosched_tvm.compile.integers import convolution, dot_instructions, product  # noqa: E402
 from autosched_tvm.compile.integers.convolution import Window, filled_blocks  # noqa: E402
 from autosched_tvm.compile.integers.dot_instructions import (  # noqa: E402
     PAIRS_256,
@@ -28,6 +28,7 @@ from autosched_tvm.compile.integers.dot_instructions import (  # noqa: E402
     VNNI_512,
     DotInstruction,
 )
+from autosched_tvm.compile.integers.dot_sketch import usual_band  # noqa: E402
 from autosched_tvm.compile.layouts import layout_variants  # noqa: E402
 from autosched_tvm.compile.layouts.layout_option import LayoutOption  # noqa: E402
 from compiled_networks import outputs  # noqa: E402
@@ -89,6 +90,38 @@ def test_sums_are_equal_to_the_bit(name: str) -> None:
         for scheduled in (*(kernel_sketches.sampled(module, seed).mod for seed in range(1, 3)), by_rule):
             found, wanted = ran(scheduled, name, one)
             assert np.array_equal(found, wanted)
+
+
+@pytest.mark.parametrize(
+    ("height", "high", "row", "parts", "rows"),
+    [
+        (900, 1, 163 * 128, 2, 6),  # 6 rows of 20 KB: the second cache
+        (900, 4, 163 * 128, 2, 4),
+        (900, 1, 10**6, 2, 1),  # no row is small enough
+        (40, 2, 42 * 64, 1, 4),  # 10 pieces for threads; 8 rows would be 5
+        (7, 1, 9 * 256, 8, 7),
+        (7, 7, 9 * 256, 1, 7),
+    ],
+)
+def test_a_band_of_an_image_fits_into_the_second_cache_and_leaves_pieces_for_threads(
+    height: int, high: int, row: int, parts: int, rows: int
+) -> None:
+    assert usual_band(height, high, row, parts) == rows
+
+
+def test_a_large_padded_image_is_made_in_bands() -> None:
+    CASES["large"] = ((1, 4, 64, 96, 16), (3, 3), 64, Window(border=(1, 1, 1, 1), border_value=7))
+    one = dot_instructions.ALL[0]
+    for scheduled in (
+        kernel_sketches.by_rule(workload("large", one)["main"], 32),
+        kernel_sketches.sampled(workload("large", one), 1).mod["main"],
+    ):
+        schedule = tvm.s_tir.Schedule(tvm.IRModule({"main": scheduled}))
+        bands = schedule.get(schedule.get_loops(schedule.get_sblock(product.BORDER))[0])
+        assert bands.kind == tvm.tirx.ForKind.PARALLEL
+        assert int(bands.extent) > 1
+        for block in schedule.get_child_blocks(schedule.get_sblock("root")):
+            assert schedule.get(schedule.get_loops(block)[0]).same_as(bands), "the only outer loop"
 
 
 @pytest.mark.parametrize("name", ["3x3 with a border", "strides", "dilation"])
