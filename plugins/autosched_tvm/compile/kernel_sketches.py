@@ -40,6 +40,18 @@ def by_rule(function: Any, registers: int) -> Any | None:
     return None if schedule is None else schedule.mod["main"]
 
 
+def plain(function: Any) -> Any:
+    """Returns a function with its sums of 8-bit products in vectors, and else without a schedule."""
+    if not has_root(function):
+        return function
+    schedule = tvm.s_tir.Schedule(tvm.IRModule({"main": function}), debug_mask=0, enable_check=False)
+    for block in schedule.get_child_blocks(schedule.get_sblock(ROOT)):
+        if str(schedule.get(block).name_hint) == product.DOT:
+            dot_sketch.apply_plain(schedule, block)
+            return schedule.mod["main"]
+    return function
+
+
 def _scheduled(workload: Any, seed: int, registers: int | None) -> Any | None:
     if not has_root(workload["main"]):
         return None

@@ -167,7 +167,7 @@ def write_build(
     schedules: dict[str, str] = {}
     with tvm_target, database or ms.database.MemoryDatabase(), tvm.transform.PassContext(opt_level=3):
         rules_for = tvm_target if who.build == TUNED else None
-        pipeline = _pipeline(rules_for, schedules, views=who.build == UNSCHEDULED)
+        pipeline = _pipeline(rules_for, schedules, compared=who.build == UNSCHEDULED)
         executable = relax.build(fused, target=tvm_target, relax_pipeline=pipeline, tir_pipeline=lowering.install())
     triple = targets.triple_of(target)
     executable.export_library(f"{path}.so", fcompile=lambda output, objects: toolchain.link(output, objects, triple))
@@ -232,23 +232,27 @@ def applied(choices: Sequence[TaskSchedules]) -> tuple[dict[str, Applied], list[
     return schedules, notes
 
 
-def _pipeline(by_rule: Any | None = None, schedules: dict[str, str] | None = None, *, views: bool = False) -> Any:
+def _pipeline(by_rule: Any | None = None, schedules: dict[str, str] | None = None, *, compared: bool = False) -> Any:
     """Returns the passes from schedules to a lowered Relax program; fusion was done before.
 
     `by_rule`: target for which kernels without a schedule get one by rule; None: only join the stages of kernels with
-    several. `schedules`: receives the source of each kernel's schedule. `views`: replace copies by views, as
-    is done wherever there are rules.
+    several. `schedules`: receives the source of each kernel's schedule. `compared`: the same kernels as with rules, in
+    a simple form that those are compared with.
     """
     passes = relax.transform
+    if by_rule is not None:
+        schedule = rules.with_rules(by_rule)
+    else:
+        schedule = rules.with_plain_sums() if compared else rules.with_joined_stages()
     steps = [
         passes.MetaScheduleApplyDatabase(),
-        *([rules.with_views()] if views or by_rule is not None else []),
+        *([rules.with_views()] if compared or by_rule is not None else []),
         passes.RewriteDataflowReshape(),
         passes.ToNonDataflow(),
         passes.RemovePurityChecking(),
         passes.CallTIRRewrite(),
         concats.in_place(),
-        rules.with_joined_stages() if by_rule is None else rules.with_rules(by_rule),
+        schedule,
         passes.StaticPlanBlockMemory(),
         passes.LowerAllocTensor(),
         passes.KillAfterLastUse(),

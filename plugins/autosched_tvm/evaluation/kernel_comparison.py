@@ -99,6 +99,8 @@ class _Calls:
     def _compared(self, name: str, arguments: tuple[Any, ...]) -> Check:
         got = {n: arguments[n].numpy() for n in self._before}
         expected = self._results(arguments, self._before)
+        if all(same_elements(one, expected[n]).all() for n, one in got.items()):
+            return Check(True, 0.0, 0.0)
         other = expected  # a kernel without floats has one correct result
         if any(one.dtype.name in EPSILON for one in self._before.values()):
             floats = perturbed_inputs({str(n): one for n, one in self._before.items()}, np.random.default_rng(0))

@@ -33,7 +33,11 @@ UNTUNED = "the untuned build"
 
 
 class Judge:
-    """Expected outputs of one network for several samples, and their tolerances."""
+    """Expected outputs of one network for several samples, and their tolerances.
+
+    How far other correct results are apart is measured when a build first exceeds the tolerance without them: it takes
+    two to six times as long as the expected outputs, and widens the tolerance.
+    """
 
     def __init__(
         self,
@@ -61,23 +65,27 @@ class Judge:
         if isinstance(reference, OtherReference) and not reference.exact:
             reference = self._inexact(reference, default)
         self.reference = UNTUNED if isinstance(reference, str) else reference.name
-        names = [output.name for output in default.info.outputs] if default is not None else []
+        self._names = [output.name for output in default.info.outputs] if default is not None else []
+        self._spread_of: Reference | OtherReference | None = None
+        """Reference whose other correct results were not measured yet."""
+        self._default_outputs: list[list[Array]] = []
+        """Outputs of the untuned build, for the first samples."""
         if isinstance(reference, str):
             if default is None:
                 raise RequestError(f"{reference}, so there is nothing to compare with")
             self.notes.append(f"{reference}: outputs are compared with the untuned build")
             expected = [_by_default(default, one, seed) for seed, one in enumerate(self.inputs)]
-            self.tolerances = Tolerances(expected, names, request.share)
+            self.tolerances = Tolerances(expected, self._names, request.share)
             self.default = Check(True, 0.0, self.tolerances.largest)
         else:
-            names = names or reference.names
-            expected = [reference.expected(one, seed) for seed, one in enumerate(self.inputs)]
+            self._names = self._names or reference.names
+            expected = [reference.expected(one, seed, alone=True) for seed, one in enumerate(self.inputs)]
             self.notes += reference.notes
-            del reference  # its threads would disturb the next measurement
-            self.tolerances = Tolerances(expected, names, request.share)
+            self._spread_of = None if request.share is not None else reference
+            self.tolerances = Tolerances(expected, self._names, request.share)
             if default is not None:
-                self._add_default(expected, default, names, request.share)
-        self.notes += self.tolerances.notes()
+                self._judge_default(expected, default, request.share)
+        self.notes += [note for note in self.tolerances.notes() if note not in self.notes]
 
     def _inexact(self, reference: OtherReference, default: LoadedModule | None) -> str:
         """Returns a note on the distance of the float form from an engine that computes with quantised numbers."""
@@ -96,7 +104,7 @@ class Judge:
 
     def check(self, module: LoadedModule) -> Check:
         """Runs a build on all samples and compares its outputs, then its kernels."""
-        found = self.tolerances.check([module.run(one) for one in self.inputs])
+        found = self._compared([module.run(one) for one in self.inputs])
         return self._with_kernels(found, module)
 
     def check_file(self, build: Path) -> Check:
@@ -105,7 +113,7 @@ class Judge:
         if not self._apart or self._place is not None:
             return self.check(LoadedModule(build, place=self._place))
         try:
-            found = self.tolerances.check(isolated_run.outputs(build, self.inputs))
+            found = self._compared(isolated_run.outputs(build, self.inputs))
         except isolated_run.Crashed as error:
             return Check(False, INFINITE, 0.0, crash=str(error))
         return self._with_kernels(found, build)
@@ -120,27 +128,49 @@ class Judge:
             self.notes.append(note)
         return found if worst.equal else worst
 
-    def _add_default(
-        self, expected: Sequence[Expected], default: LoadedModule, names: Sequence[str], share: float | None
-    ) -> None:
-        """Adds the untuned build's results to the correct ones, if they are correct."""
+    def _compared(self, outputs: Sequence[Sequence[Array]]) -> Check:
+        """Compares the outputs of a build for all samples; the tolerance is widened where that may matter."""
+        found = self.tolerances.check(outputs)
+        if found.equal or self._spread_of is None:
+            return found
+        self._widen(self._spread_of)
+        return self.tolerances.check(outputs)
+
+    def _widen(self, reference: Reference | OtherReference) -> None:
+        """Widens the tolerance by what correct results differ."""
+        expected = [reference.expected(one, seed) for seed, one in enumerate(self.inputs)]
+        self._spread_of = None
+        if self._default_outputs:
+            expected = self._with_default(expected)
+        self.tolerances = Tolerances(expected, self._names)
+        self.notes += [note for note in self.tolerances.notes() if note not in self.notes]
+
+    def _judge_default(self, expected: Sequence[Expected], default: LoadedModule, share: float | None) -> None:
+        """Compares the untuned build, which may be slow: then for the first sample only."""
         started = time.perf_counter()
         outputs = [default.run(self.inputs[0])]
         if time.perf_counter() - started <= SLOW_RUN_S:
             outputs += [default.run(one) for one in self.inputs[1:]]
+        self._default_outputs = outputs
+        self.default = Tolerances(expected[: len(outputs)], self._names, share).check(outputs)
+        if not self.default.equal and self._spread_of is not None:
+            self._widen(self._spread_of)
+
+    def _with_default(self, expected: list[Expected]) -> list[Expected]:
+        """Returns the expected outputs with those of the untuned build among the correct ones, if they are."""
+        names, outputs = self._names, self._default_outputs
         seen = expected[: len(outputs)]
-        self.default = plausible = Tolerances(seen, names, share or PLAUSIBLE_SHARE).check(outputs)
-        if share is not None:
-            return
+        plausible = Tolerances(seen, names, PLAUSIBLE_SHARE).check(outputs)
         strict = Tolerances(seen, names).check(outputs)
         self.default = strict if strict.equal or not plausible.equal else plausible
         near = [msgspec.structs.replace(one, rounds=False) for one in seen]  # distances do not widen each other
-        if plausible.equal or Tolerances(near, names).check(outputs).equal:
-            widened = [
-                msgspec.structs.replace(one, others=(*one.others, tuple(got)))
-                for one, got in zip(seen, outputs, strict=True)
-            ]
-            self.tolerances = Tolerances([*widened, *expected[len(outputs) :]], names)
+        if not plausible.equal and not Tolerances(near, names).check(outputs).equal:
+            return expected
+        widened = [
+            msgspec.structs.replace(one, others=(*one.others, tuple(got)))
+            for one, got in zip(seen, outputs, strict=True)
+        ]
+        return [*widened, *expected[len(outputs) :]]
 
 
 def _reference(request: Request, *, integers: bool) -> Reference | OtherReference | str:

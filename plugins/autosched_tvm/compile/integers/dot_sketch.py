@@ -34,6 +34,8 @@ BAND_MAX = 2**17
 have 256 KB and more."""
 PIECES_MIN = 8
 """Minimum number of pieces of a convolution that threads share, each a band and a part of the filters."""
+_ROW_AXES = 4
+"""Number of loops of the sums of a product; those of a convolution have more."""
 _IMAGE_AXES = 5
 """Number of axes of an image in blocked layout."""
 
@@ -90,6 +92,19 @@ def apply(schedule: Any, anchor: Any, registers: int | None) -> None:
         schedule.unroll(loop)
     start_apart(schedule, anchor, [*outer, step][0])
     schedule.tensorize(lane, dot_instructions.register(instruction))
+
+
+def apply_plain(schedule: Any, anchor: Any) -> None:
+    """Adds vectors of products one after the other, without tiles and instructions: what schedules are compared with.
+    Single products take five times as long."""
+    loops = schedule.get_loops(anchor)
+    lane = loops[4 if len(loops) > _ROW_AXES else 2]
+    schedule.cache_read(anchor, 1, "global")  # with the numbers of a vector side by side
+    schedule.transform_layout(anchor, ("read", 1), lambda *index: (*index[:-2], index[-1], index[-2]))
+    sums = loops[loops.index(lane) + 1 :]
+    schedule.reorder(*sums, lane)
+    schedule.vectorize(lane)
+    start_apart(schedule, anchor, sums[0])
 
 
 def _rows(schedule: Any, anchor: Any, last: Any, registers: int | None) -> None:

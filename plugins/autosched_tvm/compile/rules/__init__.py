@@ -15,6 +15,7 @@ from autosched_tvm.compile.rules.passes import (
     by_rule,
     schedule_of,
     with_joined_stages,
+    with_plain_sums,
     with_rules,
     with_views,
 )
@@ -27,6 +28,7 @@ __all__ = [
     "schedule_of",
     "scheduled",
     "with_joined_stages",
+    "with_plain_sums",
     "with_rules",
     "with_views",
 ]

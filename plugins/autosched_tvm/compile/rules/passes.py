@@ -6,7 +6,7 @@ from typing import Any
 import tvm
 from tvm import relax, sym, tirx
 
-from autosched_tvm.compile import relax_calls
+from autosched_tvm.compile import kernel_sketches, relax_calls
 from autosched_tvm.compile.rules import index_set_splitting, inlining, stage_inlining
 from autosched_tvm.compile.rules.kernel_assembly import scheduled
 from autosched_tvm.compile.rules.kernel_ir import NoRule, Program, flat, nodes, read, shape_of
@@ -31,6 +31,13 @@ def with_rules(target: Any) -> Any:
 def with_joined_stages() -> Any:
     """Returns the pass that joins the stages of each function without a schedule."""
     return relax_calls.kernel_pass("autosched.joined_stages", _unscheduled, stage_inlining.joined)
+
+
+def with_plain_sums() -> Any:
+    """Returns the pass that does the same, and adds sums of 8-bit products in vectors."""
+    return relax_calls.kernel_pass(
+        "autosched.plain_sums", _unscheduled, lambda function: kernel_sketches.plain(stage_inlining.joined(function))
+    )
 
 
 def _unscheduled(function: Any) -> bool:

@@ -53,9 +53,9 @@ def doubled(data: Any, result: Any, _number: int = 0) -> None:
     result.copyfrom(array)
 
 
-def compared(data: np.ndarray[Any, Any], error: float) -> Check:
+def compared(data: np.ndarray[Any, Any], error: float, unscheduled: Any = doubled) -> Check:
     """Compares a kernel whose first result has an error."""
-    calls = kernel_comparison._Calls(Library(doubled=doubled), math.inf)
+    calls = kernel_comparison._Calls(Library(doubled=unscheduled), math.inf)
     before = np.full(len(data) + 1, GARBAGE if data.dtype.kind == "f" else 99).astype(data.dtype)
     tensors = tvm.runtime.tensor(data), tvm.runtime.tensor(before)
     calls.around(None, "doubled", True, None, *tensors, 7)
@@ -70,6 +70,18 @@ def compared(data: np.ndarray[Any, Any], error: float) -> Check:
 @pytest.mark.parametrize(("error", "equal"), [(0, True), (1, True), (2, False)])
 def test_a_quantised_result_may_be_the_next_level(error: int, equal: bool) -> None:
     assert compared(np.arange(8, dtype="int8"), error).equal is equal
+
+
+@pytest.mark.parametrize(("error", "runs"), [(0.0, 1), (1e-6, 2)])
+def test_only_a_kernel_that_differs_runs_on_perturbed_numbers(error: float, runs: int) -> None:
+    seen: list[int] = []
+
+    def counted(data: Any, result: Any, number: int) -> None:
+        seen.append(number)
+        doubled(data, result)
+
+    assert compared(np.arange(8, dtype="float32"), error, counted).equal
+    assert seen == [7] * runs
 
 
 @pytest.mark.parametrize(("error", "equal"), [(0, True), (1, False)])

@@ -61,6 +61,28 @@ def test_differences_of_the_untuned_build_widen_the_tolerance(net: Path) -> None
     assert [check(net, rough, share) for share in (5e-4, 5e-2)] == [True, False]
 
 
+def test_other_correct_results_are_measured_once_a_build_exceeds_the_tolerance_without_them(
+    net: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wide: list[int] = []
+    expected = Reference.expected
+
+    def recorded(self: Reference, inputs: Any, seed: int = 0, *, alone: bool = False) -> Any:
+        if not alone and self is not rough._reference:
+            wide.append(seed)
+        return expected(self, inputs, seed, alone=alone)
+
+    exact, rough = FakeBuild(net, 0.0), FakeBuild(net, 1e-2)
+    found = judge(net, None)
+    monkeypatch.setattr(exact, "_reference", rough._reference)
+    monkeypatch.setattr(Reference, "expected", recorded)
+    assert found.check(cast(LoadedModule, exact)).equal
+    assert wide == []
+    for _ in range(2):
+        assert not found.check(cast(LoadedModule, rough)).equal
+        assert wide == [0, 1], "each sample"
+
+
 def test_an_untuned_build_that_is_wrong_does_not_approve_itself(net: Path) -> None:
     found = judge(net, 0.3)
     assert found.default is not None

@@ -107,8 +107,12 @@ def test_kernels_without_a_schedule_are_the_same_on_all_targets(
     rows: tuple[int, ...], depth: int, columns: int
 ) -> None:
     for one in dot_instructions.ALL:
-        found, right = ran(workload(rows, depth, columns, one), rows, depth, columns, one)
-        assert np.array_equal(found, right)
+        module = workload(rows, depth, columns, one)
+        in_vectors = tvm.IRModule({"main": kernel_sketches.plain(module["main"])})
+        assert f"T.vectorized({one.lanes})" in str(in_vectors)
+        for plain in (module, in_vectors):
+            found, right = ran(plain, rows, depth, columns, one)
+            assert np.array_equal(found, right)
 
 
 @pytest.mark.parametrize(("one", "target", "mnemonic", "register"), MNEMONICS, ids=[one[0].name for one in MNEMONICS])
