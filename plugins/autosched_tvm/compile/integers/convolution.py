@@ -16,6 +16,8 @@ from autosched_tvm.compile.integers.product import BORDER, DEPTHWISE, DOT, FUSES
 
 Array = np.ndarray[Any, Any]
 
+PLAIN_AXES = 4
+"""Number of axes of an image in NCHW."""
 FEW_BLOCKS, FEW_COLUMNS = 10, 16
 """Maximum number of blocks of filters, and of columns of an image, that are not padded to a tile."""
 
@@ -138,16 +140,45 @@ def _depthwise(data: Any, weights: Any, how: Window) -> Any:
     return te.compute(shape, lambda *index: found(*index).astype("int32"), name=RESULT)
 
 
+def unfolded(data: Any, taps: tuple[int, int], block: int, how: Window) -> tuple[Any, Window]:
+    """Returns an image of one channel with the numbers under each row of the window side by side, and the window over
+    the rows that is left.
+
+    `data`: [n, 1, rows, columns]. The image is [n, 1, rows, columns of the result, block], padded. A dot instruction
+    then takes the columns of the window as channels; with one channel, it would multiply by three zeros.
+    """
+    n, _, height, width = (int(size) for size in data.shape)
+    top, left, bottom, _ = how.border
+    _, columns = how.results((height, width), taps)
+
+    def number(b: Any, _c: Any, y: Any, x: Any, tap: Any) -> Any:
+        row, column = y - top, x * how.strides[1] + tap * how.dilation[1] - left
+        inside = tirx.all(row >= 0, row < height, column >= 0, column < width)
+        return tirx.if_then_else(inside, data[b, 0, row, column], tirx.const(how.border_value, data.dtype))
+
+    image = te.compute((n, 1, height + top + bottom, columns, block), number, name=BORDER)
+    return image, Window((how.strides[0], 1), (how.dilation[0], 1))
+
+
 def packed(builder: Any, data: Any, weights: Array, how: Window, instruction: DotInstruction) -> Any:
-    """Returns a call for the sums of unsigned integers in NCHW[i]c and weights OIHW, in NCHW[lanes]c."""
-    lanes = instruction.lanes
+    """Returns a call for the sums of unsigned integers and weights OIHW, in NCHW[lanes]c. The data are in NCHW[i]c, or
+    in NCHW if they have one channel."""
+    lanes, taps = instruction.lanes, weights.shape[2:]
     blocks = -(-len(weights) // lanes)
     excess = np.zeros(blocks * lanes, "int32")
     excess[: len(weights)] = instruction.offset * weights.astype("int32").sum((1, 2, 3))
     data, how = instruction.taken(builder, data), replace(how, border_value=how.border_value - instruction.offset)
     missing = filled_blocks(blocks) * lanes - len(weights)
-    factors = pack(np.pad(weights, ((0, missing), (0, 0), (0, 0), (0, 0))), int(data.ty.shape[4]), instruction)
+    *_, block = (int(size) for size in data.ty.shape)
+    if single := len(data.ty.shape) == PLAIN_AXES:
+        block, weights = taps[1] + -taps[1] % instruction.group, weights.transpose(0, 3, 2, 1)
+    factors = pack(np.pad(weights, ((0, missing), (0, 0), (0, 0), (0, 0))), block, instruction)
+
+    def sums(x: Any, w: Any, e: Any) -> Any:
+        image, window = unfolded(x, taps, block, how) if single else (x, how)
+        return convolution(image, w, e, window)
+
     return builder.call_te(
-        lambda x, w, e: convolution(x, w, e, how), data, relax.const(factors), relax.const(excess),
+        sums, data, relax.const(factors), relax.const(excess),
         primfunc_name_hint="int8_conv2d_NCHWc", primfunc_attrs={"op_pattern": FUSES_ELEMENTWISE},
     )  # fmt: skip

@@ -213,6 +213,9 @@ def _conv2d_of_integers(call: Any, around: Around) -> Operator | None:
             for one, other in pairs
         ),
     ]
+    unfolds = shape[1] == 1 and kernel.shape[3] > 1
+    if unfolds:
+        ways = [ways[0], Way((NCHW,), blocked(instruction.lanes), LayoutOption.NCHWC, work)]
 
     def emit(builder: Any, inputs: list[Any], way: Way) -> Any:
         if way.output == NCHW:
@@ -224,7 +227,8 @@ def _conv2d_of_integers(call: Any, around: Around) -> Operator | None:
             return relax.Call(call.op, [image, call.args[1]], call.attrs, call.ty_args)
         if depthwise:
             return convolution.depthwise(builder, inputs[0], kernel, window)
-        if around.tiles and how.groups == 1 and tile_convolution.worthwhile(inputs[0].ty.shape, kernel.shape, window):
+        tiles = around.tiles and not unfolds and how.groups == 1
+        if tiles and tile_convolution.worthwhile(inputs[0].ty.shape, kernel.shape, window):
             return tile_convolution.packed(builder, inputs[0], kernel, window)
         return convolution.packed(builder, inputs[0], dense, window, instruction)
 

@@ -124,6 +124,39 @@ def test_a_large_padded_image_is_made_in_bands() -> None:
             assert schedule.get(schedule.get_loops(block)[0]).same_as(bands), "the only outer loop"
 
 
+@pytest.mark.parametrize(
+    ("image", "taps", "how"),
+    [
+        ((9, 20), (3, 3), Window(border=(1, 1, 1, 1), border_value=7)),
+        ((23, 21), (7, 5), Window((2, 2), border=(3, 2, 3, 2), border_value=100)),
+        ((12, 40), (3, 2), Window(dilation=(2, 3), border=(0, 1, 2, 0), border_value=1)),
+        ((8, 8), (1, 4), Window()),
+    ],
+)
+def test_an_image_of_one_channel_is_multiplied_by_rows_of_the_window(
+    image: tuple[int, int], taps: tuple[int, int], how: Window
+) -> None:
+    drawn = np.random.default_rng(0)
+    weights = drawn.integers(-128, 128, (20, 1, *taps)).astype("int8")
+    data = drawn.integers(0, 256, (2, 1, *image)).astype("uint8")
+    wanted = convolution_sums(data, weights, how)
+    for one in dot_instructions.available(HERE):
+        builder, x = relax.BlockBuilder(), relax.Var("x", relax.TensorType(data.shape, "uint8"))
+        with builder.function("main", [x]):
+            builder.emit_func_output(builder.emit(convolution.packed(builder, x, weights, how, one)))
+        module = builder.get()
+        variable = next(one for one in module.get_global_vars() if "conv2d" in one.name_hint)
+        kernel = module[variable].with_attr("global_symbol", "main")
+        assert int(kernel.params[1].ty.shape[3]) == 1, "the columns are channels now"
+        samples = (kernel_sketches.sampled(tvm.IRModule({"main": kernel}), seed).mod["main"] for seed in range(1, 3))
+        for form in (kernel, kernel_sketches.by_rule(kernel, 32), *samples):
+            module.update_func(variable, form.without_attr("global_symbol"))
+            built = relax.build(module, HERE, tir_pipeline=lowering.install())
+            found = relax.VirtualMachine(built, tvm.cpu())["main"](tvm.runtime.tensor(data)).numpy()
+            plain = found.transpose(0, 1, 4, 2, 3).reshape(2, -1, *wanted.shape[2:])
+            assert np.array_equal(plain[:, :20], wanted)
+
+
 @pytest.mark.parametrize("name", ["3x3 with a border", "strides", "dilation"])
 def test_filters_of_single_channels_give_the_same_under_every_tile(name: str) -> None:
     shape, taps, _, how = CASES[name]
