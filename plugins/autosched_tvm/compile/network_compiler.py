@@ -26,6 +26,7 @@ from autosched_tvm.compile import (
 from autosched_tvm.compile.layouts import layout_variants
 from autosched_tvm.compile.layouts.layout_option import LayoutOption
 from autosched_tvm.compile.model_sources import Source
+from autosched_tvm.compile.movable_rounding import roundings_of
 from autosched_tvm.compile.side_file import SideFile
 from autosched_tvm.source_fingerprint import fingerprint_of
 from autosched_tvm.tensors import Tensor
@@ -165,16 +166,17 @@ def write_build(
     """
     tvm_target = tvm.target.Target(json.loads(target))
     schedules: dict[str, str] = {}
+    roundings: dict[str, int] = {}
     with tvm_target, database or ms.database.MemoryDatabase(), tvm.transform.PassContext(opt_level=3):
         rules_for = tvm_target if who.build == TUNED else None
-        pipeline = _pipeline(rules_for, schedules, compared=who.build == UNSCHEDULED)
+        pipeline = _pipeline(rules_for, schedules, roundings if who.build == UNSCHEDULED else None)
         executable = relax.build(fused, target=tvm_target, relax_pipeline=pipeline, tir_pipeline=lowering.install())
     triple = targets.triple_of(target)
     executable.export_library(f"{path}.so", fcompile=lambda output, objects: toolchain.link(output, objects, triple))
     side = SideFile(
         format=FORMAT, name=who.name, build=who.build, inputs=source.inputs,
         outputs=_outputs(fused, source.outputs), target=json.loads(target), versions=versions(), kernels=schedules,
-        integers=source.integers,
+        integers=source.integers, roundings=roundings,
     )  # fmt: skip
     text = msgspec.json.format(msgspec.json.encode(side), indent=2)
     path.with_name(f"{path.name}.json").write_bytes(text + b"\n")
@@ -232,21 +234,24 @@ def applied(choices: Sequence[TaskSchedules]) -> tuple[dict[str, Applied], list[
     return schedules, notes
 
 
-def _pipeline(by_rule: Any | None = None, schedules: dict[str, str] | None = None, *, compared: bool = False) -> Any:
+def _pipeline(
+    by_rule: Any | None = None, schedules: dict[str, str] | None = None, roundings: dict[str, int] | None = None
+) -> Any:
     """Returns the passes from schedules to a lowered Relax program; fusion was done before.
 
     `by_rule`: target for which kernels without a schedule get one by rule; None: only join the stages of kernels with
-    several. `schedules`: receives the source of each kernel's schedule. `compared`: the same kernels as with rules, in
-    a simple form that those are compared with.
+    several. `schedules`: receives the source of each kernel's schedule. `roundings`: receives the number of
+    roundings of each kernel that has several; then the kernels are those with rules, in a simple form that these are
+    compared with.
     """
     passes = relax.transform
     if by_rule is not None:
         schedule = rules.with_rules(by_rule)
     else:
-        schedule = rules.with_plain_sums() if compared else rules.with_joined_stages()
+        schedule = rules.with_joined_stages() if roundings is None else rules.with_plain_sums()
     steps = [
         passes.MetaScheduleApplyDatabase(),
-        *([rules.with_views()] if compared or by_rule is not None else []),
+        *([rules.with_views()] if roundings is not None or by_rule is not None else []),
         passes.RewriteDataflowReshape(),
         passes.ToNonDataflow(),
         passes.RemovePurityChecking(),
@@ -269,6 +274,8 @@ def _pipeline(by_rule: Any | None = None, schedules: dict[str, str] | None = Non
             for variable, function in lowered.functions_items():
                 if isinstance(function, tvm.tirx.PrimFunc):
                     schedules[str(variable.name_hint)] = rules.schedule_of(function)
+                    if roundings is not None and (number := roundings_of(function)):
+                        roundings[str(variable.name_hint)] = number
         return lowered
 
     return lower

@@ -32,6 +32,9 @@ class SideFile(Struct, frozen=True, kw_only=True):
     """Name of the model file."""
     kernels: dict[str, str] = {}
     """Source of each kernel's schedule: "tuned", "by rule" or "default". Empty before 1.5."""
+    roundings: dict[str, int] = {}
+    """Number of roundings of each kernel of an unscheduled build that takes their moves as its last argument; see
+    `movable_rounding`."""
     integers: bool = False
     """Whether products of a quantised network use 8-bit integers instead of float32."""
 

@@ -190,9 +190,10 @@ class KernelMeasurer:
             there = self.remote(lease, REFERENCE_TIMEOUT_S)
             call(role, lease, worker_messages.READY, *arguments, there, timeout_s=REFERENCE_TIMEOUT_S)
         except TimedOut as error:
+            form = "with its schedule by rule" if self._by_rule(task) else "without a schedule"
             raise TooSlow(
-                f"{task.name} runs longer than {REFERENCE_TIMEOUT_S:g} s without a schedule, so no candidate can be"
-                " checked against it. Tune the model with a smaller batch or input"
+                f"{task.name} runs longer than {REFERENCE_TIMEOUT_S:g} s {form}, so no candidate can be checked"
+                " against it. Tune the model with a smaller batch or input"
             ) from error
         timeout_s += REMOTE_S if lease.board is not None else 0.0
         there = self.remote(lease, timeout_s)

@@ -7,6 +7,7 @@ import tvm
 from tvm import relax, sym, tirx
 
 from autosched_tvm.compile import kernel_sketches, relax_calls
+from autosched_tvm.compile.movable_rounding import movable
 from autosched_tvm.compile.rules import index_set_splitting, inlining, stage_inlining
 from autosched_tvm.compile.rules.kernel_assembly import scheduled
 from autosched_tvm.compile.rules.kernel_ir import NoRule, Program, flat, nodes, read, shape_of
@@ -34,10 +35,12 @@ def with_joined_stages() -> Any:
 
 
 def with_plain_sums() -> Any:
-    """Returns the pass that does the same, and adds sums of 8-bit products in vectors."""
-    return relax_calls.kernel_pass(
-        "autosched.plain_sums", _unscheduled, lambda function: kernel_sketches.plain(stage_inlining.joined(function))
-    )
+    """Returns the pass that does the same, adds sums of 8-bit products in vectors, and makes roundings movable."""
+
+    def plain(function: Any) -> Any:
+        return kernel_sketches.plain(stage_inlining.joined(movable(function)))
+
+    return relax_calls.kernel_pass("autosched.plain_sums", _unscheduled, plain)
 
 
 def _unscheduled(function: Any) -> bool:

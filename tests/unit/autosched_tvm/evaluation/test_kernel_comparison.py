@@ -55,7 +55,7 @@ def doubled(data: Any, result: Any, _number: int = 0) -> None:
 
 def compared(data: np.ndarray[Any, Any], error: float, unscheduled: Any = doubled) -> Check:
     """Compares a kernel whose first result has an error."""
-    calls = kernel_comparison._Calls(Library(doubled=unscheduled), math.inf)
+    calls = kernel_comparison._Calls(Library(doubled=unscheduled), math.inf, {})
     before = np.full(len(data) + 1, GARBAGE if data.dtype.kind == "f" else 99).astype(data.dtype)
     tensors = tvm.runtime.tensor(data), tvm.runtime.tensor(before)
     calls.around(None, "doubled", True, None, *tensors, 7)
@@ -101,7 +101,7 @@ def test_a_long_sum_may_differ_by_the_rounding_of_its_terms(error: float, equal:
     def mean(data: Any, result: Any) -> None:
         result.copyfrom(np.add.accumulate(data.numpy())[-1:])  # one after the other
 
-    calls = kernel_comparison._Calls(Library(mean=mean), math.inf)
+    calls = kernel_comparison._Calls(Library(mean=mean), math.inf, {})
     data = np.full(100_000, 0.1, "float32")
     tensors = tvm.runtime.tensor(data), tvm.runtime.tensor(np.zeros(1, "float32"))
     calls.around(None, "mean", True, None, *tensors)
@@ -111,6 +111,34 @@ def test_a_long_sum_may_differ_by_the_rounding_of_its_terms(error: float, equal:
     tensors[1].copyfrom(np.array([exact * (1 + error)], "float32"))
     calls.around(None, "mean", False, None, *tensors)
     assert calls.checks["mean"].equal is equal
+
+
+@pytest.mark.parametrize(
+    ("place", "error", "equal"),
+    [
+        (0, -3, True),  # 0.5001 is next to a tie: as 0 instead of 1 it makes 3 levels less
+        (0, -4, True),  # and the result may be the next level
+        (0, -5, False),
+        (1, -3, False),  # 0.9 is 1
+        (1, -1, True),
+    ],
+)
+def test_a_kernel_that_rounds_twice_may_be_off_by_several_levels_where_a_tie_is_near(
+    place: int, error: int, equal: bool
+) -> None:
+    def tripled(data: Any, result: Any, moves: Any) -> None:
+        first, second = moves.numpy()
+        result.copyfrom(np.round(10 + 3 * np.round(data.numpy() + first) + second).astype("uint8"))
+
+    calls = kernel_comparison._Calls(Library(tripled=tripled), math.inf, {"tripled": 2})
+    data = np.array([0.5001, 0.9, 3.0], "float32")
+    tensors = tvm.runtime.tensor(data), tvm.runtime.tensor(np.zeros(3, "uint8"))
+    calls.around(None, "tripled", True, None, *tensors)
+    result = np.array([13, 13, 19], "int64")
+    result[place] += error
+    tensors[1].copyfrom(result.astype("uint8"))
+    calls.around(None, "tripled", False, None, *tensors)
+    assert calls.checks["tripled"].equal is equal
 
 
 class Network:
@@ -140,7 +168,7 @@ class Network:
 
 def test_kernels_are_compared_on_each_sample_and_the_difference_names_it() -> None:
     comparison = object.__new__(KernelComparison)
-    comparison._library = Library(doubled=doubled)
+    comparison._library, comparison._roundings = Library(doubled=doubled), {}
     network: Any = Network()
     zeros, numbers = ({"x": array} for array in (np.zeros(8, "int32"), np.arange(8, dtype="int32")))
     assert comparison.check(network, [zeros]) == (Check(True, 0.0, 0.0), "")
