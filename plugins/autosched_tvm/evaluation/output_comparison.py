@@ -188,7 +188,7 @@ class Tolerances:
                 same |= same_elements(other, got)
             if _is_float(right) and others:
                 allowed = np.maximum(allowed, SPREAD_FACTOR * _spread(right, others))
-        amplified = expected.amplified.get(n, np.zeros(right.shape))
+        amplified = expected.amplified.get(n, 0.0)
         allowed = allowed + amplified
         fine = same | (error <= allowed) if _is_float(right) else same
         if n in expected.levels:

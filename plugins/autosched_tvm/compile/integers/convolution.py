@@ -169,8 +169,8 @@ def packed(builder: Any, data: Any, weights: Array, how: Window, instruction: Do
     excess[: len(weights)] = instruction.offset * weights.astype("int32").sum((1, 2, 3))
     data, how = instruction.taken(builder, data), replace(how, border_value=how.border_value - instruction.offset)
     missing = filled_blocks(blocks) * lanes - len(weights)
-    *_, block = (int(size) for size in data.ty.shape)
-    if single := len(data.ty.shape) == PLAIN_AXES:
+    single, block = len(data.ty.shape) == PLAIN_AXES, int(data.ty.shape[-1])
+    if single:
         block, weights = taps[1] + -taps[1] % instruction.group, weights.transpose(0, 3, 2, 1)
     factors = pack(np.pad(weights, ((0, missing), (0, 0), (0, 0), (0, 0))), block, instruction)
 

@@ -9,7 +9,7 @@ to memory.
 
 from typing import Any, NamedTuple
 
-from autosched_tvm.compile.integers import dot_instructions, product
+from autosched_tvm.compile.integers import dot_instructions
 from autosched_tvm.compile.integers.schedule_steps import (
     Nest,
     compute_in,
@@ -98,10 +98,10 @@ def apply_plain(schedule: Any, anchor: Any) -> None:
     """Adds vectors of products one after the other, without tiles and instructions: what schedules are compared with.
     Single products take five times as long."""
     loops = schedule.get_loops(anchor)
-    lane = loops[4 if len(loops) > _ROW_AXES else 2]
+    reductions = 1 if len(loops) == _ROW_AXES else 4
+    lane, *sums = loops[-reductions - 1 :]
     schedule.cache_read(anchor, 1, "global")  # with the numbers of a vector side by side
     schedule.transform_layout(anchor, ("read", 1), lambda *index: (*index[:-2], index[-1], index[-2]))
-    sums = loops[loops.index(lane) + 1 :]
     schedule.reorder(*sums, lane)
     schedule.vectorize(lane)
     start_apart(schedule, anchor, sums[0])
@@ -124,7 +124,7 @@ def _windows(schedule: Any, anchor: Any, last: Any, registers: int | None) -> No
     _, blocks, dot_rows, dot_columns, lanes, *sums = schedule.get_loops(anchor)
     depth, tall, broad, inner = (extent(schedule, loop) for loop in sums)
     height, width, count = (extent(schedule, loop) for loop in (dot_rows, dot_columns, blocks))
-    border = next((one for one in schedule.get_producers(anchor) if _pads(schedule, one)), None)
+    border = next(iter(schedule.get_producers(anchor)), None)  # others are inlined
     image = height * width * depth * inner
     if border is not None:
         image = size(schedule, border) // extent(schedule, images)
@@ -151,10 +151,6 @@ def _windows(schedule: Any, anchor: Any, last: Any, registers: int | None) -> No
         else:  # once for all parts of the filters
             schedule.parallel(schedule.fuse(*schedule.get_loops(border)[:3]))
         schedule.vectorize(schedule.get_loops(border)[-1])
-
-
-def _pads(schedule: Any, block: Any) -> bool:
-    return str(schedule.get(block).name_hint) == product.BORDER
 
 
 def usual_band(height: int, high: int, row: int, parts: int) -> int:

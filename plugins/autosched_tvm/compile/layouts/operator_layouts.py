@@ -206,16 +206,14 @@ def _conv2d_of_integers(call: Any, around: Around) -> Operator | None:
     pairs = [(block, instruction.lanes) for block in ([BLOCK_MIN] if shape[1] <= BLOCK_MIN else coming)]
     if depthwise:
         pairs = [(block, block) for block in around.blocks(shape[1], data)]
-    ways = [
-        Way((NCHW,), NCHW, LayoutOption.NCHW, work * SCALAR_FACTOR),
-        *(
+    ways = [Way((NCHW,), NCHW, LayoutOption.NCHW, work * SCALAR_FACTOR)]
+    if unfolds := shape[1] == 1 and kernel.shape[3] > 1:
+        ways.append(Way((NCHW,), blocked(instruction.lanes), LayoutOption.NCHWC, work))
+    else:
+        ways += (
             Way((blocked(one),), blocked(other), LayoutOption.NCHWC, work / busy(shape[1], one, one))
             for one, other in pairs
-        ),
-    ]
-    unfolds = shape[1] == 1 and kernel.shape[3] > 1
-    if unfolds:
-        ways = [ways[0], Way((NCHW,), blocked(instruction.lanes), LayoutOption.NCHWC, work)]
+        )
 
     def emit(builder: Any, inputs: list[Any], way: Way) -> Any:
         if way.output == NCHW:

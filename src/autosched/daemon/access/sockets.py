@@ -24,7 +24,7 @@ def own_unix(path: Path, held: ExitStack) -> socket.socket:
 
 
 def _remove_own(path: Path, own: tuple[int, int, int] | None) -> None:
-    if own is not None and _identity(path) == own:
+    if _identity(path) == own:
         path.unlink(missing_ok=True)
 
 
