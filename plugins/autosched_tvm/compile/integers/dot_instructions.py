@@ -1,10 +1,13 @@
 """Instructions that multiply groups of small integers and add the products to 32-bit sums, as TVM tensor intrinsics.
 
-A dot instruction takes groups of four 8-bit integers. CPUs without one multiply pairs of 16-bit integers; products of
-bytes in pairs (VPMADDUBSW) would be faster, but saturate.
+A dot instruction takes groups of four 8-bit integers. CPUs without one multiply pairs of 16-bit integers. Where few
+rows of data share the weights, reading the weights takes most of the time, and products of bytes in pairs (VPMADDUBSW)
+are faster, because bytes take half the memory. That instruction takes unsigned data and saturates, so it multiplies the
+magnitudes of the data by weights that have the data's sign.
 
 TVM's own intrinsics (``tvm.s_tir.tensor_intrin``) do not compile: LLVM 22 expects byte operands, and TVM passes 32-bit
-words. Sources: Intel's Intrinsics Guide (VPDPBUSD, VPMADDWD), Arm's Architecture Reference Manual (SDOT).
+words. Sources: Intel's Intrinsics Guide (VPDPBUSD, VPMADDWD, VPMADDUBSW, VPSIGNB), Arm's Architecture Reference Manual
+(SDOT).
 """
 
 import threading
@@ -14,8 +17,13 @@ from typing import Any
 
 import numpy as np
 
+Array = np.ndarray[Any, Any]
+
 SIGN = 128
 """Difference between an unsigned 8-bit integer and the signed one that represents it."""
+
+FEW_ROWS = 16
+"""Maximum number of rows for which products of bytes in pairs are faster than those of 16-bit integers."""
 
 _registering = threading.Lock()
 
@@ -39,6 +47,12 @@ class DotInstruction:
     """LLVM name of the instruction."""
     takes_sums: bool = True
     """Whether the instruction adds to sums. If not, it only adds its products to each other."""
+    temporaries: int = 1
+    """Number of vector registers that it needs besides those of sums and weights."""
+    weights_min: int = -SIGN
+    """Least weight that it takes, of 8 bits."""
+    few_rows: "DotInstruction | None" = None
+    """Instruction that is faster for few rows of data, where it takes the weights."""
 
     @property
     def intrinsic(self) -> str:
@@ -49,6 +63,11 @@ class DotInstruction:
     def offset(self) -> int:
         """Offset subtracted from unsigned 8-bit integers before the instruction."""
         return SIGN if self.data == "int8" else 0
+
+    def suited(self, rows: int, weights: Array) -> "DotInstruction":
+        """Returns the instruction for a product of this number of rows and these weights, which are 8-bit integers."""
+        other = self.few_rows
+        return other if other and rows <= FEW_ROWS and weights.min(initial=0) >= other.weights_min else self
 
     def taken(self, builder: Any, data: Any) -> Any:
         """Returns a Relax tensor of unsigned 8-bit integers in the instruction's data type."""
@@ -74,14 +93,37 @@ class DotInstruction:
         return found if self.takes_sums else sums + found
 
 
+class SignedPairs(DotInstruction):
+    """Products of signed bytes in pairs (AVX2). They do not saturate: a pair is at most 2 * 128 * 127."""
+
+    def added(self, sums: Any, data: Any, weights: Any) -> Any:
+        """Returns the vector of sums after the instructions. The weights are above -128, which has no opposite."""
+        from tvm import tirx
+
+        call = tirx.call_llvm_pure_intrin
+        shared = tirx.reinterpret("int8x32", tirx.Broadcast(tirx.reinterpret("int32", data), 8))
+        magnitudes = call("int8x32", "llvm.abs.v32i8", shared, tirx.const(False, "bool"))
+        signed = call("int8x32", "llvm.x86.avx2.psign.b", weights, shared)
+        pairs = call("int16x16", self.llvm, magnitudes, signed)
+        return sums + call("int32x8", PAIRS_256.llvm, pairs, tirx.Broadcast(tirx.const(1, "int16"), 16))
+
+
 VNNI_512 = DotInstruction("vnni_512", 16, 4, ("avx512vnni",), "uint8", "int8", "llvm.x86.avx512.vpdpbusd.512")
 VNNI_256 = DotInstruction("vnni_256", 8, 4, ("avxvnni",), "uint8", "int8", "llvm.x86.avx512.vpdpbusd.256")
 SDOT = DotInstruction("sdot", 4, 4, ("dotprod",), "int8", "int8", "llvm.aarch64.neon.sdot")
+SIGNED_PAIRS = SignedPairs(
+    "signed_pairs", 8, 4, ("avx2",), "int8", "int8", "llvm.x86.avx2.pmadd.ub.sw", takes_sums=False,
+    temporaries=4, weights_min=1 - SIGN,
+)  # fmt: skip
 PAIRS_512 = DotInstruction(
-    "pairs_512", 16, 2, ("avx512bw",), "int16", "int16", "llvm.x86.avx512.pmaddw.d.512", takes_sums=False
-)
-PAIRS_256 = DotInstruction("pairs_256", 8, 2, ("avx2",), "int16", "int16", "llvm.x86.avx2.pmadd.wd", takes_sums=False)
-ALL = (VNNI_512, VNNI_256, SDOT, PAIRS_512, PAIRS_256)
+    "pairs_512", 16, 2, ("avx512bw",), "int16", "int16", "llvm.x86.avx512.pmaddw.d.512", takes_sums=False,
+    temporaries=2, few_rows=SIGNED_PAIRS,
+)  # fmt: skip
+PAIRS_256 = DotInstruction(
+    "pairs_256", 8, 2, ("avx2",), "int16", "int16", "llvm.x86.avx2.pmadd.wd", takes_sums=False,
+    temporaries=2, few_rows=SIGNED_PAIRS,
+)  # fmt: skip
+ALL = (VNNI_512, VNNI_256, SDOT, PAIRS_512, PAIRS_256, SIGNED_PAIRS)
 """All dot instructions, best first."""
 
 

@@ -48,12 +48,15 @@ class Tile(NamedTuple):
 
 
 def usual(rows: int, blocks: int, registers: int) -> Tile:
-    """Returns the tile that fits into the registers and has the most products per number read."""
+    """Returns the tile that fits into the registers and has the most products per number read.
+
+    `registers`: number of registers for sums, and for the weights of a step.
+    """
     tiles = [
         Tile(high, wide)
         for high in factors(rows, ROWS_MAX)
         for wide in factors(blocks, VECTORS_MAX)
-        if high * wide + wide < registers
+        if high * wide + wide <= registers
     ]
     return max(tiles, key=lambda tile: (reuse(*tile), tile.vectors))
 
@@ -74,6 +77,8 @@ def apply(schedule: Any, anchor: Any, registers: int | None) -> None:
     LookupError for weights that are packed for no known instruction."""
     if (instruction := dot_instructions.of_block(schedule.get(anchor))) is None:
         raise LookupError("weights for an unknown instruction")
+    if registers is not None:
+        registers -= instruction.temporaries
     last = joined(schedule, anchor, lambda *_: None)
     image = len(schedule.get_loops(last)) == _IMAGE_AXES
     (_windows if image else _rows)(schedule, anchor, last, registers)

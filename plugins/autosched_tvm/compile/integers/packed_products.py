@@ -38,7 +38,9 @@ def _fits(call: Any) -> bool:
 def _product(builder: Any, data: Any, weights: Any, instruction: DotInstruction, tiles: bool) -> Any:
     """Returns the product as int32."""
     depth, columns = weights.shape
-    tiled = tiles and tile_instructions.worthwhile(math.prod(map(int, data.ty.shape)) // depth, depth, columns)
+    count = math.prod(map(int, data.ty.shape)) // depth
+    instruction = instruction.suited(count, weights)
+    tiled = tiles and tile_instructions.worthwhile(count, depth, columns)
     multiple = tile_instructions.DEPTH if tiled else instruction.group
     made = product.tiled_product if tiled else product.product
 

@@ -94,7 +94,7 @@ def quantised_weights(arrays: Sequence[Array], instruction: DotInstruction | Non
     inputs, states = _numbers(arrays[0], *arrays[2:4]), _numbers(arrays[1], *arrays[4:6])
     if instruction is None or not (inputs.fits and states.fits):
         return FloatWeights(inputs.real, states.real)
-    return IntegerWeights(inputs, states, instruction)
+    return IntegerWeights(inputs, states, instruction.suited(1, states.levels))
 
 
 def _numbers(weights: Array, scales: Array, zeros: Array) -> Numbers:

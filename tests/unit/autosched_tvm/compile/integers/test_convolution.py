@@ -24,6 +24,7 @@ from autosched_tvm.compile.integers.dot_instructions import (  # noqa: E402
     PAIRS_256,
     PAIRS_512,
     SDOT,
+    SIGNED_PAIRS,
     VNNI_256,
     VNNI_512,
     DotInstruction,
@@ -67,7 +68,7 @@ def ran(module: Any, name: str, one: DotInstruction) -> tuple[Any, Any]:
     drawn = np.random.default_rng(0)
     low, high = (-128, 128) if one.data == "int8" else (0, 256)
     data = drawn.integers(low, high, shape).astype(one.data)
-    weights = drawn.integers(-128, 128, (filters, shape[1] * shape[4], *taps)).astype("int8")
+    weights = drawn.integers(one.weights_min, 128, (filters, shape[1] * shape[4], *taps)).astype("int8")
     blocks = -(-filters // one.lanes)
     more = filled_blocks(blocks) * one.lanes - filters
     packed = convolution.pack(np.pad(weights, ((0, more), (0, 0), (0, 0), (0, 0))), shape[4], one)
@@ -137,7 +138,7 @@ def test_an_image_of_one_channel_is_multiplied_by_rows_of_the_window(
     image: tuple[int, int], taps: tuple[int, int], how: Window
 ) -> None:
     drawn = np.random.default_rng(0)
-    weights = drawn.integers(-128, 128, (20, 1, *taps)).astype("int8")
+    weights = drawn.integers(SIGNED_PAIRS.weights_min, 128, (20, 1, *taps)).astype("int8")
     data = drawn.integers(0, 256, (2, 1, *image)).astype("uint8")
     wanted = convolution_sums(data, weights, how)
     for one in dot_instructions.available(HERE):

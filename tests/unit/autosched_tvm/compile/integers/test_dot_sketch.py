@@ -24,6 +24,7 @@ from autosched_tvm.compile.integers.dot_instructions import (  # noqa: E402
     PAIRS_256,
     PAIRS_512,
     SDOT,
+    SIGNED_PAIRS,
     VNNI_256,
     VNNI_512,
     DotInstruction,
@@ -39,6 +40,7 @@ MNEMONICS = [
     (SDOT, {"kind": "llvm", "mtriple": "aarch64-linux-gnu", "mcpu": "cortex-a76"}, "sdot", "v"),
     (PAIRS_512, {"kind": "llvm", "mcpu": "skylake-avx512"}, "vpmaddwd", "zmm"),
     (PAIRS_256, {"kind": "llvm", "mcpu": "haswell"}, "vpmaddwd", "ymm"),
+    (SIGNED_PAIRS, {"kind": "llvm", "mcpu": "haswell"}, "vpmaddubsw", "ymm"),
 ]
 SHAPES = [((8,), 64, 48), ((1, 197), 64, 40), ((1, 30, 1), 20, 16), ((1,), 32, 256), ((13,), 4, 16)]
 """Rows, depth, columns: whole tiles, and sizes that are padded."""
@@ -59,7 +61,9 @@ def ran(module: Any, rows: tuple[int, ...], depth: int, columns: int, one: DotIn
     drawn = np.random.default_rng(0)
     low, high = (-128, 128) if one.data == "int8" else (0, 256)
     data = drawn.integers(low, high, (*rows, depth)).astype(one.data)
-    weights = drawn.integers(-128, 128, (depth, columns)).astype("int8")
+    weights = drawn.integers(one.weights_min, 128, (depth, columns)).astype("int8")
+    weights[:, 0] = one.weights_min  # with the largest data, this makes the largest sums
+    data.flat[:depth] = data.min()
     filled = -(-columns // one.lanes) * one.lanes
     out = tvm.runtime.tensor(np.empty((*rows, filled), "float32"))
     built = tvm.tirx.build(module, target=tvm.target.Target(HERE), pipeline=lowering.install())
@@ -120,11 +124,11 @@ def test_the_instruction_is_in_the_object_code(
     one: DotInstruction, target: dict[str, str], mnemonic: str, register: str
 ) -> None:
     aim = tvm.target.Target(target)
-    assert dot_instructions.of_target(aim) == one
+    assert one in dot_instructions.available(aim)
     scheduled = kernel_sketches.by_rule(workload((16,), 64, 64, one)["main"], 32)
     built = tvm.tirx.build(tvm.IRModule({"main": scheduled}), target=aim, pipeline=lowering.install())
     lines = [line for line in built.inspect_source("asm").splitlines() if mnemonic in line]
-    tile = usual(16, 64 // one.lanes, 32)
+    tile = usual(16, 64 // one.lanes, 32 - one.temporaries)
     assert len(lines) % (tile.rows * tile.vectors) == 0, "LLVM may unroll the steps"
     assert all(register in line for line in lines)
 
@@ -154,15 +158,30 @@ def test_a_builder_reproduces_the_tiles_of_a_search() -> None:
 @pytest.mark.parametrize(
     ("rows", "blocks", "registers", "tile"),
     [
-        (400, 24, 32, Tile(4, 6)),
-        (1, 64, 32, Tile(1, 8)),
-        (198, 3, 32, Tile(9, 3)),
-        (16, 8, 16, Tile(2, 4)),
-        (7, 1, 16, Tile(7, 1)),
+        (400, 24, 31, Tile(4, 6)),
+        (1, 64, 31, Tile(1, 8)),
+        (198, 3, 31, Tile(9, 3)),
+        (16, 8, 15, Tile(2, 4)),
+        (7, 1, 15, Tile(7, 1)),
+        (384, 48, 14, Tile(3, 3)),
     ],
 )
 def test_the_tile_without_a_search_fits_into_the_registers(rows: int, blocks: int, registers: int, tile: Tile) -> None:
     assert usual(rows, blocks, registers) == tile
+
+
+def test_the_best_instruction_of_a_target_comes_first() -> None:
+    for one, target, _, _ in MNEMONICS:
+        if one != SIGNED_PAIRS:
+            assert dot_instructions.of_target(tvm.target.Target(target)) == one
+
+
+def test_few_rows_are_multiplied_as_bytes_where_the_weights_have_opposites() -> None:
+    weights = np.array([[-127, 127]], "int8")
+    assert PAIRS_256.suited(dot_instructions.FEW_ROWS, weights) == SIGNED_PAIRS
+    assert PAIRS_256.suited(dot_instructions.FEW_ROWS + 1, weights) == PAIRS_256
+    assert PAIRS_256.suited(1, np.array([[-128]], "int8")) == PAIRS_256
+    assert VNNI_512.suited(1, weights) == VNNI_512
 
 
 @pytest.mark.parametrize(("rows", "filled"), [(1, 1), (12, 12), (13, 14), (197, 198), (400, 400)])
