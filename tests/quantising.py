@@ -87,6 +87,17 @@ def prove(model: Any, inputs: dict[str, Any], step: float, ties: float = 0.01) -
 FLOAT, UINT8 = TensorProto.FLOAT, TensorProto.UINT8
 
 
+def convolution_network(
+    *, channels: int = 3, filters: int = 20, zero: int = 37, image: tuple[int, int] = (11, 14), **attributes: Any
+) -> Any:
+    """Returns a 3x3 convolution of integers in ONNX."""
+    depth = channels // attributes.get("group", 1)
+    weights = np.random.default_rng(1).integers(-128, 128, (filters, depth, 3, 3)).astype("int8")
+    node = helper.make_node("ConvInteger", ["x", "w", "z"], ["y"], **attributes)
+    constants = {"w": weights, "z": np.asarray(zero, "uint8")}
+    return network([node], {"x": np.zeros((1, channels, *image), "uint8")}, {"y": TensorProto.INT32}, constants)
+
+
 def convolution_sums(data: Any, weights: Any, how: "Window") -> Any:
     """Returns NCHW sums of NCHW integers and OIHW weights."""
     top, left, bottom, right = how.border

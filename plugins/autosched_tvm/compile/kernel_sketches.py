@@ -6,7 +6,15 @@ from typing import Any
 import tvm
 
 from autosched_tvm.compile.attention import attention_sketch, computation
-from autosched_tvm.compile.integers import depthwise_sketch, dot_sketch, nibble_sketch, nibbles, product, tile_sketch
+from autosched_tvm.compile.integers import (
+    depthwise_sketch,
+    dot_sketch,
+    nibble_sketch,
+    nibbles,
+    product,
+    tile_sketch,
+    winograd_sketch,
+)
 
 _ROUNDED = (product.DOT, product.DEPTHWISE)
 """Blocks of sums that are multiplied by scales, rounded, and often looked up in a table before they are stored."""
@@ -17,9 +25,14 @@ ROOT = "root"
 """Name of the block that contains all others."""
 _SKETCHES: dict[str, Callable[[Any, Any, int | None], None]] = {
     product.DOT: dot_sketch.apply, product.DEPTHWISE: depthwise_sketch.apply,
-    product.TILE_DOT: tile_sketch.apply, nibbles.NAME: nibble_sketch.apply, computation.DOT: attention_sketch.apply,
+    product.TILE_DOT: tile_sketch.apply, product.WINOGRAD: winograd_sketch.apply, nibbles.NAME: nibble_sketch.apply,
+    computation.DOT: attention_sketch.apply,
 }  # fmt: skip
 """Schedule function, by the name of the block of sums."""
+_PLAIN: dict[str, Callable[[Any, Any], None]] = {
+    product.DOT: dot_sketch.apply_plain, product.WINOGRAD: winograd_sketch.apply_plain,
+}  # fmt: skip
+"""The same for kernels that schedules are compared with."""
 
 
 def has_root(function: Any) -> bool:
@@ -46,8 +59,8 @@ def plain(function: Any) -> Any:
         return function
     schedule = tvm.s_tir.Schedule(tvm.IRModule({"main": function}), debug_mask=0, enable_check=False)
     for block in schedule.get_child_blocks(schedule.get_sblock(ROOT)):
-        if str(schedule.get(block).name_hint) == product.DOT:
-            dot_sketch.apply_plain(schedule, block)
+        if (apply := _PLAIN.get(str(schedule.get(block).name_hint))) is not None:
+            apply(schedule, block)
             return schedule.mod["main"]
     return function
 

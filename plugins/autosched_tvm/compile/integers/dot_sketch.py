@@ -9,6 +9,8 @@ to memory.
 
 from typing import Any, NamedTuple
 
+from tvm import tirx
+
 from autosched_tvm.compile.integers import dot_instructions
 from autosched_tvm.compile.integers.schedule_steps import (
     Nest,
@@ -34,8 +36,6 @@ BAND_MAX = 2**17
 have 256 KB and more."""
 PIECES_MIN = 8
 """Minimum number of pieces of a convolution that threads share, each a band and a part of the filters."""
-_ROW_AXES = 4
-"""Number of loops of the sums of a product; those of a convolution have more."""
 _IMAGE_AXES = 5
 """Number of axes of an image in blocked layout."""
 
@@ -102,9 +102,9 @@ def apply(schedule: Any, anchor: Any, registers: int | None) -> None:
 def apply_plain(schedule: Any, anchor: Any) -> None:
     """Adds vectors of products one after the other, without tiles and instructions: what schedules are compared with.
     Single products take five times as long."""
-    loops = schedule.get_loops(anchor)
-    reductions = 1 if len(loops) == _ROW_AXES else 4
-    lane, *sums = loops[-reductions - 1 :]
+    axes = schedule.get(anchor).iter_vars
+    reductions = sum(axis.iter_type == tirx.IterVar.CommReduce for axis in axes)
+    lane, *sums = schedule.get_loops(anchor)[-reductions - 1 :]
     schedule.cache_read(anchor, 1, "global")  # with the numbers of a vector side by side
     schedule.transform_layout(anchor, ("read", 1), lambda *index: (*index[:-2], index[-1], index[-2]))
     schedule.reorder(*sums, lane)

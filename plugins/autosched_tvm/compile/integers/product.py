@@ -19,6 +19,8 @@ DOT, TILE_DOT, RESULT, BORDER = "int8_dot", "int8_tiles", "int8_product", "int8_
 """Names of the blocks of sums (vectors, or whole tiles), of the result read from them, and of padded data."""
 DEPTHWISE, IMAGE = "int8_depthwise", "int8_image"
 """Names of the blocks of depthwise sums, and of the image as float32."""
+WINOGRAD, POINTS = "int8_winograd", "int8_points"
+"""Names of the blocks of sums of a Winograd convolution, and of the transformed data."""
 FUSES_ELEMENTWISE = 4
 """TVM's OpPatternKind of a kernel into which elementwise operators are fused. TVM treats kernels with several sums as
 opaque."""

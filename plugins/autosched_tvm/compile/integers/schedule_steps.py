@@ -29,7 +29,7 @@ def joined(schedule: Any, anchor: Any, border: Callable[[Any, Any], None] | None
         name = str(schedule.get(block).name_hint)
         if name == product.BORDER:
             (border or spread)(schedule, block)
-        elif name not in (*kept, product.IMAGE):
+        elif name not in (*kept, product.IMAGE, product.POINTS):
             schedule.compute_inline(block)
     return chain[at]
 

@@ -10,7 +10,7 @@ import tvm
 from tvm import relax
 
 from autosched_tvm.compile.frontend.integer_convolutions import joined_groups
-from autosched_tvm.compile.integers import convolution, tile_convolution
+from autosched_tvm.compile.integers import convolution, tile_convolution, winograd_convolution
 from autosched_tvm.compile.integers.dot_instructions import DotInstruction
 from autosched_tvm.compile.layouts import layout_kernels, packing, transposed_convolution
 from autosched_tvm.compile.layouts.layout import (
@@ -228,6 +228,8 @@ def _conv2d_of_integers(call: Any, around: Around) -> Operator | None:
         tiles = around.tiles and not unfolds and how.groups == 1
         if tiles and tile_convolution.worthwhile(inputs[0].ty.shape, kernel.shape, window):
             return tile_convolution.packed(builder, inputs[0], kernel, window)
+        if not unfolds and winograd_convolution.worthwhile(inputs[0].ty.shape, dense, window, instruction):
+            return winograd_convolution.packed(builder, inputs[0], dense, window, instruction)
         return convolution.packed(builder, inputs[0], dense, window, instruction)
 
     return Operator((data,), tuple(ways), emit)

@@ -8,6 +8,8 @@ from typing import Any
 
 import tvm
 
+from autosched_tvm.compile.integers import product
+
 STAGES_MAX = 8
 """Maximum number of stages of a kernel that is left unchanged."""
 
@@ -22,7 +24,8 @@ def joined(function: Any) -> Any:
     if len(stages) <= STAGES_MAX:
         return function
     for stage in stages:
-        if len(schedule.get_consumers(stage)) == 1:
+        costly = str(schedule.get(stage).name_hint) == product.POINTS  # the sums read each point several times
+        if not costly and len(schedule.get_consumers(stage)) == 1:
             try:
                 schedule.compute_inline(stage)
             except Exception:  # a reduction, or a stage whose results are read in another order than they are written

@@ -33,7 +33,7 @@ from autosched_tvm.compile.integers.dot_sketch import usual_band  # noqa: E402
 from autosched_tvm.compile.layouts import layout_variants  # noqa: E402
 from autosched_tvm.compile.layouts.layout_option import LayoutOption  # noqa: E402
 from compiled_networks import outputs  # noqa: E402
-from quantising import convolution_sums, network, run  # noqa: E402
+from quantising import convolution_network, convolution_sums, network, run  # noqa: E402
 
 HERE = tvm.target.Target({"kind": "llvm", "mcpu": str(codegen.llvm_get_system_cpu()), "num-cores": 1})
 CASES: dict[str, tuple[tuple[int, ...], tuple[int, int], int, Window]] = {
@@ -207,15 +207,6 @@ def test_the_instruction_is_in_the_object_code(one: DotInstruction, target: dict
     assert mnemonic in built.inspect_source("asm")
 
 
-def model(*, channels: int = 3, filters: int = 20, zero: int = 37, **attributes: Any) -> Any:
-    """Returns a convolution of integers in ONNX."""
-    depth = channels // attributes.get("group", 1)
-    weights = np.random.default_rng(1).integers(-128, 128, (filters, depth, 3, 3)).astype("int8")
-    node = helper.make_node("ConvInteger", ["x", "w", "z"], ["y"], **attributes)
-    constants = {"w": weights, "z": np.asarray(zero, "uint8")}
-    return network([node], {"x": np.zeros((1, channels, 11, 14), "uint8")}, {"y": TensorProto.INT32}, constants)
-
-
 @pytest.mark.parametrize("layout", [LayoutOption.KEEP, LayoutOption.NCHWC])
 @pytest.mark.parametrize(
     "options",
@@ -239,7 +230,7 @@ def model(*, channels: int = 3, filters: int = 20, zero: int = 37, **attributes:
 def test_a_model_has_the_sums_of_onnx_runtime(options: dict[str, Any], layout: LayoutOption) -> None:
     if (one := dot_instructions.of_target(HERE)) is None:
         pytest.skip("this machine has no dot instruction")
-    net = model(**options)
+    net = convolution_network(**options)
     variant = layout_variants.single(onnx_import.cleaned(net, one), HERE, layout)
     names = [variable.name_hint for variable in variant.fused.get_global_vars()]
     depthwise = options.get("group") == options.get("channels", 3)
@@ -286,7 +277,7 @@ def test_a_zero_point_that_the_network_computes(options: dict[str, Any], layout:
 
 
 def test_weights_that_the_network_computes_are_refused() -> None:
-    net = model()
+    net = convolution_network()
     net.graph.input.append(helper.make_tensor_value_info("more", TensorProto.INT8, [20, 3, 3, 3]))
     net.graph.node[0].input[1] = "more"
     with pytest.raises(ModelRejected, match="weights, or a zero point of weights, that the network computes"):

@@ -1,0 +1,142 @@
+"""3x3 convolution of an 8-bit image by Winograd's F(2x2, 3x3), for instructions on pairs of 16-bit integers.
+
+Tiles of 2x2 results take 16 products for each pair of channels instead of 36. The transformed data are sums of four
+8-bit integers and the transformed weights, times 4, sums of nine: both have less than 16 bits, so that these
+instructions multiply them at full speed, and the sums are exact. The results are four times the sums of the
+convolution. Dot instructions on bytes cannot take them. Images are in NCHW[c]c.
+
+Source of the transforms: Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", CVPR 2016.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from tvm import relax, te, tirx, topi
+
+from autosched_tvm.compile.integers.convolution import Window
+from autosched_tvm.compile.integers.dot_instructions import DotInstruction
+from autosched_tvm.compile.integers.product import BORDER, FUSES_ELEMENTWISE, POINTS, RESULT, WINOGRAD
+from autosched_tvm.compile.winograd.algebra import FILTERINGS
+
+Array = np.ndarray[Any, Any]
+
+TAPS = 3
+"""Rows and columns of the filters."""
+AXIS = FILTERINGS[2, TAPS]
+"""Filtering along both axes."""
+TILE, SIDE = AXIS.outputs, AXIS.inputs
+"""Rows and columns of a tile of results, and of a tile of data."""
+COUNT = SIDE * SIDE
+"""Number of points of a tile."""
+DENOMINATOR = 2
+"""Factor along an axis by which the transformed weights are integers."""
+DATA_MAX = 4 * 255
+"""Maximum magnitude of transformed data."""
+TRANSFORM_PRODUCTS = 25
+"""Number of products on vectors in the time in which a vector of channels, or of filters, of a tile is transformed."""
+READING_PRODUCTS = 3
+"""Number of products on vectors in the time in which a vector of weights is read."""
+WORTH_SHARE = 0.9
+"""Maximum estimated time, relative to the direct way."""
+
+
+def pack(weights: Array, channels: int, one: DotInstruction) -> Array:
+    """Returns OIHW, transformed and times 4, as [O / lanes, points, channels / group, lanes, group]."""
+    own = weights.shape[:2]
+    filled = np.pad(weights.astype("float64"), ((0, -own[0] % one.lanes), (0, channels - own[1]), (0, 0), (0, 0)))
+    factors = AXIS.weights * DENOMINATOR
+    turned = np.rint(np.einsum("ai,ocij,bj->aboc", factors, filled, factors, optimize=True))
+    blocks = turned.reshape(COUNT, -1, one.lanes, channels // one.group, one.group)
+    return np.ascontiguousarray(blocks.transpose(1, 0, 3, 2, 4), one.weights)
+
+
+def worthwhile(data: Sequence[Any], weights: Array, how: Window, one: DotInstruction) -> bool:
+    """Returns whether this is faster than the direct way, and no sum overflows. `data`: shape of the image, NCHW[c]c;
+    `weights`: OIHW."""
+    if one.weights != "int16" or weights.shape[2:] != (TAPS, TAPS) or (*how.strides, *how.dilation) != (1, 1, 1, 1):
+        return False
+    n, chunks, rows, columns, block = (int(size) for size in data)
+    channels, filters = chunks * block, -(-len(weights) // one.lanes) * one.lanes
+    height, width = how.results((rows, columns), (TAPS, TAPS))
+    if weights.shape[1] != channels and weights.shape[1] <= channels - block:
+        return False  # in groups
+    results, tiles = n * height * width, n * -(-height // TILE) * -(-width // TILE)
+    direct = TAPS**2 * (results + READING_PRODUCTS) * channels * filters
+    products = COUNT * (tiles + READING_PRODUCTS) * channels * filters
+    transforms = TRANSFORM_PRODUCTS * one.group * tiles * (channels + filters)
+    return products + transforms < WORTH_SHARE * direct and _fits(weights)
+
+
+def _fits(weights: Array) -> bool:
+    """Returns whether all sums fit into 32 bits, also those within the transform of the results."""
+    factors = AXIS.weights * DENOMINATOR
+    turned = np.einsum("ai,ocij,bj->oabc", factors, weights.astype("float64"), factors, optimize=True)
+    return bool(DATA_MAX * np.abs(turned).sum((1, 2, 3)).max() < 2**31)
+
+
+def convolution(data: Any, weights: Any, how: Window) -> Any:
+    """Returns the sums of `data` [n, blocks, rows, columns, block] and packed weights: int32 [n, filters / lanes, rows,
+    columns, lanes]."""
+    n, chunks, height, width, block = (int(size) for size in data.shape)
+    filters, _, _, lanes, group = (int(size) for size in weights.shape)
+    top, left, bottom, right = how.border
+    height, width = how.results((height, width), (TAPS, TAPS))
+    down, across = -(-height // TILE), -(-width // TILE)
+    after = (0, 0, bottom + down * TILE - height, right + across * TILE - width, 0)
+    image = topi.nn.pad(data, (0, 0, top, left, 0), after, tirx.const(how.border_value, data.dtype), name=BORDER)
+
+    def point(b: Any, p: Any, t: Any, c: Any) -> Any:
+        y, x = t // across * TILE, t % across * TILE
+
+        def number(i: Any, j: Any) -> Any:
+            return image[b, c // block, y + i, x + j, c % block].astype(weights.dtype)
+
+        def along(i: Any) -> Any:
+            return _of_data(lambda j: number(i, j), p % SIDE, weights.dtype)
+
+        return _of_data(along, p // SIDE, weights.dtype)
+
+    points = te.compute((n, COUNT, down * across, chunks * block), point, name=POINTS)
+    step = te.reduce_axis((0, chunks * block), name="k")
+
+    def sums(b: Any, p: Any, t: Any, o: Any, lane: Any) -> Any:
+        factor = weights[o, p, step // group, lane, step % group]
+        return te.sum(points[b, p, t, step].astype("int32") * factor.astype("int32"), axis=[step])
+
+    dot = te.compute((n, COUNT, down * across, filters, lanes), sums, name=WINOGRAD)
+
+    def result(b: Any, o: Any, y: Any, x: Any, lane: Any) -> Any:
+        tile = y // TILE * across + x // TILE
+
+        def along(i: Any) -> Any:
+            return _of_results(lambda j: dot[b, i * SIDE + j, tile, o, lane], x % TILE)
+
+        return tirx.shift_right(_of_results(along, y % TILE), tirx.const(int(math.log2(DENOMINATOR**2)), "int32"))
+
+    return te.compute((n, filters, height, width, lanes), result, name=RESULT)
+
+
+def _of_data(values: Callable[[Any], Any], point: Any, dtype: str) -> Any:
+    """Returns a point of a column of data: d2 - d0, d2 + d1, d2 - d1 or d3 - d1. `values`: the number at an index.
+
+    A choice between four expressions would take twice as long to compile.
+    """
+    sign = tirx.Select(point == 1, tirx.const(1, dtype), tirx.const(-1, dtype))
+    return values(2 + point // 3) + values(tirx.min(point, 1)) * sign
+
+
+def _of_results(values: Callable[[Any], Any], place: Any) -> Any:
+    """Returns a result from a column of products: m0 + m1 + m2 or m1 - m2 + m3."""
+    sign = tirx.Select(place == 0, tirx.const(1, "int32"), tirx.const(-1, "int32"))
+    return values(1) + values(3 * place) + values(2) * sign
+
+
+def packed(builder: Any, data: Any, weights: Array, how: Window, instruction: DotInstruction) -> Any:
+    """Returns a call for the sums of unsigned integers in NCHW[i]c and weights OIHW, in NCHW[lanes]c."""
+    channels = int(data.ty.shape[1]) * int(data.ty.shape[4])
+    return builder.call_te(
+        lambda x, w: convolution(x, w, how), data, relax.const(pack(weights, channels, instruction)),
+        primfunc_name_hint="int8_conv2d_NCHWc_winograd", primfunc_attrs={"op_pattern": FUSES_ELEMENTWISE},
+    )  # fmt: skip
