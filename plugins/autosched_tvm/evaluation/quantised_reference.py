@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import onnx
 from msgspec import Struct
+from onnx import numpy_helper
 
 from autosched_tvm.compile.frontend import standard_operators
 from autosched_tvm.tensors import Array
@@ -19,6 +20,9 @@ between the forms with and without rounding. All distances are root mean squares
 PLAUSIBLE_SHARE = 0.3
 """Maximum distance that is always accepted, as a share of an output's standard deviation: 8-bit kernels saturate on
 some CPUs, and generated inputs may lie outside the quantised range."""
+
+SIGNED_WEIGHTS = {"MatMulInteger": ((1, 3),), "DynamicQuantizeLSTM": ((1, 9), (2, 11))}
+"""Inputs with weights, and with their zero points, of operators that saturate."""
 
 FLOATS = "compute in float32 and do not round activations"
 INTEGERS = "multiply 8-bit numbers, and round activations as it does"
@@ -44,7 +48,32 @@ def float_form(model: Any, *, integers: bool = False) -> Any | None:
     if not standard_operators.is_quantised(model):
         return None
     form = _rewritten(model, integers=integers)
-    return None if standard_operators.is_quantised(form, integers=integers) else form
+    if standard_operators.is_quantised(form, integers=integers):
+        return None
+    make_weights_unsigned(form)
+    return form
+
+
+def make_weights_unsigned(model: Any) -> None:
+    """Adds 128 to the constant signed weights of integer products, and to their zero points. ONNX Runtime's products of
+    unsigned data and signed weights saturate on CPUs with AVX2 and without VNNI, in sessions without optimisations."""
+    constants = {tensor.name: tensor for tensor in model.graph.initializer}
+    for node in model.graph.node:
+        for weights, zero in SIGNED_WEIGHTS.get(node.op_type, ()):
+            found = constants.get(node.input[weights])
+            if found is None or found.data_type != onnx.TensorProto.INT8:
+                continue
+            known = node.input[zero] if len(node.input) > zero else ""
+            if known and known not in constants:
+                continue
+            start = numpy_helper.to_array(constants[known]) if known else np.int8(0)
+            node.input.extend([""] * (zero + 1 - len(node.input)))
+            for place, values in ((weights, numpy_helper.to_array(found)), (zero, start)):
+                name = f"{found.name}.{place}.unsigned"
+                array = (values.astype("int16") + 128).astype("uint8")
+                constants[name] = numpy_helper.from_array(array, name)
+                model.graph.initializer.append(constants[name])
+                node.input[place] = name
 
 
 def fidelity(model: Any, form: Any, run: Run, *, integers: bool = False) -> Fidelity:

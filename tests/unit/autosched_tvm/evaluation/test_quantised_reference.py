@@ -12,7 +12,7 @@ pytest.importorskip("onnxruntime")
 from autosched_tvm.compile.frontend import dequantisation
 from autosched_tvm.evaluation.onnx_reference import Reference
 from autosched_tvm.evaluation.output_comparison import Expected, Tolerances
-from autosched_tvm.evaluation.quantised_reference import fidelity, float_form
+from autosched_tvm.evaluation.quantised_reference import fidelity, float_form, make_weights_unsigned
 from quantising import FLOAT, network, rewritten, run
 
 RANDOM = np.random.default_rng(2)
@@ -44,6 +44,30 @@ def layered(kind: int = FLOAT) -> Any:
 
 def sample() -> dict[str, Any]:
     return {"x": np.random.default_rng(9).standard_normal((4, 16)).astype("float32")}
+
+
+@pytest.mark.parametrize("zero", [None, -3], ids=["without", "with"])
+def test_sums_of_the_reference_do_not_saturate_on_any_cpu(zero: int | None) -> None:
+    """Run without optimisations, in which ONNX Runtime would do the same."""
+    data = RANDOM.integers(0, 256, (20, 64)).astype("uint8")
+    weights = RANDOM.integers(-128, 128, (64, 24)).astype("int8")
+    constants: dict[str, Any] = {"w": weights} | ({} if zero is None else {"z": np.asarray(zero, "int8")})
+    inputs = ["x", "w"] if zero is None else ["x", "w", "", "z"]
+    net = network(
+        [helper.make_node("MatMulInteger", inputs, ["y"])], {"x": data}, {"y": TensorProto.INT32}, constants
+    )  # fmt: skip
+    make_weights_unsigned(net)
+    (found,) = run(net, {"x": data})
+    np.testing.assert_array_equal(found, data.astype("int32") @ (weights.astype("int32") - (zero or 0)))
+
+
+def test_signed_weights_that_the_network_computes_are_left_alone() -> None:
+    data, weights = np.zeros((2, 4), "uint8"), np.zeros((4, 3), "int8")
+    nodes = [helper.make_node("MatMulInteger", ["x", "w"], ["y"])]
+    net = network(nodes, {"x": data, "w": weights}, {"y": TensorProto.INT32}, {})
+    make_weights_unsigned(net)
+    assert list(net.graph.node[0].input) == ["x", "w"]
+    assert not net.graph.initializer
 
 
 def test_the_float_form_is_the_reference_of_a_quantised_model(tmp_path: Any) -> None:

@@ -25,6 +25,7 @@ from autosched_tvm.compile.integers.dot_instructions import (  # noqa: E402
     DotInstruction,
 )
 from autosched_tvm.compile.recurrent import layer as layers  # noqa: E402
+from autosched_tvm.evaluation.quantised_reference import make_weights_unsigned  # noqa: E402
 from compiled_networks import outputs  # noqa: E402
 from quantising import network  # noqa: E402
 
@@ -96,8 +97,10 @@ def compiled_outputs(
     return outputs(onnx_import.fused(module, HERE), HERE, (given[value.name] for value in model.graph.input))
 
 
-def expected_outputs(model: Any, given: dict[str, Any]) -> list[Any]:
+def expected_outputs(model: Any, given: dict[str, Any], *, optimised: bool = True) -> list[Any]:
     options = onnxruntime.SessionOptions()
+    if not optimised:
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.intra_op_num_threads = 1  # several threads would round the batch rows apart
     options.add_session_config_entry("session.x64quantprecision", "1")
     session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
@@ -129,6 +132,15 @@ def test_outputs_are_those_of_onnx_runtime(options: dict[str, Any]) -> None:
         if instruction.weights_min <= options.get("least", SIGNED_PAIRS.weights_min):
             assert off(model, given, instruction) < SAME, instruction.name
     assert off(model, given, None) > 100 * SAME, "float products do not round"
+
+
+@pytest.mark.parametrize("columns", [False, True])
+def test_the_reference_of_a_verdict_does_not_saturate(columns: bool) -> None:
+    model, given = layer(hidden=40, both=True, columns=columns, least=-128)
+    wanted = expected_outputs(model, given)
+    make_weights_unsigned(model)
+    for exact, other in zip(wanted, expected_outputs(model, given, optimised=False), strict=True):
+        np.testing.assert_allclose(other, exact, atol=SAME)
 
 
 def test_parts_of_a_step_run_on_several_cores(monkeypatch: pytest.MonkeyPatch) -> None:
