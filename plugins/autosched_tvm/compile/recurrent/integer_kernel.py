@@ -12,6 +12,7 @@ weights, which each step reads, take a quarter or half of float32's memory.
 
 from typing import Any
 
+import numpy as np
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
@@ -21,6 +22,12 @@ from autosched_tvm.compile.recurrent.layer import Layer
 
 LEVELS = 255
 """Largest level; the smallest is 0."""
+FETCHED_AHEAD = 2048
+"""Distance of the weights that are fetched from those that are multiplied, in bytes."""
+CACHE_LINE = 64
+"""Size of a cache line in bytes."""
+READ_SOON = (0, 3, 1)
+"""LLVM's flags of a prefetch: for reading, into the first cache, of data."""
 
 
 class IntegerKernel(Kernel):
@@ -88,6 +95,18 @@ class IntegerKernel(Kernel):
             state = tirx.Select(j < layer.hidden, state, self.zero)
         return tirx.Select(time <= self.b["lengths"][row], state, self.zero) if layer.lengths else state
 
+    def _fetch_ahead(self, d: int, block: Any, k: Any) -> None:
+        """Fetches the weights that are multiplied some iterations later. Where they come from the third cache, the
+        CPU's own prefetching leaves a tenth of the time to waiting."""
+        _, _, _, gates, size = (int(extent) for extent in self.r0.shape)
+        width = np.dtype(self.instruction.weights).itemsize
+        iterations = -(-FETCHED_AHEAD // (gates * size * width))
+        for g in range(gates):
+            for first in range(0, size, CACHE_LINE // width):
+                place = tirx.address_of(tirx.BufferLoad(self.r0, [d, block, k + iterations, g, first]))
+                flags = (tirx.const(flag, "int32") for flag in READ_SOON)
+                T.evaluate(tirx.call_llvm_intrin("void", "llvm.prefetch", place, *flags))
+
     def sums(self, d: int, time: Any, phase: int, rows: list[Any], block: Any) -> Any:
         """Returns the recurrent products of some rows for a block, added to their start: row x gate x unit."""
         layer, gates, width = self.layer, self.layer.phases[phase], self.layer.block
@@ -98,6 +117,7 @@ class IntegerKernel(Kernel):
                 with T.vectorized(0, width) as lane:
                     T.buffer_store(counts, tirx.const(0, "int32"), [r, g, lane])
         with T.serial(0, -(-layer.hidden // size)) as k:
+            self._fetch_ahead(d, block, k)
             for g in range(len(gates)):
                 for first in range(0, width, lanes):
                     for r, row in enumerate(rows):
