@@ -8,6 +8,7 @@ convolution. Dot instructions on bytes cannot take them. Images are in NCHW[c]c.
 Source of the transforms: Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", CVPR 2016.
 """
 
+import json
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -30,6 +31,9 @@ TILE, SIDE = AXIS.outputs, AXIS.inputs
 """Rows and columns of a tile of results, and of a tile of data."""
 COUNT = SIDE * SIDE
 """Number of points of a tile."""
+DISTANCES = "autosched.distances"
+"""Annotation of the block of sums: distances of the rows and of the columns of a tile, which are those of the
+filters."""
 DENOMINATOR = 2
 """Factor along an axis by which the transformed weights are integers."""
 DATA_MAX = 4 * 255
@@ -55,14 +59,15 @@ def pack(weights: Array, channels: int, one: DotInstruction) -> Array:
 def worthwhile(data: Sequence[Any], weights: Array, how: Window, one: DotInstruction) -> bool:
     """Returns whether this is faster than the direct way, and no sum overflows. `data`: shape of the image, NCHW[c]c;
     `weights`: OIHW."""
-    if one.weights != "int16" or weights.shape[2:] != (TAPS, TAPS) or (*how.strides, *how.dilation) != (1, 1, 1, 1):
+    if one.weights != "int16" or weights.shape[2:] != (TAPS, TAPS) or how.strides != (1, 1):
         return False
     n, chunks, rows, columns, block = (int(size) for size in data)
     channels, filters = chunks * block, -(-len(weights) // one.lanes) * one.lanes
     height, width = how.results((rows, columns), (TAPS, TAPS))
     if weights.shape[1] != channels and weights.shape[1] <= channels - block:
         return False  # in groups
-    results, tiles = n * height * width, n * -(-height // TILE) * -(-width // TILE)
+    results = n * height * width
+    tiles = n * _tiles(height, how.dilation[0]) * _tiles(width, how.dilation[1])
     direct = TAPS**2 * (results + READING_PRODUCTS) * channels * filters
     products = COUNT * (tiles + READING_PRODUCTS) * channels * filters
     transforms = TRANSFORM_PRODUCTS * one.group * tiles * (channels + filters)
@@ -83,15 +88,16 @@ def convolution(data: Any, weights: Any, how: Window) -> Any:
     filters, _, _, lanes, group = (int(size) for size in weights.shape)
     top, left, bottom, right = how.border
     height, width = how.results((height, width), (TAPS, TAPS))
-    down, across = -(-height // TILE), -(-width // TILE)
+    tall, wide = how.dilation
+    down, across = _tiles(height, tall), _tiles(width, wide)
     after = (0, 0, bottom + down * TILE - height, right + across * TILE - width, 0)
     image = topi.nn.pad(data, (0, 0, top, left, 0), after, tirx.const(how.border_value, data.dtype), name=BORDER)
 
     def point(b: Any, p: Any, t: Any, c: Any) -> Any:
-        y, x = t // across * TILE, t % across * TILE
+        y, x = _first(t // across, tall), _first(t % across, wide)
 
         def number(i: Any, j: Any) -> Any:
-            return image[b, c // block, y + i, x + j, c % block].astype(weights.dtype)
+            return image[b, c // block, y + i * tall, x + j * wide, c % block].astype(weights.dtype)
 
         def along(i: Any) -> Any:
             return _of_data(lambda j: number(i, j), p % SIDE, weights.dtype)
@@ -105,17 +111,39 @@ def convolution(data: Any, weights: Any, how: Window) -> Any:
         factor = weights[o, p, step // group, lane, step % group]
         return te.sum(points[b, p, t, step].astype("int32") * factor.astype("int32"), axis=[step])
 
-    dot = te.compute((n, COUNT, down * across, filters, lanes), sums, name=WINOGRAD)
+    known = {DISTANCES: json.dumps(how.dilation)}
+    dot = te.compute((n, COUNT, down * across, filters, lanes), sums, name=WINOGRAD, attrs=known)
 
     def result(b: Any, o: Any, y: Any, x: Any, lane: Any) -> Any:
-        tile = y // TILE * across + x // TILE
+        (row, above), (column, before) = _tile_of(y, tall), _tile_of(x, wide)
 
         def along(i: Any) -> Any:
-            return _of_results(lambda j: dot[b, i * SIDE + j, tile, o, lane], x % TILE)
+            return _of_results(lambda j: dot[b, i * SIDE + j, row * across + column, o, lane], before)
 
-        return tirx.shift_right(_of_results(along, y % TILE), tirx.const(int(math.log2(DENOMINATOR**2)), "int32"))
+        return tirx.shift_right(_of_results(along, above), tirx.const(int(math.log2(DENOMINATOR**2)), "int32"))
 
     return te.compute((n, filters, height, width, lanes), result, name=RESULT)
+
+
+def _tiles(extent: int, apart: int) -> int:
+    """Returns the number of tiles along an axis, whose numbers are `apart` from each other."""
+    return -(-extent // (TILE * apart)) * apart
+
+
+def _first(tile: Any, apart: int) -> Any:
+    """Returns the place of a tile's first number along an axis."""
+    return tile // apart * (TILE * apart) + tile % apart
+
+
+def _tile_of(place: Any, apart: int) -> tuple[Any, Any]:
+    """Returns the tile of a result along an axis, and its place there."""
+    return place // (TILE * apart) * apart + place % apart, place % (TILE * apart) // apart
+
+
+def distances_of(schedule: Any, anchor: Any) -> tuple[int, int]:
+    """Returns the distances of a tile's rows and columns, from the block of sums."""
+    tall, wide = json.loads(str(schedule.get(anchor).annotations[DISTANCES]))
+    return tall, wide
 
 
 def _of_data(values: Callable[[Any], Any], point: Any, dtype: str) -> Any:

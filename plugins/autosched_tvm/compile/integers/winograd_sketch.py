@@ -13,7 +13,7 @@ distance is an odd multiple of a cache line.
 
 from typing import Any
 
-from autosched_tvm.compile.integers import dot_instructions, dot_sketch
+from autosched_tvm.compile.integers import dot_instructions, dot_sketch, winograd_convolution
 from autosched_tvm.compile.integers.product import POINTS
 from autosched_tvm.compile.integers.schedule_steps import drawn, extent, factors, in_registers, joined, start_apart
 from autosched_tvm.compile.integers.winograd_convolution import COUNT, TILE
@@ -35,10 +35,11 @@ def apply(schedule: Any, anchor: Any, registers: int | None) -> None:
     points = _points_of(schedule, anchor)
     (border,) = schedule.get_producers(points)
     images, filters, rows, columns, lane = schedule.get_loops(last)
-    down, tile_row = schedule.split(rows, [None, TILE])
-    across, tile_column = schedule.split(columns, [None, TILE])
+    apart = winograd_convolution.distances_of(schedule, anchor)
+    down, tile_row, between_rows = schedule.split(rows, [None, TILE, apart[0]])
+    across, tile_column, between_columns = schedule.split(columns, [None, TILE, apart[1]])
     *_, blocks, _, depth = (extent(schedule, loop) for loop in schedule.get_loops(anchor))
-    width = extent(schedule, across)
+    width = extent(schedule, across) * apart[0] * apart[1]  # tiles of the smallest band
     if registers is None:
         tall = drawn(schedule, down, extent(schedule, down))
         wide = drawn(schedule, filters, dot_sketch.VECTORS_MAX)
@@ -47,7 +48,8 @@ def apply(schedule: Any, anchor: Any, registers: int | None) -> None:
         together, wide = dot_sketch.usual(tall * width, blocks, registers - instruction.temporaries)
     band, down = schedule.split(down, [None, tall])
     part, vector = schedule.split(filters, [None, wide])
-    schedule.reorder(images, band, part, down, across, vector, tile_row, tile_column, lane)
+    places = down, between_rows, across, between_columns
+    schedule.reorder(images, band, part, *places, vector, tile_row, tile_column, lane)
     in_registers(schedule, tile_row, tile_column, lane)
     several = extent(schedule, images) * extent(schedule, band) > 1
     piece = schedule.fuse(images, band)
@@ -111,5 +113,5 @@ def _apart(schedule: Any, block: Any, size: int) -> None:
 
 def usual_band(height: int, row: int) -> int:
     """Returns the number of rows of tiles in a band. `height`: number of all rows of tiles; `row`: number of points in
-    a row."""
+    a row, or in the rows between which others lie."""
     return max((rows for rows in factors(height, height) if rows * row <= POINTS_MAX), default=1)

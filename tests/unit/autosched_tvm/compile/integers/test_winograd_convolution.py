@@ -27,6 +27,8 @@ CASES: dict[str, tuple[tuple[int, ...], int, Window]] = {
     "odd": ((2, 1, 9, 7, 8), 24, Window(border=(1, 1, 1, 1), border_value=255)),
     "uneven border": ((1, 3, 6, 11, 4), 16, Window(border=(0, 2, 1, 0), border_value=3)),
     "no border": ((1, 1, 7, 10, 16), 8, Window()),
+    "dilation": ((1, 2, 13, 10, 8), 16, Window(dilation=(2, 1), border=(1, 1, 1, 1), border_value=9)),
+    "uneven dilation": ((2, 1, 18, 17, 8), 8, Window(dilation=(3, 2), border=(2, 0, 3, 1), border_value=9)),
     "bands": ((1, 8, 64, 42, 16), 16, Window(border=(1, 1, 1, 1), border_value=128)),
 }
 
@@ -118,7 +120,8 @@ SMALL, LARGE = (np.full((64, 64, 3, 3), value, "int8") for value in (50, -128))
         ((1, 8, 28, 28, 8), SMALL, Window(), VNNI_512, False),  # takes bytes
         ((1, 8, 28, 28, 8), SMALL, Window(), SDOT, False),
         ((1, 8, 28, 28, 8), SMALL, Window((2, 2)), PAIRS_256, False),
-        ((1, 8, 28, 28, 8), SMALL, Window(dilation=(1, 2)), PAIRS_256, False),
+        ((1, 8, 28, 28, 8), SMALL, Window(dilation=(1, 2)), PAIRS_256, True),
+        ((1, 8, 28, 28, 8), SMALL, Window(dilation=(12, 12)), PAIRS_256, False),  # tiles are mostly outside
         ((1, 8, 28, 28, 8), SMALL[:, :, :, :2], Window(), PAIRS_256, False),
         ((1, 16, 28, 28, 8), SMALL, Window(), PAIRS_256, False),  # two groups
         ((1, 8, 3, 3, 8), SMALL, Window(), PAIRS_256, False),  # one result: tiles of four are waste
