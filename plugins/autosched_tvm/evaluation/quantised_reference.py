@@ -58,22 +58,25 @@ def make_weights_unsigned(model: Any) -> None:
     """Adds 128 to the constant signed weights of integer products, and to their zero points. ONNX Runtime's products of
     unsigned data and signed weights saturate on CPUs with AVX2 and without VNNI, in sessions without optimisations."""
     constants = {tensor.name: tensor for tensor in model.graph.initializer}
+
+    def unsigned(name: str, values: Array) -> str:
+        """Returns the name of the constant that is 128 larger, which nodes may share."""
+        larger = f"{name}.unsigned"
+        if larger not in constants:
+            constants[larger] = numpy_helper.from_array((values.astype("int16") + 128).astype("uint8"), larger)
+            model.graph.initializer.append(constants[larger])
+        return larger
+
     for node in model.graph.node:
         for weights, zero in SIGNED_WEIGHTS.get(node.op_type, ()):
             found = constants.get(node.input[weights])
-            if found is None or found.data_type != onnx.TensorProto.INT8:
-                continue
             known = node.input[zero] if len(node.input) > zero else ""
-            if known and known not in constants:
+            if found is None or found.data_type != onnx.TensorProto.INT8 or (known and known not in constants):
                 continue
-            start = numpy_helper.to_array(constants[known]) if known else np.int8(0)
             node.input.extend([""] * (zero + 1 - len(node.input)))
-            for place, values in ((weights, numpy_helper.to_array(found)), (zero, start)):
-                name = f"{found.name}.{place}.unsigned"
-                array = (values.astype("int16") + 128).astype("uint8")
-                constants[name] = numpy_helper.from_array(array, name)
-                model.graph.initializer.append(constants[name])
-                node.input[place] = name
+            node.input[weights] = unsigned(found.name, numpy_helper.to_array(found))
+            start = numpy_helper.to_array(constants[known]) if known else np.zeros((), "int8")
+            node.input[zero] = unsigned(known or f"{found.name}.zero", start)
 
 
 def fidelity(model: Any, form: Any, run: Run, *, integers: bool = False) -> Fidelity:

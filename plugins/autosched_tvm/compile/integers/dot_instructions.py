@@ -142,12 +142,15 @@ def of_target(target: Any) -> DotInstruction | None:
     return next(iter(available(target)), None)
 
 
-def of_block(block: Any) -> DotInstruction | None:
+def of_block(block: Any) -> DotInstruction:
     """Returns the dot instruction for which the weights of a block of sums are packed, by the types and lanes that the
-    block reads."""
+    block reads. Raises LookupError for weights that are packed for none."""
     data, weights = (region.source for region in block.reads[-2:])
     packed_for = str(data.dtype), int(weights.shape[-2])
-    return next((one for one in ALL if (one.data, one.lanes) == packed_for), None)
+    found = next((one for one in ALL if (one.data, one.lanes) == packed_for), None)
+    if found is None:
+        raise LookupError("weights for an unknown instruction")
+    return found
 
 
 def register(one: DotInstruction) -> str:

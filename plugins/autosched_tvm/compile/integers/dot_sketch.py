@@ -75,8 +75,7 @@ def reuse(rows: int, vectors: int) -> float:
 def apply(schedule: Any, anchor: Any, registers: int | None) -> None:
     """Schedules the block of sums. `registers`: number of vector registers of the CPU; None: draw tile sizes. Raises
     LookupError for weights that are packed for no known instruction."""
-    if (instruction := dot_instructions.of_block(schedule.get(anchor))) is None:
-        raise LookupError("weights for an unknown instruction")
+    instruction = dot_instructions.of_block(schedule.get(anchor))
     if registers is not None:
         registers -= instruction.temporaries
     last = joined(schedule, anchor, lambda *_: None)
@@ -158,11 +157,11 @@ def _windows(schedule: Any, anchor: Any, last: Any, registers: int | None) -> No
         schedule.vectorize(schedule.get_loops(border)[-1])
 
 
-def usual_band(height: int, high: int, row: int, parts: int) -> int:
+def usual_band(height: int, high: int, row: int, parts: int = PIECES_MIN) -> int:
     """Returns the number of an image's rows in a band: as many as the second cache holds, and threads can share.
 
     `high`: rows of a tile. `row`: number of integers in an image's row, with all channels. `parts`: number of pieces of
-    a band.
+    a band; by default, there are enough for threads.
     """
     return max(
         (

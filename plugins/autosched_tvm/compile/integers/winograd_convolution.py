@@ -8,8 +8,6 @@ convolution. Dot instructions on bytes cannot take them. Images are in NCHW[c]c.
 Source of the transforms: Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", CVPR 2016.
 """
 
-import json
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -19,23 +17,23 @@ from tvm import relax, te, tirx, topi
 from autosched_tvm.compile.integers.convolution import Window
 from autosched_tvm.compile.integers.dot_instructions import DotInstruction
 from autosched_tvm.compile.integers.product import BORDER, FUSES_ELEMENTWISE, POINTS, RESULT, WINOGRAD
-from autosched_tvm.compile.winograd.algebra import FILTERINGS
+from autosched_tvm.compile.winograd.algebra import BOTH_AXES, SQUARE
 
 Array = np.ndarray[Any, Any]
 
-TAPS = 3
-"""Rows and columns of the filters."""
-AXIS = FILTERINGS[2, TAPS]
-"""Filtering along both axes."""
-TILE, SIDE = AXIS.outputs, AXIS.inputs
+ALGORITHM, _ = BOTH_AXES
+"""F(2x2, 3x3); the other one is F(4x4, 3x3)."""
+TILE, SIDE = ALGORITHM.down.outputs, ALGORITHM.down.inputs
 """Rows and columns of a tile of results, and of a tile of data."""
-COUNT = SIDE * SIDE
+COUNT = ALGORITHM.products
 """Number of points of a tile."""
 DISTANCES = "autosched.distances"
 """Annotation of the block of sums: distances of the rows and of the columns of a tile, which are those of the
 filters."""
 DENOMINATOR = 2
 """Factor along an axis by which the transformed weights are integers."""
+SCALE_BITS = 2
+"""Bits by which the results are shifted, which divides them by this factor along both axes."""
 DATA_MAX = 4 * 255
 """Maximum magnitude of transformed data."""
 TRANSFORM_PRODUCTS = 25
@@ -48,37 +46,31 @@ WORTH_SHARE = 0.9
 
 def pack(weights: Array, channels: int, one: DotInstruction) -> Array:
     """Returns OIHW, transformed and times 4, as [O / lanes, points, channels / group, lanes, group]."""
-    own = weights.shape[:2]
-    filled = np.pad(weights.astype("float64"), ((0, -own[0] % one.lanes), (0, channels - own[1]), (0, 0), (0, 0)))
-    factors = AXIS.weights * DENOMINATOR
-    turned = np.rint(np.einsum("ai,ocij,bj->aboc", factors, filled, factors, optimize=True))
-    blocks = turned.reshape(COUNT, -1, one.lanes, channels // one.group, one.group)
-    return np.ascontiguousarray(blocks.transpose(1, 0, 3, 2, 4), one.weights)
+    factors = ALGORITHM.pack(weights, channels, one.lanes) * DENOMINATOR**2
+    groups = factors.reshape(-1, COUNT, channels // one.group, one.group, one.lanes).swapaxes(3, 4)
+    return np.ascontiguousarray(groups, one.weights)
 
 
-def worthwhile(data: Sequence[Any], weights: Array, how: Window, one: DotInstruction) -> bool:
-    """Returns whether this is faster than the direct way, and no sum overflows. `data`: shape of the image, NCHW[c]c;
-    `weights`: OIHW."""
-    if one.weights != "int16" or weights.shape[2:] != (TAPS, TAPS) or how.strides != (1, 1):
+def fits(factors: Array) -> bool:
+    """Returns whether all sums with packed weights fit into 32 bits, also those within the transform of the results."""
+    return DATA_MAX * int(np.abs(factors).sum((1, 2, 4), "int64").max()) < 2**31
+
+
+def worthwhile(data: Sequence[Any], weights: Sequence[int], how: Window, one: DotInstruction) -> bool:
+    """Returns whether this is faster than the direct way. `data`: shape of the image, NCHW[c]c; `weights`: OIHW."""
+    if one.weights != "int16" or tuple(weights[2:]) != ALGORITHM.taps or how.strides != (1, 1):
         return False
     n, chunks, rows, columns, block = (int(size) for size in data)
-    channels, filters = chunks * block, -(-len(weights) // one.lanes) * one.lanes
-    height, width = how.results((rows, columns), (TAPS, TAPS))
-    if weights.shape[1] != channels and weights.shape[1] <= channels - block:
+    channels, filters = chunks * block, -(-weights[0] // one.lanes) * one.lanes
+    height, width = how.results((rows, columns), ALGORITHM.taps)
+    if weights[1] <= channels - block:
         return False  # in groups
     results = n * height * width
     tiles = n * _tiles(height, how.dilation[0]) * _tiles(width, how.dilation[1])
-    direct = TAPS**2 * (results + READING_PRODUCTS) * channels * filters
+    direct = SQUARE**2 * (results + READING_PRODUCTS) * channels * filters
     products = COUNT * (tiles + READING_PRODUCTS) * channels * filters
     transforms = TRANSFORM_PRODUCTS * one.group * tiles * (channels + filters)
-    return products + transforms < WORTH_SHARE * direct and _fits(weights)
-
-
-def _fits(weights: Array) -> bool:
-    """Returns whether all sums fit into 32 bits, also those within the transform of the results."""
-    factors = AXIS.weights * DENOMINATOR
-    turned = np.einsum("ai,ocij,bj->oabc", factors, weights.astype("float64"), factors, optimize=True)
-    return bool(DATA_MAX * np.abs(turned).sum((1, 2, 3)).max() < 2**31)
+    return products + transforms < WORTH_SHARE * direct
 
 
 def convolution(data: Any, weights: Any, how: Window) -> Any:
@@ -87,7 +79,7 @@ def convolution(data: Any, weights: Any, how: Window) -> Any:
     n, chunks, height, width, block = (int(size) for size in data.shape)
     filters, _, _, lanes, group = (int(size) for size in weights.shape)
     top, left, bottom, right = how.border
-    height, width = how.results((height, width), (TAPS, TAPS))
+    height, width = how.results((height, width), ALGORITHM.taps)
     tall, wide = how.dilation
     down, across = _tiles(height, tall), _tiles(width, wide)
     after = (0, 0, bottom + down * TILE - height, right + across * TILE - width, 0)
@@ -111,8 +103,8 @@ def convolution(data: Any, weights: Any, how: Window) -> Any:
         factor = weights[o, p, step // group, lane, step % group]
         return te.sum(points[b, p, t, step].astype("int32") * factor.astype("int32"), axis=[step])
 
-    known = {DISTANCES: json.dumps(how.dilation)}
-    dot = te.compute((n, COUNT, down * across, filters, lanes), sums, name=WINOGRAD, attrs=known)
+    shape = n, COUNT, down * across, filters, lanes
+    dot = te.compute(shape, sums, name=WINOGRAD, attrs={DISTANCES: list(how.dilation)})
 
     def result(b: Any, o: Any, y: Any, x: Any, lane: Any) -> Any:
         (row, above), (column, before) = _tile_of(y, tall), _tile_of(x, wide)
@@ -120,7 +112,7 @@ def convolution(data: Any, weights: Any, how: Window) -> Any:
         def along(i: Any) -> Any:
             return _of_results(lambda j: dot[b, i * SIDE + j, row * across + column, o, lane], before)
 
-        return tirx.shift_right(_of_results(along, above), tirx.const(int(math.log2(DENOMINATOR**2)), "int32"))
+        return tirx.shift_right(_of_results(along, above), tirx.const(SCALE_BITS, "int32"))
 
     return te.compute((n, filters, height, width, lanes), result, name=RESULT)
 
@@ -142,8 +134,8 @@ def _tile_of(place: Any, apart: int) -> tuple[Any, Any]:
 
 def distances_of(schedule: Any, anchor: Any) -> tuple[int, int]:
     """Returns the distances of a tile's rows and columns, from the block of sums."""
-    tall, wide = json.loads(str(schedule.get(anchor).annotations[DISTANCES]))
-    return tall, wide
+    tall, wide = schedule.get(anchor).annotations[DISTANCES]
+    return int(tall), int(wide)
 
 
 def _of_data(values: Callable[[Any], Any], point: Any, dtype: str) -> Any:
@@ -162,9 +154,12 @@ def _of_results(values: Callable[[Any], Any], place: Any) -> Any:
 
 
 def packed(builder: Any, data: Any, weights: Array, how: Window, instruction: DotInstruction) -> Any:
-    """Returns a call for the sums of unsigned integers in NCHW[i]c and weights OIHW, in NCHW[lanes]c."""
-    channels = int(data.ty.shape[1]) * int(data.ty.shape[4])
+    """Returns a call for the sums of unsigned integers in NCHW[i]c and weights OIHW, in NCHW[lanes]c; None for weights
+    whose sums could overflow."""
+    factors = pack(weights, int(data.ty.shape[1]) * int(data.ty.shape[4]), instruction)
+    if not fits(factors):
+        return None
     return builder.call_te(
-        lambda x, w: convolution(x, w, how), data, relax.const(pack(weights, channels, instruction)),
+        lambda x, w: convolution(x, w, how), data, relax.const(factors),
         primfunc_name_hint="int8_conv2d_NCHWc_winograd", primfunc_attrs={"op_pattern": FUSES_ELEMENTWISE},
     )  # fmt: skip

@@ -15,11 +15,9 @@ from typing import Any
 
 from autosched_tvm.compile.integers import dot_instructions, dot_sketch, winograd_convolution
 from autosched_tvm.compile.integers.product import POINTS
-from autosched_tvm.compile.integers.schedule_steps import drawn, extent, factors, in_registers, joined, start_apart
+from autosched_tvm.compile.integers.schedule_steps import drawn, extent, in_registers, joined, start_apart
 from autosched_tvm.compile.integers.winograd_convolution import COUNT, TILE
 
-POINTS_MAX = 2**17
-"""Maximum number of points of a band, which are 16-bit integers. Second caches have 256 KB and more."""
 PLAIN_VECTOR = 4
 """Number of channels that a kernel without a schedule transforms together. Each image has a multiple of it."""
 APART, LINE = 1024, 64
@@ -29,8 +27,7 @@ APART, LINE = 1024, 64
 def apply(schedule: Any, anchor: Any, registers: int | None) -> None:
     """Schedules the block of sums. `registers`: number of vector registers of the CPU; None: draw tile sizes. Raises
     LookupError for weights that are packed for no known instruction."""
-    if (instruction := dot_instructions.of_block(schedule.get(anchor))) is None:
-        raise LookupError("weights for an unknown instruction")
+    instruction = dot_instructions.of_block(schedule.get(anchor))
     last = joined(schedule, anchor, lambda *_: None)
     points = _points_of(schedule, anchor)
     (border,) = schedule.get_producers(points)
@@ -44,7 +41,7 @@ def apply(schedule: Any, anchor: Any, registers: int | None) -> None:
         tall = drawn(schedule, down, extent(schedule, down))
         wide = drawn(schedule, filters, dot_sketch.VECTORS_MAX)
     else:
-        tall = usual_band(extent(schedule, down), COUNT * width * depth)
+        tall = dot_sketch.usual_band(extent(schedule, down), 1, COUNT * width * depth)
         together, wide = dot_sketch.usual(tall * width, blocks, registers - instruction.temporaries)
     band, down = schedule.split(down, [None, tall])
     part, vector = schedule.split(filters, [None, wide])
@@ -109,9 +106,3 @@ def _transform(schedule: Any, points: Any, block: int) -> Any:
 def _apart(schedule: Any, block: Any, size: int) -> None:
     """Puts the values of neighbouring points, of this number of bytes, at a good distance."""
     schedule.storage_align(block, 0, 1, APART // size, LINE // size)
-
-
-def usual_band(height: int, row: int) -> int:
-    """Returns the number of rows of tiles in a band. `height`: number of all rows of tiles; `row`: number of points in
-    a row, or in the rows between which others lie."""
-    return max((rows for rows in factors(height, height) if rows * row <= POINTS_MAX), default=1)

@@ -228,8 +228,10 @@ def _conv2d_of_integers(call: Any, around: Around) -> Operator | None:
         tiles = around.tiles and not unfolds and how.groups == 1
         if tiles and tile_convolution.worthwhile(inputs[0].ty.shape, kernel.shape, window):
             return tile_convolution.packed(builder, inputs[0], kernel, window)
-        if not unfolds and winograd_convolution.worthwhile(inputs[0].ty.shape, dense, window, instruction):
-            return winograd_convolution.packed(builder, inputs[0], dense, window, instruction)
+        if not unfolds and winograd_convolution.worthwhile(inputs[0].ty.shape, dense.shape, window, instruction):
+            found = winograd_convolution.packed(builder, inputs[0], dense, window, instruction)
+            if found is not None:
+                return found
         return convolution.packed(builder, inputs[0], dense, window, instruction)
 
     return Operator((data,), tuple(ways), emit)

@@ -97,7 +97,7 @@ class IntegerKernel(Kernel):
 
     def _fetch_ahead(self, d: int, block: Any, k: Any) -> None:
         """Fetches the weights that are multiplied some iterations later. Where they come from the third cache, the
-        CPU's own prefetching leaves a tenth of the time to waiting."""
+        CPU's own prefetching leaves some of the time to waiting."""
         _, _, _, gates, size = (int(extent) for extent in self.r0.shape)
         width = np.dtype(self.instruction.weights).itemsize
         iterations = -(-FETCHED_AHEAD // (gates * size * width))

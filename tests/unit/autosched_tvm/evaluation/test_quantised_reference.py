@@ -61,6 +61,18 @@ def test_sums_of_the_reference_do_not_saturate_on_any_cpu(zero: int | None) -> N
     np.testing.assert_array_equal(found, data.astype("int32") @ (weights.astype("int32") - (zero or 0)))
 
 
+def test_products_may_share_their_weights() -> None:
+    data = RANDOM.integers(0, 256, (20, 64)).astype("uint8")
+    weights = RANDOM.integers(-128, 128, (64, 24)).astype("int8")
+    starts = [["x", "w"], ["x", "w", "", "a"], ["x", "w", "", "b"]]
+    nodes = [helper.make_node("MatMulInteger", inputs, [f"y{number}"]) for number, inputs in enumerate(starts)]
+    constants = {"w": weights, "a": np.asarray(5, "int8"), "b": np.asarray(-9, "int8")}
+    net = network(nodes, {"x": data}, {f"y{number}": TensorProto.INT32 for number in range(3)}, constants)
+    make_weights_unsigned(net)
+    for zero, found in zip((0, 5, -9), run(net, {"x": data}), strict=True):
+        np.testing.assert_array_equal(found, data.astype("int32") @ (weights.astype("int32") - zero))
+
+
 def test_signed_weights_that_the_network_computes_are_left_alone() -> None:
     data, weights = np.zeros((2, 4), "uint8"), np.zeros((4, 3), "int8")
     nodes = [helper.make_node("MatMulInteger", ["x", "w"], ["y"])]

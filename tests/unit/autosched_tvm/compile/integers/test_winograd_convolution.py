@@ -8,11 +8,11 @@ import pytest
 tvm = pytest.importorskip("tvm")
 pytestmark = pytest.mark.tvm
 
-from tvm import te  # noqa: E402
+from tvm import relax, te  # noqa: E402
 from tvm.target import codegen  # noqa: E402
 
 from autosched_tvm.compile import kernel_sketches, lowering, onnx_import  # noqa: E402
-from autosched_tvm.compile.integers import dot_instructions, winograd_convolution, winograd_sketch  # noqa: E402
+from autosched_tvm.compile.integers import dot_instructions, dot_sketch, winograd_convolution  # noqa: E402
 from autosched_tvm.compile.integers.convolution import Window  # noqa: E402
 from autosched_tvm.compile.integers.dot_instructions import PAIRS_256, PAIRS_512, SDOT, VNNI_512  # noqa: E402
 from autosched_tvm.compile.layouts import layout_variants  # noqa: E402
@@ -106,7 +106,7 @@ def test_points_of_a_large_image_are_made_in_bands() -> None:
     ("height", "row", "rows"), [(450, 81 * 16 * 128, 1), (28, 16 * 28 * 64, 4), (4, 16 * 4 * 256, 4)]
 )
 def test_a_band_fits_into_the_second_cache(height: int, row: int, rows: int) -> None:
-    assert winograd_sketch.usual_band(height, row) == rows
+    assert dot_sketch.usual_band(height, 1, row) == rows
 
 
 SMALL, LARGE = (np.full((64, 64, 3, 3), value, "int8") for value in (50, -128))
@@ -126,14 +126,22 @@ SMALL, LARGE = (np.full((64, 64, 3, 3), value, "int8") for value in (50, -128))
         ((1, 16, 28, 28, 8), SMALL, Window(), PAIRS_256, False),  # two groups
         ((1, 8, 3, 3, 8), SMALL, Window(), PAIRS_256, False),  # one result: tiles of four are waste
         ((1, 1, 28, 28, 4), SMALL[:8, :4], Window(), PAIRS_256, False),  # the transforms take longer
-        ((1, 64, 28, 28, 8), np.tile(LARGE, (1, 8, 1, 1)), Window(), PAIRS_256, False),  # sums overflow
         ((1, 64, 28, 28, 8), np.tile(SMALL, (1, 8, 1, 1)), Window(), PAIRS_256, True),
     ],
 )
-def test_it_is_used_where_it_is_faster_and_exact(
+def test_it_is_used_where_it_is_faster(
     shape: tuple[int, ...], weights: Any, how: Window, one: Any, worth: bool
 ) -> None:
-    assert winograd_convolution.worthwhile(shape, weights, how, one) == worth
+    assert winograd_convolution.worthwhile(shape, weights.shape, how, one) == worth
+
+
+@pytest.mark.parametrize(("weights", "exact"), [(SMALL, True), (LARGE, False)], ids=["fit", "overflow"])
+def test_it_is_not_used_where_sums_could_overflow(weights: Any, exact: bool) -> None:
+    builder, x = relax.BlockBuilder(), relax.Var("x", relax.TensorType((1, 64, 28, 28, 8), "uint8"))
+    with builder.function("main", [x]):
+        call = winograd_convolution.packed(builder, x, np.tile(weights, (1, 8, 1, 1)), Window(), PAIRS_256)
+        builder.emit_func_output(x if call is None else builder.emit(call))
+    assert (call is not None) == exact
 
 
 @pytest.mark.parametrize(
