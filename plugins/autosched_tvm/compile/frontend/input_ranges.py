@@ -177,7 +177,7 @@ def highs(model: Any) -> dict[str, int]:
 
 def _computed_dims(model: Any) -> dict[str, list[int]]:
     """Returns the known shapes of the values that the network computes."""
-    graph = inferred(model).graph
+    graph = inferred(model)
     shapes = {value.name: preparation.dims_of(value) for value in (*graph.value_info, *graph.input, *graph.output)}
     return {name: [size or 1 for size in dims] for name, dims in shapes.items() if dims is not None and all(dims)}
 

@@ -56,7 +56,7 @@ class _Tables:
     def __init__(self, model: Any) -> None:
         self._model, self._graph, self._state = model, model.graph, Graph(model)
         self._constants = self._state.constants
-        graph = inferred(model).graph
+        graph = inferred(model)
         values = (*graph.value_info, *graph.input, *graph.output)
         self._types = {value.name: value.type.tensor_type for value in values}
         self._makers = {name: node for node in self._graph.node for name in node.output}

@@ -4,6 +4,7 @@ TVM folds constants by compiling and running each expression, which takes second
 normalisation that is not merged into a convolution becomes one multiplication and one addition.
 """
 
+import hashlib
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,8 @@ class Graph:
         self.taken = set(self.constants) | {name for node in self.graph.node for name in (*node.input, *node.output)}
         self.wanted = {value.name for value in self.graph.output}
         self.opset = max((int(o.version) for o in model.opset_import if o.domain in ("", "ai.onnx")), default=1)
+        self._added: dict[object, str] = {}
+        """Names of the added constants, by type, shape and digest of the values."""
 
     def array(self, name: str) -> Array | None:
         """Returns a constant's value; None for a computed value."""
@@ -34,9 +37,14 @@ class Graph:
         return None if tensor is None else np.asarray(numpy_helper.to_array(tensor))
 
     def constant(self, like: str, value: Array) -> str:
-        """Adds a constant; returns its name."""
-        name = self.fresh(like)
-        self.constants[name] = numpy_helper.from_array(np.asarray(value, order="C"), name)
+        """Adds a constant, unless an equal one was added before; returns its name. The nodes of an unrolled loop share
+        their weights, and would otherwise get a copy each."""
+        array = np.asarray(value, order="C")
+        key = array.dtype, array.shape, hashlib.sha256(array.tobytes()).digest()
+        if (known := self._added.get(key)) is not None:
+            return known
+        name = self._added[key] = self.fresh(like)
+        self.constants[name] = numpy_helper.from_array(array, name)
         return name
 
     def fresh(self, like: str) -> str:
@@ -191,6 +199,6 @@ def _batch_norm(state: Graph, node: Node) -> list[Node] | None:
 
 def _ranks(model: Any) -> dict[str, int]:
     """Returns the number of dimensions of each value with a known shape."""
-    graph = inferred(model).graph
+    graph = inferred(model)
     values = (*graph.value_info, *graph.input, *graph.output)
     return {v.name: len(v.type.tensor_type.shape.dim) for v in values if v.type.tensor_type.HasField("shape")}

@@ -1,5 +1,6 @@
 """ONNX's shape inference, extended to the operators of ONNX Runtime that stay in a model."""
 
+import math
 from typing import Any
 
 import onnx
@@ -11,15 +12,39 @@ LAYER, FEW_BITS = "DynamicQuantizeLSTM", "MatMulNBits"
 _NUMBERS = {"F": ["tensor(float)"], "Q": ["tensor(int8)", "tensor(uint8)"], "L": ["tensor(int32)"]}
 _OF_INPUTS = "FQQFLFFFFQFQ"
 """Types of the layer's inputs, as letters of `_NUMBERS`."""
+SHAPE_ELEMENTS_MAX = 1_024
+"""Maximum number of elements of a constant whose values may matter to shapes, such as the target of a Reshape."""
 
 
 def inferred(model: Any) -> Any:
-    """Returns the model with the shapes and types of all its values; unchanged where ONNX cannot infer them."""
+    """Returns the model's graph with the shapes and types of all values that it computes, and without its large
+    constants; the model's own graph where ONNX cannot infer them."""
     _register()
     try:
-        return shape_inference.infer_shapes(model)
-    except (shape_inference.InferenceError, ValueError):  # the model is too large or incomplete
-        return model
+        found = shape_inference.infer_shapes(_without_weights(model)).graph
+    except (shape_inference.InferenceError, ValueError):  # the model is incomplete
+        return model.graph
+    del found.input[len(model.graph.input) :]
+    return found
+
+
+def _without_weights(model: Any) -> Any:
+    """Returns a copy that has large constants as further inputs: ONNX copies the whole model three times."""
+    graph = model.graph
+    small = [tensor for tensor in graph.initializer if math.prod(tensor.dims) <= SHAPE_ELEMENTS_MAX]
+    given = {value.name for value in graph.input} | {tensor.name for tensor in small}
+    weights = [
+        helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
+        for tensor in graph.initializer
+        if tensor.name not in given
+    ]
+    light = helper.make_graph(
+        graph.node, graph.name, [*graph.input, *weights], graph.output, small, value_info=graph.value_info,
+        sparse_initializer=graph.sparse_initializer,
+    )  # fmt: skip
+    return helper.make_model(
+        light, ir_version=model.ir_version, opset_imports=model.opset_import, functions=model.functions
+    )
 
 
 def schema_of(node: Any, opset: int) -> Any | None:

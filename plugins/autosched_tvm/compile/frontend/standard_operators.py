@@ -108,7 +108,7 @@ def _nodes(graph: Any) -> list[Node]:
 
 def _learn_shapes(model: Any) -> None:
     """Writes the inferred types and shapes into the model, as far as its operators are known."""
-    found = list(inferred(model).graph.value_info)
+    found = list(inferred(model).value_info)
     del model.graph.value_info[:]
     model.graph.value_info.extend(found)
 

@@ -10,6 +10,7 @@ from tvm import relax, te, topi
 from autosched_tvm.compile.integers.product import FUSES_ELEMENTWISE
 from autosched_tvm.compile.layouts.layout import Layout
 from autosched_tvm.compile.layouts.packing import Array, pack_columns, pack_kernel
+from autosched_tvm.compile.layouts.weight import Weight
 from autosched_tvm.compile.relax_operators import Shape
 from autosched_tvm.compile.winograd import algebra, workload
 
@@ -40,33 +41,33 @@ class Convolution:
         return cls(strides, padding, dilation, int(attrs.groups))  # type: ignore[arg-type]
 
 
-def conv2d_blocked(builder: Any, data: Any, kernel: Array, how: Convolution, blocks: tuple[int, int]) -> Any:
+def conv2d_blocked(builder: Any, data: Any, kernel: Weight, how: Convolution, blocks: tuple[int, int]) -> Any:
     """Emits a convolution of NCHW[i]c values that returns NCHW[o]c. `kernel`: OIHW, packed here; `blocks`: i, o."""
     inside, outside = blocks
-    filters, depth = kernel.shape[:2]
+    filters, depth = kernel.array.shape[:2]
     compute, name = _conv2d_te, "conv2d_NCHWc" if how.groups == 1 else "group_conv2d_NCHWc"
     if how.groups == filters and depth == 1 and filters > 1:
         compute, name, inside = _depthwise_te, "depthwise_conv2d_NCHWc", 1
-    packed = relax.const(pack_kernel(kernel, inside, outside))
+    packed = kernel.form((inside, outside), lambda array: pack_kernel(array, inside, outside))
     return builder.call_te(lambda x, w: compute(x, w, how), data, packed, primfunc_name_hint=name)
 
 
 def conv2d_winograd(
-    builder: Any, data: Any, kernel: Array, one: algebra.Algorithm, padding: tuple[int, int, int, int],
+    builder: Any, data: Any, kernel: Weight, one: algebra.Algorithm, padding: tuple[int, int, int, int],
     blocks: tuple[int, int],
 ) -> Any:  # fmt: skip
     """Emits a convolution of NCHW[i]c values by Winograd's algorithm. `kernel`: OIHW, transformed here; `blocks`: i,
     o."""
-    packed = relax.const(one.pack(kernel, *blocks))
+    packed = kernel.form((one, *blocks), lambda array: one.pack(array, *blocks))
     return builder.call_te(
         lambda x, w: workload.convolution(x, w, one, padding), data, packed,
         primfunc_name_hint=f"winograd_{one.words}_conv2d_NCHWc", primfunc_attrs={"op_pattern": FUSES_ELEMENTWISE},
     )  # fmt: skip
 
 
-def conv2d_nhwc(builder: Any, data: Any, kernel: Array, how: Convolution) -> Any:
+def conv2d_nhwc(builder: Any, data: Any, kernel: Weight, how: Convolution) -> Any:
     """Emits a convolution of NHWC values. `kernel`: OIHW."""
-    turned = relax.const(np.ascontiguousarray(kernel.transpose(2, 3, 1, 0)))
+    turned = kernel.form("HWIO", lambda array: np.ascontiguousarray(array.transpose(2, 3, 1, 0)))
     name = "conv2d_NHWC" if how.groups == 1 else "group_conv2d_NHWC"
     return builder.call_te(
         topi.nn.conv, inp=data, filt=turned, stride=list(how.strides), padding=list(how.padding),
@@ -75,10 +76,10 @@ def conv2d_nhwc(builder: Any, data: Any, kernel: Array, how: Convolution) -> Any
     )  # fmt: skip
 
 
-def packed_matmul(builder: Any, data: Any, weights: Array, block: int) -> Any:
+def packed_matmul(builder: Any, data: Any, weights: Weight, block: int) -> Any:
     """Emits the product of `data` and a matrix [k, n], whose columns are packed here into blocks [n/block, k,
     block]."""
-    columns = weights.shape[1]
+    columns = weights.array.shape[1]
 
     def compute(x: Any, w: Any) -> Any:
         step = te.reduce_axis((0, w.shape[1]), name="k")
@@ -90,7 +91,7 @@ def packed_matmul(builder: Any, data: Any, weights: Array, block: int) -> Any:
 
         return te.compute((*x.shape[:-1], columns), element, name="packed_matmul")
 
-    packed = relax.const(pack_columns(weights, block))
+    packed = weights.form(block, lambda array: pack_columns(array, block))
     return builder.call_te(compute, data, packed, primfunc_name_hint="packed_matmul")
 
 

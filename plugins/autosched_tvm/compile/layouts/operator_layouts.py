@@ -25,6 +25,7 @@ from autosched_tvm.compile.layouts.layout import (
     busy,
 )
 from autosched_tvm.compile.layouts.layout_option import LayoutOption
+from autosched_tvm.compile.layouts.weight import Weight
 from autosched_tvm.compile.relax_operators import BINARY, UNARY, Shape, constant, is_lookup, shape_of
 from autosched_tvm.compile.winograd import algebra
 
@@ -87,6 +88,16 @@ class Around:
     """The CPU's dot instruction for 8-bit integers."""
     tiles: bool = False
     """Whether the CPU has instructions on whole tiles."""
+    weights: dict[Any, Weight] = field(default_factory=dict)
+    """Weights by constant."""
+
+    def weight(self, value: Any) -> Weight | None:
+        """Returns a constant, the same for each call that reads it; None for a computed value."""
+        if value not in self.weights:
+            if (array := constant(value)) is None:
+                return None
+            self.weights[value] = Weight(array)
+        return self.weights[value]
 
     def blocks(self, channels: int, *values: Any) -> list[int]:
         """Returns the blocks worth trying for a number of channels, and those that these values may have."""
@@ -143,16 +154,16 @@ def kernel_of(convolution: Any) -> Any:
 
 def _conv2d(call: Any, around: Around) -> Operator | None:
     data, attrs = call.args[0], call.attrs
-    kernel = constant(call.args[1])
+    kernel = around.weight(call.args[1])
     shape, out = shape_of(data), shape_of(call)
     if kernel is None or shape is None or out is None or constant(data) is not None:
         return None
     if (attrs.data_layout, attrs.kernel_layout, attrs.out_layout) != ("NCHW", "OIHW", "NCHW"):
         return None
-    if any(dtype != "float32" for dtype in (str(data.ty.dtype), str(kernel.dtype), str(call.ty.dtype))):
+    if any(dtype != "float32" for dtype in (str(data.ty.dtype), str(kernel.array.dtype), str(call.ty.dtype))):
         return None
     groups = int(attrs.groups)
-    work = 2 * math.prod(out) * math.prod(kernel.shape[1:]) / FLOPS_PER_BYTE
+    work = 2 * math.prod(out) * math.prod(kernel.array.shape[1:]) / FLOPS_PER_BYTE
     ways = [
         Way((NCHW,), NCHW, LayoutOption.NCHW, work / PLAIN_SHARE),
         Way((NHWC,), NHWC, LayoutOption.NHWC, work / PLAIN_SHARE),
@@ -160,7 +171,8 @@ def _conv2d(call: Any, around: Around) -> Operator | None:
     ]
     how = layout_kernels.Convolution.of(attrs)
     if how.plain:
-        image = algebra.Shape(out[0], shape[1], out[1], out[2], out[3], (kernel.shape[2], kernel.shape[3]))
+        window = kernel.array.shape[2:]
+        image = algebra.Shape(out[0], shape[1], out[1], out[2], out[3], (window[0], window[1]))
         ways += _winograd_ways(ways, algebra.worth(image, around.lanes))
 
     def emit(builder: Any, inputs: list[Any], way: Way) -> Any:
@@ -309,7 +321,7 @@ def _conv2d_transpose(call: Any, around: Around) -> Operator | None:
         sink = way.output.block or blocks_of(filters.shape[0], around.lanes)[0]
         convolution = layout_kernels.Convolution((1, 1), how.padding, (1, 1), 1)
         blocks = (way.inputs[0].block, sink)
-        computed = builder.emit(layout_kernels.conv2d_blocked(builder, inputs[0], filters, convolution, blocks))
+        computed = builder.emit(layout_kernels.conv2d_blocked(builder, inputs[0], Weight(filters), convolution, blocks))
         return transposed_convolution.spread(builder, computed, how, out, way.output)
 
     return Operator((data,), tuple(ways), emit)
@@ -320,16 +332,17 @@ def _conv2d_transpose(call: Any, around: Around) -> Operator | None:
 
 def _product(call: Any, around: Around) -> Operator | None:
     """A product with a constant matrix, unchanged or in blocks of columns."""
-    data, weights = call.args[0], constant(call.args[1])
+    data, weights = call.args[0], around.weight(call.args[1])
     shape = shape_of(data)
-    if weights is None or weights.ndim != 2 or shape is None or len(shape) < 2 or constant(data) is not None:
+    if weights is None or weights.array.ndim != 2 or shape is None or len(shape) < 2 or constant(data) is not None:
         return None
-    if any(dtype != "float32" for dtype in (str(data.ty.dtype), str(weights.dtype), str(call.ty.dtype))):
+    if any(dtype != "float32" for dtype in (str(data.ty.dtype), str(weights.array.dtype), str(call.ty.dtype))):
         return None
-    if weights.shape[1] < around.lanes:
+    columns = weights.array.shape[1]
+    if columns < around.lanes:
         return None
-    work = 2 * math.prod(shape) * weights.shape[1] / FLOPS_PER_BYTE
-    block = PRODUCT_VECTORS * around.lanes if weights.shape[1] > around.lanes else around.lanes
+    work = 2 * math.prod(shape) * columns / FLOPS_PER_BYTE
+    block = PRODUCT_VECTORS * around.lanes if columns > around.lanes else around.lanes
     ways = (
         Way((NCHW,), NCHW, LayoutOption.NCHW, work / PLAIN_SHARE),
         Way((NCHW,), NCHW, LayoutOption.NCHWC, work, columns=block),

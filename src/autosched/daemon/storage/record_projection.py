@@ -133,6 +133,7 @@ class RecordProjection:
             async with asyncio.timeout(timeout_s):
                 while self._repeated < wanted:
                     self._wanted.set()
+                    self._news.set()  # rows of an earlier daemon bring no notification
                     await self._progress.wait()
 
     async def run(self) -> None:

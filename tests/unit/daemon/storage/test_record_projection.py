@@ -164,6 +164,19 @@ def test_restarts_and_repetitions_store_each_record_once(tmp_path: Path) -> None
     assert len(everything(tmp_path / RECORDS)) == 40
 
 
+def test_first_caller_does_not_wait_for_news(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(record_projection, "LOOK_S", 3_600.0)
+
+    async def work() -> None:
+        async with lab(tmp_path) as here:
+            await here.add(1, [record(n) for n in range(10)])
+        async with lab(tmp_path) as here:
+            await here.projection.caught_up(DEADLINE_S)
+            assert stored(here.url) == 10
+
+    asyncio.run(work())
+
+
 def test_many_records_go_in_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(record_projection, "BATCH", 7)
 

@@ -70,6 +70,25 @@ def test_gemm_in_all_its_forms(given: dict[str, Any]) -> None:
     np.testing.assert_allclose(outputs(net, x=x)[0], before[0], rtol=1e-5)
 
 
+def test_layers_that_share_weights_share_the_transposed_ones() -> None:
+    weights = {"w": np.random.default_rng(0).standard_normal((4, 4)).astype("float32"), "b": np.ones(4, "float32")}
+    nodes = [
+        helper.make_node("Gemm", ["x", "w", "b"], ["h"], transB=1),
+        helper.make_node("Gemm", ["h", "w", "b"], ["y"], transB=1),
+    ]
+    net = model(nodes, {"x": [2, 4]}, ["y"], weights)
+    rewrites.apply(net)
+    assert operators(net) == ["MatMul", "Add", "MatMul", "Add"]
+    assert len(net.graph.initializer) == 2
+
+
+def test_equal_bytes_of_different_types_are_different_constants() -> None:
+    state = rewrites.Graph(model([helper.make_node("Relu", ["x"], ["y"])], {"x": [2]}, ["y"], {}))
+    values = [np.zeros(4, "float32"), np.zeros(4, "int32"), np.zeros((2, 2), "float32"), np.zeros(4, "float32")]
+    names = [state.constant("c", value) for value in values]
+    assert len(set(names)) == 3 and names[0] == names[3]
+
+
 def test_gemm_of_two_inputs_stays() -> None:
     net = model([helper.make_node("Gemm", ["x", "w"], ["y"])], {"x": [2, 4], "w": [4, 4]}, ["y"], {})
     rewrites.apply(net)

@@ -1,8 +1,11 @@
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
 from autosched_tvm.compile.layouts import packing
 from autosched_tvm.compile.layouts.layout import NCHW, NHWC, Layout, block_of_group, blocked, blocks_of, lanes_of
+from autosched_tvm.compile.layouts.weight import Weight
 
 RANDOM = np.random.default_rng(5)
 
@@ -71,3 +74,19 @@ def test_axes_and_names() -> None:
 
 def test_lanes_follow_the_vector_width() -> None:
     assert [lanes_of(bits) for bits in (512, 256, 128, 0)] == [16, 8, 4, 8]
+
+
+def test_each_form_of_a_weight_is_made_once() -> None:
+    made: list[int] = []
+
+    def columns(block: int) -> Callable[[np.ndarray], np.ndarray]:
+        def pack(array: np.ndarray) -> np.ndarray:
+            made.append(block)
+            return packing.pack_columns(array, block)
+
+        return pack
+
+    weight = Weight(RANDOM.standard_normal((3, 32)).astype("float32"))
+    forms = [weight.form(block, columns(block)) for block in (8, 16, 8)]
+    assert made == [8, 16]
+    assert forms[0] is forms[2] and tuple(forms[1].value.shape) == (2, 3, 16)
