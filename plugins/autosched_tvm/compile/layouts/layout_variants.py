@@ -1,7 +1,7 @@
 """A network in several assignments of layouts: the variants to tune, and the fastest one after tuning."""
 
 import math
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -34,8 +34,10 @@ class Variant:
 
     name: str
     fused: Any
+    plan: tuple[Way, ...] = ()
+    """Way of each operator, in order; empty for a network without layouts to choose."""
     ways: tuple[Way, ...] = ()
-    """Way of each convolution, in order; empty for a network without layouts to choose."""
+    """Way of each convolution, in order."""
     kernels: tuple[Any, ...] = ()
     """Weights of each convolution, which identify its kernel."""
     moves: tuple[tuple[Shape, Layout, Layout], ...] = ()
@@ -61,11 +63,13 @@ class Variant:
 
     @cached_property
     def workloads(self) -> tuple[str, ...]:
-        """Hash of each convolution's kernel, in order; empty where it is not found."""
-        return tuple(
-            next((call.kernel.hash for call in self.calls if any(kernel.same_as(a) for a in call.arguments)), "")
-            for kernel in self.kernels
-        )
+        """Hash of each convolution's kernel, in order; empty where it is not found. Convolutions that share weights are
+        told apart by their order."""
+        readers: defaultdict[Any, deque[str]] = defaultdict(deque)
+        for call in self.calls:
+            for argument in call.arguments:
+                readers[argument].append(call.kernel.hash)
+        return tuple(readers[kernel].popleft() if readers[kernel] else "" for kernel in self.kernels)
 
 
 @dataclass(frozen=True)
@@ -114,19 +118,24 @@ def single(module: Any, target: Any, wanted: LayoutOption) -> Variant:
 def offered(module: Any, target: Any, wanted: LayoutOption, *, winograd: bool = False) -> list[Variant]:
     """Returns the variants to tune. Several, whose tasks compete, for `auto` with several layouts, and for `winograd`
     where blocks exist (the direct way and Winograd's algorithm)."""
+    return _offered(module, target, wanted, winograd=winograd)[0]
+
+
+def _offered(module: Any, target: Any, wanted: LayoutOption, *, winograd: bool) -> tuple[list[Variant], Survey | None]:
+    """Returns the variants, and the operators of the module if there are several."""
     if wanted not in (LayoutOption.AUTO, LayoutOption.NCHWC) or (wanted is LayoutOption.NCHWC and not winograd):
-        return [single(module, target, wanted)]
+        return [single(module, target, wanted)], None
     winograd = winograd and str(target.kind.name) == "llvm"
     width = layout_assignment.lanes(target)
     found = _surveyed(module, target)
     if found is None or not found.convolutions:
-        return [single(module, target, LayoutOption.KEEP if wanted is LayoutOption.AUTO else wanted)]
+        return [single(module, target, LayoutOption.KEEP if wanted is LayoutOption.AUTO else wanted)], None
     made = (
         [*([] if _integers(found) else [_kept(found, module, target)]), *_converted(found, width, target)]
         if wanted is LayoutOption.AUTO
         else [_variant(wanted.value, found, layout_assignment.plan(found, layout_assignment.uniform(wanted)), target)]
     )
-    return [*made, *(_winograd(found, target) if winograd else ())]
+    return [*made, *(_winograd(found, target) if winograd else ())], found
 
 
 def grouped(variants: Sequence[Variant], infos: Sequence[TaskInfo]) -> tuple[TaskInfo, ...]:
@@ -178,13 +187,13 @@ def best(
     Besides the variants of `offered`, each convolution may have another of its layouts. An assignment is judged by all
     its kernels.
     """
-    variants = offered(module, target, wanted, winograd=winograd)
-    if len(variants) == 1:
+    variants, found = _offered(module, target, wanted, winograd=winograd)
+    if found is None or len(variants) == 1:
         return Best(variants[0], "no layout can be chosen in this network" if wanted is LayoutOption.AUTO else "")
-    found = _surveyed(module, target)
-    assert found is not None
     move_cost = transform_cost.seconds_per_byte(target)
-    variants.append(_mixed(found, variants, latencies_s, move_cost, target))
+    plan = _mixed(found, variants, latencies_s, move_cost)
+    if plan not in [variant.plan for variant in variants]:
+        variants.append(_variant("mixed", found, plan, target))
     expected = [expected_s(variant, latencies_s, move_cost) for variant in variants]
     first = min(range(len(variants)), key=lambda index: (expected[index], index))
     return Best(variants[first], _said(variants, [_measured_s(variant, latencies_s) for variant in variants], first))
@@ -215,13 +224,14 @@ def _surveyed(module: Any, target: Any) -> Survey | None:
 def _variant(name: str, found: Survey, ways: Sequence[Way], target: Any) -> Variant:
     made: Converted = layout_assignment.convert(found, ways, target)
     chosen = tuple(ways[index] for index in found.convolutions)
-    return Variant(name, onnx_import.fused(made.module, target), chosen, made.kernels, made.moves)
+    return Variant(name, onnx_import.fused(made.module, target), tuple(ways), chosen, made.kernels, made.moves)
 
 
 def _kept(found: Survey, module: Any, target: Any) -> Variant:
     convolutions = [found.nodes[index] for index in found.convolutions]
     kernels = tuple(node.value.value.args[1] for node in convolutions)
-    return Variant("nchw", onnx_import.fused(module, target), tuple(n.operator.ways[0] for n in convolutions), kernels)
+    ways = tuple(node.operator.ways[0] for node in convolutions)
+    return Variant("nchw", onnx_import.fused(module, target), (), ways, kernels)
 
 
 def _converted(found: Survey, width: int, target: Any) -> list[Variant]:
@@ -273,10 +283,9 @@ def _loose(node: layout_assignment.Node, width: int) -> bool:
 
 
 def _mixed(
-    found: Survey, variants: Sequence[Variant], latencies_s: Mapping[str, float], move_cost: float, target: Any
-) -> Variant:
-    """Returns the variant with the layout of each convolution that minimises the cost of convolutions and
-    transforms."""
+    found: Survey, variants: Sequence[Variant], latencies_s: Mapping[str, float], move_cost: float
+) -> tuple[Way, ...]:
+    """Returns the plan with the layout of each convolution that minimises the cost of convolutions and transforms."""
     known: dict[tuple[int, Way], float] = {}
     for variant in variants:
         flops = {call.kernel.hash: call.kernel.flops for call in variant.calls}
@@ -287,7 +296,7 @@ def _mixed(
     def price(index: int, way: Way) -> float:
         return 0.0 if way.wanted is None else known.get((index, way), math.inf)
 
-    return _variant("mixed", found, layout_assignment.plan(found, price, move_cost), target)
+    return layout_assignment.plan(found, price, move_cost)
 
 
 def _named(way: Way) -> str:

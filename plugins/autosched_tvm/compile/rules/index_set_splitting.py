@@ -33,6 +33,8 @@ Spans = dict[Any, tuple[int, int]]
 def boxes(stage: Computation) -> list[Box]:
     """Returns the parts of a stage, which cover each element once."""
     spans = {loop.variable: (0, loop.extent) for loop in stage.every_loop}
+    if not _conditions(stage.value):
+        return [_box(stage, spans)]
     free = [loop.variable for loop in stage.loops]
     waiting = [spans]
     done: list[Spans] = []
@@ -52,6 +54,8 @@ def boxes(stage: Computation) -> list[Box]:
 
 def is_conditional(stage: Computation) -> bool:
     """Returns whether a condition of a stage changes with its loops."""
+    if not _conditions(stage.value):  # simplification takes longer
+        return False
     spans = {loop.variable: (0, loop.extent) for loop in stage.every_loop}
     return any(True for _ in _cuts(simplified(stage.value, spans), spans, [loop.variable for loop in stage.loops]))
 

@@ -109,8 +109,7 @@ def _calls(value: Any, functions: set[Any]) -> bool:
 def copies_in_order(function: Any) -> bool:
     """Returns whether a function of one tensor writes the tensor's elements in memory order."""
     try:
-        program = inlining.joined(read(function))
-        return len(program.function.params) == 2 and _is_copy(program)
+        return len(function.params) == 2 and _is_copy(inlining.joined(read(function)))
     except NoRule:
         return False
 
