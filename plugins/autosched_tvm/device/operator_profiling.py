@@ -11,7 +11,7 @@ import statistics
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 import tvm
@@ -29,6 +29,8 @@ SLOWER_MAX = 6.0
 """Maximum ratio of the instrument's time in a network to its time alone; beyond, something else has slowed the runs."""
 RUNS_MAX = 200
 """Maximum of instrumented inferences. There is at least one, however small the budget is."""
+FEW_ARGUMENTS, MANY_ARGUMENTS = 2, 12
+"""Numbers of arguments of the two empty kernels that are measured."""
 IDLE_CALLS, IDLE_RUNS = 64, 30
 """Calls of each empty kernel in one run, and number of runs."""
 VIRTUAL_MACHINE = "virtual machine"
@@ -165,9 +167,20 @@ def _timer(clock: list[float]) -> Any:
     return around
 
 
-@lru_cache(maxsize=64)
 def _overhead(arguments: int) -> Overhead:
-    """The overhead of a call with a number of arguments, on this machine."""
+    """The overhead of a call with a number of arguments, on this machine: it grows by the same time with each."""
+    few, many = _measured_overhead(FEW_ARGUMENTS), _measured_overhead(MANY_ARGUMENTS)
+    share = (arguments - FEW_ARGUMENTS) / (MANY_ARGUMENTS - FEW_ARGUMENTS)
+    return Overhead(
+        max(0.0, few.told_s + share * (many.told_s - few.told_s)),
+        max(0.0, few.call_s + share * (many.call_s - few.call_s)),
+        max(0.0, few.added_s + share * (many.added_s - few.added_s)),
+    )
+
+
+@cache
+def _measured_overhead(arguments: int) -> Overhead:
+    """The overhead of a call with a number of arguments, measured."""
     machine = relax.VirtualMachine(_idle(arguments), tvm.cpu())
     given = tvm.runtime.empty((1,), "float32")
     main = machine["main"]

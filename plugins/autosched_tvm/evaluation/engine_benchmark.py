@@ -29,7 +29,8 @@ from autosched_tvm.worker_messages import Form, Remote
 
 ROUNDS_MIN = 3
 ROUNDS_MAX = 60
-CLEAR_ROUNDS = 15
+CLEAR_ROUNDS = 9
+"""Minimum number of samples of each contestant in a clear race: the interval leaves out the least and the greatest."""
 CLEAR_WIDTH, CLEAR_RATIO = 0.04, 1.2
 """Conditions under which a race is clear: 95 % intervals no wider than this share of their medians, and medians apart
 by this factor. It is five times the width, which makes a false winner unlikely although the condition is checked after
