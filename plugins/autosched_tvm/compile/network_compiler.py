@@ -28,7 +28,7 @@ from autosched_tvm.compile.layouts.layout_option import LayoutOption
 from autosched_tvm.compile.model_sources import Source
 from autosched_tvm.compile.movable_rounding import roundings_of
 from autosched_tvm.compile.side_file import SideFile
-from autosched_tvm.source_fingerprint import fingerprint_of
+from autosched_tvm.source_fingerprint import text_digest
 from autosched_tvm.tensors import Tensor
 from autosched_tvm.worker_messages import Compilation, Compiled, TaskSchedules
 
@@ -108,7 +108,7 @@ def _write_unscheduled(compilation: Compilation, fused: Any, source: Source) -> 
     """Writes the unscheduled build, unless there is one of the same network in the same layouts. It takes as long to
     compile as the tuned build."""
     path, key = Path(compilation.folder) / UNSCHEDULED, Path(compilation.folder) / f"{UNSCHEDULED}.key"
-    code = fingerprint_of("autosched_tvm.compile")
+    code = text_digest("autosched_tvm.compile")
     wanted = " ".join((task_extraction.hash_of(fused), compilation.target, toolchain.versions(), code))
     if key.exists() and key.read_text() == wanted:
         return

@@ -29,7 +29,7 @@ from autosched_tvm.build_cache import digest_of
 from autosched_tvm.compile import targets, toolchain
 from autosched_tvm.evaluation.verification_messages import Request, VerificationResult
 from autosched_tvm.evaluation.wrong_schedules import REJECTED, Wrong, mended
-from autosched_tvm.source_fingerprint import fingerprint_of
+from autosched_tvm.source_fingerprint import text_digest
 from autosched_tvm.tuning.job_measurements import JobMeasurements
 from autosched_tvm.tuning.kernel_measurer import KernelMeasurer, task_file
 from autosched_tvm.tuning.options import Options, options_of
@@ -195,6 +195,8 @@ class TvmSession:
 
     def _check_options(self, tasks: Sequence[TaskInfo], lease: Lease) -> None:
         """Raises RequestError for options of the search that no task can use, before anything is tuned."""
+        if not self._job.options:  # nothing to check, and making the method takes a while
+            return
         from autosched_tvm.compile import candidate_build
 
         method = self._the_method(max(1, len(lease.cores)))
@@ -269,7 +271,8 @@ class TvmSession:
 
     def _key(self, what: str, model: Path, *parts: object) -> str:
         """Returns the key of an artifact of a model, made by the present code, in the build cache."""
-        return digest_of(what, _content(model), parts, toolchain.versions(), fingerprint_of("autosched_tvm.compile"))
+        code = text_digest("autosched_tvm.compile")
+        return digest_of(what, _content(model), parts, toolchain.versions(), code)
 
     def evaluate(self, lease: Lease) -> Evaluation:
         """Verifies and measures; leaves NAME.so and NAME.json in the output folder.

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from autosched_tvm.source_fingerprint import fingerprint, fingerprint_of
+from autosched_tvm.source_fingerprint import fingerprint, fingerprint_of, text_digest
 
 SHORT = "SIZE = 3\ndef tile(loops): return [loops, SIZE]"
 
@@ -41,3 +41,11 @@ def test_a_package_has_the_fingerprint_of_all_its_modules(tmp_path: Path, monkey
 def test_a_module_that_does_not_exist_is_reported() -> None:
     with pytest.raises(ModuleNotFoundError, match="no_such_module"):
         fingerprint_of("no_such_module")
+
+
+def test_a_comment_changes_the_text_digest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for name, text in (("noted_one", SHORT), ("noted_two", f"{SHORT}  # all"), ("noted_three", SHORT)):
+        (tmp_path / f"{name}.py").write_text(text)
+    assert fingerprint_of("noted_one") == fingerprint_of("noted_two")
+    assert text_digest("noted_one") == text_digest("noted_three") != text_digest("noted_two")
