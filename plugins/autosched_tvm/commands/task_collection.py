@@ -91,7 +91,7 @@ def _taken(module: Any, change: Change, aim: Any, defaults: options.Options) -> 
     network = resized(module, change)
     if change.words and network.module is module:  # the same as the size of the file
         return Taken(change, (), ())
-    variants = offered(network.module, aim, defaults.layout, winograd=defaults.winograd)
+    variants = offered(network.module, aim, defaults.layout, winograd=defaults.winograd).variants
     extracted, workloads = task_extraction.extract([variant.fused for variant in variants], aim)
     network_import.check(extracted)
     programs = (workload_program.of_module(workload) for workload in workloads)

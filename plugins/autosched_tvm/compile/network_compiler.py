@@ -15,6 +15,7 @@ from tvm.s_tir import meta_schedule as ms
 from autosched_tvm.compile import (
     candidate_build,
     concats,
+    kept_network,
     lowering,
     model_sources,
     onnx_import,
@@ -23,8 +24,10 @@ from autosched_tvm.compile import (
     task_extraction,
     toolchain,
 )
+from autosched_tvm.compile.kept_network import KeptNetwork
 from autosched_tvm.compile.layouts import layout_variants
 from autosched_tvm.compile.layouts.layout_option import LayoutOption
+from autosched_tvm.compile.layouts.layout_variants import Offer
 from autosched_tvm.compile.model_sources import Source
 from autosched_tvm.compile.movable_rounding import roundings_of
 from autosched_tvm.compile.side_file import SideFile
@@ -54,45 +57,47 @@ def compile_network(compilation: Compilation, choices: Sequence[TaskSchedules]) 
 
     In the tuned build, kernels without a measured schedule have one by rule.
     """
-    source, cleaned = _loaded(compilation)
-    compiled = _compile_tuned(compilation, choices, source, cleaned)
+    network = _loaded(compilation)
+    compiled = _compile_tuned(compilation, choices, network)
     if not compilation.untuned:
         return compiled
-    _compile_default(compilation, source, cleaned)
+    _compile_default(compilation, network)
     return msgspec.structs.replace(compiled, builds=(*compiled.builds, DEFAULT))
 
 
 def compile_untuned(compilation: Compilation) -> None:
     """Writes default.so and its side file."""
-    _compile_default(compilation, *_loaded(compilation))
+    _compile_default(compilation, _loaded(compilation))
 
 
-def _compile_default(compilation: Compilation, source: Source, cleaned: Any) -> None:
+def _compile_default(compilation: Compilation, network: KeptNetwork) -> None:
     """Writes the default build, which is TVM's own: no schedules, the model's own layouts."""
-    fused = onnx_import.fused(cleaned, tvm.target.Target(json.loads(compilation.target)))
+    fused = onnx_import.fused(network.cleaned, tvm.target.Target(json.loads(compilation.target)))
     who = SideName(compilation.name, DEFAULT)
-    write_build(Path(compilation.folder) / DEFAULT, fused, source, compilation.target, who)
+    write_build(Path(compilation.folder) / DEFAULT, fused, network.source, compilation.target, who)
 
 
 def compile_again(compilation: Compilation, choices: Sequence[TaskSchedules]) -> Compiled:
     """Compiles the tuned build again with other schedules. The default build stays, and so does the unscheduled one
     while the layouts are the same."""
-    return _compile_tuned(compilation, choices, *_loaded(compilation))
+    return _compile_tuned(compilation, choices, _loaded(compilation))
 
 
-def _loaded(compilation: Compilation) -> tuple[Source, Any]:
-    """Returns the prepared model, and its module before layouts and fusion."""
+def _loaded(compilation: Compilation) -> KeptNetwork:
+    """Returns the prepared model: the one that this process imported, or from its file."""
+    asked = compilation.model, compilation.target, compilation.layout
+    if (kept := kept_network.take(*asked, winograd=compilation.winograd)) is not None:
+        return kept
     source = model_sources.load(Path(compilation.model))
-    return source, source.cleaned(tvm.target.Target(json.loads(compilation.target)))
+    return KeptNetwork(source, source.cleaned(tvm.target.Target(json.loads(compilation.target))))
 
 
-def _compile_tuned(
-    compilation: Compilation, choices: Sequence[TaskSchedules], source: Source, cleaned: Any
-) -> Compiled:
+def _compile_tuned(compilation: Compilation, choices: Sequence[TaskSchedules], network: KeptNetwork) -> Compiled:
     """Writes tuned.so to the folder, and unscheduled.so for a network that computes with integers."""
-    target = tvm.target.Target(json.loads(compilation.target))
+    source, target = network.source, tvm.target.Target(json.loads(compilation.target))
     schedules, lacking = applied(choices)
-    fused, notes = laid_out(cleaned, target, choices, LayoutOption(compilation.layout), winograd=compilation.winograd)
+    layout, winograd = LayoutOption(compilation.layout), compilation.winograd
+    fused, notes = laid_out(network.cleaned, target, choices, layout, winograd=winograd, offer=network.offer)
     tuned, used = with_schedules(fused, schedules, compilation.without_rule)
     builds, folder = [TUNED], Path(compilation.folder)
     write_build(folder / TUNED, tuned, source, compilation.target, SideName(compilation.name, TUNED))
@@ -142,9 +147,11 @@ def kernels(fused: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def laid_out(
-    cleaned: Any, target: Any, choices: Sequence[TaskSchedules], layout: LayoutOption, *, winograd: bool
-) -> tuple[Any, list[str]]:
-    """Returns the fused network in its layouts, and notes on the choice."""
+    cleaned: Any, target: Any, choices: Sequence[TaskSchedules], layout: LayoutOption, *, winograd: bool,
+    offer: Offer | None = None,
+) -> tuple[Any, list[str]]:  # fmt: skip
+    """Returns the fused network in its layouts, and notes on the choice. `offer`: its variants, if they are made
+    already."""
     if layout is not LayoutOption.AUTO and not winograd:
         return layout_variants.single(cleaned, target, layout).fused, []
     latencies_s = {
@@ -152,7 +159,8 @@ def laid_out(
         for choice in choices
         if choice.best_s
     }
-    best = layout_variants.best(cleaned, target, latencies_s, layout, winograd=winograd)
+    offer = offer or layout_variants.offered(cleaned, target, layout, winograd=winograd)
+    best = layout_variants.best(offer, target, latencies_s, layout)
     return best.variant.fused, [best.said] if best.said else []
 
 

@@ -7,21 +7,24 @@ import msgspec
 from autosched import task_bundle
 from autosched.errors import ModelRejected
 from autosched.model import TASKS_MAX, TaskInfo
-from autosched_tvm.compile import intrinsics, model_sources, task_extraction, toolchain, workload_program
+from autosched_tvm.compile import intrinsics, kept_network, model_sources, task_extraction, toolchain, workload_program
 from autosched_tvm.compile.candidate_build import load_target
 from autosched_tvm.compile.frontend.model_file import FileKind, kind_of_file
 from autosched_tvm.compile.integers import dot_instructions
+from autosched_tvm.compile.kept_network import KeptNetwork
 from autosched_tvm.compile.layouts.layout_option import LayoutOption
 from autosched_tvm.compile.layouts.layout_variants import grouped, offered
 from autosched_tvm.worker_messages import TEMPLATE, Extracted, Ways
 
 
 def take_in(
-    model: str, shapes: dict[str, tuple[int, ...]], target: str, prepared: str, folder: str, ways: Ways
-) -> Extracted:
+    model: str, shapes: dict[str, tuple[int, ...]], target: str, prepared: str, folder: str, ways: Ways,
+    keep: bool = False,
+) -> Extracted:  # fmt: skip
     """Writes the prepared model, and TASK.json for each workload. Raises ModelRejected.
 
-    A file of collected tasks has no prepared model; its layouts were chosen when the tasks were collected.
+    `keep`: a compilation in this process follows. A file of collected tasks has no prepared model; its layouts were
+    chosen when the tasks were collected.
     """
     if kind_of_file(Path(model)) is FileKind.TASKS:
         return _take_in_tasks(task_bundle.read(Path(model)), Path(folder))
@@ -30,11 +33,16 @@ def take_in(
     integers = ways.integers and dot_instructions.of_target(aim) is not None
     ready = model_sources.prepare(Path(model), shapes, integers=integers)
     ready.source.save(Path(prepared))
-    variants = offered(ready.source.cleaned(aim), aim, LayoutOption(ways.layout), winograd=ways.winograd)
+    cleaned = ready.source.cleaned(aim)
+    offer = offered(cleaned, aim, LayoutOption(ways.layout), winograd=ways.winograd)
+    variants = offer.variants
     extracted, workloads = task_extraction.extract([variant.fused for variant in variants], aim)
     check(extracted)
     for info, workload in zip(extracted.tasks, workloads, strict=True):
         task_extraction.save(workload, Path(folder) / f"{info.task}.json")
+    if keep:
+        network = KeptNetwork(ready.source, cleaned, offer)
+        kept_network.keep(prepared, target, ways.layout, network, winograd=ways.winograd)
     return msgspec.structs.replace(extracted, tasks=grouped(variants, extracted.tasks), notes=tuple(ready.notes))
 
 

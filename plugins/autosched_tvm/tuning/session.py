@@ -60,6 +60,8 @@ RANKED = 1
 RANKED_SHARE = 0.9
 """Share of a network's arithmetic in the tasks whose rankers such a job asks: about half of the tasks. Building and
 measuring the others' schedules would take as long, for some 7 % of the gain."""
+NETWORK_ROLE = "network"
+"""Role of the worker that imports and compiles the network."""
 CHOICES_MAX = 3
 """Maximum number of schedules per task for a compilation, in case the best does not apply."""
 
@@ -118,7 +120,7 @@ class TvmSession:
 
     def import_network(self, lease: Lease) -> Network:
         """Reads, simplifies and splits the model in a child. Raises ModelRejected."""
-        found = self._take_in(self._job, self._model, self.options, self._tasks_dir, lease)
+        found = self._take_in(self._job, self._model, self.options, self._tasks_dir, lease, own=True)
         self._imported = found.notes
         if not found.tasks_only:
             self._check_samples(lease)
@@ -156,9 +158,9 @@ class TvmSession:
             log.warning("ONNX Runtime is given the model as it is: its other forms cannot be made", exc_info=error)
 
     def _take_in(
-        self, job: JobSpec, model: Path, options: Options, folder: Path, lease: Lease
+        self, job: JobSpec, model: Path, options: Options, folder: Path, lease: Lease, *, own: bool = False
     ) -> worker_messages.Extracted:
-        """Writes the tasks of a job's model to a folder. Raises ModelRejected."""
+        """Writes the tasks of a job's model to a folder. `own`: it is this session's job. Raises ModelRejected."""
         shapes = {name: tuple(dims) for name, dims in job.shapes.items()}
         ways = worker_messages.Ways(options.layout.value, options.winograd, options.integers)
         arguments = (str(model), shapes, self.target, str(_prepared(folder)), str(folder), ways)
@@ -167,8 +169,10 @@ class TvmSession:
         if (note := cache.take(key, folder)) is not None:
             return msgspec.json.decode(note, type=worker_messages.Extracted)
         try:
-            found: worker_messages.Extracted = self._workers.once(
-                lease, worker_messages.TAKE_IN, *arguments, timeout_s=lease.timeout_s
+            call = self._of_network if own else self._workers.once
+            keep = own and self._compiles_next
+            found: worker_messages.Extracted = call(
+                lease, worker_messages.TAKE_IN, *arguments, keep, timeout_s=lease.timeout_s
             )
         except Raised as error:
             raise _rejection(error) from error
@@ -263,7 +267,8 @@ class TvmSession:
             self._notes = msgspec.json.decode(note, type=worker_messages.Compiled).notes
             return
         arguments = (self._compilation, choices)
-        compiled = self._child("compile", lease, worker_messages.COMPILE, *arguments, timeout_s=lease.timeout_s)
+        with _told("compile", lease.timeout_s):
+            compiled = self._of_network(lease, worker_messages.COMPILE, *arguments, timeout_s=lease.timeout_s)
         self._notes = compiled.notes
         if not compiled.substitutes:
             made = [f"{build}.{ending}" for build in compiled.builds for ending in ("so", "json")]
@@ -479,6 +484,18 @@ class TvmSession:
 
     def _ask(self, lease: Lease, what: str, function: str, *arguments: Any, timeout_s: float) -> Any:
         return self._child(what, lease, function, *arguments, timeout_s=timeout_s)
+
+    @property
+    def _compiles_next(self) -> bool:
+        """Whether the network is compiled right after its import."""
+        return self._job.trials == 0
+
+    def _of_network(self, lease: Lease, function: str, *arguments: Any, timeout_s: float) -> Any:
+        """Calls a function that imports or compiles the network: in one process if one follows the other, and otherwise
+        in one of its own, since a network may take gigabytes."""
+        if self._compiles_next:
+            return self._workers.call(NETWORK_ROLE, lease, function, *arguments, timeout_s=timeout_s)
+        return self._workers.once(lease, function, *arguments, timeout_s=timeout_s)
 
     def _child(self, what: str, lease: Lease, function: str, *arguments: Any, timeout_s: float) -> Any:
         with _told(what, timeout_s):

@@ -99,6 +99,15 @@ class Call:
 
 
 @dataclass(frozen=True)
+class Offer:
+    """Variants of a network."""
+
+    variants: Sequence[Variant]
+    survey: Survey | None = None
+    """Operators of the network; None where no layout can be chosen."""
+
+
+@dataclass(frozen=True)
 class Best:
     """The variant with the lowest expected latency, and the reason."""
 
@@ -115,27 +124,22 @@ def single(module: Any, target: Any, wanted: LayoutOption) -> Variant:
     return _variant(wanted.value, found, ways, target)
 
 
-def offered(module: Any, target: Any, wanted: LayoutOption, *, winograd: bool = False) -> list[Variant]:
+def offered(module: Any, target: Any, wanted: LayoutOption, *, winograd: bool = False) -> Offer:
     """Returns the variants to tune. Several, whose tasks compete, for `auto` with several layouts, and for `winograd`
     where blocks exist (the direct way and Winograd's algorithm)."""
-    return _offered(module, target, wanted, winograd=winograd)[0]
-
-
-def _offered(module: Any, target: Any, wanted: LayoutOption, *, winograd: bool) -> tuple[list[Variant], Survey | None]:
-    """Returns the variants, and the operators of the module if there are several."""
     if wanted not in (LayoutOption.AUTO, LayoutOption.NCHWC) or (wanted is LayoutOption.NCHWC and not winograd):
-        return [single(module, target, wanted)], None
+        return Offer([single(module, target, wanted)])
     winograd = winograd and str(target.kind.name) == "llvm"
     width = layout_assignment.lanes(target)
     found = _surveyed(module, target)
     if found is None or not found.convolutions:
-        return [single(module, target, LayoutOption.KEEP if wanted is LayoutOption.AUTO else wanted)], None
+        return Offer([single(module, target, LayoutOption.KEEP if wanted is LayoutOption.AUTO else wanted)])
     made = (
         [*([] if _integers(found) else [_kept(found, module, target)]), *_converted(found, width, target)]
         if wanted is LayoutOption.AUTO
         else [_variant(wanted.value, found, layout_assignment.plan(found, layout_assignment.uniform(wanted)), target)]
     )
-    return [*made, *(_winograd(found, target) if winograd else ())], found
+    return Offer([*made, *(_winograd(found, target) if winograd else ())], found)
 
 
 def grouped(variants: Sequence[Variant], infos: Sequence[TaskInfo]) -> tuple[TaskInfo, ...]:
@@ -173,21 +177,14 @@ def _operator(info: TaskInfo) -> str:
     return info.shape.partition(" ")[0].partition("+")[0]
 
 
-def best(
-    module: Any,
-    target: Any,
-    latencies_s: Mapping[str, float],
-    wanted: LayoutOption = LayoutOption.AUTO,
-    *,
-    winograd: bool = False,
-) -> Best:
+def best(offer: Offer, target: Any, latencies_s: Mapping[str, float], wanted: LayoutOption) -> Best:
     """Returns the assignment with the lowest expected latency, from the best latency of each workload (by hash) and the
     cost of transforms.
 
-    Besides the variants of `offered`, each convolution may have another of its layouts. An assignment is judged by all
-    its kernels.
+    Besides the offered variants, each convolution may have another of its layouts. An assignment is judged by all its
+    kernels. `wanted`: the layout option of the offer.
     """
-    variants, found = _offered(module, target, wanted, winograd=winograd)
+    variants, found = list(offer.variants), offer.survey
     if found is None or len(variants) == 1:
         return Best(variants[0], "no layout can be chosen in this network" if wanted is LayoutOption.AUTO else "")
     move_cost = transform_cost.seconds_per_byte(target)

@@ -159,7 +159,7 @@ def cleaned(net: Any, folder: Path, shapes: dict[str, Shape] | None = None) -> A
 def tasks(module: Any) -> dict[str, int]:
     """Returns the number of calls of each kernel by its hash."""
     aim = load_target(targets.resolve("x86-64-v3", 1))
-    variants = offered(module, aim, LayoutOption.NCHWC, winograd=True)
+    variants = offered(module, aim, LayoutOption.NCHWC, winograd=True).variants
     extracted, _ = task_extraction.extract([variant.fused for variant in variants], aim)
     return {info.workload: info.weight for info in extracted.tasks}
 

@@ -65,3 +65,22 @@ def test_only_tasks_with_most_arithmetic_have_first_candidates() -> None:
     assert [session.first(task, LEASE) for task in asked] == [(), [b"best"]]
     session._rankers = {}
     assert session.first(asked[1], LEASE) == ()
+
+
+class FakeWorkers:
+    """Returns where a call would run."""
+
+    def call(self, role: str, *_arguments: Any, timeout_s: float) -> str:
+        return f"the worker {role}"
+
+    def once(self, *_arguments: Any, timeout_s: float) -> str:
+        return "a process of its own"
+
+
+@pytest.mark.parametrize(
+    ("trials", "where"), [(0, "the worker network"), (8, "a process of its own"), (None, "a process of its own")]
+)
+def test_only_a_job_without_a_search_compiles_where_it_imported(trials: int | None, where: str) -> None:
+    session: Any = TvmSession.__new__(TvmSession)
+    session._job, session._workers = JobSpec(name="n", model="0" * 64, trials=trials), FakeWorkers()
+    assert session._of_network(LEASE, "module:function", timeout_s=1.0) == where

@@ -129,6 +129,6 @@ def test_convolutions_of_a_network_use_them(target: Any, tiled: bool) -> None:
             sums = builder.emit(relax.op.nn.conv2d(data, relax.const(weights), out_dtype="int32"))
             result = builder.emit_output(relax.op.astype(sums, "float32"))
         builder.emit_func_output(result)
-    offered = layout_variants.offered(onnx_import.clean(builder.get()), target, LayoutOption.NCHWC)
-    functions = [one for _, one in offered[0].fused.functions_items() if isinstance(one, tvm.tirx.PrimFunc)]
+    variants = layout_variants.offered(onnx_import.clean(builder.get()), target, LayoutOption.NCHWC).variants
+    functions = [one for _, one in variants[0].fused.functions_items() if isinstance(one, tvm.tirx.PrimFunc)]
     assert any(product.TILE_DOT in one.script() for one in functions) is tiled

@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +102,11 @@ def test_other_operators_compete_by_their_place_and_equal_ones_together(tmp_path
     assert all(sum(info.groups.values()) == info.weight for info in found.tasks)
 
 
+def best_of(cleaned: Any, latencies_s: Mapping[str, float]) -> layout_variants.Best:
+    offer = layout_variants.offered(cleaned, TARGET, LayoutOption.AUTO)
+    return layout_variants.best(offer, TARGET, latencies_s, LayoutOption.AUTO)
+
+
 def latencies(found: worker_messages.Extracted, plain_s: float, blocked_s: float, **others: float) -> dict[str, float]:
     """Returns latencies by workload; `others`: those of blocked tasks with this window."""
     return {
@@ -119,7 +125,7 @@ def test_the_fastest_assignment_is_chosen(
     """All, none, or all but one convolution; a gain below the cost of transforms is none."""
     found = taken_in(chain(), tmp_path, LayoutOption.AUTO)
     cleaned = onnx_import.cleaned(onnx.load(tmp_path / "prepared.onnx"))
-    best = layout_variants.best(cleaned, TARGET, latencies(found, 1.0, blocked_s, **others))
+    best = best_of(cleaned, latencies(found, 1.0, blocked_s, **others))
     assert sum(1 for way in best.variant.ways if way.output.block) == blocked
     assert best.variant.workloads == tuple(w for w in best.variant.workloads if w)
     assert set(best.variant.workloads) <= {info.workload for info in found.tasks}
@@ -130,11 +136,11 @@ def test_a_layout_without_measurements_is_not_chosen(tmp_path: Path) -> None:
     found = taken_in(chain(), tmp_path, LayoutOption.AUTO)
     cleaned = onnx_import.cleaned(onnx.load(tmp_path / "prepared.onnx"))
     known = {info.workload: 1e-5 for info in found.tasks if "c+relu" not in info.shape}
-    best = layout_variants.best(cleaned, TARGET, known)
+    best = best_of(cleaned, known)
     assert all(way.wanted is LayoutOption.NCHW for way in best.variant.ways)
     assert "measured kernels 0.03 ms" in best.said, "three of 10 us"
     assert "nchwc" not in best.said, "nothing was measured in it"
-    assert "measured" not in layout_variants.best(cleaned, TARGET, {}).said
+    assert "measured" not in best_of(cleaned, {}).said
 
 
 def test_records_of_several_layouts_compile_into_one_network(tmp_path: Path) -> None:
