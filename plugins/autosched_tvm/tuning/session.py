@@ -267,8 +267,11 @@ class TvmSession:
             self._notes = msgspec.json.decode(note, type=worker_messages.Compiled).notes
             return
         arguments = (self._compilation, choices)
-        with _told("compile", lease.timeout_s):
-            compiled = self._of_network(lease, worker_messages.COMPILE, *arguments, timeout_s=lease.timeout_s)
+        try:
+            with _told("compile", lease.timeout_s):
+                compiled = self._of_network(lease, worker_messages.COMPILE, *arguments, timeout_s=lease.timeout_s)
+        finally:
+            self._workers.dismiss(NETWORK_ROLE)
         self._notes = compiled.notes
         if not compiled.substitutes:
             made = [f"{build}.{ending}" for build in compiled.builds for ending in ("so", "json")]

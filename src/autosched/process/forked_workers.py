@@ -244,6 +244,14 @@ class Workers:
             self._busy.pop(worker, None)
         worker.close()
 
+    def dismiss(self, role: str) -> None:
+        """End the idle workers of a role."""
+        with self._lock:
+            keys = [key for key in self._idle if key[0] == role]
+            idle = [self._idle.pop(key) for key in keys]
+        for worker in idle:
+            worker.close()
+
     def kill(self, lease: Leased | None = None) -> None:
         """Kill the workers of a lease, including those that are about to start; without a lease, all workers."""
         with self._lock:

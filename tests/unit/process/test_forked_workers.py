@@ -202,6 +202,15 @@ def test_some_cores_of_a_lease_are_enough(tmp_path: Path) -> None:
     workers.kill()
 
 
+def test_idle_workers_of_a_role_are_ended(tmp_path: Path) -> None:
+    workers = Workers(tmp_path, recycle_after=100)
+    network, builder = (workers.call(role, lease(), "os:getpid", timeout_s=LONG_S) for role in ("network", "build"))
+    workers.dismiss("network")
+    assert dies(network)
+    assert workers.call("network", lease(), "os:getpid", timeout_s=LONG_S) != network
+    assert workers.call("build", lease(), "os:getpid", timeout_s=LONG_S) == builder
+
+
 def test_a_process_for_one_call_ends_with_it(tmp_path: Path) -> None:
     assert dies(Workers(tmp_path, recycle_after=9).once(lease(), "os:getpid", timeout_s=LONG_S))
 
