@@ -14,6 +14,7 @@ import signal
 import threading
 import time
 from contextlib import suppress
+from multiprocessing import forkserver
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Protocol
@@ -296,7 +297,9 @@ class Workers:
 
 
 def prepare(preload: str) -> None:
-    """Set the module that the fork server imports; call before the first worker.
+    """Set the module that the fork server imports, and start the server; call before the first worker.
+
+    The server imports the module while the caller goes on.
 
     The module's function `settle(cores)` is called in each new worker, after it was pinned to these cores.
     """
@@ -305,6 +308,7 @@ def prepare(preload: str) -> None:
     # read when numpy is imported: no helper threads in the fork server
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     multiprocessing.get_context("forkserver").set_forkserver_preload([preload])
+    forkserver.ensure_running()
 
 
 # In the child ---------------------------------------------------------------------------------------------------------
