@@ -7,9 +7,8 @@ last two), `onnx_converters` and `opset_converters` (additions to TVM's converte
 (concatenations without copies), `layouts/` (order of values in memory), `task_extraction` (the tasks), `kept_network`
 (for a compilation in the same process). Compilation: `targets`, `toolchain` (versions, linker), `candidate_build` (one
 candidate), `object_digest` (digest of object code), `shared_library` (a file of kernels), `network_compiler` (a
-network), `side_file` (facts about a compiled network),
-`lowering` (TVM's passes, and ours), `movable_rounding` (kernels that show what ties change), `kernel_sketches`
-(schedules of our own kernels), `rules/` (schedules without a search), `winograd/`, `integers/`, `vector_math/`,
-`intrinsics` (instructions of the CPU), `python_call` (runs Python on a board), `sentinel_kernels` (sentinel benchmark
-of a board).
+network), `side_file` (facts about a compiled network), `lowering` (TVM's passes, and ours), `movable_rounding` (kernels
+that show what ties change), `kernel_sketches` (schedules of our own kernels), `rules/` (schedules without a search),
+`winograd/`, `integers/`, `vector_math/`, `intrinsics` (instructions of the CPU), `python_call` (runs Python on a
+board), `sentinel_kernels` (sentinel benchmark of a board).
 """

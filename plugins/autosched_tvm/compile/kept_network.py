@@ -11,7 +11,7 @@ from autosched_tvm.compile.model_sources import Source
 
 
 @dataclass(frozen=True)
-class KeptNetwork:
+class LoadedNetwork:
     """A prepared model, and what was made of it."""
 
     source: Source
@@ -21,16 +21,16 @@ class KeptNetwork:
     """Its variants; None if they are not made yet."""
 
 
-_kept: dict[tuple[str, str, str, bool], KeptNetwork] = {}
+_kept: dict[tuple[str, str, str, bool], LoadedNetwork] = {}
 """At most one network, by file of the prepared model, target, layout, and whether Winograd's algorithm is offered."""
 
 
-def keep(prepared: str, target: str, layout: str, network: KeptNetwork, *, winograd: bool) -> None:
+def keep(prepared: str, target: str, layout: str, network: LoadedNetwork, *, winograd: bool) -> None:
     """Keeps a network in place of the one before."""
     _kept.clear()
     _kept[prepared, target, layout, winograd] = network
 
 
-def take(prepared: str, target: str, layout: str, *, winograd: bool) -> KeptNetwork | None:
+def take(prepared: str, target: str, layout: str, *, winograd: bool) -> LoadedNetwork | None:
     """Returns the network of a prepared model, and keeps it no longer; None if this process did not import it."""
     return _kept.pop((prepared, target, layout, winograd), None)

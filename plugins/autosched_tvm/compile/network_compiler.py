@@ -24,7 +24,7 @@ from autosched_tvm.compile import (
     task_extraction,
     toolchain,
 )
-from autosched_tvm.compile.kept_network import KeptNetwork
+from autosched_tvm.compile.kept_network import LoadedNetwork
 from autosched_tvm.compile.layouts import layout_variants
 from autosched_tvm.compile.layouts.layout_option import LayoutOption
 from autosched_tvm.compile.layouts.layout_variants import Offer
@@ -70,7 +70,7 @@ def compile_untuned(compilation: Compilation) -> None:
     _compile_default(compilation, _loaded(compilation))
 
 
-def _compile_default(compilation: Compilation, network: KeptNetwork) -> None:
+def _compile_default(compilation: Compilation, network: LoadedNetwork) -> None:
     """Writes the default build, which is TVM's own: no schedules, the model's own layouts."""
     fused = onnx_import.fused(network.cleaned, tvm.target.Target(json.loads(compilation.target)))
     who = SideName(compilation.name, DEFAULT)
@@ -83,16 +83,16 @@ def compile_again(compilation: Compilation, choices: Sequence[TaskSchedules]) ->
     return _compile_tuned(compilation, choices, _loaded(compilation))
 
 
-def _loaded(compilation: Compilation) -> KeptNetwork:
+def _loaded(compilation: Compilation) -> LoadedNetwork:
     """Returns the prepared model: the one that this process imported, or from its file."""
     asked = compilation.model, compilation.target, compilation.layout
     if (kept := kept_network.take(*asked, winograd=compilation.winograd)) is not None:
         return kept
     source = model_sources.load(Path(compilation.model))
-    return KeptNetwork(source, source.cleaned(tvm.target.Target(json.loads(compilation.target))))
+    return LoadedNetwork(source, source.cleaned(tvm.target.Target(json.loads(compilation.target))))
 
 
-def _compile_tuned(compilation: Compilation, choices: Sequence[TaskSchedules], network: KeptNetwork) -> Compiled:
+def _compile_tuned(compilation: Compilation, choices: Sequence[TaskSchedules], network: LoadedNetwork) -> Compiled:
     """Writes tuned.so to the folder, and unscheduled.so for a network that computes with integers."""
     source, target = network.source, tvm.target.Target(json.loads(compilation.target))
     schedules, lacking = applied(choices)

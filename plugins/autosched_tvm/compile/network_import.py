@@ -11,7 +11,7 @@ from autosched_tvm.compile import intrinsics, kept_network, model_sources, task_
 from autosched_tvm.compile.candidate_build import load_target
 from autosched_tvm.compile.frontend.model_file import FileKind, kind_of_file
 from autosched_tvm.compile.integers import dot_instructions
-from autosched_tvm.compile.kept_network import KeptNetwork
+from autosched_tvm.compile.kept_network import LoadedNetwork
 from autosched_tvm.compile.layouts.layout_option import LayoutOption
 from autosched_tvm.compile.layouts.layout_variants import grouped, offered
 from autosched_tvm.worker_messages import TEMPLATE, Extracted, Ways
@@ -41,7 +41,7 @@ def take_in(
     for info, workload in zip(extracted.tasks, workloads, strict=True):
         task_extraction.save(workload, Path(folder) / f"{info.task}.json")
     if keep:
-        network = KeptNetwork(ready.source, cleaned, offer)
+        network = LoadedNetwork(ready.source, cleaned, offer)
         kept_network.keep(prepared, target, ways.layout, network, winograd=ways.winograd)
     return msgspec.structs.replace(extracted, tasks=grouped(variants, extracted.tasks), notes=tuple(ready.notes))
 

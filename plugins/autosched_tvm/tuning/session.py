@@ -490,7 +490,7 @@ class TvmSession:
 
     @property
     def _compiles_next(self) -> bool:
-        """Whether the network is compiled right after its import."""
+        """Whether no search lies between the import of the network and its compilation."""
         return self._job.trials == 0
 
     def _of_network(self, lease: Lease, function: str, *arguments: Any, timeout_s: float) -> Any:

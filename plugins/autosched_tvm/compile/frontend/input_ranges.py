@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from autosched_tvm.compile.frontend import preparation
-from autosched_tvm.compile.frontend.shape_inference import inferred
+from autosched_tvm.compile.frontend.shape_inference import values
 from autosched_tvm.tensors import Kind, Tensor
 
 PLAIN_HIGH = 128
@@ -177,8 +177,7 @@ def highs(model: Any) -> dict[str, int]:
 
 def _computed_dims(model: Any) -> dict[str, list[int]]:
     """Returns the known shapes of the values that the network computes."""
-    graph = inferred(model)
-    shapes = {value.name: preparation.dims_of(value) for value in (*graph.value_info, *graph.input, *graph.output)}
+    shapes = {value.name: preparation.dims_of(value) for value in values(model)}
     return {name: [size or 1 for size in dims] for name, dims in shapes.items() if dims is not None and all(dims)}
 
 

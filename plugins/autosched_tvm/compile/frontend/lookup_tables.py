@@ -16,7 +16,6 @@ from onnx.reference import ReferenceEvaluator
 from autosched_tvm.compile.frontend import normalisation_patterns, rewrites
 from autosched_tvm.compile.frontend.node_builder import read_inside
 from autosched_tvm.compile.frontend.rewrites import Graph
-from autosched_tvm.compile.frontend.shape_inference import inferred
 
 Array = Any
 Node = Any
@@ -56,9 +55,7 @@ class _Tables:
     def __init__(self, model: Any) -> None:
         self._model, self._graph, self._state = model, model.graph, Graph(model)
         self._constants = self._state.constants
-        graph = inferred(model)
-        values = (*graph.value_info, *graph.input, *graph.output)
-        self._types = {value.name: value.type.tensor_type for value in values}
+        self._types = self._state.types
         self._makers = {name: node for node in self._graph.node for name in node.output}
         self._order = {node.output[0]: number for number, node in enumerate(self._graph.node)}
         self._roots: dict[str, tuple[str, Array]] = {}

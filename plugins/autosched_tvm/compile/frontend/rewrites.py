@@ -11,7 +11,7 @@ import numpy as np
 from onnx import helper, numpy_helper
 
 from autosched_tvm.compile.frontend import conv1d_to_conv2d, normalisation_patterns
-from autosched_tvm.compile.frontend.shape_inference import inferred
+from autosched_tvm.compile.frontend.shape_inference import values
 from autosched_tvm.compile.frontend.unused_names import unused
 
 Node = Any
@@ -24,7 +24,9 @@ class Graph:
     def __init__(self, model: Any) -> None:
         self.graph = model.graph
         self.constants = {t.name: t for t in self.graph.initializer}
-        self.ranks = _ranks(model)
+        self.types = {value.name: value.type.tensor_type for value in values(model)}
+        """Type and shape of each value, as far as they are known."""
+        self.ranks = {name: len(kind.shape.dim) for name, kind in self.types.items() if kind.HasField("shape")}
         self.taken = set(self.constants) | {name for node in self.graph.node for name in (*node.input, *node.output)}
         self.wanted = {value.name for value in self.graph.output}
         self.opset = max((int(o.version) for o in model.opset_import if o.domain in ("", "ai.onnx")), default=1)
@@ -195,10 +197,3 @@ def _batch_norm(state: Graph, node: Node) -> list[Node] | None:
         helper.make_node("Mul", [node.input[0], mul], [middle], name=f"{node.name or middle}__scale"),
         helper.make_node("Add", [middle, add], [node.output[0]], name=f"{node.name or middle}__shift"),
     ]
-
-
-def _ranks(model: Any) -> dict[str, int]:
-    """Returns the number of dimensions of each value with a known shape."""
-    graph = inferred(model)
-    values = (*graph.value_info, *graph.input, *graph.output)
-    return {v.name: len(v.type.tensor_type.shape.dim) for v in values if v.type.tensor_type.HasField("shape")}

@@ -28,6 +28,13 @@ def inferred(model: Any) -> Any:
     return found
 
 
+def values(model: Any) -> list[Any]:
+    """Returns the values that the network computes, its inputs and its outputs, with their types and shapes as far as
+    ONNX can infer them."""
+    graph = inferred(model)
+    return [*graph.value_info, *graph.input, *graph.output]
+
+
 def _without_weights(model: Any) -> Any:
     """Returns a copy that has large constants as further inputs: ONNX copies the whole model three times."""
     graph = model.graph
