@@ -66,16 +66,16 @@ QUICK = {"batch": 4, "min_repeat_ms": 1.0}
 def settings(port: int, cores: Sequence[int], more: str = "") -> str:
     """Returns settings of a daemon with a port for boards, and lanes on these cores."""
     return (
-        f'[boards]\nlisten = "127.0.0.1:{port}"\n[[board]]\nkind = "{KEY}"\ntarget = "{target()}"\n'
+        f'[boards]\nlisten = "127.0.0.1:{port}"\n[[board]]\nkind = "{KEY}"\ntarget = {json.dumps(target())}\n'
         f"[resources]\nhost_cores = {list(cores)}\n[guard]\nquarantine_s = 0.5\n{more}"
     )
 
 
 def target() -> str:
     """Returns the CPU of this machine, with one core."""
-    from tvm.target.codegen import llvm_get_system_cpu
+    from autosched_tvm.compile import targets
 
-    return f"llvm -mcpu={llvm_get_system_cpu()} -num-cores=1"
+    return json.dumps(targets.of_this_machine() | {"num-cores": 1})
 
 
 @contextmanager

@@ -150,7 +150,9 @@ _ERF: dict[int, Any] = {}
 def _target(mcpu: str) -> Any:
     import tvm
 
-    return tvm.target.Target({"kind": "llvm", "mcpu": mcpu or tvm.target.codegen.llvm_get_system_cpu()})
+    from autosched_tvm.compile import targets
+
+    return tvm.target.Target({"kind": "llvm", "mcpu": mcpu} if mcpu else targets.of_this_machine())
 
 
 def _accuracy(name: str, args: argparse.Namespace) -> dict[str, Any]:

@@ -88,9 +88,11 @@ class RpcServer:
         self.kill()
 
 
-def settings(server: RpcServer, key: str, kind: str = "pi4", name: str = "board0", more: str = "") -> str:
+def settings(
+    server: RpcServer, key: str, kind: str = "pi4", name: str = "board0", more: str = "", cpu: str = "x86-64-v2"
+) -> str:
     """Returns settings of a daemon with this board."""
     return (
         f'[[device]]\nname = "{name}"\nkind = "{kind}"\nrpc = "{server.address}"\nrpc_key = "{key}"\n'
-        f'target = "llvm -mcpu=x86-64-v2 -num-cores=1"\n{more}'
+        f'target = "llvm -mcpu={cpu} -num-cores=1"\n{more}'
     )

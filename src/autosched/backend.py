@@ -545,7 +545,8 @@ class BoardSession(Session, Protocol):
     def sentinel(self, lease: Lease) -> DeviceNote:
         """Run fixed work on the board of the lease, and return the time of the fastest of some runs; called before the
         stage of a step. It should take 200 ms. `foreign_s`: CPU time of other programs meanwhile; None if unknown.
-        Raises DeviceLost."""
+        Raises DeviceLost, and TargetUnfit if the board cannot
+        run code for the job's target."""
 
 
 class ParallelSession(Session, Protocol):

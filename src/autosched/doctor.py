@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -23,6 +24,10 @@ DISK_LOW_BYTES, DISK_NEEDED_BYTES = 5 * 1024**3, 512 * 1024**2
 LOAD_SAMPLE_S = 1.0
 LOAD_BAD = 0.25
 """Share of the machine that other programs may use before measurements suffer."""
+UNKNOWN_INSTRUCTION = (
+    "this CPU, or its hypervisor, lacks an instruction that the program uses. autosched runs on x86-64-v2 and newer,"
+    " and on 64-bit Arm; give the virtual machine its host's CPU, or tune on another machine"
+)
 REINSTALL = "pip install --force-reinstall -c etc/constraints.txt 'autosched[tvm]'"
 TRYING = "trying: "  # prefix of the probe's message before each check
 
@@ -202,7 +207,8 @@ async def _tvm(target: str = "") -> list[Finding]:
     tried = [line.removeprefix(TRYING) for line in ended.err.splitlines() if line.startswith(TRYING)]
     if not tried:
         return [Finding("broken", str(json_command.died(INSTALLATION_CHECK, ended, MISSING)), REINSTALL)]
-    return [Finding("broken", f"TVM, {tried[-1]}: its process {ended.how}", REINSTALL)]
+    fix = UNKNOWN_INSTRUCTION if ended.code == -signal.SIGILL else REINSTALL
+    return [Finding("broken", f"TVM, {tried[-1]}: its process {ended.how}", fix)]
 
 
 def _read(part: dict[str, Any]) -> Finding:

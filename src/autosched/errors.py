@@ -91,6 +91,10 @@ class ModelRejected(RequestError):
     code = "model_rejected"
 
 
+class TargetUnfit(RequestError):
+    """The device cannot run code for the job's target, whatever the candidate. The job ends."""
+
+
 class DaemonUnreachable(AutoschedError):
     """No daemon answers."""
 

@@ -17,6 +17,7 @@ import onnx
 from autosched.api.connection import Daemon
 from autosched.errors import AutoschedError
 from autosched.model import JobSpec, JobState, Purpose
+from autosched_tvm.compile import targets
 from chaos.agents import free_port
 from deadlines import DEADLINE_S, until
 from integration.lab import Lab, Said, command_line, lab
@@ -81,6 +82,24 @@ def test_a_board_that_dies_in_a_session_is_rebooted_and_nothing_is_lost_or_measu
     tried = [(record.task, record.candidate) for record in records if record.purpose is Purpose.TRIAL]
     assert len(tried) == len(set(tried)) == 16
     assert all(record.failure is None for record in records), "no candidate is to blame"
+
+
+def test_a_board_that_withholds_features_of_its_target_ends_the_job_at_its_first_step(
+    server: RpcServer, tmp_path: Path
+) -> None:
+    """No CPU has the features of both makers."""
+    onnx.save(small_net(), tmp_path / "net.onnx")
+    other = "bdver4" if targets.granted()["sse4a"] is False else "sapphirerapids"
+    with lab(tmp_path, settings(server, KEY, cpu=other) + GUARD) as there:
+        job = submitted(there, tmp_path / "net.onnx")
+        view = there.wait(job)
+        records, lab_now = there.records(job), there.ask(lambda daemon: daemon.units())
+    assert view.state == JobState.FAILED
+    assert view.failure is not None
+    assert f"the CPU of the board board0 does not offer what the target {other!r} needs" in view.failure.message
+    assert "Use --target '{" in view.failure.message
+    assert not records
+    assert not [unit for unit in lab_now if unit.drained or unit.quarantined], "the board is healthy"
 
 
 def test_clients_and_daemons_that_are_killed_cost_no_record(tmp_path: Path) -> None:

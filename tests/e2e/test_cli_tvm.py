@@ -18,6 +18,9 @@ import onnx
 import autosched
 from autosched.cli.command_table import run
 from autosched.errors import RequestError
+from autosched_tvm.compile import targets
+from autosched_tvm.compile.side_file import read_side
+from autosched_tvm.granted_features import HIDDEN
 from nets import conv_net, model, small_net
 
 pytestmark = pytest.mark.tvm
@@ -162,6 +165,35 @@ def test_an_unknown_target_is_refused(cli: Callable[..., Said], target: str) -> 
     assert code in (2, 6)
     assert out == ""
     assert "Try" in err or "Near" in err
+
+
+def test_a_machine_that_hides_features_of_its_cpu_tunes_without_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hidden = [name for name in ("avx512f", "avx2", "dotprod") if targets.granted().get(name)]
+    monkeypatch.setenv(HIDDEN, ",".join(hidden))
+    onnx.save(small_net(), tmp_path / "small.onnx")
+    (tmp_path / "lab").mkdir()
+    with lab(tmp_path / "lab") as there:
+        cli = command_line(there, tmp_path, monkeypatch, capsys)
+        code, out, err = cli("tune", "small.onnx", "--trials", 8, "--seed", 1)
+        assert code == 0, err
+        assert "outputs equal to ONNX Runtime" in out
+        assert all(record.failure is None for record in there.records(1))
+    used = targets.features(read_side(tmp_path / "small-tuned/small.json").target)
+    assert hidden, "this CPU has one of them"
+    assert not used & set(hidden)
+
+
+def test_a_target_that_this_machine_cannot_run_is_refused_at_once(cli: Callable[..., Said], there: Lab) -> None:
+    """No CPU has the features of both makers."""
+    other = "bdver4" if targets.granted()["sse4a"] is False else "sapphirerapids"
+    onnx.save(small_net(), "small.onnx")
+    code, _, err = cli("tune", "small.onnx", "--trials", 8, "--target", f"llvm -mcpu={other}")
+    assert code != 0
+    assert f"this machine's CPU does not offer what the target {other!r} needs" in err
+    assert "Use --target '{" in err
+    assert not [unit for unit in there.ask(lambda daemon: daemon.units()) if unit.drained]
 
 
 def test_a_missing_compiler_is_reported(

@@ -11,7 +11,8 @@ from autosched.machine import cpu_model
 
 X86 = "processor\t: 0\nmodel\t\t: 17\nmodel name\t: AMD EPYC 9V74 80-Core Processor\n\nprocessor\t: 1\n"
 PI = "processor\t: 0\nCPU implementer\t: 0x41\nCPU part\t: 0xd08\n\nModel\t\t: Raspberry Pi 4 Model B Rev 1.4\n"
-ARM = "processor\t: 0\nCPU implementer\t: 0x41\nCPU variant\t: 0x3\nCPU part\t: 0xd0c\n"
+EPYC = "processor\t: 0\ncpu family\t: 25\nmodel\t\t: 17\nmodel name\t: AMD EPYC\nflags\t\t: fpu sse2 avx avx2 fma"
+ARM = "processor\t: 0\nFeatures\t: fp asimd asimddp\nCPU implementer\t: 0x41\nCPU variant\t: 0x3\nCPU part\t: 0xd0c\n"
 
 
 @pytest.mark.parametrize(
@@ -19,7 +20,10 @@ ARM = "processor\t: 0\nCPU implementer\t: 0x41\nCPU variant\t: 0x3\nCPU part\t: 
     [
         (X86, "AMD EPYC 9V74 80-Core Processor"),
         (PI, "Raspberry Pi 4 Model B Rev 1.4"),
-        (ARM, f"{platform.machine()} 0x41 0xd0c 0x3"),
+        (EPYC, "AMD EPYC (family 25, model 17), AVX2"),
+        (f"{EPYC} avx512f avx512vl avx512_vnni\n", "AMD EPYC (family 25, model 17), AVX-512 VNNI"),
+        (EPYC.replace("family\t: 25", "family\t: 26"), "AMD EPYC (family 26, model 17), AVX2"),
+        (ARM, f"{platform.machine()} 0x41 0xd0c 0x3, NEON dot products"),
         ("", platform.machine()),
     ],
 )

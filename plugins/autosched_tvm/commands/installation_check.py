@@ -17,6 +17,10 @@ from typing import Any
 from autosched.errors import RequestError
 from autosched_tvm.compile import toolchain
 from autosched_tvm.compile.toolchain import INSTALL
+from autosched_tvm.granted_features import granted
+
+SIZE = 64
+"""Rows and columns of the matrices of the checked kernel: several of the widest vectors."""
 
 
 class Problem(Exception):
@@ -102,7 +106,11 @@ def target(text: str = "auto") -> str:
     from autosched_tvm.compile import targets
 
     try:
-        return targets.resolve(text, 1)
+        wanted = targets.resolve(text, 1)
+        withheld = (
+            targets.withheld(json.dumps({**json.loads(wanted), "mattr": []}), granted()) if text == "auto" else []
+        )
+        return wanted + (f" (this machine withholds {targets.listed(withheld)})" if withheld else "")
     except RequestError as error:
         raise Problem(str(error), "name the processor and its machine, as in etc/autosched.toml") from None
 
@@ -145,7 +153,6 @@ def kernel(text: str = "auto") -> str:
     import numpy as np
     import tvm
 
-    from autosched_tvm import worker_messages
     from autosched_tvm.compile import candidate_build, task_extraction
     from autosched_tvm.compile.targets import resolve, triple_of
 
@@ -153,11 +160,11 @@ def kernel(text: str = "auto") -> str:
     with tempfile.TemporaryDirectory() as folder:
         task, library = Path(folder) / "task.json", Path(folder) / "kernel.so"
         task_extraction.save(_workload(), task)
-        candidate_build.build(str(task), wanted, worker_messages.UNTUNED, str(library))
+        candidate_build.build_by_rule(str(task), wanted, str(library))  # with the widest vectors of the target
         if text != "auto":
             return f"compiled and linked for {triple_of(wanted) or 'this processor'}, not run"
-        left, right = (np.arange(64, dtype="float32").reshape(8, 8) + i for i in range(2))
-        product = tvm.runtime.tensor(np.zeros((8, 8), "float32"))
+        left, right = (np.arange(SIZE**2, dtype="float32").reshape(SIZE, SIZE) % 8 + i for i in range(2))
+        product = tvm.runtime.tensor(np.zeros((SIZE, SIZE), "float32"))
         tvm.runtime.load_module(str(library))["main"](tvm.runtime.tensor(left), tvm.runtime.tensor(right), product)
         if not np.allclose(product.numpy(), left @ right):
             raise Problem("a compiled kernel computes wrong numbers", "try another target, for example: x86-64-v2")
@@ -169,9 +176,9 @@ def _workload() -> Any:
     import tvm
     from tvm import te
 
-    left, right = te.placeholder((8, 8), name="left"), te.placeholder((8, 8), name="right")
-    k = te.reduce_axis((0, 8), name="k")
-    product = te.compute((8, 8), lambda i, j: te.sum(left[i, k] * right[k, j], axis=k), name="product")
+    left, right = (te.placeholder((SIZE, SIZE), name=name) for name in ("left", "right"))
+    k = te.reduce_axis((0, SIZE), name="k")
+    product = te.compute((SIZE, SIZE), lambda i, j: te.sum(left[i, k] * right[k, j], axis=k), name="product")
     function = te.create_prim_func([left, right, product]).with_attr("global_symbol", "main")
     return tvm.IRModule({"main": function})
 

@@ -1,12 +1,19 @@
-"""Resolves a user's target to an exact one: the CPU by name, the number of cores, no defaults left."""
+"""Resolves a user's target to an exact one: the CPU by name and features, the number of cores, no defaults left.
+
+LLVM uses the name of a CPU for its scheduling model. The name also implies features, which a hypervisor may withhold;
+an exact target of this machine removes what is withheld and adds what the name lacks.
+"""
 
 import difflib
 import json
 import shlex
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from autosched.device_types import TARGET_KINDS
 from autosched.errors import RequestError
+from autosched.recordstore.keys import WITHOUT_EFFECT
+from autosched_tvm.granted_features import granted
 
 AUTO = "auto"
 EXAMPLES = 'auto, llvm, x86-64-v3, "llvm -mcpu=skylake-avx512", {"kind": "llvm", "mcpu": "znver4", "num-cores": 4}'
@@ -15,6 +22,8 @@ X86_CLASSES = {
     "x86-64-v3": ("avx2", "fma", "bmi2"),
 }
 """Features that the levels of the x86-64 psABI add, the highest level first."""
+NAMED_MAX = 8
+"""Maximum number of features that a message names."""
 _FLAGS = {"mcpu", "mattr", "mtriple", "mabi", "num-cores", "opt-level", "vector-width"}
 
 
@@ -44,6 +53,65 @@ def resolve(text: str, cores: int) -> str:
     return json.dumps(wanted, sort_keys=True)
 
 
+def of_this_machine() -> dict[str, Any]:
+    """Returns the exact target of this machine's CPU, without a number of cores. Equal CPUs with equal features have
+    equal targets."""
+    from tvm.target.codegen import llvm_get_system_cpu
+
+    return exact({"kind": "llvm", "mcpu": str(llvm_get_system_cpu())}, granted())
+
+
+def exact(named: Mapping[str, Any], has: Mapping[str, bool]) -> dict[str, Any]:
+    """Returns a target with the features of a CPU instead of those that its name implies.
+
+    `has`: each known feature, and whether programs on that CPU may use its instructions.
+    """
+    added = {name for name, there in has.items() if there} - WITHOUT_EFFECT - features(named)
+    wider = {**named, "mattr": sorted(f"+{name}" for name in added)}
+    withheld = {name for name in features(wider) if not has.get(name, True)}
+    # LLVM applies the list in order, and a removed feature takes with it those that need it: the removals come last
+    found = {**named, "mattr": [*wider["mattr"], *sorted(f"-{name}" for name in withheld)]}
+    left = features(found)
+    kept = [one for one in found["mattr"] if one[0] == "-" or one[1:] in left]
+    return {**named, **({"mattr": kept} if kept else {})}
+
+
+def features(target: Mapping[str, Any]) -> frozenset[str]:
+    """Returns the features that LLVM may use for a CPU target, by their LLVM names."""
+    import tvm
+
+    asked = tvm.target.codegen.llvm_get_cpu_features(tvm.target.Target(dict(target)))
+    return frozenset(str(name) for name in asked)
+
+
+def withheld(target: str, has: Mapping[str, bool]) -> list[str]:
+    """Returns the features of a resolved target that compiled code may use, and that a CPU withholds."""
+    return sorted(name for name in features(json.loads(target)) - WITHOUT_EFFECT if not has.get(name, True))
+
+
+def refusal(target: str, has: Mapping[str, bool], where: str) -> str:
+    """Returns why code for a resolved target cannot run on a CPU, and the target that can; empty if it can run.
+
+    `where`: the CPU in words.
+    """
+    lacking = withheld(target, has)
+    if not lacking:
+        return ""
+    wanted = json.loads(target)
+    others = {name: value for name, value in wanted.items() if name != "mattr"}
+    fitting = json.dumps(exact(others, {name: has.get(name, True) for name in features(wanted) - WITHOUT_EFFECT}))
+    return (
+        f"{where} does not offer what the target {wanted.get('mcpu', target)!r} needs: {listed(lacking)}. A program"
+        f" that uses it there ends with SIGILL. Use --target '{fitting}'"
+    )
+
+
+def listed(names: Sequence[str]) -> str:
+    """Returns names of features in words, at most eight of them."""
+    more = len(names) - NAMED_MAX
+    return ", ".join(names[:NAMED_MAX]) + (f" and {more} more" if more > 0 else "")
+
+
 def cores_of(target: str) -> int:
     """Returns the number of cores of a resolved target."""
     return max(1, int(json.loads(target).get("num-cores", 1)))
@@ -56,9 +124,7 @@ def triple_of(target: str) -> str:
 
 def _read(text: str) -> dict[str, Any]:
     if text in ("", AUTO):
-        from tvm.target.codegen import llvm_get_system_cpu
-
-        return {"kind": "llvm", "mcpu": str(llvm_get_system_cpu())}
+        return of_this_machine()
     if text.startswith("{"):
         try:
             wanted = json.loads(text)

@@ -1,7 +1,9 @@
 """Builds, measures and compares the kernels of one job's tasks in its warm workers."""
 
 import hashlib
+import json
 import logging
+import signal
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -9,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from autosched.backend import Lease
-from autosched.errors import StepFailed
+from autosched.errors import StepFailed, TargetUnfit
 from autosched.model import DeviceNote, TaskIndex, TaskInfo
-from autosched.process.forked_workers import Killed, Raised, TimedOut, WorkerError, Workers
+from autosched.process.forked_workers import Died, Killed, Raised, TimedOut, WorkerError, Workers
 from autosched_tvm import build_cache, worker_messages
 from autosched_tvm.build_cache import BuildCache
 from autosched_tvm.compile import targets, toolchain
@@ -55,6 +57,11 @@ class KernelMeasurer:
         self._unscheduled: dict[TaskIndex, bool] = {}
         """Whether the reference of a large operator has no schedule, after a kernel differed from that by rule: False
         if it would be too slow."""
+        self._runs_by_rule: bool | None = None
+        """Whether a kernel with the schedule by rule runs on the device, once a kernel had an unknown instruction."""
+        self._probing = threading.Lock()
+        self._boards: set[str] = set()
+        """Boards that offer what the target needs, or do not say what they offer."""
 
     def task_file(self, task: TaskInfo) -> str:
         """Returns the path of the task in the import's folder."""
@@ -134,7 +141,7 @@ class KernelMeasurer:
         plan = worker_messages.MeasurementPlan(self.options.repeat, self.options.min_repeat_ms / 1e3, best_s)
         timeout_s = self.options.run_timeout_s
         measure = partial(self._measure, task, worker_messages.PROFILE, str(artifact), plan, lease, timeout_s)
-        return tuple(self._judged(task, measure))
+        return tuple(self._told(task, lease, partial(self._judged, task, measure)))
 
     def compare(
         self, task: TaskInfo, artifacts: Sequence[Path], best_s: float | None, lease: Lease
@@ -145,9 +152,8 @@ class KernelMeasurer:
         )
         names = [str(artifact) for artifact in artifacts]
         timeout_s = REFERENCE_TIMEOUT_S + FINAL_REPEAT * len(names) * self.options.run_timeout_s
-        found: list[tuple[float, ...] | str] = self._judged(
-            task, partial(self._measure, task, worker_messages.COMPARE, names, plan, lease, timeout_s)
-        )
+        measure = partial(self._measure, task, worker_messages.COMPARE, names, plan, lease, timeout_s)
+        found: list[tuple[float, ...] | str] = self._told(task, lease, partial(self._judged, task, measure))
         return found
 
     def _judged(self, task: TaskInfo, measure: Callable[[], Any]) -> Any:
@@ -198,6 +204,56 @@ class KernelMeasurer:
         timeout_s += REMOTE_S if lease.board is not None else 0.0
         there = self.remote(lease, timeout_s)
         return call(role, lease, function, *arguments, what, plan, there, timeout_s=timeout_s)
+
+    def _told(self, task: TaskInfo, lease: Lease, measure: Callable[[], Any]) -> Any:
+        """Measures kernels. One that has an instruction unknown to the CPU is the target's fault, unless the kernel by
+        rule runs. Raises TargetUnfit."""
+        try:
+            return measure()
+        except Died as error:
+            if error.signal_number != signal.SIGILL or self._by_rule_runs(task, lease):
+                raise
+            own = targets.of_this_machine()
+            better = json.dumps(own) if own.items() - json.loads(self._target).items() else "x86-64-v2"
+            raise TargetUnfit(
+                f"the CPU lacks an instruction that code for the target {self._target} uses: the kernel of {task.name}"
+                f" with its schedule by rule ends with SIGILL, too. Submit the job again with --target '{better}'"
+            ) from error
+
+    def _by_rule_runs(self, task: TaskInfo, lease: Lease) -> bool:
+        """Returns whether the kernel of a task by rule runs without SIGILL. The first task that is asked decides."""
+        with self._probing:
+            if self._runs_by_rule is None:
+                path = self._tasks / f"{task.task}.probe.so"
+                try:
+                    self.untuned(task, path, lease)
+                    arguments, limit_s = (self.task_file(task), str(path)), REFERENCE_TIMEOUT_S
+                    self._workers.once(lease, worker_messages.READY, *arguments, None, timeout_s=limit_s)
+                except Killed:
+                    raise
+                except WorkerError as error:
+                    unknown = isinstance(error, Died) and error.signal_number == signal.SIGILL
+                    self._runs_by_rule = not unknown
+                else:
+                    self._runs_by_rule = True
+            return self._runs_by_rule
+
+    def check_board(self, lease: Lease) -> None:
+        """Compares the features of the lease's board with those of the target, once for each board. Raises a
+        WorkerError, DeviceLost, and TargetUnfit."""
+        there = self.remote(lease, REFERENCE_TIMEOUT_S)
+        if there is None or lease.units[0] in self._boards:
+            return
+        arguments, limit_s = (worker_messages.BOARD_FEATURES, there), self.options.run_timeout_s + REMOTE_S
+        if lease.stage == "profile":  # the session continues
+            found = self._workers.call(board_role(lease), lease, *arguments, timeout_s=limit_s)
+        else:
+            found = self._workers.once(lease, *arguments, timeout_s=limit_s)
+        if isinstance(found, str):
+            log.warning("the board %s does not say what its CPU offers: %s", lease.units[0], found)
+        elif problem := targets.refusal(self._target, found, f"the CPU of the board {lease.units[0]}"):
+            raise TargetUnfit(problem)
+        self._boards.add(lease.units[0])
 
     def sentinel(self, lease: Lease) -> DeviceNote:
         """Returns the present speed of a lease's board, and whether other programs run there.

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from autosched.backend import INPUTS, Baseline, Earlier, Evaluation, Lease, Network, NoteGroup
-from autosched.errors import ModelRejected, RequestError, StepFailed
+from autosched.errors import ModelRejected, RequestError, StepFailed, TargetUnfit
 from autosched.model import DeviceNote, Identity, JobId, JobSpec, Program, Record, TaskIndex, TaskInfo
 from autosched.process.forked_workers import Died, Killed, Raised, TimedOut, WorkerError, Workers, prepare
 from autosched.records import record_selection, winner
@@ -29,6 +29,7 @@ from autosched_tvm.build_cache import digest_of
 from autosched_tvm.compile import targets, toolchain
 from autosched_tvm.evaluation.verification_messages import Request, VerificationResult
 from autosched_tvm.evaluation.wrong_schedules import REJECTED, Wrong, mended
+from autosched_tvm.granted_features import granted
 from autosched_tvm.source_fingerprint import text_digest
 from autosched_tvm.tuning.job_measurements import JobMeasurements
 from autosched_tvm.tuning.kernel_measurer import KernelMeasurer, task_file
@@ -86,6 +87,8 @@ class TvmSession:
         toolchain.check_packages()
         prepare(worker_messages.PRELOAD)
         self.target = targets.resolve(job.target, max(1, device_cores))
+        if device_cores and (problem := targets.refusal(self.target, granted(), "this machine's CPU")):
+            raise TargetUnfit(problem)
         toolchain.linker(targets.triple_of(self.target))
         self._job, self._model, self._workdir, self._outdir = job, model, workdir, outdir
         artifacts = workdir / "artifacts"
@@ -317,6 +320,7 @@ class TvmSession:
     def sentinel(self, lease: Lease) -> DeviceNote:
         """Runs the sentinel benchmark on the board of a lease; returns its time."""
         with _told(lease.stage, lease.timeout_s):
+            self.kernels.check_board(lease)
             return self.kernels.sentinel(lease)
 
     def compile_early(self, records: Sequence[Record], lease: Lease) -> None:

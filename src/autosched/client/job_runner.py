@@ -31,7 +31,7 @@ from autosched.client.round_work import Timed
 from autosched.client.shared_knowledge import SharedKnowledge
 from autosched.client.stage_runner import StageRunner
 from autosched.client.watchdog_process import WatchdogProcess
-from autosched.errors import AutoschedError, DeviceLost, RequestError, StepFailed, WireError
+from autosched.errors import AutoschedError, DeviceLost, RequestError, StepFailed, TargetUnfit, WireError
 from autosched.machine import cores_of, peak_flops
 from autosched.model import (
     NETWORK_TASK,
@@ -593,9 +593,10 @@ class JobRunner:
 
     def _after_failure(self, plan: JobPlan, task: int, stage: str, error: Exception) -> JobLoad:
         said = _in_words(error)
-        if task != NETWORK_TASK:
+        unfit = isinstance(error, TargetUnfit)
+        if task != NETWORK_TASK and not unfit:
             return plan.failed(task, plan.current(task).results, f"{stage}: {said}"[:2_000])
-        if plan.optional:
+        if plan.optional and not unfit:
             return plan.gave_up_early()
         message = said if isinstance(error, RequestError) else f"{stage} failed: {said}"
         return plan.broken(JobFailure(error.code if isinstance(error, RequestError) else "job_failed", message[:4_000]))

@@ -32,7 +32,7 @@ from autosched.client.plan.known_schedules import first_hints
 from autosched.client.plan.rounds import pasts
 from autosched.client.plan.task_state import Round
 from autosched.client.round_work import SAME_CODE, Keep, RoundWork, Timed
-from autosched.errors import DeviceLost
+from autosched.errors import DeviceLost, TargetUnfit
 from autosched.machine import cpu_model
 from autosched.model import DeviceNote, Failure, JobSpec, Program, Purpose, Record, StepId, TaskIndex, TaskInfo
 from autosched.records import record_selection, winner
@@ -409,12 +409,13 @@ class StageRunner:
         return evaluation
 
     def sentinel(self, lease: Lease) -> DeviceNote | None:
-        """The present speed of a lease's board; None if the backend has no sentinel. Raises DeviceLost."""
+        """The present speed of a lease's board; None if the backend has no sentinel. Raises DeviceLost,
+        and TargetUnfit."""
         if not hasattr(self._session, "sentinel"):
             return None
         try:
             return backend_boundary.sentinel(cast(BoardSession, self._session).sentinel(lease))
-        except DeviceLost:
+        except (DeviceLost, TargetUnfit):
             raise
         except Exception:  # boundary to plugin code: the step's own work reports more
             log.warning("the sentinel failed on %s", lease.units[0], exc_info=True)

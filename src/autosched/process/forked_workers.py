@@ -61,6 +61,11 @@ class Raised(WorkerError):
 class Died(WorkerError):
     """The process ended during the call; the message has the signal and the last output."""
 
+    def __init__(self, message: str, signal_number: int = 0) -> None:
+        """`signal_number`: the signal that ended the process; 0 if none did."""
+        super().__init__(message)
+        self.signal_number = signal_number
+
 
 class TimedOut(WorkerError):
     """The deadline passed; the process was killed."""
@@ -119,7 +124,7 @@ class Worker:
                 raise Killed("killed, because its step had to end") from error
             if self._process.exitcode == -signal.SIGXCPU:
                 raise TimedOut(f"more than {processor_s:g} s of processor time") from error
-            raise Died(self._last_words()) from error
+            raise Died(self._last_words(), max(0, -(self._process.exitcode or 0))) from error
         if not fine:
             kind, message = answer
             raise DeviceLost(message) if kind == DeviceLost.__name__ else Raised(kind, message)

@@ -21,6 +21,19 @@ DIGEST_BYTES = 16
 """Bytes of a digest: 2**64 rows before two of them collide by chance."""
 THREADS = ("num-cores", "num_cores")
 """Attributes of a TVM target for the number of threads of a kernel."""
+FEATURES = "mattr"
+"""Attribute of a TVM target for CPU features that are added to those of the named CPU, or removed from them."""
+WITHOUT_EFFECT = frozenset((
+    "64bit", "64bit-mode", "adx", "aes", "cldemote", "clflushopt", "clwb", "clzero", "cmpccxadd", "crc32", "cx16",
+    "cx8", "enqcmd", "fsgsbase", "fxsr", "hreset", "invpcid", "kl", "lwp", "mmx", "movdir64b", "movdiri", "movrs",
+    "mwaitx", "pclmul", "pconfig", "pku", "prefetchi", "prfchw", "ptwrite", "raoint", "rdpid", "rdpru", "rdrnd",
+    "rdseed", "rtm", "serialize", "sgx", "sha", "sha512", "shstk", "sm3", "sm4", "tsxldtrk", "uintr", "usermsr",
+    "vaes", "vpclmulqdq", "waitpkg", "wbnoinvd", "widekl", "avx512vp2intersect", "xsave", "xsavec", "xsaveopt",
+    "xsaves", "ccidx", "ccpp", "perfmon", "sha2", "sha3", "ssbs", "sb", "specrestrict", "predres", "dit", "mte",
+    "rand", "trbe",
+))  # fmt: skip
+"""CPU features, by their LLVM names, that no kernel uses: of the system, of cryptography and of synchronisation. A
+compiler emits their instructions only for programs that name them."""
 NAMES = ("tag", "model", "host", "keys", "device")
 """Attributes of a TVM target that only name hardware, or follow from its other attributes."""
 
@@ -79,6 +92,10 @@ def split_target(target: str) -> tuple[str, int]:
         return target, 0
     threads = next((count for name in THREADS if isinstance(count := attributes.get(name), int)), 0)
     kept = {name: value for name, value in attributes.items() if name not in (*THREADS, *NAMES)}
+    changed = kept.pop(FEATURES, ())
+    if isinstance(changed, list):
+        effective = sorted({str(one) for one in changed if str(one).lstrip("+-") not in WITHOUT_EFFECT})
+        kept |= {FEATURES: effective} if effective else {}
     return msgspec.json.encode(kept, order="sorted").decode(), threads
 
 

@@ -17,6 +17,9 @@ TARGET = '{"kind": "llvm", "mcpu": "znver4", "num-cores": 4}'
     [
         (TARGET, ('{"kind":"llvm","mcpu":"znver4"}', 4)),
         ('{"mcpu": "znver4", "num-cores": 4, "kind": "llvm"}', ('{"kind":"llvm","mcpu":"znver4"}', 4)),
+        ('{"kind":"llvm","mattr":["-pku","-mwaitx"],"mcpu":"znver4"}', ('{"kind":"llvm","mcpu":"znver4"}', 0)),
+        ('{"kind":"llvm","mattr":["-pku","-avx512f","+fma4"],"mcpu":"znver4"}',
+         ('{"kind":"llvm","mattr":["+fma4","-avx512f"],"mcpu":"znver4"}', 0)),
         ('{"kind": "llvm", "mcpu": "znver4", "tag": "my box", "model": "x", "keys": ["cpu"]}',
          ('{"kind":"llvm","mcpu":"znver4"}', 0)),
         ("auto", ("auto", 0)),

@@ -6,10 +6,7 @@ these registers; a kernel requests it when it begins. Source: Intel 64 and IA-32
 Manual, volume 1, chapter 18; Linux, Documentation/arch/x86/xstate.rst.
 """
 
-import ctypes
-import functools
 import re
-import sys
 import threading
 from contextlib import nullcontext
 from typing import Any, NamedTuple
@@ -22,14 +19,14 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 from tvm.target import codegen
 
+from autosched_tvm.granted_features import TILE_REQUEST
+
 FEATURE = "amx-int8"
 """LLVM name of the CPU feature."""
 ROWS, LANES, DEPTH = 16, 16, 64
 """Rows of data, columns of sums, and products of a sum, in one instruction."""
 DOT = "llvm.x86.tdpbusd"
 """LLVM name of the instruction for unsigned data and signed weights."""
-_SYSCALL, _PRCTL, _GRANT, _TILE_DATA = "syscall", 158, 0x1023, 18
-"""Function of the C library, and the arguments of arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) on x86-64."""
 _PALETTE = 1
 """Number of the register layout: eight tiles."""
 _TILES = 8
@@ -67,25 +64,14 @@ class Tiles(NamedTuple):
 
 
 def available(target: Any) -> bool:
-    """Returns whether a target's CPU has the instructions and, if it is this machine's, whether the operating system
-    grants them."""
-    if target.kind.name != "llvm" or not codegen.llvm_cpu_has_features(FEATURE, target):
-        return False
-    other = target.attrs.get("mtriple") or str(target.attrs.get("mcpu", "")) != str(codegen.llvm_get_system_cpu())
-    return bool(other) or granted()
+    """Returns whether a target's CPU has the instructions. The target of this machine has them only if Linux grants
+    their registers."""
+    return target.kind.name == "llvm" and bool(codegen.llvm_cpu_has_features(FEATURE, target))
 
 
 def worthwhile(rows: int, depth: int, columns: int) -> bool:
     """Returns whether a matrix product is faster on tiles than on vectors."""
     return rows >= ROWS and depth >= DEPTH_MIN and rows * depth * columns >= PRODUCTS_MIN
-
-
-@functools.cache
-def granted() -> bool:
-    """Returns whether Linux lets this process use the registers."""
-    if not sys.platform.startswith("linux"):
-        return False
-    return int(ctypes.CDLL(None, use_errno=True).syscall(_PRCTL, _GRANT, _TILE_DATA)) == 0
 
 
 def register(tiles: Tiles) -> str:
@@ -215,8 +201,8 @@ def are_used(function: Any) -> bool:
 
 def requested(function: Any) -> Any:
     """Returns a lowered function that requests the registers from the operating system first."""
-    numbers = (tirx.const(number, "int64") for number in (_PRCTL, _GRANT, _TILE_DATA))
-    request = tirx.Evaluate(tirx.call_extern("int64", _SYSCALL, *numbers))
+    numbers = (tirx.const(number, "int64") for number in TILE_REQUEST)
+    request = tirx.Evaluate(tirx.call_extern("int64", "syscall", *numbers))
     return function.with_body(tirx.SeqStmt([request, function.body]))
 
 

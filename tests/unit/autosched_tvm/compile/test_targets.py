@@ -70,3 +70,57 @@ def test_invalid_targets_are_refused_with_the_reason(text: str, words: str) -> N
 )
 def test_a_cpu_belongs_to_the_classes_of_its_instructions(target: dict[str, str], classes: tuple[str, ...]) -> None:
     assert targets.cpu_classes(tvm.target.Target(target)) == classes
+
+
+ZEN4_WITHOUT_AVX512 = {"avx": True, "avx2": True, "fma": True, "avx512f": False, "avx512bf16": False, "pku": False}
+
+
+def test_a_withheld_feature_is_not_compiled_for() -> None:
+    found = targets.exact({"kind": "llvm", "mcpu": "znver4"}, ZEN4_WITHOUT_AVX512)
+    assert found["mattr"] == ["-avx512bf16", "-avx512f", "-pku"]
+    target = tvm.target.Target(found)
+    assert targets.cpu_classes(target) == ("x86-64-v3",)
+    assert (targets.vector_bits(target), targets.vector_registers(target)) == (256, 16)
+
+
+def test_a_feature_that_the_name_lacks_is_compiled_for() -> None:
+    has = dict.fromkeys(("sse4.2", "avx", "avx2", "fma", "bmi2", "pku"), True) | {"avx512f": False}
+    found = targets.exact({"kind": "llvm", "mcpu": "k8-sse3"}, has)
+    assert found["mattr"] == ["+avx", "+avx2", "+bmi2", "+fma", "+sse4.2"], "pku is of the system"
+    assert targets.cpu_classes(tvm.target.Target(found)) == ("x86-64-v3",)
+
+
+def test_a_feature_needs_all_that_it_builds_on() -> None:
+    has = {"avx512f": False, "avx512vnni": True, "avx2": True, "fma": True}
+    found = targets.exact({"kind": "llvm", "mcpu": "haswell"}, has)
+    assert not targets.features(found) & {"avx512f", "avx512vnni"}
+    assert found["mattr"] == ["-avx512f"]
+
+
+def test_the_same_machine_has_the_same_target_and_a_masked_one_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = targets.resolve("auto", 1)
+    assert targets.resolve("auto", 1) == whole
+    some = next(iter(sorted(name for name, has in targets.granted().items() if has and name in ("avx", "neon"))))
+    monkeypatch.setenv("AUTOSCHED_HIDE_CPU_FEATURES", some)
+    masked = targets.resolve("auto", 1)
+    assert masked != whole
+    assert some not in targets.features(json.loads(masked))
+
+
+def test_nothing_is_compiled_for_that_this_machine_withholds() -> None:
+    found, has = targets.features(targets.of_this_machine()), targets.granted()
+    assert [name for name in sorted(found) if not has.get(name, True)] == []
+
+
+def test_a_target_that_a_cpu_cannot_run_is_refused_with_one_that_it_can() -> None:
+    wanted = targets.resolve("llvm -mcpu=znver4 -num-cores=2", 1)
+    said = targets.refusal(wanted, ZEN4_WITHOUT_AVX512, "this machine's CPU")
+    assert said.startswith("this machine's CPU does not offer what the target 'znver4' needs: avx512bf16, avx512f.")
+    fitting = said.partition("--target '")[2].rstrip("'")
+    assert targets.refusal(targets.resolve(fitting, 1), ZEN4_WITHOUT_AVX512, "") == ""
+    assert json.loads(fitting)["num-cores"] == 2
+
+
+@pytest.mark.parametrize("has", [{}, {"avx512f": True}, {"pku": False, "rdpru": False}])
+def test_a_target_is_not_refused_for_what_no_kernel_uses(has: dict[str, bool]) -> None:
+    assert targets.refusal(targets.resolve("znver4", 1), has, "the board") == ""

@@ -17,6 +17,7 @@ pytestmark = pytest.mark.tvm
 import tvm_ffi  # noqa: E402
 from tvm import tirx  # noqa: E402
 
+import this_cpu  # noqa: E402
 from autosched_tvm.compile import model_sources, network_compiler, network_import, rules  # noqa: E402
 from autosched_tvm.compile.candidate_build import load_target  # noqa: E402
 from autosched_tvm.compile.integers import dot_instructions  # noqa: E402
@@ -28,7 +29,7 @@ from autosched_tvm.evaluation.verification_messages import Check, Request  # noq
 from autosched_tvm.worker_messages import Compilation, Ways  # noqa: E402
 from quantising import PRODUCTS_SHAPE, two_products  # noqa: E402
 
-HERE = json.dumps({"kind": "llvm", "mcpu": str(tvm.target.codegen.llvm_get_system_cpu()), "num-cores": 1})
+HERE = json.dumps(this_cpu.attributes(num_cores=1))
 GARBAGE = 1e30
 """Content of memory that a kernel does not write."""
 

@@ -1,16 +1,17 @@
 """Reference kernels, with which candidates are compared. The workers are fake, so TVM is not needed."""
 
+import signal
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
 from autosched.backend import Lease
-from autosched.errors import StepFailed
+from autosched.errors import StepFailed, TargetUnfit
 from autosched.model import TaskInfo
 from autosched.process.forked_workers import Died, Killed, Raised, TimedOut, Workers
 from autosched_tvm import build_cache, worker_messages
-from autosched_tvm.compile import toolchain
+from autosched_tvm.compile import targets, toolchain
 from autosched_tvm.tuning.kernel_measurer import KernelMeasurer
 from autosched_tvm.tuning.options import Options
 
@@ -154,3 +155,55 @@ def test_an_operator_whose_rule_cannot_be_built_has_a_reference_without_a_schedu
     kernels, calls = judged_by(tmp_path, build_by_rule=Died("LLVM crashed"))
     assert kernels.profile(LARGE, tmp_path / "a.so", None, LEASE) == (1e-3,)
     assert calls == ["build_by_rule", "build", "ready 2.so", "profile 2.so"]
+
+
+class UnknownInstruction(FakeWorkers):
+    """Kernels of candidates end with SIGILL; that by rule, too, if `rule_too`."""
+
+    def __init__(self, rule_too: bool) -> None:
+        super().__init__(None)
+        self.rule_too = rule_too
+        self.probes = 0
+
+    def call(self, role: str, lease: object, function: str, *arguments: Any, **limits: object) -> str:
+        if function == worker_messages.PROFILE:
+            raise Died("the process ended with SIGILL", signal.SIGILL)
+        return super().call(role, lease, function, *arguments, **limits)
+
+    def once(self, lease: object, function: str, *arguments: Any, **_: object) -> None:
+        assert function == worker_messages.READY
+        self.probes += 1
+        if self.rule_too:
+            raise Died("the process ended with SIGILL", signal.SIGILL)
+
+
+def with_unknown_instruction(folder: Path, workers: UnknownInstruction) -> KernelMeasurer:
+    kernels = KernelMeasurer(cast(Workers, workers), folder, folder, '{"kind": "llvm", "mcpu": "znver4"}', Options())
+    kernels.reference_file(TASK).touch()
+    return kernels
+
+
+def test_sigill_of_the_kernel_by_rule_is_the_fault_of_the_target(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(targets, "of_this_machine", lambda: {"kind": "llvm", "mcpu": "znver3"})
+    workers = UnknownInstruction(rule_too=True)
+    kernels = with_unknown_instruction(tmp_path, workers)
+    for _ in range(2):
+        with pytest.raises(TargetUnfit, match=r"lacks an instruction.*--target '\{\"kind\": \"llvm\", \"mcpu\": \"zn"):
+            kernels.profile(TASK, tmp_path / "a.so", None, LEASE)
+    assert workers.probes == 1, "one kernel by rule decides"
+
+
+def test_sigill_with_the_target_of_this_machine_names_an_older_one(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(targets, "of_this_machine", lambda: {"kind": "llvm", "mcpu": "znver4"})
+    kernels = with_unknown_instruction(tmp_path, UnknownInstruction(rule_too=True))
+    with pytest.raises(TargetUnfit, match="--target 'x86-64-v2'"):
+        kernels.profile(TASK, tmp_path / "a.so", None, LEASE)
+
+
+def test_sigill_of_one_candidate_is_its_own_fault(tmp_path: Path) -> None:
+    workers = UnknownInstruction(rule_too=False)
+    kernels = with_unknown_instruction(tmp_path, workers)
+    for _ in range(2):
+        with pytest.raises(Died):
+            kernels.profile(TASK, tmp_path / "a.so", None, LEASE)
+    assert workers.probes == 1

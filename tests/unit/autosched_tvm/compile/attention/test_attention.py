@@ -11,8 +11,8 @@ tvm = pytest.importorskip("tvm")
 pytestmark = pytest.mark.tvm
 
 from tvm import relax  # noqa: E402
-from tvm.target import codegen  # noqa: E402
 
+import this_cpu  # noqa: E402
 from autosched_tvm.compile import (  # noqa: E402
     kernel_sketches,
     lowering,
@@ -23,9 +23,8 @@ from autosched_tvm.compile.attention import attention_sketch, computation, fusio
 from compiled_networks import outputs  # noqa: E402
 from nets import model  # noqa: E402
 
-CPU = str(codegen.llvm_get_system_cpu())
-HERE = tvm.target.Target({"kind": "llvm", "mcpu": CPU, "num-cores": 1})
-NARROW = tvm.target.Target({"kind": "llvm", "mcpu": CPU, "num-cores": 1, "vector-width": 256})
+HERE = this_cpu.target()
+NARROW = this_cpu.target(vector_width=256)
 SAME = 3e-6
 """Maximum distance of weighted means of numbers around 1 with different orders of addition."""
 

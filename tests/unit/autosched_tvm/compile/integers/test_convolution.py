@@ -10,8 +10,8 @@ tvm = pytest.importorskip("tvm")
 pytestmark = pytest.mark.tvm
 
 from tvm import relax, te  # noqa: E402
-from tvm.target import codegen  # noqa: E402
 
+import this_cpu  # noqa: E402
 from autosched.errors import ModelRejected  # noqa: E402
 from autosched_tvm.compile import (  # noqa: E402
     kernel_sketches,
@@ -35,7 +35,7 @@ from autosched_tvm.compile.layouts.layout_option import LayoutOption  # noqa: E4
 from compiled_networks import outputs  # noqa: E402
 from quantising import convolution_network, convolution_sums, network, run  # noqa: E402
 
-HERE = tvm.target.Target({"kind": "llvm", "mcpu": str(codegen.llvm_get_system_cpu()), "num-cores": 1})
+HERE = this_cpu.target()
 CASES: dict[str, tuple[tuple[int, ...], tuple[int, int], int, Window]] = {
     "1x1": ((1, 2, 6, 7, 16), (1, 1), 40, Window()),
     "3x3 with a border": ((2, 1, 9, 8, 8), (3, 3), 16, Window(border=(1, 1, 1, 1), border_value=7)),

@@ -10,8 +10,8 @@ tvm = pytest.importorskip("tvm")
 pytestmark = pytest.mark.tvm
 
 from tvm import te  # noqa: E402
-from tvm.target import codegen  # noqa: E402
 
+import this_cpu  # noqa: E402
 from autosched.model import TaskInfo  # noqa: E402
 from autosched_tvm.compile import (  # noqa: E402
     candidate_build,
@@ -33,7 +33,7 @@ from autosched_tvm.compile.integers.dot_sketch import Tile, usual  # noqa: E402
 from autosched_tvm.tuning.search_method import SearchContext  # noqa: E402
 from autosched_tvm.tuning.sketch_space import SketchSpace  # noqa: E402
 
-HERE = {"kind": "llvm", "mcpu": str(codegen.llvm_get_system_cpu())}
+HERE = this_cpu.attributes()
 MNEMONICS = [
     (VNNI_512, {"kind": "llvm", "mcpu": "cascadelake"}, "vpdpbusd", "zmm"),
     (VNNI_256, {"kind": "llvm", "mcpu": "alderlake"}, "vpdpbusd", "ymm"),

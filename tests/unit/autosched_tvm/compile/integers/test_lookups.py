@@ -11,8 +11,8 @@ tvm = pytest.importorskip("tvm")
 pytestmark = pytest.mark.tvm
 
 from tvm import te, tirx  # noqa: E402
-from tvm.target import codegen  # noqa: E402
 
+import this_cpu  # noqa: E402
 from autosched_tvm.compile import lowering, onnx_import  # noqa: E402
 from autosched_tvm.compile.frontend import lookup_tables  # noqa: E402
 from autosched_tvm.compile.integers import dot_instructions, table_registers  # noqa: E402
@@ -21,7 +21,7 @@ from autosched_tvm.compile.layouts.layout_option import LayoutOption  # noqa: E4
 from compiled_networks import outputs  # noqa: E402
 from quantising import network, run  # noqa: E402
 
-HERE = tvm.target.Target({"kind": "llvm", "mcpu": str(codegen.llvm_get_system_cpu()), "num-cores": 1})
+HERE = this_cpu.target()
 NEWER = tvm.target.Target({"kind": "llvm", "mcpu": "icelake-server", "num-cores": 1})
 OLDER = tvm.target.Target({"kind": "llvm", "mcpu": "haswell", "num-cores": 1})
 TABLE = np.random.default_rng(0).permutation(256).astype("uint8")

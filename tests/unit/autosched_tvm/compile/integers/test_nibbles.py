@@ -10,15 +10,15 @@ from onnx import TensorProto, helper, numpy_helper
 tvm = pytest.importorskip("tvm")
 pytestmark = pytest.mark.tvm
 
-from tvm.target import codegen  # noqa: E402
 
+import this_cpu  # noqa: E402
 from autosched_tvm.compile import kernel_sketches, lowering, onnx_import, targets  # noqa: E402
 from autosched_tvm.compile.frontend import few_bits, standard_operators  # noqa: E402
 from autosched_tvm.compile.integers import nibble_sketch, nibbles  # noqa: E402
 from compiled_networks import outputs  # noqa: E402
 from quantising import network  # noqa: E402
 
-HERE = tvm.target.Target({"kind": "llvm", "mcpu": str(codegen.llvm_get_system_cpu()), "num-cores": 1})
+HERE = this_cpu.target()
 NARROW = tvm.target.Target({"kind": "llvm", "mcpu": "x86-64-v3", "num-cores": 1})
 SAME = 1e-5
 """Maximum distance of sums around 10 with different orders of addition."""

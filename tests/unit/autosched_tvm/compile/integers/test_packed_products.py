@@ -13,6 +13,7 @@ pytestmark = pytest.mark.tvm
 
 from tvm import relax  # noqa: E402
 
+import this_cpu  # noqa: E402
 from autosched_tvm.compile import model_sources, network_compiler, network_import, onnx_import  # noqa: E402
 from autosched_tvm.compile.candidate_build import load_target  # noqa: E402
 from autosched_tvm.compile.integers import dot_instructions  # noqa: E402
@@ -20,7 +21,7 @@ from autosched_tvm.compile.side_file import side_of  # noqa: E402
 from autosched_tvm.worker_messages import Ways  # noqa: E402
 from quantising import PRODUCTS_SHAPE, run, two_products  # noqa: E402
 
-HERE = json.dumps({"kind": "llvm", "mcpu": str(tvm.target.codegen.llvm_get_system_cpu()), "num-cores": 1})
+HERE = json.dumps(this_cpu.attributes(num_cores=1))
 OLD = json.dumps({"kind": "llvm", "mcpu": "x86-64-v2", "num-cores": 1})
 WIDE = json.dumps({"kind": "llvm", "mcpu": "haswell", "num-cores": 1})
 NEW = json.dumps({"kind": "llvm", "mcpu": "cascadelake", "num-cores": 1})

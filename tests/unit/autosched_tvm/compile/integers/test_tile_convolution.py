@@ -10,8 +10,8 @@ pytestmark = pytest.mark.tvm
 
 from tvm import relax, te  # noqa: E402
 from tvm.s_tir import TensorIntrin  # noqa: E402
-from tvm.target import codegen  # noqa: E402
 
+import this_cpu  # noqa: E402
 from autosched_tvm.compile import kernel_sketches, lowering, onnx_import  # noqa: E402
 from autosched_tvm.compile.integers import product, tile_convolution, tile_instructions  # noqa: E402
 from autosched_tvm.compile.integers.convolution import Window  # noqa: E402
@@ -19,7 +19,7 @@ from autosched_tvm.compile.layouts import layout_variants  # noqa: E402
 from autosched_tvm.compile.layouts.layout_option import LayoutOption  # noqa: E402
 from quantising import convolution_sums  # noqa: E402
 
-HERE = tvm.target.Target({"kind": "llvm", "mcpu": str(codegen.llvm_get_system_cpu()), "num-cores": 1})
+HERE = this_cpu.target()
 TILES = tvm.target.Target({"kind": "llvm", "mcpu": "sapphirerapids", "num-cores": 1})
 OLDER = tvm.target.Target({"kind": "llvm", "mcpu": "cascadelake", "num-cores": 1})
 CASES: dict[str, tuple[tuple[int, ...], tuple[int, int], int, Window]] = {

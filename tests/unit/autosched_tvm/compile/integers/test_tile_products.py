@@ -12,14 +12,14 @@ tvm = pytest.importorskip("tvm")
 pytestmark = pytest.mark.tvm
 
 from tvm import relax, te  # noqa: E402
-from tvm.target import codegen  # noqa: E402
 
+import this_cpu  # noqa: E402
 from autosched_tvm.compile import kernel_sketches, lowering, onnx_import  # noqa: E402
 from autosched_tvm.compile.integers import packed_products, product, tile_instructions  # noqa: E402
 from autosched_tvm.compile.integers.dot_instructions import VNNI_512  # noqa: E402
 from autosched_tvm.tuning import schedule_traces  # noqa: E402
 
-HERE = tvm.target.Target({"kind": "llvm", "mcpu": str(codegen.llvm_get_system_cpu()), "num-cores": 1})
+HERE = this_cpu.target()
 TILES = tvm.target.Target({"kind": "llvm", "mcpu": "sapphirerapids", "num-cores": 1})
 OLDER = tvm.target.Target({"kind": "llvm", "mcpu": "cascadelake", "num-cores": 1})
 
@@ -88,14 +88,12 @@ def test_other_kernels_request_no_tile_registers() -> None:
     assert "syscall" not in built(function, TILES).inspect_source("asm")
 
 
-def test_only_cpus_with_the_instructions_have_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_cpus_with_the_instructions_have_them() -> None:
+    assert tile_instructions.available(TILES)
     assert not tile_instructions.available(OLDER)
     assert not tile_instructions.available(tvm.target.Target({"kind": "cuda", "arch": "sm_80"}))
-    monkeypatch.setattr(codegen, "llvm_get_system_cpu", lambda: "sapphirerapids")
-    monkeypatch.setattr(tile_instructions, "granted", lambda: False)
-    assert not tile_instructions.available(TILES), "this machine's system refuses"
-    monkeypatch.setattr(codegen, "llvm_get_system_cpu", lambda: "znver4")
-    assert tile_instructions.available(TILES), "the machine that will run it is another one"
+    refused = {"kind": "llvm", "mcpu": "sapphirerapids", "mattr": ["-amx-tile"]}
+    assert not tile_instructions.available(tvm.target.Target(refused)), "Linux does not grant the registers"
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ tvm = pytest.importorskip("tvm")
 pytestmark = pytest.mark.tvm
 
 from tvm import relax, te  # noqa: E402
-from tvm.target import codegen  # noqa: E402
 
+import this_cpu  # noqa: E402
 from autosched_tvm.compile import kernel_sketches, lowering, onnx_import  # noqa: E402
 from autosched_tvm.compile.integers import dot_instructions, dot_sketch, winograd_convolution  # noqa: E402
 from autosched_tvm.compile.integers.convolution import Window  # noqa: E402
@@ -21,7 +21,7 @@ from autosched_tvm.compile.rules import stage_inlining  # noqa: E402
 from compiled_networks import outputs  # noqa: E402
 from quantising import convolution_network, convolution_sums, run  # noqa: E402
 
-HERE = tvm.target.Target({"kind": "llvm", "mcpu": str(codegen.llvm_get_system_cpu()), "num-cores": 1})
+HERE = this_cpu.target()
 CASES: dict[str, tuple[tuple[int, ...], int, Window]] = {
     "even": ((1, 2, 8, 12, 8), 32, Window(border=(1, 1, 1, 1), border_value=7)),
     "odd": ((2, 1, 9, 7, 8), 24, Window(border=(1, 1, 1, 1), border_value=255)),

@@ -11,8 +11,8 @@ tvm = pytest.importorskip("tvm")
 pytestmark = pytest.mark.tvm
 
 from tvm import tirx  # noqa: E402
-from tvm.target import codegen  # noqa: E402
 
+import this_cpu  # noqa: E402
 from autosched_tvm.compile import lowering, onnx_import  # noqa: E402
 from autosched_tvm.compile.integers import dot_instructions, packed_products  # noqa: E402
 from autosched_tvm.compile.integers.dot_instructions import (  # noqa: E402
@@ -31,7 +31,7 @@ from quantising import network  # noqa: E402
 
 SAME = 2e-6
 """Maximum distance of float32 numbers with different orders of addition."""
-HERE = tvm.target.Target({"kind": "llvm", "mcpu": str(codegen.llvm_get_system_cpu()), "num-cores": 1})
+HERE = this_cpu.target()
 WITH_CODE = [
     (VNNI_512, {"kind": "llvm", "mcpu": "cascadelake", "num-cores": 1}, "vpdpbusd", "zmm"),
     (VNNI_256, {"kind": "llvm", "mcpu": "alderlake", "num-cores": 1}, "vpdpbusd", "ymm"),

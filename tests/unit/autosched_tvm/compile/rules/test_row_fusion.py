@@ -7,6 +7,7 @@ tvm = pytest.importorskip("tvm")
 
 from tvm import te, tirx, topi  # noqa: E402
 
+import this_cpu  # noqa: E402
 from autosched_tvm.compile import lowering, rules  # noqa: E402
 from autosched_tvm.compile.rules import inlining, kernel_ir, row_fusion  # noqa: E402
 
@@ -31,7 +32,7 @@ def share(shape):
 
 
 def run(function, *arrays, cores=1):
-    target = tvm.target.Target({"kind": "llvm", "mcpu": tvm.target.codegen.llvm_get_system_cpu(), "num-cores": cores})
+    target = this_cpu.target(num_cores=cores)
     module = tvm.IRModule({"main": rules.scheduled(function, target)})
     result = tvm.runtime.tensor(np.zeros_like(arrays[0]))
     tvm.tirx.build(module, target=target, pipeline=lowering.install())["main"](*map(tvm.runtime.tensor, arrays), result)
@@ -143,7 +144,7 @@ def test_a_block_of_channels_is_a_row_of_windows(kind):
 def test_windows_of_blocks_of_channels_are_correct(kind, cores):
     tensors = windows(kind, 40)
     function = te.create_prim_func(tensors)
-    target = tvm.target.Target({"kind": "llvm", "mcpu": tvm.target.codegen.llvm_get_system_cpu(), "num-cores": cores})
+    target = this_cpu.target(num_cores=cores)
     found = []
     for one in (function, rules.scheduled(function, target)):
         inputs = [numbers(*(int(size) for size in tensor.shape)) for tensor in tensors[:-1]]

@@ -10,12 +10,13 @@ tvm = pytest.importorskip("tvm")
 from tvm import tirx  # noqa: E402
 from vector_math import LANES, REFERENCES, ULP_MAX, call, errors_ulp, kernel, reference  # noqa: E402
 
+import this_cpu  # noqa: E402
 from autosched_tvm.compile.vector_math import call_replacement  # noqa: E402
 
 pytestmark = pytest.mark.tvm
 PLAIN = tvm.target.Target({"kind": "llvm"})
 """A CPU without fused multiply-add."""
-HOST = tvm.target.Target({"kind": "llvm", "mcpu": tvm.target.codegen.llvm_get_system_cpu()})
+HOST = this_cpu.target()
 CPUS = {
     "x86-64-v3": {"kind": "llvm", "mtriple": "x86_64-linux-gnu", "mcpu": "x86-64-v3"},
     "cortex-a72": {"kind": "llvm", "mtriple": "aarch64-linux-gnu", "mcpu": "cortex-a72"},
