@@ -8,7 +8,8 @@ AutoschedError
 │   ├── Refused        allowed in principle, not now or not for you
 │   │   ├── StorageFull   the daemon's disk takes nothing more; what was acknowledged is safe
 │   │   └── Busy          too much at once; says when to try again
-│   └── ModelRejected  the model cannot be tuned as it is; says the operator, the node and the fix
+│   ├── ModelRejected  the model cannot be tuned as it is; says the operator, the node and the fix
+│   └── TargetUnfit    the device cannot run code for the job's target; says which target it can run
 ├── DaemonUnreachable  no daemon answers at the address; says how to start a daemon
 ├── Damaged            what is on disk is not what was written; says what is lost and the ways out
 ├── StoreUnavailable   the record store does not answer; jobs go on, nothing measured is lost
