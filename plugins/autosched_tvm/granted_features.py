@@ -32,6 +32,8 @@ _ARM = {
     },
 }  # fmt: skip
 """Bits of the kernel's words, from Linux, arch/arm64/include/uapi/asm/hwcap.h."""
+ARM_FEATURES = frozenset(name for names in _ARM.values() for name in names)
+"""Known features of 64-bit Arm."""
 _X86 = {
     "abm": "lzcnt", "bmi1": "bmi", "pclmulqdq": "pclmul", "pni": "sse3", "sse4_1": "sse4.1", "sse4_2": "sse4.2",
     "sha_ni": "sha", "avx_vnni": "avxvnni", "avx512_bf16": "avx512bf16", "avx512_bitalg": "avx512bitalg",

@@ -1,5 +1,6 @@
 """Facts about this machine."""
 
+import math
 import os
 import platform
 import threading
@@ -99,6 +100,39 @@ def cores_of(wanted: Iterable[int]) -> tuple[int, ...]:
     """The cores among `wanted` that this process may use; the numbers may be another machine's."""
     there = cores()
     return tuple(core for core in wanted if core in there)
+
+
+def cpu_quota(proc: Path = Path("/proc/self/cgroup"), mounted: Path = Path("/sys/fs/cgroup")) -> float:
+    """Number of cores' time that the control groups of this process may use; infinite without a limit.
+
+    Source: Linux, Documentation/admin-guide/cgroup-v2.rst (cpu.max) and scheduler/sched-bwc.rst.
+    """
+    try:
+        lines = proc.read_text().splitlines()
+    except OSError:
+        return math.inf
+    found = math.inf
+    for _, controllers, name in (line.split(":", 2) for line in lines if line.count(":") >= 2):
+        if controllers and "cpu" not in controllers.split(","):
+            continue
+        root = mounted / "cpu" if controllers else mounted
+        own = root / name.lstrip("/")
+        for folder in (own, *own.parents):
+            found = min(found, _quota_of(folder))
+            if folder == root:
+                break
+    return found
+
+
+def _quota_of(folder: Path) -> float:
+    """The limit of one control group, in cores."""
+    with suppress(OSError, ValueError):
+        quota, period = (folder / "cpu.max").read_text().split()
+        return math.inf if quota == "max" else int(quota) / int(period)
+    with suppress(OSError, ValueError):
+        quota_us = int((folder / "cpu.cfs_quota_us").read_text())
+        return quota_us / int((folder / "cpu.cfs_period_us").read_text()) if quota_us > 0 else math.inf
+    return math.inf
 
 
 UNITS = 2

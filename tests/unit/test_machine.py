@@ -1,5 +1,6 @@
 """Facts about this machine."""
 
+import math
 import os
 import platform
 from pathlib import Path
@@ -85,3 +86,32 @@ def test_the_peak_of_cores_is_a_bound(text: str, lanes: int, tmp_path: Path) -> 
         (folder / "cpuinfo_max_freq").write_text(clock_khz)
     assert machine.peak_flops(1, info, tmp_path) == pytest.approx(2 * lanes * 2 * 3.6e9)
     assert machine.peak_flops(1, tmp_path / "none", tmp_path) == pytest.approx(2 * 16 * 2 * 3.6e9)
+
+
+@pytest.mark.parametrize(
+    ("groups", "files", "quota"),
+    [
+        ("0::/\n", {}, math.inf),
+        ("0::/a/b\n", {"a/cpu.max": "150000 100000\n", "a/b/cpu.max": "max 100000\n"}, 1.5),
+        ("0::/outside\n", {"cpu.max": "50000 100000\n"}, 0.5),
+        (
+            "2:cpuacct:/x\n1:cpu:/x\n0::/\n",
+            {"cpu/x/cpu.cfs_quota_us": "50000", "cpu/x/cpu.cfs_period_us": "100000"},
+            0.5,
+        ),
+        ("4:cpu,cpuacct:/\n", {"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}, math.inf),
+        ("nonsense\n", {"cpu.max": "a b c"}, math.inf),
+    ],
+)
+def test_the_quota_is_the_smallest_of_all_control_groups(
+    groups: str, files: dict[str, str], quota: float, tmp_path: Path
+) -> None:
+    (tmp_path / "cgroup").write_text(groups)
+    for name, text in files.items():
+        (tmp_path / "fs" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "fs" / name).write_text(text)
+    assert machine.cpu_quota(tmp_path / "cgroup", tmp_path / "fs") == quota
+
+
+def test_without_control_groups_there_is_no_quota(tmp_path: Path) -> None:
+    assert machine.cpu_quota(tmp_path / "none", tmp_path) == math.inf

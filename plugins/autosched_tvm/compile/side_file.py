@@ -35,6 +35,8 @@ class SideFile(Struct, frozen=True, kw_only=True):
     roundings: dict[str, int] = {}
     """Number of roundings of each kernel of an unscheduled build that takes their moves as its last argument; see
     `movable_rounding`."""
+    features: tuple[str, ...] = ()
+    """CPU features that the code may use, by their LLVM names. Empty in older files: those of the target."""
     integers: bool = False
     """Whether products of a quantised network use 8-bit integers instead of float32."""
 

@@ -13,7 +13,7 @@ from typing import Any
 from autosched.device_types import TARGET_KINDS
 from autosched.errors import RequestError
 from autosched.recordstore.keys import WITHOUT_EFFECT
-from autosched_tvm.granted_features import granted
+from autosched_tvm.granted_features import ARM_FEATURES, granted
 
 AUTO = "auto"
 EXAMPLES = 'auto, llvm, x86-64-v3, "llvm -mcpu=skylake-avx512", {"kind": "llvm", "mcpu": "znver4", "num-cores": 4}'
@@ -82,6 +82,12 @@ def features(target: Mapping[str, Any]) -> frozenset[str]:
 
     asked = tvm.target.codegen.llvm_get_cpu_features(tvm.target.Target(dict(target)))
     return frozenset(str(name) for name in asked)
+
+
+def needed(target: str) -> tuple[str, ...]:
+    """Returns the features of a resolved target that compiled code may use and that a machine can be asked for."""
+    known = granted().keys() | ARM_FEATURES
+    return tuple(sorted(name for name in features(json.loads(target)) - WITHOUT_EFFECT if name in known))
 
 
 def withheld(target: str, has: Mapping[str, bool]) -> list[str]:

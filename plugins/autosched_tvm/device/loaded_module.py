@@ -1,20 +1,27 @@
 """Loads, runs and times a compiled network with NumPy arrays."""
 
+import json
 import math
+import threading
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from autosched.backend import Timing
 from autosched.errors import RequestError
 from autosched.records.statistics import summarize
-from autosched_tvm.compile.side_file import files_of, read_side
+from autosched_tvm.compile import targets
+from autosched_tvm.compile.side_file import SideFile, files_of, read_side
+from autosched_tvm.device.inference_threads import THREADS, Context
 from autosched_tvm.device.thread_pool import default as default_threads
 from autosched_tvm.device.thread_pool import use as use_threads
 from autosched_tvm.generated_inputs import random_inputs
+from autosched_tvm.granted_features import granted
 from autosched_tvm.tensors import Array, Tensor, describe
 
 if TYPE_CHECKING:
@@ -22,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class LoadedModule:
-    """A loaded network. May be called from several threads; each gets a pool of `threads` threads."""
+    """A loaded network. May be called from any number of threads; each inference uses `threads` threads."""
 
     def __init__(self, path: Path, *, threads: int | None = None, place: "Place | None" = None) -> None:
         """`threads`: number of threads; None: the number of cores that it was tuned for, if there are as many. `place`:
@@ -41,10 +48,21 @@ class LoadedModule:
 
         self._place = place or HERE
         self._is_here = place is None or place is HERE
+        if self._is_here and (lacking := _lacking(self.info)):
+            raise RequestError(
+                f"{library} was compiled for a CPU with {targets.listed(lacking)}, which this machine's CPU lacks or"
+                " its hypervisor withholds: it would end this process with SIGILL. Tune the model here, or elsewhere"
+                f" for this CPU, with --target '{json.dumps(targets.of_this_machine())}'"
+            )
         try:
             self._library = self._place.load(str(library))
+            self._mains: WeakKeyDictionary[Context, Any] = WeakKeyDictionary()
+            """Entry points by the thread that runs kernels: a virtual machine serves one thread at a time."""
             self._machine = relax.VirtualMachine(self._library, self._place.device)
             self._main = self._machine["main"]
+            """Entry point of the first context, or on the board."""
+            self._first: Context | None = None
+            self._taking = threading.Lock()
         except Exception as error:  # the loader of another program's file may raise any exception
             raise RequestError(
                 f"{library} cannot be loaded: {str(error).strip().splitlines()[-1][:300]}. It was compiled with"
@@ -53,7 +71,8 @@ class LoadedModule:
 
     def run(self, inputs: Mapping[str, Array] | Sequence[Array]) -> list[Array]:
         """The outputs in order. Raises RequestError for inputs that do not fit."""
-        return self._arrays(self.call(self._tensors(inputs)))
+        tensors = self._tensors(inputs)
+        return self._arrays(self.call(tensors))
 
     def evaluate(self, inputs: Mapping[str, Array] | Sequence[Array] | None = None, *, budget_s: float = 5.0) -> Timing:
         """Latency of one inference, repeated for about `budget_s` seconds."""
@@ -83,21 +102,54 @@ class LoadedModule:
             timer = self._machine.time_evaluator("main", self._place.device, number=number)
             return float(timer(*tensors).mean)
         started = time.perf_counter()
-        for _ in range(number):
-            self.call(tensors)
+        self._repeated(tensors, number)
         return (time.perf_counter() - started) / number
 
     def call(self, tensors: list[Any]) -> Any:
         """Run one inference, with the inputs of `bind`."""
-        if self._is_here:
+        if not self._is_here:
+            return self._main(*tensors)
+        return self._repeated(tensors, 1)
+
+    def _repeated(self, tensors: list[Any], number: int) -> Any:
+        """Run several inferences in this process; returns the result of the last."""
+        context = THREADS.mine(self.threads)
+        if context is None:
+            return THREADS.run(self.threads, partial(self._in_context, tensors, number))
+        with context.running:
             use_threads(self.threads)
-        return self._main(*tensors)
+            return self._in_context(tensors, number, context)
+
+    def _in_context(self, tensors: list[Any], number: int, context: Context) -> Any:
+        main = self._main if context is self._first else self._main_of(context)
+        for _ in range(number - 1):
+            main(*tensors)
+        return main(*tensors)
+
+    def _main_of(self, context: Context) -> Any:
+        """The network's entry point for a thread that runs kernels."""
+        with self._taking:
+            if self._first is None:
+                self._first = context
+            if context is self._first:
+                return self._main
+            if (main := self._mains.get(context)) is None:
+                main = self._mains[context] = self.machine()["main"]
+            return main
 
     def _arrays(self, result: Any) -> list[Array]:
         return [r.numpy() for r in result] if not hasattr(result, "numpy") else [result.numpy()]
 
     def _tensors(self, inputs: Mapping[str, Array] | Sequence[Array]) -> list[Any]:
         return [self._place.tensor(array) for array in fit(self.info.inputs, inputs)]
+
+
+def _lacking(info: SideFile) -> list[str]:
+    """The features that a module may use and this machine withholds."""
+    has = granted()
+    if info.features:
+        return [name for name in info.features if not has.get(name, True)]
+    return targets.withheld(json.dumps(info.target), has)
 
 
 def fit(wanted: Sequence[Tensor], given: Mapping[str, Array] | Sequence[Array]) -> list[Array]:

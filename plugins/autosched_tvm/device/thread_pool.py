@@ -4,13 +4,13 @@ TVM has a thread pool for each thread that calls kernels. By default a pool has 
 binds the caller to cores of its choice. A pool cannot grow.
 """
 
-import logging
+import math
 import os
 import threading
 from functools import cache
 from typing import Any
 
-log = logging.getLogger(__name__)
+from autosched.machine import cpu_quota
 
 VARIABLE, BIND_VARIABLE = "TVM_NUM_THREADS", "TVM_BIND_THREADS"
 SHARE_ALL_CORES = -3
@@ -22,6 +22,8 @@ class _Pool(threading.local):
 
     wanted = 0
     """Number of threads of the last configuration; 0 before the first."""
+    lost = False
+    """Whether the pool's workers were lost with a fork."""
 
 
 _pool = _Pool()
@@ -30,12 +32,17 @@ _pool = _Pool()
 def default(tuned_for: int) -> int:
     """Number of threads for a network that was tuned for this number of cores.
 
-    The variable TVM_NUM_THREADS has precedence; otherwise at most the cores that this process may use.
+    The variable TVM_NUM_THREADS has precedence; otherwise at most `usable`.
     """
     chosen = os.environ.get(VARIABLE, "")
     if chosen.isdecimal() and int(chosen) > 0:
         return int(chosen)
-    return max(1, min(tuned_for, len(os.sched_getaffinity(0))))
+    return max(1, min(tuned_for, usable()))
+
+
+def usable() -> int:
+    """Number of cores that this process may use at once, by its affinity and the quota of its control group."""
+    return max(1, math.ceil(min(len(os.sched_getaffinity(0)), cpu_quota())))
 
 
 def use(count: int) -> None:
@@ -43,15 +50,19 @@ def use(count: int) -> None:
     if count == _pool.wanted:
         return
     os.environ.setdefault(BIND_VARIABLE, "0")  # otherwise TVM moves this thread to cores that it must not use
-    configure, number = _functions()
     # TVM takes the number of threads from the length of the list; the named cores only matter for binding.
-    configure(SHARE_ALL_CORES, count, _cores(count))
+    _functions()[0](SHARE_ALL_CORES, count, _cores(count))
     _pool.wanted = count
-    if (have := number()) < count:
-        log.warning(
-            "this thread runs kernels on %d of %d threads: its pool was made for %d, and cannot grow. Run the largest"
-            " network first, or in a thread of its own", have, count, have,
-        )  # fmt: skip
+
+
+def is_lost() -> bool:
+    """Whether the calling thread can run no kernels: its pool had workers, which a fork left behind."""
+    return _pool.lost
+
+
+def lose() -> None:
+    """Note that this process was forked by the calling thread. A pool of one thread has no workers."""
+    _pool.lost = _pool.lost or _pool.wanted > 1
 
 
 def in_use() -> int:

@@ -1,26 +1,22 @@
 """Number of threads of a loaded network: the cores for which it was tuned, without further settings."""
 
-import json
-import logging
+import math
 import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 tvm = pytest.importorskip("tvm")
 
-from tvm import relax  # noqa: E402
-
 from autosched.errors import RequestError  # noqa: E402
 from autosched_tvm.device import thread_pool  # noqa: E402
 from autosched_tvm.device.loaded_module import LoadedModule  # noqa: E402
+from unit.autosched_tvm.device.small_networks import X, tuned_for, written  # noqa: E402
 
 pytestmark = pytest.mark.tvm
-X = np.arange(64, dtype="float32")
 
 
 def aside(work: Callable[[], Any]) -> Any:
@@ -34,51 +30,31 @@ def aside(work: Callable[[], Any]) -> Any:
 
 @pytest.fixture(scope="module")
 def network(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A network of one parallel kernel, x + x."""
-    builder = relax.BlockBuilder()
-    x = relax.Var("x", relax.TensorType((64,), "float32"))
-    with builder.function("main", [x]):
-        builder.emit_func_output(builder.emit(relax.op.add(x, x)))
-    module = relax.transform.LegalizeOps()(builder.get())
-    schedule = tvm.s_tir.Schedule(module)
-    schedule.work_on("add")
-    schedule.parallel(schedule.get_loops(schedule.get_sblock("T_add"))[0])
-    path = tmp_path_factory.mktemp("network") / "net.so"
-    tvm.compile(schedule.mod, target=tvm.target.Target({"kind": "llvm"})).export_library(str(path))
-    return path
-
-
-def tuned_for(network: Path, cores: int) -> Path:
-    tensor = {"name": "x", "shape": [64], "dtype": "float32"}
-    side = {
-        "format": 1, "name": "net", "build": "tuned", "inputs": [tensor], "outputs": [tensor], "versions": {},
-        "target": {"kind": "llvm", "num-cores": cores},
-    }  # fmt: skip
-    network.with_suffix(".json").write_text(json.dumps(side))
-    return network
+    return written(tmp_path_factory.mktemp("network") / "net.so")
 
 
 def workers() -> int:
     return len(os.listdir("/proc/self/task"))
 
 
-def test_network_starts_as_many_threads_as_it_was_tuned_for(network: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(thread_pool.VARIABLE, raising=False)
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: {0, 1, 2})
-    module = LoadedModule(tuned_for(network, 3))
-
+def test_a_pool_has_as_many_threads_as_are_asked_for(network: Path) -> None:
     def run() -> tuple[int, int]:
         before = workers()
-        np.testing.assert_array_equal(module.run([X])[0], X + X)
+        thread_pool.use(3)
         return thread_pool.in_use(), workers() - before
 
     assert aside(run) == (3, 2), "the calling thread is the third one"
 
 
-def test_network_runs_in_several_threads_with_a_pool_each(network: Path) -> None:
-    module = LoadedModule(tuned_for(network, 1), threads=2)
-    for _ in range(2):
-        assert aside(lambda: (module.run([X]), thread_pool.in_use())[1]) == 2
+def test_a_pool_can_be_used_in_part() -> None:
+    def run() -> list[int]:
+        found = []
+        for count in (2, 1, 2):
+            thread_pool.use(count)
+            found.append(thread_pool.in_use())
+        return found
+
+    assert aside(run) == [2, 1, 2]
 
 
 def test_number_of_threads_can_be_chosen(network: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,17 +85,11 @@ def test_caller_stays_on_its_cores(network: Path) -> None:
     assert aside(run) == {core}
 
 
-def test_a_pool_that_cannot_grow_is_reported(network: Path, caplog: pytest.LogCaptureFixture) -> None:
-    small, large = LoadedModule(tuned_for(network, 1), threads=1), LoadedModule(network, threads=2)
-
-    def run() -> list[int]:
-        found = []
-        for module in (large, small, large):
-            module.run([X])
-            found.append(thread_pool.in_use())
-        return found
-
-    assert aside(run) == [2, 1, 2]
-    with caplog.at_level(logging.WARNING):
-        assert aside(lambda: (small.run([X]), large.run([X]), thread_pool.in_use())[2]) == 1
-    assert "on 1 of 2 threads" in caplog.text
+@pytest.mark.parametrize(("quota", "threads"), [(0.5, 1), (1.5, 2), (3.0, 3), (math.inf, 4)])
+def test_no_more_threads_than_the_quota_of_the_control_group(
+    quota: float, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(thread_pool.VARIABLE, raising=False)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: {0, 1, 2, 3})
+    monkeypatch.setattr(thread_pool, "cpu_quota", lambda: quota)
+    assert thread_pool.default(8) == threads
