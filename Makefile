@@ -6,8 +6,8 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PROCESSES ?= $(shell nproc)
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input --quiet
-# Held to by what pip builds with as well, which -c does not reach.
-export PIP_CONSTRAINT := $(CURDIR)/etc/constraints.txt
+# Also for what pip builds with, which -c does not reach. A relative path: pip splits the variable at spaces.
+export PIP_CONSTRAINT := etc/constraints.txt
 # Without bytecode files, each of the thousands of processes that tests start would compile all modules again.
 unexport PYTHONDONTWRITEBYTECODE
 

@@ -7,6 +7,8 @@ from xml.etree import ElementTree
 
 import claims
 import pytest
+from packaging.requirements import Requirement
+from packaging.version import Version
 
 import autosched
 from autosched.cli.command_table import COMMANDS
@@ -161,3 +163,13 @@ def test_texts_name_what_they_speak_of(folder: str) -> None:
         if READ_TWICE.search(line)
     ]
     assert not found
+
+
+def test_every_pip_can_read_the_constraints() -> None:
+    """Newer versions of pip refuse versions that older ones accept."""
+    lines = (ROOT / "etc/constraints.txt").read_text().splitlines()
+    pinned = [line for line in lines if line and not line.startswith("#")]
+    assert len(pinned) > 50
+    for line in pinned:
+        for one in Requirement(line).specifier:
+            assert str(Version(one.version))

@@ -76,7 +76,7 @@ class Daemon:
         """Ends like kill -9."""
         assert self._server is not None
         self._server.close()
-        self.path.unlink()
+        self.path.unlink(missing_ok=True)  # since Python 3.13 the server removes it
         for link in self.links:
             link.abort("killed")
             await link.wait_closed()

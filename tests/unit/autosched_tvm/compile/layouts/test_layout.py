@@ -3,9 +3,13 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+pytest.importorskip("tvm")
+
 from autosched_tvm.compile.layouts import packing
 from autosched_tvm.compile.layouts.layout import NCHW, NHWC, Layout, block_of_group, blocked, blocks_of, lanes_of
 from autosched_tvm.compile.layouts.weight import Weight
+
+pytestmark = pytest.mark.tvm
 
 RANDOM = np.random.default_rng(5)
 
