@@ -78,6 +78,11 @@ def ratio(value: float) -> str:
     return f"x{value:.0f}" if value >= 99.5 else f"x{value:.1f}" if value >= 9.95 else f"x{value:.2f}"
 
 
+def speed(theirs_s: float, ours_s: float) -> str:
+    """Our latency compared with theirs, in seconds: "x1.20 faster", "x1.64 slower"."""
+    return f"{ratio(theirs_s / ours_s)} faster" if ours_s <= theirs_s else f"{ratio(ours_s / theirs_s)} slower"
+
+
 def tiny(value: float) -> str:
     """A difference that should be zero: "4.1e-07", "0"."""
     return f"{value:.1e}" if value else "0"

@@ -68,3 +68,11 @@ def test_sizes_ratios_and_shares() -> None:
 )
 def test_sources_of_known_schedules(sources: list[str], said: str) -> None:
     assert formatting.came_from(sources) == said
+
+
+@pytest.mark.parametrize(
+    ("theirs_s", "ours_s", "words"),
+    [(2.0, 1.0, "x2.00 faster"), (0.61, 1.0, "x1.64 slower"), (1.0, 1.0, "x1.00 faster")],
+)
+def test_a_ratio_below_one_never_reads_faster(theirs_s: float, ours_s: float, words: str) -> None:
+    assert formatting.speed(theirs_s, ours_s) == words

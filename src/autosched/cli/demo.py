@@ -175,7 +175,7 @@ def _tell_one(result: Result) -> None:
     found = verdict(measured)
     data(f"      {job.name:<12} {found.headline}")
     if found.speedup is not None:
-        data(f"      {'':<12} {formatting.ratio(found.speedup)} faster than the untuned build")
+        data(f"      {'':<12} {formatting.speed(found.speedup, 1.0)} than the untuned build")
     data(f"      {'':<12} {found.outputs}")
     data(f"      {'':<12} {Path(result.folder).relative_to(Path.cwd())}/report.html")
 

@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from autosched import formatting
 from autosched.backend import RIVALS, Difference, Evaluation, Timing
-from autosched.formatting import latency, ratio
+from autosched.formatting import latency, ratio, speed
 from autosched.records.statistics import clearly_faster
 
 LABELS = {"default": "untuned", "tuned": "tuned"} | RIVALS
@@ -57,9 +57,10 @@ def verdict(evaluation: Evaluation) -> EvaluationSummary:
     if default is not None and tuned is not None:
         if evaluation.published == "tuned":
             noise = ", within the noise" if tuned.high_s >= default.low_s else ""
-            remarks["default"] = f"{ratio(default.median_s / tuned.median_s)} slower than tuned{noise}"
+            remarks["default"] = f"{speed(tuned.median_s, default.median_s)} than tuned{noise}"
         else:
-            remarks["tuned"] = "not used: the untuned build is handed over"
+            untuned = evaluation.published == "default"
+            remarks["tuned"] = f"not used: {'the untuned build is handed over' if untuned else 'its outputs differ'}"
     if reference is not None and evaluation.form:
         best = f", the fastest of {len(evaluation.forms)} forms" if len(evaluation.forms) > 1 else ""
         remarks[reference.name] = f"the model {evaluation.form}{best}"
@@ -88,7 +89,7 @@ def _headline(
     if rival is None:
         against = ""
         if untuned is not None and untuned.name != ours.name:
-            against = f", {ratio(untuned.median_s / ours.median_s)} faster than the untuned build"
+            against = f", {speed(untuned.median_s, ours.median_s)} than the untuned build"
         return Standing.UNKNOWN, f"{latency(ours.median_s)}{against}; no other engine was measured"
     form = f", {evaluation.form}" if evaluation.form else ""
     both = f"{latency(ours.median_s)} against {latency(rival.median_s)}{form}"

@@ -74,15 +74,7 @@ def against(view: JobView) -> str:
     if (comparison := view.comparison) is None:
         return ""
     ours_s = comparison.module_s if comparison.module_s is not None and view.result_s is None else view.whole_s
-    return "" if ours_s is None else _times(comparison.baseline.median_s, ours_s)
-
-
-def _times(theirs_s: float, ours_s: float) -> str:
-    return (
-        f"{formatting.ratio(theirs_s / ours_s)} faster"
-        if ours_s <= theirs_s
-        else f"{formatting.ratio(ours_s / theirs_s)} slower"
-    )
+    return "" if ours_s is None else formatting.speed(comparison.baseline.median_s, ours_s)
 
 
 def compared(view: JobView) -> str:
@@ -98,7 +90,7 @@ def compared(view: JobView) -> str:
     if view.whole_s is None:
         return rival
     alone = "; tuned operators alone" if comparison.rest_s is None and view.result_s is None else ""
-    return f"{_times(baseline.median_s, view.whole_s)} than {rival}{alone}"
+    return f"{formatting.speed(baseline.median_s, view.whole_s)} than {rival}{alone}"
 
 
 def ready(view: JobView) -> str:
@@ -107,9 +99,9 @@ def ready(view: JobView) -> str:
         return ""
     after = f" after {formatting.duration(comparison.faster_after_s)}" if comparison.faster_after_s is not None else ""
     baseline = comparison.baseline
-    times = formatting.ratio(baseline.median_s / comparison.module_s)
-    latency = formatting.latency(comparison.module_s)
-    return f"{latency}, {times} faster than {baseline.runtime}; the first such module{after}"
+    said = f"{formatting.latency(comparison.module_s)}, {formatting.speed(baseline.median_s, comparison.module_s)}"
+    first = f"; the first such module{after}" if comparison.module_s <= baseline.median_s else ""
+    return f"{said} than {baseline.runtime}{first}"
 
 
 def tasks_by_share(job: JobView) -> list[tuple[TaskView, float | None]]:

@@ -29,6 +29,20 @@ def test_the_headline_compares_with_onnx_runtime(tuned_s: float, standing: Stand
     assert (found.standing, found.headline) == (standing, headline)
 
 
+def test_a_rejected_build_is_not_said_to_be_replaced_where_none_is_handed_over() -> None:
+    found = verdict(replace(evaluation(), published=""))
+    assert found.remarks["tuned"] == "not used: its outputs differ"
+    assert "none is handed over" in found.headline
+    replaced = verdict(replace(evaluation(), published="default"))
+    assert replaced.remarks["tuned"] == "not used: the untuned build is handed over"
+
+
+def test_a_faster_untuned_build_is_not_called_slower() -> None:
+    timings = (timing("default", 0.008), *evaluation().timings[1:])
+    found = verdict(replace(evaluation(), timings=timings))
+    assert found.remarks["default"].startswith("x2.00 faster than tuned")
+
+
 def test_the_form_of_the_model_is_told() -> None:
     forms = (timing("as it is", 0.009), timing("with fixed shapes", 0.0046))
     found = verdict(replace(evaluation(), form="with fixed shapes", forms=forms))

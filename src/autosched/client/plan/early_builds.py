@@ -165,6 +165,8 @@ class EarlyBuilds:
         self._add(build)
         if kept:
             known = self.comparison
+            if build.baseline is not None:  # both sides of the user's ratio are of one run
+                known = known.against(build.baseline, build.form)
             first_s = known.faster_after_s
             if first_s is None and build.latency_s < known.baseline.median_s:
                 first_s = after_s

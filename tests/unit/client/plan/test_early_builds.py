@@ -75,6 +75,17 @@ def test_one_build_at_a_time_and_none_after_two_that_failed() -> None:
     assert not found.wants(1e-3)
 
 
+def test_both_sides_of_the_ratio_of_a_kept_module_are_of_one_run() -> None:
+    """A disturbed run is slower for both; beside an undisturbed baseline its module would be called slower."""
+    found = knowing()
+    found.begin(9e-3)
+    slow = Timing(name="onnxruntime", samples_s=(), median_s=30e-3, low_s=29e-3, high_s=31e-3)
+    found.measured(BuildMeasurement(1, 16e-3, slow, disturbed=True), kept=True, after_s=1.0)
+    assert found.comparison is not None
+    assert (found.comparison.module_s, found.comparison.baseline.median_s) == (16e-3, 30e-3)
+    assert found.comparison.faster_after_s == 1.0
+
+
 def test_the_time_to_the_first_module_is_kept() -> None:
     found = knowing((8e-3, 9e-3, True))
     found.begin(7e-3)
