@@ -1,6 +1,7 @@
 """Runs and times machine code on the device.
 
 Files: `place` (this process, or a board), `kernel_profiling` (one candidate), `loaded_module` (a compiled network),
-`operator_profiling` (each operator of a compiled network), `board_sentinel` (present speed of a board), `thread_pool`
-(number of TVM's threads).
+`inference_threads` (threads of this process that run networks), `thread_pool` (number of TVM's threads),
+`operator_profiling` (each operator of a compiled network), `board_sentinel` (present speed of a board),
+`board_features` (what a board's CPU grants).
 """

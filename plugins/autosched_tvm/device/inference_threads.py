@@ -46,7 +46,7 @@ class InferenceThreads:
         self._reset()
 
     def _reset(self) -> None:
-        self._changing = threading.Lock()
+        self._changing = threading.RLock()  # reentrant as those of contexts: a signal handler may fork
         self._has_leader = False
         """Whether there is a leader, or was one: a thread's pool outlives it, so that there is no second one."""
         self._executors: dict[int, ThreadPoolExecutor] = {}

@@ -65,7 +65,10 @@ def test_results_in_eight_threads_are_equal_to_the_bit(network: Path, size: int)
 
 def test_threads_that_end_leave_nothing(network: Path) -> None:
     module = LoadedModule(tuned_for(network, 1), threads=2)
-    run = lambda: module.run([X])[0].sum()  # noqa: E731
+
+    def run() -> float:
+        return float(module.run([X])[0].sum())
+
     for _ in range(4):
         aside(run)
     before = threads()
