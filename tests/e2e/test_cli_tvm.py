@@ -193,6 +193,7 @@ def test_a_target_that_this_machine_cannot_run_is_refused_at_once(cli: Callable[
     assert code != 0
     assert f"this machine's CPU does not offer what the target {other!r} needs" in err
     assert "Use --target '{" in err
+    assert "or --target auto" in err
     assert not [unit for unit in there.ask(lambda daemon: daemon.units()) if unit.drained]
 
 

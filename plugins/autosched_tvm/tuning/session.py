@@ -88,7 +88,7 @@ class TvmSession:
         prepare(worker_messages.PRELOAD)
         self.target = targets.resolve(job.target, max(1, device_cores))
         if device_cores and (problem := targets.refusal(self.target, granted(), "this machine's CPU")):
-            raise TargetUnfit(problem)
+            raise TargetUnfit(f"{problem}, or --target auto")
         toolchain.linker(targets.triple_of(self.target))
         self._job, self._model, self._workdir, self._outdir = job, model, workdir, outdir
         artifacts = workdir / "artifacts"
