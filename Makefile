@@ -5,9 +5,9 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 PROCESSES ?= $(shell nproc)
-PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input --quiet
-# Also for what pip builds with, which -c does not reach. A relative path: pip splits the variable at spaces.
-export PIP_CONSTRAINT := etc/constraints.txt
+# The constraints hold for what pip builds with, too, which -c does not reach. Their path is relative: pip splits the
+# variable at spaces.
+PIP := PIP_CONSTRAINT=etc/constraints.txt $(BIN)/python -m pip --disable-pip-version-check --no-input --quiet
 # Without bytecode files, each of the thousands of processes that tests start would compile all modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
