@@ -166,7 +166,8 @@ def kernel(text: str = "auto") -> str:
         left, right = (np.arange(SIZE**2, dtype="float32").reshape(SIZE, SIZE) % 8 + i for i in range(2))
         product = tvm.runtime.tensor(np.zeros((SIZE, SIZE), "float32"))
         tvm.runtime.load_module(str(library))["main"](tvm.runtime.tensor(left), tvm.runtime.tensor(right), product)
-        if not np.allclose(product.numpy(), left @ right):
+        # not by NumPy's BLAS, which on a machine that withholds features may end the process itself
+        if not np.allclose(product.numpy(), np.einsum("ik,kj->ij", left, right)):
             raise Problem("a compiled kernel computes wrong numbers", "try another target, for example: x86-64-v2")
     return "compiled, linked, run, right"
 
