@@ -34,13 +34,11 @@ def main() -> None:
     parser.add_argument("--forks", type=int, default=1_000, help="Forks after each number of threads.")
     parser.add_argument("--ended", type=int, default=1_000, help="Threads that run one inference and end.")
     given = parser.parse_args()
-    found: dict[str, Any] = {}
     parts = [(f"{given.threads} threads", partial(_shared, given.module, given.threads, given.calls))]
     parts += [(f"forks after {count} threads", partial(_forks, given.module, count, given.forks)) for count in STARTERS]
     parts.append(("threads that end", partial(_ended, given.module, given.ended)))
     for name, part in parts:
-        found[name] = _apart(part)
-        print(json.dumps({name: found[name]}), flush=True)
+        print(json.dumps({name: _apart(part)}), flush=True)
 
 
 def _apart(part: Callable[[], dict[str, Any]]) -> Any:

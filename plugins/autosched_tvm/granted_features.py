@@ -72,7 +72,6 @@ def _granted() -> dict[str, bool]:
     return found
 
 
-@cache
 def _tiles_granted() -> bool:
     """Returns whether Linux lets this process use AMX's registers, which it must request."""
     if not sys.platform.startswith("linux") or platform.machine() != "x86_64":

@@ -68,9 +68,9 @@ def exact(named: Mapping[str, Any], has: Mapping[str, bool]) -> dict[str, Any]:
     """
     added = {name for name, there in has.items() if there} - WITHOUT_EFFECT - features(named)
     wider = {**named, "mattr": sorted(f"+{name}" for name in added)}
-    withheld = {name for name in features(wider) if not has.get(name, True)}
+    lacking = {name for name in features(wider) if not has.get(name, True)}
     # LLVM applies the list in order, and a removed feature takes with it those that need it: the removals come last
-    found = {**named, "mattr": [*wider["mattr"], *sorted(f"-{name}" for name in withheld)]}
+    found = {**named, "mattr": [*wider["mattr"], *sorted(f"-{name}" for name in lacking)]}
     left = features(found)
     kept = [one for one in found["mattr"] if one[0] == "-" or one[1:] in left]
     return {**named, **({"mattr": kept} if kept else {})}

@@ -68,9 +68,9 @@ class InferenceThreads:
         return self._executor(threads).submit(self._in_executor, threads, work).result()
 
     def _led_by_caller(self, threads: int) -> Context | None:
-        """Make the calling thread the leader if there is none and its pool is intact."""
+        """Make the calling thread the leader if there is none and its pool suffices."""
         with self._changing:
-            if not self._has_leader and not thread_pool.is_lost():
+            if not self._has_leader and threads <= thread_pool.capacity():
                 self._has_leader = True
                 self._mine.context = Context(threads)
                 self._contexts.append(self._mine.context)

@@ -71,8 +71,7 @@ class LoadedModule:
 
     def run(self, inputs: Mapping[str, Array] | Sequence[Array]) -> list[Array]:
         """The outputs in order. Raises RequestError for inputs that do not fit."""
-        tensors = self._tensors(inputs)
-        return self._arrays(self.call(tensors))
+        return self._arrays(self.call(self._tensors(inputs)))
 
     def evaluate(self, inputs: Mapping[str, Array] | Sequence[Array] | None = None, *, budget_s: float = 5.0) -> Timing:
         """Latency of one inference, repeated for about `budget_s` seconds."""

@@ -22,6 +22,8 @@ class _Pool(threading.local):
 
     wanted = 0
     """Number of threads of the last configuration; 0 before the first."""
+    size = 0
+    """Number of threads that the pool was made for; 0 before the first configuration."""
     lost = False
     """Whether the pool's workers were lost with a fork."""
 
@@ -53,16 +55,18 @@ def use(count: int) -> None:
     # TVM takes the number of threads from the length of the list; the named cores only matter for binding.
     _functions()[0](SHARE_ALL_CORES, count, _cores(count))
     _pool.wanted = count
+    _pool.size = _pool.size or count
 
 
-def is_lost() -> bool:
-    """Whether the calling thread can run no kernels: its pool had workers, which a fork left behind."""
-    return _pool.lost
+def capacity() -> float:
+    """Maximum number of threads of the calling thread's kernels: infinite before its pool is made, 0 for a pool whose
+    workers a fork left behind."""
+    return 0 if _pool.lost else _pool.size or math.inf
 
 
 def lose() -> None:
     """Note that this process was forked by the calling thread. A pool of one thread has no workers."""
-    _pool.lost = _pool.lost or _pool.wanted > 1
+    _pool.lost = _pool.lost or _pool.size > 1
 
 
 def in_use() -> int:

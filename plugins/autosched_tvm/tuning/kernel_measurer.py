@@ -141,7 +141,7 @@ class KernelMeasurer:
         plan = worker_messages.MeasurementPlan(self.options.repeat, self.options.min_repeat_ms / 1e3, best_s)
         timeout_s = self.options.run_timeout_s
         measure = partial(self._measure, task, worker_messages.PROFILE, str(artifact), plan, lease, timeout_s)
-        return tuple(self._told(task, lease, partial(self._judged, task, measure)))
+        return tuple(self._attributed(task, lease, partial(self._judged, task, measure)))
 
     def compare(
         self, task: TaskInfo, artifacts: Sequence[Path], best_s: float | None, lease: Lease
@@ -153,7 +153,7 @@ class KernelMeasurer:
         names = [str(artifact) for artifact in artifacts]
         timeout_s = REFERENCE_TIMEOUT_S + FINAL_REPEAT * len(names) * self.options.run_timeout_s
         measure = partial(self._measure, task, worker_messages.COMPARE, names, plan, lease, timeout_s)
-        found: list[tuple[float, ...] | str] = self._told(task, lease, partial(self._judged, task, measure))
+        found: list[tuple[float, ...] | str] = self._attributed(task, lease, partial(self._judged, task, measure))
         return found
 
     def _judged(self, task: TaskInfo, measure: Callable[[], Any]) -> Any:
@@ -205,7 +205,7 @@ class KernelMeasurer:
         there = self.remote(lease, timeout_s)
         return call(role, lease, function, *arguments, what, plan, there, timeout_s=timeout_s)
 
-    def _told(self, task: TaskInfo, lease: Lease, measure: Callable[[], Any]) -> Any:
+    def _attributed(self, task: TaskInfo, lease: Lease, measure: Callable[[], Any]) -> Any:
         """Measures kernels. One that has an instruction unknown to the CPU is the target's fault, unless the kernel by
         rule runs. Raises TargetUnfit."""
         try:

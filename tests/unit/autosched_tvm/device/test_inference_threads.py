@@ -14,6 +14,7 @@ import pytest
 tvm = pytest.importorskip("tvm")
 
 from autosched.errors import RequestError  # noqa: E402
+from autosched_tvm.device import thread_pool  # noqa: E402
 from autosched_tvm.device.inference_threads import InferenceThreads  # noqa: E402
 from autosched_tvm.device.loaded_module import LoadedModule  # noqa: E402
 from autosched_tvm.granted_features import HIDDEN  # noqa: E402
@@ -91,6 +92,26 @@ def test_a_forked_process_runs_networks(network: Path, size: int) -> None:
     assert in_fork(lambda: aside(right)), "in another thread of the forked process"
     assert in_fork(lambda: in_fork(right)), "in a process that a forked one forked"
     assert right()
+
+
+@pytest.mark.parametrize("last", [1, 2])
+def test_a_forked_process_does_not_use_workers_of_the_parent(network: Path, last: int) -> None:
+    """The first process has no leader, so that a new thread leads with two threads, and forks."""
+    two, other = LoadedModule(tuned_for(network, 1), threads=2), LoadedModule(network, threads=last)
+
+    def right() -> bool:
+        return all(np.array_equal(module.run([X])[0], X + X) for module in (two, other))
+
+    assert in_fork(lambda: bool(aside(lambda: right() and in_fork(right))))
+
+
+def test_a_thread_leads_no_more_threads_than_its_pool_has() -> None:
+    def led() -> bool:
+        thread_pool.use(1)
+        crew = InferenceThreads()
+        return crew.mine(2) is None and crew.mine(1) is not None
+
+    assert aside(led)
 
 
 def test_a_fork_waits_for_inferences_of_other_threads(network: Path) -> None:
