@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import pairwise, takewhile
+from math import inf
 from typing import Any
 
 from autosched.model import NETWORK_TASK, JobState, Purpose
@@ -55,11 +56,12 @@ def completions(evidence: Evidence) -> Iterator[str]:
 
     The client of a job with helpers does not log all steps; its trials are checked all the same.
     """
+    timed = _timed_codes(evidence)
     for job in [job for job in evidence.jobs if not evidence.helpers_of(job)]:
         lives = evidence.of(job)
         for task in {step.task for life in lives for step in life.steps} | {t for j, t in evidence.spans if j == job}:
             counted = [span for span in evidence.spans.get((job, task), []) if span.outcome != "lost"]
-            if not _fits(lives, task, counted, evidence.ends.get(job) == [JobState.DONE]):
+            if not _fits(lives, task, counted, evidence.ends.get(job) == [JobState.DONE], timed):
                 yield (
                     f"task {task} of job {job}: its clients made"
                     f" {[s.stage for life in lives for s in life.steps if s.task == task]},"
@@ -67,16 +69,41 @@ def completions(evidence: Evidence) -> Iterator[str]:
                 )
 
 
-def _fits(lives: list[Life], task: int, counted: list[Span], done: bool) -> bool:
-    """Returns whether the counted steps are those that ran, except the last steps of a dead client."""
+def _fits(
+    lives: list[Life], task: int, counted: list[Span], done: bool, timed: dict[str, dict[tuple[float, ...], float]]
+) -> bool:
+    """Returns whether the counted steps are those that ran, except the last steps of a dead client.
+
+    After a build whose object code was all timed before, the profile step calls no backend, so that no client logs it.
+    """
     reached = {0}
     for life in lives:
         of_task = [step for step in life.steps if step.task == task]
         for step in of_task:
             further = {n + 1 for n in reached if n < len(counted) and _is(step, counted[n])}
+            if _all_timed(step, timed):
+                further |= {n + 1 for n in further if n < len(counted) and counted[n].stage == "profile"}
             unheard = step is of_task[-1] and not (done and life is lives[-1])
             reached = further | (reached if unheard else set())
     return len(counted) in reached
+
+
+def _timed_codes(evidence: Evidence) -> dict[str, dict[tuple[float, ...], float]]:
+    """Returns the latencies in seconds measured of each object code, with the time at which its step began."""
+    timed: dict[str, dict[tuple[float, ...], float]] = {}
+    for step in evidence.steps:
+        for candidate, latency_s in step.measured:
+            if latency_s and (code := step.codes.get(candidate)):
+                known = timed.setdefault(code, {})
+                known[latency_s] = min(step.began_at, known.get(latency_s, step.began_at))
+    return timed
+
+
+def _all_timed(step: LoggedStep, timed: dict[str, dict[tuple[float, ...], float]]) -> bool:
+    """Returns whether a build step has made nothing but object code that was timed before."""
+    codes = [code for code in step.codes.values() if code is not None]
+    before = [min(timed.get(code, {}).values(), default=inf) < step.began_at for code in codes]
+    return step.stage == "build" and all(before)
 
 
 def _is(step: LoggedStep, span: Span) -> bool:
@@ -114,6 +141,7 @@ def overlaps(evidence: Evidence) -> Iterator[str]:
 
 def trials(evidence: Evidence) -> Iterator[str]:
     """Each trial counts once, is stored as measured, and is stored if this was acknowledged to its client."""
+    timed = _timed_codes(evidence)
     for job, spec in evidence.jobs.items():
         records = evidence.records.get(job, [])
         numbers = Counter(record.trial for record in records)
@@ -130,7 +158,12 @@ def trials(evidence: Evidence) -> Iterator[str]:
         lives = (*evidence.of(job), *evidence.helpers_of(job))
         steps = [(life, step) for life in lives for step in life.steps]
         measured = Counter((s.task, *one) for _, s in steps for one in s.measured)
-        yield from (f"record {one} of job {job} was never measured" for one in stored - measured)
+        copied = Counter((r.task, r.candidate.hex(), r.latency_s) for r in records if r.copied)
+        yield from (f"record {one} of job {job} was never measured" for one in stored - copied - measured)
+        for task, candidate, latency_s in copied:
+            codes = {s.codes.get(candidate) for _, s in steps if s.task == task} - {None}
+            if not any(latency_s in timed.get(code, {}) for code in codes if code):
+                yield f"record {task, candidate, latency_s} of job {job} was measured of no equal object code"
         for life in evidence.of(job):
             acknowledged = {(s.task, *one) for s in life.acknowledged() for one in s.measured}
             yield from (f"{one} of job {job} was acknowledged, and is not stored" for one in acknowledged - set(stored))

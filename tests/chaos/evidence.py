@@ -40,6 +40,8 @@ class LoggedStep:
     ok: bool = False
     measured: list[tuple[str, tuple[float, ...]]] = field(default_factory=list)
     """Candidates and their latencies."""
+    codes: dict[str, str | None] = field(default_factory=dict)
+    """Name of the object code of each candidate that was built or came to be measured; None: it failed to build."""
 
 
 @dataclass
@@ -128,6 +130,8 @@ def lives(job: str, log: list[dict[str, Any]]) -> list[Life]:
                 numbered[pid, line["step"]] = running[pid, step.task] = step
             case "ended":
                 numbered[pid, line["step"]].ended_at, numbered[pid, line["step"]].ok = line["at"], line["ok"]
+            case "built":
+                running[pid, line["task"]].codes.update(line["codes"])
             case "measured":
                 running[pid, line["task"]].measured.append((line["candidate"], tuple(line["latency_s"])))
     return list(found.values())

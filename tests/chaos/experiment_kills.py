@@ -112,7 +112,7 @@ class Run:
             daemon.close()
 
 
-async def kills(folder: Path, rng: random.Random) -> dict[str, Any]:
+async def kills(folder: Path, count: int, rng: random.Random) -> dict[str, Any]:
     """Runs it once undisturbed and once with kills; returns the differences."""
     calm = Run(folder / "calm", {})
     calm.start()
@@ -121,7 +121,7 @@ async def kills(folder: Path, rng: random.Random) -> dict[str, Any]:
     clock = WallClock(folder)
     run, died = Run(folder / "chaos", clock.environment), Counter[str]()
     run.start()
-    while sum(died.values()) < KILLS:
+    while sum(died.values()) < count:
         await asyncio.sleep(rng.uniform(*PAUSE_S))
         assert run.process is not None
         if run.process.poll() is not None:

@@ -172,24 +172,24 @@ async def tvm(folder: Path, plan: Plan, rng: random.Random) -> Told:
     import nets
 
     lab = Lab(folder, boards=0)
-    user, model = User(lab, rng), folder / "net.onnx"
+    user, model, count = User(lab, rng), folder / "net.onnx", min(plan.kills, TVM_KILLS)
     onnx.save(nets.small_net(), model)
     try:
         await lab.start(as_program=True)
         async with user.connected() as daemon:
             words = {"lets": "ansor", "trials": TVM_TRIALS, "model": await daemon.upload(model)}
             await user.submit(daemon, **words)
-        for number in range(1, TVM_KILLS + 1):
+        for number in range(1, count + 1):
             await asyncio.sleep(rng.uniform(0.0, TVM_GAP_S))
             await faults.kill_daemon(lab, rng, plan.rows)
-            if number in (TVM_KILLS // 4, TVM_KILLS // 2):  # a fast machine is done before the last kill of a daemon
+            if number in (count // 4, count // 2):  # a fast machine is done before the last kill of a daemon
                 (await lab.serving()).close()
                 await faults.kill_client(lab, user, rng)
         await user.rest(plan.rest_s)
     finally:
         await lab.end()
         lab.clean()
-    return _checked(folder, {"kills": TVM_KILLS, "serving_again_s": max(lab.serving_s)})
+    return _checked(folder, {"kills": count, "serving_again_s": max(lab.serving_s)})
 
 
 async def makespan(folder: Path, plan: Plan, rng: random.Random) -> Told:
@@ -323,10 +323,10 @@ async def _host_fault(kind: str, lab: Lab, agent: ChaosAgent, clock: WallClock, 
     return happened
 
 
-async def experiment(folder: Path, _plan: Plan, rng: random.Random) -> Told:
+async def experiment(folder: Path, plan: Plan, rng: random.Random) -> Told:
     """Runs an experiment of 24 jobs with 20 faults: kills of the daemon, clients and its own process, and settings of
     the clock."""
-    return await experiment_kills.kills(folder, rng)
+    return await experiment_kills.kills(folder, min(plan.kills, experiment_kills.KILLS), rng)
 
 
 async def _caught_up(lab: Lab, url: str) -> float:

@@ -50,6 +50,11 @@ class Log:
         finally:
             os.close(file)
 
+    def codes(self, task: TaskIndex, built: Sequence[Built]) -> None:
+        """Logs the name of each build's object code: empty if unknown, None if it failed to build."""
+        named = {one.candidate.hex(): None if one.failure else one.code for one in built}
+        self.write(event="built", task=task, codes=named)
+
     @contextmanager
     def step(self, task: TaskIndex, lease: Lease) -> Iterator[None]:
         """Logs a step from begin to end. A step is logged anew if its client calls the backend again in it, as a select
@@ -151,13 +156,15 @@ class WitnessTuner:
             return self._tuner.select(count, lease)
 
     def build(self, candidates: Sequence[bytes], lease: Lease) -> Sequence[Built]:
-        """Passed on."""
+        """Passes the call on and logs the object code of each build."""
         with self._log.step(self._task, lease):
-            return self._tuner.build(candidates, lease)
+            built = self._tuner.build(candidates, lease)
+            self._log.codes(self._task, built)
+            return built
 
     def profile(self, built: Sequence[Built], lease: Lease) -> Iterator[Measured]:
         """Passes the call on and logs each measurement."""
-        return self._measured(self._tuner.profile(built, lease), lease)
+        return self._measured(self._tuner.profile(built, lease), built, lease)
 
     def default(self) -> bytes | None:
         """Passed on."""
@@ -165,16 +172,17 @@ class WitnessTuner:
 
     def compare(self, built: Sequence[Built], lease: Lease) -> Iterator[Measured]:
         """Passes the call on and logs each measurement."""
-        return self._measured(self._tuner.compare(built, lease), lease)
+        return self._measured(self._tuner.compare(built, lease), built, lease)
 
     def update(self, measured: Sequence[Measured], lease: Lease) -> None:
         """Passed on."""
         with self._log.step(self._task, lease):
             self._tuner.update(measured, lease)
 
-    def _measured(self, all_of_them: Iterator[Measured], lease: Lease) -> Iterator[Measured]:
+    def _measured(self, answers: Iterator[Measured], built: Sequence[Built], lease: Lease) -> Iterator[Measured]:
         with self._log.step(self._task, lease):
-            for one in all_of_them:
+            self._log.codes(self._task, built)
+            for one in answers:
                 said = {"candidate": one.candidate.hex(), "latency_s": one.latency_s, "failed": bool(one.failure)}
                 self._log.write(event="measured", task=self._task, **said)
                 yield one

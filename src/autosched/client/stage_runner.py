@@ -350,12 +350,15 @@ class StageRunner:
                 measured = backend_boundary.measured(answer, wanted)
                 found[codes[measured.candidate]] = measured
         for one in built:
-            answered = found.get(one.code or one.candidate)
+            of_code = one.code or one.candidate
+            answered = found.get(of_code)
             left.remove(one.candidate)
             if answered is None:
                 keep(backend_boundary.unsaid(one.candidate))
-            else:
-                keep(structs.replace(answered, candidate=one.candidate), elsewhere=elsewhere)
+                continue
+            number = keep(structs.replace(answered, candidate=one.candidate), elsewhere=elsewhere)
+            if answered.latency_s and not answered.detail:
+                found[of_code] = structs.replace(answered, detail=SAME_CODE.format(f"trial {number}"))
 
     def _barred(self, task: TaskIndex, current: Round) -> dict[bytes, str]:
         """The round's blocked candidates, with reasons. The default is never blocked."""

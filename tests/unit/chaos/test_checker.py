@@ -124,6 +124,45 @@ def test_faults_are_found(rule: str, spoil: Callable[[Evidence], object]) -> Non
     assert rule in {found.partition(":")[0] for found in violations(evidence)}
 
 
+def with_equal_code(code: str | None) -> Evidence:
+    """Returns a history with a second round, whose only build has this object code and was not measured; the measured
+    code is "c1"."""
+    evidence = sound()
+    evidence.jobs[1] = replace(evidence.jobs[1], trials=3)
+    step_of(evidence, 11, "profile").codes = {"bb": "c1"}
+    life, spans = evidence.lives["net1"][1], evidence.spans[1, 1]
+    at = life.steps.index(step_of(evidence, 11, "update")) + 1
+    for number, stage in enumerate(("select", "build", "update")):
+        step = LoggedStep("net1", 11, 1, stage, ("host/0",), (), 40.0 + number, 40.5 + number, ok=True)
+        step.codes = {"cc": code} if stage == "build" else {}
+        life.steps.insert(at + number, step)
+    for number, stage in enumerate(("select", "build", "profile", "update")):
+        unit = "board0" if stage == "profile" else "host/0"
+        spans.append(Span(100 + number, 1, 1, stage, (unit,), 0.0, 0.0, 0.0, "done"))
+    detail = "not measured: the same object code as trial 1"
+    evidence.records[1].append(replace(record(2, "cc"), detail=detail))
+    return evidence
+
+
+def test_equal_object_code_is_measured_once_and_its_profile_step_calls_no_backend() -> None:
+    assert violations(with_equal_code("c1")) == []
+
+
+@pytest.mark.parametrize("code", ["c2", "", None], ids=["other code", "unknown code", "it failed to build"])
+def test_a_latency_of_other_object_code_is_found(code: str | None) -> None:
+    assert "trials" in {found.partition(":")[0] for found in violations(with_equal_code(code))}
+
+
+def test_a_profile_step_without_a_log_is_found_if_its_code_was_never_timed() -> None:
+    assert "completions" in {found.partition(":")[0] for found in violations(with_equal_code("c2"))}
+
+
+def test_a_latency_of_equal_code_is_one_that_was_measured() -> None:
+    evidence = with_equal_code("c1")
+    evidence.records[1][-1] = replace(evidence.records[1][-1], latency_s=(0.5,))
+    assert "trials" in {found.partition(":")[0] for found in violations(evidence)}
+
+
 def test_a_client_that_died_before_its_first_step_costs_nothing_but_time() -> None:
     evidence = sound()
     evidence.lives["net1"].insert(1, Life(13))

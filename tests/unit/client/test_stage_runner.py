@@ -383,6 +383,28 @@ def test_finals_are_compared_with_the_default_and_marked() -> None:
     assert numbers == [0, 1, 2]
 
 
+class EqualBuilds(NewTuner):
+    """All of its builds have the same object code."""
+
+    def build(self, candidates: Sequence[bytes], lease: Lease) -> Sequence[Built]:
+        return [Built(candidate, code="c0") for candidate in candidates]
+
+
+def test_finals_of_equal_object_code_say_whose_latency_they_have() -> None:
+    session, kept = ComparingSession(), list[Record]()
+    session.tuners[1] = EqualBuilds()
+    worker = StageRunner(cast(Session, session), JobSpec(name="net", model="0" * 64), kept.append)
+    worker.import_network(LEASE, [])
+    current = of(Purpose.FINAL, b"a", b"b")
+    worker.build(1, current, LEASE)
+    worker.profile(1, current, LEASE, numbers=[])
+    assert [(r.candidate, r.latency_s, r.detail, r.copied) for r in kept] == [
+        (b"a", (2.0,), "", False),
+        (b"b", (2.0,), "not measured: the same object code as trial 0", True),
+        (b"", (2.0,), "not measured: the same object code as trial 0", True),
+    ]
+
+
 def test_remeasurements_are_marked_and_measured_as_usual() -> None:
     kept: list[Record] = []
     worker, _, _ = made(kept.append, 2)
