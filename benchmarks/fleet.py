@@ -36,11 +36,11 @@ from private import answering, private_daemon
 
 from autosched.api.connection import Daemon
 from autosched.daemon.access import keyring
-from autosched.daemon.state_folder import whereabouts
 from autosched.launch.job_folder import JOB_DIR
 from autosched.model import JobSpec
 from autosched.protocol import Done, HostList, HostView, ListHosts, Shutdown
 from autosched.protocol.roles import Role
+from autosched.wire import whereabouts
 
 TESTS = Path(__file__).parents[1] / "tests"
 sys.path.append(str(TESTS))
@@ -137,7 +137,8 @@ async def until_hosts(
 
 def tls_port(folder: Path) -> str:
     """Returns the TLS port of a private daemon."""
-    return next(one for one in whereabouts(folder / "state").addresses if one.startswith("tls:")).rpartition(":")[2]
+    addresses = whereabouts.read(folder / "state").addresses
+    return next(one for one in addresses if one.startswith("tls:")).rpartition(":")[2]
 
 
 def ratio(jobs: int, trials: int, options: dict[str, Any]) -> dict[str, float]:

@@ -23,11 +23,10 @@ import psutil
 import uvloop
 
 from autosched.api.connection import BEAT_S
-from autosched.daemon import state_folder
 from autosched.daemon.access import keyring
 from autosched.protocol import PROTOCOL, Done, Heartbeat, Hello
 from autosched.protocol.roles import Role
-from autosched.wire import keys
+from autosched.wire import keys, whereabouts
 from autosched.wire.handshake import introduce
 from autosched.wire.link import Link
 
@@ -113,14 +112,14 @@ def start(folder: Path, connections: int, *, tls: bool) -> subprocess.Popen[byte
         return subprocess.Popen(command, stdout=log, stderr=log)
 
 
-def wait_for(folder: Path) -> state_folder.Whereabouts:
+def wait_for(folder: Path) -> whereabouts.Whereabouts:
     """Returns the daemon's address, once it listens."""
-    path = folder / state_folder.WHEREABOUTS
+    path = folder / whereabouts.WHEREABOUTS
     give_up_at = time.monotonic() + DEADLINE_S
     while not path.exists():
         assert time.monotonic() < give_up_at, (folder / "daemon.log").read_text()
         time.sleep(0.05)
-    return msgspec.json.decode(path.read_bytes(), type=state_folder.Whereabouts)
+    return msgspec.json.decode(path.read_bytes(), type=whereabouts.Whereabouts)
 
 
 # The other end --------------------------------------------------------------------------------------------------------

@@ -19,8 +19,8 @@ from autosched import api
 from autosched.api import on_demand
 from autosched.backend import GoalReached
 from autosched.client.plan.latency_goal import reached
-from autosched.daemon.state_folder import WHEREABOUTS
 from autosched.protocol import Done, GetJob, JobView, Shutdown
+from autosched.wire.whereabouts import WHEREABOUTS
 
 NETWORKS = ("squeezenet", "rnet", "onet", "magika", "shufflenet")
 FACTORS = (1.3, 1.1, 1.0)

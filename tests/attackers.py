@@ -15,9 +15,9 @@ import msgspec
 import uvloop
 
 from autosched.api.connection import Daemon
-from autosched.daemon import state_folder
 from autosched.errors import AutoschedError
 from autosched.protocol import DAEMON_METHODS, PROTOCOL, AskLoad, Done, Heartbeat, Hello, Method, Welcome
+from autosched.wire import whereabouts
 from autosched.wire.link import Link
 from hostile_frames import Mutator, drawn
 from integration.served import PROFILE, spec, user
@@ -98,7 +98,7 @@ class Siege:
 async def main(folder: Path, frames: int, seed: int, values: int) -> None:
     """Sends all frames."""
     mutator = Mutator(drawn(values, seed), seed)
-    while not (folder / state_folder.WHEREABOUTS).exists():  # noqa: ASYNC110 - a daemon of another process
+    while not (folder / whereabouts.WHEREABOUTS).exists():  # noqa: ASYNC110 - a daemon of another process
         await asyncio.sleep(0.01)
     control = await user(folder)
     siege, told = Siege(folder, control, mutator), Thrown(0)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from msgspec import structs
 
+from autosched import file_names
 from autosched.backend import Baseline, Built, Evaluation, Lease, Measured, Network, Timing
 from autosched.errors import ModelRejected, StepFailed
 from autosched.model import NETWORK_TASK, Failure, Identity, JobSpec, Record, TaskIndex, TaskInfo, code_name, encode
@@ -124,7 +125,7 @@ class MockSession:
 
     def _write(self) -> None:
         text = json.dumps({"inputs": [], "best_s": self._best_s})
-        (self._outdir / f"{self._job.name}.json").write_text(text)
+        (self._outdir / f"{file_names.made_from(self._job.name)}.json").write_text(text)
 
     def evaluate(self, lease: Lease) -> Evaluation:
         """Write a module that is a JSON file, and return an evaluation of the known latencies."""

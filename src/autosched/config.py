@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 import msgspec
 from msgspec import Meta, Struct
 
+from autosched import user_folders
 from autosched.errors import ConfigError, RequestError, in_words
 from autosched.model import DEVICE_POOL, HOST_POOL, CudaDevice, Goal, Name, Pool, RpcServer, Unit, UnitName
 from autosched.toml_lines import line_of
@@ -214,8 +215,8 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
     def state_dir(self) -> Path:
         """Folder of journal, records and files; AUTOSCHED_STATE_DIR or ~/.local/state/autosched by default."""
         if chosen := self._chosen_state_dir:
-            return Path(chosen).expanduser().absolute()
-        return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state") / "autosched"
+            return user_folders.expanded(chosen)
+        return user_folders.state() / "autosched"
 
     @property
     def _chosen_state_dir(self) -> str:
@@ -223,20 +224,14 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def socket(self) -> Path:
-        """The daemon's unix socket: in XDG_RUNTIME_DIR, or in the state folder if that is unset or the folder was
-        set."""
-        if self.daemon.socket:
-            return Path(self.daemon.socket).expanduser().absolute()
-        runtime = os.environ.get("XDG_RUNTIME_DIR")
-        if runtime and not self._chosen_state_dir:
-            return Path(runtime) / "autosched/api.sock"
-        return self.state_dir / "api.sock"
+        """The daemon's unix socket: in the state folder, unless the settings name another."""
+        return user_folders.expanded(self.daemon.socket) if self.daemon.socket else self.state_dir / "api.sock"
 
     @property
     def console_socket(self) -> Path:
         """The console's unix socket, beside the daemon's."""
         chosen = self.console.socket
-        return Path(chosen).expanduser().absolute() if chosen else self.socket.with_name("console.sock")
+        return user_folders.expanded(chosen) if chosen else self.socket.with_name("console.sock")
 
     def console_listen(self) -> tuple[str, int] | None:
         """Host and port of the console; None without a TCP listener. Raises ConfigError as `listen` does."""

@@ -2,14 +2,13 @@
 
 import logging
 import os
-import sys
 from collections.abc import Mapping, Sequence
 
 import msgspec
 from msgspec import Struct
 
 from autosched.model import UnitName
-from autosched.process import program_runner
+from autosched.process import isolated_python, program_runner
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +42,7 @@ async def treat(unit: UnitName, cores: Sequence[int], hook: Sequence[str], hook_
         await run(hook, hook_s, {DEVICE: unit}, "its reboot hook")
     if not cores:
         return None
-    said = await run([sys.executable, "-m", SENTINEL, ",".join(map(str, cores))], SENTINEL_S, {}, "its sentinel")
+    said = await run(isolated_python.command(SENTINEL, ",".join(map(str, cores))), SENTINEL_S, {}, "its sentinel")
     try:
         return msgspec.json.decode(said, type=Pace)
     except msgspec.MsgspecError as error:

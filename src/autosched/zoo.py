@@ -22,6 +22,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from autosched import user_folders
 from autosched.api.tvm_programs import INSTALL
 from autosched.errors import AutoschedError, NotFound, RequestError
 
@@ -75,8 +76,7 @@ def fetch_entry(name: str, entry: Entry, folder: Path | None = None, *, seed: in
 
 def cache() -> Path:
     """Folder of downloaded packages."""
-    home = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(home) / "autosched"
+    return user_folders.cache() / "autosched"
 
 
 def _bytes(name: str, entry: Entry) -> bytes:

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from autosched.api.connection import Daemon
-from autosched.daemon.state_folder import whereabouts
 from autosched.model import JobId
 from autosched.protocol import HostList, HostView, ListHosts
+from autosched.wire import whereabouts
 from deadlines import until
 from integration.lab import Lab
 from lent_host import LentHost, boards, lane
@@ -72,7 +72,7 @@ def check_records(there: Lab, job: JobId, trials: int) -> None:
 
 def tls_address(there: Lab) -> str:
     """Returns the address at which the daemon listens with TLS."""
-    return next(one for one in whereabouts(there.folder).addresses if one.startswith("tls://"))
+    return next(one for one in whereabouts.read(there.folder).addresses if one.startswith("tls://"))
 
 
 def on_the_host(lender: Lender, **words: object) -> JobId:

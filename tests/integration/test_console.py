@@ -20,11 +20,11 @@ from autosched.daemon.access.login_rate_limit import FAILURES_MAX
 from autosched.daemon.compose import Daemon as Served
 from autosched.daemon.console import server
 from autosched.daemon.event_stream.daemon_events import DaemonEvent
-from autosched.daemon.state_folder import WHEREABOUTS
 from autosched.errors import ConfigError
 from autosched.protocol import AuditList, ListAudit
 from autosched.protocol.roles import Role
 from autosched.wire import keys
+from autosched.wire.whereabouts import WHEREABOUTS
 from deadlines import DEADLINE_S
 from integration.served import BUILD, PROFILE, attached, run, serving, spec, user
 

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from autosched.daemon.access import keyring
-from autosched.daemon.state_folder import WHEREABOUTS
 from autosched.protocol.roles import Role
+from autosched.wire.whereabouts import WHEREABOUTS
 from deadlines import DEADLINE_S
 from integration.served import run, serving
 from integration.test_console import TLS_FILES, Typist, everywhere

@@ -22,7 +22,7 @@ import yaml
 
 from autosched import config
 from autosched.cli.command_table import COMMANDS
-from autosched.daemon.state_folder import WHEREABOUTS, Whereabouts
+from autosched.wire.whereabouts import WHEREABOUTS, Whereabouts
 from deadlines import DEADLINE_S, until
 
 ROOT = Path(__file__).parents[2]

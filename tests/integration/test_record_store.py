@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from autosched.daemon.state_folder import WHEREABOUTS
 from autosched.daemon.storage.record_projection import RECORDS
 from autosched.machine import cpu_model
 from autosched.model import Purpose, encode
@@ -16,6 +15,7 @@ from autosched.recordstore import opening
 from autosched.recordstore.queries import Lookup
 from autosched.recordstore.rows import Schedule, StoredRanker
 from autosched.recordstore.store import RecordStore
+from autosched.wire.whereabouts import WHEREABOUTS
 from deadlines import DEADLINE_S, until
 from integration.lab import Lab, command_line, lab
 

@@ -17,9 +17,9 @@ from pathlib import Path
 import pytest
 
 from autosched.api.connection import Daemon
-from autosched.daemon.state_folder import WHEREABOUTS
 from autosched.errors import DaemonUnreachable
 from autosched.protocol import DaemonInfo
+from autosched.wire.whereabouts import WHEREABOUTS
 from deadlines import DEADLINE_S
 from integration.lab import MODEL, Lab, command_line
 from terminal import bash

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from autosched.daemon.access import keyring
-from autosched.daemon.state_folder import WHEREABOUTS
 from autosched.protocol.roles import Role
 from autosched.text.curve import EIGHTHS
+from autosched.wire.whereabouts import WHEREABOUTS
 from deadlines import until
 from integration.lab import MODEL, Lab, lab
 from packages import install

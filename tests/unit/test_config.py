@@ -184,9 +184,9 @@ def paths(settings: Config) -> tuple[str, str]:
 
 def test_paths_follow_the_environment(no_environment: pytest.MonkeyPatch) -> None:
     assert paths(Config()) == ("/home/me/.local/state/autosched", "/home/me/.local/state/autosched/api.sock")
-    no_environment.setenv("XDG_RUNTIME_DIR", "/run/user/5")
+    no_environment.setenv("XDG_RUNTIME_DIR", "/run/user/5")  # removed at a logout, and another user's after su
     no_environment.setenv("XDG_STATE_HOME", "/state")
-    assert paths(Config()) == ("/state/autosched", "/run/user/5/autosched/api.sock")
+    assert paths(Config()) == ("/state/autosched", "/state/autosched/api.sock")
     no_environment.setenv("AUTOSCHED_STATE_DIR", "/lab")
     assert paths(Config()) == ("/lab", "/lab/api.sock")
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from autosched.process import isolated_python
 from autosched_tvm.tensors import Array
 
 LIMIT_S = 120.0
@@ -28,7 +29,7 @@ def outputs(build: Path, samples: Sequence[Mapping[str, Array]]) -> list[list[Ar
     with tempfile.TemporaryDirectory(prefix="autosched-apart-") as folder:
         for number, inputs in enumerate(samples):
             np.savez(Path(folder) / f"inputs-{number}.npz", **inputs)  # type: ignore[arg-type]
-        command = [sys.executable, "-m", "autosched_tvm.evaluation.isolated_run", str(build), folder]
+        command = isolated_python.command("autosched_tvm.evaluation.isolated_run", str(build), folder)
         try:
             ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=LIMIT_S)
         except subprocess.TimeoutExpired:

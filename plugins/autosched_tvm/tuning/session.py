@@ -6,7 +6,6 @@ import itertools
 import logging
 import math
 import os
-import re
 import shutil
 import threading
 import time
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from autosched import file_names
 from autosched.backend import INPUTS, Baseline, Earlier, Evaluation, Lease, Network, NoteGroup
 from autosched.errors import ModelRejected, RequestError, StepFailed, TargetUnfit
 from autosched.model import DeviceNote, Identity, JobId, JobSpec, Program, Record, TaskIndex, TaskInfo
@@ -469,7 +469,7 @@ class TvmSession:
 
     @property
     def _stem(self) -> str:
-        stem = re.sub(r"[^A-Za-z0-9_.\-]", "_", self._job.name).lstrip(".-") or "network"
+        stem = file_names.made_from(self._job.name)
         return f"{stem}_" if f"{stem}.json" in TAKEN else stem
 
     def _choices(self, wrong: Wrong = ()) -> list[worker_messages.TaskSchedules]:

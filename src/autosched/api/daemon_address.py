@@ -2,28 +2,32 @@
 
 import os
 import re
-from typing import TYPE_CHECKING
+from contextlib import suppress
 
 from autosched.config import Config
-from autosched.errors import RequestError
-
-if TYPE_CHECKING:
-    pass
+from autosched.errors import Refused, RequestError
+from autosched.wire import whereabouts
 from autosched.wire.address import SERVICE, TCP, UNIX, _no_address
 
 VARIABLE = "AUTOSCHED_HOST"
 
 
 def own() -> str:
-    """The unix socket of this user's daemon."""
-    return f"{UNIX}{Config().socket}"
+    """The unix socket of this user's daemon: the one that daemon.json in its state folder names, if it exists."""
+    config = Config()
+    with suppress(Refused):
+        for address in whereabouts.read(config.state_dir).addresses:
+            if address.startswith(UNIX) and os.path.exists(address.removeprefix(UNIX)):
+                return address
+    return f"{UNIX}{config.socket}"
 
 
 def default() -> str:
     """Address of this user's daemon; if there is none, of the machine's, if this user may open its socket."""
-    if not Config().socket.exists() and os.access(SERVICE, os.W_OK):
+    mine = own()
+    if not os.path.exists(mine.removeprefix(UNIX)) and os.access(SERVICE, os.W_OK):
         return f"{UNIX}{SERVICE}"
-    return own()
+    return mine
 
 
 def named(host: str | None) -> str | None:

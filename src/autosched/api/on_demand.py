@@ -4,7 +4,6 @@ import asyncio
 import os
 import select
 import subprocess
-import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -14,7 +13,7 @@ from autosched.api.daemon_address import default, named, own
 from autosched.config import STATE_VARIABLE, Config, DaemonConfig, usable_cores
 from autosched.errors import DaemonUnreachable, Refused, RequestError
 from autosched.model import device_kind
-from autosched.process import detached_process
+from autosched.process import detached_process, isolated_python
 from autosched.protocol import (
     Done,
     Shutdown,
@@ -28,7 +27,7 @@ STOP_TIMEOUT_S = 15.0
 """Maximum seconds for an idle daemon to stop."""
 LOG_TAIL_LINES, LOG_LINE_CHARS = 10, 300
 LOG_NAME = "daemon.log"
-COMMAND = (sys.executable, "-m", "autosched", "serve", "--on-demand")
+COMMAND = tuple(isolated_python.command("autosched", "serve", "--on-demand"))
 Told = Callable[[str], None]
 """Called with a sentence about the present activity, for people."""
 _started: list[subprocess.Popen[bytes]] = []  # kept: a daemon survives the Popen object, whose destructor would warn
@@ -194,7 +193,10 @@ async def start_on_demand(
 
 def _spawn(log: Path, words: Sequence[str], variables: Mapping[str, str]) -> subprocess.Popen[bytes]:
     log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    process = detached_process.start([*COMMAND, *words], {**os.environ, **variables}, log)
+    environment = isolated_python.environment(variables)
+    if chosen := environment.get(STATE_VARIABLE):  # may be relative to the current folder, which is not the daemon's
+        environment[STATE_VARIABLE] = str(Path(chosen).expanduser().absolute())
+    process = detached_process.start([*COMMAND, *words], environment, log, log.parent)
     _started.append(process)
     return process
 

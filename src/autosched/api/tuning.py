@@ -1,6 +1,6 @@
 """Models, jobs and tuned models: each step returns the only type that has the next one."""
 
-import re
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -8,6 +8,7 @@ from typing import Unpack
 
 import msgspec
 
+from autosched import file_names
 from autosched.api import result_folder
 from autosched.api.compiled_module import Module, TemporaryFolder
 from autosched.api.connection import Daemon
@@ -94,12 +95,12 @@ class Model(Ordered):
     @property
     def name(self) -> str:
         """The file's name without its suffix, and without characters that file names should not have."""
-        return re.sub(r"[^A-Za-z0-9_.-]+", "_", self.path.stem).strip(".-")[:100] or "model"
+        return file_names.made_from(os.path.splitext(self.path.name)[0])
 
     @property
     def file(self) -> str:
         """The name with its suffix, from which a backend may tell the kind of the model."""
-        return self.name + re.sub(r"[^A-Za-z0-9_.-]+", "_", self.path.suffix)[:20]
+        return file_names.made_from_file(self.path.name)
 
     def spec(self, settings: Settings, sha256: str, inputs: str | None = None) -> JobSpec:
         """The job that tunes it. `sha256`: content hash of the model's file; `inputs`: that of the samples' file."""

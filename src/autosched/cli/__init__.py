@@ -10,9 +10,12 @@ import sys
 from io import TextIOWrapper
 from typing import NoReturn
 
+from autosched.process.isolated_python import installed_packages_first
+
 
 def main() -> NoReturn:
     """Run the command line and exit."""
+    installed_packages_first()
     gc.disable()  # garbage collection during imports is a tenth of a listing's time; app.py turns it on
     try:
         _stand_in_for_closed()

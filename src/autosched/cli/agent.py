@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from autosched import user_folders
 from autosched.cli.listings import seconds_of
 
 
@@ -74,8 +75,8 @@ def agent(
     from autosched.config import load, with_device_cores
 
     settings = with_device_cores(load(config), cores)
-    folder = state_dir or Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state") / "autosched-agent"
-    called, folder = name or _own_name(), folder.expanduser().absolute()
+    folder = user_folders.expanded(state_dir) if state_dir else user_folders.state() / "autosched-agent"
+    called = name or _own_name()
     return serve(wanted, called, settings, folder, quiet_s=quiet_s, until_eof=until_stdin_closes)
 
 

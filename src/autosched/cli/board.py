@@ -9,6 +9,7 @@ import click
 
 from autosched.api import tvm_programs
 from autosched.errors import RequestError
+from autosched.process import isolated_python
 
 
 @click.command()
@@ -36,4 +37,4 @@ def board(key: str, tracker: str | None, host: str, port: int, custom_addr: str 
     words += ["--custom-addr", custom_addr] if custom_addr else []
     words += [word for network in allow for word in ("--allow", network)]
     sys.stdout.flush()
-    os.execv(sys.executable, [sys.executable, "-m", tvm_programs.BOARD_SERVER, *words])
+    os.execv(sys.executable, isolated_python.command(tvm_programs.BOARD_SERVER, *words))

@@ -13,9 +13,8 @@ import click
 
 from autosched.api import daemon_address
 from autosched.cli.output import say
-from autosched.config import Config
 from autosched.errors import DaemonUnreachable, Refused, RequestError
-from autosched.wire import address, keys
+from autosched.wire import address, keys, unix_sockets
 from autosched.wire.address import TLS, UNIX
 
 CONNECT_S = 5.0
@@ -55,8 +54,7 @@ def _usual(daemon: str | None) -> Path:
     daemon = daemon or daemon_address.default()
     if not daemon.startswith(UNIX):
         raise RequestError(f"{daemon} has its console elsewhere: autosched console tls://HOST:PORT --certificate FILE")
-    own = f"{UNIX}{Config().socket}"
-    return Config().console_socket if daemon == own else Path(daemon.removeprefix(UNIX)).with_name("console.sock")
+    return Path(daemon.removeprefix(UNIX)).with_name("console.sock")
 
 
 def _trusting(certificate: Path | None) -> ssl.SSLContext:
@@ -75,7 +73,8 @@ async def _relay(there: str, tls: ssl.SSLContext | None, greeting: bytes) -> Non
     try:
         async with asyncio.timeout(CONNECT_S):
             if there.startswith(UNIX):
-                reader, writer = await asyncio.open_unix_connection(there.removeprefix(UNIX))
+                with unix_sockets.short(there.removeprefix(UNIX)) as name:
+                    reader, writer = await asyncio.open_unix_connection(name)
             else:
                 reader, writer = await asyncio.open_connection(*address.tcp(there), ssl=tls)
     except (OSError, TimeoutError) as error:

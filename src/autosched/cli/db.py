@@ -199,13 +199,14 @@ def _prune(host: str | None, settings: Path | None, wish: Prune) -> Pruned:
     from autosched.daemon.access.peer_identity import Principal
     from autosched.daemon.operations import retention
     from autosched.protocol.roles import Role
+    from autosched.wire import whereabouts
 
     if host is None or settings is not None:
         state_dir = config_of(settings).state_dir
         try:
             lock = state_folder.take_state_dir(state_dir)
         except Refused:
-            host = state_folder.whereabouts(state_dir).addresses[0]
+            host = whereabouts.read(state_dir).addresses[0]
         else:
             try:
                 return retention.prune(state_dir, wish, Principal(f"uid {os.getuid()}", Role.OPERATOR, "no daemon"))

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import click
 import msgspec
 
-from autosched import api, formatting
+from autosched import api, file_names, formatting
 from autosched.api import Option, Settings, result_folder, tuning
 from autosched.api.connection import Daemon
 from autosched.api.on_demand import connected, kind_of_cores
@@ -89,8 +89,10 @@ def placed(target: str, device: str, lab: UnitList) -> tuple[str, str]:
     return target, device
 
 
-def _as_file(text: str) -> str:
-    return re.sub(r"[^A-Za-z0-9_.-]+", "_", text)[:60]
+def _apart(net: api.Model, models: Sequence[api.Model]) -> str:
+    """The model's name; models of several folders that have the same name are told apart by their paths."""
+    alone = sum(one.name == net.name for one in models) == 1
+    return net.name if alone else file_names.made_from(f"{net.name} {net.path.absolute()}")
 
 
 def with_layout(options: dict[str, Option], layout: str | None) -> dict[str, Option]:
@@ -343,7 +345,8 @@ def submit(
                 sha256 = await daemon.upload(net.path, _uploading())
                 inputs = await tuning.upload_inputs(daemon, words["inputs"])
                 for target in targets:
-                    folder = f"{net.name}-tuned" if len(targets) == 1 else f"{net.name}-{_as_file(target)}-tuned"
+                    of_target = [file_names.made_from(target)] if len(targets) > 1 else []
+                    folder = "-".join((_apart(net, loaded), *of_target, "tuned"))
                     wanted, kind = placed(target, device, lab)
                     kind = kind_of_cores(lab.units, kind, words["cores"])
                     settings = Settings(options=options, output=parent / folder, target=wanted, device=kind, **words)

@@ -1,9 +1,9 @@
 """Files of a job in a client's work folder."""
 
 import asyncio
-import re
 from pathlib import Path
 
+from autosched import file_names
 from autosched.backend import INPUTS
 from autosched.client.daemon_session import DaemonSession
 from autosched.model import JobSpec
@@ -20,8 +20,7 @@ async def fetch_inputs(line: DaemonSession, spec: JobSpec, workdir: Path) -> Pat
 
 async def fetch_model(line: DaemonSession, spec: JobSpec, folder: Path) -> Path:
     """Download the model under its user's file name, which messages contain."""
-    name = re.sub(r"[^A-Za-z0-9_.-]", "_", spec.file or f"{spec.name}.onnx")
-    path = folder / (name.lstrip(".") or "model")  # in a separate folder, where every name is free
+    path = folder / file_names.made_from_file(spec.file or f"{spec.name}.onnx")
     path.parent.mkdir(parents=True, exist_ok=True)
     await fetch(line, spec.model, path)
     return path

@@ -14,6 +14,7 @@ import msgspec
 
 from autosched.backend import Lease, Session, Tuner
 from autosched.conformance.backend_harness import BackendHarness, Broken, Check, NotApplicable
+from autosched.process import isolated_python
 
 BEGUN_S = 0.2
 """Seconds after which a stage is assumed to be running."""
@@ -237,7 +238,7 @@ def story(bench: BackendHarness, killed: bool) -> None:
 
 def _live(bench: BackendHarness, how: str) -> None:
     """Run a client's life in this bench's folder."""
-    words = [sys.executable, "-m", "autosched.conformance.check_process", "story", how, str(bench.folder)]
+    words = isolated_python.command("autosched.conformance.check_process", "story", how, str(bench.folder))
     order = msgspec.json.encode(bench.subject)
     environment = {**os.environ, MARK: str(bench.folder)}
     ended = subprocess.run(words, input=order, env=environment, stdout=2, timeout=STORY_S)

@@ -10,6 +10,7 @@ from typing import cast
 
 from msgspec.structs import replace
 
+from autosched import file_names
 from autosched.backend import BACKEND_API, Built, Evaluation, Measured, MovableSession, Network, check_api
 from autosched.conformance.backend_harness import (
     LEASE_S,
@@ -26,7 +27,7 @@ from autosched.conformance.search_checks import FOREIGN
 from autosched.errors import RequestError
 from autosched.model import CODE_DIGEST_PATTERN, Failure, Record
 
-FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,199}")
+FILE_NAME = re.compile(file_names.PATTERN)
 
 
 def the_interface_version_is_accepted(bench: BackendHarness) -> None:

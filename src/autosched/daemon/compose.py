@@ -76,6 +76,7 @@ from autosched.protocol.roles import Role
 from autosched.records.failure_attribution import DeviceSuspicion
 from autosched.recordstore.rows import SourceJob
 from autosched.version import __version__
+from autosched.wire import whereabouts
 
 log = logging.getLogger(__name__)
 
@@ -193,7 +194,7 @@ class Daemon:
                 self._live.now, passed[service_manager.CONSOLE], held, self._services, self._authenticator
             )
             self._listen(opened, journal, console)
-            held.callback(state_folder.remove_whereabouts, self._folder)
+            held.callback(whereabouts.remove, self._folder)
             keeper = spawn(self._keeper.run(), "snapshots and backups")
             follow = self._retention.follow(lambda: self._settings.retention, self._services.audit)
             retention = spawn(follow, "retention")
@@ -395,9 +396,9 @@ class Daemon:
         loop.add_signal_handler(signal.SIGINT, self.stop, "SIGINT")
         loop.add_signal_handler(signal.SIGHUP, self.reload)
         page = self._page.url if self._page is not None else ""
-        state_folder.tell_whereabouts(
+        whereabouts.write(
             self._folder,
-            state_folder.Whereabouts(
+            whereabouts.Whereabouts(
                 os.getpid(), __version__, self._addresses, state_folder.started_at(), page, console.addresses
             ),
         )

@@ -6,18 +6,17 @@ them over. A daemon that stops for good ends the agents.
 
 import asyncio
 import logging
-import os
-import sys
 from pathlib import Path
 
 import msgspec
 
+from autosched import user_folders
 from autosched.config import LauncherConfig
 from autosched.daemon.runtime import spawn
 from autosched.errors import ConfigError
 from autosched.launch.dask_agents import END
 from autosched.launch.dask_task import Order
-from autosched.process import private_file
+from autosched.process import isolated_python, private_file
 from autosched.process.detached_process import Process
 from autosched.wire.pauses import pauses
 
@@ -43,7 +42,7 @@ def order_of(settings: LauncherConfig) -> Order | None:
             'launcher.daemon: name the address by which agents reach this daemon: daemon = "tls://HOST:PORT"'
         )
     try:
-        key = Path(settings.key).expanduser().read_text()
+        key = user_folders.expanded(settings.key).read_text()
     except OSError as error:
         raise ConfigError(
             f"launcher.key: {settings.key} cannot be read ({error.strerror}). Make a key for the agents:  autosched key"
@@ -63,7 +62,7 @@ class Engine:
         self._order, self._folder = order, folder
         self._process: Process | None = None
         self._running: asyncio.Task[None] | None = None
-        self._command = [sys.executable, "-m", "autosched.launch.dask_agents", str(folder / ORDER)]
+        self._command = isolated_python.command("autosched.launch.dask_agents", str(folder / ORDER))
 
     def start(self) -> None:
         """Start the engine, and keep it running."""
@@ -75,13 +74,19 @@ class Engine:
         private_file.write(path, msgspec.json.encode(order))  # private: the order contains the key of the agents
         while True:
             began_at = clock()
-            self._process = Process.start(self._command, os.environ, self._folder / LOG)
+            self._process = Process.start(
+                self._command, isolated_python.environment(), self._folder / LOG, self._folder
+            )
             log.info("the engine of agents starts; its log is %s", self._folder / LOG)
             how = await self._process.wait()
             waits = pauses() if clock() - began_at > STEADY_S else waits
             pause_s = next(waits)
             log.error("the engine of agents has ended: %s. It is started again in %.0f s", how, pause_s)
             await asyncio.sleep(pause_s)
+
+    def _started(self, *words: str) -> Process:
+        environment = isolated_python.environment()
+        return Process.start([*self._command, *words], environment, self._folder / LOG, self._folder)
 
     def stop(self, *, ends: bool) -> None:
         """End the engine. `ends`: end the agents, too, by a process that outlives the daemon; else the next engine
@@ -92,4 +97,4 @@ class Engine:
         if self._process is not None:
             self._process.kill()
         if ends:
-            self._process = Process.start([*self._command, END], os.environ, self._folder / LOG)
+            self._process = self._started(END)

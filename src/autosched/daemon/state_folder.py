@@ -1,29 +1,11 @@
-"""The daemon's state folder: its lock, and daemon.json with the addresses of the running daemon."""
+"""The daemon's state folder and its lock."""
 
-import os
 import time
 from pathlib import Path
 
-import msgspec
-from msgspec import Struct
-
 from autosched.errors import ConfigError, Refused
 from autosched.process import folder_lock
-
-WHEREABOUTS = "daemon.json"
-
-
-class Whereabouts(Struct, frozen=True):
-    """Contents of daemon.json: process and addresses of the running daemon."""
-
-    pid: int
-    version: str
-    addresses: tuple[str, ...]
-    started_at: str
-    page: str = ""
-    """URL of the page; empty if it is not served."""
-    console: tuple[str, ...] = ()
-    """Addresses of the admin console: unix:PATH, HOST:PORT."""
+from autosched.wire import whereabouts
 
 
 class Occupied(Refused):
@@ -53,37 +35,10 @@ def take_state_dir(folder: Path) -> int:
 
 def _who(folder: Path) -> str:
     try:
-        there = whereabouts(folder)
+        there = whereabouts.read(folder)
     except Refused:
         return ""
     return f" (process {there.pid}, at {there.addresses[0]})"
-
-
-def whereabouts(folder: Path) -> Whereabouts:
-    """Read daemon.json. Raises Refused while the daemon does not serve."""
-    try:
-        return msgspec.json.decode((folder / WHEREABOUTS).read_bytes(), type=Whereabouts)
-    except (OSError, msgspec.MsgspecError):
-        raise Refused(
-            f"the daemon that has {folder} does not serve yet, or not any more; try again in a moment"
-        ) from None
-
-
-def tell_whereabouts(folder: Path, whereabouts: Whereabouts) -> None:
-    """Write daemon.json atomically."""
-    new = folder / f"{WHEREABOUTS}.new"
-    new.write_bytes(msgspec.json.encode(whereabouts) + b"\n")
-    new.replace(folder / WHEREABOUTS)
-
-
-def remove_whereabouts(folder: Path) -> None:
-    """Deletes daemon.json, unless it belongs to another process: the folder may have been deleted and made again."""
-    try:
-        own = whereabouts(folder).pid == os.getpid()
-    except Refused:
-        return
-    if own:
-        (folder / WHEREABOUTS).unlink(missing_ok=True)
 
 
 def started_at() -> str:

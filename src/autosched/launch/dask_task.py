@@ -1,15 +1,15 @@
 """A task on a worker of a Dask cluster that runs one agent."""
 
 import contextlib
-import os
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 from msgspec import Struct
+
+from autosched import user_folders
+from autosched.process import isolated_python
 
 LOOK_S = 2.0
 """Seconds between two checks whether the agent is still wanted."""
@@ -78,8 +78,8 @@ def _agent(order: Order, name: str) -> Iterator[subprocess.Popen[bytes]]:
     with tempfile.NamedTemporaryFile(prefix="autosched-key-") as key:  # readable by this user only
         key.write(order.key.encode())
         key.flush()
-        folder = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state") / "autosched-agents" / name
-        command = [sys.executable, "-m", "autosched", "agent", "--daemon", order.daemon, "--key", key.name]
+        folder = user_folders.state() / "autosched-agents" / name
+        command = isolated_python.command("autosched", "agent", "--daemon", order.daemon, "--key", key.name)
         command += ["--name", name, "--state-dir", str(folder), "--until-stdin-closes"]
         command += ["-c", order.settings] if order.settings else []
         process = subprocess.Popen(command, stdin=subprocess.PIPE)

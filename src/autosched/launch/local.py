@@ -1,13 +1,12 @@
 """Starts clients as processes of the daemon's own machine, which survive the daemon."""
 
-import os
 import shutil
-import sys
 import tempfile
 from collections.abc import Sequence
 
 from autosched.launch import ClientOrder, Launched
 from autosched.launch.job_folder import JOB_DIR, LOG
+from autosched.process import isolated_python
 from autosched.process.detached_process import Process
 
 TOKEN = "AUTOSCHED_TOKEN"
@@ -19,20 +18,22 @@ CACHE, CACHE_BYTES = "AUTOSCHED_CACHE", "AUTOSCHED_CACHE_BYTES"
 class LocalLauncher:
     """Starts each client in a separate session."""
 
-    def __init__(self, command: Sequence[str] = (sys.executable, "-m", "autosched.client", "--watched")) -> None:
-        self._command = command
+    def __init__(self, command: Sequence[str] = ()) -> None:
+        """`command`: the client's program; empty: that of this project."""
+        self._command = command or isolated_python.command("autosched.client", "--watched")
 
     def launch(self, order: ClientOrder) -> Launched:
         """Start a client with a separate temporary folder. Raises OSError."""
         order.folder.mkdir(parents=True, exist_ok=True)
         temporary = tempfile.mkdtemp(prefix="autosched-job-")
-        environment = {**os.environ, JOB_DIR: str(order.folder), TOKEN: order.token, "TMPDIR": temporary}
+        environment = isolated_python.environment({JOB_DIR: str(order.folder), TOKEN: order.token})
+        environment |= {"TMPDIR": temporary}
         environment |= {CACHE: str(order.cache), CACHE_BYTES: str(order.cache_bytes_max)}
         environment["XDG_CACHE_HOME"] = temporary  # libraries write files there, some otherwise to HOME
         command = [*self._command, "--connect", order.address, "--job", str(order.job)]
         command += ["--helps"] if order.helps else []
         try:
-            process = Process.start(command, environment, order.folder / LOG)
+            process = Process.start(command, environment, order.folder / LOG, order.folder)
         except OSError:
             shutil.rmtree(temporary, ignore_errors=True)
             raise

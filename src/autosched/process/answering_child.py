@@ -3,12 +3,12 @@
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
+from autosched.process import isolated_python
 from autosched.process.pipe_messages import Lines
 from autosched.process.program_runner import how_it_ended
 
@@ -30,7 +30,7 @@ class AnsweringChild:
         `output`: where its output goes. `folder`: its current folder. Raises OSError.
         """
         answers, theirs = os.pipe()
-        command = [sys.executable, "-m", module, str(theirs), *words]
+        command = isolated_python.command(module, str(theirs), *words)
         try:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=output, stderr=output, pass_fds=(theirs,), env=environment,

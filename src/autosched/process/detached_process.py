@@ -14,12 +14,18 @@ LOG_TAIL_BYTES = 4_096
 """Bytes at the end of a log in which the last line is looked for."""
 
 
-def start(command: Sequence[str], environment: Mapping[str, str], log: Path) -> "subprocess.Popen[bytes]":
-    """Start a process in a separate session; its output is appended to a file. Raises OSError."""
+def start(
+    command: Sequence[str], environment: Mapping[str, str], log: Path, folder: Path | None = None
+) -> "subprocess.Popen[bytes]":
+    """Start a process in a separate session; its output is appended to a file. `folder`: its current folder.
+
+    Raises OSError.
+    """
     with log.open("ab") as output:
         return subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environment, start_new_session=True
-        )
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environment, cwd=folder,
+            start_new_session=True,
+        )  # fmt: skip
 
 
 class Process:
@@ -35,9 +41,11 @@ class Process:
         asyncio.get_running_loop().add_reader(self._watched, self._reap)
 
     @classmethod
-    def start(cls, command: Sequence[str], environment: Mapping[str, str], log: Path) -> "Process":
-        """Start a child. Raises OSError."""
-        popen = start(command, environment, log)
+    def start(
+        cls, command: Sequence[str], environment: Mapping[str, str], log: Path, folder: Path | None = None
+    ) -> "Process":
+        """Start a child. `folder`: its current folder. Raises OSError."""
+        popen = start(command, environment, log, folder)
         return cls(popen.pid, log, popen)
 
     @classmethod

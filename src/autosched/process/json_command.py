@@ -4,14 +4,12 @@ A crash, a hang or a missing package becomes an error message, and never ends th
 """
 
 import json
-import os
-import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from autosched.errors import AutoschedError, RequestError, from_wire
-from autosched.process import program_runner
+from autosched.process import isolated_python, program_runner
 from autosched.process.program_runner import Ended
 
 TAIL_CHARS = 1_500
@@ -23,15 +21,15 @@ async def run(
 ) -> Ended:  # fmt: skip
     """Run ``python -m module words...`` to its end. Raises RequestError if the deadline passes first.
 
-    `environment`: variables beside those of this process. `on_line`: called with each line of its output.
+    `environment`: variables beside those that every program gets. `on_line`: called with each line of its output.
 
     Files that libraries write for themselves (ONNX Runtime counts its uses) go to a temporary folder, not to the user's
     HOME.
     """
     with tempfile.TemporaryDirectory(prefix="autosched-child-", ignore_cleanup_errors=True) as folder:
-        variables = {**os.environ, "XDG_CACHE_HOME": folder, **(environment or {})}
+        variables = isolated_python.environment({"XDG_CACHE_HOME": folder, **(environment or {})})
         try:
-            command = [sys.executable, "-m", module, *words]
+            command = isolated_python.command(module, *words)
             return await program_runner.run(command, timeout_s=timeout_s, environment=variables, on_line=on_line)
         except TimeoutError:
             raise RequestError(f"{module} did not end within {timeout_s:g} s and was killed") from None

@@ -4,6 +4,7 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
+from autosched import file_names
 from autosched.backend import Network
 from autosched.model import (
     OWN_HOST,
@@ -70,7 +71,6 @@ class JobOrder(Struct, frozen=True):
     told. Their records are fetched with GetRecords."""
 
 
-ARTIFACT_NAME = r"^[A-Za-z0-9_][A-Za-z0-9_.\-]{0,199}$"
 RETURNS_SINCE = (1, 3)
 """First protocol version with Return. Before, a client ends with its connection, and a daemon takes no client back."""
 
@@ -355,14 +355,14 @@ class AddArtifact(Method, frozen=True):
 
     result = Done
     askers = (Asker.CLIENT,)
-    name: Annotated[str, Meta(pattern=ARTIFACT_NAME)]
+    name: Annotated[str, Meta(pattern=file_names.PATTERN)]
     sha256: Sha256
 
 
 class ResultFile(Struct, frozen=True, forbid_unknown_fields=True):
     """A result file of the job; its blob must be complete."""
 
-    name: Annotated[str, Meta(pattern=ARTIFACT_NAME)]
+    name: Annotated[str, Meta(pattern=file_names.PATTERN)]
     sha256: Sha256
 
 

@@ -16,6 +16,7 @@ from autosched.errors import DaemonUnreachable, Refused
 from autosched.protocol import FRAME_BYTES, PROTOCOL, Challenge, Hello, Method, Welcome, wire_name
 from autosched.version import __version__
 from autosched.wire import address as addresses
+from autosched.wire import unix_sockets
 from autosched.wire.address import UNIX
 from autosched.wire.frames import Answer, Closing, Peer, result_of
 
@@ -126,7 +127,8 @@ def _connect(address: str, timeout_s: float) -> socket.socket:
         opened = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             opened.settimeout(timeout_s)
-            opened.connect(address.removeprefix(UNIX))
+            with unix_sockets.short(address.removeprefix(UNIX)) as name:
+                opened.connect(name)
         except BaseException:
             opened.close()
             raise

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from autosched import user_folders
 from autosched.errors import ConfigError, Refused
 from autosched.protocol import NONCE_BYTES, Authenticate, Challenge
 from autosched.protocol.roles import Role
@@ -71,7 +72,7 @@ def own() -> Key | None:
         return parse(text, VARIABLE)
     if named := os.environ.get(FILE_VARIABLE, ""):
         return read(Path(named))
-    usual = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "autosched/key"
+    usual = user_folders.settings() / "autosched/key"
     return read(usual) if usual.exists() else None
 
 

@@ -24,7 +24,7 @@ from msgspec import Struct
 from autosched.errors import AutoschedError, DaemonUnreachable, RequestError, WireError
 from autosched.protocol import FRAME_BYTES, Done, Heartbeat, Method
 from autosched.wire import address as addresses
-from autosched.wire import suspend_aware_clock
+from autosched.wire import suspend_aware_clock, unix_sockets
 from autosched.wire.address import TCP, TLS, UNIX
 from autosched.wire.frames import Answer, Call, Closing, Methods, Notice, Peer, Rejected, result_of
 
@@ -128,7 +128,8 @@ class Link(asyncio.BufferedProtocol):
         try:
             async with asyncio.timeout(timeout_s):
                 if address.startswith(UNIX):
-                    _, opened = await loop.create_unix_connection(link, address.removeprefix(UNIX))
+                    with unix_sockets.short(address.removeprefix(UNIX)) as name:
+                        _, opened = await loop.create_unix_connection(link, name)
                 else:
                     host, port = addresses.tcp(address)
                     _, opened = await loop.create_connection(link, host, port, ssl=addresses.tls_to(address))

@@ -27,9 +27,10 @@ def module(tmp_path: Path) -> autosched.Module:
 
 
 def test_the_name_of_a_model_becomes_a_valid_file_name(model: autosched.Model) -> None:
-    assert model.name == "my_net_v2_"
+    assert model.name == "my_net_v2-de30"
     assert model.shapes == {"x": (1, 3, 48, 320)}
-    assert autosched.Model(Path("/a/..onnx")).name == "model"
+    assert autosched.Model(Path("/a/..onnx")).name == "onnx-422a"
+    assert autosched.Model(Path("/a/.onnx")).name == "onnx-e0af"
 
 
 def test_the_order_of_steps_is_explained(model: autosched.Model, module: autosched.Module) -> None:

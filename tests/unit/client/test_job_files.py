@@ -17,8 +17,11 @@ MODEL = b"a model"
 
 @pytest.mark.parametrize(
     ("file", "name"),
-    [("", "net.onnx"), ("a b.c", "a_b.c"), ("../../etc/passwd", "_.._etc_passwd"), ("...", "model"), ("out", "out")],
-)
+    [
+        ("", "net.onnx"), ("a b.c", "a_b-c868.c"), ("../../etc/passwd", "etc_passwd-3754"), ("...", "model-ab5d"),
+        ("out", "out"), ("模型.onnx", "模型.onnx"),
+    ],
+)  # fmt: skip
 def test_a_model_file_has_the_name_that_its_user_gave(file: str, name: str, tmp_path: Path) -> None:
     class Uploads:
         async def call(self, method: Method, kind: type[Struct]) -> Struct:

@@ -15,8 +15,9 @@ import pytest
 
 from autosched.daemon import environment, state_folder
 from autosched.daemon.access import sockets
-from autosched.daemon.state_folder import Whereabouts
 from autosched.errors import ConfigError, Refused
+from autosched.wire import whereabouts
+from autosched.wire.whereabouts import Whereabouts
 
 
 @pytest.fixture
@@ -46,7 +47,7 @@ def test_so_many_connections_may_be_open_as_the_settings_say(
 def test_a_state_folder_has_one_daemon(tmp_path: Path) -> None:
     lock = state_folder.take_state_dir(tmp_path / "state")
     assert stat.S_IMODE((tmp_path / "state").stat().st_mode) == 0o700
-    state_folder.tell_whereabouts(tmp_path / "state", Whereabouts(77, "0.1", ("unix:/s",), "now"))
+    whereabouts.write(tmp_path / "state", Whereabouts(77, "0.1", ("unix:/s",), "now"))
     with pytest.raises(Refused, match=r"process 77, at unix:/s"):
         state_folder.take_state_dir(tmp_path / "state")
     os.close(lock)
@@ -99,13 +100,13 @@ def test_a_daemon_that_ends_removes_its_own_socket_only(tmp_path: Path, listenin
 
 
 def test_a_daemon_that_ends_removes_its_own_whereabouts_only(tmp_path: Path) -> None:
-    state_folder.remove_whereabouts(tmp_path)
-    state_folder.tell_whereabouts(tmp_path, Whereabouts(os.getpid() + 1, "0.1", ("unix:/s",), "now"))
-    state_folder.remove_whereabouts(tmp_path)
-    assert (tmp_path / state_folder.WHEREABOUTS).exists()
-    state_folder.tell_whereabouts(tmp_path, Whereabouts(os.getpid(), "0.1", ("unix:/s",), "now"))
-    state_folder.remove_whereabouts(tmp_path)
-    assert not (tmp_path / state_folder.WHEREABOUTS).exists()
+    whereabouts.remove(tmp_path)
+    whereabouts.write(tmp_path, Whereabouts(os.getpid() + 1, "0.1", ("unix:/s",), "now"))
+    whereabouts.remove(tmp_path)
+    assert (tmp_path / whereabouts.WHEREABOUTS).exists()
+    whereabouts.write(tmp_path, Whereabouts(os.getpid(), "0.1", ("unix:/s",), "now"))
+    whereabouts.remove(tmp_path)
+    assert not (tmp_path / whereabouts.WHEREABOUTS).exists()
 
 
 def test_a_file_in_the_place_of_the_socket_is_left_alone(tmp_path: Path) -> None:
@@ -116,7 +117,7 @@ def test_a_file_in_the_place_of_the_socket_is_left_alone(tmp_path: Path) -> None
 
 
 def test_a_path_too_long_for_a_socket_is_the_operators_error(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="longer than 107 bytes"):
+    with pytest.raises(ConfigError, match=r"File name too long.*set daemon.socket"):
         sockets.bind_unix(tmp_path / ("x" * 120))
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from autosched.api import daemon_address
 from autosched.errors import RequestError
-from autosched.wire import address
+from autosched.wire import address, whereabouts
 
 
 @pytest.mark.parametrize(
@@ -47,6 +47,20 @@ def test_without_a_daemon_of_his_own_a_user_is_served_by_the_machines(
     assert daemon_address.default() == f"unix:{service}"
     (tmp_path / "api.sock").touch()
     assert daemon_address.default() == daemon_address.own()
+
+
+def test_a_daemon_is_found_by_its_state_folder_whatever_the_environment_says(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("AUTOSCHED_STATE_DIR", str(tmp_path))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", "/run/user/of-another")
+    elsewhere = tmp_path / "elsewhere.sock"
+    whereabouts.write(tmp_path, whereabouts.Whereabouts(7, "0.1", ("tcp://127.0.0.1:1", f"unix:{elsewhere}"), "now"))
+    assert daemon_address.own() == f"unix:{tmp_path}/api.sock", "its socket is gone"
+    elsewhere.touch()
+    assert daemon_address.own() == daemon_address.default() == f"unix:{elsewhere}"
+    (tmp_path / "daemon.json").write_text("{damaged")
+    assert daemon_address.own() == f"unix:{tmp_path}/api.sock"
 
 
 def test_brackets_are_no_part_of_a_host() -> None:

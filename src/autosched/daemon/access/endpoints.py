@@ -10,6 +10,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from autosched import user_folders
 from autosched.config import Config, check_protected, loopback
 from autosched.daemon.access import keyring, peer_identity, sockets
 from autosched.errors import ConfigError
@@ -106,8 +107,8 @@ def _ask_for_keys(config: Config, what: str, host: str) -> None:
 
 
 def _tls(config: Config) -> tuple[ssl.SSLContext, bytes]:
-    certificate = Path(config.daemon.tls_certificate).expanduser()
-    private = Path(config.daemon.tls_key).expanduser()
+    certificate = user_folders.expanded(config.daemon.tls_certificate)
+    private = user_folders.expanded(config.daemon.tls_key)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.num_tickets = 0  # no client resumes a session, and each ticket costs memory

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from autosched import user_folders
 from autosched.config import Config
 from autosched.daemon.access.peer_identity import Principal
 from autosched.errors import ConfigError, NotFound, RequestError
@@ -44,7 +45,7 @@ def folder_of(config: Config) -> Path:
     if credentials and any(Path(credentials).glob(NAMES)):
         return Path(credentials)
     if config.daemon.keys:
-        return Path(config.daemon.keys).expanduser().absolute()
+        return user_folders.expanded(config.daemon.keys)
     return config.state_dir / "keys"
 
 

@@ -7,10 +7,9 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from autosched.errors import AutoschedError, ConfigError, Refused
+from autosched.wire import unix_sockets
 from autosched.wire.address import TCP, TLS
 
-SOCKET_PATH_BYTES_MAX = 107
-"""Maximum length of a unix socket's path in bytes: sun_path without its final zero."""
 CONNECT_S = 1.0
 """Seconds in which a live daemon accepts a connection."""
 
@@ -40,18 +39,14 @@ def _identity(path: Path) -> tuple[int, int, int] | None:
 def bind_unix(path: Path) -> socket.socket:
     """A listening socket for this user only. Replaces the socket of a dead daemon. Raises Refused for a live one, and
     ConfigError."""
-    if len(os.fsencode(path)) > SOCKET_PATH_BYTES_MAX:
-        raise ConfigError(
-            f"the socket path {path} is longer than {SOCKET_PATH_BYTES_MAX} bytes, which the system does not allow;"
-            " set daemon.socket to a shorter one"
-        )
     server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         _remove_dead(path)
         mask = os.umask(0o177)
         try:
-            server.bind(str(path))
+            with unix_sockets.short(path) as name:
+                server.bind(name)
         finally:
             os.umask(mask)
     except OSError as error:
@@ -75,7 +70,8 @@ def _remove_dead(path: Path) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.settimeout(CONNECT_S)
         try:
-            probe.connect(str(path))
+            with unix_sockets.short(path) as name:
+                probe.connect(name)
         except ConnectionRefusedError:
             path.unlink(missing_ok=True)
             return

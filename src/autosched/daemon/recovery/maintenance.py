@@ -18,7 +18,7 @@ from autosched.daemon.recovery import backups, snapshot, state_recovery
 from autosched.daemon.storage import database
 from autosched.daemon.storage.journal import Journal
 from autosched.errors import AutoschedError
-from autosched.process import program_runner
+from autosched.process import isolated_python, program_runner
 
 log = logging.getLogger(__name__)
 
@@ -79,13 +79,8 @@ class Keeper:
 
     async def _make(self, *words: str, hurried: bool) -> bool:
         """Run the process; returns whether it succeeded."""
-        command = (
-            sys.executable,
-            "-m",
-            "autosched.daemon.recovery.maintenance",
-            words[0],
-            str(self._folder),
-            *words[1:],
+        command = isolated_python.command(
+            "autosched.daemon.recovery.maintenance", words[0], str(self._folder), *words[1:]
         )
         try:
             ended = await program_runner.run(command, timeout_s=LIMIT_S, nice=0 if hurried else NICE)
