@@ -73,7 +73,7 @@ class DeviceConfig(Struct, frozen=True, forbid_unknown_fields=True):
     cores: Cores = ()
     cuda: Annotated[int, Meta(ge=0, le=1_024)] | None = None
     """Number of a CUDA device."""
-    rpc: Annotated[str, Meta(pattern=r"^$|^[^\s:]{1,253}:[0-9]{1,5}$")] = ""
+    rpc: Annotated[str, Meta(pattern=r"^$|^(\[[0-9a-fA-F:.]+(%\w+)?\]|[^\s:]{1,253}):[0-9]{1,5}$")] = ""
     """HOST:PORT of a TVM RPC server."""
     rpc_key: Annotated[str, Meta(pattern=r"^\S*$", max_length=200)] = ""
     target: Annotated[str, Meta(max_length=2_000)] = ""

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from autosched import backend, config, device_types, formatting
+from autosched import backend, config, device_types, formatting, machine
 from autosched.api import daemon_address
 from autosched.api.connection import Daemon
 from autosched.api.tvm_programs import INSTALLATION_CHECK, MISSING
@@ -76,14 +76,17 @@ def _compiler() -> Iterator[Finding]:
 def _state_dir() -> Iterator[Finding]:
     folder = config.Config().state_dir
     existing = next(path for path in (folder, *folder.parents) if path.exists())
+    fix = "choose another place: XDG_STATE_HOME=/path, or daemon.state_dir in the configuration"
     try:
         with tempfile.NamedTemporaryFile(dir=existing):
             pass
     except OSError as error:
-        fix = "choose another place: XDG_STATE_HOME=/path, or daemon.state_dir in the configuration"
         yield Finding("broken", f"the state folder {folder} cannot be written: {error.strerror}", fix)
         return
-    yield Finding("ok", f"state folder {folder}")
+    if machine.executable(existing):
+        yield Finding("ok", f"state folder {folder}")
+    else:
+        yield Finding("broken", f"files in the state folder {folder} may not be executed (noexec): no kernel runs", fix)
     free = shutil.disk_usage(existing).free
     if free < DISK_NEEDED_BYTES:
         yield Finding(
@@ -109,6 +112,11 @@ def _resources() -> Iterator[Finding]:
         yield Finding(
             "ok", f"{pool.name}: {names} on {'cores' if len(cores) > 1 else 'core'} {', '.join(map(str, cores))}"
         )
+    if (quota := machine.cpu_quota()) < len(config.usable_cores()):
+        yield Finding(
+            "warning", f"a control group limits this process to {quota:g} cores' time (cpu.max): builds wait, and"
+            " measurements are disturbed while it is throttled", "lift the limit, or give whole cores instead (cpuset)"
+        )  # fmt: skip
     for warning in found.warnings:
         yield Finding("warning", warning, "give this machine, or this container, two cores or more")
 

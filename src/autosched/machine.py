@@ -5,7 +5,7 @@ import os
 import platform
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -102,26 +102,41 @@ def cores_of(wanted: Iterable[int]) -> tuple[int, ...]:
     return tuple(core for core in wanted if core in there)
 
 
-def cpu_quota(proc: Path = Path("/proc/self/cgroup"), mounted: Path = Path("/sys/fs/cgroup")) -> float:
+PROC_GROUPS, GROUPS = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
+"""The control groups of this process, and the folder in which they are mounted."""
+
+
+def cpu_quota(proc: Path = PROC_GROUPS, mounted: Path = GROUPS) -> float:
     """Number of cores' time that the control groups of this process may use; infinite without a limit.
 
     Source: Linux, Documentation/admin-guide/cgroup-v2.rst (cpu.max) and scheduler/sched-bwc.rst.
     """
+    return min(map(_quota_of, _control_groups("cpu", proc, mounted)), default=math.inf)
+
+
+def memory_limit(proc: Path = PROC_GROUPS, mounted: Path = GROUPS) -> float:
+    """Bytes of memory that the control groups of this process may use; infinite without a limit.
+
+    Source: Linux, Documentation/admin-guide/cgroup-v2.rst (memory.max) and cgroup-v1/memory.rst.
+    """
+    return min(map(_memory_of, _control_groups("memory", proc, mounted)), default=math.inf)
+
+
+def _control_groups(controller: str, proc: Path, mounted: Path) -> Iterator[Path]:
+    """Folders of the groups that this process is in, of both versions, with all groups around them."""
     try:
         lines = proc.read_text().splitlines()
     except OSError:
-        return math.inf
-    found = math.inf
+        return
     for _, controllers, name in (line.split(":", 2) for line in lines if line.count(":") >= 2):
-        if controllers and "cpu" not in controllers.split(","):
+        if controllers and controller not in controllers.split(","):
             continue
-        root = mounted / "cpu" if controllers else mounted
+        root = mounted / controller if controllers else mounted
         own = root / name.lstrip("/")
         for folder in (own, *own.parents):
-            found = min(found, _quota_of(folder))
+            yield folder
             if folder == root:
                 break
-    return found
 
 
 def _quota_of(folder: Path) -> float:
@@ -133,6 +148,27 @@ def _quota_of(folder: Path) -> float:
         quota_us = int((folder / "cpu.cfs_quota_us").read_text())
         return quota_us / int((folder / "cpu.cfs_period_us").read_text()) if quota_us > 0 else math.inf
     return math.inf
+
+
+def _memory_of(folder: Path) -> float:
+    """The limit of one control group, in bytes."""
+    for name in ("memory.max", "memory.limit_in_bytes"):
+        with suppress(OSError, ValueError):
+            limit = int((folder / name).read_text())
+            return math.inf if limit > NO_MEMORY_LIMIT_BYTES else limit
+    return math.inf
+
+
+NO_MEMORY_LIMIT_BYTES = 1 << 62
+"""A group of version 1 without a limit has a larger number."""
+
+
+def executable(folder: Path) -> bool:
+    """Whether code in files of a folder may be executed; not on a file system that is mounted with noexec."""
+    try:
+        return not os.statvfs(folder).f_flag & os.ST_NOEXEC
+    except OSError:
+        return True  # using the folder will say what is wrong with it
 
 
 UNITS = 2

@@ -77,9 +77,9 @@ class RpcServer(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=T
 
     @property
     def host_and_port(self) -> tuple[str, int]:
-        """The two parts of its address."""
+        """The two parts of its address, without the brackets of an IPv6 host."""
         host, _, port = self.address.rpartition(":")
-        return host, int(port)
+        return host.removeprefix("[").removesuffix("]"), int(port)
 
 
 Device = CpuCores | CudaDevice | RpcServer

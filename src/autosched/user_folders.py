@@ -2,8 +2,10 @@
 
 import os
 import pwd
+import tempfile
 from pathlib import Path
 
+from autosched import machine
 from autosched.errors import ConfigError
 
 
@@ -31,6 +33,20 @@ def settings() -> Path:
 def cache() -> Path:
     """Parent of folders with downloads. Raises ConfigError as `home` does."""
     return _named("XDG_CACHE_HOME", ".cache")
+
+
+def temporary() -> Path:
+    """Folder for temporary files that are executed: the system's, or one in the user's home if the system's is mounted
+    with noexec.
+
+    Raises ConfigError as `home` does.
+    """
+    usual = Path(tempfile.gettempdir())
+    if machine.executable(usual):
+        return usual
+    folder = home() / ".cache/autosched"  # not XDG_CACHE_HOME, which is a temporary folder in our programs
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
 
 
 def _named(variable: str, otherwise: str) -> Path:

@@ -278,12 +278,25 @@ def test_a_device_may_be_a_gpu_or_a_board() -> None:
 
 
 @pytest.mark.parametrize(
+    ("address", "host"),
+    [("[::1]:9090", "::1"), ("[fe80::1%eth0]:9090", "fe80::1%eth0"), ("10.0.0.7:9090", "10.0.0.7"), ("b:9090", "b")],
+)
+def test_a_board_has_an_address_of_any_kind(address: str, host: str) -> None:
+    settings = config.parse(f"[[device]]\nname = 'b'\nkind = 'pi4'\nrpc = '{address}'", "test")
+    pools = {pool.name: pool.units[0].device for pool in config.resources(settings, [0, 1]).pools}
+    board = pools["device:pi4"]
+    assert isinstance(board, RpcServer)
+    assert board.host_and_port == (host, 9090)
+
+
+@pytest.mark.parametrize(
     ("words", "said"),
     [
         ("cores = [1]\ncuda = 0", "x has cores and cuda: a device is one of these"),
         ("cuda = 0\nrpc = 'b:9'", "x has cuda and rpc"),
         ("cuda = -1", "cuda"),
         ("rpc = 'board'", "rpc"),
+        ("rpc = '::1:9090'", "rpc"),
     ],
 )
 def test_a_device_that_is_two_things_or_none_is_refused(words: str, said: str) -> None:

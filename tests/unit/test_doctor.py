@@ -87,6 +87,19 @@ def test_disk(monkeypatch: pytest.MonkeyPatch, free: int, state: str) -> None:
     assert finding("of disk are free", examined()).state == state
 
 
+def test_a_state_folder_whose_files_may_not_be_executed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor.machine, "executable", lambda folder: False)
+    broken = finding("may not be executed (noexec)", examined())
+    assert (broken.state, broken.fix.split(":")[0]) == ("broken", "choose another place")
+
+
+@pytest.mark.parametrize("quota", [0.5, 1.5])
+def test_a_quota_is_named(monkeypatch: pytest.MonkeyPatch, quota: float) -> None:
+    monkeypatch.setattr(doctor.machine, "cpu_quota", lambda: quota)
+    monkeypatch.setattr(doctor.config, "usable_cores", lambda: (0, 1))
+    assert finding(f"limits this process to {quota:g} cores' time", examined()).state == "warning"
+
+
 def test_a_loaded_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     import psutil
 

@@ -4,6 +4,7 @@ import math
 import os
 import platform
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -115,3 +116,30 @@ def test_the_quota_is_the_smallest_of_all_control_groups(
 
 def test_without_control_groups_there_is_no_quota(tmp_path: Path) -> None:
     assert machine.cpu_quota(tmp_path / "none", tmp_path) == math.inf
+    assert machine.memory_limit(tmp_path / "none", tmp_path) == math.inf
+
+
+@pytest.mark.parametrize(
+    ("groups", "files", "limit"),
+    [
+        ("0::/a/b\n", {"a/memory.max": "1000\n", "a/b/memory.max": "max\n"}, 1_000),
+        ("9:memory:/x\n", {"memory/x/memory.limit_in_bytes": "5000\n"}, 5_000),
+        ("9:memory:/\n", {"memory/memory.limit_in_bytes": "9223372036854771712\n"}, math.inf),
+        ("9:cpu:/x\n", {"memory/x/memory.limit_in_bytes": "5000\n"}, math.inf),
+    ],
+)
+def test_the_memory_limit_is_the_smallest_of_all_control_groups(
+    groups: str, files: dict[str, str], limit: float, tmp_path: Path
+) -> None:
+    (tmp_path / "cgroup").write_text(groups)
+    for name, text in files.items():
+        (tmp_path / "fs" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "fs" / name).write_text(text)
+    assert machine.memory_limit(tmp_path / "cgroup", tmp_path / "fs") == limit
+
+
+def test_files_of_some_file_systems_may_not_be_executed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert machine.executable(tmp_path / "missing"), "nothing is known of it"
+    for flags, expected in ((0, True), (os.ST_NOEXEC | os.ST_RDONLY, False)):
+        monkeypatch.setattr(os, "statvfs", lambda folder, flags=flags: SimpleNamespace(f_flag=flags))
+        assert machine.executable(tmp_path) is expected

@@ -116,7 +116,7 @@ def address_of(text: str) -> tuple[str, int]:
     host, _, port = text.rpartition(":")
     if not host or not port.isdecimal():
         raise argparse.ArgumentTypeError(f"{text!r} is not HOST:PORT")
-    return host, int(port)
+    return host.removeprefix("[").removesuffix("]"), int(port)
 
 
 def networks_of(words: Sequence[str], tracker: tuple[str, int] | None) -> list[Network]:
@@ -125,7 +125,7 @@ def networks_of(words: Sequence[str], tracker: tuple[str, int] | None) -> list[N
         return [ipaddress.ip_network(word, strict=False) for word in words]
     if tracker is None:
         return []
-    found = socket.getaddrinfo(*tracker, family=socket.AF_INET, type=socket.SOCK_STREAM)
+    found = socket.getaddrinfo(*tracker, type=socket.SOCK_STREAM)
     return [ipaddress.ip_network(one[4][0]) for one in found]
 
 

@@ -14,6 +14,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from autosched import user_folders
 from autosched.errors import RequestError
 from autosched_tvm.compile import toolchain
 from autosched_tvm.compile.toolchain import INSTALL
@@ -157,7 +158,7 @@ def kernel(text: str = "auto") -> str:
     from autosched_tvm.compile.targets import resolve, triple_of
 
     wanted = resolve(text, 1)
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(dir=user_folders.temporary()) as folder:
         task, library = Path(folder) / "task.json", Path(folder) / "kernel.so"
         task_extraction.save(_workload(), task)
         candidate_build.build_by_rule(str(task), wanted, str(library))  # with the widest vectors of the target

@@ -12,6 +12,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from autosched import machine
 from autosched.backend import Timing
 from autosched.errors import RequestError
 from autosched.records.statistics import summarize
@@ -64,6 +65,11 @@ class LoadedModule:
             self._first: Context | None = None
             self._taking = threading.Lock()
         except Exception as error:  # the loader of another program's file may raise any exception
+            if not machine.executable(library.parent):
+                raise RequestError(
+                    f"{library} cannot be loaded: files in {library.parent} may not be executed (its file system is"
+                    " mounted with noexec). Copy it to another folder, with its .json"
+                ) from error
             raise RequestError(
                 f"{library} cannot be loaded: {str(error).strip().splitlines()[-1][:300]}. It was compiled with"
                 f" {_said(self.info.versions)}; compile it again with: autosched compile ID"

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from autosched import file_names
+from autosched import file_names, machine
 from autosched.backend import INPUTS, Baseline, Earlier, Evaluation, Lease, Network, NoteGroup
 from autosched.errors import ModelRejected, RequestError, StepFailed, TargetUnfit
 from autosched.model import DeviceNote, Identity, JobId, JobSpec, Program, Record, TaskIndex, TaskInfo
@@ -89,6 +89,12 @@ class TvmSession:
         self.target = targets.resolve(job.target, max(1, device_cores))
         if device_cores and (problem := targets.refusal(self.target, granted(), "this machine's CPU")):
             raise TargetUnfit(f"{problem}, or --target auto")
+        if device_cores and not machine.executable(workdir):
+            raise RequestError(
+                f"{workdir} is on a file system whose files may not be executed (noexec), so that no kernel built there"
+                " can run. Choose another folder for the daemon's state: XDG_STATE_HOME=/path, or daemon.state_dir in"
+                " its settings"
+            )
         toolchain.linker(targets.triple_of(self.target))
         self._job, self._model, self._workdir, self._outdir = job, model, workdir, outdir
         artifacts = workdir / "artifacts"

@@ -6,6 +6,7 @@ same time on one host lane and one device, through a private daemon. Part 3 repo
 
 import asyncio
 import os
+import signal
 import sys
 import tempfile
 import time
@@ -16,7 +17,7 @@ from typing import Any
 
 import click
 
-from autosched import api, formatting, zoo
+from autosched import api, formatting, user_folders, zoo
 from autosched.api.connection import Daemon, off_devices
 from autosched.api.on_demand import connected
 from autosched.api.result_folder import Result, check_ended, collect
@@ -45,6 +46,8 @@ def demo(policy: str | None, goal: Goal | None) -> int:
     """Show what autosched does: a simulated lab, then two real networks tuned at the same time."""
     started = time.monotonic()
     _simulate()
+    # another program that stops the demo stops its daemon, too: asyncio cancels its task at SIGINT
+    signal.signal(signal.SIGTERM, lambda *_: os.kill(os.getpid(), signal.SIGINT))
     with _private_state():
         failed = asyncio.run(_tune_both(serve_words(policy, goal)))
     data("")
@@ -188,7 +191,8 @@ def _style() -> dict[str, Any]:
 def _private_state() -> Iterator[None]:
     """A separate daemon for the demo, which neither disturbs nor sees the user's."""
     before = {name: os.environ.pop(name, None) for name in ("AUTOSCHED_STATE_DIR", "AUTOSCHED_HOST")}
-    with tempfile.TemporaryDirectory(prefix="autosched-demo-", ignore_cleanup_errors=True) as folder:
+    place = user_folders.temporary()  # kernels are built and run there
+    with tempfile.TemporaryDirectory(prefix="autosched-demo-", dir=place, ignore_cleanup_errors=True) as folder:
         os.environ["AUTOSCHED_STATE_DIR"] = folder
         try:
             yield

@@ -134,8 +134,12 @@ def settle() -> None:
 
 def _write(change: Change) -> None:
     try:
-        change.path.parent.mkdir(parents=True, exist_ok=True)
+        for folder in reversed(change.path.parents):
+            if not folder.exists():
+                folder.mkdir()
+                folder.chmod(0o755)  # whatever the umask of root: the service's account reads them
         change.path.write_text(change.text)
+        change.path.chmod(0o644)
     except OSError as error:
         raise ConfigError(
             f"{change.path} cannot be written ({error.strerror}); be root, or choose another place: --root DIR"

@@ -3,7 +3,9 @@
 import shutil
 import tempfile
 from collections.abc import Sequence
+from pathlib import Path
 
+from autosched import machine
 from autosched.launch import ClientOrder, Launched
 from autosched.launch.job_folder import JOB_DIR, LOG
 from autosched.process import isolated_python
@@ -25,7 +27,8 @@ class LocalLauncher:
     def launch(self, order: ClientOrder) -> Launched:
         """Start a client with a separate temporary folder. Raises OSError."""
         order.folder.mkdir(parents=True, exist_ok=True)
-        temporary = tempfile.mkdtemp(prefix="autosched-job-")
+        runs_programs = machine.executable(Path(tempfile.gettempdir()))
+        temporary = tempfile.mkdtemp(prefix="autosched-job-", dir=None if runs_programs else order.folder)
         environment = isolated_python.environment({JOB_DIR: str(order.folder), TOKEN: order.token})
         environment |= {"TMPDIR": temporary}
         environment |= {CACHE: str(order.cache), CACHE_BYTES: str(order.cache_bytes_max)}

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from autosched.machine import boot_id
+from autosched.process.program_runner import killed_by
 
 LOG_TAIL_BYTES = 4_096
 """Bytes at the end of a log in which the last line is looked for."""
@@ -94,7 +95,7 @@ class Process:
         if self._popen is None:
             return "it ended"  # only its parent can know how
         code = self._popen.returncode
-        how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+        how = killed_by(-code) if code < 0 else f"exit code {code}"
         last = self._last_line() if code else ""
         return f"{how}; its last words: {last}" if last else how
 

@@ -11,7 +11,10 @@ import signal
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from math import inf
 from typing import BinaryIO, NamedTuple
+
+from autosched import formatting, machine
 
 LOOK_S = 0.5
 """Seconds between two looks at the output of a program whose lines are passed on."""
@@ -37,7 +40,17 @@ class Ended(NamedTuple):
 
 def how_it_ended(code: int) -> str:
     """Exit code or signal, in words."""
-    return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+    return f"was {killed_by(-code)}" if code < 0 else f"ended with exit code {code}"
+
+
+def killed_by(number: int) -> str:
+    """The signal that ended a process, in words."""
+    words = f"killed by {signal.Signals(number).name}"
+    if number != signal.SIGKILL:
+        return words
+    limit = machine.memory_limit()
+    group = f"; its control group has a limit of {formatting.size(limit)}" if limit < inf else ""
+    return f"{words}, as the system does when memory runs out{group}"
 
 
 async def run(

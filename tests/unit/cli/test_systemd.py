@@ -1,6 +1,7 @@
 """The units: systemd accepts them as installed, they confine jobs, and name existing files."""
 
 import configparser
+import os
 import re
 import shutil
 import subprocess
@@ -37,6 +38,20 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
     assert run(["install-systemd", "--root", str(tmp_path)]) == 0
     capsys.readouterr()
     return tmp_path
+
+
+def test_the_account_of_the_service_can_read_all_files_whatever_the_umask(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = os.umask(0o077)
+    try:
+        assert run(["install-systemd", "--root", str(tmp_path)]) == 0
+    finally:
+        os.umask(before)
+    capsys.readouterr()
+    modes = {path.stat().st_mode & 0o777 for path in tmp_path.rglob("*") if path.is_file()}
+    folders = {path.stat().st_mode & 0o777 for path in tmp_path.rglob("*") if path.is_dir()}
+    assert (modes, folders) == ({0o644}, {0o755})
 
 
 def analyze(*words: object) -> subprocess.CompletedProcess[str]:

@@ -65,4 +65,4 @@ def test_what_it_started_ends_with_it(child: AnsweringChild) -> None:
     left = int(said(child))
     child.kill()
     assert dies(left)
-    assert child.how_it_ended() == "was killed by SIGKILL"
+    assert child.how_it_ended().startswith("was killed by SIGKILL, as the system does when memory runs out")
