@@ -80,6 +80,11 @@ def boot_id(told: Path = Path("/proc/sys/kernel/random/boot_id")) -> str:
 
 @cache
 def cores() -> frozenset[int]:
+    """Numbers of the cores that this process might use when it asked first."""
+    return cores_now()
+
+
+def cores_now() -> frozenset[int]:
     """Numbers of the cores that this process may use, whether or not it is pinned to some of them now."""
     found: set[int] = set()
 
@@ -104,6 +109,41 @@ def cores_of(wanted: Iterable[int]) -> tuple[int, ...]:
 
 PROC_GROUPS, GROUPS = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
 """The control groups of this process, and the folder in which they are mounted."""
+
+
+def pin(cores: Iterable[int]) -> None:
+    """Keep the calling thread to cores; without cores, leave it. Raises OSError, in words, if it may use none."""
+    if not (wanted := set(cores)):
+        return
+    try:
+        os.sched_setaffinity(0, wanted)
+    except OSError as error:
+        raise OSError(error.errno, cores_taken(wanted)) from None
+
+
+CPUSET = "see its cpuset (docker update --cpuset-cpus, AllowedCPUs= of its service) or taskset"
+"""What takes cores from a process, in words."""
+
+
+def forbidden(wanted: Iterable[int]) -> list[int]:
+    """Those of some cores that this process may not use now, whatever it is pinned to. The thread that asks is not
+    moved to them."""
+    asked, granted = frozenset(wanted), set[int]()
+
+    def ask() -> None:
+        with suppress(OSError):  # it may use none of them
+            os.sched_setaffinity(0, asked | os.sched_getaffinity(0))
+            granted.update(os.sched_getaffinity(0))  # the kernel leaves out what the process may not use
+
+    thread = threading.Thread(target=ask, name="cores")
+    thread.start()
+    thread.join()
+    return sorted(asked - granted)
+
+
+def cores_taken(cores: Iterable[int]) -> str:
+    """Says that this process may not use some cores any more."""
+    return f"this process may not use these cores (any more): {', '.join(map(str, sorted(set(cores))))}; {CPUSET}"
 
 
 def cpu_quota(proc: Path = PROC_GROUPS, mounted: Path = GROUPS) -> float:

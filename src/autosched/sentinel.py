@@ -8,7 +8,6 @@ The least CPU time of several repeats counts: it is the speed that the core can 
 
 import ctypes
 import hashlib
-import os
 import sys
 import time
 from collections.abc import Callable
@@ -16,6 +15,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 from msgspec import Struct
+
+from autosched import machine
 
 HASHED_BYTES = 256 * 1024
 """Bytes to hash, which fit the L2 cache: 0.2 to 1 ms."""
@@ -42,7 +43,7 @@ def run_sentinel(cores: tuple[int, ...]) -> SentinelTimes:
 
 def _pace_of(core: int) -> SentinelTimes:
     """Times on one core, in a thread that is pinned to it. Both halves release the interpreter lock."""
-    os.sched_setaffinity(0, {core})
+    machine.pin([core])
     text = bytes(HASHED_BYTES)
     source, target = (ctypes.create_string_buffer(COPIED_BYTES) for _ in range(2))
     ctypes.memset(source, 1, COPIED_BYTES)

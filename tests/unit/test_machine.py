@@ -138,6 +138,25 @@ def test_the_memory_limit_is_the_smallest_of_all_control_groups(
     assert machine.memory_limit(tmp_path / "cgroup", tmp_path / "fs") == limit
 
 
+def test_cores_that_were_taken_are_found_and_named() -> None:
+    before, beyond = os.sched_getaffinity(0), max(machine.cores_now()) + 4_000
+    assert machine.forbidden(()) == []
+    assert machine.forbidden(before) == []
+    assert machine.forbidden({*before, beyond}) == [beyond]
+    assert os.sched_getaffinity(0) == before, "the caller stays where it is"
+    with pytest.raises(OSError, match=rf"may not use these cores \(any more\): {beyond}; see its cpuset"):
+        machine.pin([beyond])
+
+
+def test_a_pinned_process_may_use_the_cores_beside_its_own() -> None:
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(before)})
+    try:
+        assert machine.forbidden(before) == []
+    finally:
+        os.sched_setaffinity(0, before)
+
+
 def test_files_of_some_file_systems_may_not_be_executed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert machine.executable(tmp_path / "missing"), "nothing is known of it"
     for flags, expected in ((0, True), (os.ST_NOEXEC | os.ST_RDONLY, False)):

@@ -6,7 +6,6 @@ same time on one host lane and one device, through a private daemon. Part 3 repo
 
 import asyncio
 import os
-import signal
 import sys
 import tempfile
 import time
@@ -21,7 +20,8 @@ from autosched import api, formatting, user_folders, zoo
 from autosched.api.connection import Daemon, off_devices
 from autosched.api.on_demand import connected
 from autosched.api.result_folder import Result, check_ended, collect
-from autosched.cli.output import colours, data, say
+from autosched.cli.follow import interruptible
+from autosched.cli.output import INTERRUPTED, colours, data, say
 from autosched.cli.policy import policy_options, serve_words
 from autosched.cli.progress_display import line
 from autosched.errors import AutoschedError
@@ -46,10 +46,10 @@ def demo(policy: str | None, goal: Goal | None) -> int:
     """Show what autosched does: a simulated lab, then two real networks tuned at the same time."""
     started = time.monotonic()
     _simulate()
-    # another program that stops the demo stops its daemon, too: asyncio cancels its task at SIGINT
-    signal.signal(signal.SIGTERM, lambda *_: os.kill(os.getpid(), signal.SIGINT))
     with _private_state():
-        failed = asyncio.run(_tune_both(serve_words(policy, goal)))
+        failed = interruptible(_tune_both(serve_words(policy, goal)), "\nStopped, with its daemon.")
+    if failed is None:
+        return INTERRUPTED
     data("")
     data(f" {formatting.duration(time.monotonic() - started)} in all. Next:")
     data("   autosched model check model.onnx     can my network be tuned?")

@@ -14,7 +14,7 @@ from typing import TypeVar
 import msgspec
 from msgspec import Struct
 
-from autosched import backend
+from autosched import backend, machine
 from autosched.backend import EVALUATION, TUNED, Built, Lease
 from autosched.client import job_files
 from autosched.client.away_step import AwayStep, HelperLost
@@ -97,6 +97,8 @@ WATCHDOG_S = 1.0
 with the grace before, this is earlier than the daemon's own limit."""
 BACKSTOP_S = 1.0
 """Extra grace before the backstop kills a frozen client, in seconds."""
+CORES_TAKEN_PAUSE_S = 3.0
+"""Seconds in which the daemon notices that a device's cores may not be used any more."""
 DEVICE_LOSSES_MAX = 10
 """Maximum steps in a row in which a task may lose its device; then the task fails."""
 USELESS_HELPERS_MAX = 3
@@ -294,6 +296,8 @@ class JobRunner:
         watch = InterferenceMonitor(() if on_lane(lease) else lease.cores)
         away = self._away(order) if self._is_away(step.units) else None
         try:
+            if taken := machine.forbidden(watch.cores):
+                raise DeviceLost(machine.cores_taken(taken))
             if self._board and not on_lane(lease) and current is not None:
                 lease = self._leases[step.id] = await self._on_board(lease)
                 if order.sentinel and self._runner is not None:
@@ -564,7 +568,12 @@ class JobRunner:
         self, plan: JobPlan, step: Step, current: Round | None, lost: DeviceLost, returns: int
     ) -> JobLoad:
         """Repeat the stage without the candidates that were measured. A candidate that ran during two losses is blamed.
-        If the daemon was lost too, the daemon has cut the session and no candidate is blamed."""
+        If the daemon was lost too, the daemon has cut the session and no candidate is blamed. If this process lost the
+        device's cores, it waits a little: the daemon notices that too, and gives the device no steps."""
+        lease = self._leases.get(step.id)
+        if lease is not None and machine.forbidden(lease.cores):
+            await asyncio.sleep(CORES_TAKEN_PAUSE_S)
+            return plan.lost(step.task)
         try:
             why = (await self._line.ask(GetBoard(step=step.id), BoardAccess)).trouble or str(lost)
         except RequestError as error:  # the step was revoked, or the daemon was restarted

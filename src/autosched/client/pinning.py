@@ -2,20 +2,16 @@
 
 import asyncio
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
+from contextlib import suppress
 from typing import TypeVar
 
+from autosched import machine
 from autosched.backend import Lease
 from autosched.model import HOST_POOL
 
 T = TypeVar("T")
-
-
-def pin(cores: Iterable[int]) -> None:
-    """Pin the calling thread to cores; without cores, leave it."""
-    if wanted := set(cores):
-        os.sched_setaffinity(0, wanted)
 
 
 def keep_to(cores: Sequence[int]) -> None:
@@ -38,7 +34,9 @@ async def in_thread(pool: Executor, lease: Lease, work: Callable[[], T]) -> T:
 
     def run() -> T:
         home = os.sched_getaffinity(0)
-        pin(lease.cores if on_lane(lease) else ())
+        if on_lane(lease):
+            with suppress(OSError):  # its cpuset has changed: a build is right on any core
+                machine.pin(lease.cores)
         try:
             return work()
         finally:

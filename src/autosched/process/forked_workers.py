@@ -19,6 +19,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Protocol
 
+from autosched import machine
 from autosched.errors import DeviceLost, StepFailed
 from autosched.process.parent_death_signal import end_with_parent
 
@@ -124,6 +125,8 @@ class Worker:
                 raise Killed("killed, because its step had to end") from error
             if self._process.exitcode == -signal.SIGXCPU:
                 raise TimedOut(f"more than {processor_s:g} s of processor time") from error
+            if taken := machine.forbidden(self.cores):
+                raise DeviceLost(machine.cores_taken(taken)) from error
             raise Died(self._last_words(), max(0, -(self._process.exitcode or 0))) from error
         if not fine:
             kind, message = answer
@@ -360,5 +363,4 @@ def _settle(cores: tuple[int, ...], log: str) -> None:
     file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
     os.dup2(file, 1)
     os.dup2(file, 2)
-    if cores:
-        os.sched_setaffinity(0, cores)
+    machine.pin(cores)

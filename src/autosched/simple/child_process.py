@@ -18,6 +18,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Raw, Struct
 
+from autosched import machine
 from autosched.errors import AutoschedError, misfit
 from autosched.model import CODE_DIGEST_PATTERN
 from autosched.process.parent_death_signal import end_with_parent
@@ -208,7 +209,7 @@ def main() -> None:
     end_with_parent()
     order = msgspec.json.decode(sys.stdin.buffer.read(), type=Order)
     if cores := set(order.cores) & os.sched_getaffinity(0) or set(order.cores):
-        os.sched_setaffinity(0, cores)
+        machine.pin(cores)
     # Left open: it ends when this process has, and not while it is ending, when its exit code is not known yet.
     out = open(int(sys.argv[1]), "wb", buffering=0, closefd=False)  # noqa: SIM115
     try:

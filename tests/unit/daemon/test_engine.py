@@ -58,7 +58,7 @@ def test_an_engine_that_ends_is_started_again(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(engine, "pauses", lambda: iter([0.0] * 3))
     started = tmp_path / "started"
     script = tmp_path / "engine.sh"
-    script.write_text(f'#!/bin/sh\nls -l "$3" >> {started}\n[ "$4" ] && echo "$4" >> {started}\nexit 3\n')
+    script.write_text(f'#!/bin/sh\nls -l "$5" >> {started}\n[ "$6" ] && echo "$6" >> {started}\nexit 3\n')
     script.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(script))
 

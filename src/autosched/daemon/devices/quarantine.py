@@ -10,13 +10,13 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
-from autosched import formatting
+from autosched import formatting, machine
 from autosched.core.events import Event, Quarantined, UnitDrained, UnitReturned
 from autosched.core.state import State
 from autosched.daemon.devices.device_monitor import DeviceMonitor
 from autosched.daemon.runtime import BY, Runtime, spawn
 from autosched.device_probe import Pace, Unwell, treat
-from autosched.model import OWN_HOST, DeviceNote, Unit, UnitName
+from autosched.model import HOST_POOL, OWN_HOST, DeviceNote, Unit, UnitName
 from autosched.records.failure_attribution import DeviceSuspicion
 
 log = logging.getLogger(__name__)
@@ -25,9 +25,18 @@ BOOT_S = 120.0
 """Seconds within which a board answers after the end of its reboot hook."""
 
 
-def is_quarantined(state: State, unit: UnitName) -> bool:
+ALLOWED_LOOK_S = 1.0
+"""Seconds between two looks at the cores that this process may use."""
+
+
+def is_kept_free(state: State, unit: UnitName) -> bool:
     """Whether the daemon, and no operator, has drained a device."""
     return unit in state.drained and state.drained[unit].by == BY
+
+
+def is_quarantined(state: State, unit: UnitName) -> bool:
+    """Whether the daemon has drained a device because it is unreliable, and not for lack of its cores."""
+    return is_kept_free(state, unit) and state.drained[unit].quarantine is not None
 
 
 def in_words(cause: Quarantined) -> str:
@@ -57,18 +66,35 @@ class Quarantine:
         self._watched: dict[UnitName, asyncio.Task[None]] = {}
 
     def enter(self, unit: UnitName, reason: str) -> None:
-        """Quarantine a device."""
-        if unit not in self._runtime.state.drained:
+        """Quarantine a device, unless it only lacks its cores."""
+        if unit not in self._runtime.state.drained and not self._lacks_cores(unit):
             self._watch(unit, self._isolate(unit, reason))
 
     def resume(self) -> None:
         """Continue the quarantines of the earlier daemon. Called after the pools are declared."""
         state = self._runtime.state
-        for unit in [unit for unit in state.drained if unit in state.slots and is_quarantined(state, unit)]:
+        for unit in [unit for unit in state.drained if unit in state.slots and is_kept_free(state, unit)]:
             cause = state.drained[unit].quarantine
+            if self._lacks_cores(unit):
+                self._watch(unit, self._until_allowed(unit, state.slots[unit].unit.cores))
+                continue
             reason = cause.reason if cause is not None else "by an earlier version of the daemon"
             pause_s = self._suspicion.enters(unit, self._runtime.clock())
             self._watch(unit, self._until_well(unit, reason, pause_s))
+        self._looking = spawn(self._look_for_cores(), "the look for cores")
+
+    async def _look_for_cores(self) -> None:
+        """Keep devices free whose cores the daemon's process may not use any more. The kernel tells nobody."""
+        while True:
+            await asyncio.sleep(ALLOWED_LOOK_S)
+            state = self._runtime.state
+            for unit in [unit for unit in state.slots if unit not in state.drained and self._lacks_cores(unit)]:
+                self._watch(unit, self._until_allowed(unit, state.slots[unit].unit.cores))
+
+    def _lacks_cores(self, unit: UnitName) -> bool:
+        """Whether it is a device of this host whose cores were taken from the daemon's process."""
+        place = self._runtime.state.slots[unit].unit
+        return place.host == OWN_HOST and not unit.startswith(f"{HOST_POOL}/") and bool(machine.forbidden(place.cores))
 
     def _watch(self, unit: UnitName, work: Coroutine[Any, Any, None]) -> None:
         if (before := self._watched.pop(unit, None)) is not None:
@@ -85,7 +111,7 @@ class Quarantine:
 
         def drained() -> Event | None:
             state = self._runtime.state
-            free = unit not in state.drained or is_quarantined(state, unit)
+            free = unit not in state.drained or is_kept_free(state, unit)
             return UnitDrained(unit, words, BY, quarantine=cause) if free else None
 
         log.error("%s is %s", unit, words)
@@ -95,7 +121,7 @@ class Quarantine:
         """Wait, treat and probe until the device passes, or an operator decides about it."""
         while True:
             await asyncio.sleep(pause_s)
-            if not is_quarantined(self._runtime.state, unit):
+            if not is_kept_free(self._runtime.state, unit):
                 return
             if self._runtime.state.slots[unit].holder is not None:
                 continue  # a step from before the quarantine must end first
@@ -109,8 +135,17 @@ class Quarantine:
                 await self._runtime.post(lambda: self._returned(unit))
                 return
 
+    async def _until_allowed(self, unit: UnitName, cores: Sequence[int]) -> None:
+        """Keep a device free whose cores were taken from this process, which says nothing against the device."""
+        words = f"not usable: {machine.cores_taken(cores)}. It returns by itself"
+        log.error("%s is %s", unit, words)
+        await self._runtime.post(lambda: None if unit in self._runtime.state.drained else UnitDrained(unit, words, BY))
+        while machine.forbidden(cores):  # noqa: ASYNC110 - the kernel tells nobody
+            await asyncio.sleep(ALLOWED_LOOK_S)
+        await self._runtime.post(lambda: self._returned(unit))
+
     def _returned(self, unit: UnitName) -> Event | None:
-        return UnitReturned(unit, BY) if is_quarantined(self._runtime.state, unit) else None
+        return UnitReturned(unit, BY) if is_kept_free(self._runtime.state, unit) else None
 
     async def _treat(self, unit: UnitName) -> None:
         """Reboot and probe a device. Raises Unwell."""

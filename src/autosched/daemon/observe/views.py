@@ -10,7 +10,7 @@ from autosched.core.leases import current_resources
 from autosched.core.state import Job, Slot, State, Task
 from autosched.daemon.boards.program_jobs import BACKEND as PROGRAM_BACKEND
 from autosched.daemon.devices.device_monitor import Health
-from autosched.daemon.devices.quarantine import is_quarantined
+from autosched.daemon.devices.quarantine import is_kept_free, is_quarantined
 from autosched.daemon.jobs.progress import JobProgress
 from autosched.daemon.timeline import Timeline
 from autosched.errors import RequestError
@@ -218,7 +218,7 @@ def _waits(state: State, task: Task) -> str:
         names = [unit.name for unit in state.queues[pool].pool.units]
         if names and all(name in state.drained for name in names):
             why = state.drained[names[0]].reason
-            why = why if is_quarantined(state, names[0]) else f"drained: {why}" if why else "drained"
+            why = why if is_kept_free(state, names[0]) else f"drained: {why}" if why else "drained"
             return f"{pool}: {names[0]} is {why}" + (f" and {len(names) - 1} more" if len(names) > 1 else "")
         if all(state.slots[name].away for name in names):
             boards = [state.boards[name].gone for name in names if name in state.boards]

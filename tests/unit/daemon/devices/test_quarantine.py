@@ -14,6 +14,7 @@ import pytest
 from autosched import device_probe
 from autosched.core.events import ResourcesDeclared, UnitDrained, UnitReturned
 from autosched.core.scheduler import Scheduler
+from autosched.daemon.devices import quarantine
 from autosched.daemon.devices.device_monitor import LEARNED_FROM, DeviceMonitor
 from autosched.daemon.devices.quarantine import Quarantine, is_quarantined
 from autosched.daemon.runtime import Runtime, spawn
@@ -187,6 +188,24 @@ def test_a_device_of_another_host_is_checked_there(tmp_path: Path) -> None:
         assert bench.monitor.of("dev@lab2").measured_at is not None
 
     live(tmp_path, work)
+
+
+def test_a_device_whose_cores_were_taken_is_no_unreliable_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken, looks = {0}, 0.001
+    monkeypatch.setattr(quarantine, "ALLOWED_LOOK_S", looks)
+    monkeypatch.setattr(quarantine.machine, "forbidden", lambda cores: sorted(taken & set(cores)))
+
+    async def story(bench: Bench) -> None:
+        words = await bench.until(bool, "dev1")
+        assert "may not use these cores (any more): 0; see its cpuset" in words
+        assert not is_quarantined(bench.runtime.state, "dev1")
+        bench.quarantine.enter("dev1", "3 steps failed")
+        assert bench.why("dev1") == words, "its failures have the same cause"
+        taken.clear()
+        await bench.until(lambda why: not why, "dev1")
+        assert bench.why("dev@lab2") == "", "cores of another host are its own affair"
+
+    live(tmp_path, story)
 
 
 def test_an_operator_ends_a_quarantine(tmp_path: Path) -> None:
