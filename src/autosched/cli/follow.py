@@ -1,7 +1,9 @@
 """Follows a job to its end in the terminal: progress, keys, results. Ctrl-C and q leave the job running."""
 
 import asyncio
+import math
 import signal
+import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -28,6 +30,8 @@ RECONNECT_PAUSE_S = 1.0
 FAILURES_FROM = 200
 """Number of last records in which failures are looked for."""
 DETAIL_CHARS = 200
+WARNINGS_EVERY_S = 5.0
+"""Seconds between two questions for the daemon's warnings."""
 NO_TASKS = (" its tasks are not known yet: the network is imported first",)
 
 
@@ -69,7 +73,7 @@ async def _follow(host: str | None, job: JobId, output: Path) -> result_folder.R
     with progress() as screen:
         keys = Keys(screen, _stopper())
         with pressed(keys.press):
-            kept = Kept(output, screen)
+            kept, warned = Kept(output, screen), Warned(screen)
             while True:
                 try:
                     async with connected(host) as daemon, off_devices(daemon):
@@ -78,6 +82,7 @@ async def _follow(host: str | None, job: JobId, output: Path) -> result_folder.R
                             keys.daemon, keys.view = daemon, view
                             screen.show(view)
                             await kept.look(daemon, view)
+                            await warned.look(daemon)
                         break
                 except DaemonUnreachable as error:
                     failures += 1
@@ -113,6 +118,27 @@ class Kept:
             return
         where = shown(result.module) if result.module is not None else shown(result.folder)
         self._screen.above((f" {where} is ready: {ready(view)}. The search goes on.",))
+
+
+class Warned:
+    """Shows what the daemon warns of, such as a full disk, for which jobs wait."""
+
+    def __init__(self, screen: Progress) -> None:
+        self._screen = screen
+        self._current: frozenset[str] = frozenset()
+        self._looked_at = -math.inf
+
+    async def look(self, daemon: Daemon) -> None:
+        """Show each warning when it comes up, and that it is over."""
+        if (now := time.monotonic()) < self._looked_at + WARNINGS_EVERY_S:
+            return
+        self._looked_at = now
+        told = (await daemon.info()).warnings
+        self._screen.above(
+            [f" ! {text}" for text in told if text not in self._current]
+            + [f"   over: {text}" for text in sorted(self._current) if text not in told]
+        )
+        self._current = frozenset(told)
 
 
 class Keys:

@@ -1,12 +1,16 @@
 import asyncio
 from collections.abc import Iterable
+from types import SimpleNamespace
 from typing import cast
 
+import pytest
 from msgspec import Struct
 from msgspec.structs import replace
 
 from autosched.api.connection import Daemon
-from autosched.cli.follow import Keys, failures
+from autosched.cli import follow
+from autosched.cli.follow import Keys, Warned, failures
+from autosched.cli.progress_display import Progress
 from autosched.errors import Refused
 from autosched.protocol import JobView
 from samples import job_view, records
@@ -79,3 +83,26 @@ def test_keys_work_before_the_first_report_and_when_the_daemon_refuses() -> None
         " its tasks are not known yet: the network is imported first", "autosched: not yours: ask an operator",
     ]  # fmt: skip
     assert (asked, left) == (1, ["left"])
+
+
+def test_warnings_of_the_daemon_are_shown_when_they_come_up_and_when_they_are_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shown: list[str] = []
+    told: list[tuple[str, ...]] = [(), ("the disk is full",), ("the disk is full",), ("it is slow",)]
+
+    class Told:
+        async def info(self) -> SimpleNamespace:
+            return SimpleNamespace(warnings=told.pop(0))
+
+    async def work() -> None:
+        warned = Warned(cast(Progress, SimpleNamespace(above=shown.extend)))
+        await warned.look(cast(Daemon, Told()))
+        await warned.look(cast(Daemon, Told()))
+        assert len(told) == 3, "a warning is asked for every few seconds only"
+        monkeypatch.setattr(follow, "WARNINGS_EVERY_S", 0.0)
+        while told:
+            await warned.look(cast(Daemon, Told()))
+
+    asyncio.run(work())
+    assert shown == [" ! the disk is full", " ! it is slow", "   over: the disk is full"]

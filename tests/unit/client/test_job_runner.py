@@ -424,6 +424,27 @@ def test_a_network_that_cannot_be_made_is_explained(error: Exception, message: s
     assert asyncio.run(said()) == message
 
 
+def test_a_device_whose_cores_were_taken_costs_no_task_and_no_candidate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job_runner.machine, "forbidden", lambda cores: sorted(cores))
+    monkeypatch.setattr(job_runner, "CORES_TAKEN_PAUSE_S", 0.0)
+
+    async def work() -> None:
+        made = await begun(tmp_path, {OTHER: [], OWN: []}, FakeDaemon({OTHER: [], OWN: []}))
+        plan, step = made._plan.result(), order(timeout_s=20.0).step
+        outcomes: list[str] = []
+        plan.lost = lambda task: outcomes.append("again")  # type: ignore[method-assign, assignment, return-value]
+        made._after_failure = lambda *_: outcomes.append("failed")  # type: ignore[method-assign, assignment]
+        made._leases[step.id] = Lease(step.stage, step.units, (1,), 20.0)
+        lost, current = DeviceLost("its cores", b"a"), Round(Purpose.TRIAL, "profile")
+        for _ in range(3 * DEVICE_LOSSES_MAX):
+            await made._after_device_loss(plan, step, current, lost, made._line.returns)
+        assert set(outcomes) == {"again"}
+
+    asyncio.run(work())
+
+
 def test_a_task_fails_after_losses_of_its_device_in_a_row_and_not_after_others(tmp_path: Path) -> None:
     """A record of the task in between shows progress."""
 
