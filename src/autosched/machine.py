@@ -122,7 +122,7 @@ def pin(cores: Iterable[int]) -> None:
 
 
 CPUSET = "see its cpuset (docker update --cpuset-cpus, AllowedCPUs= of its service) or taskset"
-"""What takes cores from a process, in words."""
+"""Settings by which a process loses cores, in words."""
 
 
 def forbidden(wanted: Iterable[int]) -> list[int]:

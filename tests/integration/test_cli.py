@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -292,7 +293,16 @@ def test_a_wrong_pair_of_tvm_packages_is_named(
         folder = tmp_path / f"packages/{name}-{number}.dist-info"
         folder.mkdir(parents=True)
         (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {number}\n")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "packages"))
+    python = tmp_path / "python"  # in which these packages are installed for clients
+    start = (
+        f"import runpy, sys; sys.executable = {str(python)!r}\n"
+        "sys.argv[:] = [word for word in sys.argv[1:] if word not in ('-P', '-m')]\n"
+        f"if 'autosched.client' in sys.argv: sys.path.insert(0, {str(tmp_path / 'packages')!r})\n"
+        "runpy.run_module(sys.argv[0], run_name='__main__', alter_sys=True)"
+    )
+    python.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -c {shlex.quote(start)} "$@"\n')
+    python.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(python))
     (tmp_path / "net.onnx").write_bytes(MODEL)
     with lab(tmp_path) as there:
         cli = command_line(there, tmp_path, monkeypatch, capsys)

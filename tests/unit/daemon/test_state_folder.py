@@ -167,3 +167,9 @@ def test_garbage_is_collected_when_no_job_is_active(
     finally:
         gc.unfreeze()
         gc.enable()
+
+
+def test_a_socket_with_a_long_path_is_named_by_that_path(tmp_path: Path) -> None:
+    path = tmp_path / ("x" * 60) / ("y" * 60) / "api.sock"
+    with sockets.bind_unix(path) as listener:
+        assert sockets.unix_address(listener) == f"unix:{path}"

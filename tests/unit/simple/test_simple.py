@@ -218,7 +218,10 @@ def test_a_misspelt_method_is_named(
     ("text", "said"),
     [
         ("spaces-exit", "did not answer: it ended with exit code 3. Mend it"),
-        ("spaces-lack-memory", "did not answer: it was killed by SIGKILL. Try a smaller model"),
+        (
+            "spaces-lack-memory",
+            "did not answer: it was killed by SIGKILL, as the system does when memory runs out. Try a smaller model",
+        ),
     ],
 )
 def test_how_a_child_died_is_said(opened: Callable[..., tuple[Session, Tuner]], text: str, said: str) -> None:

@@ -14,7 +14,6 @@ from autosched import user_folders
 from autosched.config import Config, check_protected, loopback
 from autosched.daemon.access import keyring, peer_identity, sockets
 from autosched.errors import ConfigError
-from autosched.wire.address import UNIX
 
 MAKE_CERTIFICATE = (
     "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 3650 -subj /CN=autosched"
@@ -36,7 +35,7 @@ class Endpoint(Struct, frozen=True, eq=False):
     def address(self) -> str:
         """Address for clients."""
         if self.local:
-            return f"{UNIX}{self.listener.getsockname()}"
+            return sockets.unix_address(self.listener)
         return sockets.tcp_address(self.listener, tls=self.tls is not None)
 
 

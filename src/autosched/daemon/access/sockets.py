@@ -8,10 +8,22 @@ from pathlib import Path
 
 from autosched.errors import AutoschedError, ConfigError, Refused
 from autosched.wire import unix_sockets
-from autosched.wire.address import TCP, TLS
+from autosched.wire.address import TCP, TLS, UNIX
 
 CONNECT_S = 1.0
 """Seconds in which a live daemon accepts a connection."""
+
+
+class UnixListener(socket.socket):
+    """A unix socket that knows its path, which may be longer than the system's name of it."""
+
+    path = ""
+
+
+def unix_address(listener: socket.socket) -> str:
+    """Address for clients of a unix socket."""
+    known = listener.path if isinstance(listener, UnixListener) else ""
+    return f"{UNIX}{known or listener.getsockname()}"
 
 
 def own_unix(path: Path, held: ExitStack) -> socket.socket:
@@ -39,7 +51,8 @@ def _identity(path: Path) -> tuple[int, int, int] | None:
 def bind_unix(path: Path) -> socket.socket:
     """A listening socket for this user only. Replaces the socket of a dead daemon. Raises Refused for a live one, and
     ConfigError."""
-    server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    server = UnixListener(socket.AF_UNIX, socket.SOCK_STREAM)
+    server.path = str(path)
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         _remove_dead(path)

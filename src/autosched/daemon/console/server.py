@@ -33,7 +33,7 @@ from autosched.errors import AutoschedError, Busy, Refused, RequestError, misfit
 from autosched.protocol import Method
 from autosched.protocol.roles import Role, at_most
 from autosched.version import __version__
-from autosched.wire.address import TCP, UNIX
+from autosched.wire.address import TCP
 
 log = logging.getLogger(__name__)
 
@@ -171,7 +171,7 @@ async def _opened(sock: socket.socket, tls: ssl.SSLContext | None) -> tuple[asyn
 
 def _address(listener: socket.socket, tls: bool) -> str:
     if listener.family == socket.AF_UNIX:
-        return f"{UNIX}{listener.getsockname()}"
+        return sockets.unix_address(listener)
     return sockets.tcp_address(listener, tls=tls).removeprefix(TCP)
 
 

@@ -84,7 +84,7 @@ class Quarantine:
         self._looking = spawn(self._look_for_cores(), "the look for cores")
 
     async def _look_for_cores(self) -> None:
-        """Keep devices free whose cores the daemon's process may not use any more. The kernel tells nobody."""
+        """Keep devices free whose cores the daemon's process may not use any more. The kernel sends no notification."""
         while True:
             await asyncio.sleep(ALLOWED_LOOK_S)
             state = self._runtime.state
@@ -140,7 +140,7 @@ class Quarantine:
         words = f"not usable: {machine.cores_taken(cores)}. It returns by itself"
         log.error("%s is %s", unit, words)
         await self._runtime.post(lambda: None if unit in self._runtime.state.drained else UnitDrained(unit, words, BY))
-        while machine.forbidden(cores):  # noqa: ASYNC110 - the kernel tells nobody
+        while machine.forbidden(cores):  # noqa: ASYNC110 - the kernel sends no notification
             await asyncio.sleep(ALLOWED_LOOK_S)
         await self._runtime.post(lambda: self._returned(unit))
 
