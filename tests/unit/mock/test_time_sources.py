@@ -1,3 +1,4 @@
+import contextlib
 import sqlite3
 from pathlib import Path
 from statistics import mean
@@ -107,7 +108,7 @@ def recording(tmp_path: Path) -> Path:
         (NETWORK_TASK, "import", 5.0), (1, "build", 1.0), (2, "build", 4.0), (1, "profile", 2.0), (1, "update", 3.0),
         (1, "build", 1.5), (NETWORK_TASK, "compile", 6.0),
     ]  # fmt: skip
-    with sqlite3.connect(path) as db:
+    with contextlib.closing(sqlite3.connect(path)) as db, db:
         db.execute("CREATE TABLE journal (seq INTEGER PRIMARY KEY, now REAL, event BLOB, crc INTEGER) STRICT")
         db.execute("CREATE TABLE spans (step INTEGER PRIMARY KEY, body BLOB) STRICT")
         for number, event in enumerate((declared, submitted), start=1):

@@ -1,5 +1,6 @@
 """A daemon's database read as a load."""
 
+import contextlib
 import os
 import sqlite3
 from pathlib import Path
@@ -147,7 +148,7 @@ def test_what_is_no_recording_is_named(tmp_path: Path) -> None:
     with pytest.raises(NotFound, match="no step of any job has ended"):
         read(tmp_path / "empty")
     write(tmp_path / "odd", [(0.0, submitted())], [])
-    with sqlite3.connect(tmp_path / "odd") as db:
+    with contextlib.closing(sqlite3.connect(tmp_path / "odd")) as db, db:
         db.execute("INSERT INTO spans VALUES (1, x'c0', 0)")
     db.close()
     with pytest.raises(RequestError, match="odd has a row that this version cannot read"):
