@@ -16,7 +16,19 @@ from msgspec import Meta, Struct
 
 from autosched import user_folders
 from autosched.errors import ConfigError, RequestError, in_words
-from autosched.model import DEVICE_POOL, HOST_POOL, CudaDevice, Goal, Name, Pool, RpcServer, Unit, UnitName
+from autosched.model import (
+    DEVICE_POOL,
+    HOST_POOL,
+    CudaDevice,
+    Goal,
+    Name,
+    Pool,
+    RpcServer,
+    Unit,
+    UnitName,
+    is_lane,
+    split_address,
+)
 from autosched.toml_lines import line_of
 
 if TYPE_CHECKING:
@@ -280,8 +292,7 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
 
 def _host_and_port(setting: str, value: str) -> tuple[str, int]:
     """Host and port of a setting. Raises ConfigError."""
-    host, _, port = value.rpartition(":")
-    host = host.removeprefix("[").removesuffix("]")
+    host, port = split_address(value)
     if not host or not port.isdecimal() or int(port) > 65_535:
         raise ConfigError(f"{setting} is {value!r}; write host:port, for example 127.0.0.1:0")
     return host, int(port)
@@ -335,7 +346,7 @@ def parse(text: str, where: str) -> Config:
         raise ConfigError(_explain(str(error), text, where)) from None
     names: set[str] = set()
     for index, device in enumerate(config.device):
-        if device.name in names or device.name.startswith(f"{HOST_POOL}/"):
+        if device.name in names or is_lane(device.name):
             line_at = line_of(text, ["device", str(index), "name"])
             raise ConfigError(f"{where}:{line_at}: device.name: {device.name!r} is taken; choose another name")
         names.add(device.name)

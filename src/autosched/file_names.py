@@ -16,18 +16,17 @@ PATTERN = rf"^[^{_REFUSED}.\-][^{_REFUSED}]{{0,199}}$"
 character or one that turns the direction of text; not hidden, and no option of a command."""
 
 
-def made_from(text: str, bytes_max: int = NAME_BYTES_MAX) -> str:
+def made_from(text: str) -> str:
     """A name like the text, and another one for each other text.
 
     Letters, digits and marks of all scripts stay, and "_", "-" and "."; others become "_". A name that differs from the
     text ends with digits of the text's hash.
     """
-    composed = unicodedata.normalize("NFC", text)
-    kept = _plain(composed).strip(".-")
-    if kept and kept == text and len(os.fsencode(kept)) <= bytes_max:
+    kept = _plain(unicodedata.normalize("NFC", text)).strip(".-")
+    if kept and kept == text and len(kept.encode()) <= NAME_BYTES_MAX:
         return kept
     digits = hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:DIGITS]
-    room = kept.encode()[: bytes_max - DIGITS - 1].decode(errors="ignore").strip("_.-")
+    room = kept.encode()[: NAME_BYTES_MAX - DIGITS - 1].decode(errors="ignore").strip("_.-")
     return f"{room}-{digits}" if room else f"model-{digits}"
 
 

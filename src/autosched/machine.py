@@ -80,11 +80,6 @@ def boot_id(told: Path = Path("/proc/sys/kernel/random/boot_id")) -> str:
 
 @cache
 def cores() -> frozenset[int]:
-    """Numbers of the cores that this process might use when it asked first."""
-    return cores_now()
-
-
-def cores_now() -> frozenset[int]:
     """Numbers of the cores that this process may use, whether or not it is pinned to some of them now."""
     found: set[int] = set()
 
@@ -107,10 +102,6 @@ def cores_of(wanted: Iterable[int]) -> tuple[int, ...]:
     return tuple(core for core in wanted if core in there)
 
 
-PROC_GROUPS, GROUPS = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
-"""The control groups of this process, and the folder in which they are mounted."""
-
-
 def pin(cores: Iterable[int]) -> None:
     """Keep the calling thread to cores; without cores, leave it. Raises OSError, in words, if it may use none."""
     if not (wanted := set(cores)):
@@ -129,6 +120,8 @@ def forbidden(wanted: Iterable[int]) -> list[int]:
     """Those of some cores that this process may not use now, whatever it is pinned to. The thread that asks is not
     moved to them."""
     asked, granted = frozenset(wanted), set[int]()
+    if not asked:
+        return []
 
     def ask() -> None:
         with suppress(OSError):  # it may use none of them
@@ -144,6 +137,10 @@ def forbidden(wanted: Iterable[int]) -> list[int]:
 def cores_taken(cores: Iterable[int]) -> str:
     """Says that this process may not use some cores any more."""
     return f"this process may not use these cores (any more): {', '.join(map(str, sorted(set(cores))))}; {CPUSET}"
+
+
+PROC_GROUPS, GROUPS = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
+"""The control groups of this process, and the folder in which they are mounted."""
 
 
 def cpu_quota(proc: Path = PROC_GROUPS, mounted: Path = GROUPS) -> float:

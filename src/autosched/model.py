@@ -66,6 +66,17 @@ class CudaDevice(Struct, frozen=True, forbid_unknown_fields=True, tag="cuda"):
     ordinal: Annotated[int, Meta(ge=0, le=1_024)]
 
 
+def split_address(address: str) -> tuple[str, str]:
+    """Host, without the brackets of IPv6, and port of "HOST:PORT"; neither is checked."""
+    host, _, port = address.rpartition(":")
+    return host.removeprefix("[").removesuffix("]"), port
+
+
+def is_lane(unit: UnitName) -> bool:
+    """Whether a unit is a host lane, not a device."""
+    return unit.startswith(f"{HOST_POOL}/")
+
+
 class RpcServer(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag="rpc"):
     """A board: a machine with a TVM RPC server, which runs kernels for others."""
 
@@ -78,8 +89,8 @@ class RpcServer(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=T
     @property
     def host_and_port(self) -> tuple[str, int]:
         """The two parts of its address, without the brackets of an IPv6 host."""
-        host, _, port = self.address.rpartition(":")
-        return host.removeprefix("[").removesuffix("]"), int(port)
+        host, port = split_address(self.address)
+        return host, int(port)
 
 
 Device = CpuCores | CudaDevice | RpcServer

@@ -13,6 +13,8 @@ from chaos.evidence import Evidence, Life, LoggedStep
 CANCEL_S = 5.0
 """Maximum time in seconds between the cancellation of a job and the start of a step that was ordered before."""
 Rule = Callable[[Evidence], Iterator[str]]
+Timed = dict[str, dict[tuple[float, ...], float]]
+"""Latencies in seconds that were measured of each object code, with the time at which the step of each began."""
 
 
 def submits(evidence: Evidence) -> Iterator[str]:
@@ -69,9 +71,7 @@ def completions(evidence: Evidence) -> Iterator[str]:
                 )
 
 
-def _fits(
-    lives: list[Life], task: int, counted: list[Span], done: bool, timed: dict[str, dict[tuple[float, ...], float]]
-) -> bool:
+def _fits(lives: list[Life], task: int, counted: list[Span], done: bool, timed: Timed) -> bool:
     """Returns whether the counted steps are those that ran, except the last steps of a dead client.
 
     After a build whose object code was all timed before, the profile step calls no backend, so that no client logs it.
@@ -88,9 +88,9 @@ def _fits(
     return len(counted) in reached
 
 
-def _timed_codes(evidence: Evidence) -> dict[str, dict[tuple[float, ...], float]]:
-    """Returns the latencies in seconds measured of each object code, with the time at which its step began."""
-    timed: dict[str, dict[tuple[float, ...], float]] = {}
+def _timed_codes(evidence: Evidence) -> Timed:
+    """Returns what was measured of each object code."""
+    timed: Timed = {}
     for step in evidence.steps:
         for candidate, latency_s in step.measured:
             if latency_s and (code := step.codes.get(candidate)):
@@ -99,11 +99,11 @@ def _timed_codes(evidence: Evidence) -> dict[str, dict[tuple[float, ...], float]
     return timed
 
 
-def _all_timed(step: LoggedStep, timed: dict[str, dict[tuple[float, ...], float]]) -> bool:
+def _all_timed(step: LoggedStep, timed: Timed) -> bool:
     """Returns whether a build step has made nothing but object code that was timed before."""
     codes = [code for code in step.codes.values() if code is not None]
     before = [min(timed.get(code, {}).values(), default=inf) < step.began_at for code in codes]
-    return step.stage == "build" and all(before)
+    return step.stage == "build" and bool(step.codes) and all(before)
 
 
 def _is(step: LoggedStep, span: Span) -> bool:
@@ -161,8 +161,8 @@ def trials(evidence: Evidence) -> Iterator[str]:
         copied = Counter((r.task, r.candidate.hex(), r.latency_s) for r in records if r.copied)
         yield from (f"record {one} of job {job} was never measured" for one in stored - copied - measured)
         for task, candidate, latency_s in copied:
-            codes = {s.codes.get(candidate) for _, s in steps if s.task == task} - {None}
-            if not any(latency_s in timed.get(code, {}) for code in codes if code):
+            codes = {s.codes.get(candidate) for _, s in steps if s.task == task}
+            if not any(code and latency_s in timed.get(code, {}) for code in codes):
                 yield f"record {task, candidate, latency_s} of job {job} was measured of no equal object code"
         for life in evidence.of(job):
             acknowledged = {(s.task, *one) for s in life.acknowledged() for one in s.measured}

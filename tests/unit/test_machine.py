@@ -89,6 +89,15 @@ def test_the_peak_of_cores_is_a_bound(text: str, lanes: int, tmp_path: Path) -> 
     assert machine.peak_flops(1, tmp_path / "none", tmp_path) == pytest.approx(2 * 16 * 2 * 3.6e9)
 
 
+def control_groups(folder: Path, groups: str, files: dict[str, str]) -> tuple[Path, Path]:
+    """Writes what the kernel would tell of the groups; returns the file and the folder."""
+    (folder / "cgroup").write_text(groups)
+    for name, text in files.items():
+        (folder / "fs" / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / "fs" / name).write_text(text)
+    return folder / "cgroup", folder / "fs"
+
+
 @pytest.mark.parametrize(
     ("groups", "files", "quota"),
     [
@@ -107,11 +116,7 @@ def test_the_peak_of_cores_is_a_bound(text: str, lanes: int, tmp_path: Path) -> 
 def test_the_quota_is_the_smallest_of_all_control_groups(
     groups: str, files: dict[str, str], quota: float, tmp_path: Path
 ) -> None:
-    (tmp_path / "cgroup").write_text(groups)
-    for name, text in files.items():
-        (tmp_path / "fs" / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "fs" / name).write_text(text)
-    assert machine.cpu_quota(tmp_path / "cgroup", tmp_path / "fs") == quota
+    assert machine.cpu_quota(*control_groups(tmp_path, groups, files)) == quota
 
 
 def test_without_control_groups_there_is_no_quota(tmp_path: Path) -> None:
@@ -131,15 +136,11 @@ def test_without_control_groups_there_is_no_quota(tmp_path: Path) -> None:
 def test_the_memory_limit_is_the_smallest_of_all_control_groups(
     groups: str, files: dict[str, str], limit: float, tmp_path: Path
 ) -> None:
-    (tmp_path / "cgroup").write_text(groups)
-    for name, text in files.items():
-        (tmp_path / "fs" / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "fs" / name).write_text(text)
-    assert machine.memory_limit(tmp_path / "cgroup", tmp_path / "fs") == limit
+    assert machine.memory_limit(*control_groups(tmp_path, groups, files)) == limit
 
 
 def test_cores_that_were_taken_are_found_and_named() -> None:
-    before, beyond = os.sched_getaffinity(0), max(machine.cores_now()) + 4_000
+    before, beyond = os.sched_getaffinity(0), max(machine.cores()) + 4_000
     assert machine.forbidden(()) == []
     assert machine.forbidden(before) == []
     assert machine.forbidden({*before, beyond}) == [beyond]

@@ -13,7 +13,7 @@ UNKNOWN_UID = 4_000_000_000
 
 @pytest.fixture
 def without_home(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    """A user without HOME whom no list of users names."""
+    """A user without HOME who is in no list of users."""
     for name in ("HOME", "XDG_STATE_HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(os, "getuid", lambda: UNKNOWN_UID)

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
+from autosched import user_folders
 from autosched.api.connection import Daemon
 from autosched.api.daemon_address import default, named, own
 from autosched.config import STATE_VARIABLE, Config, DaemonConfig, usable_cores
@@ -195,7 +196,7 @@ def _spawn(log: Path, words: Sequence[str], variables: Mapping[str, str]) -> sub
     log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     environment = isolated_python.environment(variables)
     if chosen := environment.get(STATE_VARIABLE):  # may be relative to the current folder, which is not the daemon's
-        environment[STATE_VARIABLE] = str(Path(chosen).expanduser().absolute())
+        environment[STATE_VARIABLE] = str(user_folders.expanded(chosen))
     process = detached_process.start([*COMMAND, *words], environment, log, log.parent)
     _started.append(process)
     return process

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from autosched import machine
 from autosched.backend import Lease
-from autosched.model import HOST_POOL
+from autosched.model import is_lane
 
 T = TypeVar("T")
 
@@ -25,7 +25,7 @@ def keep_to(cores: Sequence[int]) -> None:
 
 def on_lane(lease: Lease) -> bool:
     """Whether the step runs on a host lane."""
-    return lease.units[0].startswith(f"{HOST_POOL}/")
+    return is_lane(lease.units[0])
 
 
 async def in_thread(pool: Executor, lease: Lease, work: Callable[[], T]) -> T:

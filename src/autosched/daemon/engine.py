@@ -74,9 +74,7 @@ class Engine:
         private_file.write(path, msgspec.json.encode(order))  # private: the order contains the key of the agents
         while True:
             began_at = clock()
-            self._process = Process.start(
-                self._command, isolated_python.environment(), self._folder / LOG, self._folder
-            )
+            self._process = self._started()
             log.info("the engine of agents starts; its log is %s", self._folder / LOG)
             how = await self._process.wait()
             waits = pauses() if clock() - began_at > STEADY_S else waits

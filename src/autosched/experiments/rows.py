@@ -8,7 +8,7 @@ from msgspec import Struct, field
 
 from autosched.backend import TUNED, Evaluation, Timing
 from autosched.experiments.combinations import Values
-from autosched.model import DEVICE_POOL, HOST_POOL
+from autosched.model import DEVICE_POOL, HOST_POOL, is_lane
 from autosched.protocol import JobView, PolicyView, Span, UnitView
 from autosched.records import identity
 from autosched.report import Report
@@ -156,7 +156,7 @@ def _leases(job: JobView, spans: Iterable[Span]) -> tuple[dict[str, float], floa
             others_s += lasted_s
             continue
         stages[span.stage] += lasted_s
-        if any(unit.startswith(f"{HOST_POOL}/") for unit in span.units):
+        if any(is_lane(unit) for unit in span.units):
             host_s += lasted_s
         else:
             device_s += lasted_s

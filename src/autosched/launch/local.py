@@ -29,10 +29,11 @@ class LocalLauncher:
         order.folder.mkdir(parents=True, exist_ok=True)
         runs_programs = machine.executable(Path(tempfile.gettempdir()))
         temporary = tempfile.mkdtemp(prefix="autosched-job-", dir=None if runs_programs else order.folder)
-        environment = isolated_python.environment({JOB_DIR: str(order.folder), TOKEN: order.token})
-        environment |= {"TMPDIR": temporary}
-        environment |= {CACHE: str(order.cache), CACHE_BYTES: str(order.cache_bytes_max)}
-        environment["XDG_CACHE_HOME"] = temporary  # libraries write files there, some otherwise to HOME
+        environment = isolated_python.environment({
+            JOB_DIR: str(order.folder), TOKEN: order.token, CACHE: str(order.cache),
+            CACHE_BYTES: str(order.cache_bytes_max), "TMPDIR": temporary,
+            "XDG_CACHE_HOME": temporary,  # libraries write files there, some otherwise to HOME
+        })  # fmt: skip
         command = [*self._command, "--connect", order.address, "--job", str(order.job)]
         command += ["--helps"] if order.helps else []
         try:

@@ -208,8 +208,7 @@ def main() -> None:
     """Process one order."""
     end_with_parent()
     order = msgspec.json.decode(sys.stdin.buffer.read(), type=Order)
-    if cores := set(order.cores) & os.sched_getaffinity(0) or set(order.cores):
-        machine.pin(cores)
+    machine.pin(set(order.cores) & os.sched_getaffinity(0) or order.cores)
     # Left open: it ends when this process has, and not while it is ending, when its exit code is not known yet.
     out = open(int(sys.argv[1]), "wb", buffering=0, closefd=False)  # noqa: SIM115
     try:

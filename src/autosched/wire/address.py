@@ -4,6 +4,7 @@ import socket
 from typing import TYPE_CHECKING
 
 from autosched.errors import RequestError
+from autosched.model import split_address
 
 if TYPE_CHECKING:
     from ssl import SSLContext
@@ -20,10 +21,10 @@ def tcp(address: str) -> tuple[str, int]:
 
     Raises RequestError.
     """
-    host, _, port = address.removeprefix(TCP).removeprefix(TLS).rpartition(":")
+    host, port = split_address(address.removeprefix(TCP).removeprefix(TLS))
     if not host or not port.isdecimal() or int(port) > 65_535:
         raise RequestError(_no_address(address))
-    return host.removeprefix("[").removesuffix("]"), int(port)
+    return host, int(port)
 
 
 def tls_to(address: str) -> "SSLContext | None":

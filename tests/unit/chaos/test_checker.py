@@ -157,6 +157,12 @@ def test_a_profile_step_without_a_log_is_found_if_its_code_was_never_timed() -> 
     assert "completions" in {found.partition(":")[0] for found in violations(with_equal_code("c2"))}
 
 
+def test_a_profile_step_without_a_log_is_found_if_the_build_before_logged_no_code() -> None:
+    evidence = with_equal_code("c1")
+    next(step for step in evidence.steps if "cc" in step.codes).codes.clear()
+    assert "completions" in {found.partition(":")[0] for found in violations(evidence)}
+
+
 def test_a_latency_of_equal_code_is_one_that_was_measured() -> None:
     evidence = with_equal_code("c1")
     evidence.records[1][-1] = replace(evidence.records[1][-1], latency_s=(0.5,))

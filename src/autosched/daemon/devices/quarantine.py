@@ -16,15 +16,13 @@ from autosched.core.state import State
 from autosched.daemon.devices.device_monitor import DeviceMonitor
 from autosched.daemon.runtime import BY, Runtime, spawn
 from autosched.device_probe import Pace, Unwell, treat
-from autosched.model import HOST_POOL, OWN_HOST, DeviceNote, Unit, UnitName
+from autosched.model import OWN_HOST, DeviceNote, Unit, UnitName, is_lane
 from autosched.records.failure_attribution import DeviceSuspicion
 
 log = logging.getLogger(__name__)
 
 BOOT_S = 120.0
 """Seconds within which a board answers after the end of its reboot hook."""
-
-
 ALLOWED_LOOK_S = 1.0
 """Seconds between two looks at the cores that this process may use."""
 
@@ -64,6 +62,7 @@ class Quarantine:
         self._runtime, self._monitor, self._suspicion = runtime, monitor, suspicion
         self._hooks, self._hook_s, self._elsewhere, self._reach = hooks, hook_s, elsewhere, reach
         self._watched: dict[UnitName, asyncio.Task[None]] = {}
+        self._looking: asyncio.Task[None] | None = None
 
     def enter(self, unit: UnitName, reason: str) -> None:
         """Quarantine a device, unless it only lacks its cores."""
@@ -76,7 +75,7 @@ class Quarantine:
         for unit in [unit for unit in state.drained if unit in state.slots and is_kept_free(state, unit)]:
             cause = state.drained[unit].quarantine
             if self._lacks_cores(unit):
-                self._watch(unit, self._until_allowed(unit, state.slots[unit].unit.cores))
+                self._watch(unit, self._until_allowed(unit, self._cores(unit)))
                 continue
             reason = cause.reason if cause is not None else "by an earlier version of the daemon"
             pause_s = self._suspicion.enters(unit, self._runtime.clock())
@@ -88,13 +87,19 @@ class Quarantine:
         while True:
             await asyncio.sleep(ALLOWED_LOOK_S)
             state = self._runtime.state
-            for unit in [unit for unit in state.slots if unit not in state.drained and self._lacks_cores(unit)]:
-                self._watch(unit, self._until_allowed(unit, state.slots[unit].unit.cores))
+            cores = {unit: self._cores(unit) for unit in state.slots if unit not in state.drained}
+            taken = machine.forbidden(core for own in cores.values() for core in own)
+            for unit in [unit for unit, own in cores.items() if not set(own).isdisjoint(taken)]:
+                self._watch(unit, self._until_allowed(unit, cores[unit]))
+
+    def _cores(self, unit: UnitName) -> Sequence[int]:
+        """The cores of a device of this host; none for other units."""
+        place = self._runtime.state.slots[unit].unit
+        return () if place.host != OWN_HOST or is_lane(unit) else place.cores
 
     def _lacks_cores(self, unit: UnitName) -> bool:
-        """Whether it is a device of this host whose cores were taken from the daemon's process."""
-        place = self._runtime.state.slots[unit].unit
-        return place.host == OWN_HOST and not unit.startswith(f"{HOST_POOL}/") and bool(machine.forbidden(place.cores))
+        """Whether cores of a device of this host were taken from the daemon's process."""
+        return bool(machine.forbidden(self._cores(unit)))
 
     def _watch(self, unit: UnitName, work: Coroutine[Any, Any, None]) -> None:
         if (before := self._watched.pop(unit, None)) is not None:
