@@ -11,10 +11,10 @@ PIP := PIP_CONSTRAINT=etc/constraints.txt $(BIN)/python -m pip --disable-pip-ver
 # Without bytecode files, each of the thousands of processes that tests start would compile all modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-# More words for `make chaos`, `make fuzz` and `make bench-search`; ARGS='--help' lists them.
+# More words for `make chaos`, `make machines`, `make fuzz` and `make bench-search`; ARGS='--help' lists them.
 ARGS ?=
 
-.PHONY: experiments demo test test-fast arm-root service seeds fuzz fuzz-boards chaos docs lint bench bench-thesis bench-search bench-networks bench-records bench-fleet bench-rpc bench-crowd bench-zero-shot picture clean help
+.PHONY: experiments demo test test-fast arm-root service seeds fuzz fuzz-boards chaos machines docs lint bench bench-thesis bench-search bench-networks bench-records bench-fleet bench-rpc bench-crowd bench-zero-shot picture clean help
 
 help:
 	@echo 'make demo    tune two real networks at the same time on this machine (about 3 minutes, first run installs)'
@@ -23,6 +23,7 @@ help:
 	@echo 'make service boots machines with systemd, and types there what an operator types first, also by ssh (root; three minutes)'
 	@echo 'make fuzz    a million hostile frames at a daemon (ARGS="--frames N --seed S": others)'
 	@echo 'make chaos   a thousand daemons killed under 50 clients, and every other fault: docs/faults.md (an hour; ARGS too)'
+	@echo 'make machines   fresh Debians, other CPUs in qemu, odd surroundings (root; an hour, goes on where it stopped; ARGS too)'
 	@echo 'make docs    the pages of docs/ as a site'
 	@echo 'make picture records the pictures of the README and of docs/lab.md (six minutes; root; ARGS=demo or lab: only these)'
 	@echo 'make lint    format, style, types, import contracts'
@@ -82,6 +83,9 @@ fuzz-boards: $(VENV)/.development
 
 chaos: $(VENV)/.development
 	PYTHONPATH=tests $(BIN)/python -m chaos $(ARGS)
+
+machines: $(VENV)/.development
+	PYTHONPATH=tests $(BIN)/python -m machines $(ARGS)
 
 bench: $(VENV)/.development
 	$(BIN)/python benchmarks/run.py

@@ -10,6 +10,7 @@ import shutil
 from asyncio.subprocess import DEVNULL, PIPE
 from contextlib import AsyncExitStack
 from pathlib import Path
+from shlex import quote
 
 import pytest
 
@@ -44,7 +45,7 @@ def test_a_line_of_the_page_reaches_the_console(line: str, tmp_path: Path, monke
                 await stack.enter_async_context(serving(tmp_path))
                 port = json.loads((tmp_path / WHEREABOUTS).read_text())["console"][1].rpartition(":")[2]
             here = line.replace("~/.local/state/autosched", str(tmp_path)).replace("7434", str(port))
-            here = here.replace("lab", "127.0.0.1").replace("tls.crt", f"{TLS_FILES}/tls.crt")
+            here = here.replace("lab", "127.0.0.1").replace("tls.crt", quote(f"{TLS_FILES}/tls.crt"))
             shell = await asyncio.create_subprocess_exec(  # noqa: TID251 - its pipes are what is tested
                 "bash", "-c", here, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, cwd=tmp_path
             )

@@ -5,6 +5,7 @@ import contextlib
 import json
 import os
 import re
+import shlex
 import signal
 import socket
 import subprocess
@@ -13,6 +14,7 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from shlex import quote
 
 import pytest
 
@@ -131,8 +133,8 @@ def test_the_documented_commands_install_a_service(service: Service, tmp_path: P
     shell = bash(tmp_path)
     try:
         for line in (
-            f"{sys.executable} -m venv {home}",
-            f"{home}/bin/pip install -c {SOURCE}/etc/constraints.txt {SOURCE}",
+            f"{quote(sys.executable)} -m venv {home}",
+            f"{home}/bin/pip install -c {quote(str(SOURCE / 'etc/constraints.txt'))} {quote(str(SOURCE))}",
             f"{home}/bin/autosched install-systemd --root {root}",
         ):
             said = shell.type(line, INSTALL_MAX_S)
@@ -171,11 +173,11 @@ def test_an_agent_runs_the_client_of_a_job(
     job, token = out.split()[-2:]
     unit = (Path(__file__).parents[2] / "systemd/autosched-client@.service").read_text()
     (line,) = re.findall(r"^ExecStart=(.+)$", unit, re.MULTILINE)
-    known = {"/opt/autosched/bin/python": sys.executable, "${AUTOSCHED_HOST}": there.address, "%i": job}
+    known = {"/opt/autosched/bin/python": quote(sys.executable), "${AUTOSCHED_HOST}": there.address, "%i": job}
     for what, instead in (known | {"%S": str(tmp_path)}).items():
         line = line.replace(what, instead)
     environment = {**os.environ, "AUTOSCHED_TOKEN": token}
-    with subprocess.Popen(line.split(), env=environment, start_new_session=True) as agent:
+    with subprocess.Popen(shlex.split(line), env=environment, start_new_session=True) as agent:
         try:
             assert there.wait(int(job)).state == "done"
             assert agent.wait(DEADLINE_S) == 0  # systemd does not restart it

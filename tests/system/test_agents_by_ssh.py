@@ -4,6 +4,7 @@ import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from shlex import quote
 
 import pytest
 
@@ -62,7 +63,7 @@ def machine(there: Lab, tmp_path: Path) -> Iterator[Terminal]:
 def test_a_machine_that_ssh_reaches_lends_itself_until_it_is_told_to_stop(there: Lab, machine: Terminal) -> None:
     succeeds(machine, "apt-get install -y python3-venv", INSTALL_MAX_S)
     succeeds(machine, f"export AUTOSCHED_KEY=$(cat me.key) AUTOSCHED_HOST={tls_address(there)}")
-    succeeds(machine, f"autosched() {{ {sys.executable} -m autosched $@; }}")
+    succeeds(machine, f"autosched() {{ {quote(sys.executable)} -m autosched $@; }}")
     wheel = "--install $(ls ~lab/autosched-*.whl)[tvm,onnxruntime]"
     said = succeeds(machine, f"autosched hosts add $me --name lab2 --key lab2.key {wheel}", INSTALL_MAX_S)
     assert "the agent of lab2 is started" in said

@@ -549,8 +549,10 @@ def _prepared(folder: Path) -> Path:
 
 
 def _rejection(error: Raised) -> Exception:
-    """Returns the child's exception."""
+    """Returns the child's exception; a full disk or lack of memory says nothing about the model."""
     kinds = {"ModelRejected": ModelRejected, "RequestError": RequestError}
     if kind := kinds.get(error.kind):
         return kind(str(error))
+    if error.kind in ("OSError", "MemoryError"):
+        return StepFailed(f"the model could not be imported now, for a reason of this machine: {gist(error)}")
     return ModelRejected(f"the model cannot be imported: {error.kind}: {gist(error)}")

@@ -31,7 +31,6 @@ LOG_NAME = "daemon.log"
 COMMAND = tuple(isolated_python.command("autosched", "serve", "--on-demand"))
 Told = Callable[[str], None]
 """Called with a sentence about the present activity, for people."""
-_started: list[subprocess.Popen[bytes]] = []  # kept: a daemon survives the Popen object, whose destructor would warn
 
 
 @asynccontextmanager
@@ -197,9 +196,7 @@ def _spawn(log: Path, words: Sequence[str], variables: Mapping[str, str]) -> sub
     environment = isolated_python.environment(variables)
     if chosen := environment.get(STATE_VARIABLE):  # may be relative to the current folder, which is not the daemon's
         environment[STATE_VARIABLE] = str(user_folders.expanded(chosen))
-    process = detached_process.start([*COMMAND, *words], environment, log, log.parent)
-    _started.append(process)
-    return process
+    return detached_process.start([*COMMAND, *words], environment, log, log.parent)
 
 
 def tail(log: Path, lines: int = LOG_TAIL_LINES) -> str:

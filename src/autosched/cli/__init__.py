@@ -12,10 +12,14 @@ from typing import NoReturn
 
 from autosched.process.isolated_python import installed_packages_first
 
+OTHERS = 0o077
+"""Rights that a umask may take from new files. It must leave the owner's: the daemon could not read its own files."""
+
 
 def main() -> NoReturn:
     """Run the command line and exit."""
     installed_packages_first()
+    os.umask(os.umask(OTHERS) & OTHERS)
     gc.disable()  # garbage collection during imports is a tenth of a listing's time; app.py turns it on
     try:
         _stand_in_for_closed()

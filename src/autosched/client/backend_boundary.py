@@ -6,9 +6,11 @@ that says what was expected. No backend can therefore create a record that the d
 
 import os
 import re
+import tempfile
 import traceback
 from collections.abc import Iterable, Sequence
 from math import isfinite
+from pathlib import Path
 from typing import TypeVar
 
 import msgspec
@@ -19,6 +21,8 @@ from autosched.errors import RequestError, StepFailed
 from autosched.model import CODE_DIGEST_PATTERN, DeviceNote, Failure, Program
 
 CANDIDATE_BYTES_MAX = 200_000
+BUILD_BYTES = 1 << 20
+"""Number of bytes that must fit on the disk for a build to be written."""
 LATENCY_S_MAX = 1e6
 SAMPLES_MAX = 1_000
 DETAIL_CHARS_MAX = 4_000
@@ -76,6 +80,21 @@ def built(found: object, wanted: Sequence[bytes]) -> list[Built]:
                 " 0123456789abcdef are needed, as autosched.model.code_name(content) gives them"
             )
     return answers
+
+
+def check_space(folder: Path, builds: Sequence[Built]) -> None:
+    """Raises StepFailed if builds failed and files cannot be written into their folder: no candidate is at fault."""
+    if all(one.failure is None for one in builds):
+        return
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(bytes(BUILD_BYTES))
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise StepFailed(
+            f"builds cannot be written into {folder} ({error.strerror}); free space on its disk, or check its rights"
+        ) from None
 
 
 def each(found: object) -> Iterable[object]:

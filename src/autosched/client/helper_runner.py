@@ -185,7 +185,9 @@ class HelperRunner:
             began_at = loop.time()
             overdue = loop.call_later(lease.timeout_s, self._revoke, order.step, f"its {lease.timeout_s:g} s are over")
             try:
-                builds = await in_thread(self._pool, lease, _work_of(order, tuner, brought, lease, measured))
+                builds = await in_thread(
+                    self._pool, lease, _work_of(order, tuner, brought, lease, measured, self._workdir)
+                )
             finally:
                 overdue.cancel()
                 worked_s = loop.time() - began_at
@@ -212,13 +214,16 @@ class HelperRunner:
 
 
 def _work_of(
-    order: RunElsewhere, tuner: Tuner, brought: Sequence[Built], lease: Lease, measured: list[Measured]
+    order: RunElsewhere, tuner: Tuner, brought: Sequence[Built], lease: Lease, measured: list[Measured], folder: Path
 ) -> Callable[[], Sequence[Built]]:
-    """The function of the part's thread. It returns the builds, and adds each measurement to `measured`."""
+    """The function of the part's thread. It returns the builds, and adds each measurement to `measured`. `folder`: the
+    one of new builds."""
 
     def work() -> Sequence[Built]:
         if order.work is Work.BUILD:
-            return backend_boundary.built(tuner.build(order.candidates, lease), order.candidates)
+            built = backend_boundary.built(tuner.build(order.candidates, lease), order.candidates)
+            backend_boundary.check_space(folder, built)
+            return built
         left = [one.candidate for one in brought]
         answers = tuner.compare(brought, lease) if order.work is Work.COMPARE else tuner.profile(brought, lease)
         for answer in backend_boundary.each(answers):

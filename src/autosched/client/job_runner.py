@@ -16,9 +16,8 @@ from msgspec import Struct
 
 from autosched import backend, machine
 from autosched.backend import EVALUATION, TUNED, Built, Lease
-from autosched.client import job_files
+from autosched.client import backend_boundary, job_files
 from autosched.client.away_step import AwayStep, HelperLost
-from autosched.client.backend_boundary import raised_at
 from autosched.client.daemon_session import DaemonSession
 from autosched.client.interference import InterferenceMonitor
 from autosched.client.moved_builds import MovedBuilds
@@ -367,6 +366,8 @@ class JobRunner:
                 return plan.selected(task, count)
             case "build":
                 await self._in_thread(lease, lambda: runner.build(task, current, lease, away))
+                if away is None:
+                    await asyncio.to_thread(backend_boundary.check_space, self._workdir, current.built)
                 self._useless_helpers = 0 if away is not None else self._useless_helpers
                 assert plan.network is not None
                 await self._shared.look_up(plan.spec, plan.network, runner.unknown_codes(current))
@@ -661,7 +662,7 @@ def _in_words(error: Exception) -> str:
 def _place(error: Exception) -> str:
     """Position in the backend's own code where the error was raised, for its author; empty for errors that explain
     themselves."""
-    at = None if isinstance(error, AutoschedError) else raised_at(error)
+    at = None if isinstance(error, AutoschedError) else backend_boundary.raised_at(error)
     return f" ({os.path.basename(at.filename)}:{at.lineno}, {at.name})" if at is not None else ""
 
 

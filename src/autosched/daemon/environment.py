@@ -6,6 +6,8 @@ import gc
 import resource
 from collections.abc import Callable, Collection
 
+from autosched.errors import ConfigError
+
 COLLECT_AFTER = (200_000, 50, 10)
 """Thresholds of Python's garbage collector: new objects between two collections of the youngest generation, and numbers
 of collections between two of the next older ones."""
@@ -13,6 +15,8 @@ IDLE_EVERY_S = 60.0
 """Seconds between two checks for an idle daemon."""
 FILES_BESIDE = 256
 """Number of open files besides connections: database, uploads, logs, processes."""
+FILES_MIN = 32
+"""Number of open files with which a daemon runs one job."""
 
 
 def spare_the_collector(held: contextlib.ExitStack) -> None:
@@ -42,8 +46,16 @@ async def collect_when_idle(active: Collection[object], decisions: Callable[[], 
 
 
 def allow_connections(wanted: int) -> None:
-    """Raise the limit of open files for a number of connections, as far as the system permits."""
+    """Raise the limit of open files for a number of connections, as far as the system permits.
+
+    Raises ConfigError if it permits too few for any work.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < FILES_MIN:
+        raise ConfigError(
+            f"this process may open {hard} files at once (ulimit -Hn), and a daemon needs {FILES_MIN};"
+            f" raise the limit: ulimit -n {wanted + FILES_BESIDE}"
+        )
     files = wanted + FILES_BESIDE
     if hard != resource.RLIM_INFINITY:
         files = min(files, hard)

@@ -15,15 +15,22 @@ LOG_TAIL_BYTES = 4_096
 """Bytes at the end of a log in which the last line is looked for."""
 
 
+class _Started(subprocess.Popen[bytes]):
+    """A process that is meant to survive this object."""
+
+    def __del__(self) -> None:  # its base warns of a process that still runs
+        pass
+
+
 def start(
     command: Sequence[str], environment: Mapping[str, str], log: Path, folder: Path | None = None
-) -> "subprocess.Popen[bytes]":
+) -> subprocess.Popen[bytes]:
     """Start a process in a separate session; its output is appended to a file. `folder`: its current folder.
 
     Raises OSError.
     """
     with log.open("ab") as output:
-        return subprocess.Popen(
+        return _Started(
             command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environment, cwd=folder,
             start_new_session=True,
         )  # fmt: skip

@@ -1,4 +1,6 @@
 import asyncio
+import os
+import signal
 import sys
 from pathlib import Path
 
@@ -8,6 +10,7 @@ from autosched.api import on_demand
 from autosched.api.on_demand import connected, kind_of_cores, start_on_demand, tail
 from autosched.errors import DaemonUnreachable, RequestError
 from autosched.protocol import UnitView
+from processes import is_dead
 
 
 def starts(monkeypatch: pytest.MonkeyPatch, program: str) -> None:
@@ -21,13 +24,13 @@ def test_a_private_daemon_that_dies_is_explained_by_its_log(tmp_path: Path, monk
         asyncio.run(start_on_demand(f"unix:{tmp_path}/s", tmp_path / "state"))
 
 
-def test_a_private_daemon_that_never_answers_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    starts(monkeypatch, "import time; print('thinking', flush=True); time.sleep(5)")
+def test_a_private_daemon_that_never_answers_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    starts(monkeypatch, "import os, time; print('process', os.getpid(), flush=True); time.sleep(60)")
     with pytest.raises(DaemonUnreachable, match="does not answer"):
         asyncio.run(start_on_demand(f"unix:{tmp_path}/s", tmp_path / "state", timeout_s=0.3))
-    for process in on_demand._started:
-        process.kill()
-        process.wait()
+    pid = int((tmp_path / "state/daemon.log").read_text().split()[1])
+    assert not is_dead(pid)
+    os.kill(pid, signal.SIGKILL)
 
 
 def test_a_private_daemon_gets_its_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,13 +5,15 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from shlex import quote
 
 import pytest
 
 from autosched.cli import command_table
 from deadlines import DEADLINE_S
 
-COMMAND = f"{sys.executable} -m autosched"
+PYTHON = quote(sys.executable)
+COMMAND = f"{PYTHON} -m autosched"
 
 
 def shell(line: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -30,7 +32,7 @@ def test_nothing_is_opened_in_the_place_of_a_closed_output(tmp_path: Path) -> No
     program = (
         "import autosched.cli as c; c._stand_in_for_closed(); import os; print(os.open('/', 0), file=open('n', 'w'))"
     )
-    assert shell(f'cd {tmp_path} && {sys.executable} -c "{program}" <&- >&- 2>&-').returncode == 0
+    assert shell(f'cd {tmp_path} && {PYTHON} -c "{program}" <&- >&- 2>&-').returncode == 0
     assert int((tmp_path / "n").read_text()) > 2
 
 
@@ -51,7 +53,7 @@ def test_a_closed_pager_causes_no_message() -> None:
 
 def test_characters_that_a_terminal_cannot_show_become_question_marks() -> None:
     program = "import autosched.cli as c; c._stand_in_for_closed(); print('a\\u2026b')"
-    assert shell(f'{sys.executable} -c "{program}"', PYTHONIOENCODING="latin-1").stdout == "a?b\n"
+    assert shell(f'{PYTHON} -c "{program}"', PYTHONIOENCODING="latin-1").stdout == "a?b\n"
 
 
 def test_an_interrupt_while_commands_are_imported_is_no_traceback(tmp_path: Path) -> None:
@@ -66,7 +68,7 @@ def test_an_interrupt_while_commands_are_imported_is_no_traceback(tmp_path: Path
         "from autosched.cli import main\n"
         "main()\n"
     )
-    answer = shell(f"{sys.executable} {tmp_path}/autosched_interrupted.py")
+    answer = shell(f"{PYTHON} {tmp_path}/autosched_interrupted.py")
     assert answer.returncode == 130
     assert answer.stderr.split() == ["autosched:", "interrupted"]
 

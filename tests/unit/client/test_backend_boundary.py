@@ -1,6 +1,7 @@
 """Results of a backend become records, failed trials or failed steps with a message, and never break the connection."""
 
 from math import inf, nan
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -74,6 +75,13 @@ def test_every_candidate_has_its_build_in_order(found: Any) -> None:
     with pytest.raises(StepFailed, match="one Built for each of the 2 candidates"):
         backend_boundary.built(found, [b"a", b"b"])
     assert backend_boundary.built((Built(b"a"), Built(b"b")), [b"a", b"b"]) == [Built(b"a"), Built(b"b")]
+
+
+def test_a_folder_that_cannot_be_written_is_no_fault_of_the_candidates(tmp_path: Path) -> None:
+    backend_boundary.check_space(tmp_path / "none", [Built(b"a")])
+    backend_boundary.check_space(tmp_path, [Built(b"a"), Built(b"b", failure=Failure.BUILD_CRASH)])
+    with pytest.raises(StepFailed, match="free space"):
+        backend_boundary.check_space(tmp_path / "none", [Built(b"a"), Built(b"b", failure=Failure.BUILD_CRASH)])
 
 
 @pytest.mark.parametrize("code", ["A0", "0x1f", "f" * 65, "ab\n", b"ab", None])

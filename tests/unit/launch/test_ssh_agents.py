@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from shlex import quote
 
 import pytest
 
@@ -54,7 +55,7 @@ def there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     venv = tmp_path / "data/autosched/venv/bin"
     venv.mkdir(parents=True)
     notes_pip = f'[ "$2" = pip ] && echo "$@" >> {tmp_path}/log && exit 0'
-    (venv / "python").write_text(f'#!/bin/sh\n{notes_pip}\nexec {sys.executable} "$@"\n')
+    (venv / "python").write_text(f'#!/bin/sh\n{notes_pip}\nexec {quote(sys.executable)} "$@"\n')
     (venv / "python").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))

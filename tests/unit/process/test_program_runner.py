@@ -4,6 +4,7 @@ import os
 import signal
 import sys
 from pathlib import Path
+from shlex import quote
 
 import pytest
 
@@ -31,7 +32,7 @@ def test_how_a_program_ended(line: str, code: int, how: str, last_words: str) ->
 
 
 def test_what_it_says_is_kept_whole() -> None:
-    ended = asyncio.run(shell(f"{sys.executable} -c 'print(1_000_000 * \"x\")'; echo oops >&2"))
+    ended = asyncio.run(shell(f"{quote(sys.executable)} -c 'print(1_000_000 * \"x\")'; echo oops >&2"))
     assert (len(ended.out), ended.err) == (1_000_001, "oops\n")
 
 
@@ -75,7 +76,7 @@ def test_a_program_that_does_not_end_is_killed_with_all_its_group(tmp_path: Path
 def test_left_processes_keep_no_caller_waiting(tmp_path: Path) -> None:
     """In its own group it dies; in its own session it survives, although it holds the output."""
     stranger = f"import os, time; os.setsid(); print(os.getpid(), file=open('{tmp_path}/pid', 'w')); time.sleep(600)"
-    line = f'{sys.executable} -c "{stranger}" & sleep 600 & echo $!; while [ ! -s {tmp_path}/pid ]; do :; done'
+    line = f'{quote(sys.executable)} -c "{stranger}" & sleep 600 & echo $!; while [ ! -s {tmp_path}/pid ]; do :; done'
     ended = asyncio.run(shell(line))
     assert dies(int(ended.out))
     os.kill(int((tmp_path / "pid").read_text()), 9)  # it exists

@@ -8,6 +8,8 @@ folder is that of the settings, or `keys` in the state folder.
 import logging
 import os
 import secrets
+import time
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -24,6 +26,11 @@ log = logging.getLogger(__name__)
 
 NAMES = "*-*.key"
 """Pattern of file names: role-id.key, after a prefix of systemd's. Names of TLS keys do not match."""
+TICK_NS = 1_000_000_000
+"""Time in nanoseconds after a change of the folder in which another change may leave the same time of change: file
+systems round it, to 10 ms or less on Linux."""
+NEVER = (-1, -1)
+"""Equal to the inode and time of no folder, so that it is read again."""
 KEYS_MAX = 10_000
 """Maximum number of keys that are read."""
 
@@ -109,7 +116,7 @@ class Keyring:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._seen: object = None
+        self._seen: tuple[int, int] | None = None
         self._keys: dict[str, Key] = {}
         self.refresh()
 
@@ -126,13 +133,13 @@ class Keyring:
 
     def refresh(self) -> bool:
         """Read the folder again if it has changed; returns whether the keys have changed."""
-        try:
+        settled, seen = True, None
+        with suppress(OSError):
             status = self.folder.stat()
-            seen: object = (status.st_ino, status.st_mtime_ns)
-        except OSError:
-            seen = None
+            seen = (status.st_ino, status.st_mtime_ns)
+            settled = time.time_ns() - status.st_mtime_ns > TICK_NS
         if seen == self._seen:
             return False
-        before, self._seen = self._keys, seen
+        before, self._seen = self._keys, seen if settled else NEVER
         self._keys = {key.id: key for _, key in _read(self.folder)}
         return before != self._keys

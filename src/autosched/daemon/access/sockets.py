@@ -1,5 +1,6 @@
 """Listening sockets of the daemon."""
 
+import errno
 import os
 import socket
 import stat
@@ -10,6 +11,7 @@ from autosched.errors import AutoschedError, ConfigError, Refused
 from autosched.wire import unix_sockets
 from autosched.wire.address import TCP, TLS, UNIX
 
+LOOPBACK, LOOPBACK_IPV6 = "127.0.0.1", "::1"
 CONNECT_S = 1.0
 """Seconds in which a live daemon accepts a connection."""
 
@@ -94,7 +96,10 @@ def _remove_dead(path: Path) -> None:
 
 
 def bind_tcp(name: str, host: str, port: int) -> socket.socket:
-    """A listening TCP socket. Raises ConfigError, which names the setting, when the port is taken."""
+    """A listening TCP socket. Raises ConfigError, which names the setting, when the port is taken.
+
+    On a machine without IPv4, which has no 127.0.0.1, it is on ::1 instead.
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     server = socket.socket(family, socket.SOCK_STREAM)
     server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -108,6 +113,8 @@ def bind_tcp(name: str, host: str, port: int) -> socket.socket:
         ) from None
     except OSError as error:
         server.close()
+        if host == LOOPBACK and error.errno == errno.EADDRNOTAVAIL:
+            return bind_tcp(name, LOOPBACK_IPV6, port)
         raise ConfigError(
             f"{name}: {host}:{port} cannot be used ({error.strerror}); choose another port, or 0 for any"
         ) from None

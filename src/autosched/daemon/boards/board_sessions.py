@@ -11,6 +11,7 @@ import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from autosched.daemon.access.sockets import LOOPBACK, bind_tcp
 from autosched.daemon.boards.board_registry import BoardRegistry
 from autosched.daemon.boards.rpc_handshake import BadHandshake, Hello, read_answer, read_hello, refusal
 from autosched.daemon.boards.session_relay import Connections, Line, Session
@@ -23,7 +24,6 @@ from autosched.protocol import BoardAccess
 
 log = logging.getLogger(__name__)
 
-LOOPBACK = "127.0.0.1"
 HELLO_S = 5.0
 """Seconds within which a program sends its hello."""
 REACH_S = 10.0
@@ -85,9 +85,9 @@ class BoardSessions:
             self._steps[key] = step_id
             self._told[step_id] = began, over
         if self._server is None:
-            self._server = await asyncio.start_server(self._accept, LOOPBACK, 0)
-        port: int = self._server.sockets[0].getsockname()[1]
-        return BoardAccess(LOOPBACK, port, key, self._state(step.units[0]).trouble)
+            self._server = await asyncio.start_server(self._accept, sock=bind_tcp("boards", LOOPBACK, 0))
+        host, port = self._server.sockets[0].getsockname()[:2]
+        return BoardAccess(host, port, key, self._state(step.units[0]).trouble)
 
     async def probe(self, unit: Unit, patience_s: float) -> None:
         """Try for `patience_s` to begin a session with a board. Raises Unwell when none begins."""

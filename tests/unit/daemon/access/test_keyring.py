@@ -35,6 +35,16 @@ def test_several_keys_of_a_role_are_valid_until_revoked(tmp_path: Path) -> None:
     assert (ring.get(old.id), ring.get(new.id)) == (None, new)
 
 
+def test_two_changes_within_a_tick_of_the_file_systems_clock_are_seen(tmp_path: Path) -> None:
+    old, _ = keyring.make(tmp_path, Role.USER)
+    ring = Keyring(tmp_path)
+    at_ns = tmp_path.stat().st_mtime_ns
+    keyring.revoke(tmp_path, old.id)
+    os.utime(tmp_path, ns=(at_ns, at_ns))
+    assert ring.refresh()
+    assert ring.get(old.id) is None
+
+
 def test_only_the_daemons_copy_of_a_key_has_its_quota(tmp_path: Path) -> None:
     made, path = keyring.make(tmp_path, Role.USER, "alice", 50)
     assert path.read_text() == f"{made.line()} jobs=50\n"
