@@ -14,7 +14,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # More words for `make chaos`, `make machines`, `make fuzz` and `make bench-search`; ARGS='--help' lists them.
 ARGS ?=
 
-.PHONY: experiments demo test test-fast arm-root service seeds fuzz fuzz-boards chaos machines docs lint bench bench-thesis bench-search bench-networks bench-records bench-fleet bench-rpc bench-crowd bench-zero-shot picture clean help
+.PHONY: experiments demo test test-fast arm-root service seeds fuzz fuzz-boards chaos machines docs lint bench recheck bench-thesis bench-search bench-networks bench-records bench-fleet bench-rpc bench-crowd bench-zero-shot picture clean help
 
 help:
 	@echo 'make demo    tune two real networks at the same time on this machine (about 3 minutes, first run installs)'
@@ -28,6 +28,7 @@ help:
 	@echo 'make picture records the pictures of the README and of docs/lab.md (six minutes; root; ARGS=demo or lab: only these)'
 	@echo 'make lint    format, style, types, import contracts'
 	@echo 'make bench   the numbers in benchmarks/RESULTS.md (about two hours)'
+	@echo 'make recheck those numbers again that take under ten minutes each'
 	@echo 'make bench-thesis   only the evaluation of the policies on this machine (about 45 minutes)'
 	@echo 'make bench-networks   trained networks against ONNX Runtime, OpenVINO, ncnn and MNN (hours)'
 	@echo 'make experiments     the experiments that come with it, with their jobs and hours'
@@ -89,6 +90,9 @@ machines: $(VENV)/.development
 
 bench: $(VENV)/.development
 	$(BIN)/python benchmarks/run.py
+
+recheck: $(VENV)/.development
+	$(BIN)/python benchmarks/run.py --recheck
 
 bench-thesis: $(VENV)/.development
 	$(BIN)/python benchmarks/run.py thesis

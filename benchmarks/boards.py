@@ -31,8 +31,8 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from run import RESULTS as KEPT
-from run import machine
+from raw_results import FOLDER as KEPT
+from raw_results import origin
 
 from autosched import zoo
 from autosched.api.connection import Daemon
@@ -426,7 +426,7 @@ def main() -> None:
             told[name] = part(Path(folder))
         print(json.dumps({name: told[name]}), file=sys.stderr, flush=True)
         if args.keep:
-            RESULTS.write_text(json.dumps({**kept, "machine": machine(), **told}, indent=1) + "\n")
+            RESULTS.write_text(json.dumps({**kept, **origin(), **told}, indent=1) + "\n")
     print(json.dumps(told))
 
 

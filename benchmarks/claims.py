@@ -11,14 +11,16 @@ from pathlib import Path
 from statistics import geometric_mean, median
 from typing import Any, NamedTuple
 
+from raw_results import stamps
+
 RESULTS = Path(__file__).parent / "results"
 HEAD = """# Numbers
 
-What autosched claims of itself, with the command behind each figure. Written by `python benchmarks/run.py`. Ratios
-within one run count; absolute times depend on the machine, which is shared. The command is `benchmarks/run.py NAME`,
-with the NAME of the raw results in the last column, but where another one stands. Raw results name their machine;
-`python benchmarks/run.py --show NAME` prints them as tables. Comparisons of policies, layouts, numbers of trials, early
-stopping and devices are [experiments](../docs/experiments.md#experiments-that-come-with-autosched), with their results.
+What autosched claims of itself, with the command behind each figure. Ratios within one run count; absolute times depend
+on the machine, which is shared. The command is `python benchmarks/run.py NAME`, with the NAME of the raw results, but
+where another one stands. Raw results name machine and commit; `--show NAME` prints them, `--stale` lists claims whose
+code has changed since, `make recheck` measures those again that take under ten minutes. Policies, layouts and numbers
+of trials are compared by [experiments](../docs/experiments.md#experiments-that-come-with-autosched).
 """
 ENGINES = ("onnxruntime", "openvino", "ncnn", "mnn")
 WRONG = 0.05
@@ -50,12 +52,16 @@ def page() -> str:
     """Returns RESULTS.md."""
     lines = [HEAD]
     for title, sources in SECTIONS.items():
-        lines += [f"## {title}", "", "| claim | bar | measured | raw results |", "|---|---|---|---|"]
+        lines += [f"## {title}", "", "| claim | bar | measured | on | raw results |", "|---|---|---|---|---|"]
         for source in sources:
             path = RESULTS / f"{source.results}.json"
             told = json.loads(path.read_text())
+            dates = [stamp.date for stamp in stamps(told)]
+            when = dates[0] if dates[0] == dates[-1] else f"{dates[0]} to {dates[-1]}"
             where = f"[{source.results}](results/{path.name})" + (f": `{source.command}`" if source.command else "")
-            lines += [f"| {one.says} | {one.bar or '-'} | {one.measured(told)} | {where} |" for one in source.claims]
+            lines += [
+                f"| {one.says} | {one.bar or '-'} | {one.measured(told)} | {when} | {where} |" for one in source.claims
+            ]
         lines += [""]
     return "\n".join(lines).rstrip("\n") + "\n"
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 from networks import Network, networks
+from raw_results import with_origin
 
 RESULTS = Path(__file__).parent / "results" / "quantised_accuracy.json"
 SAMPLES = 100
@@ -35,7 +36,7 @@ def main() -> int:
     for network in networks(*args.names):
         if not network.quantised or (network.name in told and not args.again):
             continue
-        told[network.name] = measured(network, args.samples)
+        told[network.name] = with_origin(measured(network, args.samples))
         RESULTS.write_text(json.dumps(told, indent=1) + "\n")
         print(network.name, json.dumps(told[network.name]), file=sys.stderr, flush=True)
     print(json.dumps(told))

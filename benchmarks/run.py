@@ -1,20 +1,22 @@
 """Runs the benchmarks and writes benchmarks/RESULTS.md: ``python benchmarks/run.py [NAME ...]`` or ``make bench``.
 
 Each benchmark writes its JSON to benchmarks/results/, and RESULTS.md is made from all of these (claims.py), so that
-each can be repeated alone. ``--show NAME`` prints raw results as tables.
+each can be repeated alone. ``--show NAME`` prints raw results as tables, ``--stale`` the claims whose code has changed since
+they were measured. ``--recheck`` or ``make recheck`` measures all claims again that took less than ten minutes.
 """
 
 import argparse
 import json
-import os
-import platform
+import re
 import subprocess
 import sys
-from importlib.metadata import version
+import time
 from pathlib import Path
 
 import claims
+import staleness
 import tables
+from raw_results import origin, stamps
 
 HERE = Path(__file__).parent
 RESULTS = claims.RESULTS
@@ -52,38 +54,92 @@ BENCHMARKS = {
     "thesis_long": [*FOUR_JOBS, "--trials", "512", "--policies", "predictive"],
 }
 TIMEOUT_S = 8 * 3600
+RECHECKED_MAX_S = 600.0
+OTHER_PROGRAMS = {
+    "make chaos": "tests/chaos/__main__.py",
+    "make fuzz": "tests/fuzz.py",
+    "make bench-search": "benchmarks/search_quality.py",
+    "make bench-zero-shot": "benchmarks/search_quality.py",
+}
+"""Programs that measure claims, by the beginning of the command that is told; others by their names."""
 
 
-def main() -> None:
+def main() -> int:
     """Runs the named benchmarks, or all; writes the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", default=list(BENCHMARKS), metavar="NAME", help=", ".join(BENCHMARKS))
     parser.add_argument("--page-only", action="store_true", help="write RESULTS.md from what was measured before")
     parser.add_argument("--show", metavar="NAME", help="print raw results as tables")
+    parser.add_argument("--stale", action="store_true", help="list the claims whose code has changed")
+    parser.add_argument("--recheck", action="store_true", help="measure again what took less than ten minutes")
     args = parser.parse_args()
+    if args.stale:
+        print("\n".join(stale()))
+        return 0
     if args.show:
         print("\n".join(tables.tables(json.loads((RESULTS / f"{args.show}.json").read_text()))))
-        return
+        return 0
     RESULTS.mkdir(exist_ok=True)
-    for name in [] if args.page_only else args.names:
-        script, *words = BENCHMARKS[name]
+    failed = []
+    for name in [] if args.page_only else quick() if args.recheck else args.names:
         print(f"== {name}", flush=True)
-        command = [sys.executable, str(HERE / script), *words]
-        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=TIMEOUT_S)
-        measured = json.loads(done.stdout[done.stdout.rindex("\n{") :] if "\n{" in done.stdout else done.stdout)
-        (RESULTS / f"{name}.json").write_text(json.dumps({"machine": machine(), **measured}, indent=1) + "\n")
+        try:
+            measure(name, RECHECKED_MAX_S if args.recheck else TIMEOUT_S)
+        except (subprocess.SubprocessError, ValueError) as error:
+            print(f"{name}: {error}", file=sys.stderr, flush=True)
+            failed.append(name)
+        (HERE / "RESULTS.md").write_text(claims.page())
     (HERE / "RESULTS.md").write_text(claims.page())
+    if failed:
+        print(f"not measured: {', '.join(failed)}", file=sys.stderr)
+    return bool(failed)
 
 
-def machine() -> str:
-    """Describes the machine and its packages."""
-    model = next(
-        (line.split(":")[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line),
-        platform.machine(),
+def measure(name: str, limit_s: float) -> None:
+    """Runs one benchmark, and writes its raw results. Raises SubprocessError, or ValueError for other output."""
+    script, *words = BENCHMARKS[name]
+    began_at, made = time.monotonic(), origin()
+    done = subprocess.run(
+        [sys.executable, str(HERE / script), *words], stdout=subprocess.PIPE, text=True, check=True, timeout=limit_s
     )
-    packages = ", ".join(f"{name} {version(name)}" for name in ("apache-tvm", "apache-tvm-ffi", "onnxruntime"))
-    return f"{len(os.sched_getaffinity(0))} cores, {model}; Python {platform.python_version()}, {packages}"
+    measured = json.loads(done.stdout[done.stdout.rindex("\n{") :] if "\n{" in done.stdout else done.stdout)
+    told = {**made, "wall_s": round(time.monotonic() - began_at), **measured}
+    (RESULTS / f"{name}.json").write_text(json.dumps(told, indent=1) + "\n")
+
+
+def quick() -> list[str]:
+    """Returns the benchmarks that took less than ten minutes when they were last run."""
+    known = {name: json.loads(path.read_text()) for name in BENCHMARKS if (path := RESULTS / f"{name}.json").exists()}
+    return [name for name, told in known.items() if told.get("wall_s", RECHECKED_MAX_S) < RECHECKED_MAX_S]
+
+
+def stale() -> list[str]:
+    """Returns a line for each claim's raw results: since when, and in how many files, its code has changed."""
+    lines, fresh = [], []
+    for source in (source for sources in claims.SECTIONS.values() for source in sources):
+        since = stamps(json.loads((RESULTS / f"{source.results}.json").read_text()))[0]
+        changed, files = staleness.change(program(source), since)
+        if not changed:
+            fresh.append(source.results)
+            continue
+        most = ", ".join(path.removeprefix("src/autosched/") for path in changed[:3])
+        lines.append(
+            f"{source.results}: measured on {since.date} at {since.commit}; {len(changed)} of {files} files have changed:"
+            f" {most}{', ...' if len(changed) > 3 else ''}"
+        )
+    return [*sorted(lines), f"of unchanged code: {', '.join(sorted(fresh)) or 'none'}"]
+
+
+def program(source: claims.Source) -> Path:
+    """Returns the program that measures a claim."""
+    if source.results in BENCHMARKS:
+        return HERE / BENCHMARKS[source.results][0]
+    for command, path in OTHER_PROGRAMS.items():
+        if source.command.startswith(command):
+            return HERE.parent / path
+    named = re.findall(r"benchmarks/(\w+\.py)", source.command)
+    return HERE / (named[-1] if named else f"{source.results}.py")
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

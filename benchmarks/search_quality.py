@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import search_tasks
-from run import machine
+from raw_results import origin
 from search_place import Place, Stand
 from search_tasks import Layer
 from zero_shot_tuning import stored_rankers
@@ -114,7 +114,7 @@ def main() -> None:
     """Run what is missing, and compare."""
     args = arguments()
     told = json.loads(args.output.read_text()) if args.output.exists() else {"runs": [], "skipped": []}
-    told["machine"] = machine()
+    told.update(origin())
     rankers = rankers_of(args.store) if {*args.methods} & {*RANKED} else {}
     if args.teach:
         told["taught"] = [layer.name for layer in chosen(args.teach)]

@@ -7,13 +7,14 @@ takes half the time. ``python benchmarks/run.py --page-only`` writes the page.
 
 import argparse
 import json
-import subprocess
 import sys
 import time
 from collections import Counter
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+from raw_results import origin
 
 from autosched.core import scheduler
 from autosched.sim.parallel import each
@@ -33,7 +34,7 @@ def main() -> int:
     told: dict[str, Any] = json.loads(KEPT.read_text()) if KEPT.exists() else {"parts": []}
     parts = told["parts"]
     first = max((part["first"] + part["seeds"] for part in parts), default=0)
-    commit = subprocess.check_output(["git", "rev-parse", "--short", "HEAD"], text=True, cwd=KEPT.parent).strip()
+    commit, date = (origin()[name] for name in ("commit", "date"))
     for start in range(first, first + args.seeds, SAVED):
         began_at, events, states = time.monotonic(), 0, Counter[str]()
         seeds = range(start, min(start + SAVED, first + args.seeds))
@@ -45,8 +46,8 @@ def main() -> int:
             events += tried.events
             states.update(tried.states)
         print(f"{seeds[0]} to {seeds[-1]}: {events} events in {time.monotonic() - began_at:.0f} s", flush=True)
-        origin = {"commit": commit, "compiled": not scheduler.__file__.endswith(".py")}
-        add(parts, {**origin, "first": start, "seeds": len(seeds), "events": events, "jobs": states.total()})
+        made = {"commit": commit, "date": date, "compiled": not scheduler.__file__.endswith(".py")}
+        add(parts, {**made, "first": start, "seeds": len(seeds), "events": events, "jobs": states.total()})
         KEPT.write_text(json.dumps(told, indent=1) + "\n")
     return 0
 

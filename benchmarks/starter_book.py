@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from networks import Network, networks
-from run import machine
+from raw_results import origin
 from zero_shot_tuning import NETWORKS
 
 from autosched.backend import Lease
@@ -39,7 +39,7 @@ def main() -> int:
     parser.add_argument("--output", type=Path, help="default: results/starter_book_CPU.json")
     args = parser.parse_args()
     output = args.output or RESULTS / f"starter_book_{args.target}.json"
-    told: dict[str, Any] = {"machine": machine(), "target": args.target, "networks": {}}
+    told: dict[str, Any] = {**origin(), "target": args.target, "networks": {}}
     if output.exists():
         told = json.loads(output.read_text())
     if (target := told.get("target")) != args.target:

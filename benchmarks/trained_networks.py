@@ -30,6 +30,7 @@ import roofline
 from against_stock import finish
 from networks import Network, networks
 from private import answering, private_daemon
+from raw_results import with_origin
 
 from autosched import api
 from autosched.api.result_folder import read_evaluation
@@ -70,7 +71,7 @@ def main() -> int:
             if key in told["networks"] and not args.again:
                 continue
             print(f"== {key}", file=sys.stderr, flush=True)
-            told["networks"][key] = measure(network, cores, args.trials)
+            told["networks"][key] = with_origin(measure(network, cores, args.trials))
             RESULTS.write_text(json.dumps(told, indent=1) + "\n")
     print(json.dumps(told))
     return 0

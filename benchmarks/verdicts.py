@@ -24,6 +24,7 @@ from typing import Any
 import msgspec
 import numpy as np
 from networks import Network, networks
+from raw_results import with_origin
 
 from autosched.backend import Lease
 from autosched.model import JobSpec, Record
@@ -56,7 +57,7 @@ def main() -> int:
     for network in networks(*args.names):
         if network.name in told and not args.again:
             continue
-        told[network.name] = row = _in_child(network, args)
+        told[network.name] = row = with_origin(_in_child(network, args))
         RESULTS.write_text(json.dumps(told, indent=1) + "\n")
         print(network.name, json.dumps(row)[:400], file=sys.stderr, flush=True)
     rows = [row for row in told.values() if isinstance(row, dict) and "verdicts" in row]

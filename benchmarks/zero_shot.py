@@ -14,7 +14,7 @@ from pathlib import Path
 from statistics import fmean
 
 import msgspec
-from run import machine
+from raw_results import origin
 
 from autosched.api.local_daemon import existing_store
 from autosched.recordstore.queries import Lookup
@@ -39,7 +39,7 @@ def main() -> int:
             print(choice.family.name, json.dumps(found[choice.family.name]), file=sys.stderr, flush=True)
             for name, row in choice.left_out.items():
                 left_out[name].append(row)
-    told = {"machine": machine(), "families": found, "all": overall(left_out)}
+    told = {**origin(), "families": found, "all": overall(left_out)}
     args.output.write_text(json.dumps(told, indent=1) + "\n")
     print(json.dumps(told["all"]))
     return 0

@@ -19,7 +19,7 @@ from typing import Any
 
 from against_stock import Tuned, finish, own_state, remeasure
 from networks import Network, networks
-from run import machine
+from raw_results import with_origin
 
 from autosched import api
 from autosched.api import on_demand
@@ -50,7 +50,7 @@ def main() -> int:
     told = json.loads(args.output.read_text()) if args.output.exists() else {"networks": {}}
     for network in chosen:
         if network.name not in told["networks"]:
-            told["networks"][network.name] = {"machine": machine(), **measure(network, rankers, args.trials)}
+            told["networks"][network.name] = with_origin(measure(network, rankers, args.trials))
             told["ratios"] = ratios(told["networks"])
             args.output.write_text(json.dumps(told, indent=1) + "\n")
             print(network.name, json.dumps(told["networks"][network.name]), file=sys.stderr, flush=True)

@@ -1,12 +1,14 @@
 """The page of claims: its figures are those of the raw results, and its commands exist."""
 
 import json
+import re
 from typing import Any
 
 import claims
 import pytest
 import run
 import tables
+from raw_results import stamps
 
 
 def row(name: str, **median_s: float) -> dict[str, Any]:
@@ -36,6 +38,9 @@ SOURCES = [source for sources in claims.SECTIONS.values() for source in sources]
 def test_each_claim_has_a_command_and_a_figure(source: claims.Source) -> None:
     told = json.loads((claims.RESULTS / f"{source.results}.json").read_text())
     assert source.command or source.results in run.BENCHMARKS
+    assert run.program(source).is_file()
+    assert all(re.fullmatch(r"20\d\d-\d\d-\d\d [0-9a-f]{7,}", " ".join(stamp)) for stamp in stamps(told))
+    assert stamps(told)
     for claim in source.claims:
         assert claim.measured(told)
 

@@ -3,7 +3,7 @@
 import asyncio
 import sqlite3
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -69,19 +69,18 @@ def live(path: Path, work: Work, step_timeout_s: float = 600.0) -> None:
     """Runs a runtime on this journal."""
 
     async def run() -> None:
-        journal = Journal(path, *TABLES)
-        runtime = Runtime(journal, Scheduler())
-        runtime.replay()
-        journal.start()
-        runtime.performer = seen = Seen(journal)
-        loop = spawn(runtime.run(), "loop")
-        try:
-            async with asyncio.timeout(DEADLINE_S):
-                await happen(runtime, ResourcesDeclared(POOLS, step_timeout_s, 60.0))
-                await work(runtime, seen)
-        finally:
-            loop.cancel()
-            journal.close()
+        with closing(Journal(path, *TABLES)) as journal:
+            runtime = Runtime(journal, Scheduler())
+            runtime.replay()
+            journal.start()
+            runtime.performer = seen = Seen(journal)
+            loop = spawn(runtime.run(), "loop")
+            try:
+                async with asyncio.timeout(DEADLINE_S):
+                    await happen(runtime, ResourcesDeclared(POOLS, step_timeout_s, 60.0))
+                    await work(runtime, seen)
+            finally:
+                loop.cancel()
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:  # as the daemon's
         runner.run(run())
