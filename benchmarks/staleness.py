@@ -2,8 +2,8 @@
 
 A claim depends on the program that measures it and on all modules of the project that this imports, directly or not;
 also on those that it starts (`-m NAME`, NAME.py), whose full names are in its strings, or which it loads by the
-beginning of their names (f"package.{name}") or by a group of entry points. Of backends those count that the program or another
-file of benchmarks/ or tests/ names, the default one where it names none. Comments and docstrings are no code.
+beginning of their names (f"package.{name}") or by a group of entry points. Of backends those count that the program or
+another file of benchmarks/ or tests/ names, the default one where it names none. Comments and docstrings are no code.
 """
 
 import ast

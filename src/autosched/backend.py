@@ -298,6 +298,8 @@ class Earlier(Struct, frozen=True):
     """One record of each candidate that its search selected."""
 
 
+NO_NUMBER = 1e308
+"""Error of outputs whose difference is no finite number, or which have another shape: JSON lacks infinity."""
 RIVALS = {"onnxruntime": "ONNX Runtime", "litert": "LiteRT", "pytorch": "PyTorch"}
 """Baseline engines: names of timings, and names for people. The model's file decides which one is used."""
 

@@ -129,6 +129,7 @@ def count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def disturbed(records: int) -> str:
-    """Number of disturbed records, for people."""
-    return f"{count(records, 'measurement')} disturbed by other load or by a slower device" if records else ""
+def disturbed(records: int, all_records: int) -> str:
+    """Number of disturbed records of all, for people. There are more records than trials: finals, and repetitions."""
+    of_all = f" of {all_records}" if all_records else ""
+    return f"{records}{of_all} measurements were disturbed by other load or by a slower device" if records else ""

@@ -11,6 +11,10 @@ from terminal import bash
 pytest.importorskip("tvm")
 pytest.importorskip("onnxruntime")
 
+from autosched_tvm.compile import targets
+from autosched_tvm.compile.side_file import read_side
+from autosched_tvm.granted_features import HIDDEN
+
 POLICIES = ["sequential", "synchronous", "interleaved", "predictive"]
 DEMO_MAX_S = 500.0
 """Maximum time in seconds: ten times that on an idle machine."""
@@ -18,8 +22,12 @@ DEMO_MAX_S = 500.0
 
 @pytest.mark.tvm
 @pytest.mark.fetch
-def test_the_demo_runs_as_written(tmp_path: Path) -> None:
-    shell = bash(tmp_path)
+@pytest.mark.parametrize("hidden", [(), ("avx512f", "avx2", "dotprod")], ids=["", "on a CPU that hides features"])
+def test_the_demo_runs_as_written(hidden: tuple[str, ...], tmp_path: Path) -> None:
+    granted = [name for name in hidden if targets.granted().get(name)]
+    if hidden and not granted:
+        pytest.skip("this CPU has none of the features to hide")
+    shell = bash(tmp_path, **{HIDDEN: ",".join(granted)})
     try:
         said = shell.type("autosched demo", within_s=DEMO_MAX_S)
         code = shell.type("echo $?").split()[-1]
@@ -36,6 +44,7 @@ def test_the_demo_runs_as_written(tmp_path: Path) -> None:
         assert told, results
         assert told[1].startswith("outputs equal to ONNX Runtime")
         assert (tmp_path / told[2]).stat().st_size > 0
+        assert not set(granted) & targets.features(read_side((tmp_path / told[2]).with_suffix(".json")).target)
     assert re.search(r"busy: (host/\d+ \d+ %, )*cpu0 \d+ %", tuned)  # one core is both
     for line in ("autosched model check model.onnx", "autosched tune model.onnx", "autosched serve"):
         assert f"   {line} " in following

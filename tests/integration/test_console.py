@@ -212,7 +212,7 @@ def test_each_answer_ends_with_a_dot_and_each_error_names_a_valid_command(tmp_pa
                 "jobz": "ERR request there is no command 'jobz'; did you mean job?",
                 "xyzzy": "ERR request there is no command 'xyzzy'; type help",
                 "why 14": "ERR not_found there is no job 14; there are none",
-                "why": "ERR request why takes one job. Type: help why",
+                "why": "ERR request explain takes one job. Type: help explain",
                 "cancel": "ERR request cancel takes jobs: a number, 12-15",
                 "cancel last": "ERR not_found there are no jobs yet",
                 "hold @net": "ERR not_found no active job is named 'net'. See which there are: jobs",

@@ -86,7 +86,7 @@ def _system(suite: str) -> Path:
 
 def packages_of_readme() -> str:
     """Returns the names of the Debian packages that the README asks for."""
-    found = re.search(r"On a fresh Debian \d+ \(`([^`]+)`", (PROJECT / "README.md").read_text())
+    found = re.search(r"On a fresh Debian [^(]+\(`([^`]+)`", (PROJECT / "README.md").read_text())
     assert found, "the README names the packages of a fresh Debian"
     return found[1]
 

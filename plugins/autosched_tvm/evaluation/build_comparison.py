@@ -6,7 +6,7 @@ Runs in the process of the job. Each engine runs in its own process: see `autosc
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from autosched.backend import RIVALS, Evaluation, OperatorTimes, Timing
+from autosched.backend import NO_NUMBER, RIVALS, Evaluation, OperatorTimes, Timing
 from autosched.errors import RequestError, StepFailed
 from autosched.process.forked_workers import Killed, WorkerError
 from autosched.records.statistics import clearly_faster
@@ -107,10 +107,11 @@ def published(timings: Sequence[Timing], verdict: VerificationResult, notes: lis
     by_name = {timing.name: timing for timing in timings}
     default, tuned = by_name["default"], by_name["tuned"]
     if not right["tuned"] and not right["default"]:
-        notes.append(
-            "the network computes something else than the reference, with any build, so that none is handed over. Allow"
-            " more where that is right: autosched compile JOB --tolerance SHARE"
-        )
+        notes.append("all builds compute something else than the reference, so that none is handed over")
+        if all(check.max_abs_error < NO_NUMBER for check in verdict.checks.values()):
+            notes.append("allow more where that is right: autosched compile JOB --tolerance SHARE")
+        else:
+            notes.append("no tolerance helps here: this is a fault of the import, and not of your model")
         return ""
     if not right["tuned"]:
         notes.append("the tuned build computes something else than the reference; the untuned build is published")

@@ -13,13 +13,11 @@ from typing import Any
 import numpy as np
 from msgspec import Struct
 
-from autosched.backend import Difference
+from autosched.backend import NO_NUMBER, Difference
 from autosched_tvm.evaluation.verification_messages import Check
 from autosched_tvm.rounding import EPSILON, rounding_share
 from autosched_tvm.tensors import Array
 
-INFINITE = 1e308
-"""Substitute for infinity, which JSON lacks."""
 RELATIVE = {"float64": 1e-11, "float32": 5e-5, "float16": 5e-3, "bfloat16": 4e-2}
 """Minimum tolerance, as a share of the largest absolute value of an output. Correct builds with Winograd's algorithm
 differed by 6e-6 in float32, and kernels broken on purpose by more than 1e-2."""
@@ -130,7 +128,7 @@ class Tolerances:
         """Compares the outputs of a build, sample by sample. The worst element decides, or the distance of all
         elements."""
         if any(len(one.outputs) != len(outputs) for one, outputs in zip(self._samples, got, strict=True)):
-            return Check(False, INFINITE, 0.0)
+            return Check(False, NO_NUMBER, 0.0)
         checks = [self._output(n, [outputs[n] for outputs in got]) for n in range(len(self._names))]
         return max(checks, key=lambda check: check.severity, default=Check(True, 0.0, 0.0))
 
@@ -175,7 +173,7 @@ class Tolerances:
         right = expected.outputs[n]
         if right.shape != got.shape:
             said = Difference(self._names[n], sample, (), f"shape {right.shape}", f"shape {got.shape}", 0.0, "tuned")
-            return Check(False, INFINITE, 0.0, said)
+            return Check(False, NO_NUMBER, 0.0, said)
         others = [other[n] for other in expected.others]
         same = same_elements(right, got)
         error = _distance(right, got, same)
@@ -199,7 +197,7 @@ class Tolerances:
         if fine.all():
             return Check(True, _number(worst), limits.absolute)
         with np.errstate(invalid="ignore", divide="ignore"):
-            excess = np.where(fine, -1.0, np.nan_to_num(error / np.maximum(allowed, 1e-300), nan=INFINITE))
+            excess = np.where(fine, -1.0, np.nan_to_num(error / np.maximum(allowed, 1e-300), nan=NO_NUMBER))
         at = np.unravel_index(int(np.argmax(excess)), right.shape)
         said = Difference(
             self._names[n],
@@ -273,7 +271,7 @@ def _tied(scores: Scores, right: Array, got: Array, tolerance: float) -> Array:
 
 
 def _number(value: float) -> float:
-    return value if math.isfinite(value) else INFINITE
+    return value if math.isfinite(value) else NO_NUMBER
 
 
 def _shown(value: Any) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
+from autosched.backend import NO_NUMBER
 from autosched.errors import RequestError
 from autosched_tvm.compile import model_sources
 from autosched_tvm.compile.frontend.model_file import kind_of_file
@@ -19,7 +20,7 @@ from autosched_tvm.evaluation import input_samples, isolated_run
 from autosched_tvm.evaluation.kernel_comparison import KernelComparison
 from autosched_tvm.evaluation.non_onnx_reference import OTHER_NAMES, OtherReference
 from autosched_tvm.evaluation.onnx_reference import Reference, perturbed_inputs
-from autosched_tvm.evaluation.output_comparison import INFINITE, Expected, Tolerances
+from autosched_tvm.evaluation.output_comparison import Expected, Tolerances
 from autosched_tvm.evaluation.verification_messages import Check, Request, VerificationResult
 from autosched_tvm.tensors import Array
 from autosched_tvm.worker_failures import gist
@@ -115,7 +116,7 @@ class Judge:
         try:
             found = self._compared(isolated_run.outputs(build, self.inputs))
         except isolated_run.Crashed as error:
-            return Check(False, INFINITE, 0.0, crash=str(error))
+            return Check(False, NO_NUMBER, 0.0, crash=str(error))
         return self._with_kernels(found, build)
 
     def _with_kernels(self, found: Check, build: LoadedModule | Path) -> Check:

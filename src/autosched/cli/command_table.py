@@ -67,7 +67,7 @@ FLAT = {
     "reload": "operations:reload",
     "resume": "operations:resume", "serve": "serve:serve", "set": "operations:set", "slowlog": "listings:slowlog",
     "status": "listings:status", "stop": "listings:stop", "token": "key:token", "undrain": "operations:undrain",
-    "wait": "wait:wait",
+    "wait": "wait:wait", "why": "listings:explain",
 }  # fmt: skip
 """Verbs without their noun, and commands for packagers. They work, and are not listed."""
 VISIBLE = {name: place for group in GROUPS.values() for name, (place, _) in group.items()}

@@ -41,7 +41,7 @@ def outcome(result: Result) -> Iterator[str]:
         tasks = formatting.count(len(finals), "task")
         yield f" finals of {tasks} changed the best of {others}, the default won {defaults}"
     if job.disturbed_records:
-        yield f" {formatting.disturbed(job.disturbed_records)}"
+        yield f" {formatting.disturbed(job.disturbed_records, job.records)}"
     if job.shared_units:
         yield f" ! {formatting.SHARED_UNITS}"
     if job.failed_steps:

@@ -94,6 +94,8 @@ class JobView(Struct, frozen=True, kw_only=True):
     """Failed trials by reason."""
     disturbed_records: int = 0
     """Number of records that were disturbed."""
+    records: int = 0
+    """Number of records: trials, their repetitions and finals. 0 if unknown. Since protocol 1.10."""
     failed_steps: int = 0
     """Number of steps that failed as a whole, without making their trials."""
     last_error: str = ""

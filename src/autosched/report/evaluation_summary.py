@@ -5,7 +5,7 @@ from enum import StrEnum
 from msgspec import Struct
 
 from autosched import formatting
-from autosched.backend import RIVALS, Difference, Evaluation, Timing
+from autosched.backend import NO_NUMBER, RIVALS, Difference, Evaluation, Timing
 from autosched.formatting import latency, ratio, speed
 from autosched.records.statistics import clearly_faster
 
@@ -122,11 +122,22 @@ def advice(found: EvaluationSummary, gain: float | None, *, trials: int, job: in
 
 
 def _outputs(evaluation: Evaluation) -> str:
-    found, allowed = formatting.tiny(evaluation.max_abs_error), formatting.tiny(evaluation.tolerance)
-    difference = f"largest difference {found}, allowed {allowed}"
+    difference = distance(evaluation)
+    if evaluation.max_abs_error < NO_NUMBER:
+        difference += f", allowed {formatting.tiny(evaluation.tolerance)}"
     word = "equal to" if evaluation.outputs_equal else "DIFFER from"
     samples = f", {formatting.count(evaluation.samples, 'sample')}" if evaluation.samples > 1 else ""
     return f"outputs {word} {evaluation.reference} ({difference}{samples})"
+
+
+def distance(evaluation: Evaluation) -> str:
+    """How far the outputs are from the reference, in words."""
+    if evaluation.max_abs_error < NO_NUMBER:
+        return f"largest difference {formatting.tiny(evaluation.max_abs_error)}"
+    found = evaluation.difference
+    if found is None:
+        return "there are no outputs to compare"
+    return "difference infinite or not a number" if found.tolerance else "another shape"
 
 
 def _difference(found: Difference | None) -> str:
@@ -134,9 +145,8 @@ def _difference(found: Difference | None) -> str:
         return ""
     place = f"{found.output}{list(found.index)}" if found.index else found.output
     who = f"the {found.build} build" if found.build else "a build"
-    return (
-        f"{who} was rejected: {place} of sample {found.sample} is {found.got}, not {found.expected}"
-        f" (allowed {formatting.tiny(found.tolerance)})"
+    return f"{who} was rejected: {place} of sample {found.sample} is {found.got}, not {found.expected}" + (
+        f" (allowed {formatting.tiny(found.tolerance)})" if found.tolerance else ""
     )
 
 

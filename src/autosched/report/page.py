@@ -17,12 +17,11 @@ from autosched.formatting import (
     ratio,
     share,
     size,
-    tiny,
 )
 from autosched.model import Identity, JobState
 from autosched.report import svg
 from autosched.report.data import Report
-from autosched.report.evaluation_summary import Standing, advice, label, verdict
+from autosched.report.evaluation_summary import Standing, advice, distance, label, verdict
 from autosched.text.latency_gain import goal, goal_advice
 
 WINNERS = {"first": "the search's first", "another": "another candidate", "default": "the default"}
@@ -90,7 +89,7 @@ def _cards(report: Report) -> Iterable[tuple[str, str, str]]:
             if timing.name == evaluation.published:
                 yield "latency", latency(timing.median_s), f"{latency(timing.low_s)} to {latency(timing.high_s)}"
         word = "equal" if evaluation.outputs_equal else "DIFFERENT"
-        yield "outputs", word, f"to {evaluation.reference}, largest difference {tiny(evaluation.max_abs_error)}"
+        yield "outputs", word, f"to {evaluation.reference}, {distance(evaluation)}"
     elif job.whole_s is not None:
         yield "estimate", latency(job.whole_s), "sum over tasks of calls times best, and the rest as far as measured"
     if job.comparison is not None and (after_s := job.comparison.faster_after_s) is not None:
@@ -260,7 +259,7 @@ def _trust(report: Report) -> str:
     """Finals, disturbed records, and the health of devices."""
     parts = [f"<p>{escape(unit)}: {escape(health)}</p>" for unit, health in report.health.items()]
     if report.job.disturbed_records:
-        parts.append(f'<p class="bad">{escape(disturbed(report.job.disturbed_records))}</p>')
+        parts.append(f'<p class="bad">{escape(disturbed(report.job.disturbed_records, report.job.records))}</p>')
     if report.finals:
         heads = ("Task", "Candidates", "Search said", "Best now", "Default", "Winner")
         head = "".join(f'<th scope="col"{" class=n" if 0 < i < 5 else ""}>{name}</th>' for i, name in enumerate(heads))

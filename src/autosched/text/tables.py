@@ -172,7 +172,7 @@ def facts(view: JobView) -> list[str]:
     if view.shared_units:
         lines.append(f" ! {formatting.SHARED_UNITS}")
     if view.disturbed_records:
-        lines.append(f" {formatting.disturbed(view.disturbed_records)}")
+        lines.append(f" {formatting.disturbed(view.disturbed_records, view.records)}")
     if view.failed_steps:
         lines.append(f" {formatting.failed_steps(view.failed_steps, view.last_error)}")
     if (known := best(view)) != "":

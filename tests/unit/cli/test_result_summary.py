@@ -85,10 +85,10 @@ def test_the_summary_reports_finals_and_disturbances(tmp_path: Path) -> None:
         Record(task=task, trial=10 + i, candidate=candidate, latency_s=(s,), purpose=purpose)
         for i, (task, candidate, purpose, s) in enumerate(made)
     ]
-    gathered = report.gather(replace(job_view(), disturbed_records=4), None, [*records(), *held], spans())
+    gathered = report.gather(replace(job_view(), disturbed_records=4, records=12), None, [*records(), *held], spans())
     text = "\n".join(outcome(Result(gathered, tmp_path, ())))
     assert " finals of 1 task changed the best of 0, the default won 1" in text
-    assert " 4 measurements disturbed by other load or by a slower device" in text
+    assert " 4 of 12 measurements were disturbed by other load or by a slower device" in text
     assert max(map(len, text.replace(str(tmp_path), "").splitlines())) <= 90
     assert "finals of" not in told(tmp_path)
 

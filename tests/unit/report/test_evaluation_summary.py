@@ -3,7 +3,7 @@ import re
 import pytest
 from msgspec.structs import replace
 
-from autosched.backend import Difference
+from autosched.backend import NO_NUMBER, Difference
 from autosched.report import verdict
 from autosched.report.evaluation_summary import Standing, advice
 from samples import evaluation, timing
@@ -88,6 +88,20 @@ def test_outputs() -> None:
         "outputs equal to ONNX Runtime 1.31.1 (largest difference 4.1e-07, allowed 1.0e-04)"
     )
     assert "DIFFER" in verdict(replace(evaluation(), outputs_equal=False)).outputs
+
+
+@pytest.mark.parametrize(
+    ("difference", "words"),
+    [
+        (Difference("y", 0, (), "shape (2,)", "shape (3,)", 0.0, "tuned"), "another shape"),
+        (Difference("y", 0, (1,), "3.0", "nan", 1e-5, "tuned"), "difference infinite or not a number"),
+        (None, "there are no outputs to compare"),
+    ],
+)
+def test_a_difference_that_is_no_number_is_told_in_words(difference: Difference | None, words: str) -> None:
+    broken = replace(evaluation(), outputs_equal=False, max_abs_error=NO_NUMBER, difference=difference)
+    assert verdict(broken).outputs == f"outputs DIFFER from {broken.reference} ({words})"
+    assert "allowed 0" not in verdict(broken).difference
 
 
 def test_only_what_was_measured_is_compared() -> None:

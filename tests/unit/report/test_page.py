@@ -167,10 +167,15 @@ def test_it_says_what_the_measurements_are_worth() -> None:
         Record(task=1, trial=10 + i, candidate=candidate, latency_s=(1e-3,), purpose=purpose)
         for i, (candidate, purpose) in enumerate([(b"c2", Purpose.FINAL), (b"", Purpose.DEFAULT)])
     ]
-    view = replace(job_view(), disturbed_records=3)
+    view = replace(job_view(), disturbed_records=3, records=9)
     page = report.page(report.gather(view, None, [*records(), *held], spans(), {"cpu0": "drifting <fast>"}))
     checked(page)
-    for words in ("3 measurements disturbed", "cpu0: drifting &lt;fast&gt;", "the search&#x27;s first", "Default"):
+    for words in (
+        "3 of 9 measurements were disturbed",
+        "cpu0: drifting &lt;fast&gt;",
+        "the search&#x27;s first",
+        "Default",
+    ):
         assert words in page or words.replace("&#x27;", "'") in page
     assert "devices were not watched" in report.page(report.gather(job_view(), None, records(), spans()))
 

@@ -36,7 +36,7 @@ async def _numbers(ask: Ask, asked: p.ListJobs) -> list[int]:
 # What is there --------------------------------------------------------------------------------------------------------
 
 
-async def _info(ask: Ask, line: Line) -> Said:
+async def _status(ask: Ask, line: Line) -> Said:
     found = await call(ask, p.GetFigures(section=line.words[0] if line.words else ""), p.Figures)
     lines = [
         text
@@ -82,7 +82,7 @@ async def _queue(ask: Ask, line: Line) -> Said:
     return Said("", tables.table(tables.QUEUES, found), "queues", found)
 
 
-async def _why(ask: Ask, line: Line) -> Said:
+async def _explain(ask: Ask, line: Line) -> Said:
     for unit in (await call(ask, p.ListDevices(), p.UnitList)).units:
         if line.words == (unit.unit,):
             return Said("", tables.unit_facts(unit), "unit", unit)
@@ -248,13 +248,13 @@ _REASON: dict[str, bool] = {"reason": True}
 _DRY: dict[str, bool] = {"dry-run": False}
 _WITHIN: dict[str, bool] = {"deadline": True}
 COMMANDS: dict[str, Command] = {
-    "info": Command("info [SECTION]", "figures: daemon, sched, devices, storage, stream", _info),
+    "status": Command("status [SECTION]", "figures: daemon, sched, devices, storage, stream", _status),
     "jobs": Command("jobs [state=WORD] [name=WORD] [LABEL=WORD]", "jobs, the newest last", _jobs),
     "job": Command("job JOB", "one job and its tasks", _job),
     "devices": Command("devices", "lanes and devices: who holds them, until when", _devices),
     "log": Command("log UNIT", "what went wrong on a lane or device lately", _log),
     "queue": Command("queue", "who waits for which pool, who is next", _queue),
-    "why": Command("why JOB|UNIT", "why it waits, for what; or does nothing", _why),
+    "explain": Command("explain JOB|UNIT", "why it waits, for what; or does nothing", _explain),
     "audit": Command("audit [N]", "the last commands that changed something", _audit),
     "slowlog": Command("slowlog", "when the daemon's loop stood still, and where", _slowlog),
     "tasks": Command("tasks", "what goes on in the daemon (asyncio tasks)", _tasks),

@@ -9,9 +9,13 @@ from msgspec import Struct
 from autosched import formatting
 from autosched.errors import RequestError
 
-_HERE = {"explain": "why", "status": "info", "stop": "shutdown now"}
+SYNONYMS = {"info": "status", "why": "explain"}
+"""Second names of commands."""
+_HERE = {"stop": "shutdown now"}
 """Commands of the command line that have another name here."""
 _SAME = (
+    "status",
+    "explain",
     "job",
     "jobs",
     "devices",
@@ -58,14 +62,16 @@ def commands(text: str, options: Mapping[str, Mapping[str, bool]]) -> Iterator[L
     for word in (*found, ";"):
         if word and not word.strip(";"):
             if words:
-                yield _line(words, options.get(words[0].lower(), {}))
+                name = words[0].lower()
+                words[0] = SYNONYMS.get(name, name)
+                yield _line(words, options.get(words[0], {}))
             words = []
         else:
             words.append(word)
 
 
 def _line(words: list[str], allowed: Mapping[str, bool]) -> Line:
-    name, plain, options = words[0].lower(), list[str](), dict[str, str]()
+    name, plain, options = words[0], list[str](), dict[str, str]()
     rest = iter(words[1:])
     for word in rest:
         option, equals, value = word.lstrip("-").partition("=")

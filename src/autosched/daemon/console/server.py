@@ -24,7 +24,7 @@ from autosched.daemon.access.authenticator import FAILED_S, HELLO_S, Authenticat
 from autosched.daemon.access.peer_identity import Principal
 from autosched.daemon.console.command import Said
 from autosched.daemon.console.commands import ALL, COMMANDS, OPTIONS
-from autosched.daemon.console.line_parser import Line, as_typed_here, commands
+from autosched.daemon.console.line_parser import SYNONYMS, Line, as_typed_here, commands
 from autosched.daemon.event_stream.daemon_events import DaemonEvent, Dropped
 from autosched.daemon.event_stream.stream import Filter
 from autosched.daemon.operations.user_session import Services, UserSession
@@ -283,7 +283,7 @@ class ConsoleConnection:
                     async with asyncio.timeout(ANSWER_S):
                         said = await command.run(self._ask, line)
                 except TimeoutError:
-                    raise Busy(f"no answer within {ANSWER_S:g} s; why may stand in: slowlog, info storage") from None
+                    raise Busy(f"no answer within {ANSWER_S:g} s; why may stand in: slowlog, status storage") from None
                 await self._say(line, said)
             case name:
                 near = get_close_matches(name, [*COMMANDS, "monitor", "auth", "quit"], 1)
@@ -375,9 +375,10 @@ _OTHERS: dict[str, tuple[str, str]] = {
 def _help(words: tuple[str, ...]) -> list[str]:
     there = {name: (command.usage, command.help) for name, command in ALL.items()} | _OTHERS
     if words:
-        if words[0] not in there:
-            raise RequestError(f"there is no command {words[0][:40]!r}; {USAGE}")
-        usage, text = there[words[0]]
+        name = SYNONYMS.get(words[0], words[0])
+        if name not in there:
+            raise RequestError(f"there is no command {name[:40]!r}; {USAGE}")
+        usage, text = there[name]
         return [usage, f"  {text}"]
     listed = [there[name] for name in (*COMMANDS, *_OTHERS)]
     lines = [f" {usage:44} {text}" if len(usage) <= 44 else f" {usage}\n {'':44} {text}" for usage, text in listed]

@@ -55,6 +55,7 @@ def job_view(state: State, job: Job, progress: JobProgress, now: float, *, whole
         failed=progress.failed,
         failures=dict(progress.failures),
         disturbed_records=len(progress.disturbed),
+        records=progress.records,
         failed_steps=job.failed_steps,
         last_error=job.last_error[:LAST_ERROR_CHARS],
         estimate_s=progress.estimate_s,

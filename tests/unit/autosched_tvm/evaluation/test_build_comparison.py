@@ -1,6 +1,6 @@
 import pytest
 
-from autosched.backend import Timing
+from autosched.backend import NO_NUMBER, Timing
 from autosched_tvm.evaluation.build_comparison import published
 from autosched_tvm.evaluation.verification_messages import Check, VerificationResult
 
@@ -34,3 +34,11 @@ def test_only_a_faster_and_correct_build_is_published(
 def test_a_build_that_is_alone_is_published_if_it_is_correct(right: bool, choice: str) -> None:
     verdict = VerificationResult({"tuned": Check(right, 0.0, 0.0)}, "ONNX Runtime")
     assert published([timing("tuned", 1.0)], verdict, []) == choice
+
+
+@pytest.mark.parametrize(("error", "words"), [(0.5, "--tolerance SHARE"), (NO_NUMBER, "no tolerance helps")])
+def test_more_tolerance_is_advised_only_where_it_can_help(error: float, words: str) -> None:
+    notes: list[str] = []
+    verdict = VerificationResult({name: Check(False, error, 0.0) for name in ("default", "tuned")}, "ONNX Runtime")
+    assert published([timing("default", 2.0), timing("tuned", 1.0)], verdict, notes) == ""
+    assert [words in note for note in notes] == [False, True]

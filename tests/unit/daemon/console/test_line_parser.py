@@ -26,7 +26,7 @@ def parsed(text: str) -> list[Line]:
         ('drain x --reason "fan; dead" --deadline 10m', "drain", ("x",), {"reason": "fan; dead", "deadline": "10m"}),
         ("drain pi4-1 --reason=fan", "drain", ("pi4-1",), {"reason": "fan"}),
         ("drain pi4-1 --reason 'a fan'", "drain", ("pi4-1",), {"reason": "a fan"}),
-        ("why 14 # no comments here", "why", ("14", "#", "no", "comments", "here"), {}),
+        ("why 14 # no comments here", "explain", ("14", "#", "no", "comments", "here"), {}),
         ("monitor job=12 what=StepEnded", "monitor", ("job=12", "what=StepEnded"), {}),
         ("help drain", "help", ("drain",), {}),
         ("?", "?", (), {}),
@@ -41,7 +41,8 @@ def test_a_command_is_parsed(text: str, name: str, plain: tuple[str, ...], optio
 @pytest.mark.parametrize(
     ("text", "names"),
     [("", []), (" ; ;; ", []), ("hold 13; release 13", ["hold", "release"]), ("jobs;devices;", ["jobs", "devices"]),
-     (";queue", ["queue"]), ("info sched;jobs -j ; quit", ["info", "jobs", "quit"])],
+     (";queue", ["queue"]), ("info sched;jobs -j ; quit", ["status", "jobs", "quit"]),
+     ("INFO;Why 2", ["status", "explain"])],
 )  # fmt: skip
 def test_several_commands_are_parsed(text: str, names: list[str]) -> None:
     assert [line.name for line in parsed(text)] == names
@@ -88,7 +89,8 @@ def test_each_command_has_a_usage(name: str) -> None:
     [
         ("there is no job 9. See:  autosched jobs", "there is no job 9. See:  jobs"),
         ("… 4 more: autosched job 12 -o json", "… 4 more: job 12 -j"),
-        ("Why it waits:  autosched explain 12", "Why it waits:  why 12"),
+        ("Why it waits:  autosched explain 12", "Why it waits:  explain 12"),
+        ("it stops: autosched stop", "it stops: shutdown now"),
         ("make one: autosched key new user", "make one: autosched key new user"),
         ("see autosched db check", "see autosched db check"),
         ("autosched jobs-report is nothing", "autosched jobs-report is nothing"),
