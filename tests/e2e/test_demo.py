@@ -44,7 +44,8 @@ def test_the_demo_runs_as_written(hidden: tuple[str, ...], tmp_path: Path) -> No
         assert told, results
         assert told[1].startswith("outputs equal to ONNX Runtime")
         assert (tmp_path / told[2]).stat().st_size > 0
-        assert not set(granted) & targets.features(read_side((tmp_path / told[2]).with_suffix(".json")).target)
+        side = read_side((tmp_path / told[2]).with_name(f"{name}.json"))
+        assert not set(granted) & targets.features(side.target)
     assert re.search(r"busy: (host/\d+ \d+ %, )*cpu0 \d+ %", tuned)  # one core is both
     for line in ("autosched model check model.onnx", "autosched tune model.onnx", "autosched serve"):
         assert f"   {line} " in following
