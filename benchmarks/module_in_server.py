@@ -1,24 +1,28 @@
 """A compiled network in a server: threads that share it, threads that end, and forks. Prints JSON.
 
-``python benchmarks/module_in_server.py NET.so``: results of many threads must equal those of one thread to the bit, no
-forked process may hang, and threads that end must leave neither threads nor memory.
+``python benchmarks/module_in_server.py [NET.so]``: results of many threads must equal those of one thread to the bit,
+no forked process may hang, and threads that end must leave neither threads nor memory.
 """
 
 import argparse
 import json
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from autosched_tvm.device.loaded_module import LoadedModule
 from autosched_tvm.generated_inputs import random_inputs
+from compiled_networks import compiled
 
+NETWORK = "mtcnn-onet"
 FORK_S = 60
 """Time limit of a forked process, in seconds. It runs two inferences."""
 STARTERS = (1, 2, 8)
@@ -28,17 +32,22 @@ STARTERS = (1, 2, 8)
 def main() -> None:
     """Runs all parts in processes of their own."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("module", type=Path, help="A compiled network, NET.so.")
+    parser.add_argument("module", type=Path, nargs="?", help="A compiled network, NET.so; without it, one is compiled.")
     parser.add_argument("--threads", type=int, default=8, help="Threads that share the module.")
     parser.add_argument("--calls", type=int, default=10_000, help="Inferences of each of these threads.")
     parser.add_argument("--forks", type=int, default=1_000, help="Forks after each number of threads.")
     parser.add_argument("--ended", type=int, default=1_000, help="Threads that run one inference and end.")
     given = parser.parse_args()
-    parts = [(f"{given.threads} threads", partial(_shared, given.module, given.threads, given.calls))]
-    parts += [(f"forks after {count} threads", partial(_forks, given.module, count, given.forks)) for count in STARTERS]
-    parts.append(("threads that end", partial(_ended, given.module, given.ended)))
-    for name, part in parts:
-        print(json.dumps({name: _apart(part)}), flush=True)
+    with ExitStack() as held:
+        module = given.module or held.enter_context(compiled([NETWORK]))[NETWORK]
+        parts = {"threads": partial(_shared, module, given.threads, given.calls)}
+        parts |= {f"forks_after_{count}": partial(_forks, module, count, given.forks) for count in STARTERS}
+        parts["ended"] = partial(_ended, module, given.ended)
+        found = {}
+        for name, part in parts.items():
+            found[name] = _apart(part)
+            print(name, json.dumps(found[name]), file=sys.stderr, flush=True)
+    print(json.dumps(found, indent=1))
 
 
 def _apart(part: Callable[[], dict[str, Any]]) -> Any:

@@ -45,6 +45,7 @@ BENCHMARKS = {
     "resnet50": ["whole_network.py", "resnet50", "--trials", "500"],
     "trained_networks": ["trained_networks.py"],
     "verdicts": ["verdicts.py"],
+    "module_in_server": ["module_in_server.py"],
     "earlier": ["earlier.py", "--pairs", "rnet:onet", "mobilenet_v1:mobilenet_v2", "resnet18:resnet50", "--seeds", "1"],
     "against_stock": ["against_stock.py"],
     "quality": ["against_stock.py", "--quality", "--seeds", "5"],

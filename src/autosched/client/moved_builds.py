@@ -131,9 +131,22 @@ def _pack(source: Path, packed: Path) -> None:
 def _unpack(packed: Path, folder: Path) -> None:
     part = folder.with_name(f".{folder.name}.part")
     with tarfile.open(packed) as file:
-        file.extractall(part, filter="data")
+        if hasattr(tarfile, "data_filter"):
+            file.extractall(part, filter="data")
+        else:  # before Python 3.11.4
+            _extract_plain(file, part)
     part.rename(folder)
     packed.unlink()
+
+
+def _extract_plain(file: tarfile.TarFile, folder: Path) -> None:
+    """Extracts files and folders. Raises TarError for any other member, and for one outside the folder."""
+    for member in file:
+        inside = not Path(member.name).is_absolute() and ".." not in Path(member.name).parts
+        if not inside or not (member.isfile() or member.isdir()):
+            raise tarfile.ExtractError(f"{member.name!r} is no plain file inside the folder")
+        member.mode &= 0o755
+        file.extract(member, folder, set_attrs=member.isfile())
 
 
 def _remove(path: Path) -> None:

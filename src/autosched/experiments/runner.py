@@ -117,8 +117,11 @@ class Runner:
             async with asyncio.TaskGroup() as group:
                 for job in sorted(jobs, key=lambda job: job.combination not in begun):
                     group.create_task(one(job))
-        except* AutoschedError as errors:
-            raise errors.exceptions[0] from None
+        except ExceptionGroup as errors:  # not `except*`, which before Python 3.11.4 raises a group again
+            known, others = errors.split(AutoschedError)
+            if known is None or others is not None:
+                raise
+            raise known.exceptions[0] from None
 
     async def _one(self, daemon: Daemon, job: PlannedJob, number: JobId | None) -> None:
         if number is None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import tarfile
 from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import Any, cast
@@ -75,6 +76,35 @@ def test_a_sent_file_keeps_its_name(hosts: Hosts) -> None:
     assert (came.candidate, came.build_s, came.code) == (b"a.so", 0.5, "1")
 
 
+@pytest.fixture(params=["filter", "no filter"])
+def unpacking(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The library extracts safely by itself since Python 3.11.4."""
+    if request.param == "no filter":
+        monkeypatch.delattr(tarfile, "data_filter", raising=False)
+    elif not hasattr(tarfile, "data_filter"):
+        pytest.skip("this Python has no filter")
+
+
+def hostile(kind: str) -> tarfile.TarInfo:
+    member = tarfile.TarInfo("../x" if kind == "above" else "x")
+    if kind == "link":
+        member.type, member.linkname = tarfile.SYMTYPE, "/etc/passwd"
+    elif kind == "device":
+        member.type = tarfile.CHRTYPE
+    return member
+
+
+@pytest.mark.usefixtures("unpacking")
+@pytest.mark.parametrize("kind", ["above", "link", "device"])
+def test_a_folder_of_another_host_puts_nothing_elsewhere(kind: str, tmp_path: Path) -> None:
+    with tarfile.open(tmp_path / "packed.tar", "w") as file:
+        file.addfile(hostile(kind))
+    with pytest.raises(tarfile.TarError):
+        moved_builds._unpack(tmp_path / "packed.tar", tmp_path / "folder/build")
+    assert not (tmp_path / "x").exists()
+
+
+@pytest.mark.usefixtures("unpacking")
 def test_a_sent_folder_keeps_its_content(hosts: Hosts) -> None:
     folder = hosts.folder / "build"
     (folder / "deep").mkdir(parents=True)

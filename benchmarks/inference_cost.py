@@ -1,0 +1,106 @@
+"""Time of an inference of one thread with the code of two checkouts, in turns. Prints JSON.
+
+``python benchmarks/inference_cost.py OLD`` compares this checkout with another one (git worktree add OLD COMMIT): the
+ratios of the medians, new over old, of the network's function alone (latency) and of `run` with NumPy arrays
+(throughput).
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import geometric_mean, median
+from typing import IO, NamedTuple
+
+from raw_results import PROJECT
+
+from compiled_networks import compiled
+
+NETWORKS = ("mtcnn-onet", "magika", "chars2vec", "orientation", "caustic-nmr", "attacut", "wakeword-jarvis", "seizure")
+SAMPLE_S = 0.05
+"""Time in seconds of one measurement, in which the network runs as often as it can."""
+MEASURED = f"""
+import sys, time
+sys.path[:0] = [sys.argv[1] + "/src", sys.argv[1] + "/plugins"]
+from pathlib import Path
+from autosched_tvm.device.loaded_module import LoadedModule
+from autosched_tvm.generated_inputs import random_inputs
+module = LoadedModule(Path(sys.argv[2]))
+inputs = random_inputs(module.info.inputs)
+bound = module.bind(inputs)
+count = max(1, int({SAMPLE_S} / max(module.sample(bound, 3), 1e-6)))
+for line in sys.stdin:
+    alone_s = module.sample(bound, count)
+    began_at = time.perf_counter()
+    for _ in range(count):
+        module.run(inputs)
+    print(alone_s, (time.perf_counter() - began_at) / count, flush=True)
+"""
+
+
+class Times(NamedTuple):
+    """Latencies of one call in seconds: of the function alone, and with NumPy arrays."""
+
+    alone_s: float
+    run_s: float
+
+
+def main() -> None:
+    """Compares all networks."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("old", type=Path, metavar="OLD", help="another checkout of this project")
+    parser.add_argument("--networks", nargs="+", default=list(NETWORKS), metavar="NAME")
+    parser.add_argument("--turns", type=int, default=60, help="measurements of each (default: %(default)s)")
+    args = parser.parse_args()
+    found = {}
+    with compiled(args.networks) as modules:
+        for name, path in modules.items():
+            found[name] = compared(args.old.resolve(), path, args.turns)
+            print(name, found[name], file=sys.stderr, flush=True)
+    means = {key: geometric_mean(row[key] for row in found.values()) for key in ("latency", "throughput")}
+    print(json.dumps({"networks": found, "mean": means}, indent=1))
+
+
+def compared(old: Path, module: Path, turns: int) -> dict[str, float]:
+    """Returns the medians of the ratios, new over old, of `turns` pairs of measurements."""
+    pairs = []
+    with started(old, module) as first, started(PROJECT, module) as second:
+        for turn in range(turns):
+            one, other = (first, second) if turn % 2 else (second, first)
+            times = {id(process): measured(process) for process in (one, other)}
+            pairs.append((times[id(first)], times[id(second)]))
+    return {
+        "latency": round(median(new.alone_s / was.alone_s for was, new in pairs), 4),
+        "throughput": round(median(new.run_s / was.run_s for was, new in pairs), 4),
+    }
+
+
+@contextmanager
+def started(checkout: Path, module: Path) -> Iterator[subprocess.Popen[str]]:
+    """Runs a process with the code of a checkout, on the last usable core, which measures once per line."""
+    core = str(max(os.sched_getaffinity(0)))
+    command = ["taskset", "-c", core, sys.executable, "-P", "-c", MEASURED, str(checkout), str(module)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        yield process
+        process.kill()
+
+
+def measured(process: subprocess.Popen[str]) -> Times:
+    """Returns one measurement of a process."""
+    write, read = _pipe(process.stdin), _pipe(process.stdout)
+    write.write("\n")
+    write.flush()
+    return Times(*map(float, read.readline().split()))
+
+
+def _pipe(pipe: IO[str] | None) -> IO[str]:
+    assert pipe is not None
+    return pipe
+
+
+if __name__ == "__main__":
+    main()
