@@ -69,7 +69,7 @@ class RpcServer:
                 command, stdout=log, stderr=log, cwd=self._folder, env=environment, start_new_session=True
             )
         until(lambda: "bind to" in self.log[before:], f"the RPC server of {self._key} listens")
-        found = re.findall(r"bind to [\d.]+:(\d+)", self.log)
+        found = re.findall(r"bind to \S+:(\d+)", self.log)
         self.port = int(found[-1])
 
     def kill(self) -> None:

@@ -6,6 +6,7 @@ does not notice a pulled cable. This server restarts TVM's each time, and accept
 """
 
 import argparse
+import errno
 import ipaddress
 import logging
 import os
@@ -33,6 +34,8 @@ HEAD = struct.Struct("<ii")
 KEY_BYTES_MAX = 4_096
 PORTS = 100
 """Number of ports to try."""
+PORT_MAX = 65_535
+LOOPBACK, LOOPBACK_IPV6 = "127.0.0.1", "::1"
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
@@ -46,7 +49,9 @@ class ChoosySocket(socket.socket):
         """The next connection. In place of a refused one it returns a connection that TVM turns away, so that TVM
         reports to its tracker again."""
         connection, address = super().accept()
-        peer = ipaddress.ip_address(address[0])
+        peer = ipaddress.ip_address(address[0].partition("%")[0])
+        if isinstance(peer, ipaddress.IPv6Address) and peer.ipv4_mapped is not None:  # of a socket for both protocols
+            peer = peer.ipv4_mapped
         if not peer.is_loopback and not any(peer in network for network in self.networks):
             log.warning(
                 "%s is refused: this server listens to %s", peer, ", ".join(map(str, self.networks)) or "itself"
@@ -81,15 +86,23 @@ def has_said_hello(connection: socket.socket) -> bool:
 
 
 def listen(host: str, port: int, networks: Sequence[Network]) -> ChoosySocket:
-    """A socket at the first free port from this one on. Raises OSError if there is none."""
-    made = ChoosySocket(socket.AF_INET, socket.SOCK_STREAM)
+    """A socket at the first free port from this one on. Raises OSError if there is none, or no such address here.
+
+    On a machine without IPv4, which has no 127.0.0.1, it is on ::1 instead.
+    """
+    family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0][0]
+    made = ChoosySocket(family, socket.SOCK_STREAM)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     made.networks = networks
-    for one in range(port, port + PORTS):
+    for one in range(port, min(port + PORTS, PORT_MAX + 1)):
         try:
             made.bind((host, one))
-        except OSError:
-            if one == port + PORTS - 1:
+        except OSError as error:
+            taken = error.errno == errno.EADDRINUSE and one < port + PORTS - 1
+            if not taken:
+                made.close()
+                if host == LOOPBACK and error.errno == errno.EADDRNOTAVAIL:
+                    return listen(LOOPBACK_IPV6, port, networks)
                 raise
         else:
             break
@@ -100,7 +113,8 @@ def listen(host: str, port: int, networks: Sequence[Network]) -> ChoosySocket:
 def serve(own: ChoosySocket, key: str, tracker: tuple[str, int] | None, custom_address: str | None) -> None:
     """Serve without end."""
     port = own.getsockname()[1]
-    log.info("bind to %s:%d", *own.getsockname())
+    host = own.getsockname()[0]
+    log.info("bind to %s:%d", f"[{host}]" if ":" in host else host, port)
     home = os.getcwd()
     while True:
         os.chdir(home)  # TVM leaves a removed current folder behind
@@ -141,7 +155,14 @@ def main(words: Sequence[str]) -> None:
     args = parser.parse_args(words)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
     networks = networks_of(args.allow, args.tracker)
-    serve(listen(args.host, args.port, networks), args.key, args.tracker, args.custom_addr)
+    try:
+        listening = listen(args.host, args.port, networks)
+    except OSError as error:
+        sys.exit(
+            f"autosched board: {args.host}:{args.port} cannot be used ({error.strerror}); name an address of this board"
+            " (--host 127.0.0.1, or 0.0.0.0 for all) and a free port (--port)"
+        )
+    serve(listening, args.key, args.tracker, args.custom_addr)
 
 
 if __name__ == "__main__":

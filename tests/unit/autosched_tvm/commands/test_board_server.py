@@ -59,6 +59,22 @@ def test_the_next_free_port_is_taken(listening: board_server.ChoosySocket) -> No
         assert second.getsockname()[1] > port
 
 
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this machine has no IPv6")
+def test_a_socket_for_both_protocols_knows_the_networks_of_both() -> None:
+    with board_server.listen("::", 30_000, ()) as both:
+        for host in ("127.0.0.1", "::1"):
+            with socket.create_connection((host, both.getsockname()[1])) as peer:
+                peer.sendall(HELLO)
+                given, _ = both.accept()
+                with given:
+                    assert given.recv(8) == HELLO[:8]
+
+
+def test_an_address_of_another_machine_is_refused_in_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match=r"203\.0\.113\.1:9091 cannot be used .*--host 127\.0\.0\.1"):
+        board_server.main(["--key", "k", "--host", "203.0.113.1"])
+
+
 def test_allowed_networks_are_the_named_ones_or_that_of_the_tracker() -> None:
     assert board_server.networks_of(["192.168.7.5/24"], None) == [ipaddress.ip_network("192.168.7.0/24")]
     assert board_server.networks_of([], ("127.0.0.1", 9190)) == [ipaddress.ip_network("127.0.0.1/32")]
