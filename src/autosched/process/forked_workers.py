@@ -10,12 +10,15 @@ import math
 import multiprocessing
 import os
 import resource
+import shutil
 import signal
+import tempfile
 import threading
 import time
 from contextlib import suppress
 from multiprocessing import forkserver
 from multiprocessing.connection import Connection
+from multiprocessing.util import Finalize
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -25,6 +28,13 @@ from autosched.process.parent_death_signal import end_with_parent
 
 JOIN_S = 5.0
 LOG_TAIL_BYTES = 4_000
+TEMPORARY = "tempdir"
+"""Key of the configuration in which `multiprocessing` keeps its temporary folder."""
+TEMPORARY_BYTES_MAX = 70
+"""Maximum length of the path of the system's temporary folder, in which sockets of `multiprocessing` have paths below
+the limit of 107 bytes."""
+AFTER_OTHERS = -100
+"""Priority of an exit handler that runs after those of `multiprocessing`'s own sockets."""
 MEANINGS: dict[int, str] = {
     signal.SIGKILL: " (what the system sends when memory runs out)",
     signal.SIGILL: " (this CPU lacks an instruction that the target has; try another, for example --target x86-64-v2)",
@@ -316,7 +326,18 @@ def prepare(preload: str) -> None:
     # read when numpy is imported: no helper threads in the fork server
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     multiprocessing.get_context("forkserver").set_forkserver_preload([preload])
+    _shorten_temporary_folder()
     forkserver.ensure_running()
+
+
+def _shorten_temporary_folder() -> None:
+    """Name the folder of `multiprocessing`'s sockets by its open descriptor, if its path is too long for sockets."""
+    config = multiprocessing.current_process()._config  # type: ignore[attr-defined]
+    if len(os.fsencode(tempfile.gettempdir())) <= TEMPORARY_BYTES_MAX or TEMPORARY in config:
+        return
+    folder = tempfile.mkdtemp(prefix="pymp-")
+    config[TEMPORARY] = f"/proc/self/fd/{os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)}"
+    Finalize(None, shutil.rmtree, args=(folder,), kwargs={"ignore_errors": True}, exitpriority=AFTER_OTHERS)
 
 
 # In the child ---------------------------------------------------------------------------------------------------------
@@ -324,6 +345,7 @@ def prepare(preload: str) -> None:
 
 def _serve(line: Connection, cores: tuple[int, ...], log: str, preload: str) -> None:
     """Answer calls until the pipe closes."""
+    multiprocessing.current_process()._config.pop(TEMPORARY, None)  # type: ignore[attr-defined]
     _settle(cores, log)
     if preload:
         with suppress(ImportError):  # the first call raises it again, and its caller can name the missing package

@@ -3,6 +3,8 @@
 import os
 import resource
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -220,3 +222,21 @@ def test_a_crash_leaves_no_core_file_and_says_what_may_be_meant(worker: Worker, 
     assert worker.call("resource:getrlimit", resource.RLIMIT_CORE, timeout_s=LONG_S) == (0, 0)
     with pytest.raises(Died, match=words):
         worker.call("signal:raise_signal", number, timeout_s=LONG_S)
+
+
+def test_sockets_of_workers_have_room_in_a_long_temporary_folder(tmp_path: Path) -> None:
+    long = tmp_path / ("a" * 120)
+    long.mkdir()
+    program = (
+        "from pathlib import Path\n"
+        "from autosched.process.forked_workers import Worker, prepare\n"
+        f"prepare({worker_messages.PRELOAD!r})\n"
+        f"worker = Worker({CORE!r}, Path({str(tmp_path / 'log')!r}))\n"
+        "print(worker.call('os:getpid', timeout_s=60.0) == worker.pid)\n"
+        "worker.close()\n"
+    )
+    command = [sys.executable, "-P", "-c", program]
+    environment = {**os.environ, "TMPDIR": str(long)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+    assert (done.stdout, done.returncode) == ("True\n", 0), done.stderr
+    assert list(long.iterdir()) == []
