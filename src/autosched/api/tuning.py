@@ -34,11 +34,15 @@ def load_model(path: str | Path, shapes: Mapping[str, Sequence[int]] | None = No
     """
     path = Path(path)
     try:
+        if path.exists() and not path.is_file():  # a pipe or a device may have no end
+            kind = "a folder" if path.is_dir() else "a pipe or a device"
+            raise RequestError(f"{path} is {kind}, not the file of a model. Name the file of your network, MODEL.onnx")
         with path.open("rb") as file:
             first = file.read(1)
     except OSError as error:
-        what = "is a folder, not the file of a model" if path.is_dir() else f"cannot be read: {error.strerror}"
-        raise RequestError(f"{path} {what}. Name the file of your network, MODEL.onnx") from None
+        raise RequestError(
+            f"{path} cannot be read: {error.strerror}. Name the file of your network, MODEL.onnx"
+        ) from None
     if not first:
         raise RequestError(f"{path} is empty, so it is no model. Export or fetch it again")
     checked = {name: tuple(int(extent) for extent in shape) for name, shape in (shapes or {}).items()}

@@ -1,6 +1,7 @@
 """The table of commands, and the boundary where every error becomes a message and an exit code."""
 
 import errno
+import os
 import sys
 from collections.abc import Callable, Sequence
 
@@ -166,12 +167,21 @@ def _told(act: Callable[[], object]) -> int:
         output.discard()
         return 0
     except OSError as error:
-        complain(_unwritable(error) if error.errno in FULL else _bug(error))
+        complain(_unwritable(error) if error.errno in FULL else _deleted_folder() or _bug(error))
         return 1
     except Exception as error:  # process boundary: any other exception is a bug of ours
         complain(_bug(error))
         return 1
     return code if isinstance(code, int) else 0
+
+
+def _deleted_folder() -> str:
+    """Says that the current folder was deleted; empty if it was not."""
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return "autosched: the current folder was deleted; go to one that exists:  cd"
+    return ""
 
 
 def _unwritable(error: OSError) -> str:

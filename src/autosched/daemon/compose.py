@@ -166,6 +166,7 @@ class Daemon:
         for warning in self._warnings:
             log.warning("%s", warning)
         resources.stay_off_devices()
+        environment.check_proc()
         environment.allow_connections(self._settings.limits.connections_max)
         with contextlib.ExitStack() as held:
             passed = service_manager.passed_listeners()

@@ -3,8 +3,10 @@
 import asyncio
 import contextlib
 import gc
+import os
 import resource
 from collections.abc import Callable, Collection
+from pathlib import Path
 
 from autosched.errors import ConfigError
 
@@ -43,6 +45,19 @@ async def collect_when_idle(active: Collection[object], decisions: Callable[[], 
             gc.unfreeze()
             gc.collect()
             gc.freeze()
+
+
+def check_proc(proc: Path = Path("/proc")) -> None:
+    """Raises ConfigError unless /proc has the processes of this one's namespace, under their numbers here."""
+    try:
+        known = os.readlink(proc / "self")
+    except OSError:
+        known = ""
+    if known != str(os.getpid()):
+        raise ConfigError(
+            f"{proc} is not mounted for these processes, whose load and end a daemon reads there; mount it, as root:"
+            f" mount -t proc proc {proc}"
+        )
 
 
 def allow_connections(wanted: int) -> None:

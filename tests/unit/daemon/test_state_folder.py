@@ -44,6 +44,21 @@ def test_so_many_connections_may_be_open_as_the_settings_say(
     assert set_to == ([(then, hard)] if then is not None else [])
 
 
+def test_too_few_files_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (16, 16))
+    with pytest.raises(ConfigError, match=r"may open 16 files at once .* ulimit -n 1256"):
+        environment.allow_connections(1_000)
+
+
+@pytest.mark.parametrize("known", [None, "1"])
+def test_proc_of_other_processes_is_refused(tmp_path: Path, known: str | None) -> None:
+    environment.check_proc()
+    if known is not None:
+        (tmp_path / "self").symlink_to(known)
+    with pytest.raises(ConfigError, match="mount -t proc"):
+        environment.check_proc(tmp_path)
+
+
 def test_a_state_folder_has_one_daemon(tmp_path: Path) -> None:
     lock = state_folder.take_state_dir(tmp_path / "state")
     assert stat.S_IMODE((tmp_path / "state").stat().st_mode) == 0o700
