@@ -16,6 +16,9 @@ settings.load_profile("any machine")
 
 AFTER_ALL_OTHERS = -1_000
 """Priority of an exit handler that runs after multiprocessing has deleted its own folders."""
+YIELDS = 1_000
+"""Number of times that an idle worker of TVM yields its core before it sleeps. By default it is 300,000: on a busy
+machine half an hour, for which the end of the thread waits that the worker belongs to."""
 ROOT_CHARS_MAX = 16
 """Maximum length of the temporary folder's path. Sockets lie deep below it, and the system limits their paths to 107
 bytes."""
@@ -35,6 +38,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Isolates tests from the tester's own settings, and deletes files of killed processes."""
     for name in [name for name in os.environ if name.startswith("AUTOSCHED_")]:
         del os.environ[name]
+    os.environ["TVM_THREAD_POOL_SPIN_COUNT"] = str(YIELDS)
     if not hasattr(config, "workerinput"):  # a worker has the folder of the process that started it
         root = tempfile.gettempdir()
         if len(root) > ROOT_CHARS_MAX and os.access("/tmp", os.W_OK):

@@ -83,7 +83,7 @@ def main() -> int:
 def _tried(case: Case) -> dict[str, Any]:
     """Returns the outcome, the time in seconds and the words of a case."""
     began = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="autosched-machines-", ignore_cleanup_errors=True) as folder:
+    with tempfile.TemporaryDirectory(prefix="machine-", ignore_cleanup_errors=True) as folder:
         try:
             outcome, words = HOLDS, case.attempt(Path(folder))
         except Failed as error:

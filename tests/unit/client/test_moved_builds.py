@@ -94,6 +94,7 @@ def hostile(kind: str) -> tarfile.TarInfo:
     return member
 
 
+@pytest.mark.filterwarnings("ignore:Python 3.14 will:DeprecationWarning")  # said of the branch for older Pythons
 @pytest.mark.usefixtures("unpacking")
 @pytest.mark.parametrize("kind", ["above", "link", "device"])
 def test_a_folder_of_another_host_puts_nothing_elsewhere(kind: str, tmp_path: Path) -> None:
@@ -104,6 +105,7 @@ def test_a_folder_of_another_host_puts_nothing_elsewhere(kind: str, tmp_path: Pa
     assert not (tmp_path / "x").exists()
 
 
+@pytest.mark.filterwarnings("ignore:Python 3.14 will:DeprecationWarning")
 @pytest.mark.usefixtures("unpacking")
 def test_a_sent_folder_keeps_its_content(hosts: Hosts) -> None:
     folder = hosts.folder / "build"
