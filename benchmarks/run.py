@@ -7,7 +7,6 @@ they were measured. ``--recheck`` or ``make recheck`` measures all claims again 
 
 import argparse
 import json
-import re
 import subprocess
 import sys
 import time
@@ -59,10 +58,9 @@ RECHECKED_MAX_S = 600.0
 OTHER_PROGRAMS = {
     "make chaos": "tests/chaos/__main__.py",
     "make fuzz": "tests/fuzz.py",
-    "make bench-search": "benchmarks/search_quality.py",
-    "make bench-zero-shot": "benchmarks/search_quality.py",
+    "make bench-": "benchmarks/search_quality.py",
 }
-"""Programs that measure claims, by the beginning of the command that is told; others by their names."""
+"""Programs that measure claims and have another name than the raw results, by the beginning of the command."""
 
 
 def main() -> int:
@@ -143,11 +141,9 @@ def program(source: claims.Source) -> Path:
     """Returns the program that measures a claim."""
     if source.results in BENCHMARKS:
         return HERE / BENCHMARKS[source.results][0]
-    for command, path in OTHER_PROGRAMS.items():
-        if source.command.startswith(command):
-            return HERE.parent / path
-    named = re.findall(r"benchmarks/(\w+\.py)", source.command)
-    return HERE / (named[-1] if named else f"{source.results}.py")
+    if (own := HERE / f"{source.results}.py").exists():
+        return own
+    return HERE.parent / next(path for command, path in OTHER_PROGRAMS.items() if source.command.startswith(command))
 
 
 if __name__ == "__main__":

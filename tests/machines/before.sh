@@ -13,7 +13,7 @@ until_said() {  # FILE WORDS
   echo "not within 100 s: $2"; tail -5 "$1"; exit 1
 }
 tune_long() { autosched tune net.onnx $LONG; }
-ended() { wait $!; code=$?; tail -12 said; devices; exit $code; }
+ended() { wait $!; code=$?; cat said; devices; exit $code; }
 group() {  # CONTROLLER: enters a control group of its own, and sets $group
   if [ -w /sys/fs/cgroup/cgroup.subtree_control ]; then
     echo "+$1" > /sys/fs/cgroup/cgroup.subtree_control || lacks "the control group $1 is not delegated"

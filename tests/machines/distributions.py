@@ -38,7 +38,7 @@ def _attempt(suite: str, command: str) -> str:
     home = root / "home" / USER
     clone = home / CLONE
     commit = _said("git", "-C", str(PROJECT), "rev-parse", "HEAD")
-    if not clone.exists() or _said("git", "-C", str(clone), "rev-parse", "HEAD", owner=True) != commit:
+    if not clone.exists() or _said("git", "-C", str(clone), "rev-parse", "HEAD") != commit:
         shutil.rmtree(home, ignore_errors=True)
         home.mkdir(mode=0o700)
         _run("git", "clone", "-q", "--no-hardlinks", str(PROJECT), str(clone))
@@ -110,8 +110,8 @@ def _run(*words: str) -> None:
             raise Failed(f"{words[0]} ended with exit code {done.returncode}: {output.read()[-500:]}")
 
 
-def _said(*words: str, owner: bool = False) -> str:
-    """Returns the standard output of a command; git reads a clone of another owner."""
+def _said(*words: str) -> str:
+    """Returns the standard output of a command; git may read a clone of another owner."""
     environment = {
         **os.environ,
         "GIT_CONFIG_COUNT": "1",
@@ -119,5 +119,5 @@ def _said(*words: str, owner: bool = False) -> str:
         "GIT_CONFIG_VALUE_0": "*",
     }
     return subprocess.run(
-        words, capture_output=True, text=True, check=False, timeout=MAKE_MAX_S, env=environment if owner else None
+        words, capture_output=True, text=True, check=False, timeout=MAKE_MAX_S, env=environment
     ).stdout.strip()

@@ -94,18 +94,18 @@ def listen(host: str, port: int, networks: Sequence[Network]) -> ChoosySocket:
     made = ChoosySocket(family, socket.SOCK_STREAM)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     made.networks = networks
-    for one in range(port, min(port + PORTS, PORT_MAX + 1)):
+    ports = range(port, min(port + PORTS, PORT_MAX + 1))
+    for one in ports:
         try:
             made.bind((host, one))
-        except OSError as error:
-            taken = error.errno == errno.EADDRINUSE and one < port + PORTS - 1
-            if not taken:
-                made.close()
-                if host == LOOPBACK and error.errno == errno.EADDRNOTAVAIL:
-                    return listen(LOOPBACK_IPV6, port, networks)
-                raise
-        else:
             break
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE and one != ports[-1]:
+                continue
+            made.close()
+            if host == LOOPBACK and error.errno == errno.EADDRNOTAVAIL:
+                return listen(LOOPBACK_IPV6, port, networks)
+            raise
     made.listen(1)
     return made
 

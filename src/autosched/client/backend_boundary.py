@@ -88,9 +88,7 @@ def check_space(folder: Path, builds: Sequence[Built]) -> None:
         return
     try:
         with tempfile.TemporaryFile(dir=folder) as file:
-            file.write(bytes(BUILD_BYTES))
-            file.flush()
-            os.fsync(file.fileno())
+            os.posix_fallocate(file.fileno(), 0, BUILD_BYTES)
     except OSError as error:
         raise StepFailed(
             f"builds cannot be written into {folder} ({error.strerror}); free space on its disk, or check its rights"

@@ -331,7 +331,10 @@ def prepare(preload: str) -> None:
 
 
 def _shorten_temporary_folder() -> None:
-    """Name the folder of `multiprocessing`'s sockets by its open descriptor, if its path is too long for sockets."""
+    """Name the folder of `multiprocessing`'s sockets by its open descriptor, if its path is too long for sockets.
+
+    There is no public name for it: `multiprocessing.util.get_temp_dir` reads this entry of the configuration.
+    """
     config = multiprocessing.current_process()._config  # type: ignore[attr-defined]
     if len(os.fsencode(tempfile.gettempdir())) <= TEMPORARY_BYTES_MAX or TEMPORARY in config:
         return
@@ -345,6 +348,7 @@ def _shorten_temporary_folder() -> None:
 
 def _serve(line: Connection, cores: tuple[int, ...], log: str, preload: str) -> None:
     """Answer calls until the pipe closes."""
+    # It may be named by a descriptor, which only the parent has.
     multiprocessing.current_process()._config.pop(TEMPORARY, None)  # type: ignore[attr-defined]
     _settle(cores, log)
     if preload:

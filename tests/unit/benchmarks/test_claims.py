@@ -75,3 +75,16 @@ def test_all_raw_results_can_be_shown(name: str) -> None:
     for table in "\n".join(lines).split("\n\n"):
         rows = [line for line in table.splitlines() if line.startswith("|")]
         assert len({line.count("|") for line in rows}) <= 1
+
+
+@pytest.mark.parametrize(
+    ("results", "program"),
+    [
+        ("zero_shot", "benchmarks/zero_shot.py"), ("search_ranked", "benchmarks/search_quality.py"),
+        ("squeezenet", "benchmarks/whole_network.py"), ("record_kills", "tests/chaos/__main__.py"),
+        ("seeds", "benchmarks/seeds.py"), ("fuzz", "tests/fuzz.py"), ("boards", "benchmarks/boards.py"),
+    ],
+)  # fmt: skip
+def test_a_claim_is_that_of_its_program(results: str, program: str) -> None:
+    (source,) = [source for source in SOURCES if source.results == results]
+    assert run.program(source) == run.HERE.parent / program

@@ -59,6 +59,13 @@ def test_the_next_free_port_is_taken(listening: board_server.ChoosySocket) -> No
         assert second.getsockname()[1] > port
 
 
+def test_after_the_last_port_there_is_none() -> None:
+    with board_server.listen("127.0.0.1", board_server.PORT_MAX, ()) as last:
+        assert last.getsockname()[1] == board_server.PORT_MAX
+        with pytest.raises(OSError, match="in use"):
+            board_server.listen("127.0.0.1", board_server.PORT_MAX, ())
+
+
 @pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this machine has no IPv6")
 def test_a_socket_for_both_protocols_knows_the_networks_of_both() -> None:
     with board_server.listen("::", 30_000, ()) as both:
