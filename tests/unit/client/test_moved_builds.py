@@ -81,6 +81,7 @@ def unpacking(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
     """The library extracts safely by itself since Python 3.11.4."""
     if request.param == "no filter":
         monkeypatch.delattr(tarfile, "data_filter", raising=False)
+        monkeypatch.delattr(tarfile.TarFile, "extractall")
     elif not hasattr(tarfile, "data_filter"):
         pytest.skip("this Python has no filter")
 
