@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import sys
 import tarfile
 from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
@@ -80,6 +81,8 @@ def test_a_sent_file_keeps_its_name(hosts: Hosts) -> None:
 def unpacking(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """The library extracts safely by itself since Python 3.11.4."""
     if request.param == "no filter":
+        if sys.version_info >= (3, 14):
+            pytest.skip("this library extracts nothing without its filter")
         monkeypatch.delattr(tarfile, "data_filter", raising=False)
         monkeypatch.delattr(tarfile.TarFile, "extractall")
     elif not hasattr(tarfile, "data_filter"):
