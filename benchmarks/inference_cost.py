@@ -1,19 +1,21 @@
 """Time of an inference of one thread with the code of two checkouts, in turns. Prints JSON.
 
 ``python benchmarks/inference_cost.py OLD`` compares this checkout with another one (git worktree add OLD COMMIT): the
-ratios of the medians, new over old, of the network's function alone (latency) and of `run` with NumPy arrays
-(throughput).
+ratios, new over old, of the network's function alone (latency) and of `run` with NumPy arrays (throughput). A process
+that starts anew has its data elsewhere in the caches, which alone changes a ratio by some percent: so each network is
+measured in several pairs of processes, and the standard error of the mean is given beside it.
 """
 
 import argparse
 import json
+import math
 import os
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from statistics import geometric_mean, median
+from statistics import geometric_mean, median, stdev
 from typing import IO, NamedTuple
 
 from raw_results import PROJECT
@@ -43,10 +45,10 @@ for line in sys.stdin:
 
 
 class Times(NamedTuple):
-    """Latencies of one call in seconds: of the function alone, and with NumPy arrays."""
+    """Of one call, in seconds or as ratios: of the function alone, and with NumPy arrays."""
 
-    alone_s: float
-    run_s: float
+    alone: float
+    run: float
 
 
 def main() -> None:
@@ -54,29 +56,38 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("old", type=Path, metavar="OLD", help="another checkout of this project")
     parser.add_argument("--networks", nargs="+", default=list(NETWORKS), metavar="NAME")
-    parser.add_argument("--turns", type=int, default=60, help="measurements of each (default: %(default)s)")
+    parser.add_argument("--pairs", type=int, default=8, help="pairs of processes (default: %(default)s, at least 2)")
+    parser.add_argument("--turns", type=int, default=12, help="measurements of each process (default: %(default)s)")
     args = parser.parse_args()
     found = {}
+    everything = []
     with compiled(args.networks) as modules:
         for name, path in modules.items():
-            found[name] = compared(args.old.resolve(), path, args.turns)
+            ratios = [compared(args.old.resolve(), path, args.turns) for _ in range(args.pairs)]
+            everything += ratios
+            found[name] = summary(ratios)
             print(name, found[name], file=sys.stderr, flush=True)
-    means = {key: geometric_mean(row[key] for row in found.values()) for key in ("latency", "throughput")}
-    print(json.dumps({"networks": found, "mean": means}, indent=1))
+    print(json.dumps({"networks": found, "mean": summary(everything)}, indent=1))
 
 
-def compared(old: Path, module: Path, turns: int) -> dict[str, float]:
-    """Returns the medians of the ratios, new over old, of `turns` pairs of measurements."""
+def summary(ratios: list[Times]) -> dict[str, float]:
+    """Returns the geometric means of ratios and their standard errors."""
+    found = {}
+    for key, values in zip(("latency", "throughput"), zip(*ratios, strict=True), strict=True):
+        found[key] = round(geometric_mean(values), 4)
+        found[f"{key}_error"] = round(stdev(values) / math.sqrt(len(values)), 4)
+    return found
+
+
+def compared(old: Path, module: Path, turns: int) -> Times:
+    """Returns the medians of the ratios, new over old, of `turns` pairs of measurements in new processes."""
     pairs = []
     with started(old, module) as first, started(PROJECT, module) as second:
         for turn in range(turns):
             one, other = (first, second) if turn % 2 else (second, first)
             times = {id(process): measured(process) for process in (one, other)}
             pairs.append((times[id(first)], times[id(second)]))
-    return {
-        "latency": round(median(new.alone_s / was.alone_s for was, new in pairs), 4),
-        "throughput": round(median(new.run_s / was.run_s for was, new in pairs), 4),
-    }
+    return Times(median(new.alone / was.alone for was, new in pairs), median(new.run / was.run for was, new in pairs))
 
 
 @contextmanager
