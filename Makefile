@@ -14,7 +14,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # More words for `make chaos`, `make machines`, `make fuzz` and `make bench-search`; ARGS='--help' lists them.
 ARGS ?=
 
-.PHONY: experiments demo test test-fast arm-root service seeds fuzz fuzz-boards chaos machines docs lint bench recheck bench-thesis bench-search bench-networks bench-records bench-fleet bench-rpc bench-crowd bench-zero-shot picture clean help
+.PHONY: experiments demo test test-fast hostile arm-root service seeds fuzz fuzz-boards chaos machines docs lint bench recheck bench-thesis bench-search bench-networks bench-records bench-fleet bench-rpc bench-crowd bench-zero-shot picture clean help
 
 help:
 	@echo 'make demo    tune two real networks at the same time on this machine (about 3 minutes, first run installs)'
@@ -22,6 +22,7 @@ help:
 	@echo 'make test-fast   tests of pure code, without TVM (under a minute)'
 	@echo 'make service boots machines with systemd, and types there what an operator types first, also by ssh (root; three minutes)'
 	@echo 'make fuzz    a million hostile frames at a daemon (ARGS="--frames N --seed S": others)'
+	@echo 'make hostile attacks by other users of this machine, by users and by clients: none may succeed (root; minutes)'
 	@echo 'make chaos   a thousand daemons killed under 50 clients, and every other fault: docs/faults.md (an hour; ARGS too)'
 	@echo 'make machines   fresh Debians, other CPUs in qemu, odd surroundings (root; an hour, goes on where it stopped; ARGS too)'
 	@echo 'make docs    the pages of docs/ as a site'
@@ -44,12 +45,15 @@ demo: $(VENV)/.runtime
 	$(BIN)/autosched demo
 
 test: $(VENV)/.development
-	$(BIN)/python -m pytest -q -n $$(($(PROCESSES) + 2)) tests/unit tests/scenarios tests/simulation tests/integration  # two more than cores: many wait
+	$(BIN)/python -m pytest -q -n $$(($(PROCESSES) + 2)) tests/unit tests/scenarios tests/simulation tests/integration tests/hostile  # two more than cores: many wait
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder tests/e2e  # each is busy on one core at a time
 	@$(MAKE) --no-print-directory seeds
 
 test-fast: $(VENV)/.development
 	$(BIN)/python -m pytest -q -n $(PROCESSES) --fast tests/unit tests/scenarios
+
+hostile: $(VENV)/.development
+	$(BIN)/python -m pytest -q tests/hostile
 
 arm-root: $(VENV)/.development
 	$(BIN)/python tests/arm_root.py

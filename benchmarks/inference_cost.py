@@ -45,7 +45,7 @@ for line in sys.stdin:
 
 
 class Times(NamedTuple):
-    """Of one call, in seconds or as ratios: of the function alone, and with NumPy arrays."""
+    """Times of one call, in seconds or as ratios: of the function alone, and with NumPy arrays."""
 
     alone: float
     run: float
@@ -62,7 +62,7 @@ def main() -> None:
     found, everything, old = {}, [], args.old.resolve()
     with compiled(args.networks) as modules:
         for name, path in modules.items():
-            # The process that starts first is up to 2 % faster, whatever its code: it is the new one in every second pair.
+            # The process that starts first is up to 2 % faster, whatever its code: each checkout does so in turn.
             ratios = [compared((old, PROJECT), path, args.turns) for _ in range(0, args.pairs, 2)]
             ratios += [inverted(compared((PROJECT, old), path, args.turns)) for _ in range(1, args.pairs, 2)]
             everything += ratios

@@ -49,7 +49,7 @@ class DaemonConfig(Struct, frozen=True, forbid_unknown_fields=True):
     state_dir: Place = ""
     socket: Place = ""
     group: Place = ""
-    listen: str = "127.0.0.1:0"
+    listen: str = ""
     tls_certificate: Place = ""
     tls_key: Place = ""
     keys: Place = ""
@@ -60,12 +60,11 @@ RoleName = Literal["viewer", "user", "operator"]
 
 
 class ConsoleConfig(Struct, frozen=True, forbid_unknown_fields=True):
-    """Addresses of the console, and the roles of its users."""
+    """Addresses of the console, and the role of its users."""
 
     socket: Place = ""
     role: RoleName = "operator"
-    listen: str = "127.0.0.1:0"
-    listen_role: RoleName = "viewer"
+    listen: str = ""
 
 
 class ResourcesConfig(Struct, frozen=True, forbid_unknown_fields=True):
@@ -249,9 +248,10 @@ class Config(Struct, frozen=True, forbid_unknown_fields=True):
         """Host and port of the console; None without a TCP listener. Raises ConfigError as `listen` does."""
         return self._address("console.listen", self.console.listen) if self.console.listen else None
 
-    def listen(self) -> tuple[str, int]:
-        """Host and port of the TCP listener. Raises ConfigError if other machines could reach it without TLS."""
-        return self._address("daemon.listen", self.daemon.listen)
+    def listen(self) -> tuple[str, int] | None:
+        """Host and port of the TCP listener; None without one. Raises ConfigError if other machines could reach it
+        without TLS."""
+        return self._address("daemon.listen", self.daemon.listen) if self.daemon.listen else None
 
     def http_listen(self) -> tuple[str, int] | None:
         """Host and port of the page; None without a page. Raises ConfigError as `listen` does."""

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import aiohttp
 import uvloop
 from msgspec import Struct
 from msgspec.structs import replace
@@ -48,6 +49,10 @@ from deadlines import DEADLINE_S
 
 MODEL = b"any bytes: no test here reads a model"
 SHA256 = hashlib.sha256(MODEL).hexdigest()
+
+
+TCP = 'listen = "127.0.0.1:0"\n'
+"""Setting of a daemon that listens on TCP."""
 
 
 def undated(records: Sequence[Record]) -> list[Record]:
@@ -102,6 +107,18 @@ async def serving(
         if not serving.done() and not served._stop.is_set():
             served.stop("the test is over")
         await serving
+
+
+async def signed_in(served: Served) -> str:
+    """Returns a session of this user for the page, as a browser gets it for a link."""
+    daemon = await Daemon.connect(served._addresses[0])
+    link = await daemon.page_link()
+    daemon.close()
+    async with (
+        aiohttp.ClientSession() as browser,
+        browser.post(f"{link.partition('#')[0]}login", json={"link": link.partition("#sign-in=")[2]}) as answer,
+    ):
+        return str((await answer.json())["session"])
 
 
 async def user(folder: Path) -> Daemon:

@@ -30,7 +30,7 @@ from integration.served import BUILD, PROFILE, attached, run, serving, spec, use
 
 TLS_FILES = Path(__file__).parents[1] / "tls"
 TLS = f'tls_certificate = "{TLS_FILES}/tls.crt"\ntls_key = "{TLS_FILES}/tls.key"\n'
-LAB = '[[device]]\nname = "pi4-1"\nkind = "cpu"\n'
+ON_TCP = '[[device]]\nname = "pi4-1"\nkind = "cpu"\n[console]\nlisten = "127.0.0.1:0"\n'
 
 
 class Typist:
@@ -77,18 +77,20 @@ async def console(folder: Path, *, tcp: bool = False) -> AsyncIterator[Typist]:
         typist = Typist(*await asyncio.open_unix_connection(there[0].removeprefix("unix:")))
     greeting = await typist.line()
     assert greeting.startswith("# autosched ")
-    assert f"role={'viewer' if tcp else 'operator'}   help | quit" in greeting
+    assert f"role={'none' if tcp else 'operator'}   help | quit" in greeting
     yield typist
     typist.close()
 
 
 def test_the_operators_storyboard_runs_as_written(tmp_path: Path) -> None:
     """The session of the documentation, over TCP, with a key."""
-    wanted = LAB + "[limits]\njobs_active_max = 50\n"
 
     async def work() -> None:
         key, _ = keyring.make(tmp_path / "keys", Role.OPERATOR)
-        async with serving(tmp_path, LAB, changed=wanted) as served, console(tmp_path, tcp=True) as typist:
+        async with (
+            serving(tmp_path, ON_TCP, changed=f"{ON_TCP}[limits]\njobs_active_max = 50\n") as served,
+            console(tmp_path, tcp=True) as typist,
+        ):
             daemon = await user(tmp_path)
             for _ in range(11):
                 await daemon.submit(spec())
@@ -96,7 +98,7 @@ def test_the_operators_storyboard_runs_as_written(tmp_path: Path) -> None:
             step = await puppet.steps.get()
             for _ in range(4):
                 await daemon.submit(spec(name="net5"))
-            assert (await typist.ask("pause"))[0].startswith("ERR refused pause is for the role operator; uid ")
+            assert (await typist.ask("jobs"))[0].startswith("ERR refused who are you?")
             assert await typist.ask(f"auth {key.id} {key.secret.hex()}") == ["OK role=operator"]
             figures = await typist.ask("info sched")
             assert figures[:2] == ["OK", "# sched"]

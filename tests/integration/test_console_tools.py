@@ -42,10 +42,14 @@ def test_a_line_of_the_page_reaches_the_console(line: str, tmp_path: Path, monke
             if "lab" in line:
                 _, port = await stack.enter_async_context(everywhere(tmp_path, monkeypatch))
             else:
-                await stack.enter_async_context(serving(tmp_path))
+                await stack.enter_async_context(serving(tmp_path, '[console]\nlisten = "127.0.0.1:0"\n'))
                 port = json.loads((tmp_path / WHEREABOUTS).read_text())["console"][1].rpartition(":")[2]
             here = line.replace("~/.local/state/autosched", str(tmp_path)).replace("7434", str(port))
-            here = here.replace("lab", "127.0.0.1").replace("tls.crt", quote(f"{TLS_FILES}/tls.crt"))
+            here = (
+                here.replace("KEY SECRET", f"{key.id} {key.secret.hex()}")
+                .replace("lab", "127.0.0.1")
+                .replace("tls.crt", quote(f"{TLS_FILES}/tls.crt"))
+            )
             shell = await asyncio.create_subprocess_exec(  # noqa: TID251 - its pipes are what is tested
                 "bash", "-c", here, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, cwd=tmp_path
             )
@@ -55,6 +59,7 @@ def test_a_line_of_the_page_reaches_the_console(line: str, tmp_path: Path, monke
             while not (said := await typist.line()).startswith("# autosched"):
                 assert said, "it ended"
             if program == "exec":  # it types by itself
+                assert await typist.answer() == ["OK role=viewer"]
                 assert await typist.answer() == ["OK there are none"]
                 assert await typist.answer() == ["OK goodbye"]
             else:

@@ -79,16 +79,6 @@ def test_more_connections_than_allowed_are_refused(tmp_path: Path) -> None:
     run(work)
 
 
-def test_users_are_served_on_tcp_too(tmp_path: Path) -> None:
-    async def work() -> None:
-        async with serving(tmp_path) as served:
-            daemon = await Daemon.connect(served._addresses[1])
-            assert (await daemon.info()).state_dir == str(tmp_path)
-            daemon.close()
-
-    run(work)
-
-
 def test_the_socket_is_private(tmp_path: Path) -> None:
     async def work() -> None:
         async with serving(tmp_path):

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from autosched.api.connection import Daemon
 from autosched.cli.command_table import run as command_line
-from autosched.daemon.access import acceptor, authenticator, keyring, peer_identity
+from autosched.daemon.access import acceptor, authenticator, keyring
 from autosched.daemon.access.acceptor import STRANGERS_OF_HOST_MAX, Connection
 from autosched.daemon.access.authenticator import RemotePeer
 from autosched.daemon.access.endpoints import Endpoint
@@ -46,10 +46,11 @@ from autosched.wire.blocking_link import BlockingLink
 from autosched.wire.keys import Key
 from autosched.wire.link import Link
 from deadlines import DEADLINE_S
-from integration.served import BUILD, SHA256, Puppet, run, serving, spec, user
+from integration.served import BUILD, SHA256, TCP, Puppet, run, serving, spec, user
 
 TLS_FILES = Path(__file__).parents[1] / "tls"
-TLS = f'tls_certificate = "{TLS_FILES}/tls.crt"\ntls_key = "{TLS_FILES}/tls.key"\n'
+CERTIFICATE = f'tls_certificate = "{TLS_FILES}/tls.crt"\ntls_key = "{TLS_FILES}/tls.key"\n'
+TLS = f"{TCP}{CERTIFICATE}"
 
 
 @pytest.fixture(autouse=True)
@@ -81,13 +82,13 @@ async def trail(folder: Path) -> tuple[AuditEntry, ...]:
 # Coming in -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("settings", [TLS, ""], ids=["tls", "loopback"])
+@pytest.mark.parametrize("settings", [TLS, TCP], ids=["tls", "loopback"])
 def test_a_key_admits_with_its_role(settings: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = {role: keyring.make(tmp_path / "keys", role)[0] for role in Role}
 
     async def work() -> None:
         async with serving(tmp_path, settings) as served:
-            assert served._addresses[1].startswith("tls://" if settings else "tcp://")
+            assert served._addresses[1].startswith("tls://" if settings == TLS else "tcp://")
             (await user(tmp_path)).close()
             async with come(served, made[Role.VIEWER], monkeypatch) as viewer:
                 assert viewer.welcome.role == "viewer"
@@ -116,7 +117,7 @@ def test_a_quota_of_a_key_limits_its_active_jobs(tmp_path: Path, monkeypatch: py
     bob, _ = keyring.make(tmp_path / "keys", Role.USER, "bob")
 
     async def work() -> None:
-        async with serving(tmp_path) as served:
+        async with serving(tmp_path, TCP) as served:
             (await user(tmp_path)).close()
             async with come(served, bob, monkeypatch) as other:
                 for _ in range(3):
@@ -137,7 +138,7 @@ def test_a_user_stops_his_own_jobs_and_an_operator_all(tmp_path: Path, monkeypat
     operator, _ = keyring.make(tmp_path / "keys", Role.OPERATOR)
 
     async def work() -> None:
-        async with serving(tmp_path) as served:
+        async with serving(tmp_path, TCP) as served:
             (await user(tmp_path)).close()
             async with come(served, ada, monkeypatch) as one:
                 first, second = [(await one.submit(spec())).job for _ in range(2)]
@@ -152,7 +153,7 @@ def test_a_user_stops_his_own_jobs_and_an_operator_all(tmp_path: Path, monkeypat
                 assert await owned(other, "me") == [third]
                 assert await owned(other, f"key {ada.id}") == [first, second]
                 assert await owned(other, "") == [first, second, third]
-        async with serving(tmp_path) as served:  # it is in the journal
+        async with serving(tmp_path, TCP) as served:  # it is in the journal
             async with come(served, ada, monkeypatch) as one:
                 await one.cancel(first)
             async with come(served, operator, monkeypatch) as daemon:
@@ -204,7 +205,7 @@ def test_a_connection_is_closed_when_its_key_is_revoked(tmp_path: Path, monkeypa
     old, _ = keyring.make(tmp_path / "keys", Role.USER)
 
     async def work() -> None:
-        async with serving(tmp_path) as served, come(served, old, monkeypatch) as before:
+        async with serving(tmp_path, TCP) as served, come(served, old, monkeypatch) as before:
             new, _ = keyring.make(tmp_path / "keys", Role.USER)
             async with come(served, new, monkeypatch) as after:
                 keyring.revoke(tmp_path / "keys", old.id)
@@ -220,7 +221,7 @@ def test_a_connection_of_a_revoked_key_is_closed_although_another_key_has_its_na
     old, _ = keyring.make(tmp_path / "keys", Role.OPERATOR, "ops")
 
     async def work() -> None:
-        async with serving(tmp_path) as served, come(served, old, monkeypatch) as before:
+        async with serving(tmp_path, TCP) as served, come(served, old, monkeypatch) as before:
             keyring.revoke(tmp_path / "keys", "ops")
             keyring.make(tmp_path / "keys", Role.VIEWER, "ops")
             served._authenticator.look_at_keys()
@@ -236,7 +237,7 @@ def test_a_client_here_needs_its_token_only_and_elsewhere_a_key_too(
         async with serving(tmp_path, settings) as served:
             daemon = await user(tmp_path)
             job = await daemon.submit(spec())
-            if settings:
+            if settings == TLS:
                 with pytest.raises(Refused, match="wants to see a key"):
                     await Puppet(BUILD).connect(served._addresses[1], job.job, job.token)
             else:
@@ -244,23 +245,26 @@ def test_a_client_here_needs_its_token_only_and_elsewhere_a_key_too(
             daemon.close()
 
     keyring.make(tmp_path / "keys", Role.USER)
-    run(lambda: work(""))
+    run(lambda: work(TCP))
     run(lambda: work(TLS))
 
 
-def test_without_keys_tcp_is_for_this_user_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_over_tcp_every_user_needs_a_key(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with serving(tmp_path, TCP) as served:
+            for role in ("user", "agent"):
+                link = await Link.open(served._addresses[1])
+                with pytest.raises(Refused, match="wants to see a key over TCP"):
+                    await link.call(Hello(protocol=PROTOCOL, software="x", role=role), Welcome)
+                link.close()
+
+    run(work)
+
+
+def test_without_the_setting_there_is_no_tcp_listener(tmp_path: Path) -> None:
     async def work() -> None:
         async with serving(tmp_path) as served:
-            async with come(served, None, monkeypatch) as daemon:
-                assert daemon.welcome.role == "operator"
-            monkeypatch.setattr(peer_identity, "loopback_uid", lambda sock: 12_345 + os.getuid())
-            with pytest.raises(Refused, match="belongs to another user"):
-                async with come(served, None, monkeypatch):
-                    pass
-            monkeypatch.setattr(peer_identity, "loopback_uid", lambda sock: None)
-            with pytest.raises(Refused, match="use the unix socket, or a key"):
-                async with come(served, None, monkeypatch):
-                    pass
+            assert served._addresses == (f"unix:{tmp_path}/api.sock",)
 
     run(work)
 
@@ -286,7 +290,7 @@ def test_commands_without_an_event_loop_authenticate_too(tmp_path: Path, monkeyp
 
 def test_a_daemon_on_the_network_without_keys_does_not_start(tmp_path: Path) -> None:
     async def work() -> None:
-        async with serving(tmp_path, f'listen = "0.0.0.0:0"\n{TLS}'):
+        async with serving(tmp_path, f'listen = "0.0.0.0:0"\n{CERTIFICATE}'):
             raise AssertionError("it started")
 
     with pytest.raises(ConfigError, match=r"no key is in .*/keys: .* autosched key new ROLE"):
@@ -305,15 +309,17 @@ def test_a_certificate_that_cannot_be_used_is_named_with_the_way_to_make_one(tmp
 def test_silent_unauthenticated_connections_share_a_limit_and_block_no_local_user(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    key, _ = keyring.make(tmp_path / "keys", Role.USER)
     monkeypatch.setattr(acceptor, "STRANGERS_MAX", 4)
     monkeypatch.setattr(authenticator, "HELLO_S", DEADLINE_S)
 
     async def work() -> None:
-        async with serving(tmp_path) as served:
+        async with serving(tmp_path, TCP) as served:
             _, port = served._addresses[1].rsplit(":", 1)
             silent = [socket.create_connection(("127.0.0.1", int(port))) for _ in range(8)]
             daemon = await Daemon.connect(f"unix:{tmp_path}/api.sock")
             assert (await daemon.info()).pid == os.getpid()
+            monkeypatch.setenv(keys.VARIABLE, key.line())
             waiting = asyncio.ensure_future(Daemon.connect(served._addresses[1]))
             assert (await daemon.info()).pid == os.getpid()
             assert not waiting.done()

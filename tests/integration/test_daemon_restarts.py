@@ -26,6 +26,7 @@ from integration.served import (
     BUILD,
     NETWORK,
     PROFILE,
+    TCP,
     Puppet,
     attached,
     made,
@@ -158,7 +159,7 @@ def test_sigterm_ends_the_daemon(tmp_path: Path) -> None:
 
 def test_a_port_that_is_taken_is_named_and_nothing_is_left_behind(tmp_path: Path) -> None:
     async def work() -> None:
-        async with serving(tmp_path / "first") as served:
+        async with serving(tmp_path / "first", TCP) as served:
             address = served._addresses[1].removeprefix("tcp://")
             text = f'[daemon]\nstate_dir = "{tmp_path}/second"\nlisten = "{address}"'
             with pytest.raises(ConfigError, match=rf"daemon\.listen: {address} cannot be used"):

@@ -24,7 +24,7 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """Two workers with one agent each, as processes under their nannies."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "states"))
     with distributed.LocalCluster(
-        n_workers=2, threads_per_worker=1, processes=True, host="127.0.0.1", dashboard_address=None,
+        n_workers=2, threads_per_worker=1, processes=True, host="127.0.0.1", dashboard_address=":0",
         resources={"agent": 1}, local_directory=str(tmp_path / "dask"), silence_logs=False,
     ) as made:  # fmt: skip
         yield made

@@ -11,10 +11,11 @@ from msgspec.structs import replace
 from autosched import report
 from autosched.api.connection import Daemon
 from autosched.backend import Network
-from autosched.daemon.compose import Daemon as Served
+from autosched.daemon.access import keyring
 from autosched.daemon.web import overview_page
 from autosched.model import JobLoad, TaskInfo
 from autosched.protocol import Done, PlanNetwork
+from autosched.protocol.roles import Role
 from autosched.recordstore import opening
 from autosched.recordstore.store import RecordStore
 from integration.served import PROFILE, Puppet, attached, run, serving, spec, user
@@ -30,20 +31,15 @@ NETWORK = Network(tasks=(TaskInfo(task=1, name="conv", workload="w", weight=2, f
 
 def looked_at(folder: Path, work: Callable[[browser.Page, str, Daemon], Awaitable[None]]) -> None:
     async def live() -> None:
-        async with serving(folder) as served, browser.browsing() as page:
+        async with serving(folder), browser.browsing() as page:
             daemon = await user(folder)
             try:
-                await work(page, url(served), daemon)
+                await work(page, await daemon.page_link(), daemon)
             finally:
                 daemon.close()
             assert page.complaints == []
 
     run(live)
-
-
-def url(served: Served) -> str:
-    assert served._page is not None
-    return served._page.url
 
 
 async def a_measured_job(daemon: Daemon, folder: Path) -> tuple[int, Puppet]:
@@ -58,9 +54,9 @@ async def a_measured_job(daemon: Daemon, folder: Path) -> tuple[int, Puppet]:
 
 
 def test_the_page_explains_the_first_steps_and_then_shows_the_jobs(tmp_path: Path) -> None:
-    async def work(page: browser.Page, url: str, daemon: Daemon) -> None:
-        assert (await daemon.info()).page == url
-        await page.open(url)
+    async def work(page: browser.Page, link: str, daemon: Daemon) -> None:
+        assert link.startswith((await daemon.info()).page)
+        await page.open(link)
         await page.until(PAINTED)
         assert "autosched tune model.onnx" in await page.ask("document.getElementById('empty').innerText")
         await page.until("document.getElementById('live').innerText === 'live'")
@@ -79,9 +75,9 @@ def test_the_page_explains_the_first_steps_and_then_shows_the_jobs(tmp_path: Pat
 
 
 def test_the_page_needs_no_mouse_and_fits_a_phone(tmp_path: Path) -> None:
-    async def work(page: browser.Page, url: str, daemon: Daemon) -> None:
+    async def work(page: browser.Page, link: str, daemon: Daemon) -> None:
         job, _ = await a_measured_job(daemon, tmp_path)
-        await page.open(url, width=390, height=844, dark=True)
+        await page.open(link, width=390, height=844, dark=True)
         await page.until(PAINTED)
         assert await page.ask("document.documentElement.scrollWidth <= innerWidth")
         ground = "getComputedStyle(document.body).backgroundColor"
@@ -131,8 +127,8 @@ def test_known_schedules_are_searched_and_opened(tmp_path: Path, width: int) -> 
     box = "document.getElementById('operator')"
     type_in = f"{box}.value = '{{}}'; {box}.dispatchEvent(new Event('input', {{{{bubbles: true}}}}))"
 
-    async def work(page: browser.Page, url: str, daemon: Daemon) -> None:
-        await page.open(f"{url}records", width=width)
+    async def work(page: browser.Page, link: str, daemon: Daemon) -> None:
+        await page.open(link.replace("#", "records#"), width=width)
         await page.until(PAINTED)
         assert await page.ask(rows) == 2
         await page.ask(f"(() => {{ {type_in.format('3x3')} }})()")
@@ -151,8 +147,8 @@ def test_known_schedules_are_searched_and_opened(tmp_path: Path, width: int) -> 
 
 
 def test_an_operator_drains_from_the_page(tmp_path: Path) -> None:
-    async def work(page: browser.Page, url: str, daemon: Daemon) -> None:
-        await page.open(url)
+    async def work(page: browser.Page, link: str, daemon: Daemon) -> None:
+        await page.open(link)
         await page.until(PAINTED)
         await page.ask("window.prompt = () => 'new fan'; document.querySelector('#units button').click()")
         await page.until("document.getElementById('units').innerText.includes('drained: new fan')")
@@ -164,10 +160,10 @@ def test_an_operator_drains_from_the_page(tmp_path: Path) -> None:
 def test_older_jobs_are_loaded_by_a_button(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(overview_page, "ENDED_SHOWN", 1)
 
-    async def work(page: browser.Page, url: str, daemon: Daemon) -> None:
+    async def work(page: browser.Page, link: str, daemon: Daemon) -> None:
         for _ in range(3):
             await daemon.cancel((await daemon.submit(spec())).job)
-        await page.open(url)
+        await page.open(link)
         await page.until(PAINTED)
         await page.ask("document.querySelectorAll('#jobs-which button')[1].click()")
         rows = "document.querySelectorAll('#jobs tbody tr').length"
@@ -180,7 +176,7 @@ def test_older_jobs_are_loaded_by_a_button(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_experiments_and_their_jobs_are_shown(tmp_path: Path) -> None:
-    async def work(page: browser.Page, url: str, daemon: Daemon) -> None:
+    async def work(page: browser.Page, link: str, daemon: Daemon) -> None:
         def labels(combination: str) -> dict[str, str]:
             return {"experiment": "sweep", "experiment-jobs": "4", "combination": combination}
 
@@ -189,7 +185,7 @@ def test_experiments_and_their_jobs_are_shown(tmp_path: Path) -> None:
         await daemon.cancel(again)
         for combination in ("a", "b"):  # the first one again
             await daemon.submit(spec(labels=labels(combination)))
-        await page.open(url)
+        await page.open(link)
         await page.until(PAINTED)
         strip = "document.querySelector('#experiments button')"
         assert await page.ask(f"{strip}.innerText.replace(/\\s+/g, ' ')") == "sweep 0 of 4 jobs, 2 active"
@@ -215,11 +211,39 @@ def test_the_page_shows_the_start_of_its_idle_times(tmp_path: Path) -> None:
             await daemon.cancel(job)
             daemon.close()
 
-    async def work(page: browser.Page, url: str, daemon: Daemon) -> None:
-        await page.open(url)
+    async def work(page: browser.Page, link: str, daemon: Daemon) -> None:
+        await page.open(link)
         await page.until("document.getElementById('idle-since').innerText.startsWith('The daemon started at ')")
 
     run(first)
+    looked_at(tmp_path, work)
+
+
+def test_a_reader_signs_in_with_a_key_and_sees_what_he_wanted(tmp_path: Path) -> None:
+    key, _ = keyring.make(tmp_path / "keys", Role.VIEWER)
+
+    async def work(page: browser.Page, link: str, daemon: Daemon) -> None:
+        job, _ = await a_measured_job(daemon, tmp_path)
+        await page.open(link.replace("#", f"jobs/{job}/report#").replace("sign-in=", "sign-in=wrong"))
+        await page.until("location.pathname === '/login'")
+        await page.until(PAINTED)
+        assert "This link was used" in await page.ask("document.getElementById('problem').innerText")
+        await page.ask(typed("viewer:unknown:" + "0" * 64))
+        await page.until("document.getElementById('problem').innerText.startsWith('This key is not known here')")
+        await page.ask(typed(key.line()))
+        await page.until(f"location.pathname === '/jobs/{job}/report'")
+        await page.until("document.getElementById('report')?.srcdoc.includes('<html')")
+        await page.until(PAINTED)
+        assert await page.ask("document.getElementById('report').contentDocument") is None, "no script reaches it"
+        assert all("401" in words for words in page.complaints), page.complaints
+        page.complaints.clear()
+        await page.open(f"{link.partition('#')[0]}jobs/{job}")
+        await page.until(PAINTED)
+        assert "Report" in await page.ask("document.getElementById('report').innerText")
+
+    def typed(text: str) -> str:
+        return f"document.getElementById('key').value = '{text}'; document.getElementById('look').click()"
+
     looked_at(tmp_path, work)
 
 

@@ -19,8 +19,11 @@ from shlex import quote
 import pytest
 
 from autosched.api.connection import Daemon
+from autosched.daemon.access import keyring
 from autosched.errors import DaemonUnreachable
 from autosched.protocol import DaemonInfo
+from autosched.protocol.roles import Role
+from autosched.wire import keys
 from autosched.wire.whereabouts import WHEREABOUTS
 from deadlines import DEADLINE_S
 from integration.lab import MODEL, Lab, command_line
@@ -103,14 +106,16 @@ def info(address: str) -> DaemonInfo:
     return asyncio.run(ask())
 
 
-def test_a_service_from_its_start_to_the_next_one(service: Service) -> None:
+def test_a_service_from_its_start_to_the_next_one(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     service.start()
     seen = service.hears("READY=1")
     assert seen[0].startswith("EXTEND_TIMEOUT_USEC=")  # first it asks for time to replay its journal
     service.hears("WATCHDOG=1", "STATUS=0 running, 0 waiting; host 0%, devices 1/1 up, 1 free")
     unix, tcp = f"unix:{service.folder}/wire.sock", f"tcp://127.0.0.1:{service.tcp.getsockname()[1]}"
     assert info(unix).address == unix
+    monkeypatch.setenv(keys.VARIABLE, keyring.make(service.folder / "state/keys", Role.VIEWER)[0].line())
     assert info(tcp).address == unix  # the address for clients on this machine
+    monkeypatch.delenv(keys.VARIABLE)
 
     assert service.process is not None
     service.process.send_signal(signal.SIGHUP)

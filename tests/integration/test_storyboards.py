@@ -44,7 +44,7 @@ def there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
     (tmp_path / "lab").mkdir()
     theirs = install(tmp_path / "packages", "autosched.backends", {"slow_mock": SLOW}, slow="slow_mock:Slow")
     monkeypatch.setenv("PYTHONPATH", str(theirs))
-    with lab(tmp_path / "lab", LAB) as running:
+    with lab(tmp_path / "lab", f'{LAB}[console]\nlisten = "127.0.0.1:0"\n') as running:
         yield running
 
 
@@ -187,7 +187,7 @@ def test_the_operators_storyboard_runs_through_nc(shell: Terminal, there: Lab) -
     address = json.loads((there.folder / WHEREABOUTS).read_text())["console"][1]
     shell.type(f"command -v nc >/dev/null || {NC}")
     shell.start(f"nc {address.replace(':', ' ')}")
-    shell.wait(r"# autosched \S+ \S+ uptime \S+ role=viewer   help \| quit")
+    shell.wait(r"# autosched \S+ \S+ uptime \S+ role=none   help \| quit")
     task = ""
     for line, answer in (
         (f"auth {key.id} {key.secret.hex()}", "OK role=operator"),

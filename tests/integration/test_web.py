@@ -1,6 +1,7 @@
 """The page, metrics and health over real HTTP: access, contents, and independence of viewers."""
 
 import asyncio
+import base64
 import contextlib
 import json
 import re
@@ -13,16 +14,17 @@ import aiohttp
 import pytest
 from msgspec.structs import replace
 
-from autosched.daemon.access import keyring
+from autosched.daemon.access import keyring, peer_identity
 from autosched.daemon.compose import Daemon as Served
 from autosched.daemon.observe.usage import Cause, Spell
 from autosched.daemon.web import feed, overview_page, records_page
 from autosched.daemon.web.routes import Site
+from autosched.errors import Refused
 from autosched.model import JobLoad
 from autosched.protocol.roles import Role
 from autosched.recordstore import opening
 from autosched.recordstore.store import RecordStore
-from integration.served import PROFILE, attached, run, serving, user
+from integration.served import PROFILE, attached, run, serving, signed_in, user
 from samples_of_store import CONV, HERE, LAB, measured
 
 ETC = Path(__file__).parents[2] / "etc"
@@ -30,10 +32,27 @@ METRIC = re.compile(r"\b((?:autosched|process|python)_[a-z0-9_]+)")
 
 
 @asynccontextmanager
-async def browsing(served: Served, **headers: str) -> AsyncIterator[aiohttp.ClientSession]:
+async def browsing(served: Served) -> AsyncIterator[aiohttp.ClientSession]:
     assert served._page is not None
+    headers = {"Authorization": f"Bearer {await signed_in(served)}"}
     async with aiohttp.ClientSession(served._page.url, headers=headers) as session:
         yield session
+
+
+@asynccontextmanager
+async def stranger(served: Served) -> AsyncIterator[aiohttp.ClientSession]:
+    """A browser that has not signed in."""
+    assert served._page is not None
+    async with aiohttp.ClientSession(served._page.url) as session:
+        yield session
+
+
+async def login(session: aiohttp.ClientSession, **shown: str) -> dict[str, str]:
+    """Returns the header of a new session."""
+    async with session.post("/login", json=shown) as answer:
+        assert answer.status == 200, await answer.text()
+        assert "Set-Cookie" not in answer.headers
+        return {"Authorization": f"Bearer {(await answer.json())['session']}"}
 
 
 async def text(session: aiohttp.ClientSession, path: str, status: int = 200) -> str:
@@ -72,37 +91,74 @@ def test_metrics_exist_for_each_dashboard_panel_and_alert(tmp_path: Path) -> Non
 def test_health_needs_no_key_and_other_pages_do(tmp_path: Path) -> None:
     async def work() -> None:
         viewer, _ = keyring.make(tmp_path / "keys", Role.VIEWER)
-        async with serving(tmp_path) as served, browsing(served) as session:
+        async with serving(tmp_path) as served, stranger(served) as session:
             assert await text(session, "/healthz") == "ok\n"
             assert await text(session, "/readyz") == "ok\n"
-            assert "A key is asked for" in await text(session, "/metrics", 401)
-            async with session.get("/", headers={"Accept": "text/html"}, allow_redirects=False) as answer:
-                assert (answer.status, answer.headers["Location"]) == (303, "/login")
-            async with session.get("/metrics", headers={"Authorization": f"Bearer {viewer.line()}"}) as answer:
-                assert answer.status == 200
-            async with session.post("/login", data={"key": viewer.line()}, allow_redirects=False) as answer:
-                assert answer.status == 303
-                cookie = answer.headers["Set-Cookie"]
-                assert "HttpOnly" in cookie
-                assert "SameSite=Strict" in cookie
-                assert viewer.secret.hex() not in cookie
-            value = cookie.split(";")[0]
-            async with session.get("/api/everything", headers={"Cookie": value}) as answer:
+            closed_paths = ("/metrics", "/api/everything", "/api/feed", "/api/jobs/1/report", "/%61pi/past", "/nothing")
+            for closed in closed_paths:
+                assert "Sign in with the link" in await text(session, closed, 401)
+            for bare in ("/", "/jobs/7", "/jobs/7/report", "/records", "/login"):
+                assert "<html" in await text(session, bare)
+            for said in (
+                f"Bearer {viewer.line()}",
+                "Basic " + base64.b64encode(f"me:{viewer.line()}".encode()).decode(),
+            ):
+                async with session.get("/metrics", headers={"Authorization": said}) as answer:
+                    assert answer.status == 200
+            shown = await login(session, key=viewer.line())
+            assert viewer.secret.hex() not in shown["Authorization"]
+            async with session.get("/api/everything", headers=shown) as answer:
                 assert (await answer.json())["role"] == "viewer"
-            async with session.get("/api/everything", headers={"Cookie": value[:-1] + "x"}) as answer:
+            changed = {"Authorization": shown["Authorization"][:-1] + "x"}
+            async with session.get("/api/everything", headers=changed) as answer:
                 assert answer.status == 401
-            body = {"json": {"job": 1}, "headers": {"Cookie": value}}
-            async with session.post("/api/do/cancel", **body) as answer:  # type: ignore[arg-type]
+            async with session.post("/api/do/cancel", json={"job": 1}, headers=shown) as answer:
                 assert answer.status == 403
-            async with session.get("/api/feed", headers={"Cookie": value}) as feed:
+            async with session.get("/api/feed", headers=shown) as feed:
                 keyring.revoke(tmp_path / "keys", viewer.id)
                 served._authenticator.look_at_keys()
                 assert b"retry" in await feed.read(), "it ends"
             other, _ = keyring.make(tmp_path / "keys", Role.VIEWER)
             served._authenticator.look_at_keys()
             assert other.id != viewer.id
-            async with session.get("/api/everything", headers={"Cookie": value}) as answer:
+            async with session.get("/api/everything", headers=shown) as answer:
                 assert answer.status == 401
+
+    run(work)
+
+
+def test_a_link_signs_in_once_and_ends_with_the_daemon(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with serving(tmp_path) as served, stranger(served) as session:
+            daemon = await user(tmp_path)
+            link = await daemon.page_link(7)
+            daemon.close()
+            assert link.startswith(f"{session._base_url}jobs/7#sign-in=")
+            shown = await login(session, link=link.partition("#sign-in=")[2])
+            async with session.get("/api/everything", headers=shown) as answer:
+                assert (await answer.json())["role"] == "operator"
+            for wrong in ({"link": link.partition("#sign-in=")[2]}, {"link": "x"}, {}):
+                async with session.post("/login", json=wrong) as answer:
+                    assert answer.status == 401
+        async with (
+            serving(tmp_path) as served,
+            stranger(served) as session,
+            session.get("/api/everything", headers=shown) as answer,
+        ):
+            assert answer.status == 401
+
+    run(work)
+
+
+def test_a_session_of_a_user_ends_with_the_users_role(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work() -> None:
+        async with serving(tmp_path) as served, browsing(served) as session:
+            assert json.loads(await text(session, "/api/everything"))["role"] == "operator"
+            monkeypatch.setattr(peer_identity, "local_role", refuses)
+            assert "belongs to another user" in await text(session, "/api/everything", 403)
+
+    async def refuses(uid: int, group: int | None) -> Role:
+        raise Refused("this daemon belongs to another user")
 
     run(work)
 
@@ -200,7 +256,7 @@ def test_the_page_receives_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPat
             assert about["job"]["state"] == "done"
             assert "no job 99" in await text(session, "/api/jobs/99", 404)
             assert json.loads(await text(session, f"/api/jobs/{job}/curves"))["tasks"] == {}
-            assert "<html" in await text(session, f"/jobs/{job}/report")
+            assert "<html" in await text(session, f"/api/jobs/{job}/report")
             daemon.close()
 
     run(work)
@@ -261,7 +317,8 @@ def test_a_viewer_that_stops_reading_is_disconnected(tmp_path: Path, monkeypatch
             stuck.setblocking(False)
             loop = asyncio.get_running_loop()
             await loop.sock_connect(stuck, ("127.0.0.1", port))
-            await loop.sock_sendall(stuck, b"GET /api/feed HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            session = f"Authorization: Bearer {await signed_in(served)}\r\n".encode()
+            await loop.sock_sendall(stuck, b"GET /api/feed HTTP/1.1\r\nHost: localhost\r\n" + session + b"\r\n")
             site = await _site(served)
             while not len(site.feed):  # noqa: ASYNC110
                 await asyncio.sleep(0.005)

@@ -17,7 +17,7 @@ from autosched.daemon.web import connections, routes
 from autosched.daemon.web.routes import Site
 from autosched.protocol.roles import Role
 from deadlines import DEADLINE_S
-from integration.served import run, serving
+from integration.served import run, serving, signed_in
 
 TLS_FILES = Path(__file__).parents[1] / "tls"
 TLS = f'tls_certificate = "{TLS_FILES}/tls.crt"\ntls_key = "{TLS_FILES}/tls.key"\n'
@@ -75,10 +75,11 @@ def test_a_connection_that_sends_no_request_is_closed(
 def test_a_valid_viewer_stays_connected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "STRANGER_S", SOON_S)
     monkeypatch.setattr(acceptor, "STRANGERS_MAX", 2)
-    ask = b"GET /api/past HTTP/1.1\r\n" + HOST + b"\r\n"
 
     async def work() -> None:
         async with serving(tmp_path) as served, AsyncExitStack() as stack:
+            session = f"Authorization: Bearer {await signed_in(served)}\r\n".encode()
+            ask = b"GET /api/past HTTP/1.1\r\n" + HOST + session + b"\r\n"
 
             async def looks() -> Connection:
                 reader, writer = await stack.enter_async_context(connected(served, ask))
@@ -111,10 +112,10 @@ def test_connections_above_the_limit_are_refused(tmp_path: Path, monkeypatch: py
 
 def test_a_request_that_is_sent_too_slowly_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(routes, "ANSWER_S", SOON_S)
-    post = b"POST /login HTTP/1.1\r\nContent-Length: 99\r\nContent-Type: application/x-www-form-urlencoded\r\n"
+    post = b"POST /login HTTP/1.1\r\nContent-Length: 99\r\nContent-Type: application/json\r\n"
 
     async def work() -> None:
-        async with serving(tmp_path) as served, connected(served, post + HOST + b"\r\nkey=") as (reader, _):
+        async with serving(tmp_path) as served, connected(served, post + HOST + b"\r\n{") as (reader, _):
             assert b"503 Service Unavailable" in await reader.readuntil(b"\r\n")
 
     run(work)

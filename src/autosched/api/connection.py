@@ -20,6 +20,7 @@ from autosched.protocol import (
     DaemonInfo,
     Done,
     GetJob,
+    GetPageLink,
     GetPolicy,
     Heartbeat,
     Hello,
@@ -27,6 +28,7 @@ from autosched.protocol import (
     JobView,
     ListArtifacts,
     ListDevices,
+    PageLink,
     PolicyView,
     RecordPage,
     Span,
@@ -91,6 +93,10 @@ class Daemon:
     async def info(self) -> DaemonInfo:
         """Identity and state of the daemon."""
         return await self.link.call(Info(), DaemonInfo)
+
+    async def page_link(self, job: JobId = 0) -> str:
+        """An address of the page, of a job or of all, that signs in its first reader; empty without a page."""
+        return (await self.link.call(GetPageLink(job=job), PageLink)).url
 
     async def policy(self) -> PolicyView:
         """The scheduling policy, and the reason for it."""

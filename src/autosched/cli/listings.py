@@ -35,6 +35,7 @@ from autosched.protocol import (
     GetFigures,
     GetJob,
     GetLoad,
+    GetPageLink,
     Info,
     JobList,
     JobView,
@@ -43,6 +44,7 @@ from autosched.protocol import (
     ListQueues,
     ListStalls,
     LoadView,
+    PageLink,
     QueueList,
     Shutdown,
     StallList,
@@ -264,6 +266,7 @@ def status(host: str | None, style: str) -> None:
     """Print whether a daemon runs, since when, and its health. Exit code 3 if none runs."""
     with caller(host) as daemon:
         info = daemon.call(Info(), DaemonInfo)
+        info = msgspec.structs.replace(info, page=daemon.call(GetPageLink(), PageLink).url)
         where = daemon.address
     if style == "json":
         return document("daemon", msgspec.structs.asdict(info))
@@ -271,7 +274,7 @@ def status(host: str | None, style: str) -> None:
     data(f" autosched {info.version}  process {info.pid}, up {up}, {memory}")
     data(f" at {where}" + (f" and {info.address}" if info.address not in ("", where) else ""))
     if info.page:
-        data(f" page at {info.page}")
+        data(f" page at {info.page}  (signs you in, once)")
     data(f" state and log in {info.state_dir}" + ("; ends when it has nothing to do" if info.on_demand else ""))
     active = f"{info.jobs_active} of {formatting.count(info.jobs_total, 'job')} active"
     policy = info.policy + (f" for {info.goal}" if info.goal else "")

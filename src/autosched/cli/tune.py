@@ -276,7 +276,10 @@ def tune(
             kind = kind_of_cores(lab.units, kind, cores)
             words["learn_from"] = await _jobs(daemon, words["learn_from"])
             settings = Settings(options=options, output=folder, target=wanted, device=kind, **words)
-            return await api.submit(daemon, net, settings, _uploading(), expected=lambda one: say(_forecast(one)))
+            job = await api.submit(daemon, net, settings, _uploading(), expected=lambda one: say(_forecast(one)))
+            if page := await daemon.page_link(job):
+                say(f"In a browser (the link signs you in, once):  {page}")
+            return job
 
     job = interruptible(begin(), "Interrupted before the job was submitted; nothing runs.")
     if job is None:

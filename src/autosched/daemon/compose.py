@@ -25,6 +25,7 @@ from autosched.daemon.access.admission import Admission
 from autosched.daemon.access.audit import Audit
 from autosched.daemon.access.authenticator import Authenticator
 from autosched.daemon.access.endpoints import Endpoint
+from autosched.daemon.access.page_links import PageLinks
 from autosched.daemon.access.peer_identity import Principal
 from autosched.daemon.boards.board_registry import BoardRegistry
 from autosched.daemon.boards.board_sessions import BoardSessions
@@ -329,6 +330,7 @@ class Daemon:
             addresses=addresses,
             warnings=self._warnings,
             page=self._page.url if self._page is not None else "",
+            page_links=PageLinks(asyncio.get_running_loop().time),
             answers=ANSWERS,
         )
         self._addresses = addresses

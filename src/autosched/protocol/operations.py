@@ -52,6 +52,23 @@ class Info(Method, frozen=True):
     least_role = Role.VIEWER
 
 
+class PageLink(Struct, frozen=True):
+    """An address of the page that signs in its first reader."""
+
+    url: str
+    """Empty if there is no page."""
+
+
+class GetPageLink(Method, frozen=True):
+    """Get a link to the page, in the name of the peer. It works once, within 12 hours, while the daemon runs."""
+
+    result = PageLink
+    least_role = Role.VIEWER
+
+    job: JobId = 0
+    """0: the page of all jobs."""
+
+
 class PolicyView(Struct, frozen=True):
     """The scheduling policy, the source of that choice, and the quality of the estimates it uses."""
 

@@ -1,6 +1,7 @@
 """Time during a suspension of the process does not count."""
 
 import asyncio
+import os
 import time
 from collections.abc import Callable
 
@@ -92,4 +93,4 @@ def test_a_call_that_was_asked_before_has_its_time_after(monkeypatch: pytest.Mon
             finally:
                 link.close()
 
-    assert asyncio.run(ask("\0autosched-test-awake")) == Done()
+    assert asyncio.run(ask(f"\0autosched-test-awake-{os.getpid()}")) == Done()

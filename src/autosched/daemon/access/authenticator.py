@@ -207,19 +207,13 @@ class Authenticator:
             return Principal(f"key {key.id}", key.role, where, key)
         if visitor.endpoint.local:
             uid = peer_identity.peer_uid(visitor.connection.sock)
-            return Principal(f"uid {uid}", await peer_identity.local_role(uid, self._group), where)
+            return Principal(f"uid {uid}", await peer_identity.local_role(uid, self._group), where, uid=uid)
         if visitor.endpoint.tls is None and hello.role == "client":
             return Principal(f"job {hello.job}", Role.CLIENT, where)  # its token is checked later
-        self.look_at_keys()
-        if visitor.endpoint.tls is not None or len(self.keys):
-            raise Refused(
-                "this daemon wants to see a key: its operator makes one (autosched key new user); put it into"
-                " AUTOSCHED_KEY, or into a file that AUTOSCHED_KEY_FILE names"
-            )
-        uid_there = await asyncio.to_thread(peer_identity.loopback_uid, visitor.connection.sock)
-        if uid_there is None:
-            raise Refused("this machine does not tell who connects over TCP: use the unix socket, or a key")
-        return Principal(f"uid {uid_there}", await peer_identity.local_role(uid_there, None), where)
+        raise Refused(
+            "this daemon wants to see a key over TCP: its operator makes one (autosched key new user); put it into"
+            " AUTOSCHED_KEY, or into a file that AUTOSCHED_KEY_FILE names. Its unix socket needs none"
+        )
 
     # Stopping ---------------------------------------------------------------------------------------------------------
 

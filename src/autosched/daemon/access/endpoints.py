@@ -51,8 +51,8 @@ def open_all(config: Config, passed: Sequence[socket.socket], held: contextlib.E
     tcp = [on_tcp(listener, config) for listener in passed if listener.family != socket.AF_UNIX]
     if not unix:
         unix = [on_unix(sockets.own_unix(config.socket, held), config)]
-    if not tcp:
-        tcp = [on_tcp(held.enter_context(sockets.bind_tcp("daemon.listen", *config.listen())), config)]
+    if not tcp and (where := config.listen()) is not None:
+        tcp = [on_tcp(held.enter_context(sockets.bind_tcp("daemon.listen", *where)), config)]
     return (*unix, *tcp)
 
 

@@ -1,4 +1,8 @@
-"""Identifies the user of a local connection through the kernel."""
+"""Identifies the user of a connection over a unix socket through the kernel.
+
+A TCP connection has no user: the kernel's table of connections also lists sockets without an owner, with uid
+0, so that a user of this machine could be taken for root. Over TCP a peer shows a key, a token or a session.
+"""
 
 import asyncio
 import grp
@@ -6,7 +10,6 @@ import os
 import pwd
 import socket
 import struct
-from pathlib import Path
 
 from msgspec import Struct
 
@@ -17,7 +20,6 @@ from autosched.wire.keys import Key
 DIRECTORY_S = 10.0
 """Maximum seconds for an answer of the user directory (LDAP)."""
 _CREDENTIALS = struct.Struct("3i")
-_TABLES = {socket.AF_INET: "/proc/net/tcp", socket.AF_INET6: "/proc/net/tcp6"}
 
 
 class Principal(Struct, frozen=True):
@@ -28,6 +30,8 @@ class Principal(Struct, frozen=True):
     address: str = ""
     key: Key | None = None
     """The key with which the peer has authenticated."""
+    uid: int | None = None
+    """The user of this machine for whom the kernel vouches; None with a key."""
 
 
 def peer_uid(sock: socket.socket) -> int:
@@ -74,28 +78,3 @@ def _groups(uid: int) -> list[int]:
     except KeyError:
         return []
     return os.getgrouplist(entry.pw_name, entry.pw_gid)
-
-
-def loopback_uid(sock: socket.socket) -> int | None:
-    """The user of a TCP connection from this machine, from the kernel's table; None if it is not found.
-
-    The table lists each socket with its own address first. The entry of the peer has both addresses swapped.
-    """
-    own, peer = sock.getsockname()[:2], sock.getpeername()[:2]
-    wanted = [_written(sock.family, *peer), _written(sock.family, *own)]
-    try:
-        with Path(_TABLES[sock.family]).open() as table:
-            for line in table:
-                fields = line.split()
-                if fields[1:3] == wanted:
-                    return int(fields[7])
-    except (OSError, IndexError, ValueError, KeyError):
-        return None
-    return None
-
-
-def _written(family: int, host: str, port: int) -> str:
-    """An address in the form of the table: words of four bytes in host byte order, in hexadecimal."""
-    packed = socket.inet_pton(family, host)
-    words = struct.unpack(f"={len(packed) // 4}I", packed)
-    return "".join(f"{word:08X}" for word in words) + f":{port:04X}"

@@ -114,19 +114,15 @@ class Console:
             await peer.disconnect()
 
     async def _local_principal(self, sock: socket.socket) -> Principal | None:
-        """The user that the kernel names, with at most the role of this socket; None if a key is needed."""
+        """The user that the kernel names, with at most the role of the socket; None if a key is needed."""
+        if sock.family != socket.AF_UNIX:
+            return None
+        uid = peer_identity.peer_uid(sock)
         try:
-            if sock.family == socket.AF_UNIX:
-                uid = peer_identity.peer_uid(sock)
-                role = at_most(await peer_identity.local_role(uid, self._group), Role(self._config.role))
-                return Principal(f"uid {uid}", role, "the console's socket")
-            there = await asyncio.to_thread(peer_identity.loopback_uid, sock)
-            if there is None:
-                return None
-            role = at_most(await peer_identity.local_role(there, None), Role(self._config.listen_role))
-            return Principal(f"uid {there}", role, "the console")
+            role = at_most(await peer_identity.local_role(uid, self._group), Role(self._config.role))
         except Refused:
             return None
+        return Principal(f"uid {uid}", role, "the console's socket", uid=uid)
 
 
 def open_console(

@@ -25,6 +25,7 @@ from autosched.protocol import (
     Done,
     Figures,
     GetFigures,
+    GetPageLink,
     GetPolicy,
     Info,
     ListAudit,
@@ -32,6 +33,7 @@ from autosched.protocol import (
     ListQueues,
     ListStalls,
     LoopTaskList,
+    PageLink,
     PolicyView,
     Prune,
     Pruned,
@@ -67,6 +69,15 @@ def _info(session: UserSession, _method: Info) -> DaemonInfo:
         paused=state.paused,
         page=services.page,
     )
+
+
+@ANSWERS.to(GetPageLink)
+def _get_page_link(session: UserSession, method: GetPageLink) -> PageLink:
+    services = session.services
+    if not services.page:
+        return PageLink("")
+    path = f"jobs/{method.job}" if method.job else ""
+    return PageLink(f"{services.page}{path}#sign-in={services.page_links.make(session.who)}")
 
 
 @ANSWERS.to(GetPolicy)

@@ -16,6 +16,7 @@ from autosched.config import Config
 from autosched.core.state import Job
 from autosched.daemon.access.audit import Audit
 from autosched.daemon.access.authenticator import Admit
+from autosched.daemon.access.page_links import PageLinks
 from autosched.daemon.access.peer_identity import Principal
 from autosched.daemon.clients.supervisor import ClientSupervisor
 from autosched.daemon.devices.attribution_handler import AttributionHandler
@@ -81,7 +82,8 @@ class Services(Struct, frozen=True, kw_only=True):
     addresses: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     page: str = ""
-    """Where browsers look."""
+    """Address of the page; empty without one."""
+    page_links: PageLinks
     recent: Recent = msgspec.field(default_factory=Recent)
     answers: Answers
 

@@ -43,7 +43,8 @@ class Blobs:
         # The lock is held until the thread is done, even if the uploader disconnects and does not see the failure.
         alone = asyncio.ensure_future(self._put_alone(piece))
         alone.add_done_callback(lambda done: done.cancelled() or done.exception())
-        return await asyncio.shield(alone)
+        await asyncio.wait([alone])  # unlike `shield`, it logs no failure after its caller has left
+        return alone.result()
 
     async def _put_alone(self, piece: PutBlob | PutMoved) -> BlobState:
         async with self._locks[piece.sha256[0]]:

@@ -5,10 +5,12 @@ import socket
 import ssl
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
 from aiohttp import web
+from msgspec import Struct
 
 from autosched.daemon.access.peer_identity import Principal
 from autosched.daemon.operations.user_session import UserSession
@@ -36,16 +38,26 @@ HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
-OPEN = ("/healthz", "/readyz", "/login", "/static/style.css", "/static/favicon.svg")
-"""Paths that need no key."""
+OPEN = {"/healthz", "/readyz", "/login", "/static", "/", "/records", "/jobs/{job}", "/jobs/{job}/report"}
+"""Routes that need neither a session nor a key: health, and the page without contents, the same for all."""
+REPORT_POLICY = POLICY.replace("style-src", "style-src 'unsafe-inline'").replace("img-src", "img-src data:")
+"""Policy of the frame around a report, which inherits it: a report brings its own style, and no script."""
 BODY_BYTES_MAX = 64 * 1024
 OLDER_MAX = 200
 FEED = "/api/feed"
 ANSWER_S = 30.0
 """Seconds within which a request must be received and answered."""
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+T = TypeVar("T")
 COMMANDS: dict[str, type[Method]] = {"cancel": CancelJob, "drain": DrainUnit, "undrain": ReturnUnit}
 """Operations of the page. Roles and audit trail are the same as over the wire."""
+
+
+class Login(Struct, frozen=True):
+    """The proof that a visitor exchanges for a session: the token of a link, or a key (`role:id:secret`)."""
+
+    link: str = ""
+    key: str = ""
 
 
 class Site:
@@ -54,7 +66,7 @@ class Site:
     def __init__(self, shown: WebServices, *, tls: bool) -> None:
         self._shown = shown
         services = shown.services
-        self._visitors = WebAuthenticator(services.config, shown.authenticator, tls=tls)
+        self._visitors = WebAuthenticator(services.config, shown.authenticator, services.page_links, tls=tls)
         self._metrics = metrics.Metrics(services.runtime, shown.usage, shown.tally, services.monitor)
         self._board = OverviewPage(shown)
         self.feed = Feed(self._board)
@@ -76,7 +88,7 @@ class Site:
         app.router.add_post("/login", self._login)
         get("/", _page("index.html"))
         get(r"/jobs/{job:\d+}", _page("job.html"))
-        get(r"/jobs/{job:\d+}/report", self._jobs.report)
+        get(r"/jobs/{job:\d+}/report", _page("report.html", REPORT_POLICY))
         get("/records", _page("records.html"))
         get("/api/records", self._known.search)
         get(r"/api/records/{workload:[^/]{1,200}}", self._known.workload)
@@ -85,6 +97,7 @@ class Site:
         get("/api/jobs", self._older)
         get(r"/api/jobs/{job:\d+}", self._jobs.job)
         get(r"/api/jobs/{job:\d+}/curves", self._jobs.curves)
+        get(r"/api/jobs/{job:\d+}/report", self._jobs.report)
         get(FEED, self._feed, allow_head=False)
         app.router.add_post("/api/do/{command}", self._do)
         app.router.add_static("/static/", STATIC)
@@ -112,7 +125,8 @@ class Site:
             self._visitors.check_name(request)
             if request.method == "POST":
                 _check_origin(request)
-            if request.path not in OPEN:
+            route = request.match_info.route.resource
+            if route is None or route.canonical not in OPEN:
                 request[WHO] = await self._visitors.who(request)
                 self._know(request)
             async with asyncio.timeout(None if request.path == FEED else ANSWER_S):
@@ -153,12 +167,13 @@ class Site:
     # The page ---------------------------------------------------------------------------------------------------------
 
     async def _login(self, request: web.Request) -> web.StreamResponse:
-        form = await request.post()
-        who = await self._visitors.with_key(request, str(form.get("key", "")))
+        login = _decoded(await request.read(), Login)
+        if login.link:
+            who = await self._visitors.with_link(login.link, request.remote or "")
+        else:
+            who = await self._visitors.with_key(request, login.key)
         self._know(request)
-        response = web.Response(status=303, headers={"Location": "/"})
-        self._visitors.remember(response, who)
-        return response
+        return _json(msgspec.json.encode({"session": self._visitors.session(who)}))
 
     async def _feed(self, request: web.Request) -> web.StreamResponse:
         return await self.feed.attend(request, lambda: self._visitors.admits(request[WHO]))
@@ -179,10 +194,7 @@ class Site:
         kind = COMMANDS.get(request.match_info["command"])
         if kind is None:
             raise web.HTTPNotFound(text=f"there are: {', '.join(COMMANDS)}\n")
-        try:
-            method = msgspec.json.decode(await request.read(), type=kind)
-        except msgspec.MsgspecError as error:
-            raise web.HTTPBadRequest(text=f"{error}\n") from None
+        method = _decoded(await request.read(), kind)
         await UserSession(self._shown.services, request[WHO]).handle(method)
         return _json(b"{}")
 
@@ -193,15 +205,23 @@ def _check_origin(request: web.Request) -> None:
     site = request.headers.get("Sec-Fetch-Site", "none")
     if site not in ("same-origin", "none") or (origin is not None and urlsplit(origin).netloc != request.host):
         raise web.HTTPForbidden(text="another site may not do this in your name\n")
-    if request.path != "/login" and request.content_type != "application/json":
+    if request.content_type != "application/json":
         raise web.HTTPUnsupportedMediaType(text="send JSON\n")
 
 
-def _page(name: str) -> Handler:
+def _decoded(body: bytes, kind: type[T]) -> T:
+    """The contents of a request. Raises HTTPBadRequest."""
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except msgspec.MsgspecError as error:
+        raise web.HTTPBadRequest(text=f"{error}\n") from None
+
+
+def _page(name: str, policy: str = POLICY) -> Handler:
     text = (STATIC / name).read_text(encoding="utf-8")
 
     async def answer(request: web.Request) -> web.StreamResponse:
-        return web.Response(text=text, content_type="text/html")
+        return web.Response(text=text, content_type="text/html", headers={"Content-Security-Policy": policy})
 
     return answer
 

@@ -1,8 +1,13 @@
-"""Authentication of visitors, with the same keys as over the wire.
+"""Authentication of visitors: by a link that the wire gave out, or by a key.
 
-For local connections the kernel names the user. Once there are keys, and for all other machines, a key is required:
-programs send it in `Authorization` (`Bearer role:id:secret`, or as the password of `Basic`), browsers once in a form
-and then as a cookie. The cookie is a MAC with the key itself, so it is invalid when the key is.
+The listener knows no users: any user of this machine reaches a loopback port. A browser exchanges a link or a key for a
+session at `/login`, keeps it in the storage of the page's origin, and sends it in `Authorization`. A cookie would not
+do: browsers send cookies of a host to the servers at all of its ports. Programs send their key itself (`Bearer
+role:id:secret`, or as the password of `Basic`).
+
+A session is a text `uid:1000.UNTIL.MAC` or `key:ID.UNTIL.MAC`. Its MAC is made with a secret of this daemon's process,
+so that who later gets the port of a dead daemon has no use for what browsers send there; and with the key, so that it
+is invalid when the key is. With TLS no other server can take the daemon's place: sessions of keys outlive restarts.
 """
 
 import asyncio
@@ -11,37 +16,39 @@ import binascii
 import hashlib
 import hmac
 import ipaddress
+import secrets
 import time
-from socket import socket
-from typing import cast
 
 from aiohttp import web
 
 from autosched.config import Config
 from autosched.daemon.access import peer_identity
 from autosched.daemon.access.authenticator import FAILED_S, Authenticator
+from autosched.daemon.access.page_links import PageLinks
 from autosched.daemon.access.peer_identity import Principal
 from autosched.errors import ConfigError, Refused
 from autosched.protocol.roles import Role
 from autosched.wire import keys
 from autosched.wire.keys import Key
 
-COOKIE = "autosched"
-COOKIE_S = 12 * 3_600
+SESSION_S = 12 * 3_600
+OF_USER, OF_KEY = "uid:", "key:"
+"""Beginnings of sessions. Keys begin with a role."""
 WRONG = "This key is not known here. `autosched key list` on the daemon's machine names those that are."
+USED = "This link was used, is older than half a day, or is of an earlier run of the daemon."
+SIGN_IN = (
+    "Sign in with the link that `autosched status` prints, or with a key: `autosched key new viewer` makes one;"
+    " programs send it as Authorization: Bearer KEY"
+)
 
 
 class WebAuthenticator:
     """Identifies the sender of a request."""
 
-    def __init__(self, config: Config, authenticator: Authenticator, *, tls: bool) -> None:
+    def __init__(self, config: Config, authenticator: Authenticator, links: PageLinks, *, tls: bool) -> None:
         self._group = peer_identity.group_id(config.daemon.group)
-        self._authenticator, self._tls = authenticator, tls
-
-    @property
-    def keys_asked(self) -> bool:
-        """Whether a key is required."""
-        return self._tls or len(self._authenticator.keys) > 0
+        self._authenticator, self._links, self._tls = authenticator, links, tls
+        self._secret = secrets.token_bytes(32)
 
     def check_name(self, request: web.Request) -> None:
         """Refuse host names other than this machine's: a foreign page whose name resolves to this machine must not act
@@ -59,26 +66,40 @@ class WebAuthenticator:
 
     async def who(self, request: web.Request) -> Principal:
         """The identity of the sender of a request. Raises HTTPException."""
-        where = request.remote or ""
-        if not self.keys_asked:
-            return await self._local(request, where)
-        if (said := request.headers.get("Authorization")) is not None:
-            return await self.with_key(request, _key_text(said))
-        if (key := self._remembered(request.cookies.get(COOKIE, ""))) is not None:
-            return _whose(key, where)
-        if request.method == "GET" and "text/html" in request.headers.get("Accept", ""):
-            raise web.HTTPSeeOther("/login")
-        raise web.HTTPUnauthorized(
-            text="A key is asked for: autosched key new viewer makes one; send it as Authorization: Bearer KEY\n",
-            headers={"WWW-Authenticate": 'Bearer realm="autosched"'},
-        )
+        text = _credential(request.headers.get("Authorization", ""))
+        if text.startswith((OF_USER, OF_KEY)):
+            if (who := await self._in_session(text, request.remote or "")) is not None:
+                return who
+        elif text:
+            return await self.with_key(request, text)
+        raise web.HTTPUnauthorized(text=f"{SIGN_IN}\n", headers={"WWW-Authenticate": 'Bearer realm="autosched"'})
 
-    def _remembered(self, cookie: str) -> Key | None:
-        id, until, mac = (*cookie.split("."), "", "", "")[:3]
-        key = self._authenticator.keys.get(id)
-        if key is None or not _may_look(key) or not until.isdecimal() or len(until) > 12 or int(until) <= _now_s():
+    async def _in_session(self, text: str, where: str) -> Principal | None:
+        """Whose session it is; None if it is invalid. Raises HTTPForbidden for a user who has no role any more."""
+        whose, until, mac = (*text.split("."), "", "", "")[:3]
+        if not (until.isascii() and until.isdecimal()) or len(until) > 12 or int(until) <= _now_s():
             return None
-        return key if hmac.compare_digest(_mac(key, until).encode(), mac.encode(errors="replace")) else None
+        key = self._authenticator.keys.get(whose.removeprefix(OF_KEY)) if whose.startswith(OF_KEY) else None
+        if whose.startswith(OF_KEY) and (key is None or not _may_look(key)):
+            return None
+        if not hmac.compare_digest(self._mac(key, whose, until).encode(), mac.encode(errors="replace")):
+            return None
+        return _owner(key, where) if key is not None else await self._user(int(whose.removeprefix(OF_USER)), where)
+
+    async def _user(self, uid: int, where: str) -> Principal:
+        try:
+            return Principal(f"uid {uid}", await peer_identity.local_role(uid, self._group), where, uid=uid)
+        except Refused as error:
+            raise web.HTTPForbidden(text=f"{error}\n") from None
+
+    async def with_link(self, token: str, where: str) -> Principal:
+        """The user of a link, which is used up. Raises HTTPException."""
+        who = self._links.take(token)
+        if who is not None and who.uid is not None:
+            return await self._user(who.uid, where)
+        if who is None or who.key is None or not self._authenticator.keys.admits(who) or not _may_look(who.key):
+            raise web.HTTPUnauthorized(text=f"{USED} {SIGN_IN}\n")
+        return _owner(who.key, where)
 
     async def with_key(self, request: web.Request, text: str) -> Principal:
         """The owner of a key. Raises HTTPException. Answers to wrong keys are delayed; hosts with many are banned."""
@@ -97,36 +118,28 @@ class WebAuthenticator:
                 failures.note(host, now)
             await asyncio.sleep(FAILED_S)
             raise web.HTTPUnauthorized(text=WRONG + "\n")
-        return _whose(known, host)
+        return _owner(known, host)
 
     def admits(self, who: Principal) -> bool:
         """Whether a user may still watch the page."""
         return self._authenticator.keys.admits(who)
 
-    def remember(self, response: web.StreamResponse, who: Principal) -> None:
-        """Set the cookie, valid for half a day."""
-        if (key := who.key) is not None:
-            until = str(_now_s() + COOKIE_S)
-            response.set_cookie(
-                COOKIE, f"{key.id}.{until}.{_mac(key, until)}", max_age=COOKIE_S, httponly=True, samesite="Strict",
-                secure=self._tls, path="/",
-            )  # fmt: skip
+    def session(self, who: Principal) -> str:
+        """A new session of a principal."""
+        whose = f"{OF_KEY}{who.key.id}" if who.key is not None else f"{OF_USER}{who.uid}"
+        until = str(_now_s() + SESSION_S)
+        return f"{whose}.{until}.{self._mac(who.key, whose, until)}"
 
-    async def _local(self, request: web.Request, where: str) -> Principal:
-        transport = request.transport
-        sock = transport.get_extra_info("socket") if transport is not None else None
-        uid = await asyncio.to_thread(peer_identity.loopback_uid, cast(socket, sock)) if sock is not None else None
-        if uid is None:
-            raise web.HTTPForbidden(text="This machine does not tell whose connection it is; make a key.\n")
-        try:
-            return Principal(f"uid {uid}", await peer_identity.local_role(uid, self._group), where)
-        except Refused as error:
-            raise web.HTTPForbidden(text=f"{error}\n") from None
+    def _mac(self, key: Key | None, whose: str, until: str) -> str:
+        own = b"" if self._tls and key is not None else self._secret
+        secret = own + (key.secret if key is not None else b"")
+        return hmac.new(secret, f"autosched page {whose} {until}".encode(), hashlib.sha256).hexdigest()
 
 
-def _key_text(said: str) -> str:
+def _credential(said: str) -> str:
+    """The key or session in a header `Authorization`; empty if there is none."""
     scheme, _, value = said.partition(" ")
-    if scheme.lower() == "bearer":
+    if scheme.lower() != "basic":
         return value.strip()
     try:
         return base64.b64decode(value, validate=True).decode().partition(":")[2]
@@ -134,16 +147,12 @@ def _key_text(said: str) -> str:
         return ""
 
 
-def _whose(key: Key, where: str) -> Principal:
+def _owner(key: Key, where: str) -> Principal:
     return Principal(f"key {key.id}", key.role, where, key)
 
 
 def _may_look(key: Key) -> bool:
     return key.role is not Role.CLIENT
-
-
-def _mac(key: Key, until: str) -> str:
-    return hmac.new(key.secret, f"autosched page {key.id} {until}".encode(), hashlib.sha256).hexdigest()
 
 
 def _now_s() -> int:

@@ -3,7 +3,6 @@
 import asyncio
 import os
 import socket
-import sys
 import threading
 from pathlib import Path
 
@@ -22,34 +21,6 @@ def test_a_unix_socket_identifies_the_user_of_its_peer() -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         assert peer_identity.peer_uid(ours) == os.geteuid()
-
-
-@pytest.mark.parametrize(("family", "host"), [(socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")])
-def test_a_local_tcp_connection_identifies_the_user_of_its_peer(family: socket.AddressFamily, host: str) -> None:
-    with socket.socket(family) as listener:
-        try:
-            listener.bind((host, 0))
-        except OSError:
-            pytest.skip(f"this machine has no {host}")
-        listener.listen(1)
-        with socket.create_connection(listener.getsockname()[:2]):
-            accepted, _ = listener.accept()
-            with accepted:
-                assert peer_identity.loopback_uid(accepted) == os.geteuid()
-
-
-def test_an_address_is_written_as_in_the_kernels_table() -> None:
-    """In this machine's byte order."""
-    word = int.from_bytes(bytes([127, 0, 0, 1]), sys.byteorder)
-    assert peer_identity._written(socket.AF_INET, "127.0.0.1", 80) == f"{word:08X}:0050"
-
-
-def test_without_the_kernels_table_no_peer_is_identified(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(peer_identity, "_TABLES", {socket.AF_INET: str(tmp_path / "none")})
-    with socket.create_server(("127.0.0.1", 0)) as listener, socket.create_connection(listener.getsockname()):
-        accepted, _ = listener.accept()
-        with accepted:
-            assert peer_identity.loopback_uid(accepted) is None
 
 
 def test_the_owner_and_root_may_everything() -> None:

@@ -1,4 +1,5 @@
 // The few things that every part does with the document.
+import { ask } from "./session.js";
 
 export function at(id) {
   return document.getElementById(id);
@@ -52,11 +53,8 @@ export function themeButton(changed) {
   show();
 }
 
-// Asks the daemon, twice where the connection breaks: browsers drop requests when the network of their machine changes.
-export const request = (path, options) => fetch(path, options).catch(() => fetch(path, options));
-
 export async function post(command, body) {
-  const answer = await fetch(`/api/do/${command}`, {
+  const answer = await ask(`/api/do/${command}`, {
     method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body),
   });
   if (!answer.ok) {

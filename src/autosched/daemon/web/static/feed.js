@@ -1,13 +1,13 @@
 // What the daemon tells: everything at first, then what changed, once a second. After an interruption everything again.
 
-import { request } from "./dom.js";
+import { ask, request } from "./session.js";
 
 export const lab = {
   head: null, role: "", units: new Map(), jobs: new Map(), curves: new Map(), steps: new Map(), idle: [], told: [], missed: 0, missedIdle: 0,
   since: 0, idleSince: 0, // from then on all steps are known, and all idle time
   began: 0, // this life of the daemon
 };
-const STEPS_KEPT = 8000, IDLE_KEPT = 8000, TOLD_KEPT = 120;
+const AGAIN_MS = 2000, STEPS_KEPT = 8000, IDLE_KEPT = 8000, TOLD_KEPT = 120;
 let offset = null; // of the daemon's clock to ours, seconds
 
 export function now() {
@@ -63,7 +63,6 @@ function addStep(step) {
 
 async function get(path) {
   const answer = await request(path, { cache: "no-store" });
-  if (answer.status === 401) { location.assign("/login"); throw new Error("a key is asked for"); }
   if (!answer.ok) throw new Error(await answer.text());
   return answer.json();
 }
@@ -105,16 +104,45 @@ export function follow(changed, connection, past = true) {
       setTimeout(anew, 3000);
     }
   }
-  const source = new EventSource("/api/feed");
-  source.addEventListener("open", anew); // once more: what happened before it opened was not told
-  source.addEventListener("anew", anew);
-  source.addEventListener("message", (event) => {
-    const body = JSON.parse(event.data);
-    if (waiting) { waiting.push(body); return; }
-    take(body);
-    changed();
-  });
-  source.addEventListener("error", () => connection("off"));
-  addEventListener("pagehide", () => source.close());
+  const told = {
+    open: anew, // once more: what happened before it opened was not told
+    anew,
+    message: (data) => {
+      const body = JSON.parse(data);
+      if (waiting) { waiting.push(body); return; }
+      take(body);
+      changed();
+    },
+    error: () => connection("off"),
+  };
+  const leaving = new AbortController();
+  addEventListener("pagehide", () => leaving.abort());
+  listen("/api/feed", told, leaving.signal);
   anew();
+}
+
+// Server-sent events, by `fetch`, since an EventSource cannot show the session. Connects again until it is stopped.
+async function listen(path, told, signal) {
+  while (!signal.aborted) {
+    try {
+      const answer = await ask(path, { cache: "no-store", signal });
+      if (!answer.ok) throw new Error(await answer.text());
+      told.open();
+      let text = "";
+      for (const pieces = answer.body.pipeThrough(new TextDecoderStream()).getReader(); ;) {
+        const { done, value } = await pieces.read();
+        if (done) break;
+        const events = (text + value).split("\n\n");
+        text = events.pop();
+        for (const event of events) {
+          const lines = event.split("\n");
+          const field = (name) => lines.filter((line) => line.startsWith(`${name}: `)).map((line) => line.slice(name.length + 2)).join("\n");
+          if (field("data")) told[field("event") || "message"](field("data"));
+        }
+      }
+    } catch { /* the connection broke */ }
+    if (signal.aborted) return;
+    told.error();
+    await new Promise((again) => setTimeout(again, AGAIN_MS));
+  }
 }

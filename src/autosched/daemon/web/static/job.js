@@ -1,8 +1,9 @@
 // One job: where it stands and why, how its latency fell, and its tasks by their share of it.
 import { Curves } from "./charts.js";
-import { at, choice, make, post, request, say, themeButton } from "./dom.js";
+import { at, choice, make, post, say, themeButton } from "./dom.js";
 import { follow, lab } from "./feed.js";
 import { duration, gain, latency, percent } from "./format.js";
+import { request } from "./session.js";
 
 const number = Number(location.pathname.split("/")[2]);
 const network = new Curves(at("curve")), tasks = new Curves(at("task-curves"));

@@ -1,7 +1,8 @@
 // What the record store knows: a search for workloads, and all about the one that the address names.
 import { Curves } from "./charts.js";
-import { at, make, request, say, themeButton } from "./dom.js";
+import { at, make, say, themeButton } from "./dom.js";
 import { duration, latency } from "./format.js";
+import { request } from "./session.js";
 
 const WORDS = ["operator", "network", "device", "backend"];
 const HOW = { compared: "side by side", searched: "alone", bound: "disturbed", unknown: "disturbed", wrong: "wrong" };
