@@ -53,6 +53,7 @@ class DaemonConfig(Struct, frozen=True, forbid_unknown_fields=True):
     tls_certificate: Place = ""
     tls_key: Place = ""
     keys: Place = ""
+    sandbox: Literal["auto", "require", "off"] = "auto"
     idle_exit_s: Period = 60.0
 
 

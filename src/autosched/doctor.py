@@ -15,6 +15,7 @@ from autosched.api import daemon_address
 from autosched.api.connection import Daemon
 from autosched.api.tvm_programs import INSTALLATION_CHECK, MISSING
 from autosched.errors import AutoschedError, DaemonUnreachable
+from autosched.launch import sandbox
 from autosched.model import DEFAULT_BACKEND, DEVICE_POOL, RpcServer
 from autosched.process import json_command
 from autosched.text import tables
@@ -51,7 +52,7 @@ async def examine(host: str | None, target: str = "") -> AsyncIterator[Finding]:
         for finding in await _tvm(target) if target else ():
             yield finding
         return
-    for check in (_compiler, _state_dir, _resources, _governor, _foreign_load, _backends):
+    for check in (_compiler, _state_dir, _apart, _resources, _governor, _foreign_load, _backends):
         for finding in check():
             yield finding
     for finding in await _daemon(host):
@@ -71,6 +72,13 @@ def _compiler() -> Iterator[Finding]:
         yield Finding("ok", f"linker {toolchain.linker()[0]}")
     except AutoschedError as error:
         yield Finding("broken", str(error), "apt-get install gcc libc6-dev")
+
+
+def _apart() -> Iterator[Finding]:
+    if why := sandbox.unavailable():
+        yield Finding("ok", f"jobs of other users would run as the daemon's own user: {why}")
+    else:
+        yield Finding("ok", "jobs of other users run apart, in bubblewrap")
 
 
 def _state_dir() -> Iterator[Finding]:

@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from autosched.daemon.access import keyring
 from autosched.daemon.storage.record_projection import RECORDS
 from autosched.machine import cpu_model
 from autosched.model import Purpose, encode
+from autosched.protocol.roles import Role
 from autosched.recordstore import opening
 from autosched.recordstore.queries import Lookup
 from autosched.recordstore.rows import Schedule, StoredRanker
@@ -125,6 +127,7 @@ def test_a_replaced_client_keeps_the_known_schedules_of_its_job(there: Lab) -> N
 def test_an_unreachable_store_disturbs_no_job_and_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    key, _ = keyring.make(tmp_path / "keys", Role.VIEWER)
     with lab(tmp_path, AWAY) as there:
         cli = command_line(there, tmp_path, monkeypatch, capsys)
         job = there.submit(tasks=2, trials=16, build_s=0.01)
@@ -136,7 +139,8 @@ def test_an_unreachable_store_disturbs_no_job_and_is_reported(
         assert "measurements wait for it" in cli("status")[1]
         assert "The record store" in cli("explain", job)[1]
         page = json.loads((tmp_path / WHEREABOUTS).read_text())["page"]
-        with urllib.request.urlopen(f"{page}metrics", timeout=DEADLINE_S) as answer:
+        asked = urllib.request.Request(f"{page}metrics", headers={"Authorization": f"Bearer {key.line()}"})
+        with urllib.request.urlopen(asked, timeout=DEADLINE_S) as answer:
             metrics = dict(line.rsplit(" ", 1) for line in answer.read().decode().splitlines() if line[0] != "#")
         assert float(metrics["autosched_record_store_up"]) == 0
         assert float(metrics["autosched_record_store_behind"]) >= 16

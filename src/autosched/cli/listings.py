@@ -274,7 +274,7 @@ def status(host: str | None, style: str) -> None:
     data(f" autosched {info.version}  process {info.pid}, up {up}, {memory}")
     data(f" at {where}" + (f" and {info.address}" if info.address not in ("", where) else ""))
     if info.page:
-        data(f" page at {info.page}  (signs you in, once)")
+        data(f" page at {info.page}")
     data(f" state and log in {info.state_dir}" + ("; ends when it has nothing to do" if info.on_demand else ""))
     active = f"{info.jobs_active} of {formatting.count(info.jobs_total, 'job')} active"
     policy = info.policy + (f" for {info.goal}" if info.goal else "")

@@ -33,6 +33,7 @@ from autosched.daemon.boards.program_jobs import ProgramJobs
 from autosched.daemon.boards.tracker_port import TrackerPort
 from autosched.daemon.clients.adoption import clear, find
 from autosched.daemon.clients.client_session import Parts
+from autosched.daemon.clients.separation import Separation
 from autosched.daemon.clients.supervisor import ClientSupervisor
 from autosched.daemon.console.server import Console, open_console
 from autosched.daemon.devices.attribution_handler import AttributionHandler
@@ -71,6 +72,8 @@ from autosched.daemon.web.listener import Listener
 from autosched.daemon.web.web_services import WebServices
 from autosched.errors import AutoschedError, ConfigError, Refused, RequestError
 from autosched.launch.job_folder import kill_strays
+from autosched.launch.local import LocalLauncher
+from autosched.launch.sandbox import Bounds
 from autosched.model import JobId, Pool, UnitName
 from autosched.protocol import Reload
 from autosched.protocol.roles import Role
@@ -172,6 +175,7 @@ class Daemon:
         with contextlib.ExitStack() as held:
             passed = service_manager.passed_listeners()
             opened = endpoints.open_all(self._settings, passed[service_manager.WIRE], held)
+            self._door = endpoints.door(self._folder, held)
             if self._settings.http.listen or passed[service_manager.HTTP]:
                 self._page = Listener(self._settings, passed[service_manager.HTTP])
                 held.callback(self._page.release)
@@ -335,11 +339,24 @@ class Daemon:
         )
         self._addresses = addresses
         self._authenticator = Authenticator(self._settings, admitting(services), self._look_busy)
+        self._keep_apart(services.submissions)
         self._authenticator.changed = lambda words: trail.note(Principal(BY, Role.OPERATOR), "keys", words)
         self._shown = self._watch(services)
         runtime.performer = self
         self._live.apply = self._apply
         self._take_over(jobs, resources.pools)
+
+    def _keep_apart(self, submissions: Submissions) -> None:
+        """Run the jobs of users who are no operators apart from the daemon's files, processes and network."""
+        settings = self._settings
+        self._separation = Separation(settings.daemon.sandbox, self._authenticator)
+        files = (settings.daemon.tls_key, str(self._live.file or ""), os.environ.get("CREDENTIALS_DIRECTORY", ""))
+        hidden = (self._folder, self._authenticator.keys.folder, *(Path(name) for name in files if name))
+        boards = bool(settings.boards.listen) or any(device.rpc for device in settings.device)
+        bounds = Bounds(hidden=hidden, readable=(self._folder / endpoints.DOOR,), network=boards)
+        self._clients.launcher, self._clients.door_address = LocalLauncher(bounds=bounds), self._door.address
+        self._clients.runs_apart, submissions.refusal = self._separation.runs_apart, self._separation.refusal
+        self._runtime.exposure = self._separation.warning
 
     def _watch(self, services: Services) -> WebServices:
         """Attach the listeners that count and keep events for views."""
@@ -392,7 +409,7 @@ class Daemon:
 
     def _listen(self, opened: tuple[Endpoint, ...], journal: Journal, console: Console) -> None:
         loop = asyncio.get_running_loop()
-        for one in opened:
+        for one in (*opened, self._door):
             self._authenticator.listen(one)
         comes_back = not self._on_demand  # a daemon on demand is started again by the next command only
         loop.add_signal_handler(signal.SIGTERM, self.stop, "SIGTERM", comes_back)

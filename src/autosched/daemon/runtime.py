@@ -118,6 +118,8 @@ class Runtime:
         """Makes the statements about ended steps that are written together with their event."""
         self.records = ProjectionStatus()
         """Progress of the record store behind the journal."""
+        self.exposure: Callable[[], str] = lambda: ""
+        """Tells the operator what users can do beyond their role; empty if nothing."""
         self.replaced = ""
         """Why the chosen policy was replaced; empty while it decides."""
         self.sharing: dict[JobId, None] = {}
@@ -164,8 +166,8 @@ class Runtime:
 
     @property
     def troubles(self) -> tuple[str, ...]:
-        """Current problems of the policy, the disk and the record store."""
-        own = self.replaced, self.journal.stalled, self.journal.worry
+        """Current problems of the policy, the disk, access and the record store."""
+        own = self.replaced, self.journal.stalled, self.journal.worry, self.exposure()
         return tuple(text for text in (*own, self.records.trouble) if text)
 
     def decision_p99_us(self) -> float:

@@ -1,8 +1,9 @@
 """Starts the client processes of jobs. A launcher for another machine or another engine is another `Launcher`.
 
-Files: job_folder.py (processes and leftovers by job folder), local.py (on this machine), client_note.py (facts about a
-client for the next daemon or agent), dask_agents.py (agents as tasks of a Dask cluster), dask_task.py (one of them),
-slurm_agents.py (agents as jobs of Slurm), ssh_agents.py (agents on machines that ssh reaches).
+Files: job_folder.py (processes and leftovers by job folder), local.py (on this machine), sandbox.py (apart from the
+rest of it), client_note.py (facts about a client for the next daemon or agent), dask_agents.py (agents as tasks of a
+Dask cluster), dask_task.py (one of them), slurm_agents.py (agents as jobs of Slurm), ssh_agents.py (agents on machines
+that ssh reaches).
 """
 
 from pathlib import Path
@@ -30,6 +31,8 @@ class ClientOrder(Struct, frozen=True):
     """Maximum bytes in that folder; 0: nothing."""
     helps: bool = False
     """Whether it is a helper of the job's client, which is on another host."""
+    apart: bool = False
+    """Whether it must not act as the user of the process that starts it, since its job is another user's."""
 
 
 class ClientProcess(Protocol):

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from autosched import machine
-from autosched.launch import ClientOrder, Launched
+from autosched.launch import ClientOrder, Launched, sandbox
 from autosched.launch.job_folder import JOB_DIR, LOG
+from autosched.launch.sandbox import Bounds
 from autosched.process import isolated_python
 from autosched.process.detached_process import Process
 
@@ -20,22 +21,29 @@ CACHE, CACHE_BYTES = "AUTOSCHED_CACHE", "AUTOSCHED_CACHE_BYTES"
 class LocalLauncher:
     """Starts each client in a separate session."""
 
-    def __init__(self, command: Sequence[str] = ()) -> None:
-        """`command`: the client's program; empty: that of this project."""
+    def __init__(self, command: Sequence[str] = (), bounds: Bounds | None = None) -> None:
+        """`command`: the client's program; empty: that of this project. `bounds`: of clients that run apart."""
         self._command = command or isolated_python.command("autosched.client", "--watched")
+        self._bounds = bounds or Bounds()
 
     def launch(self, order: ClientOrder) -> Launched:
         """Start a client with a separate temporary folder. Raises OSError."""
         order.folder.mkdir(parents=True, exist_ok=True)
         runs_programs = machine.executable(Path(tempfile.gettempdir()))
         temporary = tempfile.mkdtemp(prefix="autosched-job-", dir=None if runs_programs else order.folder)
-        environment = isolated_python.environment({
+        own = {
             JOB_DIR: str(order.folder), TOKEN: order.token, CACHE: str(order.cache),
             CACHE_BYTES: str(order.cache_bytes_max), "TMPDIR": temporary,
             "XDG_CACHE_HOME": temporary,  # libraries write files there, some otherwise to HOME
-        })  # fmt: skip
+        }  # fmt: skip
         command = [*self._command, "--connect", order.address, "--job", str(order.job)]
         command += ["--helps"] if order.helps else []
+        if order.apart:
+            order.cache.mkdir(parents=True, exist_ok=True)
+            command = sandbox.command(command, (order.folder, order.cache, Path(temporary)), self._bounds)
+            environment = isolated_python.environment_apart({**own, "HOME": temporary})
+        else:
+            environment = isolated_python.environment(own)
         try:
             process = Process.start(command, environment, order.folder / LOG, order.folder)
         except OSError:

@@ -15,6 +15,12 @@ LOG_TAIL_BYTES = 4_096
 """Bytes at the end of a log in which the last line is looked for."""
 
 
+WRAPPER = "bwrap"
+"""Name of the program around a process that runs apart, and of the first process in there."""
+SIGNALLED = 128
+"""Exit code of that program, less the number of the signal that has ended the process in it."""
+
+
 class _Started(subprocess.Popen[bytes]):
     """A process that is meant to survive this object."""
 
@@ -42,7 +48,7 @@ class Process:
     def __init__(self, pid: int, log: Path, popen: subprocess.Popen[bytes] | None) -> None:
         """Watch a process; without `popen` it is no child of this process. Raises ProcessLookupError."""
         self.pid = pid
-        self._popen = popen
+        self._popen, self._wrapped = popen, False
         self._log = log
         self._ended = asyncio.get_running_loop().create_future()
         self._watched = os.pidfd_open(pid)
@@ -54,7 +60,9 @@ class Process:
     ) -> "Process":
         """Start a child. `folder`: its current folder. Raises OSError."""
         popen = start(command, environment, log, folder)
-        return cls(popen.pid, log, popen)
+        started = cls(popen.pid, log, popen)
+        started._wrapped = Path(command[0]).name == WRAPPER
+        return started
 
     @classmethod
     def adopt(cls, pid: int, born: str, log: Path) -> "Process | None":
@@ -87,7 +95,7 @@ class Process:
     @property
     def memory_bytes(self) -> int:
         """Resident memory of the process without its children; 0 if it has ended."""
-        return resident_bytes(self.pid) if self._watched >= 0 else 0
+        return resident_bytes(_wrapped(self.pid)) if self._watched >= 0 else 0
 
     def kill(self) -> None:
         """Kill the process and its group."""
@@ -102,6 +110,8 @@ class Process:
         if self._popen is None:
             return "it ended"  # only its parent can know how
         code = self._popen.returncode
+        if code > SIGNALLED and self._wrapped:  # as shells report a signal
+            code = SIGNALLED - code
         how = killed_by(-code) if code < 0 else f"exit code {code}"
         last = self._last_line() if code else ""
         return f"{how}; its last words: {last}" if last else how
@@ -122,6 +132,26 @@ def resident_bytes(pid: int | str) -> int:
         return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, IndexError):
         return 0
+
+
+def _wrapped(pid: int) -> int:
+    """The process that runs apart in this one; the process itself if none does."""
+    while _name(pid) == WRAPPER:
+        try:
+            children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        except OSError:
+            break
+        if len(children) != 1:
+            break
+        pid = int(children[0])
+    return pid
+
+
+def _name(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return ""
 
 
 def birth(pid: int) -> str:

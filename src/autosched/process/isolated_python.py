@@ -25,6 +25,14 @@ PREFIXES: Final = (
 )  # fmt: skip
 """Prefixes of further ones: of this project and plugins, of drivers, loaders and clusters."""
 
+NAMES_APART: Final = frozenset({
+    "AUTOSCHED_HIDE_CPU_FEATURES", "AUTOSCHED_PYTHONPATH", "LANG", "LANGUAGE", "NO_COLOR", "PATH", "TZ",
+    "PYTHONDONTWRITEBYTECODE", "PYTHONFAULTHANDLER", "PYTHONHASHSEED", "PYTHONPATH", "PYTHONUTF8",
+})  # fmt: skip
+"""Environment variables that a program gets which works for another user."""
+PREFIXES_APART: Final = ("CUDA_", "LC_", "LD_", "NVIDIA_", "OPENBLAS_")
+"""Prefixes of further ones."""
+
 
 def command(module: str, *words: str) -> list[str]:
     """The command that runs a module as a program. Its current folder is not on its import path (``-P``), and the
@@ -36,6 +44,14 @@ def environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
     """The environment of a program: the variables of this process that are listed above, and `more`."""
     known = {name: value for name, value in os.environ.items() if name in NAMES or name.startswith(PREFIXES)}
     return {**known, **(more or {})}
+
+
+def environment_apart(more: Mapping[str, str]) -> dict[str, str]:
+    """The environment of a program that works for another user: nothing that may hold a secret, and `more`."""
+    known = {
+        name: value for name, value in os.environ.items() if name in NAMES_APART or name.startswith(PREFIXES_APART)
+    }
+    return {**known, **more}
 
 
 def installed_packages_first() -> None:

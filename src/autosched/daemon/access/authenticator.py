@@ -46,6 +46,9 @@ FAILED_S = 1.0
 KEYS_S = 2.0
 """Seconds between two checks of the folder with the keys."""
 
+OF_USER, OF_KEY = "uid ", "key "
+"""Beginnings of the names of principals."""
+
 Admit = Callable[[Link, Hello, Principal], None]
 """Admits a peer: gives the link its methods and handler. Raises the error that answers Hello."""
 
@@ -95,6 +98,17 @@ class Authenticator:
             for visitor in list(self._visitors):
                 if visitor.who is not None and not self.keys.admits(visitor.who):
                     visitor.link.refuse(f"the {visitor.who.name} was withdrawn")
+
+    def is_operator(self, name: str) -> bool:
+        """Whether a principal of this name, such as the owner of a job, is an operator now."""
+        if name.startswith(OF_KEY):
+            key = self.keys.get(name.removeprefix(OF_KEY))
+            return key is not None and key.role is Role.OPERATOR
+        return name in {f"{OF_USER}{uid}" for uid in peer_identity.owners()}
+
+    def admits_others(self) -> bool:
+        """Whether users may submit jobs who are no operators."""
+        return self._group is not None or any(key.role is Role.USER for key in self.keys)
 
     # Accepting --------------------------------------------------------------------------------------------------------
 
@@ -171,6 +185,8 @@ class Authenticator:
             )
         if hello.role not in COMES_AS:
             raise RequestError(f"no role is named {hello.role!r}; there are: {', '.join(COMES_AS)}")
+        if visitor.endpoint.clients_only and hello.role != Role.CLIENT:
+            raise Refused("this socket is for clients of jobs only; `autosched status` prints the address for users")
         try:
             who = await self._authenticated(visitor, hello)
         except Refused:
@@ -204,10 +220,12 @@ class Authenticator:
             wanted = proof(key, "peer", *visitor.nonces, visitor.endpoint.channel)
             if not hmac.compare_digest(wanted, hello.proof) or self.keys.get(key.id) != key:
                 raise Refused(f"the key {key.id} is not known here, or its proof is wrong")
-            return Principal(f"key {key.id}", key.role, where, key)
+            return Principal(f"{OF_KEY}{key.id}", key.role, where, key)
+        if visitor.endpoint.clients_only:
+            return Principal(f"job {hello.job}", Role.CLIENT, where)  # its token is checked later
         if visitor.endpoint.local:
             uid = peer_identity.peer_uid(visitor.connection.sock)
-            return Principal(f"uid {uid}", await peer_identity.local_role(uid, self._group), where, uid=uid)
+            return Principal(f"{OF_USER}{uid}", await peer_identity.local_role(uid, self._group), where, uid=uid)
         if visitor.endpoint.tls is None and hello.role == "client":
             return Principal(f"job {hello.job}", Role.CLIENT, where)  # its token is checked later
         raise Refused(

@@ -21,12 +21,18 @@ MAKE_CERTIFICATE = (
 )
 
 
+DOOR = "door"
+"""Name of the folder with the socket for clients that run apart."""
+
+
 class Endpoint(Struct, frozen=True, eq=False):
     """One listening socket."""
 
     listener: socket.socket
     local: bool = False
     """Whether it is a unix socket, for which the kernel names the peer's user."""
+    clients_only: bool = False
+    """Whether it admits clients of jobs only, and takes no peer for its user."""
     tls: ssl.SSLContext | None = None
     channel: bytes = b""
     """SHA-256 of the certificate, to which proofs of keys are bound (channel binding)."""
@@ -54,6 +60,13 @@ def open_all(config: Config, passed: Sequence[socket.socket], held: contextlib.E
     if not tcp and (where := config.listen()) is not None:
         tcp = [on_tcp(held.enter_context(sockets.bind_tcp("daemon.listen", *where)), config)]
     return (*unix, *tcp)
+
+
+def door(folder: Path, held: contextlib.ExitStack) -> Endpoint:
+    """The socket in the state folder for clients of jobs that run apart: the only one that they see. It has a folder of
+    its own, in which they find the socket of the next daemon too. Raises ConfigError and Refused."""
+    path = folder / DOOR / "clients.sock"
+    return Endpoint(sockets.own_unix(path, held), local=True, clients_only=True)
 
 
 def on_unix(listener: socket.socket, config: Config) -> Endpoint:

@@ -9,6 +9,7 @@ import logging
 import os
 import secrets
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -122,6 +123,9 @@ class Keyring:
 
     def __len__(self) -> int:
         return len(self._keys)
+
+    def __iter__(self) -> Iterator[Key]:
+        return iter(self._keys.values())
 
     def get(self, id: str) -> Key | None:
         """The key with an id."""

@@ -52,9 +52,14 @@ def group_id(name: str) -> int | None:
         ) from None
 
 
+def owners() -> tuple[int, ...]:
+    """The users of this machine who are operators: root, and the daemon's own user."""
+    return 0, os.geteuid()
+
+
 async def local_role(uid: int, group: int | None) -> Role:
     """The role of a user of this machine. Asks the user directory in a thread. Raises Refused."""
-    if uid in (0, os.geteuid()):
+    if uid in owners():
         return Role.OPERATOR
     if group is not None and group in await _groups_in_time(uid):
         return Role.USER

@@ -24,6 +24,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from autosched import file_names
 from autosched.core import placement
 from autosched.core.actions import RevokeStep
 from autosched.core.events import ClientAttached, ClientCutOff, ClientLost, ClientPlaced, Event
@@ -69,6 +70,8 @@ HELPER_FOLDER = "helper"
 """Name of the folder of a helper on the daemon's own host, in the job's folder."""
 CACHE_FOLDER = "cache"
 """Name of the folder, in the state folder, with what backends keep for later jobs."""
+CACHES_FOLDER = "caches"
+"""Name of the folder, in the state folder, with the caches of owners whose jobs run apart."""
 log = logging.getLogger(__name__)
 
 ORDER_S = 10.0
@@ -100,6 +103,10 @@ class ClientSupervisor:
         self._secret = adoption.secret(folder)
         self.address = ""
         """Address to which clients connect; set before the first client starts."""
+        self.door_address = ""
+        """Address to which clients connect that run apart."""
+        self.runs_apart: Callable[[str], bool] = lambda owner: False
+        """Whether the jobs of an owner run apart."""
         self.cache_bytes_max = 0
         """Size of the cache in which backends keep data for later jobs."""
         self.launcher: Launcher = LocalLauncher()
@@ -155,9 +162,7 @@ class ClientSupervisor:
             client_note.leave(folder, note)
             return self._watch_process(client, remote)
         try:
-            cache = self._folder.parent / CACHE_FOLDER
-            order = ClientOrder(client.job, self.address, client.token, folder, cache, self.cache_bytes_max)
-            launched = self.launcher.launch(order)
+            launched = self.launcher.launch(self._client_order(client.job, client.token, folder))
         except OSError as error:
             self._lose(client, f"it cannot be started: {error}")
             return
@@ -171,10 +176,18 @@ class ClientSupervisor:
         if helper.host != OWN_HOST:
             most = self.cache_bytes_max
             return self._hosts.launch(helper.host, helper.job, helper.token, most, helps=True), ""
-        folder, cache = self._folder / str(helper.job) / HELPER_FOLDER, self._folder.parent / CACHE_FOLDER
-        order = ClientOrder(helper.job, self.address, helper.token, folder, cache, self.cache_bytes_max, helps=True)
-        launched = self.launcher.launch(order)
+        folder = self._folder / str(helper.job) / HELPER_FOLDER
+        launched = self.launcher.launch(self._client_order(helper.job, helper.token, folder, helps=True))
         return launched.process, launched.temporary
+
+    def _client_order(self, job: JobId, token: str, folder: Path, *, helps: bool = False) -> ClientOrder:
+        """The order to start a process for a job on this machine: apart, if its owner must not act as this user. Each
+        such owner has a cache of his own."""
+        owner = self._runtime.state.jobs[job].owner
+        address, cache, apart = self.address, self._folder.parent / CACHE_FOLDER, self.runs_apart(owner)
+        if apart:
+            address, cache = self.door_address, self._folder.parent / CACHES_FOLDER / file_names.made_from(owner)
+        return ClientOrder(job, address, token, folder, cache, self.cache_bytes_max, helps, apart)
 
     def _tell_part(self, job: JobId, ended: PartEnded) -> None:
         """Tell the job's client that a helper has ended a part. A client that is cut off asks when it reconnects."""

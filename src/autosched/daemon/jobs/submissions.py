@@ -1,7 +1,7 @@
 """Checks submissions and makes them jobs. A refusal says what would be accepted."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import msgspec
 
@@ -27,10 +27,14 @@ class Submissions:
 
     def __init__(self, settings: LiveSettings, runtime: Runtime, blobs: Blobs, admission: Admission) -> None:
         self._settings, self._runtime, self._blobs, self._admission = settings, runtime, blobs, admission
+        self.refusal: Callable[[str], str] = lambda owner: ""
+        """Why no job of an owner is accepted; empty if it is."""
 
     async def take(self, spec: JobSpec, owner: str, jobs_max: int | None = None) -> JobId:
         """Submit a job. Raises RequestError, NotFound, Refused, Busy, and StorageFull when it cannot be stored."""
         spec = for_board(spec, _kinds(self._runtime.state))
+        if reason := self.refusal(owner):
+            raise Refused(reason)
         self._check(spec)
         given_up, job = False, 0
 

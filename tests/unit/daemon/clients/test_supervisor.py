@@ -43,7 +43,7 @@ class Stage:
 
     def __init__(self, folder: Path, command: tuple[str, ...]) -> None:
         self.lost: asyncio.Queue[ClientLost] = asyncio.Queue()
-        job = SimpleNamespace(state=JobState.DONE, spec=SimpleNamespace(external=False))
+        job = SimpleNamespace(state=JobState.DONE, spec=SimpleNamespace(external=False), owner="uid 0")
         state = SimpleNamespace(jobs=dict.fromkeys(JOBS, job), hosts={})
         runtime = SimpleNamespace(state=state, tell=lambda prepare: self.lost.put_nowait(prepare()))
         hosts = HostRegistry(runtime, 60.0)

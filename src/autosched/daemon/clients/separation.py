@@ -1,0 +1,39 @@
+"""Decides which jobs run apart from the daemon's own user, and tells what it means where they cannot.
+
+Backends are programs, so a user who submits a job runs programs here. The daemon's user and operators may do anything
+anyway: their jobs run as its user. Jobs of all others run apart.
+"""
+
+from typing import Literal
+
+from autosched.daemon.access.authenticator import Authenticator
+from autosched.launch import sandbox
+
+RISK = "jobs of users run as this daemon's own user: a user key can do what that user can, such as reading all keys"
+
+
+class Separation:
+    """The jobs of this daemon that run apart."""
+
+    def __init__(self, mode: Literal["auto", "require", "off"], authenticator: Authenticator) -> None:
+        self._mode, self._authenticator = mode, authenticator
+
+    def runs_apart(self, owner: str) -> bool:
+        """Whether the jobs of an owner run apart."""
+        return self._mode != "off" and not self._authenticator.is_operator(owner) and not sandbox.unavailable()
+
+    def refusal(self, owner: str) -> str:
+        """Why no job of an owner is accepted; empty if it is."""
+        if self._mode != "require" or self._authenticator.is_operator(owner):
+            return ""
+        if not (why := sandbox.unavailable()):
+            return ""
+        return f"daemon.sandbox is 'require', and jobs of users cannot run apart here: {why}; ask the operator"
+
+    def warning(self) -> str:
+        """The risk of jobs that do not run apart; empty if no users but operators may submit, or if all jobs do."""
+        if not self._authenticator.admits_others() or self._mode == "require":
+            return ""
+        if self._mode == "off":
+            return f"{RISK} (daemon.sandbox is 'off')"
+        return f"{RISK}; {why}" if (why := sandbox.unavailable()) else ""
