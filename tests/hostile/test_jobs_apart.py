@@ -21,6 +21,8 @@ from autosched.wire.whereabouts import WHEREABOUTS
 from deadlines import until
 from hostile import attack_of_a_job
 from integration.lab import BOARD, MODEL, Lab, ended, lab
+from integration.lender import Lender, hosts_of, tls_address
+from lent_host import boards, lane, tls
 from packages import install
 
 pytestmark = pytest.mark.skipif(bool(sandbox.unavailable()), reason=sandbox.unavailable())
@@ -57,6 +59,7 @@ def submitted(there: Lab, key: Key, monkeypatch: pytest.MonkeyPatch, **words: ob
             return (await daemon.submit(JobSpec(model=model, **fields))).job  # type: ignore[arg-type]
         finally:
             daemon.close()
+            await daemon.link.wait_closed()
 
     monkeypatch.setenv(keys.VARIABLE, key.line())
     try:
@@ -133,6 +136,30 @@ def test_a_cancelled_job_leaves_no_process(there: Lab, monkeypatch: pytest.Monke
     assert escaped()
     there.cancel(job)
     until(lambda: not escaped() and not there.clients(job), "nothing of the job is left")
+
+
+def test_a_users_job_on_a_lent_host_gets_neither_its_agents_key_nor_its_network(
+    there: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there.end(15)  # type: ignore[arg-type]
+    there.start(tls() + lane() + BOARD)
+    _, secret = keyring.make(there.folder / "keys", Role.AGENT, "lab2")
+    eve, _ = keyring.make(there.folder / "keys", Role.USER, "eve")
+    lender = Lender(there)
+    lender.settings, lender.address = lane() + boards(1, "far"), tls_address(there)
+    lender.start("--key", str(secret))
+    try:
+        until(lambda: lender.is_("here"), "the host joins")
+        job = submitted(there, eve, monkeypatch, device="far", options={"profile_s": 0.05})
+        view = there.wait(job)
+        assert (view.state, view.failure, view.trials) == ("done", None, 20)
+        assert hosts_of(there, job) == {"lab2"}
+        (told,) = lender.jobs.glob("*/attempts.log")
+        done = dict(json.loads(told.read_text().removeprefix(attack_of_a_job.MARK)))
+        assert {name: got for name, got in done.items() if not name.startswith("see the process 1")} == {}
+        until(lambda: not escaped(), "nothing of the job is left")
+    finally:
+        lender.end()
 
 
 def test_where_programs_cannot_run_apart_it_is_told_or_refused(

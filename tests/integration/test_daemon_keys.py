@@ -21,6 +21,7 @@ from autosched.daemon.access.login_rate_limit import FAILURES_MAX
 from autosched.daemon.compose import Daemon as Served
 from autosched.errors import AutoschedError, Busy, ConfigError, NotFound, Refused
 from autosched.protocol import (
+    DAEMON_METHODS,
     PROTOCOL,
     AuditEntry,
     AuditList,
@@ -43,6 +44,7 @@ from autosched.protocol import (
 from autosched.protocol.roles import Role
 from autosched.wire import keys
 from autosched.wire.blocking_link import BlockingLink
+from autosched.wire.handshake import introduce
 from autosched.wire.keys import Key
 from autosched.wire.link import Link
 from deadlines import DEADLINE_S
@@ -247,6 +249,42 @@ def test_a_client_here_needs_its_token_only_and_elsewhere_a_key_too(
     keyring.make(tmp_path / "keys", Role.USER)
     run(lambda: work(TCP))
     run(lambda: work(TLS))
+
+
+async def with_token(served: Served, role: str, token: str, job: int | None) -> None:
+    """Says hello with the key that a client's token is worth."""
+    link = await Link.open(served._addresses[1])
+    try:
+        proving = keys.Proving(keys.of_client(token), link.channel)
+        proof = proving.answer(await link.call(proving.question(), Challenge))
+        hello = Hello(protocol=PROTOCOL, software="x", role=role, job=job, token=token, proof=proof)
+        await link.call(hello, Welcome)
+    finally:
+        link.close()
+
+
+def test_the_token_of_a_client_is_a_key_for_its_job_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    keyring.make(tmp_path / "keys", Role.USER)
+
+    async def work() -> None:
+        async with serving(tmp_path, TLS) as served:
+            daemon = await user(tmp_path)
+            job, other = [await daemon.submit(spec(external=True)) for _ in range(2)]
+            daemon.close()
+            for role, token, number, refusal in (
+                ("user", job.token, None, "which cannot come as a user"),
+                ("agent", job.token, None, "which cannot come as an agent"),
+                ("client", job.token, other.job, "the token is not that of the client"),
+                ("client", "guessed", job.job, "does not have the key"),
+            ):
+                with pytest.raises(Refused, match=refusal):
+                    await with_token(served, role, token, number)
+            link = await Link.open(served._addresses[1], serves=DAEMON_METHODS)
+            hello = Hello(protocol=PROTOCOL, software="x", role="client", job=job.job, token=job.token)
+            assert (await introduce(link, hello)).role == "client"
+            link.close()
+
+    run(work)
 
 
 def test_over_tcp_every_user_needs_a_key(tmp_path: Path) -> None:

@@ -92,6 +92,7 @@ class Agent:
         `owner`: of a borrowed machine, which is lent only while its owner does not use it.
         """
         self.clients.adopt()
+        await self.clients.door.open()
         try:
             while not stop.is_set():
                 if owner is not None and not self.clients.names:
@@ -100,6 +101,7 @@ class Agent:
                     await self._lend(stop, owner)
         finally:
             await self.clients.kill_all()
+            self.clients.door.close()
 
     async def _lend(self, stop: asyncio.Event, owner: OwnerWatch | None) -> None:
         """Lend the machine until told to stop, or until its owner uses it."""
@@ -237,7 +239,7 @@ class Agent:
             raise Refused(f"host {self._host} starts no clients: {self._leaving or 'its lease is over'}")
         name = client_name(method.token)
         try:
-            self.clients.start(name, method.job, method.token, method.cache_bytes_max, helps=method.helps)
+            self.clients.start(name, method)
         except OSError as error:
             raise RequestError(f"it cannot be started on host {self._host}: {error}") from None
         log.info("%s %s of job %d starts", "helper" if method.helps else "client", name, method.job)

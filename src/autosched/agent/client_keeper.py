@@ -3,24 +3,31 @@ earlier agent."""
 
 import asyncio
 import logging
+import os
 import shutil
 from collections.abc import Callable, Collection
 from pathlib import Path
 
-from autosched.launch import ClientOrder, client_note
+from autosched import file_names
+from autosched.agent import client_door
+from autosched.agent.client_door import ClientDoor
+from autosched.errors import Refused
+from autosched.launch import ClientOrder, client_note, sandbox
 from autosched.launch.client_note import NOTE
 from autosched.launch.job_folder import LOG, kill_strays, sweep
 from autosched.launch.local import LocalLauncher
-from autosched.model import JobId
+from autosched.launch.sandbox import Bounds
 from autosched.process.detached_process import Process
-from autosched.protocol import HostedClient
+from autosched.protocol import HostedClient, StartHostClient
+from autosched.wire import keys
 
 log = logging.getLogger(__name__)
 
 LOGS_KEPT = 200
 """Maximum number of folders of ended clients, each with its log."""
-JOBS, CACHE = "jobs", "cache"
-"""Folders in the agent's state folder: of clients, and of data that backends keep for later jobs."""
+JOBS, CACHE, CACHES = "jobs", "cache", "caches"
+"""Folders in the agent's state folder: of clients, and of data that backends keep for later jobs; of the latter one
+for each owner whose jobs run apart."""
 
 
 class ClientKeeper:
@@ -30,9 +37,12 @@ class ClientKeeper:
         """`address`: of the daemon; `ended`: called with the name of a client without any process left, and how it
         ended."""
         self._jobs, self._cache, self._address, self._ended = folder / JOBS, folder / CACHE, address, ended
+        self._caches = folder / CACHES
+        self.door = ClientDoor(folder, address)
         self._clients: dict[str, tuple[Process, str]] = {}  # with its temporary folder
         self._watching: set[asyncio.Task[None]] = set()
-        self.launcher = LocalLauncher()
+        hidden = [folder, *(Path(path) for path in [os.environ.get(keys.FILE_VARIABLE, "")] if path)]
+        self.launcher = LocalLauncher(bounds=Bounds(hidden=tuple(hidden), readable=(folder / client_door.FOLDER,)))
 
     @property
     def folder(self) -> Path:
@@ -70,13 +80,29 @@ class ClientKeeper:
         if spared:
             log.info("took over %d clients of an earlier agent", len(spared))
 
-    def start(self, name: str, job: JobId, token: str, cache_bytes_max: int, *, helps: bool = False) -> None:
-        """Start a client, or a helper of a client on another host. Raises OSError."""
-        folder = self._jobs / name
-        order = ClientOrder(job, self._address, token, folder, self._cache, cache_bytes_max, helps)
+    def start(self, name: str, wanted: StartHostClient) -> None:
+        """Start a client, or a helper of a client on another host. Raises OSError, and Refused if it cannot run apart
+        but must."""
+        folder, cache, address = self._jobs / name, self._cache, self._address
+        if apart := bool(wanted.apart_for) and self._can_be_apart(wanted):
+            cache, address = self._caches / file_names.made_from(wanted.apart_for), self.door.address
+        order = ClientOrder(
+            wanted.job, address, wanted.token, folder, cache, wanted.cache_bytes_max, wanted.helps, apart
+        )
         launched = self.launcher.launch(order)
         client_note.leave(folder, client_note.note_of(launched.process, "", launched.temporary))
         self._keep(name, launched.process, launched.temporary)
+
+    def _can_be_apart(self, wanted: StartHostClient) -> bool:
+        """Whether a client can run apart. Raises Refused if it cannot but must."""
+        why = sandbox.unavailable() if self.door.address else "the agent reaches its daemon by a unix socket"
+        if why and wanted.apart_only:
+            raise Refused(f"jobs of users cannot run apart there: {why}")
+        if why:
+            log.warning(
+                "the job of %s runs as this agent's own user, and can do what that user can: %s", wanted.apart_for, why
+            )
+        return not why
 
     def _keep(self, name: str, process: Process, temporary: str) -> None:
         self._clients[name] = process, temporary

@@ -349,14 +349,14 @@ class Daemon:
     def _keep_apart(self, submissions: Submissions) -> None:
         """Run the jobs of users who are no operators apart from the daemon's files, processes and network."""
         settings = self._settings
-        self._separation = Separation(settings.daemon.sandbox, self._authenticator)
+        separation = Separation(settings.daemon.sandbox, self._authenticator)
         files = (settings.daemon.tls_key, str(self._live.file or ""), os.environ.get("CREDENTIALS_DIRECTORY", ""))
         hidden = (self._folder, self._authenticator.keys.folder, *(Path(name) for name in files if name))
         boards = bool(settings.boards.listen) or any(device.rpc for device in settings.device)
         bounds = Bounds(hidden=hidden, readable=(self._folder / endpoints.DOOR,), network=boards)
         self._clients.launcher, self._clients.door_address = LocalLauncher(bounds=bounds), self._door.address
-        self._clients.runs_apart, submissions.refusal = self._separation.runs_apart, self._separation.refusal
-        self._runtime.exposure = self._separation.warning
+        self._clients.separation, submissions.refusal = separation, separation.refusal
+        self._runtime.exposure, self._authenticator.client_key = separation.warning, self._clients.key
 
     def _watch(self, services: Services) -> WebServices:
         """Attach the listeners that count and keep events for views."""

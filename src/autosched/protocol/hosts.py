@@ -127,6 +127,10 @@ class StartHostClient(Method, frozen=True):
     cache_bytes_max: Annotated[int, Meta(ge=0)]
     helps: bool = False
     """Whether it is a helper of the job's client, which is on another host."""
+    apart_for: Annotated[str, Meta(max_length=200)] = ""
+    """The owner of the job if it must run apart from the agent's user; else empty."""
+    apart_only: bool = False
+    """Whether it must not start where it cannot run apart."""
 
 
 class KillHostClient(Method, frozen=True):

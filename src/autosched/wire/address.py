@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from ssl import SSLContext
 
 UNIX, TCP, TLS = "unix:", "tcp://", "tls://"
+TLS_UNIX = "tls+unix:"
+"""Beginning of the address of a unix socket behind which a daemon is reached that speaks TLS."""
 PROBES = 3
 """Number of TCP keep-alive probes without an answer after which a peer is given up."""
 SERVICE = "/run/autosched/api.sock"
@@ -33,7 +35,7 @@ def tls_to(address: str) -> "SSLContext | None":
     The certificate is not verified here: it is part of the proof of a key (keys.py), which a peer without the key
     cannot give. Certificate authorities and names are therefore not needed.
     """
-    if not address.startswith(TLS):
+    if not address.startswith((TLS, TLS_UNIX)):
         return None
     import ssl  # imported here, because commands that use the unix socket must start fast
 

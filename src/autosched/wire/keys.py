@@ -20,12 +20,14 @@ from msgspec import Struct
 
 from autosched import user_folders
 from autosched.errors import ConfigError, Refused
-from autosched.protocol import NONCE_BYTES, Authenticate, Challenge
+from autosched.protocol import NONCE_BYTES, Authenticate, Challenge, client_name
 from autosched.protocol.roles import Role
 
 VARIABLE = "AUTOSCHED_KEY"
 FILE_VARIABLE = "AUTOSCHED_KEY_FILE"
 SECRET_BYTES = 32
+CLIENT = ":"
+"""Beginning of the ids of keys that tokens are worth."""
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}")
 _ROLES = "|".join(role.value for role in Role)
 _LINE = re.compile(rf"({_ROLES}):({NAME.pattern}):([0-9a-f]{{64}})(?: jobs=([1-9][0-9]{{0,8}}))?")
@@ -54,6 +56,13 @@ def parse(text: str, where: str) -> Key:
     if match is None:
         raise ConfigError(f"{where} holds no key of the form role:id:secret; make one with: autosched key new ROLE")
     return Key(Role(match[1]), match[2], bytes.fromhex(match[3]), int(match[4]) if match[4] else None)
+
+
+def of_client(token: str) -> Key:
+    """The key that the token of a job's client is worth. No key of a user has such an id."""
+    return Key(
+        Role.CLIENT, f"{CLIENT}{client_name(token)}", hashlib.sha256(b"autosched client " + token.encode()).digest()
+    )
 
 
 def proof(key: Key, side: str, nonce: bytes, daemon_nonce: bytes, channel: bytes) -> bytes:

@@ -25,7 +25,7 @@ from autosched.errors import AutoschedError, DaemonUnreachable, RequestError, Wi
 from autosched.protocol import FRAME_BYTES, Done, Heartbeat, Method
 from autosched.wire import address as addresses
 from autosched.wire import suspend_aware_clock, unix_sockets
-from autosched.wire.address import TCP, TLS, UNIX
+from autosched.wire.address import TCP, TLS, TLS_UNIX, UNIX
 from autosched.wire.frames import Answer, Call, Closing, Methods, Notice, Peer, Rejected, result_of
 
 log = logging.getLogger(__name__)
@@ -34,6 +34,8 @@ Handler = Callable[[Method], Awaitable[Struct | None]]
 """Answers a method; None means Done."""
 T = TypeVar("T", bound=Struct)
 
+SERVER_NAME = "autosched"
+"""Name in TLS for a daemon behind a unix socket; no certificate has to name it."""
 CALL_TIMEOUT_S = 30.0
 IN_PROGRESS_MAX = 64
 UNREAD_BYTES_HIGH = 64 * 1024
@@ -127,9 +129,12 @@ class Link(asyncio.BufferedProtocol):
 
         try:
             async with asyncio.timeout(timeout_s):
-                if address.startswith(UNIX):
-                    with unix_sockets.short(address.removeprefix(UNIX)) as name:
-                        _, opened = await loop.create_unix_connection(link, name)
+                if address.startswith((UNIX, TLS_UNIX)):
+                    tls = addresses.tls_to(address)
+                    with unix_sockets.short(address.removeprefix(TLS_UNIX).removeprefix(UNIX)) as name:
+                        _, opened = await loop.create_unix_connection(
+                            link, name, ssl=tls, server_hostname=None if tls is None else SERVER_NAME
+                        )
                 else:
                     host, port = addresses.tcp(address)
                     _, opened = await loop.create_connection(link, host, port, ssl=addresses.tls_to(address))
@@ -402,13 +407,12 @@ class Link(asyncio.BufferedProtocol):
         self._transport = transport
         transport.set_write_buffer_limits(high=UNREAD_BYTES_HIGH)
         self.last_heard_at = self.clock()
-        peer = transport.get_extra_info("peername")
+        peer, tls = transport.get_extra_info("peername"), transport.get_extra_info("ssl_object")
+        if tls is not None:
+            self.channel = hashlib.sha256(tls.getpeercert(binary_form=True) or b"").digest()
         if isinstance(peer, tuple):
-            tls = transport.get_extra_info("ssl_object")
             self.address = f"{TCP if tls is None else TLS}{peer[0]}:{peer[1]}"
             addresses.notice_silence(transport.get_extra_info("socket"))
-            if tls is not None:
-                self.channel = hashlib.sha256(tls.getpeercert(binary_form=True) or b"").digest()
         else:
             self.address = f"{UNIX}{peer or transport.get_extra_info('sockname') or ''}"
         if self._opened is not None:

@@ -15,9 +15,11 @@ from autosched.launch.client_note import Note
 from autosched.launch.job_folder import JOB_DIR, LOG
 from autosched.launch.local import LocalLauncher
 from autosched.process.detached_process import birth
+from autosched.protocol import StartHostClient
 from deadlines import DEADLINE_S
 
 STAYS, ENDS = ("sh", "-c", "echo begun >&2; sleep 600"), ("sh", "-c", "echo what went wrong >&2; exit 3")
+START = StartHostClient(job=1, token="token", cache_bytes_max=0)
 Ended = asyncio.Queue[tuple[str, str]]
 
 
@@ -37,7 +39,7 @@ def run(folder: Path, command: tuple[str, ...], story: Callable[[ClientKeeper, E
 
 def test_the_end_of_a_client_is_reported_when_all_its_processes_have_ended(tmp_path: Path) -> None:
     async def story(keeper: ClientKeeper, ended: Ended) -> None:
-        keeper.start("one", 1, "token", 0)
+        keeper.start("one", START)
         name, how = await ended.get()
         assert name == "one"
         assert "exit code 3" in how
@@ -50,7 +52,7 @@ def test_the_end_of_a_client_is_reported_when_all_its_processes_have_ended(tmp_p
 
 def test_a_client_is_killed_and_its_memory_is_reported(tmp_path: Path) -> None:
     async def story(keeper: ClientKeeper, ended: Ended) -> None:
-        keeper.start("one", 1, "token", 0)
+        keeper.start("one", START)
         (alive,) = keeper.alive()
         assert alive.name == "one"
         assert alive.memory_bytes > 0
@@ -91,7 +93,7 @@ def test_old_logs_are_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
     async def story(keeper: ClientKeeper, ended: Ended) -> None:
         for number in range(4):
-            keeper.start(f"c{number}", 1, "token", 0)
+            keeper.start(f"c{number}", START)
             await ended.get()
         assert sorted(path.name for path in keeper.folder.iterdir()) == ["c2", "c3"]
 

@@ -33,6 +33,7 @@ from autosched.protocol import (
 )
 from autosched.protocol.roles import COMES_AS, Role, may_come_as
 from autosched.version import __version__
+from autosched.wire import keys
 from autosched.wire.frames import Peer
 from autosched.wire.keys import Key, proof
 from autosched.wire.link import IN_PROGRESS_MAX, Link
@@ -77,6 +78,8 @@ class Authenticator:
         self._visitors: dict[RemotePeer, None] = {}
         self._sessions = 0
         self._work: list[asyncio.Task[None]] = []
+        self.client_key: Callable[[str], Key | None] = lambda id: None
+        """The key that the token of a client is worth, by its id."""
         self.changed: Callable[[str], None] = lambda words: None
         """Called when keys were added or removed."""
 
@@ -169,12 +172,16 @@ class Authenticator:
         if visitor.key is not None:
             raise Refused("this connection has named its key already")
         self.look_at_keys()
-        if not len(self.keys):
+        if not len(self.keys) and not method.key.startswith(keys.CLIENT):
             raise Refused("this daemon knows no keys: connect without one, or make one: autosched key new ROLE")
         # A wrong id gets the same answer as a wrong secret, after the same time.
-        key = self.keys.get(method.key) or Key(Role.VIEWER, method.key, os.urandom(32))
+        key = self._known(method.key) or Key(Role.VIEWER, method.key, os.urandom(32))
         visitor.key, visitor.nonces = key, (method.nonce, os.urandom(NONCE_BYTES))
         return Challenge(visitor.nonces[1], proof(key, "daemon", *visitor.nonces, visitor.endpoint.channel))
+
+    def _known(self, id: str) -> Key | None:
+        """The key with an id: of a user, or of a client that may connect."""
+        return self.client_key(id) if id.startswith(keys.CLIENT) else self.keys.get(id)
 
     async def _hello(self, visitor: RemotePeer, hello: Hello) -> Welcome:
         if hello.protocol[0] != PROTOCOL[0]:
@@ -218,8 +225,10 @@ class Authenticator:
         if visitor.key is not None:
             key = visitor.key
             wanted = proof(key, "peer", *visitor.nonces, visitor.endpoint.channel)
-            if not hmac.compare_digest(wanted, hello.proof) or self.keys.get(key.id) != key:
+            if not hmac.compare_digest(wanted, hello.proof) or self._known(key.id) != key:
                 raise Refused(f"the key {key.id} is not known here, or its proof is wrong")
+            if key.id.startswith(keys.CLIENT):
+                return Principal(f"job {hello.job}", Role.CLIENT, where)  # its token is checked later
             return Principal(f"{OF_KEY}{key.id}", key.role, where, key)
         if visitor.endpoint.clients_only:
             return Principal(f"job {hello.job}", Role.CLIENT, where)  # its token is checked later

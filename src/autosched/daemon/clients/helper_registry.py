@@ -220,6 +220,11 @@ class HelperRegistry:
         """Jobs that have helpers."""
         return tuple(job for job, helpers in self._helpers.items() if helpers)
 
+    @property
+    def tokens(self) -> list[str]:
+        """Tokens of all helpers."""
+        return [helper.token for helpers in self._helpers.values() for helper in helpers.values()]
+
     # Their connections ------------------------------------------------------------------------------------------------
 
     def attach(self, link: Link, hello: Hello) -> bool:

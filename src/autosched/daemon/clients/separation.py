@@ -1,4 +1,4 @@
-"""Decides which jobs run apart from the daemon's own user, and tells what it means where they cannot.
+"""Decides which jobs run apart from the user of their process, and tells the risk where they cannot.
 
 Backends are programs, so a user who submits a job runs programs here. The daemon's user and operators may do anything
 anyway: their jobs run as its user. Jobs of all others run apart.
@@ -15,24 +15,32 @@ RISK = "jobs of users run as this daemon's own user: a user key can do what that
 class Separation:
     """The jobs of this daemon that run apart."""
 
-    def __init__(self, mode: Literal["auto", "require", "off"], authenticator: Authenticator) -> None:
+    def __init__(self, mode: Literal["auto", "require", "off"], authenticator: Authenticator | None = None) -> None:
+        """`authenticator`: None only with the mode "off"."""
         self._mode, self._authenticator = mode, authenticator
 
+    @property
+    def required(self) -> bool:
+        """Whether no such job may run where it cannot run apart."""
+        return self._mode == "require"
+
+    def applies_to(self, owner: str) -> bool:
+        """Whether the jobs of an owner should run apart, here and on lent hosts."""
+        return self._mode != "off" and self._authenticator is not None and not self._authenticator.is_operator(owner)
+
     def runs_apart(self, owner: str) -> bool:
-        """Whether the jobs of an owner run apart."""
-        return self._mode != "off" and not self._authenticator.is_operator(owner) and not sandbox.unavailable()
+        """Whether the jobs of an owner run apart on this machine."""
+        return self.applies_to(owner) and not sandbox.unavailable()
 
     def refusal(self, owner: str) -> str:
         """Why no job of an owner is accepted; empty if it is."""
-        if self._mode != "require" or self._authenticator.is_operator(owner):
-            return ""
-        if not (why := sandbox.unavailable()):
+        if not self.required or not self.applies_to(owner) or not (why := sandbox.unavailable()):
             return ""
         return f"daemon.sandbox is 'require', and jobs of users cannot run apart here: {why}; ask the operator"
 
     def warning(self) -> str:
         """The risk of jobs that do not run apart; empty if no users but operators may submit, or if all jobs do."""
-        if not self._authenticator.admits_others() or self._mode == "require":
+        if self.required or self._authenticator is None or not self._authenticator.admits_others():
             return ""
         if self._mode == "off":
             return f"{RISK} (daemon.sandbox is 'off')"

@@ -33,8 +33,10 @@ from autosched.daemon.clients.client_session import ClientSession, Parts
 from autosched.daemon.clients.client_state import Client
 from autosched.daemon.clients.helper_registry import Helper, HelperRegistry
 from autosched.daemon.clients.memory_limit import MemoryLimit
+from autosched.daemon.clients.separation import Separation
 from autosched.daemon.clients.start_queue import StartQueue
 from autosched.daemon.hosts.host_registry import HostRegistry
+from autosched.daemon.hosts.remote_client import RemoteClient
 from autosched.daemon.runtime import spawn
 from autosched.errors import AutoschedError, DaemonUnreachable, NotFound, Refused
 from autosched.launch import ClientOrder, ClientProcess, Launcher, client_note
@@ -58,12 +60,15 @@ from autosched.protocol import (
     Poisoned,
     Return,
     RunElsewhere,
+    StartHostClient,
     Stop,
     StopElsewhere,
     TagRecords,
 )
 from autosched.protocol import RevokeStep as RevokeStepCall
 from autosched.protocol import StartStep as StartStepCall
+from autosched.wire import keys
+from autosched.wire.keys import Key
 from autosched.wire.link import Handler, Link
 
 HELPER_FOLDER = "helper"
@@ -105,8 +110,7 @@ class ClientSupervisor:
         """Address to which clients connect; set before the first client starts."""
         self.door_address = ""
         """Address to which clients connect that run apart."""
-        self.runs_apart: Callable[[str], bool] = lambda owner: False
-        """Whether the jobs of an owner run apart."""
+        self.separation = Separation("off")
         self.cache_bytes_max = 0
         """Size of the cache in which backends keep data for later jobs."""
         self.launcher: Launcher = LocalLauncher()
@@ -156,7 +160,7 @@ class ClientSupervisor:
     def _launch(self, client: Client) -> None:
         folder = self._folder / str(client.job)
         if client.host != OWN_HOST:
-            remote = self._hosts.launch(client.host, client.job, client.token, self.cache_bytes_max)
+            remote = self._launch_at(client.host, client.job, client.token)
             client.process = remote
             note = Note(token=client.token, records_before=client.records_before, host=client.host)
             client_note.leave(folder, note)
@@ -174,17 +178,25 @@ class ClientSupervisor:
     def _launch_helper(self, helper: Helper) -> tuple[ClientProcess, str]:
         """Start the process of a helper; returns it with its temporary folder. Raises OSError."""
         if helper.host != OWN_HOST:
-            most = self.cache_bytes_max
-            return self._hosts.launch(helper.host, helper.job, helper.token, most, helps=True), ""
+            return self._launch_at(helper.host, helper.job, helper.token, helps=True), ""
         folder = self._folder / str(helper.job) / HELPER_FOLDER
         launched = self.launcher.launch(self._client_order(helper.job, helper.token, folder, helps=True))
         return launched.process, launched.temporary
+
+    def _launch_at(self, host: HostName, job: JobId, token: str, *, helps: bool = False) -> RemoteClient:
+        owner = self._runtime.state.jobs[job].owner
+        apart = owner if self.separation.applies_to(owner) else ""
+        order = StartHostClient(
+            job=job, token=token, cache_bytes_max=self.cache_bytes_max, helps=helps, apart_for=apart,
+            apart_only=self.separation.required,
+        )  # fmt: skip
+        return self._hosts.launch(host, order)
 
     def _client_order(self, job: JobId, token: str, folder: Path, *, helps: bool = False) -> ClientOrder:
         """The order to start a process for a job on this machine: apart, if its owner must not act as this user. Each
         such owner has a cache of his own."""
         owner = self._runtime.state.jobs[job].owner
-        address, cache, apart = self.address, self._folder.parent / CACHE_FOLDER, self.runs_apart(owner)
+        address, cache, apart = self.address, self._folder.parent / CACHE_FOLDER, self.separation.runs_apart(owner)
         if apart:
             address, cache = self.door_address, self._folder.parent / CACHES_FOLDER / file_names.made_from(owner)
         return ClientOrder(job, address, token, folder, cache, self.cache_bytes_max, helps, apart)
@@ -508,6 +520,13 @@ class ClientSupervisor:
             elif client.link is not None and not client.link.closed:
                 client.link.notify(Goodbye(reason=reason))
         await asyncio.gather(*(client.gone.wait() for client in ending))
+
+    def key(self, id: str) -> Key | None:
+        """The key with this id that the token of a client or helper is worth which may connect."""
+        state = self._runtime.state
+        tokens = [client.token for client in self._clients.values()] + self._helpers.tokens
+        tokens += [self.external_token(job) for job in state.active if state.jobs[job].spec.external]
+        return next((key for token in tokens if (key := keys.of_client(token)).id == id), None)
 
     def external_token(self, job: JobId) -> str:
         """Token of an external job's client, the same after a restart of the daemon."""

@@ -26,7 +26,7 @@ from autosched.daemon.runtime import Runtime, spawn
 from autosched.device_probe import Pace, Unwell
 from autosched.errors import AutoschedError, DaemonUnreachable, NotFound, Refused, WireError
 from autosched.machine import boot_id, unix_time_s
-from autosched.model import OWN_HOST, HostName, JobId, Pool, Unit, UnitName, at_host, device_kind
+from autosched.model import OWN_HOST, HostName, Pool, Unit, UnitName, at_host, device_kind
 from autosched.protocol import (
     AGENT_METHODS,
     SILENCE_S,
@@ -113,16 +113,13 @@ class HostRegistry:
             self._trust(name)
             await self._runtime.post(partial(self._cut_off, name, RESTARTED))
 
-    def launch(
-        self, host: HostName, job: JobId, token: str, cache_bytes_max: int, *, helps: bool = False
-    ) -> RemoteClient:
+    def launch(self, host: HostName, order: StartHostClient) -> RemoteClient:
         """Let the host's agent start the client of a job, or a helper of it."""
-        client = self.adopt(host, token)
+        client = self.adopt(host, order.token)
         lender = self.lenders.get(host)
         if lender is None:
             client.end(f"host {host} cannot be reached")
         else:
-            order = StartHostClient(job=job, token=token, cache_bytes_max=cache_bytes_max, helps=helps)
             lender.link.order(order, ORDER_S, partial(self._not_started, client))
         return client
 

@@ -48,6 +48,10 @@ LONG_S = 600.0
 NAME = client_name("token")
 
 
+def order(token: str, cache_bytes_max: int = 0) -> StartHostClient:
+    return StartHostClient(job=1, token=token, cache_bytes_max=cache_bytes_max)
+
+
 class Told:
     """A runtime that handles events at once, and stores them."""
 
@@ -194,8 +198,8 @@ def test_a_client_starts_reports_its_memory_and_ends() -> None:
     async def story() -> None:
         scene = Scene()
         wire = await scene.joined()
-        client = scene.registry.launch("lab2", 1, "token", 99)
-        assert wire.orders == [StartHostClient(job=1, token="token", cache_bytes_max=99)]
+        client = scene.registry.launch("lab2", order("token", 99))
+        assert wire.orders == [order("token", 99)]
         assert not (await wire.say(report(NAME, memory_bytes=5))).kill
         assert client.memory_bytes == 5
         await wire.say(EndedHostClient(client=NAME, how="exit code 1"))
@@ -210,7 +214,7 @@ def test_a_client_that_is_not_wanted_is_killed_now_or_with_the_next_report() -> 
     async def story() -> None:
         scene = Scene()
         wire = await scene.joined()
-        client = scene.registry.launch("lab2", 1, "token", 0)
+        client = scene.registry.launch("lab2", order("token"))
         wire.failure = DaemonUnreachable("no answer")
         client.kill()
         assert wire.orders[-1] == KillHostClient(client=NAME, reason="it is given up")
@@ -227,7 +231,7 @@ def test_a_failed_request_to_an_agent_is_reported(failure: AutoschedError, ends:
         scene = Scene()
         wire = await scene.joined()
         wire.failure = failure
-        client = scene.registry.launch("lab2", 1, "token", 0)
+        client = scene.registry.launch("lab2", order("token"))
         assert bool(scene.registry.clients_of("lab2")) is not ends
         if ends:
             assert "cannot be started on lab2: no room" in await client.wait()
@@ -239,7 +243,10 @@ def test_a_client_that_its_agent_does_not_know_any_more_is_lost() -> None:
     async def story() -> None:
         scene = Scene()
         await scene.joined()
-        gone, there = (scene.registry.launch("lab2", 1, token, 0) for token in ("token", "other"))
+        gone, there = (
+            scene.registry.launch("lab2", StartHostClient(job=1, token=token, cache_bytes_max=0))
+            for token in ("token", "other")
+        )
         assert not (await scene.agent().say(join(client_name("other")))).kill
         assert "does not know it" in await gone.wait()
         assert scene.registry.clients_of("lab2") == (there,)
@@ -251,7 +258,7 @@ def test_a_host_is_cut_off_and_comes_back() -> None:
     async def story() -> None:
         scene = Scene()
         wire = await scene.joined()
-        client = scene.registry.launch("lab2", 1, "token", 0)
+        client = scene.registry.launch("lab2", order("token"))
         wire.abort("its cable was cut")
         while scene.kinds[-1] is not HostCutOff:  # noqa: ASYNC110 - some turns of the loop
             await asyncio.sleep(0)
@@ -271,7 +278,7 @@ def test_a_silent_host_is_lost_with_its_clients_after_its_lease() -> None:
         scene, lost = Scene(LEASE_S), list[str]()
         scene.registry.lost = lambda host, reason: lost.append(f"{host} after {scene.kinds[-1].__name__}")
         await scene.joined()
-        client = scene.registry.launch("lab2", 1, "token", 0)
+        client = scene.registry.launch("lab2", order("token"))
         assert "it was silent" in await client.wait()
         assert lost == ["lab2 after HostJoined"], "told before the scheduler starts clients elsewhere"
         assert HostLeft in scene.kinds
@@ -311,7 +318,7 @@ def test_an_agent_removes_its_host() -> None:
     async def story() -> None:
         scene = Scene()
         wire = await scene.joined()
-        client = scene.registry.launch("lab2", 1, "token", 0)
+        client = scene.registry.launch("lab2", order("token"))
         await wire.say(LeaveHost(reason="it is stopped"))
         assert scene.told.events[-1] == HostCutOff("lab2", "it is stopped")
         await wire.say(EndedHostClient(client=NAME, how="killed by SIGKILL"))
@@ -362,7 +369,7 @@ def test_a_host_with_other_units_leaves_first() -> None:
     async def story() -> None:
         scene = Scene()
         await scene.joined()
-        client = scene.registry.launch("lab2", 1, "token", 0)
+        client = scene.registry.launch("lab2", order("token"))
         wire = scene.agent()
         assert (await wire.say(join(NAME, lent=pools(2, 1)))).kill == (NAME,)
         assert not (await wire.say(join(lent=pools(2, 1)))).kill
