@@ -1,6 +1,5 @@
 """The jobs of users run apart: they see no key, no other job, no process, no network, and nothing of them stays."""
 
-import asyncio
 import json
 import os
 import re
@@ -9,23 +8,21 @@ from pathlib import Path
 
 import pytest
 
-from autosched.api.connection import Daemon
 from autosched.daemon.access import keyring
 from autosched.errors import Refused
 from autosched.launch import sandbox
-from autosched.model import JobSpec
 from autosched.protocol.roles import Role
-from autosched.wire import keys
-from autosched.wire.keys import Key
 from autosched.wire.whereabouts import WHEREABOUTS
 from deadlines import until
 from hostile import attack_of_a_job
-from integration.lab import BOARD, MODEL, Lab, ended, lab
+from hostile.of_key import submit_with
+from integration.lab import BOARD, Lab, ended, lab
 from integration.lender import Lender, hosts_of, tls_address
 from lent_host import boards, lane, tls
 from packages import install
 
 pytestmark = pytest.mark.skipif(bool(sandbox.unavailable()), reason=sandbox.unavailable())
+ATTACK = {"backend": "attacker", "trials": 20}
 SETTINGS = f'listen = "127.0.0.1:0"\n{BOARD}'
 
 
@@ -44,28 +41,6 @@ def there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
         (theirs / "attacker.py").write_text(module)
         monkeypatch.delenv("AUTOSCHED_KEY")
         yield running
-
-
-def submitted(there: Lab, key: Key, monkeypatch: pytest.MonkeyPatch, **words: object) -> int:
-    """Submits a job with a key, over TCP."""
-    address = json.loads((there.folder / WHEREABOUTS).read_text())["addresses"][-1]
-    (there.folder.parent / "model").write_bytes(MODEL)
-
-    async def ask() -> int:
-        daemon = await Daemon.connect(address)
-        try:
-            model = await daemon.upload(there.folder.parent / "model")
-            fields = {"name": "net", "backend": "attacker", "fresh": True, "trials": 20, **words}
-            return (await daemon.submit(JobSpec(model=model, **fields))).job  # type: ignore[arg-type]
-        finally:
-            daemon.close()
-            await daemon.link.wait_closed()
-
-    monkeypatch.setenv(keys.VARIABLE, key.line())
-    try:
-        return asyncio.run(ask())
-    finally:
-        monkeypatch.delenv(keys.VARIABLE)
 
 
 def attempts(there: Lab, job: int) -> dict[str, str]:
@@ -95,7 +70,7 @@ def test_a_users_job_works_and_gets_nothing_but_its_own(there: Lab, monkeypatch:
     eve, _ = keyring.make(there.folder / "keys", Role.USER, "eve")
     other = there.submit(trials=4)
     there.wait(other)
-    job = submitted(there, eve, monkeypatch)
+    job = submit_with(there, eve, **ATTACK)
     view = there.wait(job)
     assert (view.state, view.failure) == ("done", None)
     assert view.trials == 20
@@ -107,7 +82,7 @@ def test_a_users_job_works_and_gets_nothing_but_its_own(there: Lab, monkeypatch:
 def test_an_operators_job_runs_as_the_daemon_does(there: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     boss, _ = keyring.make(there.folder / "keys", Role.OPERATOR, "boss")
     own = there.submit(trials=6_000, profile_s=0.2)
-    job = submitted(there, boss, monkeypatch, backend="mock", trials=6_000, options={"profile_s": 0.2})
+    job = submit_with(there, boss, backend="mock", trials=6_000, options={"profile_s": 0.2})
     for each in (own, job):
         there.wait(each, "trials", 1)
         (client,) = there.clients(each)
@@ -117,7 +92,7 @@ def test_an_operators_job_runs_as_the_daemon_does(there: Lab, monkeypatch: pytes
 
 def test_a_users_job_survives_its_daemon(there: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     eve, _ = keyring.make(there.folder / "keys", Role.USER, "eve")
-    job = submitted(there, eve, monkeypatch, trials=60, options={"profile_s": 0.05})
+    job = submit_with(there, eve, **ATTACK | {"trials": 60}, options={"profile_s": 0.05})
     there.wait(job, "trials", 4)
     clients = there.clients(job)
     there.end(9)  # type: ignore[arg-type]
@@ -131,7 +106,7 @@ def test_a_users_job_survives_its_daemon(there: Lab, monkeypatch: pytest.MonkeyP
 
 def test_a_cancelled_job_leaves_no_process(there: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     eve, _ = keyring.make(there.folder / "keys", Role.USER, "eve")
-    job = submitted(there, eve, monkeypatch, trials=6_000, options={"profile_s": 0.2})
+    job = submit_with(there, eve, **ATTACK | {"trials": 6_000}, options={"profile_s": 0.2})
     there.wait(job, "trials", 1)
     assert escaped()
     there.cancel(job)
@@ -150,7 +125,7 @@ def test_a_users_job_on_a_lent_host_gets_neither_its_agents_key_nor_its_network(
     lender.start("--key", str(secret))
     try:
         until(lambda: lender.is_("here"), "the host joins")
-        job = submitted(there, eve, monkeypatch, device="far", options={"profile_s": 0.05})
+        job = submit_with(there, eve, **ATTACK, device="far", options={"profile_s": 0.05})
         view = there.wait(job)
         assert (view.state, view.failure, view.trials) == ("done", None, 20)
         assert hosts_of(there, job) == {"lab2"}
@@ -174,5 +149,5 @@ def test_where_programs_cannot_run_apart_it_is_told_or_refused(
     there.start(f'sandbox = "require"\n{SETTINGS}')
     assert not there.ask(lambda one: one.info()).warnings
     with pytest.raises(Refused, match="bubblewrap is not installed"):
-        submitted(there, eve, monkeypatch)
+        submit_with(there, eve, **ATTACK)
     assert there.wait(there.submit(trials=2)).state == "done"

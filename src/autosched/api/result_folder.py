@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct, structs
 
-from autosched import report
+from autosched import file_names, report
 from autosched.api.connection import Daemon
 from autosched.backend import EVALUATION, Evaluation
 from autosched.errors import JobCancelled, JobFailed, RequestError
@@ -88,6 +88,16 @@ def prepare(output: Path) -> Path:
             f"the output folder {folder} cannot be written: {why}. Choose another:  --output DIR"
         ) from None
     return output.absolute()
+
+
+def usual(job: JobView, who: str) -> Path:
+    """The folder for a job's results if none is named. `who`: this user, as the daemon calls him.
+
+    The place that a submission names is used for one's own jobs only: another user may name any. So may job names.
+    """
+    if job.output and job.owner and job.owner == who:
+        return Path(job.output)
+    return Path(f"{file_names.made_from(job.name)}-tuned")
 
 
 async def collect(daemon: Daemon, job: JobView, output: Path) -> Result:

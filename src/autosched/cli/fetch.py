@@ -9,7 +9,7 @@ from autosched.api import result_folder
 from autosched.api.on_demand import connected
 from autosched.cli.output import data, say
 from autosched.cli.result_summary import outcome
-from autosched.cli.tune import may_be_there, view_of
+from autosched.cli.tune import may_be_there, usual_folder, view_of
 
 
 @click.command()
@@ -22,7 +22,7 @@ def fetch(host: str | None, which: str, output: Path | None) -> int:
     async def get() -> result_folder.Result:
         async with connected(host, told=say, start=may_be_there(which)) as daemon:
             view = await view_of(daemon, which)
-            folder = result_folder.prepare(output or Path(view.output or f"{view.name}-tuned"))
+            folder = result_folder.prepare(output or usual_folder(daemon, view))
             return await result_folder.fetch(daemon, view, folder)
 
     for line in outcome(asyncio.run(get())):

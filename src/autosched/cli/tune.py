@@ -395,12 +395,12 @@ def selected(jobs: Sequence[JobId]) -> str:
 def attach(host: str | None, which: str, output: Path | None) -> int:
     """Follow a job to its end and fetch its results; an ended job's results at once. Keys as in `tune`."""
 
-    async def find() -> JobView:
+    async def find() -> tuple[JobView, Path]:
         async with connected(host, told=say, start=may_be_there(which)) as daemon:
-            return await view_of(daemon, which)
+            view = await view_of(daemon, which)
+            return view, output or usual_folder(daemon, view)
 
-    view = asyncio.run(find())
-    folder = output or Path(view.output or f"{view.name}-tuned")
+    view, folder = asyncio.run(find())
     if view.state not in (JobState.FAILED.value, JobState.CANCELLED.value):
         folder = result_folder.prepare(folder)
     return follow(host, view.job, folder)
@@ -420,7 +420,7 @@ def compile(
     async def begin() -> tuple[JobId, Path]:
         async with connected(host, told=say, start=may_be_there(which)) as daemon:
             view = await view_of(daemon, which)
-            folder = result_folder.prepare(output or Path(view.output or f"{view.name}-tuned"))
+            folder = result_folder.prepare(output or usual_folder(daemon, view))
             spec = _compile_spec(view, folder)
             if inputs is not None:
                 spec = msgspec.structs.replace(spec, inputs=await tuning.upload_inputs(daemon, inputs))
@@ -455,6 +455,14 @@ def may_be_there(which: str) -> bool:
 async def view_of(daemon: Daemon, which: str) -> JobView:
     """The job that a word selects: 12, last, @NAME."""
     return await daemon.job(await answered_async(select_one(which), _numbers(daemon)))
+
+
+def usual_folder(daemon: Daemon, view: JobView) -> Path:
+    """The folder for a job's results if none is named; says so if the job is another user's."""
+    folder = result_folder.usual(view, daemon.welcome.who)
+    if view.owner != daemon.welcome.who:
+        say(f"job {view.job} is of {view.owner or 'an unknown user'}, not yours: its results go to {folder.absolute()}")
+    return folder
 
 
 async def _jobs(daemon: Daemon, which: Sequence[str]) -> list[JobId]:

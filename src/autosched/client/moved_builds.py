@@ -2,6 +2,7 @@
 
 import contextlib
 import itertools
+import os
 import shutil
 import tarfile
 from collections import OrderedDict, defaultdict
@@ -124,29 +125,40 @@ def _said(built: Built) -> MovedBuild:
 
 def _pack(source: Path, packed: Path) -> None:
     packed.parent.mkdir(parents=True, exist_ok=True)
-    with tarfile.open(packed, "w") as file:
+    with tarfile.open(packed, "w", dereference=True) as file:
         file.add(source, arcname=".")
 
 
 def _unpack(packed: Path, folder: Path) -> None:
     part = folder.with_name(f".{folder.name}.part")
+    _remove(part)  # of an earlier attempt
+    part.mkdir()
     with tarfile.open(packed) as file:
-        if hasattr(tarfile, "data_filter"):
-            file.extractall(part, filter="data")
-        else:  # before Python 3.11.4
-            _extract_plain(file, part)
+        for member in file:
+            _extract(file, member, part)
     part.rename(folder)
     packed.unlink()
 
 
-def _extract_plain(file: tarfile.TarFile, folder: Path) -> None:
-    """Extracts files and folders. Raises TarError for any other member, and for one outside the folder."""
-    for member in file:
-        inside = not Path(member.name).is_absolute() and ".." not in Path(member.name).parts
-        if not inside or not (member.isfile() or member.isdir()):
-            raise tarfile.ExtractError(f"{member.name!r} is no plain file inside the folder")
-        member.mode &= 0o755
-        file.extract(member, folder, set_attrs=member.isfile())
+def _extract(file: tarfile.TarFile, member: tarfile.TarInfo, folder: Path) -> None:
+    """Write one file or folder of an archive of another host. Raises TarError for any other kind of member, and for a
+    place outside of the folder.
+
+    The filters of `tarfile` can be led outside by links (CVE-2025-4517); here no link is made.
+    """
+    parts = Path(member.name).parts
+    if ".." in parts or Path(member.name).is_absolute() or member.issparse() or not (member.isreg() or member.isdir()):
+        raise tarfile.ExtractError(f"{member.name!r} is no plain file inside the folder")
+    path = folder.joinpath(*parts)
+    if member.isdir():
+        path.mkdir(mode=0o755, parents=True, exist_ok=True)
+        return
+    path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    content = file.extractfile(member)
+    assert content is not None, "it is a plain file"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    with content, open(os.open(path, flags, member.mode & 0o755), "wb") as copy:
+        shutil.copyfileobj(content, copy)
 
 
 def _remove(path: Path) -> None:

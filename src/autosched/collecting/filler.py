@@ -29,6 +29,7 @@ from autosched.protocol import JobList, JobView, ListJobs
 from autosched.recordstore import opening
 from autosched.recordstore.collected import Collection, Knowledge
 from autosched.recordstore.rows import RANKER_GROWTH
+from autosched.text.job_selectors import OWN
 
 LABELS = {"made-by": "collect"}
 """Labels of all fillers' jobs."""
@@ -237,7 +238,9 @@ async def _others(daemon: Daemon) -> bool:
 
 async def _active(daemon: Daemon, labels: Mapping[str, str]) -> Sequence[JobView]:
     """Jobs with these labels that have not ended."""
-    return (await daemon.link.call(ListJobs(limit=JOBS_MAX, state="active", labels=dict(labels)), JobList)).jobs
+    return (
+        await daemon.link.call(ListJobs(limit=JOBS_MAX, owner=OWN, state="active", labels=dict(labels)), JobList)
+    ).jobs
 
 
 def _gained(tasks: Sequence[Rated], known: dict[str, Knowledge]) -> str:

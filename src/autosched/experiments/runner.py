@@ -25,6 +25,7 @@ from autosched.experiments.rows import Row, row_of
 from autosched.experiments.workspace import Workspace
 from autosched.model import COMBINATION, EXPERIMENT, Goal, JobId, JobState
 from autosched.protocol import JobList, JobView, ListJobs
+from autosched.text.job_selectors import OWN
 
 PAGE = 500
 """Maximum jobs of one answer."""
@@ -202,7 +203,7 @@ async def find_jobs(daemon: Daemon, experiment: str) -> dict[str, JobView]:
     found: dict[str, JobView] = {}
     before: JobId | None = None
     while True:
-        asked = ListJobs(limit=PAGE, labels={EXPERIMENT: experiment}, before=before)
+        asked = ListJobs(limit=PAGE, owner=OWN, labels={EXPERIMENT: experiment}, before=before)
         page = (await daemon.link.call(asked, JobList)).jobs
         for view in reversed(page):
             if view.state != JobState.CANCELLED.value:

@@ -18,6 +18,8 @@ class Welcome(Struct, frozen=True):
     session: int
     role: str = ""
     """Role of this connection: "viewer", "user", "operator", "client" or "agent"."""
+    who: str = ""
+    """Name of the peer, as in the audit trail and as the owner of jobs: "uid 1000", "key ab12"."""
 
 
 class Hello(Method, frozen=True, omit_defaults=True):

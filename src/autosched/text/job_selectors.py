@@ -1,5 +1,8 @@
 """Selects jobs by words: `12`, `12-15`, `12,14`, `last`, `all`, `@name`, `team=vision`.
 
+All but numbers mean the caller's own jobs: a name or a label is not proof of who submitted a job. `alice:last` and
+`1000:@name` name another owner, by his key or his user id, and `any:last` means all owners.
+
 A selection needs lists of jobs as it goes on, so it is a generator. The caller, who is connected to a daemon, answers
 it (`protocol.pagination.answered`) with numbers of jobs, the oldest first.
 """
@@ -18,11 +21,16 @@ T = TypeVar("T")
 Selection = Generator[ListJobs, Sequence[JobId], T]
 
 ALL, LAST, ACTIVE = "all", "last", "active"
-MANY = "JOB is a number, a range 12-15, a list 12,14, last, all (that have not ended), @NAME, or a label team=vision."
+OWN, ANY = "me", "any"
+MANY = (
+    "JOB is a number, a range 12-15, a list 12,14, last, all (that have not ended), @NAME, or a label team=vision; of"
+    " others: alice:last, any:@NAME."
+)
 """Explanation for help texts."""
 _RANGE_MAX = 10_000
 _PAGE = 500
 _WORD = r"[A-Za-z0-9_./-]{1,64}"
+_OWNED = re.compile(r"([a-z0-9][a-z0-9_-]{0,31}):(.+)")
 
 
 def select(words: Iterable[str], *, active: bool = False) -> Selection[list[JobId]]:
@@ -38,7 +46,7 @@ def select_one(word: str) -> Selection[JobId]:
     """The one job that `word` selects; of a name or a label the latest. Raises RequestError if it selects several."""
     if (wanted := _description(word)) is not None:
         jobs = yield replace(wanted, limit=1)
-        _check(jobs, word, "")
+        _check(jobs, word)
         return jobs[-1]
     jobs = yield from select([word])
     if len(jobs) != 1:
@@ -56,43 +64,60 @@ def labels(words: Iterable[str]) -> dict[str, str]:
     return found
 
 
+def _owner(word: str) -> tuple[str, str]:
+    """The owner in a request for jobs, and the rest of the word."""
+    if (match := _OWNED.fullmatch(word)) is None:
+        return OWN, word
+    name, rest = match.groups()
+    return "" if name == ANY else f"uid {name}" if name.isdecimal() else f"key {name}", rest
+
+
 def _description(word: str) -> ListJobs | None:
-    """The request for jobs with a name or label; None for other words."""
-    if word.startswith("@"):
-        return ListJobs(limit=_PAGE, name=word[1:]) if word[1:] else None
-    return ListJobs(limit=_PAGE, labels=labels([word])) if "=" in word else None
+    """The request for the jobs of an owner with a name or label; None for other words."""
+    owner, rest = _owner(word)
+    if rest.startswith("@"):
+        return ListJobs(limit=_PAGE, owner=owner, name=rest[1:]) if rest[1:] else None
+    return ListJobs(limit=_PAGE, owner=owner, labels=labels([rest])) if "=" in rest else None
 
 
 def _named(word: str, active: bool) -> Selection[Sequence[JobId]]:
     jobs: Sequence[JobId]
     if (wanted := _description(word)) is not None:
         jobs = yield from every(replace(wanted, state=ACTIVE if active else ""))
-        _check(jobs, word, "active " if active else "")
+        _check(jobs, word, active=active)
         return jobs
-    if word == ALL:
-        return (yield from every(ListJobs(limit=_PAGE, state=ACTIVE)))
-    if word == LAST:
-        if not (jobs := (yield ListJobs(limit=1))):
-            raise NotFound("there are no jobs yet. Submit one: autosched submit MODEL.onnx")
+    owner, rest = _owner(word)
+    if rest == ALL:
+        return (yield from every(ListJobs(limit=_PAGE, owner=owner, state=ACTIVE)))
+    if rest == LAST:
+        jobs = yield ListJobs(limit=1, owner=owner)
+        _check(jobs, word)
         return jobs
     if match := re.fullmatch(r"(\d{1,15})-(\d{1,15})", word):
         first, last = int(match[1]), int(match[2])
         if not 0 <= last - first < _RANGE_MAX:
             raise RequestError(f"{word!r} is no range of jobs: it goes up, by {_RANGE_MAX} at most, for example 12-15")
         jobs = yield from every(ListJobs(limit=min(_PAGE, last - first + 1), before=last + 1), first)
-        _check(jobs, word, "")
+        if not jobs:
+            raise NotFound(f"no job is in {word}. See which there are: autosched jobs")
         return jobs
     if re.fullmatch(r"\d{1,15}", word):
         return (int(word),)
     raise RequestError(
-        f"{word!r} names no job. Write a number, a range 12-15, a list 12,14, last, all, @NAME or a label team=vision"
+        f"{word!r} names no job. Write a number, a range 12-15, a list 12,14, last, all, @NAME or a label team=vision;"
+        " for jobs of others: alice:last, any:@NAME"
     )
 
 
-def _check(jobs: Sequence[JobId], word: str, which: str) -> None:
-    if not jobs:
-        what = f"is named {word[1:]!r}" if word[0] == "@" else f"has {word}" if "=" in word else f"is in {word}"
-        raise NotFound(f"no {which}job {what}. See which there are: autosched jobs")
+def _check(jobs: Sequence[JobId], word: str, *, active: bool = False) -> None:
+    """Raise NotFound if there is no job."""
+    if jobs:
+        return
+    owner, rest = _owner(word)
+    whose = {OWN: " of yours", "": ""}.get(owner, f" of {owner}")
+    what = f"is named {rest[1:]!r}" if rest[0] == "@" else f"has {rest}" if "=" in rest else "is there"
+    others = f" Submit one: autosched submit MODEL.onnx. Jobs of others: {ANY}:{rest}" if owner == OWN else ""
+    raise NotFound(f"no {'active ' if active else ''}job{whose} {what}. See which there are: autosched jobs{others}")
 
 
 def every(wanted: ListJobs, first: JobId = 1) -> Selection[list[JobId]]:

@@ -9,15 +9,18 @@ from autosched.protocol.pagination import answered, answered_async
 from autosched.text.job_selectors import labels, select, select_one
 
 THERE = {3: "a", 12: "net", 13: "b", 14: "net", 20: "net"}
+OF_OTHERS = {31: ("key eve", "net"), 32: ("uid 1000", "net"), 33: ("key eve", "x")}
 ENDED = (3, 20)
 
 
 def ask(asked: ListJobs) -> Sequence[int]:
-    """Answers as a daemon with five jobs, in pages of two."""
+    """Answers as a daemon with five own jobs, in pages of two; for other owners and without one, with three more."""
+    mine = {job: ("me", name) for job, name in THERE.items()}
     found = [
         job
-        for job, name in THERE.items()
-        if asked.name in ("", name)
+        for job, (owner, name) in sorted((mine | OF_OTHERS).items())
+        if asked.owner in ("", owner)
+        and asked.name in ("", name)
         and (asked.before is None or job < asked.before)
         and not (asked.state == "active" and job in ENDED)
         and asked.labels in ({}, {"team": "vision"} if job > 12 else {})
@@ -35,6 +38,32 @@ def test_jobs_are_chosen_in_the_order_of_the_words_each_once(words: list[str], j
     assert answered(select(words), ask) == jobs
 
 
+@pytest.mark.parametrize(
+    ("word", "jobs"),
+    [
+        ("eve:last", [33]),
+        ("any:last", [33]),
+        ("1000:last", [32]),
+        ("eve:@net", [31]),
+        ("any:@x", [33]),
+        ("eve:all", [31, 33]),
+    ],
+)
+def test_jobs_of_others_are_chosen_only_where_their_owner_is_named(word: str, jobs: list[int]) -> None:
+    assert answered(select([word]), ask) == jobs
+    assert answered(select_one(word), ask) == jobs[-1] if len(jobs) == 1 else True
+    own = word.partition(":")[2]
+    assert not set(answered(select([own if own != "@x" else "@a"]), ask)) & set(OF_OTHERS)
+    assert answered(select(["31", "32-33"]), ask) == [31, 32, 33]
+
+
+def test_a_missing_job_says_whose_was_looked_for() -> None:
+    with pytest.raises(NotFound, match=r"no job of yours is named 'x'\..* Jobs of others: any:@x"):
+        answered(select(["@x"]), ask)
+    with pytest.raises(NotFound, match=r"no job of key ada is there\. See which there are: autosched jobs$"):
+        answered(select(["ada:last"]), ask)
+
+
 def test_coroutines_answer_too() -> None:
     async def slowly(asked: ListJobs) -> Sequence[int]:
         return ask(asked)
@@ -44,7 +73,7 @@ def test_coroutines_answer_too() -> None:
 
 def test_a_name_selects_only_active_jobs_for_changes() -> None:
     assert answered(select(["@net", "team=vision"], active=True), ask) == [12, 14, 13]
-    with pytest.raises(NotFound, match="no active job is named 'a'"):
+    with pytest.raises(NotFound, match="no active job of yours is named 'a'"):
         answered(select(["@a"], active=True), ask)
 
 
@@ -81,7 +110,7 @@ def test_a_single_job_by_name_is_the_latest() -> None:
     assert answered(select_one("last"), ask) == 20
     assert answered(select_one("@net"), ask) == 20
     assert answered(select_one("team=vision"), ask) == 20
-    with pytest.raises(NotFound, match="no job is named 'none'"):
+    with pytest.raises(NotFound, match="no job of yours is named 'none'"):
         answered(select_one("@none"), ask)
     with pytest.raises(RequestError, match="names 3 jobs"):
         answered(select_one("12-14"), ask)

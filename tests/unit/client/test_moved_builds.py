@@ -2,7 +2,6 @@
 
 import asyncio
 import hashlib
-import sys
 import tarfile
 from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
@@ -77,40 +76,56 @@ def test_a_sent_file_keeps_its_name(hosts: Hosts) -> None:
     assert (came.candidate, came.build_s, came.code) == (b"a.so", 0.5, "1")
 
 
-@pytest.fixture(params=["filter", "no filter"])
-def unpacking(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The library extracts safely by itself since Python 3.11.4."""
-    if request.param == "no filter":
-        if sys.version_info >= (3, 14):
-            pytest.skip("this library extracts nothing without its filter")
-        monkeypatch.delattr(tarfile, "data_filter", raising=False)
-        monkeypatch.delattr(tarfile.TarFile, "extractall")
-    elif not hasattr(tarfile, "data_filter"):
-        pytest.skip("this Python has no filter")
-
-
-def hostile(kind: str) -> tarfile.TarInfo:
-    member = tarfile.TarInfo("../x" if kind == "above" else "x")
-    if kind == "link":
-        member.type, member.linkname = tarfile.SYMTYPE, "/etc/passwd"
+def hostile(kind: str) -> list[tarfile.TarInfo]:
+    """Members of an archive of which the last must be refused."""
+    member = tarfile.TarInfo({"above": "../x", "absolute": "/tmp/x", "deep above": "a/../../x"}.get(kind, "x"))
+    if kind in ("link", "hard link"):
+        member.type, member.linkname = (tarfile.SYMTYPE if kind == "link" else tarfile.LNKTYPE), "/etc/passwd"
     elif kind == "device":
         member.type = tarfile.CHRTYPE
-    return member
+    elif kind == "pipe":
+        member.type = tarfile.FIFOTYPE
+    return [tarfile.TarInfo("x"), member] if kind == "twice" else [member]
 
 
-@pytest.mark.filterwarnings("ignore:Python 3.14 will:DeprecationWarning")  # said of the branch for older Pythons
-@pytest.mark.usefixtures("unpacking")
-@pytest.mark.parametrize("kind", ["above", "link", "device"])
+@pytest.mark.parametrize("kind", ["above", "absolute", "deep above", "link", "hard link", "device", "pipe", "twice"])
 def test_a_folder_of_another_host_puts_nothing_elsewhere(kind: str, tmp_path: Path) -> None:
     with tarfile.open(tmp_path / "packed.tar", "w") as file:
-        file.addfile(hostile(kind))
-    with pytest.raises(tarfile.TarError):
+        for member in hostile(kind):
+            file.addfile(member)
+    (tmp_path / "folder").mkdir()
+    with pytest.raises((tarfile.TarError, FileExistsError)):
         moved_builds._unpack(tmp_path / "packed.tar", tmp_path / "folder/build")
     assert not (tmp_path / "x").exists()
+    assert not (tmp_path / "folder/build").exists()
 
 
-@pytest.mark.filterwarnings("ignore:Python 3.14 will:DeprecationWarning")
-@pytest.mark.usefixtures("unpacking")
+def test_links_that_a_filter_misjudges_lead_nowhere(tmp_path: Path) -> None:
+    """The archive of CVE-2025-4517: a link over more folders than a path may have."""
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "victim").write_text("as it was")
+    name, steps, path = "d" * 247, "abcdefghijklmnop", ""
+    with tarfile.open(tmp_path / "packed.tar", "w") as file:
+        for step in steps:
+            for member_name, kind, target in ((name, tarfile.DIRTYPE, ""), (step, tarfile.SYMTYPE, name)):
+                member = tarfile.TarInfo(f"{path}{member_name}")
+                member.type, member.linkname = kind, target
+                file.addfile(member)
+            path = f"{path}{name}/"
+        long = tarfile.TarInfo(f"{'/'.join(steps)}/{'l' * 254}")
+        long.type, long.linkname = tarfile.SYMTYPE, "../" * len(steps)
+        file.addfile(long)
+        for kind, target in ((tarfile.LNKTYPE, f"{long.name}/../../outside/victim"), (tarfile.REGTYPE, "")):
+            member = tarfile.TarInfo("flag")
+            member.type, member.linkname = kind, target
+            file.addfile(member)
+    (tmp_path / "in").mkdir()
+    with pytest.raises((tarfile.TarError, OSError)):
+        moved_builds._unpack(tmp_path / "packed.tar", tmp_path / "in/folder")
+    assert (outside / "victim").read_text() == "as it was"
+
+
 def test_a_sent_folder_keeps_its_content(hosts: Hosts) -> None:
     folder = hosts.folder / "build"
     (folder / "deep").mkdir(parents=True)

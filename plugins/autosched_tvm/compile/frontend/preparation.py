@@ -1,13 +1,13 @@
 """Checks an ONNX file and rewrites it into the form that TVM imports best. This module does not use TVM."""
 
 import contextlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import onnx
-from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+from google.protobuf.message import DecodeError, Message  # type: ignore[import-untyped]
 from onnx import helper
 
 from autosched.errors import ModelRejected
@@ -99,14 +99,28 @@ def read(path: Path) -> Any:
         raise ModelRejected(f"{path.name} is not a valid ONNX file: {error}. Export the model again") from error
     if not model.graph.node:
         raise ModelRejected(f"{path.name} holds no operators: there is nothing to tune")
-    for tensor in model.graph.initializer:
-        if tensor.data_location == onnx.TensorProto.EXTERNAL:
+    for tensor in _tensors(model):
+        if tensor.data_location == onnx.TensorProto.EXTERNAL or tensor.external_data:
             raise ModelRejected(
                 f"the weights of {path.name} lie in other files (first: {tensor.name!r}). Save it as one file:"
                 " onnx.save_model(onnx.load(FILE), OUT, save_as_external_data=False)"
             )
     _check_whole(model.graph, path)
     return model
+
+
+def _tensors(message: Any) -> Iterator[Any]:
+    """Yields all tensors in a message of ONNX, wherever they stand: initialisers, sparse ones, attributes of nodes, of
+    functions and of graphs in attributes, training information."""
+    waiting = [message]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, onnx.TensorProto):
+            yield one
+            continue
+        for kind, value in one.ListFields():
+            if kind.message_type is not None:
+                waiting += [value] if isinstance(value, Message) else list(value)
 
 
 def _check_whole(graph: Any, path: Path) -> None:

@@ -208,7 +208,7 @@ class Authenticator:
         visitor.who = who
         self.acceptor.know(visitor.connection)
         self._sessions += 1
-        return Welcome(PROTOCOL, f"autosched {__version__}", self._sessions, role=who.role.value)
+        return Welcome(PROTOCOL, f"autosched {__version__}", self._sessions, who.role.value, who.name)
 
     async def _failed(self, visitor: RemotePeer) -> None:
         """Delay and count a failed login. The owner of the daemon's own socket is not delayed."""

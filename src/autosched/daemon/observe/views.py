@@ -117,7 +117,7 @@ def asked_for(state: State, method: ListJobs, me: str) -> Callable[[Job], bool]:
     def wanted(job: Job) -> bool:
         return (
             (method.before is None or job.id < method.before)
-            and owner in ("", job.owner)
+            and (owner in ("", job.owner) or (method.owner == ME and not job.owner))
             and method.name in ("", job.spec.name)
             and method.labels.items() <= job.spec.labels.items()
             and (not method.state or _is(state, job, method.state))

@@ -132,3 +132,46 @@ def test_a_tree_ensemble_is_refused_with_a_program_that_runs_it(tmp_path: Path) 
     net.opset_import.append(helper.make_opsetid("ai.onnx.ml", 3))
     with pytest.raises(ModelRejected, match=r"TreeEnsembleRegressor .* no neural network\. ONNX Runtime runs it"):
         preparation.prepare(write(net, tmp_path), {}, list)
+
+
+def outside() -> Any:
+    """A tensor whose numbers are in another file."""
+    tensor = onnx.TensorProto(name="w", data_type=onnx.TensorProto.FLOAT, dims=[1, 4])
+    tensor.data_location = onnx.TensorProto.EXTERNAL
+    tensor.external_data.add(key="location", value="../secret")
+    return tensor
+
+
+@pytest.mark.parametrize(
+    "place",
+    ["initializer", "Constant", "subgraph", "sparse", "function", "list of tensors", "training", "metadata only"],
+)
+def test_numbers_in_other_files_are_refused_wherever_they_are_named(place: str, tmp_path: Path) -> None:
+    model = small_net()
+    constant = helper.make_node("Constant", [], ["w"], value=outside())
+    if place == "initializer":
+        model.graph.initializer.append(outside())
+    elif place == "Constant":
+        model.graph.node.append(constant)
+    elif place == "subgraph":
+        branch = helper.make_graph([constant], "branch", [], [])
+        inner = helper.make_graph([helper.make_node("If", ["c"], ["y"], then_branch=branch)], "inner", [], [])
+        model.graph.node.append(helper.make_node("If", ["c"], ["z"], then_branch=inner, else_branch=inner))
+    elif place == "sparse":
+        model.graph.sparse_initializer.append(onnx.SparseTensorProto(values=outside(), dims=[1, 4]))
+    elif place == "function":
+        model.functions.append(helper.make_function("own", "f", [], ["w"], [constant], []))
+    elif place == "list of tensors":
+        node = helper.make_node("Custom", [], ["w"])
+        node.attribute.append(onnx.AttributeProto(name="all", type=onnx.AttributeProto.TENSORS, tensors=[outside()]))
+        model.graph.node.append(node)
+    elif place == "training":
+        model.training_info.append(onnx.TrainingInfoProto(algorithm=helper.make_graph([constant], "a", [], [])))
+    else:
+        tensor = outside()
+        tensor.data_location = onnx.TensorProto.DEFAULT
+        model.graph.initializer.append(tensor)
+    path = tmp_path / "net.onnx"
+    path.write_bytes(model.SerializeToString())
+    with pytest.raises(ModelRejected, match="lie in other files"):
+        preparation.read(path)
