@@ -89,6 +89,22 @@ def test_prune_without_force_is_refused(there: Lab, cli: Callable[..., Said]) ->
     assert cli("records", "prune", "--imported")[0] == 0
 
 
+def test_a_job_is_forgotten_by_force_only(there: Lab, cli: Callable[..., Said]) -> None:
+    first, second = [there.submit(tasks=1, trials=8, seed=seed) for seed in (1, 2)]
+    for job in (first, second):
+        there.wait(job)
+    there.wait(there.submit(tasks=1, trials=0, fresh=False))  # the store has all of it
+    whole = json.loads(cli("records", "stats", "-o", "json")[1])["stats"]["measurements"]
+    code, out, err = cli("records", "forget", "--job", second)
+    assert (code, "would go" in out, f"forget --job {second} --force" in err) == (5, True, True)
+    gone = json.loads(cli("records", "forget", "--job", second, "--force", "-o", "json")[1])["forget"]
+    left = json.loads(cli("records", "stats", "-o", "json")[1])["stats"]["measurements"]
+    assert (whole - left, gone["measurements"] >= 8) == (gone["measurements"], True)
+    assert cli("records", "forget", "--job", second)[0] == 4
+    assert "no measurements of job 99" in cli("records", "forget", "--job", "99")[2]
+    assert cli("records", "forget")[0] == 2
+
+
 def test_tables_are_written_for_notebooks(there: Lab, tmp_path: Path, cli: Callable[..., Said]) -> None:
     there.wait(there.submit(tasks=1, trials=8))
     there.wait(there.submit(tasks=1, trials=0, fresh=False))

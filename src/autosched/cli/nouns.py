@@ -136,6 +136,7 @@ def daemon() -> None:
         "import": "records_files:import_",
         "merge": "records_files:merge",
         "prune": "records_files:prune",
+        "forget": "records_files:forget",
         "upgrade": "records_upgrade:upgrade",
     },
 )

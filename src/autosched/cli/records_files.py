@@ -252,3 +252,40 @@ def prune(
         return 0
     say("Nothing is changed yet. Nothing brings it back. Do it:  autosched records prune ... --force")
     return NEEDS_FORCE
+
+
+@click.command()
+@click.option("--job", type=click.IntRange(min=1), required=True, metavar="JOB", help="Number of the job.")
+@click.option(
+    "--of", "daemon", default="", metavar="HOST", help="The daemon of the job, where several have one of its number."
+)
+@click.option("--force", is_flag=True, help="Do it. Default: only print what would be removed.")
+@store_option
+@config_option
+@style_option
+def forget(job: int, daemon: str, force: bool, store: str, settings: Path | None, style: str) -> int:
+    """Delete what one job has brought into the record store, for example one whose client measures wrongly.
+
+    Schedules that other jobs have measured too stay, with those measurements.
+    """
+    from autosched.recordstore.store import RecordStore
+
+    with contextlib.closing(RecordStore(existing_store(settings, store))) as target:
+        found = [one for one in target.origins_of(job) if daemon in ("", one.name, one.detail)]
+        if not found:
+            raise NotFound(
+                f"the record store has no measurements of job {job}. See:  autosched records list --network NAME"
+            )
+        if len(found) > 1:
+            there = ", ".join(one.detail or one.name for one in found)
+            raise RequestError(f"{len(found)} daemons have measurements of a job {job}: name one with --of: {there}")
+        gone = target.forget(found[0].name, job, dry_run=not force)
+    if style == "json":
+        document("forget", gone)
+    else:
+        verb = "are gone" if force else "would go, as far as no other job has made them too"
+        data(f" {gone.measurements:,} measurements of {formatting.count(gone.schedules, 'schedule')} {verb}")
+    if force:
+        return 0
+    say(f"Nothing is changed yet. Nothing brings it back. Do it:  autosched records forget --job {job} --force")
+    return NEEDS_FORCE

@@ -246,7 +246,9 @@ class Daemon:
         projection = RecordProjection(journal.path, url, lambda job: source_job(jobs, job), self._runtime.records)
         self._runtime.stream.attach(projection.take, *projection.KINDS)
         self._projections = [projection]
-        self._lookup = RecordLookup(url, self._origin, projection.caught_up)
+        self._lookup = RecordLookup(
+            url, self._origin, projection.caught_up, lambda name: self._authenticator.is_operator(name)
+        )
         self._reader = StoreReader(url, "the records page is empty")
 
     def _declaration(self, resources: config.Resources, policy: Policy) -> ResourcesDeclared:
@@ -303,7 +305,7 @@ class Daemon:
             progress,
             monitor,
             lambda job, told: self._clients.notify(job, told),
-            self._quarantine.enter,
+            self._quarantine.accuse,
             suspicion,
         )
         moved = MovedFiles(self._folder / "moved", self._settings.limits.blob_bytes_max)

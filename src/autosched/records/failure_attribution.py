@@ -1,9 +1,12 @@
 """Attributes failed measurements to candidates or devices. Pure: times come from the caller, of one clock.
 
 A candidate that fails is tried once more, on another device of the kind if there is one. If it fails again, it is
-blocked permanently and for all jobs, provided that one of the two devices has measured something else successfully
-since: where nothing works, nothing is learned about candidates. If it passes on another device, that is evidence
-against the device where it failed.
+blocked permanently, provided that one of the two devices has measured something else successfully since: where nothing
+works, nothing is learned about candidates. If it passes on another device, that is evidence against the device where it
+failed.
+
+Clients report what they want. So a candidate is blocked for the jobs of the owners whose jobs failed, and for all when
+those are two. Evidence of one owner against a device is told apart from that of several.
 """
 
 from collections import deque
@@ -43,6 +46,8 @@ class Incident(Struct, frozen=True):
     """Message of the failure."""
     job: JobId
     trial: int
+    owner: str = ""
+    """Owner of the job; empty for incidents before owners were noted, which count for all."""
 
 
 class Case(Struct, frozen=True):
@@ -53,6 +58,20 @@ class Case(Struct, frozen=True):
     mishaps: tuple[Incident, ...]
     """The first incident, and the last."""
     poisoned: bool = False
+
+    @property
+    def owners(self) -> set[str]:
+        """Owners of the jobs that failed."""
+        return {one.owner for one in self.mishaps}
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether the evidence is of several owners, so that it counts for all."""
+        return len(self.owners) > 1 or "" in self.owners
+
+    def blocks(self, owner: str) -> bool:
+        """Whether the candidate is blocked for the jobs of an owner."""
+        return self.poisoned and (self.is_shared or owner in self.owners)
 
     @property
     def reason(self) -> str:
@@ -94,14 +113,18 @@ class CandidateSuspicion:
             case = self._keep(Case(self._last, suspect, (mishap,)))
             return Finding((case,), self._make_room())
         if known.poisoned:
-            return Finding()
+            if known.blocks(mishap.owner):
+                return Finding()
+            self._close(known)
+            return Finding((self._keep(Case(known.number, suspect, (known.mishaps[0], mishap), True)),))
         first = known.mishaps[0]
         sound = any(self._good_at.get(one.device, first.at) > first.at for one in (first, mishap))
         self._close(known)
         return Finding((self._keep(Case(known.number, suspect, (first, mishap), sound)),))
 
-    def passed(self, suspect: Suspect, device: UnitName, at: float) -> Finding:
-        """Record a good measurement: its device is sound, and its candidate no suspect."""
+    def passed(self, suspect: Suspect, device: UnitName, at: float, owner: str = "") -> Finding:
+        """Record a good measurement: its device is sound, and its candidate no suspect. It unblocks a candidate that
+        another owner alone has blocked."""
         self._good_at[device] = at
         known = self.cases.get(suspect)
         if known is not None and not known.poisoned:
@@ -110,6 +133,9 @@ class CandidateSuspicion:
         for case in [self.cases[other] for other in self._open.get(device, {})]:
             self._close(case)
             changed.append(self._keep(Case(case.number, case.suspect, case.mishaps, poisoned=True)))
+        if known is not None and known.poisoned and not known.blocks(owner):
+            self._close(known)
+            return Finding(tuple(changed), (known,))
         if known is None or known.poisoned:
             return Finding(tuple(changed))
         elsewhere = dict.fromkeys(one.device for one in known.mishaps if one.device != device)
@@ -168,12 +194,32 @@ class CandidateSuspicion:
         return (oldest,)
 
 
+class Mishap(Struct, frozen=True):
+    """One piece of evidence against a device."""
+
+    at: float
+    what: Hashable
+    """The candidate or task."""
+    words: str
+    owner: str
+    """Owner of the job."""
+    proved: bool
+    """Whether its subject passed on another device."""
+
+
+class Verdict(Struct, frozen=True):
+    """Enough evidence against a device."""
+
+    reason: str
+    owners: frozenset[str]
+    """Owners of the jobs that report it."""
+
+
 @dataclass(slots=True)
 class Chart:
     """Evidence against one device."""
 
-    mishaps: deque[tuple[float, Hashable, str, bool]] = field(default_factory=lambda: deque(maxlen=100))
-    """Time, subject, words, and whether it is proved: the subject passed on another device."""
+    mishaps: deque["Mishap"] = field(default_factory=lambda: deque(maxlen=100))
     level: int = 0
     """Number of quarantines without a good period after them."""
     returned_at: float | None = None
@@ -186,20 +232,21 @@ class DeviceSuspicion:
         self._pause_s = pause_s
         self._of: dict[UnitName, Chart] = {}
 
-    def against(self, device: UnitName, what: Hashable, words: str, at: float, *, proved: bool) -> str:
-        """Add evidence against a device. Returns why it must be quarantined now; empty if not."""
+    def against(self, device: UnitName, mishap: Mishap) -> Verdict | None:
+        """Add evidence against a device. Returns the verdict if there is enough now."""
         chart = self._of.setdefault(device, Chart())
-        chart.mishaps.append((at, what, words, proved))
-        recent = {key: said for when, key, said, _ in chart.mishaps if at - when < WITHIN_S}
+        chart.mishaps.append(mishap)
+        recent = {one.what: one.owner for one in chart.mishaps if mishap.at - one.at < WITHIN_S}
         if len(recent) < MISHAPS_MAX:
-            return ""
+            return None
         chart.mishaps.clear()
-        return f"{len(recent)} mishaps within {WITHIN_S / 60:.0f} min, the last: {words}"
+        reason = f"{len(recent)} mishaps within {WITHIN_S / 60:.0f} min, the last: {mishap.words}"
+        return Verdict(reason, frozenset(recent.values()))
 
     def well(self, device: UnitName) -> None:
         """Record a successful measurement: unproved evidence against the device is dropped."""
         if (chart := self._of.get(device)) is not None:
-            proved = [mishap for mishap in chart.mishaps if mishap[3]]
+            proved = [mishap for mishap in chart.mishaps if mishap.proved]
             chart.mishaps.clear()
             chart.mishaps.extend(proved)
 
@@ -224,5 +271,5 @@ class DeviceSuspicion:
     def said(self, device: UnitName, at: float) -> str:
         """Present evidence against a device, in words."""
         chart = self._of.get(device)
-        recent = [said for when, _, said, _ in chart.mishaps if at - when < WITHIN_S] if chart is not None else []
+        recent = [one.words for one in chart.mishaps if at - one.at < WITHIN_S] if chart is not None else []
         return f"{len(recent)} of {MISHAPS_MAX} mishaps, the last: {recent[-1]}" if recent else ""

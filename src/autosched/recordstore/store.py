@@ -12,14 +12,24 @@ from operator import itemgetter
 from typing import Any
 
 import msgspec
-from sqlalchemy import Connection, Engine, Row, Table, and_, bindparam, func, select, tuple_, update
+from sqlalchemy import Connection, Engine, Row, Table, and_, bindparam, delete, exists, func, select, tuple_, update
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import URL
 
 from autosched.model import Failure, Program, Purpose, Record
 from autosched.recordstore import opening, shapes
 from autosched.recordstore.keys import Environment, candidate_digest
-from autosched.recordstore.rows import Cursor, Measurement, Origin, SourceJob, StoredRanker, Tag, Workload, judge
+from autosched.recordstore.rows import (
+    Cursor,
+    Measurement,
+    Origin,
+    Pruned,
+    SourceJob,
+    StoredRanker,
+    Tag,
+    Workload,
+    judge,
+)
 from autosched.recordstore.tables import (
     ENVIRONMENTS,
     JOBS,
@@ -173,6 +183,32 @@ class RecordStore:
         with self._database.transaction() as connection:
             connection.execute(put.on_conflict_do_update(index_elements=RANKER_KEY, set_=kept), values)
 
+    def origins_of(self, job: int) -> list[Origin]:
+        """The databases of daemons with measurements of a job of this number. Raises StoreUnavailable."""
+        wanted = select(ORIGINS.c.name, ORIGINS.c.imported, ORIGINS.c.detail).join(JOBS).where(JOBS.c.number == job)
+        measured = exists().where(MEASUREMENTS.c.job_id == JOBS.c.id)
+        with self._database.transaction() as connection:
+            rows = connection.execute(wanted.where(measured).order_by(ORIGINS.c.name))
+            return [Origin(name, bool(imported), detail) for name, imported, detail in rows]
+
+    def forget(self, origin: str, job: int, *, dry_run: bool = False) -> Pruned:
+        """Delete all measurements of one job, and the schedules that no other job has measured; `dry_run` only counts.
+
+        Raises StoreUnavailable; then nothing was deleted.
+        """
+        its = MEASUREMENTS.c.job_id.in_(
+            select(JOBS.c.id).join(ORIGINS).where(ORIGINS.c.name == origin, JOBS.c.number == job)
+        )
+        with self._database.transaction() as connection:
+            keys = connection.execute(select(*(MEASUREMENTS.c[name] for name in SCHEDULE_KEY)).where(its).distinct())
+            affected = keys.all()
+            if dry_run:
+                measurements = connection.execute(select(func.count()).where(its)).scalar_one()
+                return Pruned(len(affected), measurements)
+            gone = connection.execute(delete(MEASUREMENTS).where(its)).rowcount
+            schedules = sum(not self._judge_again(connection, key) for key in affected)
+        return Pruned(schedules, gone)
+
     def count(self) -> int:
         """Number of measurements. Raises StoreUnavailable."""
         with self._database.transaction() as connection:
@@ -251,18 +287,21 @@ class RecordStore:
             return
         connection.execute(update(MEASUREMENTS).where(where).values(disturbed=_storable(tag.reason)))
         for key in keys:
-            of_key = and_(*(MEASUREMENTS.c[name] == value for name, value in zip(SCHEDULE_KEY, key, strict=True)))
-            rows = (
-                select(MEASUREMENTS, ORIGINS.c.imported)
-                .select_from(MEASUREMENTS)
-                .join(JOBS)
-                .join(ORIGINS)
-                .where(of_key)
-            )
-            told = [_judged(row) for row in connection.execute(rows)]
+            self._judge_again(connection, key)
+
+    def _judge_again(self, connection: Connection, key: Sequence[Any]) -> bool:
+        """Choose the representative measurement of a schedule anew; returns False if the schedule has none any more,
+        and is deleted."""
+        of_key = and_(*(MEASUREMENTS.c[name] == value for name, value in zip(SCHEDULE_KEY, key, strict=True)))
+        same = and_(*(SCHEDULES.c[name] == value for name, value in zip(SCHEDULE_KEY, key, strict=True)))
+        rows = select(MEASUREMENTS, ORIGINS.c.imported).select_from(MEASUREMENTS).join(JOBS).join(ORIGINS).where(of_key)
+        told = [_judged(row) for row in connection.execute(rows)]
+        if told:
             best = max(told, key=lambda values: [values[name] for name in _ORDER])
-            same = and_(*(SCHEDULES.c[name] == value for name, value in zip(SCHEDULE_KEY, key, strict=True)))
             connection.execute(update(SCHEDULES).where(same).values(best))
+        else:
+            connection.execute(delete(SCHEDULES).where(same))
+        return bool(told)
 
     # Numbers of rows that many others refer to ------------------------------------------------------------------------
 

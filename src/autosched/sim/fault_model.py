@@ -9,7 +9,14 @@ from random import Random
 
 from autosched.core.events import Event, UnitDrained, UnitReturned
 from autosched.model import JobId, Outcome, Step, StepId, UnitName
-from autosched.records.failure_attribution import CandidateSuspicion, DeviceSuspicion, Finding, Incident, Suspect
+from autosched.records.failure_attribution import (
+    CandidateSuspicion,
+    DeviceSuspicion,
+    Finding,
+    Incident,
+    Mishap,
+    Suspect,
+)
 from autosched.sim.scenario import Faults
 from autosched.sim.simulated_client import SimClient
 
@@ -71,7 +78,8 @@ class Sickness:
             return not self._measured(step, candidate, device) and (
                 client.may_retry(step.task) and not self.is_poisoned(candidate)
             )
-        if self._ward.against(device, (step.job, step.task), "a step failed", self._clock(), proved=False):
+        mishap = Mishap(self._clock(), (step.job, step.task), "a step failed", "", False)
+        if self._ward.against(device, mishap) is not None:
             self._later(0.0, 0, partial(self._enters, device))
         return False
 
@@ -86,7 +94,7 @@ class Sickness:
         found = self._blame.passed(suspect, device, now)
         self._note(found)
         for culprit, _ in found.against:
-            if self._ward.against(culprit, suspect, "it passes elsewhere", now, proved=True):
+            if self._ward.against(culprit, Mishap(now, suspect, "it passes elsewhere", "", True)) is not None:
                 self._later(0.0, 0, partial(self._enters, culprit))
         return True
 

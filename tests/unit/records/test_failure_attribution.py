@@ -13,12 +13,18 @@ from autosched.records.failure_attribution import (
     DeviceSuspicion,
     Finding,
     Incident,
+    Mishap,
     Suspect,
+    Verdict,
 )
 
 
 def suspect(name: str = "x", workload: str = "conv", place: str = "mock auto on cpu") -> Suspect:
     return Suspect(place, workload, name)
+
+
+def said_of(verdict: Verdict | None) -> str:
+    return verdict.reason if verdict is not None else ""
 
 
 class Court:
@@ -28,13 +34,17 @@ class Court:
         self.blame = CandidateSuspicion(cases)
         self.now = 100.0
 
-    def fails(self, name: str, device: str) -> Finding:
+    def fails(self, name: str, device: str, owner: str = "ada") -> Finding:
         self.now += 1
-        return self.blame.failed(suspect(name), Incident(device, self.now, "run crash", 7, int(self.now)))
+        return self.blame.failed(suspect(name), Incident(device, self.now, "run crash", 7, int(self.now), owner))
 
-    def passes(self, name: str, device: str) -> Finding:
+    def passes(self, name: str, device: str, owner: str = "ada") -> Finding:
         self.now += 1
-        return self.blame.passed(suspect(name), device, self.now)
+        return self.blame.passed(suspect(name), device, self.now, owner)
+
+    def blocked(self, owner: str) -> set[str]:
+        found = self.blame.poisoned("mock auto on cpu", ["conv"])
+        return {case.suspect.sha256 for case in found if case.blocks(owner)}
 
     def poisoned(self) -> set[str]:
         return {case.suspect.sha256 for case in self.blame.poisoned("mock auto on cpu", ["conv", "conv", "other"])}
@@ -193,21 +203,67 @@ def test_the_oldest_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [one.sha256 for one in court.blame.cases] == ["y", "z"]
 
 
+# Owners ---------------------------------------------------------------------------------------------------------------
+
+
+def blocked_by(owner: str) -> Court:
+    """A court in which the jobs of one owner have failed with "x" twice."""
+    court = Court()
+    court.fails("x", "a", owner)
+    court.passes("other", "a", owner)
+    court.fails("x", "a", owner)
+    return court
+
+
+def test_the_failures_of_one_owner_block_a_candidate_for_his_own_jobs() -> None:
+    court = blocked_by("eve")
+    assert (court.blocked("eve"), court.blocked("ada")) == ({"x"}, set())
+
+
+def test_a_failure_of_another_owner_blocks_it_for_all() -> None:
+    court = blocked_by("eve")
+    (case,) = court.fails("x", "a", "ada").changed
+    assert case.is_shared
+    assert court.blocked("ben") == {"x"}
+    assert court.fails("x", "b", "ben") == Finding()
+    assert court.passes("x", "b", "ben") == Finding(), "it stays blocked until an operator forgives"
+
+
+def test_a_success_of_another_owner_unblocks_it_for_all() -> None:
+    court = blocked_by("eve")
+    (case,) = court.passes("x", "b", "ada").closed
+    assert case.suspect == suspect("x")
+    assert court.blocked("eve") == set()
+    assert court.fails("x", "a", "eve").changed[0].mishaps[0].owner == "eve", "it begins anew"
+
+
+def test_cases_from_before_owners_were_noted_count_for_all() -> None:
+    assert blocked_by("").blocked("ada") == {"x"}
+
+
+def test_a_verdict_names_the_owners_of_its_evidence() -> None:
+    ward = DeviceSuspicion(30.0)
+    found = [ward.against("a", Mishap(1.0, n, "no", owner, True)) for n, owner in enumerate(("eve", "eve", "ada"))]
+    assert found[:2] == [None, None]
+    assert found[2] is not None
+    assert found[2].owners == {"eve", "ada"}
+
+
 # Devices --------------------------------------------------------------------------------------------------------------
 
 
 def test_three_different_mishaps_are_too_many() -> None:
     ward = DeviceSuspicion(30.0)
-    said = [ward.against("a", what, f"it lost {what}", 1.0, proved=True) for what in (1, 1, 2, 3)]
+    said = [said_of(ward.against("a", Mishap(1.0, what, f"it lost {what}", "", True))) for what in (1, 1, 2, 3)]
     assert said[:3] == ["", "", ""]
     assert said[3] == "3 mishaps within 10 min, the last: it lost 3"
-    assert ward.against("a", 4, "again", 2.0, proved=True) == "", "it begins anew"
+    assert ward.against("a", Mishap(2.0, 4, "again", "", True)) is None, "it begins anew"
 
 
 def test_mishaps_are_forgotten_with_time() -> None:
     ward = DeviceSuspicion(30.0)
     times = [WITHIN_S * n for n in range(2 * MISHAPS_MAX)]
-    assert not any(ward.against("a", n, "late", at, proved=True) for n, at in enumerate(times))
+    assert not any(ward.against("a", Mishap(at, n, "late", "", True)) for n, at in enumerate(times))
 
 
 @pytest.mark.parametrize("proved", [True, False])
@@ -215,14 +271,14 @@ def test_only_proof_outlasts_a_good_measurement(proved: bool) -> None:
     ward = DeviceSuspicion(30.0)
     said = ""
     for n in range(MISHAPS_MAX):
-        said = ward.against("a", n, "it broke", 1.0, proved=proved)
+        said = said_of(ward.against("a", Mishap(1.0, n, "it broke", "", proved)))
         ward.well("a")
     assert bool(said) == proved
 
 
 def test_devices_are_told_apart() -> None:
     ward = DeviceSuspicion(30.0)
-    assert not any(ward.against(device, n, "no", 1.0, proved=True) for n in range(2) for device in "ab")
+    assert not any(ward.against(device, Mishap(1.0, n, "no", "", True)) for n in range(2) for device in "ab")
     assert ward.said("a", 2.0) == "2 of 3 mishaps, the last: no"
     assert ward.said("c", 2.0) == ""
     assert ward.said("a", 2.0 + WITHIN_S) == ""

@@ -5,13 +5,14 @@ from msgspec.structs import replace
 
 from autosched.recordstore.pruning import Unwanted, prune
 from autosched.recordstore.queries import Lookup
-from autosched.recordstore.rows import Measurement, Origin, Pruned
+from autosched.recordstore.rows import Measurement, Origin, Pruned, SourceJob
 from autosched.recordstore.store import RecordStore
 from samples_of_store import HERE, LAB, measured
 
 pytestmark = pytest.mark.slow
 
 FILE = Origin("another lab", imported=True)
+EVES = SourceJob(8, owner="key eve")
 
 
 def left(lookup: Lookup) -> set[bytes]:
@@ -74,3 +75,22 @@ def test_a_pruned_schedule_may_come_again(url: str, known: RecordStore, lookup: 
 
 def test_an_empty_store_is_pruned_to_nothing(url: str) -> None:
     assert prune(url, Unwanted(before=2e9)) == Pruned(0, 0)
+
+
+# One job --------------------------------------------------------------------------------------------------------------
+
+
+def test_what_one_job_brought_is_forgotten_and_the_rest_judged_anew(store: RecordStore, lookup: Lookup) -> None:
+    store.add(LAB, [measured(1, 3e-3), measured(2, 1e-3)])
+    invented = [measured(1, 1e-9, job=EVES), measured(3, 1e-9, job=EVES)]
+    store.add(LAB, invented)
+    assert [one.name for one in store.origins_of(8)] == [LAB.name]
+    assert store.origins_of(9) == []
+    assert store.forget(LAB.name, 8, dry_run=True) == Pruned(2, 2)
+    assert left(lookup) == names(1, 2, 3)
+    assert store.forget(LAB.name, 8) == Pruned(1, 2)
+    assert left(lookup) == names(1, 2)
+    best = {one.candidate: one.best_s for one in lookup.best(measured(1, 1.0).workload.hash, HERE, 9)}
+    assert best == pytest.approx({b"schedule 1": 3.3e-3, b"schedule 2": 1.1e-3})
+    assert store.forget(LAB.name, 8) == Pruned(0, 0)
+    assert store.forget("another", 7) == Pruned(0, 0)

@@ -19,7 +19,7 @@ from autosched.daemon.runtime import Runtime
 from autosched.daemon.storage.blob_store import Blobs
 from autosched.daemon.storage.job_store import Found, JobStore, received_now
 from autosched.daemon.storage.moved_files import MovedFiles
-from autosched.daemon.storage.record_lookup import RecordLookup
+from autosched.daemon.storage.record_lookup import Asking, RecordLookup
 from autosched.errors import NotFound, Refused, RequestError, WireError
 from autosched.model import (
     DEVICE_POOL,
@@ -29,6 +29,7 @@ from autosched.model import (
     JobId,
     Outcome,
     Purpose,
+    Record,
     StepId,
     TaskInfo,
     at_host,
@@ -66,6 +67,7 @@ from autosched.protocol import (
     TagRecords,
     UnknownPrograms,
 )
+from autosched.records import latency_bound
 
 
 class Parts(Struct, frozen=True):
@@ -208,15 +210,18 @@ class ClientSession:
         return SimilarJobs(tuple(self._earlier(job) for job in similar_jobs.choose(tasks, found)))
 
     async def _known(self, method: GetKnown) -> KnownSchedules:
-        spec = self._runtime.state.jobs[self._job].spec
-        if self._lookup is None or spec.fresh:
+        if self._lookup is None or self._runtime.state.jobs[self._job].spec.fresh:
             return KnownSchedules()
-        return await self._lookup.known(method, self._job, spec.backend)
+        return await self._lookup.known(method, self._asking())
 
     async def _timings(self, method: GetTimings) -> KnownTimings:
         if self._lookup is None:
             return KnownTimings({})
-        return await self._lookup.timings(method, self._job, self._runtime.state.jobs[self._job].spec.backend)
+        return await self._lookup.timings(method, self._asking())
+
+    def _asking(self) -> Asking:
+        job = self._runtime.state.jobs[self._job]
+        return Asking(job.id, job.owner, job.spec.backend)
 
     async def _rankers(self, device: str) -> Rankers:
         return Rankers() if self._lookup is None else await self._lookup.rankers(device)
@@ -273,6 +278,8 @@ class ClientSession:
             raise RequestError(f"trial {record.trial} is out of range: a job has at most {TRIALS_MAX}")
         if record.trial < progress.next_trial:
             return self._refuse_stored(record.trial)
+        if not known and (why := self._impossible(record)):
+            raise RequestError(f"trial {record.trial} of job {self._job}: {why}; its backend measures wrongly")
         durable = self._store.add_record(
             self._job, progress.records, record, *self._attribution.recorded(self._job, record)
         )
@@ -284,6 +291,12 @@ class ClientSession:
         self._runtime.stream.publish(recorded(self._job, record))
         self._progress.changed(self._job)
         return durable
+
+    def _impossible(self, record: Record) -> str:
+        """Why a record's latencies cannot be right; empty if they can."""
+        task, slot = self._progress.get(self._job).tasks.get(record.task), self._runtime.state.slots.get(record.device)
+        cores = len(slot.unit.cores) if slot is not None and slot.unit.accelerator is None else 0
+        return latency_bound.impossible(record.latency_s or (), task.info.flops if task is not None else 0.0, cores)
 
     async def _refuse_stored(self, trial: int) -> None:
         await self._store.flush()  # a client that gets this answer does not send the record again

@@ -29,7 +29,9 @@ from autosched.records.failure_attribution import (
     DeviceSuspicion,
     Finding,
     Incident,
+    Mishap,
     Suspect,
+    Verdict,
 )
 
 BATCH_LEAST = 3
@@ -56,10 +58,10 @@ class AttributionHandler:
         progress: ProgressRegistry,
         monitor: DeviceMonitor,
         tell: Callable[[JobId, Poisoned], None],
-        quarantine: Callable[[UnitName, str], None],
+        quarantine: Callable[[UnitName, Verdict], None],
         suspicion: DeviceSuspicion,
     ) -> None:
-        """Called before the journal accepts writes. `quarantine`: isolates a device, for a reason."""
+        """Called before the journal accepts writes. `quarantine`: isolates a device, or checks it before."""
         self._runtime, self._progress, self._monitor = runtime, progress, monitor
         self._tell, self._quarantine, self._suspicion = tell, quarantine, suspicion
         self._journal = runtime.journal
@@ -85,16 +87,18 @@ class AttributionHandler:
             tally = self._tallies[step.id] = Tally()
         place = self._circumstances(job)
         suspect = Suspect(place, known.info.workload, hashlib.sha256(record.candidate).hexdigest())
-        now, device = self._runtime.clock(), record.device
+        now, device, owner = self._runtime.clock(), record.device, self._runtime.state.jobs[job].owner
         if failed:
             tally.bad += record.purpose is Purpose.TRIAL
             tally.gone += record.purpose is Purpose.TRIAL and record.failure in GONE
             self._monitor.doubt(device)
-            return self._act(self.blame.failed(suspect, Incident(device, now, _words(record), job, record.trial)))
+            return self._act(
+                self.blame.failed(suspect, Incident(device, now, _words(record), job, record.trial, owner)), owner
+            )
         tally.good += 1
         self._proven.add(place)
         self._suspicion.well(device)
-        return self._act(self.blame.passed(suspect, device, now))
+        return self._act(self.blame.passed(suspect, device, now, owner), owner)
 
     def ended(self, step: Step, outcome: Outcome, error: str) -> None:
         """Judge a step that has ended. A step without any success is evidence against its device, but no proof.
@@ -107,13 +111,14 @@ class AttributionHandler:
         if len(step.units) != 1 or step.stage != "profile" or tally.good:
             return
         who, mark = f"job {step.job}, task {step.task}", (step.job, step.task)
+        owner = self._runtime.state.jobs[step.job].owner
         sound = any(task.best_s is not None for task in self._progress.get(step.job).tasks.values())
         proven = self._circumstances(step.job) in self._proven
         if outcome is Outcome.FAILED:
             if sound:
-                self._against(step.units[0], mark, f"{who} failed as a whole: {error[:WORDS_MAX]}")
+                self._against(step.units[0], mark, f"{who} failed as a whole: {error[:WORDS_MAX]}", owner)
         elif (tally.bad if sound or proven else tally.gone) >= BATCH_LEAST:
-            self._against(step.units[0], mark, f"all {tally.bad} candidates of {who} failed")
+            self._against(step.units[0], mark, f"all {tally.bad} candidates of {who} failed", owner)
 
     def _circumstances(self, job: JobId) -> str:
         """Key of the circumstances under which failures are comparable with those of the job."""
@@ -129,31 +134,34 @@ class AttributionHandler:
 
     # Reactions --------------------------------------------------------------------------------------------------------
 
-    def _act(self, finding: Finding) -> tuple[Statement, ...]:
+    def _act(self, finding: Finding, owner: str) -> tuple[Statement, ...]:
         poisoned = [case for case in finding.changed if case.poisoned]
         for case in poisoned:
             self._runtime.stream.publish(CandidatePoisoned(case.number, case.suspect.workload, case.reason))
         self._announce(poisoned)
+        self._announce([case for case in finding.closed if case.poisoned], forgiven=True)
         for device, case in finding.against:
             words = f"{case.mishaps[0].words} (job {case.mishaps[0].job}), which passes elsewhere"
-            self._against(device, case.suspect, words, proved=True)
+            self._against(device, case.suspect, words, owner, proved=True)
         return _statements(finding)
 
     def _against(
-        self, device: UnitName, what: Suspect | tuple[JobId, TaskIndex], words: str, *, proved: bool = False
+        self, device: UnitName, what: Suspect | tuple[JobId, TaskIndex], words: str, owner: str, *, proved: bool = False
     ) -> None:
         if not is_device(self._runtime.state.slots[device]):
             return
-        if reason := self._suspicion.against(device, what, words, self._runtime.clock(), proved=proved):
+        mishap = Mishap(self._runtime.clock(), what, words, owner, proved)
+        if (verdict := self._suspicion.against(device, mishap)) is not None:
             if statements := _statements(self.blame.excuse(device)):
                 self._journal.write(*statements, lazy=True)
-            self._quarantine(device, reason)
+            self._quarantine(device, verdict)
 
     def _announce(self, cases: Iterable[Case], forgiven: bool = False) -> None:
         """Notify the clients of all jobs with the same task."""
         for case in cases:
             for job in self._runtime.state.active:
-                if self._circumstances(job) == case.suspect.place:
+                meant = forgiven or case.blocks(self._runtime.state.jobs[job].owner)
+                if meant and self._circumstances(job) == case.suspect.place:
                     self._send(job, [case], forgiven)
 
     def _send(self, job: JobId, cases: Iterable[Case], forgiven: bool = False) -> None:
@@ -171,7 +179,8 @@ class AttributionHandler:
     def tell_all(self, job: JobId) -> None:
         """Tell the client of a job whose network is known which candidates are blocked."""
         workloads = (task.info.workload for task in self._progress.get(job).tasks.values())
-        self._send(job, self.blame.poisoned(self._circumstances(job), workloads))
+        owner, known = self._runtime.state.jobs[job].owner, self.blame.poisoned(self._circumstances(job), workloads)
+        self._send(job, [case for case in known if case.blocks(owner)])
 
     # Calls of users ---------------------------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ sentinel then passes, the device returns. An operator who drains or undrains the
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from typing import Any
 
 from autosched import formatting, machine
@@ -16,13 +16,17 @@ from autosched.core.state import State
 from autosched.daemon.devices.device_monitor import DeviceMonitor
 from autosched.daemon.runtime import BY, Runtime, spawn
 from autosched.device_probe import Pace, Unwell, treat
-from autosched.model import OWN_HOST, DeviceNote, Unit, UnitName, is_lane
-from autosched.records.failure_attribution import DeviceSuspicion
+from autosched.model import DEVICE_POOL, OWN_HOST, DeviceNote, Unit, UnitName, is_lane
+from autosched.records.failure_attribution import DeviceSuspicion, Verdict
 
 log = logging.getLogger(__name__)
 
 BOOT_S = 120.0
 """Seconds within which a board answers after the end of its reboot hook."""
+CHECK_AGAIN_S = 60.0
+"""Seconds for which a passed probe outweighs the reports of one owner."""
+CHECK_LOOK_S, CHECK_WAIT_S = 0.1, 600.0
+"""Seconds between two looks whether a device is free for its probe, and the maximum seconds of the wait."""
 ALLOWED_LOOK_S = 1.0
 """Seconds between two looks at the cores that this process may use."""
 
@@ -63,11 +67,61 @@ class Quarantine:
         self._hooks, self._hook_s, self._elsewhere, self._reach = hooks, hook_s, elsewhere, reach
         self._watched: dict[UnitName, asyncio.Task[None]] = {}
         self._looking: asyncio.Task[None] | None = None
+        self._check_again_at: dict[UnitName, float] = {}
 
     def enter(self, unit: UnitName, reason: str) -> None:
         """Quarantine a device, unless it only lacks its cores."""
         if unit not in self._runtime.state.drained and not self._lacks_cores(unit):
             self._watch(unit, self._isolate(unit, reason))
+
+    def accuse(self, unit: UnitName, verdict: Verdict) -> None:
+        """Quarantine a device of which clients report failures. The reports of one owner, who may have made them up,
+        are checked by a probe, or count where no other owner needs the device."""
+        if len(verdict.owners) > 1:
+            self.enter(unit, verdict.reason)
+        elif unit in self._runtime.state.drained or self._lacks_cores(unit):
+            return
+        elif self._has_probe(unit):
+            self._watch(unit, self._check(unit, verdict.reason))
+        elif self._is_needed_by_others(unit, verdict.owners):
+            log.warning("%s is not quarantined, since one user alone reports: %s", unit, verdict.reason)
+        else:
+            self.enter(unit, verdict.reason)
+
+    def _is_held(self, unit: UnitName) -> bool:
+        """Whether a step holds a device."""
+        return self._runtime.state.slots[unit].holder is not None
+
+    def _has_probe(self, unit: UnitName) -> bool:
+        """Whether a probe measures a device, and does not only reach it."""
+        return bool(self._runtime.state.slots[unit].unit.cores)
+
+    def _is_needed_by_others(self, unit: UnitName, owners: Collection[str]) -> bool:
+        """Whether an active job of another owner may use a device."""
+        state = self._runtime.state
+        kinds = {pool.partition("@")[0] for pool, _ in state.slots[unit].places}
+        others = (state.jobs[job] for job in state.active if state.jobs[job].owner not in owners)
+        return any(f"{DEVICE_POOL}{job.spec.device}" in kinds for job in others)
+
+    async def _check(self, unit: UnitName, reason: str) -> None:
+        """Probe a device as soon as it is free, and quarantine it only if it does not pass."""
+        if (now := self._runtime.clock()) < self._check_again_at.get(unit, 0.0):
+            return log.warning("%s passed its probe a short time ago, but: %s", unit, reason)
+        self._check_again_at[unit] = now + CHECK_AGAIN_S
+        words = f"probed, since {reason} ({BY})"
+        log.warning("%s is %s", unit, words)
+        await self._runtime.post(lambda: None if unit in self._runtime.state.drained else UnitDrained(unit, words, BY))
+        until = now + CHECK_WAIT_S
+        while self._is_held(unit) and self._runtime.clock() < until:  # noqa: ASYNC110 - as it waits below
+            await asyncio.sleep(CHECK_LOOK_S)
+        try:
+            if not self._is_held(unit):
+                await self._examine(unit, ())
+        except Unwell as error:
+            await self._isolate(unit, f"{reason}; {error}")
+        else:
+            log.warning("%s is not quarantined: it passes its probe", unit)
+            await self._runtime.post(lambda: self._returned(unit))
 
     def resume(self) -> None:
         """Continue the quarantines of the earlier daemon. Called after the pools are declared."""
@@ -128,10 +182,10 @@ class Quarantine:
             await asyncio.sleep(pause_s)
             if not is_kept_free(self._runtime.state, unit):
                 return
-            if self._runtime.state.slots[unit].holder is not None:
+            if self._is_held(unit):
                 continue  # a step from before the quarantine must end first
             try:
-                await self._treat(unit)
+                await self._examine(unit, self._hooks.get(unit, ()))
             except Unwell as error:
                 pause_s = self._suspicion.probed(unit)
                 await self._say(unit, Quarantined(reason, pause_s, str(error)))
@@ -152,11 +206,11 @@ class Quarantine:
     def _returned(self, unit: UnitName) -> Event | None:
         return UnitReturned(unit, BY) if is_kept_free(self._runtime.state, unit) else None
 
-    async def _treat(self, unit: UnitName) -> None:
-        """Reboot and probe a device. Raises Unwell."""
+    async def _examine(self, unit: UnitName, hook: Sequence[str]) -> None:
+        """Reboot a device by a command, if there is one, and probe it. Raises Unwell."""
         place = self._runtime.state.slots[unit].unit
         if place.host == OWN_HOST:
-            pace = await treat(unit, place.cores, self._hooks.get(unit, ()), self._hook_s)
+            pace = await treat(unit, place.cores, hook, self._hook_s)
             if place.is_board:
                 await self._reach(place, BOOT_S if unit in self._hooks else 0.0)
         else:

@@ -6,6 +6,8 @@ from functools import partial
 from math import inf
 from pathlib import Path
 
+from msgspec import Struct
+
 from autosched.daemon.storage.store_reader import StoreReader
 from autosched.model import JobId
 from autosched.protocol import (
@@ -32,30 +34,46 @@ SPARE = 4
 """Number of hints fetched for each wanted one, because hints of several devices compete."""
 
 
+class Asking(Struct, frozen=True):
+    """The job that asks."""
+
+    number: JobId
+    owner: str
+    backend: str
+    """Name of its backend."""
+
+
 class RecordLookup:
     """Queries to the record store of one daemon."""
 
-    def __init__(self, url: str | Path, origin: str, caught_up: Callable[[float], Awaitable[None]]) -> None:
+    def __init__(
+        self,
+        url: str | Path,
+        origin: str,
+        caught_up: Callable[[float], Awaitable[None]],
+        is_operator: Callable[[str], bool],
+    ) -> None:
         """`url`: URL or file of the store. `origin`: name of the daemon's own database in the store. `caught_up`: waits
-        until the store has all records of that database; its argument is the maximum duration in seconds."""
-        self._origin, self._caught_up = origin, caught_up
+        until the store has all records of that database; its argument is the maximum duration in seconds.
+        `is_operator`: whether the owner of a job is an operator of this daemon."""
+        self._origin, self._caught_up, self._is_operator = origin, caught_up, is_operator
         self._met: set[JobId] = set()
         self._reader = StoreReader(url, "jobs go on without what it knows")
 
-    async def known(self, asked: GetKnown, job: JobId, backend: str) -> KnownSchedules:
+    async def known(self, asked: GetKnown, job: Asking) -> KnownSchedules:
         """Known schedules for a task of a job; `trouble` says why if the store does not answer.
 
-        `backend`: name of the job's backend. The job's first question waits for records that are not in the store yet.
+        The job's first question waits for records that are not in the store yet.
         """
-        if job not in self._met:
-            self._met.add(job)
+        if job.number not in self._met:
+            self._met.add(job.number)
             await self._caught_up(CATCH_UP_S)
-        found = await self._reader.ask(partial(self._known, asked, job, backend))
+        found = await self._reader.ask(partial(self._known, asked, job))
         return KnownSchedules(trouble=self._reader.trouble) if found is None else found
 
-    async def timings(self, asked: GetTimings, job: JobId, backend: str) -> KnownTimings:
+    async def timings(self, asked: GetTimings, job: Asking) -> KnownTimings:
         """Latencies of object code; empty if the store does not answer."""
-        return await self._reader.ask(partial(self._timings, asked, job, backend)) or KnownTimings({})
+        return await self._reader.ask(partial(self._timings, asked, job)) or KnownTimings({})
 
     async def unknown_programs(self, workloads: Collection[str]) -> Collection[str]:
         """Workloads whose program the store lacks; empty if it does not answer."""
@@ -87,9 +105,9 @@ class RecordLookup:
         task = method.task
         reader.store().add_programs({Workload(task.workload, task.name, task.shape, task.flops): method.program})
 
-    def _timings(self, asked: GetTimings, job: JobId, backend: str, reader: StoreReader) -> KnownTimings:
+    def _timings(self, asked: GetTimings, job: Asking, reader: StoreReader) -> KnownTimings:
         """Raises StoreUnavailable."""
-        here = environment(asked.identity, backend)
+        here = environment(asked.identity, job.backend)
         found: dict[str, Schedule] = {}
         for one in reader.catalogue().of_code(asked.codes, here):
             before = found.get(one.code)
@@ -99,10 +117,10 @@ class RecordLookup:
             {code: KnownTiming(one.samples_s, source(one, self._origin)) for code, one in found.items()}
         )
 
-    def _known(self, asked: GetKnown, job: JobId, backend: str, reader: StoreReader) -> KnownSchedules:
+    def _known(self, asked: GetKnown, job: Asking, reader: StoreReader) -> KnownSchedules:
         """Raises StoreUnavailable."""
         lookup = reader.catalogue()
-        here = environment(asked.identity, backend, asked.template)
+        here = environment(asked.identity, job.backend, asked.template)
         strict = lookup.best(asked.workload, here, asked.count)
         own = [one for one in strict if self._holds(one, here, job)]
         loose = lookup.hints(asked.workload, here, SPARE * asked.count)
@@ -121,15 +139,22 @@ class RecordLookup:
         tried = lookup.tried(asked.workload, here) if own else 0
         return KnownSchedules(answer[0], tried, answer[1])
 
-    def _holds(self, one: Schedule, here: Environment, job: JobId) -> bool:
+    def _holds(self, one: Schedule, here: Environment, job: Asking) -> bool:
         """Whether a latency can replace a measurement of this job: undisturbed, of the same device model, measured by a
-        daemon and by another job."""
+        daemon and by another job of the same owner, or of an operator."""
         return (
             one.environment.device == here.device
             and not one.origin.imported
             and one.standing in (Standing.SEARCHED, Standing.COMPARED)
-            and (one.origin.name, one.job.number) != (self._origin, job)
+            and (one.origin.name, one.job.number) != (self._origin, job.number)
+            and self._trusts(one, job.owner)
         )
+
+    def _trusts(self, one: Schedule, owner: str) -> bool:
+        """Whether a job of an owner may rely on a measurement: clients report what they want, and other owners' reports
+        are hints. Operators of this daemon are trusted; jobs before there were owners are of one."""
+        by = one.job.owner
+        return by == owner or (one.origin.name == self._origin and (not by or self._is_operator(by)))
 
 
 def ratios_elsewhere(schedules: Iterable[Schedule], device: str) -> dict[bytes, float]:

@@ -56,8 +56,8 @@ class Bench:
         self.happened: list[DaemonEvent] = []
         self.verdicts = AttributionHandler(
             self.runtime, self.progress, cast(Any, SimpleNamespace(doubt=self.doubted.append)),
-            lambda job, told: self.told.append((job, told)), lambda unit, why: self.quarantined.append((unit, why)),
-            DeviceSuspicion(30.0),
+            lambda job, told: self.told.append((job, told)),
+            lambda unit, verdict: self.quarantined.append((unit, verdict.reason)), DeviceSuspicion(30.0),
         )  # fmt: skip
         self.runtime.replay()
         self.runtime.stream.attach(self.happened.append)

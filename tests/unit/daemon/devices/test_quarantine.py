@@ -12,7 +12,7 @@ from typing import Any, cast
 import pytest
 
 from autosched import device_probe
-from autosched.core.events import ResourcesDeclared, UnitDrained, UnitReturned
+from autosched.core.events import JobSubmitted, ResourcesDeclared, UnitDrained, UnitReturned
 from autosched.core.scheduler import Scheduler
 from autosched.daemon.devices import quarantine
 from autosched.daemon.devices.device_monitor import LEARNED_FROM, DeviceMonitor
@@ -21,8 +21,8 @@ from autosched.daemon.runtime import Runtime, spawn
 from autosched.daemon.storage.job_store import TABLES
 from autosched.daemon.storage.journal import Journal
 from autosched.device_probe import Pace, Unwell, run
-from autosched.model import DeviceNote, Pool, RpcServer, Unit
-from autosched.records.failure_attribution import DeviceSuspicion
+from autosched.model import DeviceNote, JobSpec, Pool, RpcServer, Unit
+from autosched.records.failure_attribution import DeviceSuspicion, Verdict
 from deadlines import DEADLINE_S
 
 POOLS = (
@@ -177,6 +177,65 @@ def test_a_sentinel_without_a_result_keeps_a_device_quarantined(
         await bench.until(lambda why: "its sentinel said nothing that can be read" in why, "dev1")
 
     live(tmp_path, work)
+
+
+EVE = Verdict("3 mishaps", frozenset({"key eve"}))
+
+
+async def submitted(bench: Bench, owner: str) -> None:
+    job = bench.runtime.state.last_job + 1
+    await bench.runtime.post(lambda: JobSubmitted(job, JobSpec(name="net", model="0" * 64), owner))
+
+
+def test_the_reports_of_one_owner_are_checked_by_a_probe(tmp_path: Path) -> None:
+    async def work(bench: Bench) -> None:
+        bench.quarantine.accuse("dev1", EVE)
+        assert "probed, since 3 mishaps" in await bench.until(bool, "dev1")
+        assert not is_quarantined(bench.runtime.state, "dev1")
+        await bench.until(lambda why: not why, "dev1")
+        assert bench.suspicion.enters("dev1", bench.runtime.clock()) == PAUSE_S, "it was no quarantine"
+        bench.quarantine.accuse("dev1", EVE)
+        await asyncio.sleep(0)
+        await bench.runtime.post(lambda: None)
+        assert bench.why("dev1") == "", "it passed a short time ago"
+
+    live(tmp_path, work)
+
+
+def test_a_device_that_fails_its_probe_is_quarantined(tmp_path: Path) -> None:
+    async def work(bench: Bench) -> None:
+        for _ in range(LEARNED_FROM):
+            bench.monitor.noted("dev1", DeviceNote(1e-9, 1e-9), bench.runtime.clock())
+        bench.quarantine.accuse("dev1", EVE)
+        why = await bench.until(lambda why: why.startswith("quarantined"), "dev1")
+        assert "3 mishaps; its sentinel was" in why
+        assert is_quarantined(bench.runtime.state, "dev1")
+
+    live(tmp_path, work, pause_s=LONG_S)
+
+
+def test_the_reports_of_two_owners_need_no_probe(tmp_path: Path) -> None:
+    async def work(bench: Bench) -> None:
+        bench.quarantine.accuse("dev1", Verdict("3 mishaps", frozenset({"key eve", "uid 1000"})))
+        assert (await bench.until(bool, "dev1")).startswith("quarantined: 3 mishaps")
+
+    live(tmp_path, work, pause_s=LONG_S)
+
+
+@pytest.mark.parametrize("needed", [True, False])
+def test_without_a_probe_one_owner_takes_no_device_that_others_need(needed: bool, tmp_path: Path) -> None:
+    async def work(bench: Bench) -> None:
+        await submitted(bench, "key eve")
+        if needed:
+            await submitted(bench, "uid 1000")
+        bench.quarantine.accuse("dev0", EVE)
+        if needed:
+            await bench.runtime.post(lambda: None)
+            assert bench.why() == ""
+        else:
+            assert (await bench.until(bool)).startswith("quarantined: 3 mishaps")
+
+    live(tmp_path, work, pause_s=LONG_S)
 
 
 def test_a_device_of_another_host_is_checked_there(tmp_path: Path) -> None:

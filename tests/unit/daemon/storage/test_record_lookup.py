@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from autosched.daemon.storage import record_lookup, store_reader
-from autosched.daemon.storage.record_lookup import RecordLookup
+from autosched.daemon.storage.record_lookup import Asking, RecordLookup
 from autosched.model import Identity, Program, Purpose, TaskInfo
 from autosched.protocol import CHUNK_BYTES, AddProgram, GetKnown, GetRanker, KnownSchedules, RankerPart
 from autosched.recordstore import opening
@@ -27,10 +27,16 @@ ELSEWHERE = msgspec.structs.replace(IDENTITY, device="Xeon")
 FINAL = Purpose.FINAL
 ME = 99
 """The job that asks."""
+OPERATORS = ("uid 0",)
 
 
 def told(
-    folder: Path, rows: Iterable[Measurement], origin: Origin = LAB, asked: GetKnown = ASKED, job: int = ME
+    folder: Path,
+    rows: Iterable[Measurement],
+    origin: Origin = LAB,
+    asked: GetKnown = ASKED,
+    job: int = ME,
+    owner: str = "ada",
 ) -> KnownSchedules:
     """Returns the answer of a store with these rows of one origin."""
     path = folder / "records.db"
@@ -41,9 +47,9 @@ def told(
         assert timeout_s > 0
 
     async def ask() -> KnownSchedules:
-        lookup = RecordLookup(path, LAB.name, caught_up)
+        lookup = RecordLookup(path, LAB.name, caught_up, OPERATORS.__contains__)
         try:
-            return await lookup.known(asked, job, "autotvm")
+            return await lookup.known(asked, Asking(job, owner, "autotvm"))
         finally:
             lookup.close()
 
@@ -52,6 +58,20 @@ def told(
 
 def names(schedules: Iterable[object]) -> list[str]:
     return [one.candidate.decode() for one in schedules]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("by", "origin", "asks", "holds"),
+    [
+        ("ada", LAB, "ada", True), ("eve", LAB, "ada", False), ("uid 0", LAB, "ada", True), ("", LAB, "ada", True),
+        ("ada", Origin("other lab"), "ada", True), ("uid 0", Origin("other lab"), "ada", False),
+        ("", Origin("other lab"), "ada", False),
+    ],
+)  # fmt: skip
+def test_what_another_user_reports_is_a_hint(by: str, origin: Origin, asks: str, holds: bool, tmp_path: Path) -> None:
+    job = msgspec.structs.replace(JOB, owner=by)
+    found = told(tmp_path, [measured(1, 1e-3, job=job, origin=origin)], origin, owner=asks)
+    assert (names(found.own), names(found.hints)) == ((["schedule 1"], []) if holds else ([], ["schedule 1"]))
 
 
 def test_latencies_of_the_same_circumstances_hold_the_fastest_first(tmp_path: Path) -> None:
@@ -132,10 +152,10 @@ def test_a_store_that_fails_costs_its_jobs_nothing_and_is_left_alone_for_a_while
         return
 
     async def ask() -> list[KnownSchedules]:
-        lookup = RecordLookup(path, LAB.name, caught_up)
-        found = [await lookup.known(ASKED, ME, "autotvm")]
+        lookup = RecordLookup(path, LAB.name, caught_up, OPERATORS.__contains__)
+        found = [await lookup.known(ASKED, Asking(ME, "ada", "autotvm"))]
         path.unlink()
-        found.append(await lookup.known(ASKED, ME, "autotvm"))
+        found.append(await lookup.known(ASKED, Asking(ME, "ada", "autotvm")))
         lookup.close()
         return found
 
@@ -158,9 +178,9 @@ def test_a_store_that_stands_still_is_given_up(tmp_path: Path, monkeypatch: pyte
         return
 
     async def ask() -> KnownSchedules:
-        lookup = RecordLookup(tmp_path / "records.db", LAB.name, caught_up)
+        lookup = RecordLookup(tmp_path / "records.db", LAB.name, caught_up, OPERATORS.__contains__)
         try:
-            return await lookup.known(ASKED, ME, "autotvm")
+            return await lookup.known(ASKED, Asking(ME, "ada", "autotvm"))
         finally:
             goes_on.set()
             lookup.close()
@@ -177,7 +197,7 @@ def test_programs_are_asked_for_until_they_are_known(tmp_path: Path) -> None:
         """No row is pending."""
 
     async def ask() -> tuple[set[str], set[str]]:
-        lookup = RecordLookup(path, LAB.name, caught_up)
+        lookup = RecordLookup(path, LAB.name, caught_up, OPERATORS.__contains__)
         try:
             before = await lookup.unknown_programs((CONV.hash, "other"))
             await lookup.add_program(AddProgram(task=task, program=program))
@@ -203,7 +223,7 @@ def test_a_ranker_is_given_in_parts(tmp_path: Path) -> None:
         """No row is pending."""
 
     async def ask() -> tuple[tuple[str, ...], list[RankerPart]]:
-        lookup = RecordLookup(path, LAB.name, caught_up)
+        lookup = RecordLookup(path, LAB.name, caught_up, OPERATORS.__contains__)
         try:
             asked = [GetRanker("AMD EPYC", "conv2d"), GetRanker("AMD EPYC", "conv2d", CHUNK_BYTES), GetRanker("", "")]
             return (await lookup.rankers("AMD EPYC")).families, [await lookup.ranker(one) for one in asked]
@@ -221,7 +241,7 @@ def test_a_store_that_is_away_wants_no_programs(tmp_path: Path) -> None:
         """No row is pending."""
 
     async def ask() -> Collection[str]:
-        lookup = RecordLookup(tmp_path / "missing" / "records.db", LAB.name, caught_up)
+        lookup = RecordLookup(tmp_path / "missing" / "records.db", LAB.name, caught_up, OPERATORS.__contains__)
         try:
             return await lookup.unknown_programs((CONV.hash,))
         finally:
