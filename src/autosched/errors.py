@@ -16,7 +16,8 @@ AutoschedError
 ├── JobFailed          the job ended without a result; says why
 ├── JobCancelled       a user stopped the job
 └── StepFailed         raised inside a client by a backend: this step is over, the job goes on
-    └── DeviceLost     the device was lost in the middle of the step: what was not measured is measured again
+    ├── DeviceLost     the device was lost in the middle of the step: what was not measured is measured again
+    └── Hindered       the machine could not run the step now, for example a full disk: it is repeated, none is to blame
 
 Every message says what happened, why, and what to do next. `exit_code` is what the command line returns.
 """
@@ -134,6 +135,12 @@ class StepFailed(AutoschedError):
     """This step cannot succeed; the reason is reported to its task, and the job goes on."""
 
     code = "step_failed"
+
+
+class Hindered(StepFailed):
+    """The machine could not run this step now, for a reason of its own, such as a full disk. The step is repeated."""
+
+    code = "hindered"
 
 
 class DeviceLost(StepFailed):

@@ -88,7 +88,7 @@ def test_learn_from_accepts_each_selector_of_jobs(cli: Callable[..., Said]) -> N
     assert cli(*words, "--learn-from", "last")[0] == 0
     assert json.loads(cli("job", "last", "-o", "json")[1])["job"]["spec"]["learn_from"] == [int(teacher)]
     code, _, err = cli(*words, "--learn-from", "@unknown")
-    assert (code, "no job is named 'unknown'" in err) == (4, True)
+    assert (code, "no job of yours is named 'unknown'" in err) == (4, True)
 
 
 def test_listings_as_table_json_and_ids(cli: Callable[..., Said], there: Lab, monkeypatch: pytest.MonkeyPatch) -> None:

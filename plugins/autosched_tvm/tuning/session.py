@@ -20,7 +20,7 @@ import msgspec
 
 from autosched import file_names, machine
 from autosched.backend import INPUTS, Baseline, Earlier, Evaluation, Lease, Network, NoteGroup
-from autosched.errors import ModelRejected, RequestError, StepFailed, TargetUnfit
+from autosched.errors import Hindered, ModelRejected, RequestError, StepFailed, TargetUnfit
 from autosched.model import DeviceNote, Identity, JobId, JobSpec, Program, Record, TaskIndex, TaskInfo
 from autosched.process.forked_workers import Died, Killed, Raised, TimedOut, WorkerError, Workers, prepare
 from autosched.records import record_selection, winner
@@ -554,5 +554,6 @@ def _rejection(error: Raised) -> Exception:
     if kind := kinds.get(error.kind):
         return kind(str(error))
     if error.kind in ("OSError", "MemoryError"):
-        return StepFailed(f"the model could not be imported now, for a reason of this machine: {gist(error)}")
+        words = f"the model could not be imported now, for a reason of this machine: {gist(error)}"
+        return Hindered(words) if error.kind == "OSError" else StepFailed(words)  # the model may need too much memory
     return ModelRejected(f"the model cannot be imported: {error.kind}: {gist(error)}")

@@ -101,7 +101,7 @@ class Agent:
                     await self._lend(stop, owner)
         finally:
             await self.clients.kill_all()
-            self.clients.door.close()
+            await self.clients.door.close()
 
     async def _lend(self, stop: asyncio.Event, owner: OwnerWatch | None) -> None:
         """Lend the machine until told to stop, or until its owner uses it."""

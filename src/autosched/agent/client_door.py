@@ -29,7 +29,7 @@ class ClientDoor:
         self._path = folder / FOLDER / SOCKET
         self._daemon = daemon
         self._server: asyncio.Server | None = None
-        self._connections = 0
+        self._connections: dict[asyncio.Task[None], None] = {}
 
     @property
     def address(self) -> str:
@@ -45,29 +45,36 @@ class ClientDoor:
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._path.unlink(missing_ok=True)  # of an earlier agent in this folder, which has ended
             with unix_sockets.short(self._path) as name:
-                self._server = await asyncio.start_unix_server(self._attend, name)
+                self._server = await asyncio.start_unix_server(self._accept, name)
             self._path.chmod(0o600)
         except OSError as error:
             raise ConfigError(
                 f"the socket {self._path} cannot be made ({error.strerror}): choose another --state-dir"
             ) from None
 
-    def close(self) -> None:
-        """Accept no more clients."""
+    async def close(self) -> None:
+        """End all connections, and accept no more."""
         if self._server is not None:
             self._server.close()
             self._path.unlink(missing_ok=True)
+        for one in self._connections:
+            one.cancel()
+        await asyncio.gather(*self._connections, return_exceptions=True)
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if len(self._connections) >= CONNECTIONS_MAX:
+            return writer.transport.abort()
+        task = asyncio.get_running_loop().create_task(self._attend(reader, writer))
+        self._connections[task] = None
+        task.add_done_callback(lambda done: self._connections.pop(done, None))
 
     async def _attend(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._connections += 1
         try:
-            if self._connections <= CONNECTIONS_MAX:
-                await self._pass_on(reader, writer)
+            await self._pass_on(reader, writer)
         except (OSError, TimeoutError) as error:
             log.info("a client's connection to the daemon ended: %s", error or "no answer")
         finally:
-            self._connections -= 1
-            writer.transport.abort()
+            await _abort(writer)
 
     async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         async with asyncio.timeout(CONNECT_S):
@@ -84,9 +91,14 @@ class ClientDoor:
         finally:
             for one in both:
                 one.cancel()
-            with contextlib.suppress(OSError):
-                await asyncio.gather(*both, return_exceptions=True)
-            to_daemon.transport.abort()
+            await asyncio.gather(*both, return_exceptions=True)
+            await _abort(to_daemon)
+
+
+async def _abort(writer: asyncio.StreamWriter) -> None:
+    writer.transport.abort()
+    with contextlib.suppress(OSError):
+        await writer.wait_closed()
 
 
 async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -5,15 +5,22 @@ import asyncio
 import logging
 import os
 import sys
+import time
 from pathlib import Path
 
 from autosched.client.daemon_session import DaemonSession
 from autosched.client.helper_runner import HelperRunner
+from autosched.client.hindrances import Hindrances
 from autosched.client.job_runner import JobRunner
 from autosched.client.watchdog_process import WatchdogProcess
-from autosched.errors import AutoschedError
+from autosched.errors import AutoschedError, Busy, DaemonUnreachable
+from autosched.wire.link import Handler
+from autosched.wire.pauses import pauses
 
 log = logging.getLogger(__name__)
+
+CONNECT_S = 20.0
+"""Seconds for which a new client tries to connect."""
 
 
 async def serve(
@@ -22,7 +29,7 @@ async def serve(
     """Host the job, or help its client, until the daemon orders the end or cannot be found any more."""
     line = DaemonSession(address, job, token)
     host = HelperRunner(workdir, line) if helps else JobRunner(workdir, line, backstop)
-    await line.open(host.handle)
+    await _connected(line, host.handle)
     loop = asyncio.get_running_loop()
     beat, keep, begin = (loop.create_task(work) for work in (line.beat(), line.keep(host.standing), host.begin()))
     try:
@@ -40,13 +47,29 @@ async def serve_and_exit(
     address: str, job: int, token: str, workdir: Path, backstop: WatchdogProcess | None, *, helps: bool
 ) -> None:
     """Like `serve`, then end the process at once, even if threads still run a stage of killed processes."""
+    code = 1
     try:
         await serve(address, job, token, workdir, backstop, helps=helps)
     except AutoschedError as error:
         log.error("%s", error)
-    except Exception:
+        code = os.EX_TEMPFAIL if Hindrances().cause(error) or isinstance(error, DaemonUnreachable) else 1
+    except Exception as error:
         log.exception("the client crashed")
-    os._exit(1)
+        code = os.EX_TEMPFAIL if Hindrances().cause(error) else 1
+    os._exit(code)
+
+
+async def _connected(line: DaemonSession, handler: Handler) -> None:
+    """Connect for the first time. A daemon that has no place, or is away, is asked again for a while. Raises Busy and
+    DaemonUnreachable, and the daemon's refusal at once."""
+    until = time.monotonic() + CONNECT_S
+    for pause_s in pauses():
+        try:
+            return await line.open(handler)
+        except (Busy, DaemonUnreachable):
+            if time.monotonic() + pause_s > until:
+                raise
+            await asyncio.sleep(pause_s)
 
 
 def main() -> None:

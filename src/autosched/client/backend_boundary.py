@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Struct
 
 from autosched.backend import Baseline, Built, Evaluation, Measured, Network
-from autosched.errors import RequestError, StepFailed
+from autosched.errors import Hindered, RequestError, StepFailed
 from autosched.model import CODE_DIGEST_PATTERN, DeviceNote, Failure, Program
 
 CANDIDATE_BYTES_MAX = 200_000
@@ -83,14 +83,14 @@ def built(found: object, wanted: Sequence[bytes]) -> list[Built]:
 
 
 def check_space(folder: Path, builds: Sequence[Built]) -> None:
-    """Raises StepFailed if builds failed and files cannot be written into their folder: no candidate is at fault."""
+    """Raises Hindered if builds failed and files cannot be written into their folder: no candidate is at fault."""
     if all(one.failure is None for one in builds):
         return
     try:
         with tempfile.TemporaryFile(dir=folder) as file:
             os.posix_fallocate(file.fileno(), 0, BUILD_BYTES)
     except OSError as error:
-        raise StepFailed(
+        raise Hindered(
             f"builds cannot be written into {folder} ({error.strerror}); free space on its disk, or check its rights"
         ) from None
 

@@ -19,6 +19,7 @@ from autosched.backend import EVALUATION, TUNED, Built, Lease
 from autosched.client import backend_boundary, job_files
 from autosched.client.away_step import AwayStep, HelperLost
 from autosched.client.daemon_session import DaemonSession
+from autosched.client.hindrances import Hindrances
 from autosched.client.interference import InterferenceMonitor
 from autosched.client.moved_builds import MovedBuilds
 from autosched.client.pinning import in_thread, keep_to, on_lane
@@ -146,6 +147,7 @@ class JobRunner:
         self._parts: dict[tuple[StepId, int], asyncio.Future[PartResult]] = {}
         """Parts of steps that helpers run."""
         self._useless_helpers = 0
+        self._hindrances = Hindrances()
         self._leases: dict[StepId, Lease] = {}
         self._held: dict[StepId, None] = {}
         """Steps that run, or whose end the daemon has not acknowledged."""
@@ -310,6 +312,7 @@ class JobRunner:
             else:
                 load = await self._stage(plan, step, current, lease, watch, away)
                 self._device_losses.pop(step.task, None)
+                self._hindrances.over()
         except HelperLost as lost:
             outcome, error = Outcome.FAILED, str(lost)
             log.warning("step %d (%s) is lost: %s", step.id, step.stage, lost)
@@ -319,9 +322,8 @@ class JobRunner:
             log.warning("step %d (%s) has lost its device: %s", step.id, step.stage, lost)
             load = await self._after_device_loss(plan, step, current, lost, returns)
         except Exception as exc:  # boundary to plugin code: any exception is this step's failure
-            outcome, error = Outcome.FAILED, f"{type(exc).__name__}: {exc}{_place(exc)}"
-            log.warning("step %d (%s) failed", step.id, step.stage, exc_info=exc)
-            load = self._after_failure(plan, step.task, step.stage, exc)
+            outcome = Outcome.FAILED
+            load, error = await self._after_error(plan, step, exc)
         del self._leases[step.id]
         if self._backstop is not None:
             self._backstop.ended(step.id)
@@ -586,6 +588,18 @@ class JobRunner:
             if self._device_losses[step.task] >= DEVICE_LOSSES_MAX:
                 return self._after_failure(plan, step.task, step.stage, StepFailed(f"{lost}: {why}"))
         return plan.lost(step.task)
+
+    async def _after_error(self, plan: JobPlan, step: Step, error: Exception) -> tuple[JobLoad, str]:
+        """The load after a step that failed, and words for its end. A stage for whose failure the job is not to blame
+        is repeated after a pause."""
+        if not (why := self._hindrances.cause(error)):
+            log.warning("step %d (%s) failed", step.id, step.stage, exc_info=error)
+            load = self._after_failure(plan, step.task, step.stage, error)
+            return load, f"{type(error).__name__}: {error}{_place(error)}"
+        pause_s = self._hindrances.pause_s()
+        log.warning("step %d (%s) is repeated in %.0f s: %s", step.id, step.stage, pause_s, why)
+        await asyncio.sleep(pause_s)
+        return plan.lost(step.task), f"it is repeated: {why}"
 
     async def _after_loss(self, plan: JobPlan, task: TaskIndex, lost: HelperLost) -> JobLoad:
         """Repeat the stage of a lost helper, without blaming the task. After several helpers in a row without any work

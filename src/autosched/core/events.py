@@ -66,6 +66,8 @@ class ClientLost(Struct, frozen=True, tag=True):
     reason: str
     progressed: bool = False
     """Whether the client left a new record, from which the next client continues."""
+    hindered: bool = False
+    """Whether its machine could not run it, so that the loss says nothing about the job."""
 
 
 class StepEnded(Struct, frozen=True, tag=True):

@@ -93,7 +93,10 @@ def explain_job(state: State, job: JobId, policy_name: str = "interleaved", now:
     halted += [f"job {job} starts no steps: its client is cut off ({it.cut_off})"] if it.cut_off else []
     halted += _host(state, it, now)
     if it.state is JobState.STARTING:
-        return [*halted, _starting(state, it, now)]
+        trouble = (
+            [f"the last client of job {job} could not run, and the next one tries: {it.trouble}"] if it.trouble else []
+        )
+        return [*halted, *trouble, _starting(state, it, now)]
     lines = [f"task {step.task} {_runs(step)}" for s in it.steps if (step := why_step(state, s, now)) is not None]
     for group in _groups(state, it):
         if (first := why_task(state, job, group[0].index, now)) is not None:

@@ -384,6 +384,7 @@ class Scheduler:
                 self._release(step_id)
             self._forget_tasks(job)
         job.attached, job.state, job.cut_off, job.speak_deadline_at = True, JobState.RUNNING, "", None
+        job.trouble = ""
         self.state.starting.pop(job.id, None)
         load = event.load
         if job.steps:  # their ends are still to come and say this again; else what the client made would count as lost
@@ -399,7 +400,8 @@ class Scheduler:
         job.attached, job.cut_off, job.speak_deadline_at = False, "", None
         if job.state.ended:
             return
-        if not self.state.has_left(job.host):  # else the host caused the loss
+        job.trouble = event.reason if event.hindered else ""
+        if not self.state.has_left(job.host) and not event.hindered:  # else the host caused the loss
             job.losses = 1 if event.progressed else job.losses + 1
         if job.losses >= CLIENT_LOSSES_MAX or job.spec.external:
             yield from self._end(job, JobState.FAILED, JobFailure("job_failed", f"its client died: {event.reason}"))

@@ -108,6 +108,8 @@ class Job:
     speak_deadline_at: float | None = None
     """Deadline of the client's next message, while only the client can continue the job: until it connects, and
     while it names no work."""
+    trouble: str = ""
+    """Why its last client could not run, for a reason of the machine; empty: it could."""
     losses: int = 0
     """Number of clients lost since the last new record."""
     failed_steps: int = 0

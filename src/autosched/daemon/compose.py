@@ -313,7 +313,7 @@ class Daemon:
             runtime, records, history, blobs, progress, monitor, attribution, moved, self._boards, self._lookup
         )
         self._clients = ClientSupervisor(parts, self._hosts, jobs)
-        self._clients.address = addresses[0]  # the same after a restart, so that clients can reconnect
+        self._clients.address = self._door.address  # the same after a restart, so that clients can reconnect
         self._limit_clients(self._settings.limits)
         self._retention = Retention(runtime, blobs, self._folder, lambda: self._clients.hosted, self._keeper.snapshot)
         self._services = services = Services(
@@ -356,7 +356,7 @@ class Daemon:
         hidden = (self._folder, self._authenticator.keys.folder, *(Path(name) for name in files if name))
         boards = bool(settings.boards.listen) or any(device.rpc for device in settings.device)
         bounds = Bounds(hidden=hidden, readable=(self._folder / endpoints.DOOR,), network=boards)
-        self._clients.launcher, self._clients.door_address = LocalLauncher(bounds=bounds), self._door.address
+        self._clients.launcher = LocalLauncher(bounds=bounds)
         self._clients.separation, submissions.refusal = separation, separation.refusal
         self._runtime.exposure, self._authenticator.client_key = separation.warning, self._clients.key
 

@@ -115,8 +115,10 @@ def _check(jobs: Sequence[JobId], word: str, *, active: bool = False) -> None:
         return
     owner, rest = _owner(word)
     whose = {OWN: " of yours", "": ""}.get(owner, f" of {owner}")
-    what = f"is named {rest[1:]!r}" if rest[0] == "@" else f"has {rest}" if "=" in rest else "is there"
-    others = f" Submit one: autosched submit MODEL.onnx. Jobs of others: {ANY}:{rest}" if owner == OWN else ""
+    others = f". Of others:  {ANY}:{rest}" if owner == OWN else ""
+    if rest == LAST:
+        raise NotFound(f"there are no jobs{whose} yet. Submit one: autosched submit MODEL.onnx{others}")
+    what = f"is named {rest[1:]!r}" if rest[0] == "@" else f"has {rest}"
     raise NotFound(f"no {'active ' if active else ''}job{whose} {what}. See which there are: autosched jobs{others}")
 
 

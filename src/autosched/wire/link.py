@@ -10,6 +10,7 @@ that wait for it to read count as unread.
 """
 
 import asyncio
+import errno
 import hashlib
 import logging
 import math
@@ -21,7 +22,7 @@ from typing import TypeVar, cast
 
 from msgspec import Struct
 
-from autosched.errors import AutoschedError, DaemonUnreachable, RequestError, WireError
+from autosched.errors import AutoschedError, Busy, DaemonUnreachable, RequestError, WireError
 from autosched.protocol import FRAME_BYTES, Done, Heartbeat, Method
 from autosched.wire import address as addresses
 from autosched.wire import suspend_aware_clock, unix_sockets
@@ -34,6 +35,8 @@ Handler = Callable[[Method], Awaitable[Struct | None]]
 """Answers a method; None means Done."""
 T = TypeVar("T", bound=Struct)
 
+SCARCE = (errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EDQUOT, errno.EAGAIN)
+"""Error numbers of a system that has no room for a call now."""
 SERVER_NAME = "autosched"
 """Name in TLS for a daemon behind a unix socket; no certificate has to name it."""
 CALL_TIMEOUT_S = 30.0
@@ -381,6 +384,9 @@ class Link(asyncio.BufferedProtocol):
 
     def _failed(self, id: int | None, method: Method, error: BaseException) -> None:
         name = type(method).__name__
+        if isinstance(error, OSError) and error.errno in SCARCE:  # a call may be repeated when the system has room
+            log.error("%s of %s cannot be done now: %s", name, self.address, error)
+            error = Busy(f"{name} cannot be done now: {error.strerror}; try again later")
         if not isinstance(error, AutoschedError):
             log.error("%s of %s crashed", name, self.address, exc_info=error)
             error = RequestError(f"{name} crashed; the log of the peer says why")

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -16,10 +17,16 @@ from deadlines import DEADLINE_S
 def run(folder: Path, story: Callable[[ClientDoor, Path], Awaitable[None]], *, daemon: str = "") -> None:
     """Runs a story with a door to a server that answers each byte string with its reverse."""
 
+    attending: list[asyncio.Task[None]] = []
+
     async def attend(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while piece := await reader.read(1_000):
-            writer.write(piece[::-1])
+        attending.append(cast("asyncio.Task[None]", asyncio.current_task()))
+        with suppress(ConnectionResetError):
+            while piece := await reader.read(1_000):
+                writer.write(piece[::-1])
         writer.close()
+        with suppress(ConnectionResetError):
+            await writer.wait_closed()
 
     async def work() -> None:
         server = await asyncio.start_server(attend, "127.0.0.1", 0)
@@ -30,8 +37,9 @@ def run(folder: Path, story: Callable[[ClientDoor, Path], Awaitable[None]], *, d
             async with asyncio.timeout(DEADLINE_S):
                 await story(door, folder / client_door.FOLDER / client_door.SOCKET)
         finally:
-            door.close()
+            await door.close()
             server.close()
+            await asyncio.gather(*attending, return_exceptions=True)
 
     asyncio.run(work())
 

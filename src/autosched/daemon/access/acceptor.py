@@ -37,6 +37,8 @@ class Connection:
     room: asyncio.Semaphore
     """Bounds the unauthenticated connections of the listener."""
     known: bool = False
+    limited: bool = True
+    """Whether it counts for the limit of connections."""
 
 
 class Acceptor:
@@ -46,17 +48,20 @@ class Acceptor:
         """`connections_max`: the current limit; `setting`: its name in messages."""
         self._failures, self._max, self._setting = failures, connections_max, setting
         self._connections: dict[Connection, None] = {}
+        self._counted = 0
+        """Number of connections that count for the limit."""
         self._strangers: Counter[str] = Counter()  # by host
 
     def __len__(self) -> int:
         return len(self._connections)
 
     async def connections(
-        self, listener: socket.socket, sorry: Callable[[str], bytes] | None
+        self, listener: socket.socket, sorry: Callable[[str], bytes] | None, *, limited: bool = True
     ) -> AsyncIterator[Connection]:
         """Yield each accepted connection, without end. Call `leave` when it closes.
 
-        `sorry`: answer to refused peers of this machine; None: no answer, as to those of other machines.
+        `sorry`: answer to refused peers of this machine; None: no answer, as to those of other machines. `limited`:
+        whether its connections count for the limit; those that only clients of jobs make do not.
         """
         loop, room = asyncio.get_running_loop(), asyncio.Semaphore(STRANGERS_MAX)
         listener.setblocking(False)
@@ -71,14 +76,15 @@ class Acceptor:
                 await asyncio.sleep(ACCEPT_AGAIN_S)
                 continue
             host = where[0] if isinstance(where, tuple) and not loopback(where[0]) else ""
-            connection = Connection(sock, host, room)
+            connection = Connection(sock, host, room, limited=limited)
             if self.enter(connection, sorry):
                 yield connection
 
     def enter(self, connection: Connection, sorry: Callable[[str], bytes] | None) -> bool:
         """Accept a connection, or close it before any handshake; returns whether it was accepted."""
-        if not (why := self.turned_away(connection.host)):
+        if not (why := self.turned_away(connection.host, limited=connection.limited)):
             self._connections[connection] = None
+            self._counted += connection.limited
             self._strangers[connection.host] += 1
             return True
         if sorry is not None and not connection.host:
@@ -88,10 +94,10 @@ class Acceptor:
         connection.room.release()
         return False
 
-    def turned_away(self, host: str) -> str:
+    def turned_away(self, host: str, *, limited: bool = True) -> str:
         """Why a connection from a host is refused now; empty if it is not."""
-        if len(self._connections) >= self._max():
-            return f"{len(self._connections)} connections are open, which is {self._setting}; try again later"
+        if limited and self._counted >= self._max():
+            return f"{self._counted} connections are open, which is {self._setting}; try again later"
         if host:
             if self._failures.banned(host, asyncio.get_running_loop().time()):
                 return "too many wrong keys"
@@ -108,6 +114,7 @@ class Acceptor:
     def leave(self, connection: Connection) -> None:
         """Remove a closed connection."""
         del self._connections[connection]
+        self._counted -= connection.limited
         if not connection.known:
             self._no_stranger(connection)
 

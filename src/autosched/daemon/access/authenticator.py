@@ -127,7 +127,8 @@ class Authenticator:
             work.cancel()
 
     async def _accept(self, endpoint: Endpoint) -> None:
-        async for connection in self.acceptor.connections(endpoint.listener, _sorry if endpoint.tls is None else None):
+        sorry, limited = _sorry if endpoint.tls is None else None, not endpoint.clients_only
+        async for connection in self.acceptor.connections(endpoint.listener, sorry, limited=limited):
             spawn(self.attend(RemotePeer(endpoint, connection)), "a connection")
 
     async def attend(self, visitor: RemotePeer) -> None:

@@ -22,7 +22,7 @@ MAKE_CERTIFICATE = (
 
 
 DOOR = "door"
-"""Name of the folder with the socket for clients that run apart."""
+"""Name of the folder with the socket for clients."""
 
 
 class Endpoint(Struct, frozen=True, eq=False):
@@ -63,8 +63,9 @@ def open_all(config: Config, passed: Sequence[socket.socket], held: contextlib.E
 
 
 def door(folder: Path, held: contextlib.ExitStack) -> Endpoint:
-    """The socket in the state folder for clients of jobs that run apart: the only one that they see. It has a folder of
-    its own, in which they find the socket of the next daemon too. Raises ConfigError and Refused."""
+    """The socket in the state folder for clients of jobs, whose places no user takes, and the only one that those see
+    which run apart. It has a folder of its own, in which they find the next daemon's socket too. Raises ConfigError and
+    Refused."""
     path = folder / DOOR / "clients.sock"
     return Endpoint(sockets.own_unix(path, held), local=True, clients_only=True)
 

@@ -16,6 +16,7 @@ import asyncio
 import hashlib
 import hmac
 import logging
+import os
 import secrets
 import shutil
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
@@ -85,6 +86,11 @@ STOP_S = 0.7
 """Seconds between the request to stop and the kill."""
 RETURN_S = 40.0
 """Seconds within which a client reconnects: its longest pause is 30 s."""
+HINDERED_PAUSE_S, HINDERED_PAUSE_MAX_S, HINDERED_COUNTED_MAX = 1.0, 30.0, 8
+"""Seconds before the next client of a job after one that the machine could not run, the maximum of these growing
+pauses, and the number of such clients after which they grow no more."""
+TRY_AGAIN_WORDS = f"exit code {os.EX_TEMPFAIL}"
+"""Beginning of the words for the end of a client that the machine could not run."""
 SINCE = {TagRecords: (1, 1), Poisoned: (1, 4)}
 """Protocol version from which on clients know a notification."""
 ASK_LOAD_S = 600.0
@@ -108,9 +114,9 @@ class ClientSupervisor:
         self._secret = adoption.secret(folder)
         self.address = ""
         """Address to which clients connect; set before the first client starts."""
-        self.door_address = ""
-        """Address to which clients connect that run apart."""
         self.separation = Separation("off")
+        self._hindered: dict[JobId, int] = {}
+        """Number of clients in a row that the machine could not run, by job."""
         self.cache_bytes_max = 0
         """Size of the cache in which backends keep data for later jobs."""
         self.launcher: Launcher = LocalLauncher()
@@ -128,11 +134,15 @@ class ClientSupervisor:
     # Actions of the scheduler -----------------------------------------------------------------------------------------
 
     def start(self, job: JobId) -> None:
-        """Put the job's client into the start queue."""
+        """Put the job's client into the start queue, after a pause if the last ones were hindered."""
         client = self._clients[job] = Client(
             job, secrets.token_urlsafe(24), records_before=self._progress.get(job).records
         )
-        self._start_queue.join(client)
+        if hindered := self._hindered.get(job, 0):
+            pause_s = min(HINDERED_PAUSE_MAX_S, HINDERED_PAUSE_S * 2.0 ** (hindered - 1))
+            asyncio.get_running_loop().call_later(pause_s, self._start_queue.join, client)
+        else:
+            self._start_queue.join(client)
 
     def _start(self, client: Client) -> None:
         if self._runtime.state.hosts:
@@ -168,7 +178,7 @@ class ClientSupervisor:
         try:
             launched = self.launcher.launch(self._client_order(client.job, client.token, folder))
         except OSError as error:
-            self._lose(client, f"it cannot be started: {error}")
+            self._lose(client, f"it cannot be started: {error}", hindered=True)
             return
         client.process, client.temporary = launched.process, launched.temporary
         note = client_note.note_of(launched.process, client.token, client.temporary, client.records_before)
@@ -196,10 +206,10 @@ class ClientSupervisor:
         """The order to start a process for a job on this machine: apart, if its owner must not act as this user. Each
         such owner has a cache of his own."""
         owner = self._runtime.state.jobs[job].owner
-        address, cache, apart = self.address, self._folder.parent / CACHE_FOLDER, self.separation.runs_apart(owner)
+        cache, apart = self._folder.parent / CACHE_FOLDER, self.separation.runs_apart(owner)
         if apart:
-            address, cache = self.door_address, self._folder.parent / CACHES_FOLDER / file_names.made_from(owner)
-        return ClientOrder(job, address, token, folder, cache, self.cache_bytes_max, helps, apart)
+            cache = self._folder.parent / CACHES_FOLDER / file_names.made_from(owner)
+        return ClientOrder(job, self.address, token, folder, cache, self.cache_bytes_max, helps, apart)
 
     def _tell_part(self, job: JobId, ended: PartEnded) -> None:
         """Tell the job's client that a helper has ended a part. A client that is cut off asks when it reconnects."""
@@ -294,7 +304,11 @@ class ClientSupervisor:
         if strays:  # of one that was told to end, they were about to follow it
             level = logging.INFO if client.end_reason else logging.WARNING
             log.log(level, "killed what the client of job %d left behind: %s", client.job, strays)
-        self._lose(client, f"{client.end_reason} ({how})" if client.end_reason else how)
+        self._lose(
+            client,
+            f"{client.end_reason} ({how})" if client.end_reason else how,
+            hindered=how.startswith(TRY_AGAIN_WORDS),
+        )
         if self._runtime.state.jobs[client.job].state.ended:
             await asyncio.to_thread(sweep, folder)
 
@@ -327,8 +341,9 @@ class ClientSupervisor:
         for client in [client for client in self._clients.values() if client.host == host]:
             self._lose(client, reason, told=True)
 
-    def _lose(self, client: Client, reason: str, *, told: bool = False) -> None:
-        """Drop a client of which no process is left. `told`: another event tells the scheduler."""
+    def _lose(self, client: Client, reason: str, *, told: bool = False, hindered: bool = False) -> None:
+        """Drop a client of which no process is left. `told`: another event tells the scheduler. `hindered`: its machine
+        could not run it."""
         if client.lost:
             return
         client.gone.set()
@@ -343,11 +358,15 @@ class ClientSupervisor:
                 link.abort(reason)
         reason = reason.encode(errors="replace").decode()  # file names may be no text
         progressed = self._progress.get(client.job).records > client.records_before
+        if hindered:
+            self._hindered[client.job] = min(self._hindered.get(client.job, 0) + 1, HINDERED_COUNTED_MAX)
+        else:
+            self._hindered.pop(client.job, None)
         if told or self._helpers.of(client.job):
             spawn(self._lose_helpers(client, reason, progressed, told), f"end the helpers of job {client.job}")
             return
         self._moved.clear(client.job)
-        self._runtime.tell(lambda: ClientLost(client.job, reason, progressed))
+        self._runtime.tell(lambda: ClientLost(client.job, reason, progressed, hindered))
 
     async def _lose_helpers(self, client: Client, reason: str, progressed: bool, told: bool) -> None:
         """End the helpers of a lost client, then tell the scheduler, when nothing of the job runs any more.

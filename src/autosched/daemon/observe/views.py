@@ -176,12 +176,18 @@ class Reason(NamedTuple):
     rest: str
 
 
+REASON_MAX = 200
+"""Maximum number of characters of a cause that others wrote."""
+
+
 def reason(state: State, job: Job, progress: JobProgress) -> Reason:
     """Activity of a job or the cause of its wait, in a few words."""
     if job.state.ended:
         ended = job.failure.message.partition("\n")[0][:200] if job.failure is not None else job.state.value
         return Reason("", f"{ended} (still stopping)" if job.steps else ended)
     if job.state is JobState.STARTING:
+        if job.trouble:
+            return Reason("", f"its client starts again: {job.trouble}"[:REASON_MAX])
         client = ("waits for ", "its client, which its user starts") if job.spec.external else ("", "its client starts")
         return Reason(*client)
     if (job.held or state.paused) and not job.steps:

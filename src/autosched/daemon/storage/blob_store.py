@@ -8,7 +8,7 @@ from collections.abc import Container
 from datetime import UTC, datetime
 from pathlib import Path
 
-from autosched.errors import NotFound, Refused, StorageFull
+from autosched.errors import Busy, NotFound, Refused, StorageFull
 from autosched.protocol import CHUNK_BYTES, BlobState, Chunk, GetBlob, PutBlob, PutMoved
 
 GONE = ".gone"
@@ -98,6 +98,10 @@ class Blobs:
     def _refused(self, error: OSError) -> Refused:
         full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
         what = "the daemon's disk is full" if full else f"the daemon cannot write ({error.strerror})"
+        if error.errno in (errno.EMFILE, errno.ENFILE):
+            return Busy(
+                f"{what}: raise its limit of open files (`ulimit -n`, LimitNOFILE= of a service), then send again"
+            )
         kind = StorageFull if full else Refused
         return kind(f"{what}: {self._folder}; free some space there, then send the file again")
 

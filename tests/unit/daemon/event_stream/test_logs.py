@@ -55,7 +55,7 @@ def test_logs_for_people_are_lines_of_text() -> None:
     when = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}"
     lines = written(speak, json=False)
     wanted = [
-        'INFO ClientLost job=3 reason="killed by SIGKILL" progressed=False now_s=1.500',
+        'INFO ClientLost job=3 reason="killed by SIGKILL" progressed=False hindered=False now_s=1.500',
         "WARNING DeviceDrifts unit=cpu0 reason=hot now_s=1.500",
         "WARNING autosched.daemon.somewhere the disk is slow",
     ]

@@ -23,7 +23,7 @@ def event(what: What) -> DaemonEvent:
 
 def test_an_event_is_a_line_of_text() -> None:
     lost = event(ClientLost(3, "exit code 1\nand more"))
-    assert lost.text() == r'ClientLost job=3 reason="exit code 1\nand more" progressed=False'
+    assert lost.text() == r'ClientLost job=3 reason="exit code 1\nand more" progressed=False hindered=False'
     assert lost.line().endswith(".250 " + lost.text())
     assert event(EndJob(3, JobState.DONE)).text() == "EndJob job=3 state=done"
     assert event(EndJob(3, JobState.FAILED, JobFailure("x", "no luck"))).text() == (
