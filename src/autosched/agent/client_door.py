@@ -74,6 +74,7 @@ class ClientDoor:
         except (OSError, TimeoutError) as error:
             log.info("a client's connection to the daemon ended: %s", error or "no answer")
         finally:
+            writer.close()
             await _abort(writer)
 
     async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -89,6 +90,7 @@ class ClientDoor:
             for one in done:
                 one.result()
         finally:
+            to_daemon.close()
             for one in both:
                 one.cancel()
             await asyncio.gather(*both, return_exceptions=True)
