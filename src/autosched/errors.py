@@ -2,6 +2,7 @@
 
 AutoschedError
 ├── ConfigError        the operator edits the file; names file, line and key
+│   └── DiskFull       the daemon's disk is full; it starts when there is space
 ├── WireError          the peer broke the protocol; that connection closes, nothing else happens
 ├── RequestError       the user asked for the impossible; the session lives
 │   ├── NotFound       no such job, device, backend, blob or module
@@ -41,6 +42,12 @@ class ConfigError(AutoschedError):
 
     exit_code = 2
     code = "config"
+
+
+class DiskFull(ConfigError):
+    """The daemon cannot start, since its disk is full. A later start may succeed."""
+
+    exit_code = 75  # EX_TEMPFAIL: a service manager tries again
 
 
 class WireError(AutoschedError):

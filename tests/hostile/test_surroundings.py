@@ -5,14 +5,19 @@ import resource
 import signal
 import socket
 import subprocess
+import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from autosched.cli.command_table import run
+from autosched.daemon.storage import disk_reserve
 from autosched.errors import AutoschedError
+from autosched.launch.job_folder import kill_strays
 from autosched.protocol import ExplainJob, Explanation
-from deadlines import until
+from deadlines import DEADLINE_S, until
 from hostile.other_users import needs_root
 from integration.lab import BOARD, Lab, lab
 from packages import install
@@ -130,3 +135,47 @@ def test_a_full_disk_at_the_end_of_a_job_is_waited_for(tmp_path: Path, monkeypat
             there.end(signal.SIGTERM)
     finally:
         subprocess.run(["umount", "-l", disk], check=False)
+
+
+@needs_root
+def test_a_disk_that_is_full_to_the_last_byte_stops_nothing_at_once_and_can_be_pruned(tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=200m", "tmpfs", disk], check=True)
+    try:
+        with lab(disk, BOARD) as there:
+            old = there.submit(trials=4)
+            there.wait(old)
+            reserves = [disk / disk_reserve.JOURNAL, disk / disk_reserve.PRUNE]
+            until(lambda: all(path.exists() for path in reserves), "space is kept")
+            job = there.submit(trials=40, profile_s=0.05)
+            there.wait(job, "trials", 4)
+            fill(disk / "filler")
+            assert there.wait(job).state == "done", "the journal goes on"
+            assert [path.exists() for path in reserves] == [False, True]
+            assert any("disk is full" in words for words in there.ask(lambda daemon: daemon.info()).warnings)
+            fill(disk / "filler more")
+            there.end(signal.SIGKILL)
+            kill_strays(disk / "jobs")
+            settings = there.folder / "autosched.toml"
+            code = run(["db", "prune", "--keep", "0", "--force", "-c", str(settings)])
+            assert code == 0
+            (disk / disk_reserve.PRUNE).unlink(missing_ok=True)
+            fill(disk / "filler again")
+            command = [sys.executable, "-m", "autosched", "serve", "-c", str(settings)]
+            failed = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+            assert (failed.returncode, "its disk is full" in failed.stderr) == (os.EX_TEMPFAIL, True), failed.stderr
+            for name in ("filler", "filler more", "filler again"):
+                (disk / name).unlink()
+            there.start(BOARD)
+            until(lambda: all(path.exists() for path in reserves), "space is kept again")
+            there.end(signal.SIGTERM)
+    finally:
+        subprocess.run(["umount", "-l", disk], check=False)
+
+
+def fill(path: Path) -> None:
+    """Fills the disk to its last byte."""
+    with suppress(OSError), path.open("wb", buffering=0) as file:
+        while True:
+            file.write(bytes(4_096))

@@ -9,6 +9,7 @@ import os
 import signal
 import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import uvloop
@@ -60,7 +61,7 @@ from autosched.daemon.recovery.maintenance import Keeper
 from autosched.daemon.recovery.state_recovery import recover
 from autosched.daemon.runtime import BY, spawn
 from autosched.daemon.settings_reload import PASSWORD_IN_URL, LiveSettings
-from autosched.daemon.storage import database, schema
+from autosched.daemon.storage import database, disk_reserve, schema
 from autosched.daemon.storage.blob_store import Blobs
 from autosched.daemon.storage.job_store import JobStore, span_rows
 from autosched.daemon.storage.journal import Journal
@@ -70,7 +71,7 @@ from autosched.daemon.storage.record_projection import RECORDS, RecordProjection
 from autosched.daemon.storage.store_reader import StoreReader
 from autosched.daemon.web.listener import Listener
 from autosched.daemon.web.web_services import WebServices
-from autosched.errors import AutoschedError, ConfigError, Refused, RequestError
+from autosched.errors import AutoschedError, ConfigError, DiskFull, Refused, RequestError
 from autosched.launch.job_folder import kill_strays
 from autosched.launch.local import LocalLauncher
 from autosched.launch.sandbox import Bounds
@@ -84,6 +85,8 @@ from autosched.wire import whereabouts
 
 log = logging.getLogger(__name__)
 
+RESERVE_S = 60.0
+"""Seconds between two checks of the space that is kept for a full disk."""
 HALT_S, STOP_S = 2.0, 2.5
 """Maximum seconds of a stop: for the event that is being written, and for closing connections."""
 
@@ -96,10 +99,14 @@ def run(settings: LiveSettings, on_demand: bool = False, accept_data_loss: bool 
     """
     logged = logs.begin(settings.now.log.format, settings.now.log.level)
     faulthandler.enable()  # a watchdog ends a hanging daemon by SIGABRT, which then logs its stack
+    daemon = Daemon(settings, on_demand, accept_data_loss, logged)
     lock = state_folder.take_state_dir(settings.now.state_dir)
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            return runner.run(Daemon(settings, on_demand, accept_data_loss, logged).serve())
+            return runner.run(daemon.serve())
+    except DiskFull as error:
+        daemon.manager.pause(str(error))
+        raise
     finally:
         os.close(lock)
 
@@ -157,7 +164,7 @@ class Daemon:
         self._comes_back = False
         self._exit_code = 0
         self._idle_timer: asyncio.TimerHandle | None = None
-        self._manager = service_manager.Manager()
+        self.manager = service_manager.Manager()
         self._page: Listener | None = None
         self._pulse = LoopMonitor(self._beat)
 
@@ -169,9 +176,7 @@ class Daemon:
         self._warnings = (*resources.warnings, *warnings_of(self._settings, self._live.file))
         for warning in self._warnings:
             log.warning("%s", warning)
-        resources.stay_off_devices()
-        environment.check_proc()
-        environment.allow_connections(self._settings.limits.connections_max)
+        self._prepare(resources)
         with contextlib.ExitStack() as held:
             passed = service_manager.passed_listeners()
             opened = endpoints.open_all(self._settings, passed[service_manager.WIRE], held)
@@ -179,13 +184,14 @@ class Daemon:
             if self._settings.http.listen or passed[service_manager.HTTP]:
                 self._page = Listener(self._settings, passed[service_manager.HTTP])
                 held.callback(self._page.release)
-            with self._manager.starting("reads what it has written"):
+            with self.manager.starting("reads what it has written"):
                 repair.see_to(self._folder, accept_data_loss=self._accept_data_loss)
                 path = database.database(self._folder)
                 journal = held.enter_context(contextlib.closing(Journal(path, *database.TABLES)))
                 self._wire(journal, resources, tuple(one.address for one in opened))
             gc.freeze()  # recovered objects stay: a collection over 10,000 jobs takes a third of a second
             held.callback(gc.unfreeze)
+            journal.reserve = partial(disk_reserve.release, self._folder, disk_reserve.JOURNAL)
             journal.start()
             loop = spawn(self._loop(), "the scheduler's loop")
             await self._runtime.post(lambda: self._declaration(resources, policy))
@@ -204,16 +210,17 @@ class Daemon:
             keeper = spawn(self._keeper.run(), "snapshots and backups")
             follow = self._retention.follow(lambda: self._settings.retention, self._services.audit)
             retention = spawn(follow, "retention")
+            reserve = spawn(self._keep_reserve(journal), "the disk's reserve")
             projection = [spawn(one.run(), "the record store") for one in self._projections]
             tidy = spawn(
                 environment.collect_when_idle(self._runtime.state.active, lambda: self._runtime.decisions), "garbage"
             )
             await self._stop.wait()
             log.info("STOPPING %s", self._why)
-            self._manager.tell("STOPPING=1", f"STATUS=stops: {self._why}")
+            self.manager.tell("STOPPING=1", f"STATUS=stops: {self._why}")
             self._runtime.halt()
             await asyncio.wait({loop}, timeout=HALT_S)
-            for work in (loop, keeper, retention, tidy, *projection):
+            for work in (loop, keeper, retention, reserve, tidy, *projection):
                 work.cancel()
             for one in (self._lookup, self._reader):
                 if one is not None:
@@ -232,6 +239,21 @@ class Daemon:
         self._engine.start()
         self._quarantine.resume()
         await welcome_back(self._runtime)
+
+    def _prepare(self, resources: config.Resources) -> None:
+        """Make the process and the state folder ready. Raises ConfigError."""
+        resources.stay_off_devices()
+        environment.check_proc()
+        environment.allow_connections(self._settings.limits.connections_max)
+        if disk_reserve.is_full(self._folder) and disk_reserve.release(self._folder, disk_reserve.JOURNAL):
+            log.error("%s", disk_reserve.FULL_WORDS)
+
+    async def _keep_reserve(self, journal: Journal) -> None:
+        """Keep space for a full disk, and take it again when there is plenty. Never returns."""
+        while True:
+            if await asyncio.to_thread(disk_reserve.make, self._folder) and journal.worry == disk_reserve.FULL_WORDS:
+                journal.worry = ""
+            await asyncio.sleep(RESERVE_S)
 
     def _open_store(self, journal: Journal) -> None:
         """Copy records to the record store, unless the settings disable it. Raises ConfigError."""
@@ -430,9 +452,9 @@ class Daemon:
         if self._page is not None:
             self._page.begin(self._shown)
             log.info("the page is at %s", self._page.url)
-        self._manager.tell("READY=1")
-        spawn(self._manager.feed(journal), "watchdog")
-        spawn(self._manager.report(self._say(Headline(), journal)), "status line")
+        self.manager.tell("READY=1")
+        spawn(self.manager.feed(journal), "watchdog")
+        spawn(self.manager.report(self._say(Headline(), journal)), "status line")
         self._look_busy()
 
     def _say(self, headline: Headline, journal: Journal) -> Callable[[], str]:
@@ -444,7 +466,7 @@ class Daemon:
         spawn(self._reload(), "reload")
 
     async def _reload(self) -> None:
-        with self._manager.reloading():
+        with self.manager.reloading():
             self._authenticator.look_at_keys()
             try:
                 await self._live.reload(Reload())

@@ -23,6 +23,8 @@ EXTEND_EVERY_S, EXTEND_S = 5.0, 30.0
 STARTING_MAX_S = 3_600.0
 """Maximum seconds for a start with a long journal; then systemd ends the daemon."""
 REPORT_EVERY_S = 5.0
+RESTART_PAUSE_S = 30.0
+"""Seconds before the end of a start that failed for lack of space: systemd starts a unit five times in two minutes."""
 
 
 class Manager:
@@ -46,6 +48,12 @@ class Manager:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as out, contextlib.suppress(OSError):
             out.setblocking(False)
             out.sendto("\n".join(lines).encode(), self._address)
+
+    def pause(self, reason: str) -> None:
+        """Let time pass before the end of a start that may succeed later, so that the manager does not give up."""
+        if self:
+            self.tell(f"EXTEND_TIMEOUT_USEC={2e6 * RESTART_PAUSE_S:.0f}", f"STATUS={reason}")
+            time.sleep(RESTART_PAUSE_S)
 
     @contextlib.contextmanager
     def starting(self, what: str) -> Iterator[None]:

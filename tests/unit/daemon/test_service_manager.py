@@ -238,3 +238,12 @@ def test_a_socket_that_does_not_listen_is_refused(descriptors: list[int]) -> Non
         os.dup2(deaf.fileno(), descriptors[0])
     with pytest.raises(ConfigError, match="needs ListenStream="):
         passed_listeners(handed_over("wire", 1))
+
+
+def test_a_start_that_may_succeed_later_does_not_end_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    paused: list[float] = []
+    monkeypatch.setattr(service_manager.time, "sleep", paused.append)
+    Manager({}).pause("the disk is full")
+    assert paused == []
+    Manager({"NOTIFY_SOCKET": "/nowhere"}).pause("the disk is full")
+    assert paused == [service_manager.RESTART_PAUSE_S]

@@ -15,7 +15,7 @@ from autosched.daemon.access.peer_identity import Principal
 from autosched.daemon.recovery import backups, maintenance, repair, snapshot
 from autosched.daemon.recovery.state_recovery import recover
 from autosched.daemon.runtime import BY, Runtime, spawn
-from autosched.daemon.storage import database, pruning
+from autosched.daemon.storage import database, disk_reserve, pruning
 from autosched.daemon.storage.blob_store import Blobs
 from autosched.daemon.storage.journal import Journal
 from autosched.daemon.storage.pruning import Trace, Tracing
@@ -58,6 +58,8 @@ class Retention:
         if self._busy.locked():
             raise Refused("jobs are being pruned already; wait for the end of that. See:  autosched audit")
         async with self._busy:
+            if disk_reserve.is_full(self._folder):
+                disk_reserve.release(self._folder, disk_reserve.PRUNE)
             state = self._runtime.state
             over = pruning.over(state, wish.older_than_s, wish.keep, self._hosted())
             traces = await self._trace(over[:JOBS_MAX])
@@ -159,6 +161,8 @@ def prune(folder: Path, wish: Prune, who: Principal) -> Pruned:
     """Prune the state of a daemon that does not run. The caller holds its lock. Raises NotFound and others."""
 
     backups.there(database.database(folder))
+    if disk_reserve.is_full(folder):
+        disk_reserve.release(folder, disk_reserve.PRUNE)
 
     async def work() -> Pruned:
         repair.see_to(folder, accept_data_loss=False)

@@ -17,7 +17,7 @@ import queue
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
@@ -27,10 +27,10 @@ from msgspec import Struct
 
 from autosched.core.events import Event
 from autosched.daemon.event_stream.counters import QUICK_BOUNDS_S, Histogram
-from autosched.daemon.storage import batched_statements, schema
+from autosched.daemon.storage import batched_statements, disk_reserve, schema
 from autosched.daemon.storage.batched_statements import Insert, Statement
 from autosched.daemon.storage.commit_mark import CommitMark, Mark
-from autosched.errors import AutoschedError, ConfigError, Damaged
+from autosched.errors import AutoschedError, ConfigError, Damaged, DiskFull
 from autosched.model import Step
 
 log = logging.getLogger(__name__)
@@ -86,6 +86,8 @@ class Journal:
         """Set while nothing can be written."""
         self.worry = ""
         """A warning about the journal: nothing is lost, but something is not as expected."""
+        self.reserve: Callable[[], bool] = lambda: False
+        """Frees space that was kept for the journal; returns whether it did. Called in the writer thread."""
         self.seq = 0
         """Number of the last durable event."""
         self.written = 0
@@ -305,6 +307,10 @@ class Journal:
 
     def _after_error(self, batch: list[_Entry], error: Exception) -> list[_Entry]:
         """Handle a failed batch; returns the entries to be tried again."""
+        if may_pass(error) and self.reserve():
+            log.error("%s: %s", self.path, disk_reserve.FULL_WORDS)
+            self.worry = disk_reserve.FULL_WORDS
+            return batch
         if may_pass(error):
             self._settle([], f"{self.path} cannot be written ({error}); free some space on its disk")
             return batch
@@ -393,6 +399,8 @@ def may_pass(error: Exception) -> bool:
 
 def unreadable(path: Path, error: Exception) -> AutoschedError:
     """The exception for an error of SQLite at the start."""
+    if may_pass(error) and disk_reserve.is_full(path.parent):
+        return DiskFull(f"{path} cannot be opened, since its disk is full. Free some space, or: autosched db prune")
     if may_pass(error):
         return ConfigError(f"{path} cannot be opened ({error}); check the disk and the rights of daemon.state_dir")
     return Damaged(f"{path} is not a usable database ({error}). {WAYS_OUT}")
