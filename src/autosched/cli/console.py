@@ -14,6 +14,7 @@ import click
 from autosched.api import daemon_address
 from autosched.cli.output import say
 from autosched.errors import DaemonUnreachable, Refused, RequestError
+from autosched.text.visible import visible
 from autosched.wire import address, keys, unix_sockets
 from autosched.wire.address import TLS, UNIX
 
@@ -86,7 +87,7 @@ async def _relay(there: str, tls: ssl.SSLContext | None, greeting: bytes) -> Non
     threading.Thread(target=_type, args=(asyncio.get_running_loop(), writer), daemon=True).start()
     with contextlib.suppress(ConnectionError):
         while chunk := await reader.read(CHUNK_BYTES):
-            sys.stdout.write(chunk.decode(errors="replace"))
+            sys.stdout.write(visible(chunk.decode(errors="replace")))
             sys.stdout.flush()
     writer.close()
     if sys.stdin.isatty():

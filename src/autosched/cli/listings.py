@@ -53,6 +53,7 @@ from autosched.protocol import (
 from autosched.protocol.pagination import answered
 from autosched.text import tables
 from autosched.text.job_selectors import MANY, every, labels, select, select_one
+from autosched.text.visible import one_line
 from autosched.wire.blocking_link import TIMEOUT_S, BlockingLink
 
 
@@ -215,7 +216,7 @@ def devices(host: str | None, style: str) -> None:
     if style == "table":
         for unit, line in zip(found, tables.table(tables.DEVICES, found, room=room())[1:], strict=True):
             if "…" in line:
-                data(f" {unit.unit}: {tables.plain(tables.unit_reason(unit))}")
+                data(f" {unit.unit}: {one_line(tables.unit_reason(unit))}")
     if style in ("table", "wide"):
         for board in listed.gone:
             since = formatting.duration(board.gone_s)

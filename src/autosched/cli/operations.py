@@ -32,8 +32,8 @@ from autosched.protocol import (
     Submitted,
     UnitList,
 )
-from autosched.text import tables
 from autosched.text.job_selectors import MANY
+from autosched.text.visible import one_line
 from autosched.wire.blocking_link import BlockingLink
 
 NEEDS_FORCE = 5
@@ -257,7 +257,7 @@ def reload(host: str | None, check: bool, timeout_s: float | None, confirm: bool
         return document("reload", found)
     for change in found.changes:
         later = "  needs a restart" if change.restart else ""
-        data(tables.plain(f" {change.name}  {change.old} -> {change.new}{later}"))
+        data(one_line(f" {change.name}  {change.old} -> {change.new}{later}"))
     if not found.changes:
         say(f"{found.file} says nothing else than what holds already.")
     elif check:

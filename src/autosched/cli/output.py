@@ -11,6 +11,7 @@ import msgspec
 
 from autosched.text import tables
 from autosched.text.tables import Column
+from autosched.text.visible import one_line, visible, visible_json
 
 SCHEMA = 1
 """Version of all JSON documents that the command line prints."""
@@ -70,7 +71,7 @@ def show(style: str, key: str, columns: Sequence[Column], rows: Sequence[Any], *
             document(key, rows)
         case "jsonl":
             for row in rows:
-                data(msgspec.json.encode(row).decode())
+                data(visible_json(msgspec.json.encode(row).decode()))
         case "csv":
             data(tables.comma_separated(columns, rows))
         case "id":
@@ -93,7 +94,7 @@ def bold(text: str) -> str:
 
 def data(text: str) -> None:
     """Print a line of a result."""
-    sys.stdout.write(text + "\n")
+    sys.stdout.write(visible(text, colours=colours()) + "\n")
 
 
 def discard() -> None:
@@ -117,14 +118,14 @@ def say(text: str = "") -> None:
 
 def complain(text: str) -> None:
     """Print a warning, even if quiet."""
-    sys.stderr.write(text + "\n")
+    sys.stderr.write(visible(text, colours=colours(sys.stderr)) + "\n")
     sys.stderr.flush()
 
 
 def document(key: str, value: object) -> None:
     """A JSON document: {"schema": 1, key: value}."""
     encoded = msgspec.json.encode({"schema": SCHEMA, key: value})
-    data(msgspec.json.format(encoded, indent=2).decode())
+    data(visible_json(msgspec.json.format(encoded, indent=2).decode()))
 
 
 def colours(stream: Any = None) -> bool:
@@ -145,7 +146,7 @@ def table(headers: Row, rows: Sequence[Row], *, right: Sequence[int] = (), give:
 
     Implemented here instead of with rich, whose import takes half of the time that a listing may take.
     """
-    cells = [list(headers), *(list(row) for row in rows)]
+    cells = [list(headers), *([one_line(cell) for cell in row] for row in rows)]
     widths = [max(len(row[column]) for row in cells) for column in range(len(headers))]
     excess = sum(widths) + 2 * (len(widths) - 1) + 1 - room()
     if excess > 0:

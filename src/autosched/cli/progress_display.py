@@ -12,7 +12,7 @@ from autosched.cli.output import colours, say
 from autosched.model import JobState
 from autosched.protocol import JobView
 from autosched.text.latency_gain import best, compared, gain, ready, tasks_by_share
-from autosched.text.tables import plain
+from autosched.text.visible import everywhere, one_line
 
 LINE_EVERY_S = 30.0
 TASKS_SHOWN = 8
@@ -67,7 +67,7 @@ class Lines:
     def above(self, lines: Iterable[str]) -> None:
         """Print lines."""
         for text in lines:
-            say(plain(text))
+            say(one_line(text))
 
 
 def line(view: JobView) -> str:
@@ -115,6 +115,7 @@ class Live:
 
     def show(self, view: JobView) -> None:
         """Draw the present state of the job."""
+        view = everywhere(view)
         if view.estimate_s != self._estimate_s:
             self._estimate_s, self._gained_at = view.estimate_s, time.monotonic()
         self._last = view
@@ -124,7 +125,7 @@ class Live:
         """Print lines above the display."""
         from rich.text import Text
 
-        self._live.console.print(Text("\n".join(map(plain, lines))))
+        self._live.console.print(Text("\n".join(map(one_line, lines))))
 
 
 def picture(view: JobView, since_gain_s: float, *, keys: bool = False) -> Any:

@@ -27,6 +27,7 @@ from autosched.protocol import (
     UnitView,
 )
 from autosched.text.latency_gain import against, best, compared, goal, ready, tasks_by_share
+from autosched.text.visible import csv_cell, one_line
 
 WIDTH = 80
 TASKS_SHOWN = 15
@@ -47,7 +48,7 @@ class Column(Struct, frozen=True):
 def table(columns: Iterable[Column], rows: Sequence[object], *, wide: bool = False, room: int = WIDTH) -> list[str]:
     """The header and a line for each row. `wide`: all columns, nothing cut."""
     shown = [column for column in columns if wide or not column.wide]
-    cells = [[column.title for column in shown], *([plain(column.of(row)) for column in shown] for row in rows)]
+    cells = [[column.title for column in shown], *([one_line(column.of(row)) for column in shown] for row in rows)]
     widths = [max(len(row[at]) for row in cells) for at in range(len(shown))]
     excess = 0 if wide else sum(widths) + 2 * (len(widths) - 1) + 1 - room
     slack = [max(0, width - column.least) if column.least else 0 for width, column in zip(widths, shown, strict=True)]
@@ -65,17 +66,12 @@ def _line(row: Sequence[str], widths: Sequence[int], columns: Sequence[Column]) 
     return (" " + "  ".join(parts)).rstrip()
 
 
-def plain(text: str) -> str:
-    """A text on one line, without control characters."""
-    return "".join(letter if letter.isprintable() else " " for letter in text)
-
-
 def comma_separated(columns: Iterable[Column], rows: Sequence[object]) -> str:
     """All columns as CSV, with a header."""
     shown, out = list(columns), io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow([column.title for column in shown])
-    writer.writerows([column.of(row) for column in shown] for row in rows)
+    writer.writerows([csv_cell(column.of(row)) for column in shown] for row in rows)
     return out.getvalue().rstrip("\n")
 
 
@@ -188,7 +184,7 @@ def facts(view: JobView) -> list[str]:
         lines.append(f" {view.reason or 'no reason given'}, ready in {formatting.duration(view.eta_s)}{memory}")
     if view.failure is not None:
         lines.append(f" failed: {view.failure.message}")
-    return [plain(line) for text in lines for line in text.splitlines()]
+    return [one_line(line) for text in lines for line in text.splitlines()]
 
 
 def _stage(task: TaskView) -> str:
@@ -262,7 +258,7 @@ def unit_facts(unit: UnitView) -> list[str]:
     lines.append(
         f"{formatting.count(unit.waiting, 'task')} in its queue" + (". See:  autosched queue" if unit.waiting else "")
     )
-    return [plain(line) for line in lines]
+    return [one_line(line) for line in lines]
 
 
 def unit_reason(unit: UnitView) -> str:
@@ -326,7 +322,7 @@ def host_facts(host: HostView) -> list[str]:
         free, offset = formatting.size(host.memory_free_bytes), f"{host.clock_offset_s:+.3f} s"
         lines.append(f"its agent, at {host.address}, reported {formatting.duration(host.heard_s)} ago:")
         lines.append(f"load {host.load:.2f}, {free} of memory free, clock {offset} against the daemon's")
-    return [plain(line) for line in lines]
+    return [one_line(line) for line in lines]
 
 
 HOSTS = (

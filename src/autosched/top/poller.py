@@ -18,6 +18,7 @@ from autosched.protocol import (
     SpanList,
     UnitList,
 )
+from autosched.text.visible import everywhere
 from autosched.top.changes import news
 from autosched.top.daemon_view import ENDED_SHOWN, DaemonView, ordered
 
@@ -42,10 +43,10 @@ class DaemonPoller:
 
     async def look(self, daemon: Daemon) -> DaemonView:
         """Poll the daemon. Raises AutoschedError."""
-        info = await daemon.info()
+        info = everywhere(await daemon.info())
         limit = min(JOBS_MAX, info.jobs_active + ENDED_SHOWN)
-        jobs = (await daemon.link.call(ListJobs(limit=limit), JobList)).jobs
-        units = (await daemon.link.call(ListDevices(), UnitList)).units
+        jobs = everywhere((await daemon.link.call(ListJobs(limit=limit), JobList)).jobs)
+        units = everywhere((await daemon.link.call(ListDevices(), UnitList)).units)
         now = await self._follow_steps(daemon, info)
         look = DaemonView(info, ordered(jobs), units, now)
         self._note(look)
@@ -59,7 +60,7 @@ class DaemonPoller:
         last = max(self.spans, default=max(0, info.steps_started - STEPS_BEFORE))
         after, more, now = min((*running, last + 1)) - 1, True, 0.0
         while more:
-            page = await daemon.link.call(ListSpans(after=after), SpanList)
+            page = everywhere(await daemon.link.call(ListSpans(after=after), SpanList))
             more, now = page.more and bool(page.spans), page.now
             for span in page.spans:
                 self.spans[span.step] = span

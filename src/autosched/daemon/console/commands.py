@@ -12,6 +12,7 @@ from autosched.model import Goal, JobState
 from autosched.protocol.pagination import answered_async
 from autosched.text import tables
 from autosched.text.job_selectors import labels, select, select_one
+from autosched.text.visible import one_line
 
 
 def _one(line: Line, what: str) -> str:
@@ -224,7 +225,7 @@ async def _reload(ask: Ask, line: Line) -> Said:
     ]
     undo = f"; reverts in {formatting.duration(found.reverts_in_s)} unless `confirm`" if found.reverts_in_s else ""
     words = formatting.count(len(shown), "change") + (f": {', '.join(shown)}" if shown else "")
-    return Said(tables.plain(words) + undo, (), "reload", found)
+    return Said(one_line(words) + undo, (), "reload", found)
 
 
 async def _confirm(ask: Ask, line: Line) -> Said:

@@ -32,6 +32,7 @@ from autosched.daemon.runtime import spawn
 from autosched.errors import AutoschedError, Busy, Refused, RequestError, misfit
 from autosched.protocol import Method
 from autosched.protocol.roles import Role, at_most
+from autosched.text.visible import one_line, visible_json
 from autosched.version import __version__
 from autosched.wire.address import TCP
 
@@ -210,8 +211,9 @@ class ConsoleConnection:
 
     async def answer(self, first: str, lines: Iterable[str] = ()) -> None:
         """Write an answer. Raises TimeoutError if the peer does not read it."""
-        text = "".join(f"{'.' if line.startswith('.') else ''}{line}\n" for line in lines)
-        await self._write(f"{first.rstrip()}\n{text}.\n")
+        shown = (one_line(line) for line in lines)
+        text = "".join(f"{'.' if line.startswith('.') else ''}{line}\n" for line in shown)
+        await self._write(f"{one_line(first).rstrip()}\n{text}.\n")
 
     async def _write(self, text: str) -> None:
         self._writer.write(text.encode(errors="replace"))
@@ -291,7 +293,7 @@ class ConsoleConnection:
         if line.json:
             value = said.value if said.value is not None else said.first
             encoded = msgspec.json.encode({"schema": 1, said.key: value}, enc_hook=str)
-            return await self.answer("OK", [encoded.decode()])
+            return await self.answer("OK", [visible_json(encoded.decode())])
         await self.answer(f"OK {as_typed_here(said.first)}", map(as_typed_here, said.lines))
 
     async def _refuse(self, error: AutoschedError) -> None:

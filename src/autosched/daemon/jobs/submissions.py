@@ -16,6 +16,7 @@ from autosched.daemon.storage.blob_store import Blobs
 from autosched.errors import Busy, NotFound, Refused, RequestError, StorageFull
 from autosched.model import JobId, JobSpec, RpcServer, Unit, device_kind
 from autosched.text.job_selectors import labels
+from autosched.text.visible import one_line
 
 SUBMIT_S = 15.0
 """Maximum seconds to store a submission; then it is refused."""
@@ -76,6 +77,8 @@ class Submissions:
 
     def _check(self, spec: JobSpec) -> None:
         """Refuse a submission that cannot work. The job's client checks the model itself."""
+        if one_line(spec.name) != spec.name:
+            raise RequestError(f"a job's name is one line of visible characters; {spec.name!r} is not")
         if stalled := self._runtime.journal.stalled:
             raise StorageFull(f"the daemon takes no jobs now: {stalled}, then submit again")
         if not spec.external:

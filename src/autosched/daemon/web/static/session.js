@@ -22,7 +22,11 @@ async function useLink() {
   if (refused && !session) toLogin(refused);
 }
 
+let leaving = false;
+
 function toLogin(why = "") {
+  if (leaving) return; // the first reason counts
+  leaving = true;
   const words = new URLSearchParams({ to: location.pathname + location.search, ...(why && { why }) });
   location.replace(`/login?${words}`);
 }
