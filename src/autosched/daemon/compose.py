@@ -101,6 +101,7 @@ def run(settings: LiveSettings, on_demand: bool = False, accept_data_loss: bool 
     faulthandler.enable()  # a watchdog ends a hanging daemon by SIGABRT, which then logs its stack
     daemon = Daemon(settings, on_demand, accept_data_loss, logged)
     lock = state_folder.take_state_dir(settings.now.state_dir)
+    state_folder.make_private(settings.now.state_dir)
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(daemon.serve())
@@ -121,6 +122,8 @@ def source_job(jobs: Mapping[JobId, Job], number: JobId) -> tuple[SourceJob, str
 
 def warnings_of(settings: Config, file: Path | None = None) -> Iterator[str]:
     """Yields warnings about valid settings that give others access. `file`: the settings, if they come from a file."""
+    if warning := state_folder.exposed(settings.state_dir):
+        yield warning
     if settings.boards.listen:
         who = " and ".join(("this machine", *settings.boards.networks))
         yield (
@@ -245,7 +248,7 @@ class Daemon:
         resources.stay_off_devices()
         environment.check_proc()
         environment.allow_connections(self._settings.limits.connections_max)
-        if disk_reserve.is_full(self._folder) and disk_reserve.release(self._folder, disk_reserve.JOURNAL):
+        if disk_reserve.release(self._folder, disk_reserve.JOURNAL):
             log.error("%s", disk_reserve.FULL_WORDS)
 
     async def _keep_reserve(self, journal: Journal) -> None:

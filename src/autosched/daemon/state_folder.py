@@ -1,11 +1,18 @@
 """The daemon's state folder and its lock."""
 
+import os
+import shlex
+import stat
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from autosched.errors import ConfigError, Refused
 from autosched.process import folder_lock
 from autosched.wire import whereabouts
+
+KEYS, OWN = "keys", ("blobs", "cache", "caches", "jobs", "moved", "snapshots", "backups", "daemon.json")
+"""Names in the folder that are private."""
 
 
 class Occupied(Refused):
@@ -30,7 +37,51 @@ def take_state_dir(folder: Path) -> int:
         ) from None
     if lock is None:
         raise Occupied(f"a daemon runs already on {folder}{_who(folder)}")
+    try:
+        check_owner(folder)
+    except ConfigError:
+        os.close(lock)
+        raise
     return lock
+
+
+def check_owner(folder: Path) -> None:
+    """Raise ConfigError if another user than root owns the folder, who could replace the database and the keys."""
+    owner = folder.stat().st_uid
+    if owner not in (os.geteuid(), 0) and os.geteuid() != 0:
+        raise ConfigError(
+            f"the state folder {folder} belongs to uid {owner}, who could change everything in it; set"
+            f" daemon.state_dir to another one, or run, as root: chown {os.geteuid()} {shlex.quote(str(folder))}"
+        )
+
+
+def exposed(folder: Path) -> str:
+    """A warning if other users may write to the folder, and this process cannot forbid it; empty if they may not."""
+    others = stat.S_IWGRP | stat.S_IWOTH
+    try:
+        mode = folder.stat().st_mode
+    except OSError:
+        return ""
+    if not mode & others:
+        return ""
+    try:
+        folder.chmod(stat.S_IMODE(mode) & ~others)
+    except OSError:
+        return (
+            f"other users may write to the state folder {folder}, and so replace its keys and data; run, as its owner:"
+            f" chmod go-w {shlex.quote(str(folder))}"
+        )
+    return ""
+
+
+def make_private(folder: Path) -> None:
+    """Have this process make files that only its user can read, and take the rights of others to those that are there,
+    which an earlier version or a command may have made."""
+    os.umask(0o077)
+    for path in [folder / KEYS, *folder.glob("*.db*"), *(folder / name for name in OWN)]:
+        with suppress(OSError):
+            if (mode := path.lstat().st_mode) & 0o077 and not stat.S_ISLNK(mode):
+                path.chmod(stat.S_IMODE(mode) & ~0o077)
 
 
 def _who(folder: Path) -> str:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from autosched.config import loopback
 from autosched.daemon.access.login_rate_limit import LoginRateLimit
+from autosched.daemon.access.sockets import BACKLOG
 
 log = logging.getLogger(__name__)
 
@@ -23,8 +24,6 @@ STRANGERS_MAX = 64
 STRANGERS_OF_HOST_MAX = 8
 """Maximum unauthenticated connections from one other machine; further ones are closed."""
 ACCEPT_AGAIN_S = 0.2
-BACKLOG = 4_096
-"""Maximum connections that wait in the kernel. After a restart of the daemon all clients reconnect together."""
 
 
 @dataclass(eq=False, slots=True)

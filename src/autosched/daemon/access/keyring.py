@@ -70,7 +70,8 @@ def make(folder: Path, role: Role, name: str = "", jobs_max: int | None = None) 
     path = folder / f"{key.role.value}-{key.id}.key"
     new = path.with_suffix(".new")
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, exist_ok=True)
         with open(os.open(new, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600), "w") as file:
             file.write(key.line() + (f" jobs={jobs_max}" if jobs_max else "") + "\n")
             file.flush()

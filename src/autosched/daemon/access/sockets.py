@@ -12,6 +12,8 @@ from autosched.wire import unix_sockets
 from autosched.wire.address import TCP, TLS, UNIX
 
 LOOPBACK, LOOPBACK_IPV6 = "127.0.0.1", "::1"
+BACKLOG = 4_096
+"""Maximum connections that wait in the kernel. After a restart of the daemon all clients reconnect together."""
 CONNECT_S = 1.0
 """Seconds in which a live daemon accepts a connection."""
 
@@ -64,6 +66,7 @@ def bind_unix(path: Path) -> socket.socket:
                 server.bind(name)
         finally:
             os.umask(mask)
+        server.listen(BACKLOG)  # at once: a socket that refuses is taken for that of a dead daemon
     except OSError as error:
         server.close()
         raise ConfigError(

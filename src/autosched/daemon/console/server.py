@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import hmac
 import logging
+import re
 import socket
 import ssl
 from collections.abc import Callable, Coroutine, Iterable, Sequence
@@ -50,6 +51,8 @@ WRITE_S = 30.0
 CLOSE_S = 5.0
 """Seconds for which a peer may leave unread what is written when its connection ends."""
 BUFFER_BYTES_MAX = 64 * 1024
+HTTP = re.compile(r"[A-Za-z]+ \S+ HTTP/\d")
+"""First line of a request of HTTP."""
 USAGE = "type help"
 WHAT = "the console"
 
@@ -227,11 +230,15 @@ class ConsoleConnection:
         await self._write(
             f"# autosched {__version__} {socket.gethostname()} uptime {uptime} role={role}   help | quit\n"
         )
+        async with asyncio.timeout(STRANGER_S if self.who is None else IDLE_S):
+            text = await self._line()
+        if text is not None and HTTP.match(text):
+            return  # a page of another site would have its browser type here
         while True:
-            async with asyncio.timeout(STRANGER_S if self.who is None else IDLE_S):
-                text = await self._line()
             if text is None or not await self._obey(text) or self._guesses:
                 return
+            async with asyncio.timeout(STRANGER_S if self.who is None else IDLE_S):
+                text = await self._line()
 
     @property
     def _guesses(self) -> bool:

@@ -58,8 +58,7 @@ class Retention:
         if self._busy.locked():
             raise Refused("jobs are being pruned already; wait for the end of that. See:  autosched audit")
         async with self._busy:
-            if disk_reserve.is_full(self._folder):
-                disk_reserve.release(self._folder, disk_reserve.PRUNE)
+            disk_reserve.release(self._folder, disk_reserve.PRUNE)
             state = self._runtime.state
             over = pruning.over(state, wish.older_than_s, wish.keep, self._hosted())
             traces = await self._trace(over[:JOBS_MAX])
@@ -161,8 +160,7 @@ def prune(folder: Path, wish: Prune, who: Principal) -> Pruned:
     """Prune the state of a daemon that does not run. The caller holds its lock. Raises NotFound and others."""
 
     backups.there(database.database(folder))
-    if disk_reserve.is_full(folder):
-        disk_reserve.release(folder, disk_reserve.PRUNE)
+    disk_reserve.release(folder, disk_reserve.PRUNE)
 
     async def work() -> Pruned:
         repair.see_to(folder, accept_data_loss=False)

@@ -4,6 +4,7 @@ Two files of the state folder take the space. They are deleted when it is needed
 """
 
 import os
+import sys
 from contextlib import suppress
 from pathlib import Path
 
@@ -14,7 +15,7 @@ PLENTY = 8
 """The disk has this many times the size of a file left when the file is made."""
 LOW_BYTES = 1024**2
 """A disk with less free space than this is full."""
-FULL_WORDS = "the disk is full: the journal uses the space that was kept for that. Free some, or: autosched db prune"
+FULL_WORDS = "the disk is full: the journal uses what was kept for that; free some space, or: autosched db prune"
 
 
 def is_full(folder: Path) -> bool:
@@ -40,7 +41,9 @@ def make(folder: Path) -> bool:
 
 
 def release(folder: Path, name: str) -> bool:
-    """Give the space of one file back to the disk; returns whether there was any."""
+    """Give the space of one file back to the disk if it is full; returns whether there was any."""
+    if not is_full(folder):
+        return False
     try:
         (folder / name).unlink()
     except OSError:
@@ -49,5 +52,8 @@ def release(folder: Path, name: str) -> bool:
 
 
 def _free_bytes(folder: Path) -> int:
-    found = os.statvfs(folder)
+    try:
+        found = os.statvfs(folder)
+    except OSError:  # it is still to be made
+        return sys.maxsize
     return found.f_bavail * found.f_frsize

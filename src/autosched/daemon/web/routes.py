@@ -44,6 +44,7 @@ REPORT_POLICY = POLICY.replace("style-src", "style-src 'unsafe-inline'").replace
 """Policy of the frame around a report, which inherits it: a report brings its own style, and no script."""
 BODY_BYTES_MAX = 64 * 1024
 OLDER_MAX = 200
+NUMBER_DIGITS_MAX = 15
 FEED = "/api/feed"
 ANSWER_S = 30.0
 """Seconds within which a request must be received and answered."""
@@ -186,7 +187,7 @@ class Site:
 
     async def _older(self, request: web.Request) -> web.Response:
         before = request.query.get("before", "")
-        if not before.isdecimal():
+        if not before.isdecimal() or len(before) > NUMBER_DIGITS_MAX:
             raise web.HTTPBadRequest(text="before=NUMBER says where to begin\n")
         return _json(await self._board.older(int(before), OLDER_MAX))
 
