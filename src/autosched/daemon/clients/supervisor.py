@@ -326,7 +326,7 @@ class ClientSupervisor:
         elif client.link is not None and not client.link.closed:
             client.link.abort(reason)
         else:  # it waits to be started, or is external and not connected
-            self._lose(client, reason)
+            self._lose(client, reason, hindered=client.job in self._hindered)
 
     def _break(self, client: Client, link: Link, reason: str) -> None:
         """Kill a local client that does not react. For one on another host break the connection: the network may be

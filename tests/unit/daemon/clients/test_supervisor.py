@@ -23,7 +23,7 @@ from deadlines import DEADLINE_S
 
 CORES = len(os.sched_getaffinity(0))
 JOBS = list(range(1, 3 * CORES + 3))
-STAYS, ENDS = ("sh", "-c", "sleep 600"), ("true",)
+STAYS, ENDS, HINDERED = ("sh", "-c", "sleep 600"), ("true",), ("sh", "-c", "exit 75")
 
 
 class Watched(ClientSupervisor):
@@ -111,6 +111,23 @@ def test_each_client_is_started_and_reported_lost_once(play: Play) -> None:
         assert stage.lost.empty()
 
     play(story, ENDS)
+
+
+def test_a_client_that_its_machine_could_not_run_is_lost_without_blame_and_follows_after_a_pause(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervisor, "HINDERED_PAUSE_S", 1e6)
+    monkeypatch.setattr(supervisor, "HINDERED_PAUSE_MAX_S", 1e6)
+
+    async def story(stage: Stage) -> None:
+        lost = [await stage.next_lost() for _ in JOBS]
+        assert all(event.hindered for event in lost)
+        job = lost[0].job
+        stage.clients.start(job)
+        stage.clients.stop(job, "its client did not connect in time")
+        assert await stage.next_lost() == ClientLost(job, "its client did not connect in time", hindered=True)
+
+    play(story, HINDERED)
 
 
 def test_a_client_that_is_stopped_before_its_turn_never_starts(play: Play) -> None:
