@@ -13,7 +13,7 @@ from autosched.client.helper_runner import HelperRunner
 from autosched.client.hindrances import Hindrances
 from autosched.client.job_runner import JobRunner
 from autosched.client.watchdog_process import WatchdogProcess
-from autosched.errors import AutoschedError, Busy, DaemonUnreachable
+from autosched.errors import AutoschedError, Busy, DaemonUnreachable, Hindered
 from autosched.wire.link import Handler
 from autosched.wire.pauses import pauses
 
@@ -52,7 +52,7 @@ async def serve_and_exit(
         await serve(address, job, token, workdir, backstop, helps=helps)
     except AutoschedError as error:
         log.error("%s", error)
-        code = os.EX_TEMPFAIL if Hindrances().cause(error) or isinstance(error, DaemonUnreachable) else 1
+        code = os.EX_TEMPFAIL if Hindrances().cause(error) else 1
     except Exception as error:
         log.exception("the client crashed")
         code = os.EX_TEMPFAIL if Hindrances().cause(error) else 1
@@ -60,15 +60,15 @@ async def serve_and_exit(
 
 
 async def _connected(line: DaemonSession, handler: Handler) -> None:
-    """Connect for the first time. A daemon that has no place, or is away, is asked again for a while. Raises Busy and
-    DaemonUnreachable, and the daemon's refusal at once."""
+    """Connect for the first time. A daemon that has no place, or is away, is asked again for a while. Raises Hindered
+    then, and the daemon's refusal at once."""
     until = time.monotonic() + CONNECT_S
     for pause_s in pauses():
         try:
             return await line.open(handler)
-        except (Busy, DaemonUnreachable):
+        except (Busy, DaemonUnreachable) as error:
             if time.monotonic() + pause_s > until:
-                raise
+                raise Hindered(f"the daemon took no connection within {CONNECT_S:g} s: {error}") from error
             await asyncio.sleep(pause_s)
 
 
