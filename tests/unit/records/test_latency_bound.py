@@ -9,11 +9,12 @@ from autosched.records.latency_bound import LEAST_S, OPERATIONS_OF_CORE_HZ, impo
     ("latencies_s", "flops", "cores", "words"),
     [
         ((1e-3,), 2e9, 1, ""),
-        ((1e-3, 1e-6), 2e9, 1, "2e+09 operations on 1 cores takes 4.07e-05 s at least"),
+        ((1e-3, 1e-6), 2e9, 1, "2e+09 operations on 1 cores takes more than 4.07e-05 s"),
         ((3e-5,), 2e9, 4, ""),
         ((1e-6,), 2e9, 0, ""),
-        ((1e-9,), 0.0, 1, "a latency of 1e-09 s is impossible: a call takes 1e-08 s at least"),
-        ((LEAST_S,), 0.0, 1, ""),
+        ((1e-9,), 0.0, 1, "a latency of 1e-09 s is impossible: a call takes more than 1e-09 s"),
+        ((7.58e-9,), 0.0, 1, ""),
+        ((LEAST_S / 2,), 0.0, 1, "is impossible"),
         ((), 1e12, 1, ""),
     ],
 )
