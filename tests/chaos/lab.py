@@ -52,7 +52,7 @@ class Lab:
 
     def __init__(
         self, folder: Path, boards: int = BOARDS, environment: Mapping[str, str] | None = None, settings: str = "",
-        listen: str = "",
+        listen: str = 'listen = "127.0.0.1:0"\n',
     ) -> None:  # fmt: skip
         """`boards`: number of devices without cores; 0: the default devices. `environment`: of daemons started as
         programs, and of all clients. `settings`: further settings as TOML; `listen`: further settings of [daemon]."""
