@@ -96,7 +96,9 @@ def test_a_state_folder_that_others_may_write_is_closed_or_told_with_the_command
     tmp_path.chmod(0o1777)
     with monkeypatch.context() as others:
         others.setattr(Path, "chmod", refuses)
+        state_folder.close_to_others(tmp_path)
         assert f"chmod go-w {tmp_path}" in state_folder.exposed(tmp_path)
+    state_folder.close_to_others(tmp_path)
     assert state_folder.exposed(tmp_path) == ""
     assert stat.S_IMODE(tmp_path.stat().st_mode) == 0o1755
 

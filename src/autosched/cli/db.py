@@ -196,7 +196,7 @@ def prune(
 def _prune(host: str | None, settings: Path | None, wish: Prune) -> Pruned:
     """Prune through the named daemon, the one that runs on the database, or in this process."""
     from autosched.daemon import state_folder
-    from autosched.daemon.access.peer_identity import Principal
+    from autosched.daemon.access import peer_identity
     from autosched.daemon.operations import retention
     from autosched.protocol.roles import Role
     from autosched.wire import whereabouts
@@ -209,7 +209,7 @@ def _prune(host: str | None, settings: Path | None, wish: Prune) -> Pruned:
             host = whereabouts.read(state_dir).addresses[0]
         else:
             try:
-                return retention.prune(state_dir, wish, Principal(f"uid {os.getuid()}", Role.OPERATOR, "no daemon"))
+                return retention.prune(state_dir, wish, peer_identity.user(os.getuid(), Role.OPERATOR, "no daemon"))
             finally:
                 os.close(lock)
     with caller(host, timeout_s=PRUNE_S) as daemon:

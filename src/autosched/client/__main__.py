@@ -50,11 +50,11 @@ async def serve_and_exit(
     code = 1
     try:
         await serve(address, job, token, workdir, backstop, helps=helps)
-    except AutoschedError as error:
-        log.error("%s", error)
-        code = os.EX_TEMPFAIL if Hindrances().cause(error) else 1
     except Exception as error:
-        log.exception("the client crashed")
+        if isinstance(error, AutoschedError):
+            log.error("%s", error)
+        else:
+            log.exception("the client crashed")
         code = os.EX_TEMPFAIL if Hindrances().cause(error) else 1
     os._exit(code)
 

@@ -13,6 +13,8 @@ from autosched.wire import whereabouts
 
 KEYS, OWN = "keys", ("blobs", "cache", "caches", "jobs", "moved", "snapshots", "backups", "daemon.json")
 """Names in the folder that are private."""
+WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
+"""Mode bits that let other users write."""
 
 
 class Occupied(Refused):
@@ -56,28 +58,30 @@ def check_owner(folder: Path) -> None:
 
 
 def exposed(folder: Path) -> str:
-    """A warning if other users may write to the folder, and this process cannot forbid it; empty if they may not."""
-    others = stat.S_IWGRP | stat.S_IWOTH
+    """A warning if other users may write to the folder; empty if they may not."""
     try:
-        mode = folder.stat().st_mode
+        if not folder.stat().st_mode & WRITABLE_BY_OTHERS:
+            return ""
     except OSError:
         return ""
-    if not mode & others:
-        return ""
-    try:
-        folder.chmod(stat.S_IMODE(mode) & ~others)
-    except OSError:
-        return (
-            f"other users may write to the state folder {folder}, and so replace its keys and data; run, as its owner:"
-            f" chmod go-w {shlex.quote(str(folder))}"
-        )
-    return ""
+    return (
+        f"other users may write to the state folder {folder}, and so replace its keys and data; run, as its owner:"
+        f" chmod go-w {shlex.quote(str(folder))}"
+    )
+
+
+def close_to_others(folder: Path) -> None:
+    """Forbid other users to write to the folder, if this process may."""
+    with suppress(OSError):
+        if (mode := folder.stat().st_mode) & WRITABLE_BY_OTHERS:
+            folder.chmod(stat.S_IMODE(mode) & ~WRITABLE_BY_OTHERS)
 
 
 def make_private(folder: Path) -> None:
     """Have this process make files that only its user can read, and take the rights of others to those that are there,
     which an earlier version or a command may have made."""
     os.umask(0o077)
+    close_to_others(folder)
     for path in [folder / KEYS, *folder.glob("*.db*"), *(folder / name for name in OWN)]:
         with suppress(OSError):
             if (mode := path.lstat().st_mode) & 0o077 and not stat.S_ISLNK(mode):

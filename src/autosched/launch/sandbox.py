@@ -14,8 +14,8 @@ from pathlib import Path
 from msgspec import Struct
 
 from autosched import user_folders
+from autosched.process.detached_process import WRAPPER
 
-PROGRAM = "bwrap"
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/nix", "/gnu", "/sys")
 """Folders of programs and libraries, and of facts about the machine."""
 SETTINGS = (
@@ -33,7 +33,7 @@ INSTALL = "apt-get install bubblewrap"
 @cache
 def unavailable() -> str:
     """The reason why programs cannot run apart here; empty if they can. Takes some milliseconds, once."""
-    if (program := shutil.which(PROGRAM)) is None:
+    if (program := shutil.which(WRAPPER)) is None:
         return f"bubblewrap is not installed ({INSTALL})"
     trial = [program, *LIMITED, "--unshare-net", "--ro-bind", "/", "/", "--proc", "/proc", "true"]
     try:
@@ -63,7 +63,7 @@ def command(program: Sequence[str], writable: Iterable[Path], bounds: Bounds) ->
     `writable`: existing folders that it may change, even in a hidden one.
     """
     shown = [Path(path) for path in SYSTEM] + [Path("/etc", name) for name in SETTINGS] + _packages()
-    words = [PROGRAM, *LIMITED, "--tmpfs", "/tmp"]
+    words = [WRAPPER, *LIMITED, "--tmpfs", "/tmp"]
     words += ["--share-net"] if bounds.network else ["--unshare-net"]
     if bounds.network:
         shown += [Path("/etc/resolv.conf"), Path("/run/systemd/resolve")]

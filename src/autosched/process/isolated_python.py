@@ -42,16 +42,16 @@ def command(module: str, *words: str) -> list[str]:
 
 def environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
     """The environment of a program: the variables of this process that are listed above, and `more`."""
-    known = {name: value for name, value in os.environ.items() if name in NAMES or name.startswith(PREFIXES)}
-    return {**known, **(more or {})}
+    return {**_inherited(NAMES, PREFIXES), **(more or {})}
 
 
 def environment_apart(more: Mapping[str, str]) -> dict[str, str]:
     """The environment of a program that works for another user: nothing that may hold a secret, and `more`."""
-    known = {
-        name: value for name, value in os.environ.items() if name in NAMES_APART or name.startswith(PREFIXES_APART)
-    }
-    return {**known, **more}
+    return {**_inherited(NAMES_APART, PREFIXES_APART), **more}
+
+
+def _inherited(names: frozenset[str], prefixes: tuple[str, ...]) -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name in names or name.startswith(prefixes)}
 
 
 def installed_packages_first() -> None:

@@ -219,7 +219,7 @@ class Verdict(Struct, frozen=True):
 class Chart:
     """Evidence against one device."""
 
-    mishaps: deque["Mishap"] = field(default_factory=lambda: deque(maxlen=100))
+    mishaps: deque[Mishap] = field(default_factory=lambda: deque(maxlen=100))
     level: int = 0
     """Number of quarantines without a good period after them."""
     returned_at: float | None = None

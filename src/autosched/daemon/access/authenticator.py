@@ -16,7 +16,7 @@ from autosched.daemon.access.acceptor import Acceptor, Connection
 from autosched.daemon.access.endpoints import Endpoint
 from autosched.daemon.access.keyring import Keyring
 from autosched.daemon.access.login_rate_limit import LoginRateLimit
-from autosched.daemon.access.peer_identity import Principal
+from autosched.daemon.access.peer_identity import OF_KEY, OF_USER, Principal
 from autosched.daemon.runtime import spawn
 from autosched.errors import Refused, RequestError, WireError
 from autosched.protocol import (
@@ -46,9 +46,6 @@ FAILED_S = 1.0
 """Seconds by which the answer to a wrong proof is delayed."""
 KEYS_S = 2.0
 """Seconds between two checks of the folder with the keys."""
-
-OF_USER, OF_KEY = "uid ", "key "
-"""Beginnings of the names of principals."""
 
 Admit = Callable[[Link, Hello, Principal], None]
 """Admits a peer: gives the link its methods and handler. Raises the error that answers Hello."""
@@ -223,21 +220,20 @@ class Authenticator:
     async def _authenticated(self, visitor: RemotePeer, hello: Hello) -> Principal:
         """The principal, proved by a key or by the kernel. Raises Refused."""
         where = visitor.link.address
+        client = Principal(f"job {hello.job}", Role.CLIENT, where)  # its token is checked later
         if visitor.key is not None:
             key = visitor.key
             wanted = proof(key, "peer", *visitor.nonces, visitor.endpoint.channel)
             if not hmac.compare_digest(wanted, hello.proof) or self._known(key.id) != key:
                 raise Refused(f"the key {key.id} is not known here, or its proof is wrong")
-            if key.id.startswith(keys.CLIENT):
-                return Principal(f"job {hello.job}", Role.CLIENT, where)  # its token is checked later
-            return Principal(f"{OF_KEY}{key.id}", key.role, where, key)
+            return client if key.id.startswith(keys.CLIENT) else peer_identity.key_owner(key, where)
         if visitor.endpoint.clients_only:
-            return Principal(f"job {hello.job}", Role.CLIENT, where)  # its token is checked later
+            return client
         if visitor.endpoint.local:
             uid = peer_identity.peer_uid(visitor.connection.sock)
-            return Principal(f"{OF_USER}{uid}", await peer_identity.local_role(uid, self._group), where, uid=uid)
+            return peer_identity.user(uid, await peer_identity.local_role(uid, self._group), where)
         if visitor.endpoint.tls is None and hello.role == "client":
-            return Principal(f"job {hello.job}", Role.CLIENT, where)  # its token is checked later
+            return client
         raise Refused(
             "this daemon wants to see a key over TCP: its operator makes one (autosched key new user); put it into"
             " AUTOSCHED_KEY, or into a file that AUTOSCHED_KEY_FILE names. Its unix socket needs none"

@@ -17,6 +17,8 @@ from autosched.errors import ConfigError, Refused
 from autosched.protocol.roles import Role
 from autosched.wire.keys import Key
 
+OF_USER, OF_KEY = "uid ", "key "
+"""Beginnings of the names of principals."""
 DIRECTORY_S = 10.0
 """Maximum seconds for an answer of the user directory (LDAP)."""
 _CREDENTIALS = struct.Struct("3i")
@@ -31,7 +33,17 @@ class Principal(Struct, frozen=True):
     key: Key | None = None
     """The key with which the peer has authenticated."""
     uid: int | None = None
-    """The user of this machine for whom the kernel vouches; None with a key."""
+    """Id of the user of this machine, as the kernel tells it; None for the owner of a key."""
+
+
+def user(uid: int, role: Role, address: str) -> Principal:
+    """The principal of a user of this machine."""
+    return Principal(f"{OF_USER}{uid}", role, address, uid=uid)
+
+
+def key_owner(key: Key, address: str) -> Principal:
+    """The principal of a key."""
+    return Principal(f"{OF_KEY}{key.id}", key.role, address, key)
 
 
 def peer_uid(sock: socket.socket) -> int:

@@ -362,25 +362,21 @@ class ClientSupervisor:
             self._hindered[client.job] = min(self._hindered.get(client.job, 0) + 1, HINDERED_COUNTED_MAX)
         else:
             self._hindered.pop(client.job, None)
+        lost = ClientLost(client.job, reason, progressed, hindered)
         if told or self._helpers.of(client.job):
-            spawn(self._lose_helpers(client, reason, progressed, told), f"end the helpers of job {client.job}")
+            spawn(self._lose_helpers(lost, told), f"end the helpers of job {client.job}")
             return
         self._moved.clear(client.job)
-        self._runtime.tell(lambda: ClientLost(client.job, reason, progressed, hindered))
+        self._runtime.tell(lambda: lost)
 
-    async def _lose_helpers(self, client: Client, reason: str, progressed: bool, told: bool) -> None:
+    async def _lose_helpers(self, lost: ClientLost, told: bool) -> None:
         """End the helpers of a lost client, then tell the scheduler, when nothing of the job runs any more.
 
         `told`: the scheduler knows that the client's host has left. It waits only for steps on other hosts, including
         those that were to begin when the client could no longer be reached.
         """
-        await self._helpers.end(client.job)
-
-        def lost() -> Event | None:
-            waits = bool(self._runtime.state.jobs[client.job].steps)
-            return ClientLost(client.job, reason, progressed) if waits or not told else None
-
-        self._runtime.tell(lost)
+        await self._helpers.end(lost.job)
+        self._runtime.tell(lambda: lost if self._runtime.state.jobs[lost.job].steps or not told else None)
 
     def attach(self, link: Link, hello: Hello) -> None:
         """Serve a client or a helper that says hello. Raises Refused or NotFound."""

@@ -126,7 +126,7 @@ class Console:
             role = at_most(await peer_identity.local_role(uid, self._group), Role(self._config.role))
         except Refused:
             return None
-        return Principal(f"uid {uid}", role, "the console's socket", uid=uid)
+        return peer_identity.user(uid, role, "the console's socket")
 
 
 def open_console(
@@ -339,7 +339,7 @@ class ConsoleConnection:
             raise Refused(f"the key {id[:32]!r} is not known here, or its secret is wrong. Type: auth KEY SECRET")
         if key.role is Role.CLIENT:
             raise Refused(f"the key {key.id} is for clients; they do not come here")
-        self.set_identity(Principal(f"key {key.id}", key.role, " ".join(("the console", self._host)).rstrip(), key))
+        self.set_identity(peer_identity.key_owner(key, " ".join(("the console", self._host)).rstrip()))
         await self.answer(f"OK role={key.role.value}")
 
     async def _monitor(self, line: Line) -> None:

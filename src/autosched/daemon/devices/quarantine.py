@@ -112,7 +112,7 @@ class Quarantine:
         log.warning("%s is %s", unit, words)
         await self._runtime.post(lambda: None if unit in self._runtime.state.drained else UnitDrained(unit, words, BY))
         until = now + CHECK_WAIT_S
-        while self._is_held(unit) and self._runtime.clock() < until:  # noqa: ASYNC110 - as it waits below
+        while self._is_held(unit) and self._runtime.clock() < until:  # noqa: ASYNC110 - no event tells of one unit
             await asyncio.sleep(CHECK_LOOK_S)
         try:
             if not self._is_held(unit):

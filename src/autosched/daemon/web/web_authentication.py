@@ -75,7 +75,7 @@ class WebAuthenticator:
         raise web.HTTPUnauthorized(text=f"{SIGN_IN}\n", headers={"WWW-Authenticate": 'Bearer realm="autosched"'})
 
     async def _in_session(self, text: str, where: str) -> Principal | None:
-        """Whose session it is; None if it is invalid. Raises HTTPForbidden for a user who has no role any more."""
+        """The user of a session; None if the session is invalid. Raises HTTPForbidden if the user has lost the role."""
         whose, until, mac = (*text.split("."), "", "", "")[:3]
         if not (until.isascii() and until.isdecimal()) or len(until) > 12 or int(until) <= _now_s():
             return None
@@ -84,11 +84,15 @@ class WebAuthenticator:
             return None
         if not hmac.compare_digest(self._mac(key, whose, until).encode(), mac.encode(errors="replace")):
             return None
-        return _owner(key, where) if key is not None else await self._user(int(whose.removeprefix(OF_USER)), where)
+        return (
+            peer_identity.key_owner(key, where)
+            if key is not None
+            else await self._user(int(whose.removeprefix(OF_USER)), where)
+        )
 
     async def _user(self, uid: int, where: str) -> Principal:
         try:
-            return Principal(f"uid {uid}", await peer_identity.local_role(uid, self._group), where, uid=uid)
+            return peer_identity.user(uid, await peer_identity.local_role(uid, self._group), where)
         except Refused as error:
             raise web.HTTPForbidden(text=f"{error}\n") from None
 
@@ -99,7 +103,7 @@ class WebAuthenticator:
             return await self._user(who.uid, where)
         if who is None or who.key is None or not self._authenticator.keys.admits(who) or not _may_look(who.key):
             raise web.HTTPUnauthorized(text=f"{USED} {SIGN_IN}\n")
-        return _owner(who.key, where)
+        return peer_identity.key_owner(who.key, where)
 
     async def with_key(self, request: web.Request, text: str) -> Principal:
         """The owner of a key. Raises HTTPException. Answers to wrong keys are delayed; hosts with many are banned."""
@@ -118,7 +122,7 @@ class WebAuthenticator:
                 failures.note(host, now)
             await asyncio.sleep(FAILED_S)
             raise web.HTTPUnauthorized(text=WRONG + "\n")
-        return _owner(known, host)
+        return peer_identity.key_owner(known, host)
 
     def admits(self, who: Principal) -> bool:
         """Whether a user may still watch the page."""
@@ -145,10 +149,6 @@ def _credential(said: str) -> str:
         return base64.b64decode(value, validate=True).decode().partition(":")[2]
     except (binascii.Error, UnicodeDecodeError):
         return ""
-
-
-def _owner(key: Key, where: str) -> Principal:
-    return Principal(f"key {key.id}", key.role, where, key)
 
 
 def _may_look(key: Key) -> bool:

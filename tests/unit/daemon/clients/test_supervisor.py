@@ -12,6 +12,7 @@ import pytest
 from autosched.core.events import ClientLost
 from autosched.daemon.clients import start_queue, supervisor
 from autosched.daemon.clients.client_state import Client
+from autosched.daemon.clients.helper_registry import HelperRegistry
 from autosched.daemon.clients.supervisor import ClientSupervisor
 from autosched.daemon.hosts.host_registry import HostRegistry
 from autosched.daemon.jobs.progress import ProgressRegistry
@@ -43,7 +44,7 @@ class Stage:
 
     def __init__(self, folder: Path, command: tuple[str, ...]) -> None:
         self.lost: asyncio.Queue[ClientLost] = asyncio.Queue()
-        job = SimpleNamespace(state=JobState.DONE, spec=SimpleNamespace(external=False), owner="uid 0")
+        job = SimpleNamespace(state=JobState.DONE, spec=SimpleNamespace(external=False), owner="uid 0", steps=[1])
         state = SimpleNamespace(jobs=dict.fromkeys(JOBS, job), hosts={})
         runtime = SimpleNamespace(state=state, tell=lambda prepare: self.lost.put_nowait(prepare()))
         hosts = HostRegistry(runtime, 60.0)
@@ -126,6 +127,17 @@ def test_a_client_that_its_machine_could_not_run_is_lost_without_blame_and_follo
         stage.clients.start(job)
         stage.clients.stop(job, "its client did not connect in time")
         assert await stage.next_lost() == ClientLost(job, "its client did not connect in time", hindered=True)
+
+    play(story, HINDERED)
+
+
+def test_a_client_with_helpers_that_its_machine_could_not_run_is_lost_without_blame(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(HelperRegistry, "of", lambda helpers, job: ["helper"])
+
+    async def story(stage: Stage) -> None:
+        assert (await stage.next_lost()).hindered
 
     play(story, HINDERED)
 
