@@ -194,6 +194,7 @@ class LimitsConfig(Struct, frozen=True, forbid_unknown_fields=True):
 
     jobs_active_max: Annotated[int, Meta(ge=1)] = 1_000
     connections_max: Annotated[int, Meta(ge=1)] = 1_000
+    user_connections_max: Annotated[int, Meta(ge=1)] = 64
     blob_bytes_max: Annotated[int, Meta(ge=1)] = 8 * 1024**3
     client_bytes_max: Annotated[int, Meta(ge=0)] = 0
     cache_bytes_max: Annotated[int, Meta(ge=0)] = 2 * 1024**3

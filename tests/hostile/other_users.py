@@ -3,7 +3,10 @@
 import encodings.idna  # noqa: F401 - a user who may not read the folder of Python cannot import it
 import json
 import os
-from collections.abc import Callable
+import signal
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -20,9 +23,7 @@ def as_user(uid: int, work: Callable[..., object], *words: object) -> Any:
     if (child := os.fork()) == 0:
         try:
             os.close(read)
-            os.setgroups([])
-            os.setgid(uid)
-            os.setuid(uid)
+            _become(uid)
             try:
                 said: object = work(*words)
             except Exception as error:
@@ -35,3 +36,28 @@ def as_user(uid: int, work: Callable[..., object], *words: object) -> Any:
         text = answer.read()
     os.waitpid(child, 0)
     return json.loads(text)
+
+
+@contextmanager
+def beside_user(uid: int, work: Callable[..., object], *words: object) -> Iterator[None]:
+    """Runs `work` in a child process of a user without groups until the block ends."""
+    if (child := os.fork()) == 0:
+        try:
+            _become(uid)
+            work(*words)
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(1)
+    try:
+        yield
+        assert os.waitpid(child, os.WNOHANG) == (0, 0), "the other user has ended before the test"
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
+def _become(uid: int) -> None:
+    os.setgroups([])
+    os.setgid(uid)
+    os.setuid(uid)

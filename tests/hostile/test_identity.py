@@ -15,16 +15,12 @@ import pytest
 
 from autosched.daemon.access.acceptor import STRANGERS_MAX
 from autosched.protocol import PROTOCOL, AuditList, ListAudit, ListDevices, UnitList
-from autosched.wire.whereabouts import WHEREABOUTS
 from deadlines import DEADLINE_S
+from hostile.listeners import OPEN_TO_ALL, address_of
 from hostile.other_users import STRANGER, as_user, needs_root
-from integration.lab import BOARD, Lab, lab
+from integration.lab import Lab, lab
 
 pytestmark = needs_root
-OPEN_TO_ALL = f"""listen = "127.0.0.1:0"
-{BOARD}[console]
-listen = "127.0.0.1:0"
-"""
 REASON = "by a stranger"
 DRAIN = {"unit": "board", "reason": REASON}
 
@@ -53,13 +49,6 @@ ATTACKS = {
     "page": lambda: post("/api/do/drain", json.dumps(DRAIN).encode()),
     "console": lambda: f"drain board --reason {REASON.split()[0]}\npause\nshutdown\n".encode(),
 }
-
-
-def address_of(there: Lab, listener: str) -> tuple[str, int]:
-    known = json.loads((there.folder / WHEREABOUTS).read_text())
-    text = {"wire": known["addresses"][-1], "page": known["page"], "console": known["console"][-1]}[listener]
-    host, _, port = text.rpartition("//")[2].rstrip("/").rpartition(":")
-    return host, int(port)
 
 
 def sent_and_closed(address: tuple[str, int], said: bytes) -> str:

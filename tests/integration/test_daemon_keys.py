@@ -14,10 +14,11 @@ from msgspec.structs import replace
 from autosched.api.connection import Daemon
 from autosched.cli.command_table import run as command_line
 from autosched.daemon.access import acceptor, authenticator, keyring
-from autosched.daemon.access.acceptor import STRANGERS_OF_HOST_MAX, Connection
+from autosched.daemon.access.acceptor import STRANGERS_OF_HOST_MAX, Connection, Room
 from autosched.daemon.access.authenticator import RemotePeer
 from autosched.daemon.access.endpoints import Endpoint
 from autosched.daemon.access.login_rate_limit import FAILURES_MAX
+from autosched.daemon.access.peer_identity import Principal
 from autosched.daemon.compose import Daemon as Served
 from autosched.errors import AutoschedError, Busy, ConfigError, NotFound, Refused
 from autosched.protocol import (
@@ -349,6 +350,7 @@ def test_silent_unauthenticated_connections_share_a_limit_and_block_no_local_use
 ) -> None:
     key, _ = keyring.make(tmp_path / "keys", Role.USER)
     monkeypatch.setattr(acceptor, "STRANGERS_MAX", 4)
+    monkeypatch.setattr(acceptor, "PATIENCE_MAX_S", DEADLINE_S)
     monkeypatch.setattr(authenticator, "HELLO_S", DEADLINE_S)
 
     async def work() -> None:
@@ -374,13 +376,13 @@ def test_silent_unauthenticated_connections_share_a_limit_and_block_no_local_use
 def test_one_machine_may_not_take_all_connections_nor_keep_guessing_keys(tmp_path: Path) -> None:
     async def work() -> None:
         async with serving(tmp_path) as served:
-            place, room = served._authenticator.acceptor, asyncio.Semaphore(100)
+            place, room = served._authenticator.acceptor, Room(100, lambda why: b"a word")
             ours, theirs = socket.socketpair()
             strangers = [Connection(ours.dup(), "10.0.0.9", room) for _ in range(STRANGERS_OF_HOST_MAX)]
-            assert all(place.enter(one, None) for one in strangers)
+            assert all(place.enter(one) for one in strangers)
             assert "of this host have not said who they are" in place.turned_away("10.0.0.9")
             assert place.turned_away("10.0.0.10") == ""
-            place.know(strangers[0])
+            place.know(strangers[0], Principal("key a", Role.USER))
             assert place.turned_away("10.0.0.9") == ""
             for one in strangers:
                 one.sock.close()
@@ -390,7 +392,7 @@ def test_one_machine_may_not_take_all_connections_nor_keep_guessing_keys(tmp_pat
                 failing.link = Link({})
                 await served._authenticator._failed(failing)
             assert place.turned_away("10.0.0.9") == "too many wrong keys"
-            assert not place.enter(Connection(ours, "10.0.0.9", room), lambda why: b"a word")
+            assert not place.enter(Connection(ours, "10.0.0.9", room))
             assert theirs.recv(1) == b""  # closed without one
             theirs.close()
 

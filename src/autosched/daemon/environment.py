@@ -15,8 +15,8 @@ COLLECT_AFTER = (200_000, 50, 10)
 of collections between two of the next older ones."""
 IDLE_EVERY_S = 60.0
 """Seconds between two checks for an idle daemon."""
-FILES_BESIDE = 256
-"""Number of open files besides connections: database, uploads, logs, processes."""
+FILES_BESIDE = 1_024
+"""Number of open files besides those of authenticated connections: strangers, database, uploads, logs, processes."""
 FILES_MIN = 32
 """Number of open files with which a daemon runs one job."""
 

@@ -9,10 +9,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from autosched.config import Config
 from autosched.daemon.access import keyring, peer_identity
-from autosched.daemon.access.acceptor import Acceptor, Connection
+from autosched.daemon.access.acceptor import Acceptor, Connection, Places
 from autosched.daemon.access.endpoints import Endpoint
 from autosched.daemon.access.keyring import Keyring
 from autosched.daemon.access.login_rate_limit import LoginRateLimit
@@ -71,7 +72,7 @@ class Authenticator:
         self._group = peer_identity.group_id(config.daemon.group)
         self.keys = Keyring(keyring.folder_of(config))
         self.failures = LoginRateLimit()
-        self.acceptor = Acceptor(self.failures, lambda: self.limits.connections_max, "limits.connections_max")
+        self.acceptor = Acceptor(self.failures, self._places)
         self._visitors: dict[RemotePeer, None] = {}
         self._sessions = 0
         self._work: list[asyncio.Task[None]] = []
@@ -79,6 +80,14 @@ class Authenticator:
         """The key that the token of a client is worth, by its id."""
         self.changed: Callable[[str], None] = lambda words: None
         """Called when keys were added or removed."""
+
+    def _places(self) -> Places:
+        return Places(
+            self.limits.connections_max,
+            self.limits.user_connections_max,
+            "limits.connections_max",
+            "limits.user_connections_max",
+        )
 
     @property
     def open(self) -> int:
@@ -124,8 +133,7 @@ class Authenticator:
             work.cancel()
 
     async def _accept(self, endpoint: Endpoint) -> None:
-        sorry, limited = _sorry if endpoint.tls is None else None, not endpoint.clients_only
-        async for connection in self.acceptor.connections(endpoint.listener, sorry, limited=limited):
+        async for connection in self.acceptor.connections(endpoint.listener, _sorry if endpoint.tls is None else None):
             spawn(self.attend(RemotePeer(endpoint, connection)), "a connection")
 
     async def attend(self, visitor: RemotePeer) -> None:
@@ -200,11 +208,12 @@ class Authenticator:
         if not may_come_as(hello.role, who.role):
             said = f"an {hello.role}" if hello.role == "agent" else f"a {hello.role}"
             raise Refused(f"the {who.name} has the role {who.role.value}, which cannot come as {said}")
-        link = visitor.link
+        link, holder = visitor.link, _holder(hello, who)
+        self.acceptor.check(holder)
         self._admit(link, hello, who)
         link.peer.frame_bytes, link.in_progress_max = FRAME_BYTES, IN_PROGRESS_MAX
         visitor.who = who
-        self.acceptor.know(visitor.connection)
+        self.acceptor.know(visitor.connection, holder)
         self._sessions += 1
         return Welcome(PROTOCOL, f"autosched {__version__}", self._sessions, who.role.value, who.name)
 
@@ -220,7 +229,7 @@ class Authenticator:
     async def _authenticated(self, visitor: RemotePeer, hello: Hello) -> Principal:
         """The principal, proved by a key or by the kernel. Raises Refused."""
         where = visitor.link.address
-        client = Principal(f"job {hello.job}", Role.CLIENT, where)  # its token is checked later
+        client = _client(hello, where)  # its token is checked later
         if visitor.key is not None:
             key = visitor.key
             wanted = proof(key, "peer", *visitor.nonces, visitor.endpoint.channel)
@@ -247,6 +256,17 @@ class Authenticator:
         for link in links:
             link.close("the daemon stops")
         await asyncio.gather(*(link.wait_closed() for link in links))
+
+
+def _holder(hello: Hello, who: Principal) -> Principal:
+    """Who has the place of an admitted connection: its user, or the job or agent that it comes for."""
+    if hello.role == Role.CLIENT:
+        return _client(hello, who.address)
+    return replace(who, role=Role.AGENT) if hello.role == Role.AGENT else who
+
+
+def _client(hello: Hello, where: str) -> Principal:
+    return Principal(f"job {hello.job}", Role.CLIENT, where)
 
 
 def _sorry(why: str) -> bytes:

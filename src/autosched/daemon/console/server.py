@@ -20,7 +20,7 @@ from msgspec import Struct
 from autosched import formatting
 from autosched.config import Config, ConsoleConfig
 from autosched.daemon.access import endpoints, peer_identity, sockets
-from autosched.daemon.access.acceptor import Acceptor, Connection
+from autosched.daemon.access.acceptor import Acceptor, Connection, Places
 from autosched.daemon.access.authenticator import FAILED_S, HELLO_S, Authenticator
 from autosched.daemon.access.peer_identity import Principal
 from autosched.daemon.console.command import Said
@@ -40,8 +40,8 @@ from autosched.wire.address import TCP
 log = logging.getLogger(__name__)
 
 LINE_BYTES_MAX = 4_096
-CONNECTIONS_MAX = 32
-"""Maximum connections of one listener. Connections over the network cannot use those of the unix socket."""
+PLACES = Places(32, 8, "the console", "as many as one gets at the console")
+"""Places of one listener. Connections over the network cannot use those of the unix socket."""
 STRANGER_S, IDLE_S = 60.0, 3_600.0
 """Seconds that a connection may be silent, before it is authenticated and after."""
 ANSWER_S = 30.0
@@ -75,7 +75,7 @@ class Console:
     def listen(self, listener: socket.socket, tls: ssl.SSLContext | None) -> None:
         """Accept connections from a socket until `close`."""
         self._listeners.append((listener, tls))
-        acceptor = Acceptor(self._authenticator.failures, lambda: CONNECTIONS_MAX, "what the console has room for")
+        acceptor = Acceptor(self._authenticator.failures, lambda: PLACES)
         self._do(self._accept(listener, tls, acceptor), "accepting consoles")
 
     async def close(self) -> None:
@@ -99,7 +99,7 @@ class Console:
             with contextlib.suppress(OSError):  # the TLS handshake fails
                 reader, writer = await _opened(connection.sock, tls)
                 peer = ConsoleConnection(reader, writer, self._services, self._authenticator, connection.host)
-                peer.known = lambda: acceptor.know(connection)
+                peer.check, peer.known = acceptor.check, lambda who: acceptor.know(connection, who)
                 await self._serve(peer, None if tls is not None else connection.sock)
         finally:
             acceptor.leave(connection)
@@ -109,6 +109,9 @@ class Console:
             if local is not None and (who := await self._local_principal(local)) is not None:
                 peer.set_identity(who)
             await peer.serve()
+        except Busy as error:
+            with contextlib.suppress(OSError, TimeoutError):
+                await peer.answer(f"ERR {error.code} {error}")
         except (OSError, TimeoutError, asyncio.IncompleteReadError):
             pass  # the peer has disconnected, or does not read
         except asyncio.LimitOverrunError:
@@ -194,14 +197,17 @@ class ConsoleConnection:
         self._reader, self._writer, self._host = reader, writer, host
         self._services, self._authenticator = services, authenticator
         self.who: Principal | None = None
-        self.known: Callable[[], None] = lambda: None
+        self.check: Callable[[Principal], None] = lambda who: None
+        """Raises Busy if there is no place for the peer."""
+        self.known: Callable[[Principal], None] = lambda who: None
         """Called when the peer has authenticated."""
         writer.transport.set_write_buffer_limits(BUFFER_BYTES_MAX)
 
     def set_identity(self, who: Principal) -> None:
-        """Set the authenticated user."""
+        """Set the authenticated user. Raises Busy if there is no place for him."""
+        self.check(who)
         self.who = who
-        self.known()
+        self.known(who)
 
     async def disconnect(self) -> None:
         """End the connection, after the peer has read what was written, within a deadline."""

@@ -13,12 +13,13 @@ from typing import cast
 
 from aiohttp.web_protocol import RequestHandler
 
-from autosched.daemon.access.acceptor import Acceptor, Connection
+from autosched.daemon.access.acceptor import Acceptor, Connection, Places
 from autosched.daemon.access.authenticator import HELLO_S
 from autosched.daemon.access.login_rate_limit import LoginRateLimit
+from autosched.daemon.access.peer_identity import Principal
 from autosched.daemon.runtime import spawn
 
-CONNECTIONS_MAX = 256
+PLACES = Places(256, 64, "the page", "as many as one gets at the page")
 STRANGER_S = 10.0
 """Seconds within which a peer must authenticate; health checks take less."""
 REQUEST_S = 15.0
@@ -91,7 +92,7 @@ class Connections:
     def __init__(self, failures: LoginRateLimit, made: Callable[[], RequestHandler]) -> None:
         """`made` makes aiohttp's protocol object of a connection."""
         self._made = made
-        self.acceptor = Acceptor(failures, lambda: CONNECTIONS_MAX, "what the page has room for")
+        self.acceptor = Acceptor(failures, lambda: PLACES)
         self._there: dict[RequestHandler, tuple[WebConnection, Connection]] = {}
         self._accepting: asyncio.Task[None] | None = None
 
@@ -104,12 +105,14 @@ class Connections:
         if self._accepting is not None:
             self._accepting.cancel()
 
-    def know(self, handler: RequestHandler) -> None:
-        """Note that the peer of a connection has authenticated."""
+    def know(self, handler: RequestHandler, who: Principal) -> None:
+        """Note that the peer of a connection has authenticated. Raises Busy if there is no place for it."""
         if (there := self._there.get(handler)) is not None:
             visit, connection = there
+            if connection.holder is None:
+                self.acceptor.check(who)
             visit.known()
-            self.acceptor.know(connection)
+            self.acceptor.know(connection, who)
 
     async def _accept(self, listener: socket.socket, tls: ssl.SSLContext | None) -> None:
         async for connection in self.acceptor.connections(listener, (lambda why: SORRY) if tls is None else None):

@@ -1,6 +1,7 @@
 """Routes of the HTTP interface. All but health checks and the login need authentication."""
 
 import asyncio
+import math
 import socket
 import ssl
 from collections.abc import Awaitable, Callable
@@ -22,7 +23,7 @@ from autosched.daemon.web.overview_page import OverviewPage
 from autosched.daemon.web.records_page import RecordsPage
 from autosched.daemon.web.web_authentication import WebAuthenticator
 from autosched.daemon.web.web_services import WebServices
-from autosched.errors import AutoschedError, NotFound, Refused
+from autosched.errors import AutoschedError, Busy, NotFound, Refused
 from autosched.protocol import CancelJob, DrainUnit, Method, ReturnUnit
 
 STATIC = Path(__file__).with_name("static")
@@ -129,7 +130,7 @@ class Site:
             route = request.match_info.route.resource
             if route is None or route.canonical not in OPEN:
                 request[WHO] = await self._visitors.who(request)
-                self._know(request)
+                self._know(request, request[WHO])
             async with asyncio.timeout(None if request.path == FEED else ANSWER_S):
                 response = await handler(request)
         except TimeoutError:
@@ -140,8 +141,10 @@ class Site:
             refusal.headers.update(HEADERS)
             raise
         except AutoschedError as error:
-            status = 404 if isinstance(error, NotFound) else 403 if isinstance(error, Refused) else 400
-            response = web.json_response({"error": str(error), "code": error.code}, status=status)
+            response = web.json_response({"error": str(error), "code": error.code}, status=_status(error))
+            if isinstance(error, Busy):
+                response.headers["Retry-After"] = str(math.ceil(error.retry_after_s or 1.0))
+                response.force_close()
         if not response.prepared:
             for name, value in HEADERS.items():
                 response.headers.setdefault(name, value)
@@ -149,9 +152,9 @@ class Site:
             response.headers.setdefault("Cache-Control", "no-cache" if static else "no-store")
         return response
 
-    def _know(self, request: web.Request) -> None:
+    def _know(self, request: web.Request, who: Principal) -> None:
         if self.connections is not None:
-            self.connections.know(request.protocol)
+            self.connections.know(request.protocol, who)
 
     # Health and metrics -----------------------------------------------------------------------------------------------
 
@@ -173,7 +176,7 @@ class Site:
             who = await self._visitors.with_link(login.link, request.remote or "")
         else:
             who = await self._visitors.with_key(request, login.key)
-        self._know(request)
+        self._know(request, who)
         return _json(msgspec.json.encode({"session": self._visitors.session(who)}))
 
     async def _feed(self, request: web.Request) -> web.StreamResponse:
@@ -198,6 +201,12 @@ class Site:
         method = _decoded(await request.read(), kind)
         await UserSession(self._shown.services, request[WHO]).handle(method)
         return _json(b"{}")
+
+
+def _status(error: AutoschedError) -> int:
+    """The HTTP status of an error."""
+    kinds = {NotFound: 404, Busy: 503, Refused: 403}
+    return next((status for kind, status in kinds.items() if isinstance(error, kind)), 400)
 
 
 def _check_origin(request: web.Request) -> None:
