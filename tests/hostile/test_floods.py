@@ -152,7 +152,7 @@ def check(there: Lab, owner: Owner, what: str) -> None:
 
 @needs_root
 @pytest.mark.parametrize("said", [b"", b"GET /healthz HT", b"\x00\x00\x00\x40"], ids=["silent", "half", "frame"])
-def test_a_crowd_at_each_listener_keeps_nobody_out(there: Lab, owner: Owner, said: bytes) -> None:
+def test_a_crowd_at_each_listener_keeps_no_user_out(there: Lab, owner: Owner, said: bytes) -> None:
     job = there.submit(trials=400, profile_s=0.02)
     there.wait(job, "trials", 2)
     addresses = [address_of(there, listener) for listener in ("wire", "page", "console")]

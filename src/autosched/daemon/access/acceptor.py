@@ -60,7 +60,7 @@ class Places(Struct, frozen=True):
     of_one: int
     """Places of one user, and of one key, who is no operator."""
     total_name: str
-    """What gives the total, in words for those who are refused."""
+    """The setting or listener that gives the total, for messages."""
     of_one_name: str
 
     @property

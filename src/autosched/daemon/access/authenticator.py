@@ -259,7 +259,7 @@ class Authenticator:
 
 
 def _holder(hello: Hello, who: Principal) -> Principal:
-    """Who has the place of an admitted connection: its user, or the job or agent that it comes for."""
+    """The holder of an admitted connection's place: its user, or the job or agent that it comes for."""
     if hello.role == Role.CLIENT:
         return _client(hello, who.address)
     return replace(who, role=Role.AGENT) if hello.role == Role.AGENT else who
