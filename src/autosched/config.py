@@ -195,6 +195,9 @@ class LimitsConfig(Struct, frozen=True, forbid_unknown_fields=True):
     jobs_active_max: Annotated[int, Meta(ge=1)] = 1_000
     connections_max: Annotated[int, Meta(ge=1)] = 1_000
     user_connections_max: Annotated[int, Meta(ge=1)] = 64
+    user_jobs_active_max: Annotated[int, Meta(ge=1)] = 200
+    user_changes_per_s: Annotated[float, Meta(gt=0)] = 10.0
+    user_upload_bytes_max: Annotated[int, Meta(ge=1)] = 16 * 1024**3
     blob_bytes_max: Annotated[int, Meta(ge=1)] = 8 * 1024**3
     client_bytes_max: Annotated[int, Meta(ge=0)] = 0
     cache_bytes_max: Annotated[int, Meta(ge=0)] = 2 * 1024**3

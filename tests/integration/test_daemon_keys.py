@@ -442,7 +442,8 @@ def test_too_many_submissions_are_refused_with_the_time_of_the_next_try(
     async def work() -> None:
         async with serving(tmp_path) as served:
             daemon = await user(tmp_path)
-            monkeypatch.setattr("autosched.daemon.access.admission.WAITING_OF_ONE_MAX", 2)
+            queue = served._services.submissions._admission
+            queue._bounds = replace(queue._bounds, waiting_of_one=2)
             until = asyncio.Event()
             happen = served._runtime.post
 

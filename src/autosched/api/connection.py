@@ -6,6 +6,9 @@ import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from typing import TypeVar
+
+from msgspec import Struct
 
 from autosched.errors import Busy, DaemonUnreachable
 from autosched.model import DEVICE_POOL, Goal, JobId, JobSpec, JobState, Record
@@ -28,6 +31,7 @@ from autosched.protocol import (
     JobView,
     ListArtifacts,
     ListDevices,
+    Method,
     PageLink,
     PolicyView,
     RecordPage,
@@ -47,6 +51,7 @@ from autosched.wire.handshake import introduce
 from autosched.wire.link import Link
 
 CONNECT_S = 5.0
+T = TypeVar("T", bound=Struct)
 BUSY_S = 60.0
 BEAT_S = 15.0
 """Seconds between two checks of a user's connection. A silent daemon is noticed SILENCE_S later."""
@@ -112,10 +117,14 @@ class Daemon:
 
     async def submit(self, spec: JobSpec) -> Submitted:
         """Submit one job whose model is uploaded; retries for a minute at most while the daemon is overloaded."""
+        return await self.change(Submit(spec=spec), Submitted)
+
+    async def change(self, method: Method, kind: type[T]) -> T:
+        """Call a method that changes something; retries for a minute at most while the daemon refuses for now."""
         patient_until = asyncio.get_running_loop().time() + BUSY_S
         while True:
             try:
-                return await self.link.call(Submit(spec=spec), Submitted)
+                return await self.link.call(method, kind)
             except Busy as busy:
                 # random, so that refused users do not all return together
                 pause_s = (busy.retry_after_s or 1.0) * random.uniform(1.0, 2.0)
@@ -125,7 +134,7 @@ class Daemon:
 
     async def cancel(self, job: JobId) -> None:
         """Cancel a job; its records are kept."""
-        await self.link.call(CancelJob(job=job), Done)
+        await self.change(CancelJob(job=job), Done)
 
     async def job(self, job: JobId, *, since: int | None = None, wait_s: float = 0.0) -> JobView:
         """One job with its tasks; waits up to `wait_s` for a version other than `since`."""

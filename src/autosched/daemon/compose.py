@@ -26,6 +26,7 @@ from autosched.daemon.access.admission import Admission
 from autosched.daemon.access.audit import Audit
 from autosched.daemon.access.authenticator import Authenticator
 from autosched.daemon.access.endpoints import Endpoint
+from autosched.daemon.access.fair_shares import FairShares
 from autosched.daemon.access.page_links import PageLinks
 from autosched.daemon.access.peer_identity import Principal
 from autosched.daemon.boards.board_registry import BoardRegistry
@@ -333,7 +334,7 @@ class Daemon:
             self._quarantine.accuse,
             suspicion,
         )
-        moved = MovedFiles(self._folder / "moved", self._settings.limits.blob_bytes_max)
+        self._moved = moved = MovedFiles(self._folder / "moved", self._settings.limits.blob_bytes_max)
         parts = Parts(
             runtime, records, history, blobs, progress, monitor, attribution, moved, self._boards, self._lookup
         )
@@ -353,6 +354,7 @@ class Daemon:
             hosts=self._hosts,
             audit=trail,
             submissions=Submissions(self._live, runtime, blobs, Admission(asyncio.get_running_loop().time)),
+            shares=FairShares(asyncio.get_running_loop().time, lambda: self._settings.limits),
             retention=self._retention,
             stop=self.stop,
             pulse=self._pulse,
@@ -364,6 +366,7 @@ class Daemon:
             page_links=PageLinks(asyncio.get_running_loop().time),
             answers=ANSWERS,
         )
+        self._limit_uploads(self._settings.limits)
         self._addresses = addresses
         self._authenticator = Authenticator(self._settings, admitting(services), self._look_busy)
         self._keep_apart(services.submissions)
@@ -407,9 +410,13 @@ class Daemon:
         self._settings = new
         self._authenticator.limits, self._keeper.settings = new.limits, new.backup
         self._services.blobs.bytes_max = new.limits.blob_bytes_max
+        self._limit_uploads(new.limits)
         self._limit_clients(new.limits)
         self._hosts.lease_s = new.scheduler.host_lease_s
         self._services.monitor.look_every(new.guard.sentinel_interval_s)
+
+    def _limit_uploads(self, limits: config.LimitsConfig) -> None:
+        self._services.blobs.uploads.bytes_max = self._moved.job_bytes_max = limits.user_upload_bytes_max
 
     def _limits_of_programs(self) -> tuple[int, float]:
         return self._settings.limits.jobs_active_max, self._settings.scheduler.step_timeout_s

@@ -22,7 +22,8 @@ log = logging.getLogger(__name__)
 AT_ONCE = (
     "scheduler.policy", "scheduler.goal", "scheduler.allow_interference", "guard.sentinel_interval_s",
     "backup.interval_s", "backup.keep", "retention.days", "retention.keep", "retention.records",
-    "limits.jobs_active_max", "limits.connections_max", "limits.user_connections_max", "limits.blob_bytes_max",
+    "limits.jobs_active_max", "limits.connections_max", "limits.user_connections_max",
+    "limits.user_jobs_active_max", "limits.user_changes_per_s", "limits.user_upload_bytes_max", "limits.blob_bytes_max",
     "limits.client_bytes_max", "limits.cache_bytes_max", "daemon.idle_exit_s",
 )  # fmt: skip
 """Settings that change without a restart."""

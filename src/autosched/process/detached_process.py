@@ -13,8 +13,10 @@ from autosched.process.program_runner import killed_by
 
 LOG_TAIL_BYTES = 4_096
 """Bytes at the end of a log in which the last line is looked for."""
-
-
+LOG_BYTES_MAX, LOG_BYTES_KEPT = 16 * 1024**2, 1024**2
+"""Size of a log from which on its beginning is removed, and the bytes at its end that stay."""
+LOG_LOOK_S = 1.0
+"""Seconds between two checks of the size of a log."""
 WRAPPER = "bwrap"
 """Name of the program around a process that runs apart, and of the first process in there."""
 SIGNALLED = 128
@@ -53,6 +55,7 @@ class Process:
         self._ended = asyncio.get_running_loop().create_future()
         self._watched = os.pidfd_open(pid)
         asyncio.get_running_loop().add_reader(self._watched, self._reap)
+        self._look_at_log()
 
     @classmethod
     def start(
@@ -76,12 +79,21 @@ class Process:
         adopted.forget()
         return None
 
+    def _look_at_log(self) -> None:
+        """Cut the log when it is too large, until the process ends."""
+        if self._watched >= 0:
+            with contextlib.suppress(OSError):
+                cut_log(self._log)
+            asyncio.get_running_loop().call_later(LOG_LOOK_S, self._look_at_log)
+
     def _reap(self) -> None:
         self.forget()
         if self._popen is not None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, signal.SIGKILL)  # processes left in its group, while its number is still in use
             self._popen.wait()
+        with contextlib.suppress(OSError):
+            cut_log(self._log)
         if not self._ended.done():
             self._ended.set_result(None)
 
@@ -124,6 +136,21 @@ class Process:
         except OSError:
             return ""
         return next((line.strip()[:300] for line in reversed(lines) if line.strip()), "")
+
+
+def cut_log(path: Path) -> None:
+    """Remove the beginning of a log that is too large. Processes that append to it go on behind the rest.
+
+    Raises OSError.
+    """
+    if (size := path.stat().st_size) <= LOG_BYTES_MAX:
+        return
+    with path.open("r+b") as file:
+        file.seek(size - LOG_BYTES_KEPT)
+        end = file.read(LOG_BYTES_KEPT)
+        file.truncate(0)
+    with path.open("ab") as file:
+        file.write(b"[%d bytes were removed here: the log was too large]\n" % (size - len(end)) + end)
 
 
 def resident_bytes(pid: int | str) -> int:

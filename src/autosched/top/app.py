@@ -240,7 +240,7 @@ class Top(App[None]):
                 return self.notify(f"{said!r} is no whole number from -100 to 100", severity="warning")
 
             async def change(daemon: Daemon) -> str:
-                before = await daemon.link.call(SetJob(job=job.job, priority=priority), PreviousSettings)
+                before = await daemon.change(SetJob(job=job.job, priority=priority), PreviousSettings)
                 return f"job {job.job} has priority {priority}; it was {before.priority}"
 
             return self._send(change)

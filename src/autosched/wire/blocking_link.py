@@ -12,7 +12,7 @@ from typing import TypeVar
 import msgspec
 from msgspec import Struct
 
-from autosched.errors import DaemonUnreachable, Refused
+from autosched.errors import Busy, DaemonUnreachable, Refused
 from autosched.protocol import FRAME_BYTES, PROTOCOL, Challenge, Hello, Method, Welcome, wire_name
 from autosched.version import __version__
 from autosched.wire import address as addresses
@@ -48,9 +48,9 @@ class BlockingLink:
 
             if (key := keys.for_address(self.address)) is not None:
                 proving = keys.Proving(key, self._channel)
-                proof = proving.answer(self.call(proving.question(), Challenge))
+                proof = proving.answer(self._once(proving.question(), Challenge))
                 hello = msgspec.structs.replace(hello, proof=proof)
-        return self.call(hello, Welcome)
+        return self._once(hello, Welcome)
 
     @property
     def _channel(self) -> bytes:
@@ -61,7 +61,18 @@ class BlockingLink:
         return hashlib.sha256(shown(binary_form=True) or b"").digest() if shown is not None else b""
 
     def call(self, method: Method, kind: type[T]) -> T:
-        """Call a method and wait for the answer. Raises the error of the answer, or DaemonUnreachable."""
+        """Call a method and wait for the answer, again if the daemon asks for it. Raises the error of the answer, or
+        DaemonUnreachable."""
+        until = time.monotonic() + self._timeout_s
+        while True:
+            try:
+                return self._once(method, kind)
+            except Busy as busy:
+                if busy.retry_after_s is None or time.monotonic() + busy.retry_after_s > until:
+                    raise
+                time.sleep(busy.retry_after_s)
+
+    def _once(self, method: Method, kind: type[T]) -> T:
         id, frame = self._peer.request(method)
         deadline_at = time.monotonic() + self._timeout_s
         try:

@@ -5,7 +5,8 @@ arrival, so that everything before a handler returns its awaitable happens in th
 that order too. A heartbeat is answered here. Messages of one turn of the loop are sent together.
 
 Limits: at most `in_progress_max` requests of the peer run at once. Beyond that, and while the peer does not read our
-answers, nothing more is read. A peer that leaves 1 MiB unread, or anything unread for 10 s, is disconnected; answers
+answers, nothing more is read; nor while it has sent much more than could be handled in its turns, which are shorter the
+more peers do that. A peer that leaves 1 MiB unread, or anything unread for 10 s, is disconnected; answers
 that wait for it to read count as unread.
 """
 
@@ -46,8 +47,11 @@ UNREAD_BYTES_HIGH = 64 * 1024
 UNREAD_BYTES_MAX = 1024 * 1024
 UNREAD_S_MAX = 10.0
 """Maximum bytes, and seconds, that a peer may leave unread; it is then disconnected."""
-TURN_S = 0.5e-3
-"""Seconds of a turn, after which other connections are served. The synchronous part of handlers counts."""
+TURN_S, TURNS_S = 0.5e-3, 10e-3
+"""Seconds of a turn, after which other connections are served, and of the turns of all connections that have more to
+say. The synchronous part of handlers counts."""
+BEHIND_BYTES = 64 * 1024
+"""Bytes that may wait to be handled after a turn; with more of them, nothing is read."""
 ARRIVED_BYTES = 256 * 1024
 """Bytes of the receive buffer."""
 TIMER_SLACK_S = 1e-3
@@ -55,11 +59,13 @@ TIMER_SLACK_S = 1e-3
 
 
 class _Shared(threading.local):
-    """The receive buffer of all connections of a thread; received bytes are copied out at once. Without it, each TLS
-    record would allocate 256 KiB."""
+    """State of all connections of a thread: their receive buffer, from which received bytes are copied at once, and how
+    many are busy. Without it, each TLS record would allocate 256 KiB."""
 
     def __init__(self) -> None:
         self.arrived = memoryview(bytearray(ARRIVED_BYTES))
+        self.busy = 0
+        """Number of connections whose last turn was too short."""
 
 
 _SHARED = _Shared()
@@ -119,6 +125,7 @@ class Link(asyncio.BufferedProtocol):
         self._handling: set[asyncio.Future[Struct | None]] = set()
         self._reading = True
         self._turn_planned = False
+        self._busy = False  # whether the last turn was too short
 
     @classmethod
     async def open(
@@ -304,7 +311,7 @@ class Link(asyncio.BufferedProtocol):
         self._turn_planned = False
         if self.closed:
             return
-        until = time.perf_counter() + TURN_S
+        until = time.perf_counter() + min(TURN_S, TURNS_S / (_SHARED.busy or 1))
         while time.perf_counter() < until:
             if self.lost or len(self._handling) >= self.in_progress_max or not self._readable:
                 break
@@ -335,8 +342,14 @@ class Link(asyncio.BufferedProtocol):
                     return
         else:
             self._plan_turn()
-        if (reading := len(self._handling) < self.in_progress_max and self._readable) != self._reading:
-            self._set_reading(reading)
+        self._set_busy(self._turn_planned)
+        behind = self._turn_planned and self.peer.pending_bytes > BEHIND_BYTES
+        self._set_reading(len(self._handling) < self.in_progress_max and self._readable and not behind)
+
+    def _set_busy(self, busy: bool) -> None:
+        if busy != self._busy:
+            self._busy = busy
+            _SHARED.busy += 1 if busy else -1
 
     def _plan_turn(self) -> None:
         if not self._turn_planned:
@@ -344,7 +357,7 @@ class Link(asyncio.BufferedProtocol):
             self._loop.call_soon(self._turn)
 
     def _set_reading(self, reading: bool) -> None:
-        if self._transport is None or self._transport.is_closing():
+        if reading == self._reading or self._transport is None or self._transport.is_closing():
             return
         self._reading = reading
         if reading:
@@ -435,7 +448,8 @@ class Link(asyncio.BufferedProtocol):
     def _hear(self, data: memoryview) -> None:
         self.last_heard_at = self.clock()
         self.peer.feed(data)
-        self._turn()
+        if not self._turn_planned:
+            self._turn()
 
     def pause_writing(self) -> None:
         """Called when the peer does not read fast enough."""
@@ -457,6 +471,7 @@ class Link(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Called when the connection is closed."""
+        self._set_busy(False)
         self.hung_up |= exc is None and not self.lost
         self.lost = self.lost or (str(exc) if exc is not None else "the peer closed the connection")
         if self._unread_alarm is not None:

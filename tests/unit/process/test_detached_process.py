@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from autosched.launch.job_folder import JOB_DIR, kill_strays, sweep
+from autosched.process import detached_process
 from autosched.process.detached_process import Process, birth
 from deadlines import DEADLINE_S
 from processes import is_dead
@@ -47,6 +48,27 @@ def start(program: str, folder: Path) -> Process:
 def test_an_end_is_told_with_its_reason(tmp_path: Path, program: str, how: str) -> None:
     async def work() -> None:
         assert await start(program, tmp_path).wait() == how
+
+    run(work)
+
+
+def test_a_log_without_end_is_cut_while_it_grows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(detached_process, "LOG_BYTES_MAX", 100_000)
+    monkeypatch.setattr(detached_process, "LOG_BYTES_KEPT", 10_000)
+    monkeypatch.setattr(detached_process, "LOG_LOOK_S", 0.01)
+    flood = "import sys\nfor number in range(400_000): print(f'line {number}', flush=not number % 1_000)\nsys.exit(3)"
+
+    async def work() -> None:
+        process, log = start(flood, tmp_path), tmp_path / "log"
+        ended = asyncio.ensure_future(process.wait())
+        while not ended.done() and not log.read_bytes().startswith(b"["):  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+        assert log.read_bytes().startswith(b"[")
+        assert await ended == "exit code 3; its last words: line 399999"
+        detached_process.cut_log(log)
+        first, *_, last = log.read_text().splitlines()
+        assert (" bytes were removed here: the log was too large]" in first, last) == (True, "line 399999")
+        assert log.stat().st_size <= 110_000
 
     run(work)
 

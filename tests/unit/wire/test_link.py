@@ -26,6 +26,7 @@ from autosched.protocol import (
     Method,
     Welcome,
 )
+from autosched.wire import link as wire_link
 from autosched.wire.link import TURN_S, Link
 from unit.wire.links import HI, done, run, serving
 
@@ -117,6 +118,47 @@ def test_a_peer_with_much_to_say_is_heard_in_turns_with_others(tmp_path: Path) -
             next_turn()
             await asyncio.gather(*(link.call(GetJob(job=job), Done) for job in range(20)))
             assert len(set(heard_in)) == 20
+            link.close()
+
+    run(work)
+
+
+def test_a_peer_that_says_more_than_can_be_handled_gets_one_turn_at_a_time_and_is_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wire_link, "TURN_S", 20e-6)
+    monkeypatch.setattr(wire_link, "BEHIND_BYTES", 10_000)
+    turns, most_waiting = 0, 0
+    turn = Link._turn
+
+    def counted(one: Link) -> None:
+        nonlocal turns, most_waiting
+        if one.peer.serves is not HELLO and one.handler is handler:
+            turns += 1
+            most_waiting = max(most_waiting, one.peer.pending_bytes)
+        turn(one)
+
+    async def handler(method: Method) -> Any:
+        return Done()
+
+    monkeypatch.setattr(Link, "_turn", counted)
+
+    async def work() -> None:
+        async with serving(tmp_path / "s", handler) as server:
+            link = await Link.open(server.address)
+            beat = link.peer.notify(Heartbeat())
+            assert link._transport is not None
+            for _ in range(300):
+                link._transport.write(beat * 300)
+                before = turns
+                await asyncio.sleep(0)
+                assert turns - before <= 2
+            while link._transport.get_write_buffer_size():  # noqa: ASYNC110
+                await asyncio.sleep(0)
+            assert await link.call(Heartbeat(), Done) == Done()
+            assert turns >= 300, "the peer was not behind"
+            assert most_waiting <= 10_000 + 2 * wire_link.ARRIVED_BYTES
+            assert wire_link._SHARED.busy == 0
             link.close()
 
     run(work)

@@ -50,7 +50,7 @@ RETRY_S = 2.0
 ACCEPT_AGAIN_S = 0.2
 
 Farewell = Callable[[str], bytes]
-"""What a peer is sent that is refused for a reason."""
+"""Bytes for a peer that is refused for a reason."""
 
 
 class Places(Struct, frozen=True):

@@ -1,6 +1,7 @@
-"""Bounds the submissions that wait; others are refused, with a time to retry.
+"""Bounds the work of one kind that runs and waits; more is refused, with a time to retry.
 
-Only a few submissions run at the same time, so that reports of running jobs never wait behind many.
+Little of a kind runs at the same time, and of one user less, so that reports of running jobs never wait behind much of
+it, and no user waits long behind another.
 """
 
 import asyncio
@@ -8,42 +9,56 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
+from msgspec import Struct
+
 from autosched.errors import Busy
 
-AT_ONCE = 4
-"""Maximum submissions that run at the same time."""
-WAITING_MAX = 256
-"""Maximum submissions that wait."""
-WAITING_OF_ONE_MAX = 64
-"""Maximum submissions of one user that wait."""
 RETRY_MIN_S, RETRY_MAX_S = 0.5, 30.0
 """Bounds of the seconds to retry that a refusal names."""
 WEIGHT = 0.1
-"""EWMA weight of the newest submission time."""
+"""EWMA weight of the newest duration."""
+
+
+class Bounds(Struct, frozen=True):
+    """How much of one kind of work there may be."""
+
+    what: str
+    """The kind in words, in the plural."""
+    at_once: int
+    of_one_at_once: int
+    """How much of it runs at the same time, of all and of one user."""
+    waiting: int
+    waiting_of_one: int
+    """How much of it runs or waits, of all and of one user."""
+
+
+SUBMISSIONS = Bounds("submissions", 4, 4, 256, 64)
 
 
 class Admission:
-    """The queue in front of submissions."""
+    """The queue in front of one kind of work."""
 
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock = clock
-        self._turns = asyncio.Semaphore(AT_ONCE)
+    def __init__(self, clock: Callable[[], float], bounds: Bounds = SUBMISSIONS) -> None:
+        self._clock, self._bounds = clock, bounds
+        self._turns = asyncio.Semaphore(bounds.at_once)
+        self._own_turns: dict[str, asyncio.Semaphore] = {}
         self._waiting: Counter[str] = Counter()
         self._each_s = 0.01
 
     @asynccontextmanager
     async def turn(self, who: str) -> AsyncIterator[None]:
-        """Wait for a turn, and hold it for the block. Raises Busy when too many submissions wait."""
-        waiting = self._waiting.total()
-        if waiting >= WAITING_MAX or self._waiting[who] >= WAITING_OF_ONE_MAX:
+        """Wait for a turn of a user, and hold it for the block. Raises Busy when too much waits."""
+        waiting, bounds = self._waiting.total(), self._bounds
+        if waiting >= bounds.waiting or self._waiting[who] >= bounds.waiting_of_one:
             whose = f"{self._waiting[who]} of them yours" if self._waiting[who] else "of others"
-            retry_after_s = min(max(waiting * self._each_s / AT_ONCE, RETRY_MIN_S), RETRY_MAX_S)
+            retry_after_s = min(max(waiting * self._each_s / bounds.at_once, RETRY_MIN_S), RETRY_MAX_S)
             raise Busy(
-                f"{waiting} submissions wait already, {whose}; try again in {retry_after_s:.1f} s", retry_after_s
+                f"{waiting} {bounds.what} wait already, {whose}; try again in {retry_after_s:.1f} s", retry_after_s
             )
         self._waiting[who] += 1
+        own = self._own_turns.setdefault(who, asyncio.Semaphore(bounds.of_one_at_once))
         try:
-            async with self._turns:
+            async with own, self._turns:
                 began_at = self._clock()
                 try:
                     yield
@@ -52,4 +67,4 @@ class Admission:
         finally:
             self._waiting[who] -= 1
             if not self._waiting[who]:
-                del self._waiting[who]
+                del self._waiting[who], self._own_turns[who]

@@ -6,6 +6,7 @@ effect, or earlier. The outcome follows. A row without outcome belongs to a comm
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Awaitable
 from datetime import datetime
 
@@ -16,14 +17,19 @@ from autosched.daemon.access.peer_identity import Principal
 from autosched.daemon.event_stream.daemon_events import Commanded
 from autosched.daemon.event_stream.stream import Stream
 from autosched.daemon.storage import audit_log
+from autosched.daemon.storage.batched_statements import Statement
 from autosched.daemon.storage.journal import Journal
 from autosched.errors import AutoschedError
 from autosched.protocol import AuditEntry, Method, Submit, Submitted, wire_name
+from autosched.protocol.roles import Role
 
 log = logging.getLogger(__name__)
 
-KEPT_MAX = 200_000
-"""Maximum number of rows; the oldest are deleted."""
+KEPT_OF_OPERATOR_MAX, KEPT_OF_USER_MAX = 200_000, 20_000
+"""Maximum number of rows of one operator and of one other user; the oldest are deleted. No user pushes the rows of
+another one out."""
+FORGET_EVERY = 1_000
+"""Number of rows of one user between two times when old ones are deleted, which reads the whole table."""
 ABOUT_CHARS = 500
 """Maximum number of characters of a command's parameters, and of its outcome."""
 UNANSWERED = "not told: its connection was lost"
@@ -39,6 +45,8 @@ class Audit:
         """Called before the journal accepts writes."""
         self._journal, self._stream = journal, stream
         self._last = audit_log.last(journal)
+        self._written: Counter[str] = Counter()
+        """Number of rows since the start, by user."""
 
     async def of(self, who: Principal, method: Method, work: Awaitable[Struct]) -> Struct:
         """Run a command and record it."""
@@ -68,9 +76,12 @@ class Audit:
             return 0
         self._last += 1
         row = (self._last, at, who.name, who.role.value, who.address, command, words)
-        _unwatched(
-            self._journal.write((audit_log.INSERT, row), (audit_log.FORGET, (self._last - KEPT_MAX,)), lazy=True)
-        )
+        statements: list[Statement] = [(audit_log.INSERT, row)]
+        if self._written[who.name] % FORGET_EVERY == 0:
+            kept = KEPT_OF_OPERATOR_MAX if who.role is Role.OPERATOR else KEPT_OF_USER_MAX
+            statements.append((audit_log.FORGET, (who.name, kept)))
+        self._written[who.name] += 1
+        _unwatched(self._journal.write(*statements, lazy=True))
         return self._last
 
     def _end(self, number: int, outcome: str) -> None:

@@ -138,9 +138,9 @@ class ClientSession:
             case AddArtifacts(files=files):
                 return self._add_artifacts(files)
             case PutBlob():
-                return self._blobs.put(method)
+                return self._blobs.put(method, f"job {self._job}")
             case PutMoved():
-                return self._moved.of(self._job).put(method)
+                return self._moved.of(self._job).put(method, f"job {self._job}")
             case GetBlob():
                 return self._file(method)
             case GetRecords(job=job, after=after):
@@ -155,7 +155,7 @@ class ClientSession:
             case GetOrder():
                 return self._order(host)
             case PutMoved():
-                return self._moved.of(self._job).put(method)
+                return self._moved.of(self._job).put(method, f"job {self._job}")
             case GetBlob():
                 return self._file(method)
         raise WireError(f"a helper may not ask for {type(method).__name__}")
@@ -342,6 +342,7 @@ class ClientSession:
             if (size := self._blobs.size(file.sha256)) is None:
                 raise NotFound(f"the file {file.name} is not uploaded: no complete blob has the hash {file.sha256}")
             artifacts.append(Artifact(file.name, file.sha256, size))
+            self._blobs.uploads.used(file.sha256)
         return self._added(self._store.add_artifacts(self._job, artifacts))
 
     async def _added(self, stored: asyncio.Future[None]) -> None:

@@ -16,9 +16,35 @@ from autosched.daemon.event_stream.daemon_events import TEXT_CHARS, DaemonEvent,
 from autosched.daemon.event_stream.stream import Stream
 from autosched.model import Outcome
 
+ALIKE_MAX, ALIKE_S = 50, 10.0
+"""Maximum number of warnings from one line of the program within some seconds. Further ones are counted."""
 ROUTINE = logging.INFO - logging.DEBUG
 """Difference by which the level of successful steps is lower: there may be thousands per second."""
 Form = Literal["auto", "text", "json"]
+
+
+class Alike(logging.Filter):
+    """Leaves out warnings of which there are too many alike, and says later how many: strangers can cause some."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._seen: dict[tuple[str, int], tuple[float, int]] = {}
+        """When a line began to be counted, and how often it came since, by its place."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether a message is written."""
+        if record.levelno < logging.WARNING:
+            return True
+        place = record.pathname, record.lineno
+        since, count = self._seen.get(place, (record.created, 0))
+        if record.created - since > ALIKE_S:
+            if (left_out := count - ALIKE_MAX) > 0:
+                record.msg, record.args = f"{record.getMessage()} ({left_out} alike were left out before)", None
+            since, count = record.created, 0
+        self._seen[place] = since, count + 1
+        if count == ALIKE_MAX - 1:
+            record.msg, record.args = f"{record.getMessage()} (more alike are left out for a while)", None
+        return count < ALIKE_MAX
 
 
 class Logs(logging.Handler):
@@ -27,6 +53,7 @@ class Logs(logging.Handler):
     def __init__(self, output: TextIO, *, json: bool, level: int) -> None:
         super().__init__()
         self.setFormatter(logging.Formatter())  # the message alone, and a traceback
+        self.addFilter(Alike())
         self._output, self._least = output, level
         self._write: Callable[[DaemonEvent, str], str] = _as_json if json else _as_text
         self._stream: Stream | None = None

@@ -9,12 +9,14 @@ from autosched import backend, device_types
 from autosched.core.events import Event, JobCancelRequested, JobSubmitted
 from autosched.core.state import State
 from autosched.daemon.access.admission import Admission
+from autosched.daemon.access.peer_identity import Principal
 from autosched.daemon.event_stream.daemon_events import SubmissionRefused
 from autosched.daemon.runtime import Runtime
 from autosched.daemon.settings_reload import LiveSettings
 from autosched.daemon.storage.blob_store import Blobs
 from autosched.errors import Busy, NotFound, Refused, RequestError, StorageFull
 from autosched.model import JobId, JobSpec, RpcServer, Unit, device_kind
+from autosched.protocol.roles import Role
 from autosched.text.job_selectors import labels
 from autosched.text.visible import one_line
 
@@ -31,8 +33,9 @@ class Submissions:
         self.refusal: Callable[[str], str] = lambda owner: ""
         """Why no job of an owner is accepted; empty if it is."""
 
-    async def take(self, spec: JobSpec, owner: str, jobs_max: int | None = None) -> JobId:
+    async def take(self, spec: JobSpec, who: Principal) -> JobId:
         """Submit a job. Raises RequestError, NotFound, Refused, Busy, and StorageFull when it cannot be stored."""
+        owner = who.name
         spec = for_board(spec, _kinds(self._runtime.state))
         if reason := self.refusal(owner):
             raise Refused(reason)
@@ -46,13 +49,14 @@ class Submissions:
             state, limit = self._runtime.state, self._settings.now.limits.jobs_active_max
             if len(state.active) >= limit:
                 raise Refused(f"{limit} jobs are active, which is limits.jobs_active_max; try again when one has ended")
-            if jobs_max is not None and sum(state.jobs[job].owner == owner for job in state.active) >= jobs_max:
-                raise Refused(
-                    f"{jobs_max} jobs of {owner} are active, which is its quota; try again when one has ended"
-                )
+            most, quota = self._quota(who)
+            if most is not None and sum(state.jobs[job].owner == owner for job in state.active) >= most:
+                raise Refused(f"{most} jobs of {owner} are active, which is {quota}; try again when one has ended")
             job = state.last_job + 1
             self._look_for_model(spec)  # again: pruning may have deleted it; from here on the job refers to it
             self._look_for_earlier(spec)
+            for sha256 in (spec.model, spec.inputs):
+                self._blobs.uploads.used(sha256)
             return JobSubmitted(job, spec, owner)
 
         def withdrawn() -> Event | None:
@@ -74,6 +78,13 @@ class Submissions:
             why = self._runtime.journal.stalled or "its disk is too slow"
             raise StorageFull(f"the daemon cannot store the job now: {why}, then submit again")
         return job
+
+    def _quota(self, who: Principal) -> tuple[int | None, str]:
+        """Maximum number of active jobs of a user, None for none, and the name of that bound."""
+        if who.key is not None and who.key.jobs_max:
+            return who.key.jobs_max, "its quota"
+        most = self._settings.now.limits.user_jobs_active_max
+        return None if who.role is Role.OPERATOR else most, "limits.user_jobs_active_max"
 
     def _check(self, spec: JobSpec) -> None:
         """Refuse a submission that cannot work. The job's client checks the model itself."""

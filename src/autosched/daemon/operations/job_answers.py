@@ -44,6 +44,7 @@ from autosched.protocol import (
     Submit,
     Submitted,
 )  # fmt: skip
+from autosched.protocol.roles import Role
 
 ANSWERS = Answers()
 ANSWER_BYTES_MAX = FRAME_BYTES - 32 * 1024
@@ -64,9 +65,8 @@ async def _submit(session: UserSession, method: Submit) -> Submitted:
     for job in spec.learn_from:
         if session.job(job).state.ended and not session.services.progress.get(job).records:
             raise RequestError(f"job {job} measured nothing, so nothing can be learned from it: leave it out")
-    quota = session.who.key.jobs_max if session.who.key is not None else None
     expected = forecast.forecast(spec, await _past(session, spec))
-    job = await session.services.submissions.take(spec, session.who.name, quota)
+    job = await session.services.submissions.take(spec, session.who)
     return Submitted(job, session.services.clients.external_token(job) if spec.external else "", expected)
 
 
@@ -96,8 +96,6 @@ async def _past(session: UserSession, spec: JobSpec) -> list[forecast.Past]:
 @ANSWERS.to(GetJob)
 async def _get_job(session: UserSession, method: GetJob) -> JobView:
     job = session.job(method.job)
-    if method.since is not None and method.wait_s > 0:
-        await session.services.progress.wait(job.id, method.since, method.wait_s)
     view = session.view(job, whole=True)
     if len(encode(view)) > ANSWER_BYTES_MAX:  # thousands of operators: only the tasks fit
         view = msgspec.structs.replace(view, skipped=(), tasks=view.tasks[:TASKS_SHOWN], spec=None)
@@ -255,7 +253,11 @@ async def _artifacts(session: UserSession, method: ListArtifacts) -> ArtifactLis
 
 @ANSWERS.to(PutBlob)
 async def _put_blob(session: UserSession, method: PutBlob) -> BlobState:
-    return await session.services.blobs.put(method)
+    blobs = session.services.blobs
+    if session.who.role is Role.OPERATOR:
+        return await blobs.put(method)
+    blobs.check_room()
+    return await blobs.put(method, session.who.name)
 
 
 @ANSWERS.to(GetBlob)

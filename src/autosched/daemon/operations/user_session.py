@@ -16,6 +16,7 @@ from autosched.config import Config
 from autosched.core.state import Job
 from autosched.daemon.access.audit import Audit
 from autosched.daemon.access.authenticator import Admit
+from autosched.daemon.access.fair_shares import FairShares
 from autosched.daemon.access.page_links import PageLinks
 from autosched.daemon.access.peer_identity import Principal
 from autosched.daemon.clients.supervisor import ClientSupervisor
@@ -35,7 +36,7 @@ from autosched.daemon.storage.blob_store import Blobs
 from autosched.daemon.storage.job_store import JobStore
 from autosched.errors import NotFound, Refused, WireError
 from autosched.model import JobId
-from autosched.protocol import USER_METHODS, Hello, JobView, Method, wire_name
+from autosched.protocol import USER_METHODS, GetJob, Hello, JobView, Method, wire_name
 from autosched.protocol.roles import Role, changes, may
 from autosched.wire.link import Link
 
@@ -74,6 +75,7 @@ class Services(Struct, frozen=True, kw_only=True):
     hosts: HostRegistry
     audit: Audit
     submissions: Submissions
+    shares: FairShares
     retention: Retention
     stop: Callable[[str], None]
     pulse: LoopMonitor
@@ -122,10 +124,24 @@ class UserSession:
             raise Refused(
                 f"{wire_name(kind)} is for the role {kind.least_role.value}; {who.name} has the role {who.role.value}"
             )
-        answer = self._answer(method)
-        return await (self.services.audit.of(who, method, answer) if changes(kind) else answer)
+        if changes(kind):
+            self.services.shares.change(who)
+            return await self.services.audit.of(who, method, self.answer(method))
+        if kind.least_role is not Role.VIEWER:
+            return await self.answer(method)
+        if isinstance(method, GetJob):
+            await self._job_changed(method)
+        async with self.services.shares.answer(who):
+            return await self.answer(method)
 
-    async def _answer(self, method: Method) -> Struct:
+    async def _job_changed(self, method: GetJob) -> None:
+        """Wait for another version of a job, as long as the method says. Many users may wait at a time."""
+        job = self.job(method.job).id
+        if method.since is not None and method.wait_s > 0:
+            await self.services.progress.wait(job, method.since, method.wait_s)
+
+    async def answer(self, method: Method) -> Struct:
+        """Answer one call of a user whose role and share were checked."""
         if (handler := self.services.answers.get(type(method))) is None:
             raise WireError(f"a user may not ask for {type(method).__name__}")
         answer = handler(self, method)

@@ -8,10 +8,14 @@ from collections.abc import Container
 from datetime import UTC, datetime
 from pathlib import Path
 
+from autosched import formatting
+from autosched.daemon.storage.upload_quota import UploadQuota
 from autosched.errors import Busy, NotFound, Refused, StorageFull
 from autosched.protocol import CHUNK_BYTES, BlobState, Chunk, GetBlob, PutBlob, PutMoved
 
 GONE = ".gone"
+FREE_BYTES, FREE_SHARE = 2 * 1024**3, 0.05
+"""Free space, in bytes and as a share of the disk, of which users may upload nothing into the lesser."""
 
 
 class Blobs:
@@ -21,6 +25,7 @@ class Blobs:
         """`durable`: whether acknowledged files survive a crash of the machine."""
         self._folder, self._durable = folder, durable
         self.bytes_max = bytes_max
+        self.uploads = UploadQuota()
         self._locks = {digit: asyncio.Lock() for digit in "0123456789abcdef"}  # by the first digit of the hash
         folder.mkdir(exist_ok=True)
 
@@ -35,11 +40,13 @@ class Blobs:
         except FileNotFoundError:
             return None
 
-    async def put(self, piece: PutBlob | PutMoved) -> BlobState:
+    async def put(self, piece: PutBlob | PutMoved, whose: str = "") -> BlobState:
         """Append a piece if it continues the file; returns the progress of the file in any case. Raises Refused and
-        StorageFull."""
+        StorageFull. `whose`: the user or job whose quota counts; empty: none."""
         if piece.total > self.bytes_max:
             raise Refused(f"a file of {piece.total} bytes is larger than limits.blob_bytes_max, {self.bytes_max}")
+        if whose and piece.data and self.size(piece.sha256) is None:
+            self.uploads.count(whose, piece.sha256, piece.offset + len(piece.data))
         # The lock is held until the thread is done, even if the uploader disconnects and does not see the failure.
         alone = asyncio.ensure_future(self._put_alone(piece))
         alone.add_done_callback(lambda done: done.cancelled() or done.exception())
@@ -105,6 +112,16 @@ class Blobs:
         kind = StorageFull if full else Refused
         return kind(f"{what}: {self._folder}; free some space there, then send the file again")
 
+    def check_room(self) -> None:
+        """Raises StorageFull if the disk has so little space left that only jobs may use it."""
+        found = os.statvfs(self._folder)
+        free, most = found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize
+        if free < min(FREE_BYTES, FREE_SHARE * most):
+            raise StorageFull(
+                f"this daemon refuses: its disk has {formatting.size(free)} left, which are for running jobs; its"
+                " operator makes room: autosched db prune"
+            )
+
     def unneeded(self, needed: Container[str], young_s: float) -> list[Path]:
         """Files, whole or not, that are not among those needed, and that were not put for this time."""
         until = datetime.now(UTC).timestamp() - young_s
@@ -114,6 +131,7 @@ class Blobs:
 
     def take_away(self, path: Path) -> Path:
         """From this moment on the file is not there; returns what is to be removed, which may take a while."""
+        self.uploads.used(path.stem)
         return path.replace(path.with_suffix(GONE))
 
     async def get(self, wish: GetBlob) -> Chunk:

@@ -15,6 +15,8 @@ class MovedFiles:
     def __init__(self, folder: Path, bytes_max: int) -> None:
         """`bytes_max`: maximum size of one file."""
         self._folder, self._bytes_max = folder, bytes_max
+        self.job_bytes_max = 0
+        """Maximum bytes of the files of one job; 0: no limit."""
         self._of: dict[JobId, Blobs] = {}
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -23,6 +25,7 @@ class MovedFiles:
         if (found := self._of.get(job)) is None:
             self._folder.mkdir(mode=0o700, exist_ok=True)
             found = self._of[job] = Blobs(self._folder / str(job), self._bytes_max, durable=False)
+            found.uploads.bytes_max = self.job_bytes_max
         return found
 
     def forget(self, job: JobId, files: Iterable[str]) -> None:
@@ -30,6 +33,7 @@ class MovedFiles:
         if (known := self._of.get(job)) is not None:
             for sha256 in files:
                 known.path(sha256).unlink(missing_ok=True)
+                known.uploads.used(sha256)
 
     def clear(self, job: JobId) -> None:
         """Remove all files of a job."""

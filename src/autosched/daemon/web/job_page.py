@@ -57,7 +57,7 @@ class JobPages:
         return web.Response(text=text, content_type="text/html", headers={"Content-Security-Policy": REPORT_POLICY})
 
     async def _ask(self, method: GetJob | ExplainJob, kind: type[T]) -> T:
-        answer = await self._session.handle(method)
+        answer = await self._session.answer(method)
         assert isinstance(answer, kind)
         return answer
 

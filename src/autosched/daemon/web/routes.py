@@ -5,6 +5,7 @@ import math
 import socket
 import ssl
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, nullcontext
 from pathlib import Path
 from typing import TypeVar
 from urllib.parse import urlsplit
@@ -41,6 +42,8 @@ HEADERS = {
 }
 OPEN = {"/healthz", "/readyz", "/login", "/static", "/", "/records", "/jobs/{job}", "/jobs/{job}/report"}
 """Routes that need neither a session nor a key: health, and the page without contents, the same for all."""
+REPORTS = {"/api/jobs/{job}/report", "/api/jobs/{job}/curves"}
+"""Routes whose answers read all records of a job."""
 REPORT_POLICY = POLICY.replace("style-src", "style-src 'unsafe-inline'").replace("img-src", "img-src data:")
 """Policy of the frame around a report, which inherits it: a report brings its own style, and no script."""
 BODY_BYTES_MAX = 64 * 1024
@@ -131,7 +134,7 @@ class Site:
             if route is None or route.canonical not in OPEN:
                 request[WHO] = await self._visitors.who(request)
                 self._know(request, request[WHO])
-            async with asyncio.timeout(None if request.path == FEED else ANSWER_S):
+            async with asyncio.timeout(None if request.path == FEED else ANSWER_S), self._turn(request):
                 response = await handler(request)
         except TimeoutError:
             refusal = web.HTTPServiceUnavailable(text=f"no answer within {ANSWER_S:g} s\n", headers=HEADERS)
@@ -151,6 +154,14 @@ class Site:
             static = request.path.startswith("/static/")
             response.headers.setdefault("Cache-Control", "no-cache" if static else "no-store")
         return response
+
+    def _turn(self, request: web.Request) -> AbstractAsyncContextManager[None]:
+        """The turn that an answer needs."""
+        who, route = request.get(WHO), request.match_info.route.resource
+        if who is None or route is None or request.path == FEED or request.method == "POST":
+            return nullcontext()
+        shares = self._shown.services.shares
+        return shares.report(who) if route.canonical in REPORTS else shares.answer(who)
 
     def _know(self, request: web.Request, who: Principal) -> None:
         if self.connections is not None:

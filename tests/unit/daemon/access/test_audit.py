@@ -109,13 +109,33 @@ def test_a_command_whose_connection_is_lost_says_so(tmp_path: Path) -> None:
 
 
 def test_the_oldest_rows_are_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(audit, "KEPT_MAX", 3)
+    monkeypatch.setattr(audit, "KEPT_OF_USER_MAX", 3)
+    monkeypatch.setattr(audit, "FORGET_EVERY", 1)
 
     async def work(trail: Audit) -> None:
         for job in range(1, 10):
             await trail.of(ANNA, CancelJob(job=job), answer(Done()))
 
     assert [entry.id for entry in kept(tmp_path / "db", work)] == [7, 8, 9]
+
+
+def test_rows_of_one_user_push_out_no_row_of_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(audit, "KEPT_OF_USER_MAX", 20)
+    monkeypatch.setattr(audit, "FORGET_EVERY", 7)
+    owner, other = Principal("uid 0", Role.OPERATOR), Principal("key bob", Role.USER)
+
+    async def work(trail: Audit) -> None:
+        for who in (owner, other):
+            for job in range(1, 31):
+                await trail.of(who, CancelJob(job=job), answer(Done()))
+        for job in range(1, 3_001):
+            await trail.of(ANNA, CancelJob(job=job), answer(Done()))
+        entries = await trail.latest(1_000, None)
+        assert sum(entry.who == owner.name for entry in entries) == 30
+        assert 20 <= sum(entry.who == other.name for entry in entries) <= 27
+        assert 20 <= sum(entry.who == ANNA.name for entry in entries) <= 27
+
+    kept(tmp_path / "db", work)
 
 
 def test_a_full_disk_is_not_waited_for(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from autosched.core.events import ClientLost, DeadlineReached
 from autosched.daemon.event_stream.daemon_events import DeviceDrifts, Said
-from autosched.daemon.event_stream.logs import Logs, begin, to_journald
+from autosched.daemon.event_stream.logs import ALIKE_MAX, ALIKE_S, Alike, Logs, begin, to_journald
 from autosched.daemon.event_stream.stream import EVERYTHING, Stream
 from deadlines import DEADLINE_S
 
@@ -118,3 +118,24 @@ def test_journald_is_known_by_its_stream(monkeypatch: pytest.MonkeyPatch) -> Non
         monkeypatch.setenv("JOURNAL_STREAM", f"{there.st_dev}:{there.st_ino + 1}")
         assert not to_journald(file)
     assert not to_journald(io.StringIO())
+
+
+def test_warnings_without_end_are_counted() -> None:
+    alike = Alike()
+    record = logging.LogRecord("a", logging.WARNING, "file.py", 7, "%d is %s", (1, "wrong"), None)
+    passed = []
+
+    def at(seconds: float, line: int = 7, level: int = logging.WARNING) -> bool:
+        once = logging.makeLogRecord({**record.__dict__, "created": seconds, "lineno": line, "levelno": level})
+        if kept := alike.filter(once):
+            passed.append(once.getMessage())
+        return kept
+
+    assert [at(100.0 + number / 1e3) for number in range(1_000)] == [True] * ALIKE_MAX + [False] * (1_000 - ALIKE_MAX)
+    assert passed[ALIKE_MAX - 2 :] == ["1 is wrong", "1 is wrong (more alike are left out for a while)"]
+    assert at(101.0, line=8)
+    assert all(at(101.0, level=logging.INFO) for _ in range(1_000))
+    assert at(101.0 + ALIKE_S)
+    assert passed[-1] == f"1 is wrong ({1_000 - ALIKE_MAX} alike were left out before)"
+    assert at(101.0 + ALIKE_S)
+    assert passed[-1] == "1 is wrong"
