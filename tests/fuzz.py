@@ -37,7 +37,7 @@ from autosched.daemon.compose import Daemon as Served
 from autosched.daemon.runtime import Runtime
 from autosched.daemon.settings_reload import LiveSettings
 from autosched.errors import AutoschedError
-from autosched.process.detached_process import resident_bytes
+from autosched.process.process_tree import resident_bytes
 from autosched.protocol import FRAME_BYTES
 from autosched.wire.frames import Peer
 from autosched.wire.link import Link

@@ -17,7 +17,7 @@ from contextlib import suppress
 from random import Random
 
 from autosched.daemon.boards.board_registry import BOARDS_MAX
-from autosched.process.detached_process import resident_bytes
+from autosched.process.process_tree import resident_bytes
 from tracked_boards import Peer, World, connected, hostile
 
 FRAMES = 1_000_000

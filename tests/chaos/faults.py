@@ -16,7 +16,7 @@ import psutil
 
 from autosched.errors import Refused
 from autosched.model import JobId, JobState, StepId
-from autosched.process.detached_process import resident_bytes
+from autosched.process.process_tree import resident_bytes
 from autosched.protocol import FRAME_BYTES, PROTOCOL, Hello, ListSpans
 from autosched.wire.frames import Peer
 from chaos.clock import WallClock

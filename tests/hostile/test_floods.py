@@ -24,7 +24,7 @@ from msgspec.structs import replace
 from autosched.api.connection import Daemon
 from autosched.daemon.access import keyring
 from autosched.model import JobSpec
-from autosched.process.detached_process import resident_bytes
+from autosched.process.process_tree import resident_bytes
 from autosched.protocol import AddRecord, Done, ExplainJob, GetBlob, GetJob, Heartbeat, ListJobs, Method, SetJob
 from autosched.protocol.roles import Role
 from autosched.wire import keys

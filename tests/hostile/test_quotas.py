@@ -40,7 +40,7 @@ async def known(address: str, monkeypatch: pytest.MonkeyPatch, key: keys.Key) ->
 
 
 async def outcomes(count: int, work: Callable[[int], Awaitable[object]]) -> Counter[str]:
-    """What came of this work, done many times: "done", or the words of the refusals without their numbers."""
+    """Does this work many times; returns how often it was done, and how often it was refused, by the kind of error."""
     told: Counter[str] = Counter()
     for number in range(count):
         try:

@@ -61,7 +61,7 @@ class ClientKeeper:
 
     def alive(self) -> tuple[HostedClient, ...]:
         """The clients with their memory."""
-        return tuple(HostedClient(name, process.memory_bytes) for name, (process, _) in self._clients.items())
+        return tuple(HostedClient(name, process.exact_memory_bytes) for name, (process, _) in self._clients.items())
 
     def adopt(self) -> None:
         """Adopt living clients of an earlier agent; kill the processes of all others."""
@@ -87,7 +87,7 @@ class ClientKeeper:
         if apart := bool(wanted.apart_for) and self._can_be_apart(wanted):
             cache, address = self._caches / file_names.made_from(wanted.apart_for), self.door.address
         order = ClientOrder(
-            wanted.job, address, wanted.token, folder, cache, wanted.cache_bytes_max, wanted.helps, apart
+            wanted.job, address, wanted.token, folder, cache, wanted.cache_bytes_max, helps=wanted.helps, apart=apart
         )
         launched = self.launcher.launch(order)
         client_note.leave(folder, client_note.note_of(launched.process, "", launched.temporary))

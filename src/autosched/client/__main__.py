@@ -14,6 +14,8 @@ from autosched.client.hindrances import Hindrances
 from autosched.client.job_runner import JobRunner
 from autosched.client.watchdog_process import WatchdogProcess
 from autosched.errors import AutoschedError, Busy, DaemonUnreachable, Hindered
+from autosched.launch.job_folder import JOB_DIR
+from autosched.process import process_tree
 from autosched.wire.link import Handler
 from autosched.wire.pauses import pauses
 
@@ -83,6 +85,8 @@ def main() -> None:
     args = parser.parse_args()
     backstop = None if args.watched else WatchdogProcess()
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
+    if folder := os.environ.get(JOB_DIR):
+        process_tree.wear(Path(folder))  # before anything is started
     token = os.environ.get("AUTOSCHED_TOKEN", "")
     asyncio.run(serve_and_exit(args.connect, args.job, token, args.workdir, backstop, helps=args.helps))
 

@@ -29,6 +29,8 @@ class ClientOrder(Struct, frozen=True):
     """Folder of data that backends keep for later jobs."""
     cache_bytes_max: int
     """Maximum bytes in that folder; 0: nothing."""
+    memory_bytes_max: int = 0
+    """Maximum bytes of memory that each of its workers can take; 0: no limit."""
     helps: bool = False
     """Whether it is a helper of the job's client, which is on another host."""
     apart: bool = False
@@ -40,7 +42,11 @@ class ClientProcess(Protocol):
 
     @property
     def memory_bytes(self) -> int:
-        """Resident memory; 0 if it has ended or is unknown."""
+        """Resident memory with all that it has started, roughly; 0 if it has ended or is unknown."""
+
+    @property
+    def exact_memory_bytes(self) -> int:
+        """The same, where each page counts once."""
 
     def kill(self) -> None:
         """Kill the process and its group, now or as soon as its host can be reached."""

@@ -8,7 +8,8 @@ import time
 from collections.abc import Collection
 from pathlib import Path
 
-from autosched.process.detached_process import started_before
+from autosched.process import process_tree
+from autosched.process.detached_process import birth, started_before
 
 LOOKS_MAX = 5
 """Maximum scans of all processes while new ones appear."""
@@ -16,6 +17,8 @@ LOOK_AGAIN_S = 0.002
 """Seconds between two of these scans."""
 LOG = "client.log"
 """Name of the client's log in the folder."""
+HELPER = "helper"
+"""Name of the folder of the client's helper in the folder."""
 JOB_DIR = "AUTOSCHED_JOB_DIR"
 """Environment variable of a client and all its descendants, by which its processes are recognised."""
 
@@ -31,14 +34,17 @@ def sweep(folder: Path) -> None:
 
 
 def kill_strays(folder: Path, spared: Collection[Path] = (), *, before_s: float = math.inf) -> list[int]:
-    """Kill all processes that were started for a job folder, or for one below it.
+    """Kill all processes that were started for a job folder, or for one below it. They are recognised by their
+    environment or, if they have emptied it, by their mark.
 
     Spares the folders in `spared`, and processes that started after `before_s`, seconds since the boot. A killed client
     may leave processes in other sessions, which would disturb the next measurement. They may start others while they
     die, so the scan is repeated until it finds none.
     """
-    mark = f"{JOB_DIR}={folder}".encode()
-    spared_marks = {f"{JOB_DIR}={path}".encode() for path in spared}
+    variable = f"{JOB_DIR}={folder}".encode()
+    spared_variables = {f"{JOB_DIR}={path}".encode() for path in spared}
+    marks = {process_tree.mark(path) for path in (folder, *_folders_in(folder))}
+    marks -= {process_tree.mark(path) for one in spared for path in (one, *_folders_in(one))}
     killed: list[int] = []
     for _ in range(LOOKS_MAX):
         clear = True
@@ -46,10 +52,12 @@ def kill_strays(folder: Path, spared: Collection[Path] = (), *, before_s: float 
             os.getpid(),
             *killed,
         }:
-            variables = _variables(pid)
-            if variables is None:
+            marked, variables = process_tree.mark_of(pid) in marks and birth(pid), _variables(pid)
+            if not marked and variables is None:
                 clear = False
-            elif any((v == mark or v.startswith(mark + b"/")) and v not in spared_marks for v in variables):
+            elif marked or any(
+                (v == variable or v.startswith(variable + b"/")) and v not in spared_variables for v in variables or ()
+            ):
                 if before_s != math.inf and not started_before(pid, before_s):
                     continue
                 clear = False
@@ -60,6 +68,15 @@ def kill_strays(folder: Path, spared: Collection[Path] = (), *, before_s: float 
             break
         time.sleep(LOOK_AGAIN_S)
     return killed
+
+
+def _folders_in(folder: Path) -> list[Path]:
+    """Folders of clients and of their helpers in a folder."""
+    try:
+        names = os.listdir(folder)
+    except OSError:
+        return []
+    return [path for name in names for path in (folder / name, folder / name / HELPER)]
 
 
 def _variables(pid: int) -> list[bytes] | None:

@@ -11,6 +11,7 @@ from autosched.launch.job_folder import JOB_DIR, LOG
 from autosched.launch.sandbox import Bounds
 from autosched.process import isolated_python
 from autosched.process.detached_process import Process
+from autosched.process.worker_memory import MEMORY_BYTES
 
 TOKEN = "AUTOSCHED_TOKEN"
 """Environment variable with a client's token, which other users must not see among its arguments."""
@@ -34,6 +35,7 @@ class LocalLauncher:
         own = {
             JOB_DIR: str(order.folder), TOKEN: order.token, CACHE: str(order.cache),
             CACHE_BYTES: str(order.cache_bytes_max), "TMPDIR": temporary,
+            MEMORY_BYTES: str(order.memory_bytes_max),
             "XDG_CACHE_HOME": temporary,  # libraries write files there, some otherwise to HOME
         }  # fmt: skip
         command = [*self._command, "--connect", order.address, "--job", str(order.job)]

@@ -24,7 +24,12 @@ SETTINGS = (
 )  # fmt: skip
 """Names in /etc that programs read."""
 SEPARATED = ("--unshare-user", "--unshare-ipc", "--unshare-pid", "--unshare-uts", "--unshare-cgroup-try")
-LIMITED = (*SEPARATED, "--cap-drop", "ALL", "--proc", "/proc", "--dev", "/dev")
+SHARED_MEMORY_BYTES = 256 * 1024**2
+"""Maximum bytes of files in /dev/shm, which is memory of no process."""
+LIMITED = (
+    *SEPARATED, "--cap-drop", "ALL", "--proc", "/proc", "--dev", "/dev",
+    "--size", str(SHARED_MEMORY_BYTES), "--tmpfs", "/dev/shm",
+)  # fmt: skip
 TRY_S = 10.0
 """Maximum seconds of the trial whether the kernel allows it."""
 INSTALL = "apt-get install bubblewrap"

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from autosched.machine import boot_id
+from autosched.process import process_tree
 from autosched.process.program_runner import killed_by
 
 LOG_TAIL_BYTES = 4_096
@@ -106,8 +107,14 @@ class Process:
 
     @property
     def memory_bytes(self) -> int:
-        """Resident memory of the process without its children; 0 if it has ended."""
-        return resident_bytes(_wrapped(self.pid)) if self._watched >= 0 else 0
+        """Resident memory of the process and its descendants, where shared pages count several times; 0 if it has
+        ended."""
+        return process_tree.tree_bytes(self.pid) if self._watched >= 0 else 0
+
+    @property
+    def exact_memory_bytes(self) -> int:
+        """The same, where each page counts once. Takes milliseconds for each gigabyte."""
+        return process_tree.exact_tree_bytes(self.pid) if self._watched >= 0 else 0
 
     def kill(self) -> None:
         """Kill the process and its group."""
@@ -139,7 +146,8 @@ class Process:
 
 
 def cut_log(path: Path) -> None:
-    """Remove the beginning of a log that is too large. Processes that append to it go on behind the rest.
+    """Remove the beginning of a log that is too large. Processes that append to it go on behind the rest; what they
+    write within these microseconds is lost.
 
     Raises OSError.
     """
@@ -151,34 +159,6 @@ def cut_log(path: Path) -> None:
         file.truncate(0)
     with path.open("ab") as file:
         file.write(b"[%d bytes were removed here: the log was too large]\n" % (size - len(end)) + end)
-
-
-def resident_bytes(pid: int | str) -> int:
-    """Resident memory of a process in bytes; 0 if it has ended."""
-    try:
-        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, IndexError):
-        return 0
-
-
-def _wrapped(pid: int) -> int:
-    """The process that runs apart in this one; the process itself if none does."""
-    while _name(pid) == WRAPPER:
-        try:
-            children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-        except OSError:
-            break
-        if len(children) != 1:
-            break
-        pid = int(children[0])
-    return pid
-
-
-def _name(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/comm").read_text().strip()
-    except OSError:
-        return ""
 
 
 def birth(pid: int) -> str:

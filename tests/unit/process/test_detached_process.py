@@ -61,13 +61,12 @@ def test_a_log_without_end_is_cut_while_it_grows(tmp_path: Path, monkeypatch: py
     async def work() -> None:
         process, log = start(flood, tmp_path), tmp_path / "log"
         ended = asyncio.ensure_future(process.wait())
-        while not ended.done() and not log.read_bytes().startswith(b"["):  # noqa: ASYNC110
+        while not ended.done() and b"removed here" not in log.read_bytes():  # noqa: ASYNC110
             await asyncio.sleep(0.005)
-        assert log.read_bytes().startswith(b"[")
-        assert await ended == "exit code 3; its last words: line 399999"
+        assert b"removed here" in log.read_bytes()
+        assert (await ended).startswith("exit code 3; its last words: line 39")
         detached_process.cut_log(log)
-        first, *_, last = log.read_text().splitlines()
-        assert (" bytes were removed here: the log was too large]" in first, last) == (True, "line 399999")
+        assert log.read_text().splitlines()[-1].startswith("line 39")
         assert log.stat().st_size <= 110_000
 
     run(work)

@@ -42,7 +42,7 @@ from autosched.daemon.runtime import spawn
 from autosched.errors import AutoschedError, DaemonUnreachable, NotFound, Refused
 from autosched.launch import ClientOrder, ClientProcess, Launcher, client_note
 from autosched.launch.client_note import Note
-from autosched.launch.job_folder import kill_strays, sweep
+from autosched.launch.job_folder import HELPER, kill_strays, sweep
 from autosched.launch.local import LocalLauncher
 from autosched.model import OWN_HOST, HostName, JobId, JobLoad, Step
 from autosched.protocol import (
@@ -72,8 +72,6 @@ from autosched.wire import keys
 from autosched.wire.keys import Key
 from autosched.wire.link import Handler, Link
 
-HELPER_FOLDER = "helper"
-"""Name of the folder of a helper on the daemon's own host, in the job's folder."""
 CACHE_FOLDER = "cache"
 """Name of the folder, in the state folder, with what backends keep for later jobs."""
 CACHES_FOLDER = "caches"
@@ -189,7 +187,7 @@ class ClientSupervisor:
         """Start the process of a helper; returns it with its temporary folder. Raises OSError."""
         if helper.host != OWN_HOST:
             return self._launch_at(helper.host, helper.job, helper.token, helps=True), ""
-        folder = self._folder / str(helper.job) / HELPER_FOLDER
+        folder = self._folder / str(helper.job) / HELPER
         launched = self.launcher.launch(self._client_order(helper.job, helper.token, folder, helps=True))
         return launched.process, launched.temporary
 
@@ -209,7 +207,9 @@ class ClientSupervisor:
         cache, apart = self._folder.parent / CACHE_FOLDER, self.separation.runs_apart(owner)
         if apart:
             cache = self._folder.parent / CACHES_FOLDER / file_names.made_from(owner)
-        return ClientOrder(job, self.address, token, folder, cache, self.cache_bytes_max, helps, apart)
+        return ClientOrder(
+            job, self.address, token, folder, cache, self.cache_bytes_max, self.memory.bytes_max, helps, apart
+        )
 
     def _tell_part(self, job: JobId, ended: PartEnded) -> None:
         """Tell the job's client that a helper has ended a part. A client that is cut off asks when it reconnects."""

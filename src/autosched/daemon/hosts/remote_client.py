@@ -17,6 +17,11 @@ class RemoteClient:
         self._killed = killed
         self._ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
+    @property
+    def exact_memory_bytes(self) -> int:
+        """The memory that its agent reports, which is exact."""
+        return self.memory_bytes
+
     def kill(self) -> None:
         """Let the agent kill the client, now or when it is reached again. After its lease the host does."""
         self.wanted = False

@@ -9,7 +9,7 @@ from autosched.daemon.event_stream.stream import Stream
 from autosched.daemon.observe.loop_monitor import LoopMonitor
 from autosched.daemon.runtime import Runtime
 from autosched.errors import NotFound
-from autosched.process.detached_process import resident_bytes
+from autosched.process.process_tree import resident_bytes
 from autosched.protocol import (
     Figures,
     Place,

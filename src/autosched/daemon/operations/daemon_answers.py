@@ -15,7 +15,7 @@ from autosched.daemon.operations.user_session import Answers, UserSession
 from autosched.daemon.runtime import spawn
 from autosched.errors import Refused
 from autosched.model import encode
-from autosched.process.detached_process import resident_bytes
+from autosched.process.process_tree import resident_bytes
 from autosched.protocol import (
     AuditEntry,
     AuditList,

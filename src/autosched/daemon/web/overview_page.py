@@ -19,7 +19,7 @@ from autosched.daemon.observe.usage import Cause, Spell
 from autosched.daemon.observe.views import calibration, job_view, unit_views
 from autosched.daemon.web.web_services import WebServices
 from autosched.model import COMBINATION, EXPERIMENT, EXPERIMENT_JOBS, JobId, JobState, StepId, UnitName
-from autosched.process.detached_process import resident_bytes
+from autosched.process.process_tree import resident_bytes
 from autosched.protocol import Span
 from autosched.version import __version__
 

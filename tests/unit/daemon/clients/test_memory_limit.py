@@ -21,7 +21,8 @@ REASON = "it held 2.0 MiB of memory; limits.client_bytes_max is 1.0 MiB"
 class FakeProcess:
     """Holds two MiB until it is killed."""
 
-    memory_bytes = 2 * MIB
+    memory_bytes = 8 * MIB
+    exact_memory_bytes = 2 * MIB
 
     def __init__(self) -> None:
         self._ended = asyncio.Event()
