@@ -14,7 +14,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # More words for `make chaos`, `make machines`, `make fuzz` and `make bench-search`; ARGS='--help' lists them.
 ARGS ?=
 
-.PHONY: experiments demo test test-fast hostile arm-root service seeds fuzz fuzz-boards chaos machines docs lint bench recheck bench-thesis bench-search bench-networks bench-records bench-fleet bench-rpc bench-crowd bench-zero-shot picture clean help
+.PHONY: experiments demo test test-fast hostile arm-root service seeds fuzz fuzz-boards chaos machines docs lint lock bench recheck bench-thesis bench-search bench-networks bench-records bench-fleet bench-rpc bench-crowd bench-zero-shot picture clean help
 
 help:
 	@echo 'make demo    tune two real networks at the same time on this machine (about 3 minutes, first run installs)'
@@ -28,6 +28,7 @@ help:
 	@echo 'make docs    the pages of docs/ as a site'
 	@echo 'make picture records the pictures of the README and of docs/lab.md (six minutes; root; ARGS=demo or lab: only these)'
 	@echo 'make lint    format, style, types, import contracts'
+	@echo 'make lock    hashes of all packages, and the list of them (SBOM), after a change of etc/constraints.txt'
 	@echo 'make bench   the numbers in benchmarks/RESULTS.md (about two hours)'
 	@echo 'make recheck those numbers again that take under ten minutes each'
 	@echo 'make bench-thesis   only the evaluation of the policies on this machine (about 45 minutes)'
@@ -134,15 +135,30 @@ $(VENV)/.created:
 	@$(PYTHON) -m venv $(VENV) || { echo 'No venv module. On Debian: apt-get install python3-venv'; exit 1; }
 	@touch $@
 
-$(VENV)/.runtime: $(VENV)/.created pyproject.toml etc/constraints.txt
+# pip compares each file with the hashes of the lock before it installs one.
+$(VENV)/.runtime: $(VENV)/.created pyproject.toml etc/locks/runtime.txt
 	@echo '== installing autosched and TVM (about 190 MB to download the first time)'
-	@$(PIP) install -e '.[tvm,onnxruntime,tui]'
+	@$(PIP) install --require-hashes -r etc/locks/runtime.txt
+	@$(PIP) install --no-deps --no-build-isolation -e .
 	@touch $@
 
-$(VENV)/.development: $(VENV)/.runtime
+$(VENV)/.development: $(VENV)/.runtime etc/locks/development.txt
 	@echo '== installing what the tests need'
-	@$(PIP) install -e '.[tvm,onnxruntime,tui,dev]'
+	@$(PIP) install --require-hashes -r etc/locks/development.txt
 	@touch $@
+
+# The versions are those of etc/constraints.txt; the hashes are those of all their files on PyPI, for every platform. The
+# list of packages (SBOM) is that of an environment that is made from the lock.
+LOCK := echo hatchling editables | tr ' ' '\n' | $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+  --no-config --no-annotate --custom-compile-command 'make lock' \
+  --constraints etc/constraints.txt --extra tvm --extra onnxruntime --extra tui
+lock: $(VENV)/.created
+	@$(PIP) install uv cyclonedx-bom
+	$(LOCK) pyproject.toml - --output-file etc/locks/runtime.txt
+	$(LOCK) --extra dev pyproject.toml - --output-file etc/locks/development.txt
+	$(PYTHON) -m venv --clear --without-pip $(VENV)/locked
+	@$(PIP) --python $(VENV)/locked install --require-hashes -r etc/locks/runtime.txt
+	$(BIN)/cyclonedx-py environment $(VENV)/locked --pyproject pyproject.toml --output-reproducible --output-file etc/locks/autosched.cdx.json
 
 # pnnx without its dependencies: only its converter is used, which needs no PyTorch.
 $(VENV)/.rivals: $(VENV)/.development

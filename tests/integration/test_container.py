@@ -49,7 +49,7 @@ def test_what_the_image_copies_exists_and_is_all_that_the_package_needs() -> Non
         "pyproject.toml",
         "README.md",
         "LICENSE",
-        "etc/constraints.txt",
+        "etc/locks/runtime.txt",
     ]
     assert not [path for path in needed if not any(path == c or path.startswith(f"{c}/") for c in copied)]
 
