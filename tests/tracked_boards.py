@@ -47,7 +47,7 @@ class World:
         self.sick: list[str] = []
         self.hooks: dict[str, Any] = {}
         stream = SimpleNamespace(attach=lambda take, *kinds: setattr(self, "_take", take))
-        runtime = SimpleNamespace(state=self.state, clock=loop.time, tell=self.tell, stream=stream)
+        runtime = SimpleNamespace(state=self.state, clock=loop.time, tell=self.tell, post=self.post, stream=stream)
         self.limits = 100, 600.0
         """Maximum number of active jobs, and time limit of a step in seconds."""
         self.started: list[Step] = []
@@ -67,6 +67,10 @@ class World:
         self.state.check_all()
         self.events.append(event)
         asyncio.get_running_loop().call_soon(self._perform, actions, step)
+
+    async def post(self, prepare: Callable[[], Event | None]) -> None:
+        """Processes an event."""
+        self.tell(prepare)
 
     def _now(self) -> float:
         return max(self.state.now, asyncio.get_running_loop().time())

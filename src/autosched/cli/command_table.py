@@ -44,7 +44,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
     "Daemon and data": {
         "daemon": ("nouns:daemon", "serve, status, stop, pause, resume, reload, info, install"),
         "agent": ("agent:agent", "lend this machine to a daemon on another one"),
-        "board": ("board:board", "run a TVM RPC server, on the board itself"),
+        "board": ("board:board", "run a TVM RPC server, on the board itself; forget"),
         "key": ("key:key", "keys of users on other machines: new, list, revoke"),
         "records": ("nouns:records", "known schedules: list, best, show, export, import, upgrade"),
         "models": ("nouns:models", "models that order schedules: list, show, train"),

@@ -204,6 +204,12 @@ class BoardGone(Struct, frozen=True, tag=True):
     reason: str
 
 
+class BoardForgotten(Struct, frozen=True, tag=True):
+    """A board that is gone, and that no step holds, is forgotten."""
+
+    unit: UnitName
+
+
 class ClientPlaced(Struct, frozen=True, tag=True):
     """The host of the job's client was chosen. The job's stages run in the pools of that host."""
 
@@ -241,6 +247,6 @@ class DeadlineReached(Struct, frozen=True, tag=True):
 Event = (
     ResourcesDeclared | JobSubmitted | HistoryRecalled | JobPruned | ClientAttached | ClientLost | StepEnded
     | JobCancelRequested | JobAltered | Paused | PolicyChosen | RuleChosen | UnitDrained | UnitReturned
-    | ClientCutOff | HostJoined | HostCutOff | HostLeft | HostForgotten | BoardJoined | BoardGone | ClientPlaced
-    | StagesFreed | DeadlineReached
+    | ClientCutOff | HostJoined | HostCutOff | HostLeft | HostForgotten | BoardJoined | BoardGone | BoardForgotten
+    | ClientPlaced | StagesFreed | DeadlineReached
 )  # fmt: skip

@@ -176,6 +176,8 @@ class Scheduler:
                 self._ranking.dirty.update(dict.fromkeys(self.state.queues))
             case events.UnitDrained() | events.UnitReturned() | events.BoardJoined() | events.BoardGone():
                 self._take_unit(event)
+            case events.BoardForgotten(unit=unit):
+                self.state.forget_board(unit)
             case events.HostJoined() | events.HostCutOff() | events.HostLeft() | events.HostForgotten():
                 return self._take_host(event)
             case events.ClientPlaced(job=job_id, host=host):

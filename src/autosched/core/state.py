@@ -315,6 +315,23 @@ class State:
         board.gone, board.gone_at, self.slots[event.unit].away = event.reason, self.now, True
         return event.unit
 
+    def forget_board(self, name: UnitName) -> None:
+        """Remove a board that is gone and that no step holds. Its pool goes with the last unit; no task waits there."""
+        pool, queue = self.boards[name].pool, self.queues[self.boards[name].pool]
+        assert self.boards[name].gone, f"{name} is there"
+        assert self.slots[name].holder is None, f"a step holds {name}"
+        del self.boards[name]
+        del self.slots[name]
+        if not (units := tuple(unit for unit in queue.pool.units if unit.name != name)):
+            assert not queue.waiting, f"tasks wait for {pool}, whose last unit is forgotten"
+            del self.queues[pool]
+        else:
+            queue.pool, queue.free, queue.listed = Pool(pool, units), list(range(len(units))), [True] * len(units)
+            for index, unit in enumerate(units):
+                slot = self.slots[unit.name]
+                slot.places = [(place, index if place == pool else number) for place, number in slot.places]
+        self._count_units()
+
     def _join_board(self, unit: Unit, pool: PoolName) -> None:
         """Add a board, or take it back: it gets steps."""
         if (known := self.boards.get(unit.name)) is None:

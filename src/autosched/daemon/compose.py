@@ -352,6 +352,7 @@ class Daemon:
             attribution=attribution,
             clients=self._clients,
             hosts=self._hosts,
+            boards=self._registry,
             audit=trail,
             submissions=Submissions(self._live, runtime, blobs, Admission(asyncio.get_running_loop().time)),
             shares=FairShares(asyncio.get_running_loop().time, lambda: self._settings.limits),

@@ -212,6 +212,13 @@ class ListNews(Method, frozen=True):
     limit: Annotated[int, Meta(ge=1, le=100)] = 20
 
 
+class ForgetBoard(Method, frozen=True):
+    """Stop waiting for a board that is gone, and free its name. Since 1.11."""
+
+    result = Done
+    unit: UnitName
+
+
 class Pause(Method, frozen=True):
     """Start no steps of any job; running ones go on. Holds over restarts."""
 

@@ -1,6 +1,6 @@
 """Boards that register themselves: they come, go, and keep their identity."""
 
-from autosched.core.events import BoardGone, BoardJoined, ResourcesDeclared, UnitDrained, UnitReturned
+from autosched.core.events import BoardForgotten, BoardGone, BoardJoined, ResourcesDeclared, UnitDrained, UnitReturned
 from autosched.core.explain import explain_job
 from autosched.core.state import BOARDS_KEPT_S
 from autosched.model import Outcome, Pool, RpcServer, Unit
@@ -99,6 +99,33 @@ def test_a_board_that_was_away_for_long_is_removed_at_a_start() -> None:
     story.tell(restarted(), at=BOARDS_KEPT_S + 1)
     assert list(story.state.boards) == ["pi4-b"]
     assert list(story.state.slots) == ["host/0", "cpu0", "pi4-b"]
+
+
+def test_a_forgotten_board_leaves_the_others_as_they_are() -> None:
+    story = Story()
+    for name in ("pi4-a", "pi4-b", "pi4-c"):
+        story.tell(joined(name, f"{name}:9090"))
+    job = story.running(wants(1, BOARD, "profile"), wants(2, BOARD, "profile"))
+    held = {name for name, step in story.holders().items() if step is not None}
+    (idle_one,) = {"pi4-a", "pi4-b", "pi4-c"} - held
+    story.tell(BoardGone(idle_one, "its server has hung up"))
+    story.tell(BoardForgotten(idle_one))
+    assert set(story.state.boards) == held
+    assert story.state.totals.units[POOL] == 2
+    story.end(1, wants(3, BOARD, "profile"))
+    assert sum(step is not None for step in story.holders().values()) == 2
+    assert job in story.state.active
+
+
+def test_the_last_board_of_a_kind_is_forgotten_with_the_kind() -> None:
+    story = Story()
+    story.tell(joined())
+    story.tell(BoardGone("pi4-a", "its server has hung up"))
+    story.tell(BoardForgotten("pi4-a"))
+    assert (POOL in story.state.queues, "pi4-a" in story.state.slots) == (False, False)
+    story.tell(joined())
+    story.running(wants(1, BOARD, "profile"))
+    assert len(story.starts()) == 1
 
 
 def test_a_registered_board_that_is_now_in_the_settings_is_that_of_the_settings() -> None:

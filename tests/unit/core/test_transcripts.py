@@ -5,6 +5,7 @@ import pytest
 
 from autosched.core.actions import Action, EndJob, ReplacePolicy, RevokeStep, StartClient, StartStep, StopClient
 from autosched.core.events import (
+    BoardForgotten,
     BoardGone,
     BoardJoined,
     ClientAttached,
@@ -79,6 +80,7 @@ EVENTS = [
     HostForgotten("lab2"),
     BoardJoined(Unit("pi4-a", accelerator=RpcServer("a.lab:9090", "pi4")), "device:pi4"),
     BoardGone("pi4-a", "its server has hung up"),
+    BoardForgotten("pi4-a"),
     ClientPlaced(3, "lab2"),
     StagesFreed(1, ("build", "profile")),
     DeadlineReached(),

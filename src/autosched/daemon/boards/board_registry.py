@@ -12,11 +12,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, count
 
-from autosched.config import BoardConfig
-from autosched.core.events import BoardGone, BoardJoined, Event
+from autosched.config import BoardConfig, loopback
+from autosched.core.events import BoardForgotten, BoardGone, BoardJoined, Event
 from autosched.daemon.boards.tracker_messages import BadMessage, Put
 from autosched.daemon.runtime import Runtime
 from autosched.device_probe import Unwell
+from autosched.errors import NotFound, Refused
 from autosched.model import DEVICE_POOL, PoolName, RpcServer, Unit, UnitName, device_kind
 
 log = logging.getLogger(__name__)
@@ -27,8 +28,11 @@ LOOK_S = 1.0
 """Seconds between two checks for silent servers."""
 NAME_CHARS = 180
 """Maximum number of characters of a board's name, without its number."""
-BOARDS_MAX = 1_000
-"""Maximum number of registered boards."""
+BOARDS_MAX, BOARDS_OF_PEER_MAX = 1_000, 100
+"""Maximum number of boards, and of those that one machine has registered. Further ones replace boards that are gone."""
+TAKEN_S = 2 * SILENT_S
+"""Seconds within which an earlier connection of a board is known to be dead or alive."""
+TAKEN_LOOK_S = 0.25
 
 
 @dataclass(eq=False)
@@ -39,6 +43,8 @@ class Server:
     key: str
     host: str
     port: int
+    peer: str
+    """Address of the machine that has registered it."""
     heard_at: float
     matchkey: str = ""
     """Key of the server's next session; empty while it serves or begins one."""
@@ -71,6 +77,8 @@ class BoardRegistry:
         """Whether the daemon is stopping, so that closed connections are no fault of boards."""
         self._kinds = {one.kind: one for one in kinds}
         self._servers: dict[UnitName, Server] = {}
+        self._peers: dict[UnitName, str] = {}
+        """Address of the machine that has registered each board last, since the start."""
 
     def resume(self) -> None:
         """Restore the reboot commands of boards that registered with the earlier daemon."""
@@ -90,11 +98,57 @@ class BoardRegistry:
         host = said.host or peer
         if before is not None and (before.key, before.host, before.port) != (said.key, host, said.port):
             raise BadMessage("a server that becomes another one")
-        server = before or self._registered(said.key, host, said.port)
+        server = before or self._registered(said.key, host, said.port, peer)
         server.says(self._clock())
         server.matchkey = said.matchkey
         server.changed.set()
         return server
+
+    async def wait_free(self, said: Put, peer: str) -> None:
+        """Wait until no other connection has registered the board and is alive. Raises BadMessage if one is.
+
+        A board that connects from its own address is believed at once, unless all users of this machine share it.
+        """
+        host = said.host or peer
+        if (older := self._server_at(host, said.port)) is None:
+            return
+        own = peer == host and not loopback(peer)
+        if own or (older.peer == peer and not loopback(peer)):
+            return
+        heard_at, until = older.heard_at, self._clock() + TAKEN_S
+        while not older.lost:
+            if older.heard_at > heard_at or self._clock() > until:
+                raise BadMessage(f"another connection has registered the board at {host}:{said.port}, and is alive")
+            await asyncio.sleep(TAKEN_LOOK_S)
+
+    def _server_at(self, host: str, port: int) -> Server | None:
+        return next((one for one in self._servers.values() if (one.host, one.port) == (host, port)), None)
+
+    async def forget(self, unit: UnitName) -> None:
+        """Forget a board that is gone. Raises NotFound and Refused."""
+
+        def forgotten() -> Event:
+            boards = self._runtime.state.boards
+            if unit not in boards:
+                raise NotFound(f"no board {unit!r} has registered itself; there are: {', '.join(boards) or 'none'}")
+            if why := self._needed(unit):
+                raise Refused(f"{unit} cannot be forgotten: {why}")
+            return BoardForgotten(unit)
+
+        await self._runtime.post(forgotten)
+        self._peers.pop(unit, None)
+
+    def _needed(self, unit: UnitName) -> str:
+        """Why a board cannot be forgotten; empty if it can."""
+        state = self._runtime.state
+        board, kind = state.boards[unit], device_kind(state.boards[unit].pool)
+        if not board.gone or unit in self._servers:
+            return "it is there; end its server first"
+        if state.slots[unit].holder is not None:
+            return "a step holds it"
+        last = len(state.queues[board.pool].pool.units) == 1
+        jobs = [job for job in state.active if state.jobs[job].spec.device == kind]
+        return f"job {jobs[0]} waits for the last device of the kind {kind}" if last and jobs else ""
 
     def lose(self, server: Server, why: str) -> None:
         """Remove a server that is gone."""
@@ -115,12 +169,13 @@ class BoardRegistry:
     def _clock(self) -> float:
         return asyncio.get_running_loop().time()
 
-    def _registered(self, key: str, host: str, port: int) -> Server:
+    def _registered(self, key: str, host: str, port: int, peer: str) -> Server:
         kind = self.kind(key)
-        name = self._name(kind, host, port)
+        name = self._name(kind, host, port, peer)
         if (older := self._servers.get(name)) is not None:
             self.lose(older, "it has another connection")
-        server = self._servers[name] = Server(name, key, host, port, self._clock())
+        server = self._servers[name] = Server(name, key, host, port, peer, self._clock())
+        self._peers[name] = peer
         target = self._kinds[kind].target if kind in self._kinds else ""
         unit = Unit(name, accelerator=RpcServer(f"{host}:{port}", key, target))
         self._note_hook(name, kind)
@@ -135,7 +190,7 @@ class BoardRegistry:
             return f"{kind}.board"
         return kind
 
-    def _name(self, kind: str, host: str, port: int) -> UnitName:
+    def _name(self, kind: str, host: str, port: int, peer: str) -> UnitName:
         """The earlier name of a board, or a new one. Raises BadMessage when there are too many boards."""
         slots, boards = self._runtime.state.slots, self._runtime.state.boards
         address = f"{host}:{port}"
@@ -151,9 +206,32 @@ class BoardRegistry:
                 return name
             if name not in slots:
                 break
-        if len(boards) >= BOARDS_MAX:
-            raise BadMessage(f"there are {BOARDS_MAX} boards already")
+        self._make_room(peer)
         return name
+
+    def _make_room(self, peer: str) -> None:
+        """Forget a board that is gone if there are too many: one of the machine that registers another, or of the
+        machine that has registered the most. Raises BadMessage if all are needed."""
+        boards = self._runtime.state.boards
+        by_peer: dict[str, list[UnitName]] = {}
+        for name, board in boards.items():
+            device = board.unit.accelerator
+            host = device.address.rpartition(":")[0] if isinstance(device, RpcServer) else ""
+            by_peer.setdefault(self._peers.get(name, host), []).append(name)
+        crowd = by_peer.get(peer, [])
+        if len(crowd) < BOARDS_OF_PEER_MAX:
+            if len(boards) < BOARDS_MAX:
+                return
+            crowd = max(by_peer.values(), key=len)
+        gone = [name for name in crowd if not self._needed(name)]
+        if not gone:
+            raise BadMessage(f"there are {len(boards)} boards already, {len(by_peer.get(peer, []))} of this machine")
+        oldest = min(gone, key=lambda name: boards[name].gone_at)
+        self._peers.pop(oldest, None)
+        self._runtime.tell(lambda: self._forgotten(oldest))
+
+    def _forgotten(self, unit: UnitName) -> Event | None:
+        return BoardForgotten(unit) if unit in self._runtime.state.boards and not self._needed(unit) else None
 
     def _note_hook(self, name: UnitName, kind: str) -> None:
         if kind in self._kinds and self._kinds[kind].reboot:

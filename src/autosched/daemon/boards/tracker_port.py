@@ -84,18 +84,27 @@ class TrackerPort:
 
     def admits(self, peer: str) -> bool:
         """Whether a peer is admitted; an admitted peer is counted."""
-        try:
-            address = ipaddress.ip_address(peer.partition("%")[0])
-        except ValueError:
-            return False
-        address = getattr(address, "ipv4_mapped", None) or address
-        known = address.is_loopback or any(address in network for network in self._networks)
+        known = self._knows(peer)
         full = sum(self._peers.values()) >= CONNECTIONS_MAX
         if not known or full or self._peers.get(peer, 0) >= CONNECTIONS_OF_PEER_MAX:
             self._complain(peer, "it is in none of boards.networks" if not known else "there are too many connections")
             return False
         self._peers[peer] = self._peers.get(peer, 0) + 1
         return True
+
+    def _knows(self, host: str) -> bool:
+        """Whether an address is that of this machine, or of a network that is admitted."""
+        try:
+            address = ipaddress.ip_address(host.partition("%")[0])
+        except ValueError:
+            return False
+        address = getattr(address, "ipv4_mapped", None) or address
+        return address.is_loopback or any(address in network for network in self._networks)
+
+    def _check_place(self, host: str | None) -> None:
+        """Raises BadMessage if the daemon must not connect to the address that a server gives."""
+        if host and not self._knows(host):
+            raise BadMessage(f"a board at {host!r}: it must be an IP address of this machine or of boards.networks")
 
     def left(self, peer: str) -> None:
         """Count a closed connection out."""
@@ -173,6 +182,9 @@ class TrackerPort:
                 async with asyncio.timeout(patience_s):
                     message = await tracker_messages.read_message(line.reader)
                 if isinstance(message, Put):
+                    if server is None:
+                        self._check_place(message.host)
+                        await self._registry.wait_free(message, peer)
                     server = self._registry.put(message, peer, server)
                 if server is not None:
                     server.says(asyncio.get_running_loop().time())

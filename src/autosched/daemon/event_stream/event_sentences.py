@@ -53,6 +53,8 @@ def sentence(event: DaemonEvent) -> str:
             return f"board {unit.name} is there"
         case events.BoardGone(unit=name, reason=reason):
             return f"board {name} is gone: {reason}"
+        case events.BoardForgotten(unit=name):
+            return f"board {name} is not expected back"
         case events.HostJoined(host=host):
             return f"host {host} is there"
         case events.HostCutOff(host=host, reason=reason):

@@ -12,6 +12,7 @@ from autosched.model import UnitName
 from autosched.protocol import (
     Done,
     DrainUnit,
+    ForgetBoard,
     ForgivePoison,
     FreeUnit,
     IdleList,
@@ -45,6 +46,12 @@ def _news(session: UserSession, method: ListNews) -> NewsList:
 @ANSWERS.to(ListIdle)
 def _idle(session: UserSession, method: ListIdle) -> IdleList:
     return IdleList(session.services.usage.idle(session.runtime.clock(), method.last_s))
+
+
+@ANSWERS.to(ForgetBoard)
+async def _forget_board(session: UserSession, method: ForgetBoard) -> Done:
+    await session.services.boards.forget(method.unit)
+    return Done()
 
 
 @ANSWERS.to(DrainUnit)

@@ -19,6 +19,7 @@ from autosched.daemon.access.authenticator import Admit
 from autosched.daemon.access.fair_shares import FairShares
 from autosched.daemon.access.page_links import PageLinks
 from autosched.daemon.access.peer_identity import Principal
+from autosched.daemon.boards.board_registry import BoardRegistry
 from autosched.daemon.clients.supervisor import ClientSupervisor
 from autosched.daemon.devices.attribution_handler import AttributionHandler
 from autosched.daemon.devices.device_monitor import DeviceMonitor
@@ -73,6 +74,7 @@ class Services(Struct, frozen=True, kw_only=True):
     attribution: AttributionHandler
     clients: ClientSupervisor
     hosts: HostRegistry
+    boards: BoardRegistry
     audit: Audit
     submissions: Submissions
     shares: FairShares

@@ -11,6 +11,7 @@ from autosched.core.events import BoardGone, BoardJoined
 from autosched.daemon.boards import board_registry, tracker_port
 from autosched.daemon.boards.tracker_port import TrackerPort
 from autosched.device_probe import Unwell
+from autosched.errors import NotFound, Refused
 from autosched.model import RpcServer, Unit
 from deadlines import DEADLINE_S
 from tracked_boards import MAGIC, PEER, World, connected, hostile, played
@@ -57,14 +58,111 @@ def test_two_servers_of_one_machine_keep_their_names_when_they_come_back_in_anot
 def test_the_address_that_a_server_reports_is_used() -> None:
     async def story(world: World) -> None:
         async with connected(world) as server:
-            await server.register(host="board7.lab")
-            assert world.there == ["pi4-board7.lab"]
-            assert await world.registry.claim("pi4-board7.lab", 0.0) == RpcServer("board7.lab:9090", "pi4:0.5")
+            await server.register(host="192.168.7.11")
+            assert world.there == ["pi4-192.168.7.11"]
+            assert await world.registry.claim("pi4-192.168.7.11", 0.0) == RpcServer("192.168.7.11:9090", "pi4:0.5")
+
+    played(story, "192.168.7.0/24")
+
+
+@pytest.mark.parametrize("host", ["192.168.8.1", "10.0.0.1", "board7.lab", "localhost.evil.example", "0.0.0.0", "::"])
+def test_a_server_elsewhere_than_the_networks_is_not_registered(host: str) -> None:
+    async def story(world: World) -> None:
+        async with connected(world) as server:
+            with suppress(EOFError, ConnectionError):
+                await server.register(host=host)
+        assert not world.there
+        assert not world.events
+
+    played(story, "192.168.7.0/24")
+
+
+def test_a_registration_is_not_taken_over_while_its_server_is_alive(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(board_registry, "TAKEN_LOOK_S", 0.001)
+
+    async def story(world: World) -> None:
+        async with connected(world) as first, connected(world) as second:
+            await first.register()
+            stealing = asyncio.ensure_future(second.register(matchkey="evil"))
+            await asyncio.sleep(0.01)
+            assert await first.ask(7) == ["pi4:0.5"]
+            with pytest.raises((EOFError, ConnectionError)):
+                await stealing
+            assert (await world.registry.claim(f"pi4-{PEER}", 0.0)).key == "pi4:0.5"
 
     played(story)
 
 
-def test_a_server_that_registers_twice_is_one_device() -> None:
+def test_a_board_whose_earlier_connection_is_dead_registers_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(board_registry, "TAKEN_LOOK_S", 0.001)
+
+    async def story(world: World) -> None:
+        async with connected(world) as first, connected(world) as second:
+            await first.register()
+            again = asyncio.ensure_future(second.register(matchkey="pi4:0.7"))
+            await asyncio.sleep(0.01)
+            assert not again.done()
+            world.registry.lose(world.registry.servers[0], "it says nothing")
+            await again
+            assert world.there == [f"pi4-{PEER}"]
+            assert (await world.registry.claim(f"pi4-{PEER}", 0.0)).key == "pi4:0.7"
+
+    played(story)
+
+
+def test_invented_boards_of_one_machine_push_out_each_other_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(board_registry, "BOARDS_OF_PEER_MAX", 5)
+
+    async def story(world: World) -> None:
+        for number in range(40):
+            async with connected(world) as server:
+                await server.register(port=9_000 + number)
+            await world.until(lambda: not world.there)
+        assert len(world.state.boards) <= 5 + 1
+        async with connected(world) as real:
+            await real.register(port=9_999)
+            assert len(world.there) == 1
+        assert len(world.state.boards) <= 5 + 1
+
+    played(story)
+
+
+def test_a_machine_with_many_boards_that_are_there_gets_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(board_registry, "BOARDS_OF_PEER_MAX", 2)
+
+    async def story(world: World) -> None:
+        async with connected(world) as one, connected(world) as two, connected(world) as three:
+            await one.register(port=9_001)
+            await two.register(port=9_002)
+            with pytest.raises((EOFError, ConnectionError)):
+                await three.register(port=9_003)
+            assert len(world.there) == 2
+
+    played(story)
+
+
+def test_a_board_that_is_gone_can_be_forgotten() -> None:
+    async def story(world: World) -> None:
+        async with connected(world) as server:
+            await server.register()
+            with pytest.raises(Refused, match="it is there"):
+                await world.registry.forget(f"pi4-{PEER}")
+        await world.until(lambda: not world.there)
+        with pytest.raises(NotFound, match=f"there are: pi4-{PEER}"):
+            await world.registry.forget("pi4-other")
+        await world.registry.forget(f"pi4-{PEER}")
+        assert (world.state.boards, "device:pi4" in world.state.queues) == ({}, False)
+        async with connected(world) as server:
+            await server.register()
+            assert world.there == [f"pi4-{PEER}"]
+
+    played(story)
+
+
+def test_a_server_that_registers_twice_is_one_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(board_registry, "SILENT_S", 0.05)
+    monkeypatch.setattr(tracker_port, "LOOK_S", 0.01)
+
     async def story(world: World) -> None:
         async with connected(world) as first, connected(world) as second:
             await first.register()
