@@ -105,7 +105,8 @@ def cpu_s(process: psutil.Process) -> float:
 def start(folder: Path, connections: int, *, tls: bool) -> subprocess.Popen[bytes]:
     """Starts a daemon that admits a number of connections."""
     certificate = f'tls_certificate = "{CERTIFICATE}/tls.crt"\ntls_key = "{CERTIFICATE}/tls.key"\n' if tls else ""
-    settings = f'[daemon]\nstate_dir = "{folder}"\n{certificate}[limits]\nconnections_max = {connections + 100}\n'
+    limits = f"[limits]\nconnections_max = {2 * connections + 100}\nuser_connections_max = {connections + 10}\n"
+    settings = f'[daemon]\nstate_dir = "{folder}"\nlisten = "127.0.0.1:0"\n{certificate}{limits}'
     (folder / "autosched.toml").write_text(settings)
     command = [sys.executable, "-m", "autosched", "serve", "-c", str(folder / "autosched.toml")]
     with (folder / "daemon.log").open("wb") as log:

@@ -37,6 +37,7 @@ import restart_cost
 
 from autosched.api.connection import Daemon
 from autosched.backend import Network
+from autosched.daemon.access import keyring
 from autosched.daemon.storage import database
 from autosched.model import DeviceNote, Failure, JobLoad, JobSpec, Outcome, Record, Step, TaskInfo, TaskLoad
 from autosched.protocol import (
@@ -53,6 +54,8 @@ from autosched.protocol import (
     StartStep,
     Welcome,
 )
+from autosched.protocol.roles import Role
+from autosched.wire.keys import Key
 from autosched.wire.link import Link
 
 NETS = ("squeezenet", "resnet50", "centerface", "magika", "ppocr_det", "rnet", "inception_v2", "shufflenet")
@@ -174,6 +177,7 @@ async def measure(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
         await restart_cost.make(database.database(folder), args.history, 12 * args.history)
     devices = "".join(DEVICE.format(name=f"cpu{number}") for number in range(args.devices))
     (folder / "settings.toml").write_text(SETTINGS.format(folder=folder, policy=args.policy) + devices)
+    key, _ = keyring.make(folder / "keys", Role.OPERATOR)
     command = [sys.executable, "-m", "autosched", "serve", "-c", str(folder / "settings.toml")]
     if args.history:
         command.append("--accept-data-loss")
@@ -189,7 +193,7 @@ async def measure(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
             await job.run(address, daemon, sha256)
         found = {"history": args.history, "active": args.active, "devices": args.devices}
         found["listing"] = await asyncio.to_thread(_listed, address, psutil.Process(process.pid))
-        return found | (await _watched(args, address, url, psutil.Process(process.pid)) if args.seconds else {})
+        return found | (await _watched(args, address, url, key, psutil.Process(process.pid)) if args.seconds else {})
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait(20)
@@ -257,9 +261,12 @@ async def _looking(address: str) -> None:
         await asyncio.sleep(LOOK_EVERY_S)
 
 
-async def _watched(args: argparse.Namespace, address: str, url: str, process: psutil.Process) -> dict[str, Any]:
+async def _watched(
+    args: argparse.Namespace, address: str, url: str, key: Key, process: psutil.Process
+) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    async with aiohttp.ClientSession() as session:
+    headers = {"Authorization": f"Bearer {key.line()}"}
+    async with aiohttp.ClientSession(headers=headers) as session:
         await _metrics(session, url)  # from now on HTTP works
         before = await _metrics(session, url)
         used_s = _cpu_s(process)
@@ -286,8 +293,8 @@ async def _watched(args: argparse.Namespace, address: str, url: str, process: ps
                     found[f"{path.rpartition('/')[2]}_kb"] = round(len(await answer.read()) / 1e3)
         found["load_cpu_ms_at_most"] = round(1e3 * (_cpu_s(process) - used_s) / LOADS)
     if browser.installed():
-        found["painted_s"] = await _painted(url, args.pictures)
-    found["stuck_viewer_mib"] = await _stuck(url, process)
+        found["painted_s"] = await _painted(address, url, args.pictures)
+    found["stuck_viewer_mib"] = await _stuck(url, key, process)
     found["rss_mib"] = round(process.memory_info().rss / 2**20, 1)
     return found
 
@@ -318,9 +325,13 @@ def _lag(before: str, after: str, seconds: float) -> dict[str, float]:
     }
 
 
-async def _painted(url: str, pictures: Path | None) -> float:
+async def _painted(address: str, url: str, pictures: Path | None) -> float:
+    daemon = await Daemon.connect(address)
     async with browser.browsing() as page:
-        await page.open(url)
+        await page.open(await daemon.page_link())
+        daemon.close()
+        await page.until("document.documentElement?.dataset.painted === 'yes'")
+        await page.open(url)  # signed in
         await page.until("document.documentElement?.dataset.painted === 'yes'")
         took_ms: float = await page.ask("performance.getEntriesByName('painted')[0].startTime")
         if pictures is not None:
@@ -350,14 +361,15 @@ async def _pictures(page: browser.Page, url: str, folder: Path) -> None:
         await page.picture(folder / f"{name}.png", whole=True)
 
 
-async def _stuck(url: str, process: psutil.Process) -> float:
+async def _stuck(url: str, key: Key, process: psutil.Process) -> float:
     """Returns the daemon's growth for a viewer that never reads."""
     place = urlsplit(url)
     before = process.memory_info().rss
     stuck = socket.socket()
     stuck.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
     stuck.connect((place.hostname, place.port))
-    stuck.sendall(f"GET /api/feed HTTP/1.1\r\nHost: {place.netloc}\r\n\r\n".encode())
+    authorized = f"Authorization: Bearer {key.line()}"
+    stuck.sendall(f"GET /api/feed HTTP/1.1\r\nHost: {place.netloc}\r\n{authorized}\r\n\r\n".encode())
     most = before
     for _ in range(100):
         await asyncio.sleep(0.1)
