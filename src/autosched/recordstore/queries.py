@@ -133,9 +133,11 @@ _PROGRAMS = (
 )
 _WITH_PROGRAM = select(WORKLOADS.c.hash).join(PROGRAMS).where(_AMONG)
 _FAILED = (
-    select(SCHEDULES.c.digest)
+    select(SCHEDULES.c.digest, JOBS.c.owner, ORIGINS.c.name)
     .join(WORKLOADS, WORKLOADS.c.id == SCHEDULES.c.workload_id)
     .join(ENVIRONMENTS, ENVIRONMENTS.c.id == SCHEDULES.c.environment_id)
+    .join(JOBS, JOBS.c.id == SCHEDULES.c.job_id)
+    .join(ORIGINS, ORIGINS.c.id == JOBS.c.origin_id)
     .where(
         WORKLOADS.c.hash == bindparam("hash"),
         ENVIRONMENTS.c.strict_key == bindparam("key"),
@@ -214,12 +216,12 @@ class Lookup:
             found: int = connection.execute(_TRIED, told).scalar_one()
         return found
 
-    def failed(self, workload: str, environment: Environment) -> set[bytes]:
-        """Digests (`keys.candidate_digest`) of schedules that failed in this environment: they cannot be applied any
-        more, are wrong, or crash."""
+    def failed(self, workload: str, environment: Environment) -> list[tuple[bytes, str, str]]:
+        """Schedules that failed in this environment: they cannot be applied any more, are wrong, or crash. Each as its
+        digest (`keys.candidate_digest`), with the owner and the origin's name of the job that reported it."""
         told = {"key": environment.strict, "hash": workload}
         with self._database.transaction() as connection:
-            return set(connection.execute(_FAILED, told).scalars())
+            return [(bytes(digest), owner, origin) for digest, owner, origin in connection.execute(_FAILED, told)]
 
     def of_code(self, codes: Sequence[str], environment: Environment) -> list[Schedule]:
         """Schedules whose object code has one of these digests, with latencies measured by the same method on the same

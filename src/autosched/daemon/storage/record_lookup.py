@@ -125,7 +125,8 @@ class RecordLookup:
         own = [one for one in strict if self._holds(one, here, job)]
         loose = lookup.hints(asked.workload, here, SPARE * asked.count)
         told = {one.candidate for one in own}
-        failed = lookup.failed(asked.workload, here) if loose else set()
+        reported = lookup.failed(asked.workload, here) if loose else []
+        failed = {digest for digest, by, origin in reported if self._believes(by, origin, job.owner)}
         hints = [one for one in loose if one.candidate not in told and candidate_digest(one.candidate) not in failed]
         ratios = ratios_elsewhere([*strict, *loose], here.device)
         left, answer = ANSWER_BYTES, []
@@ -153,8 +154,10 @@ class RecordLookup:
     def _trusts(self, one: Schedule, owner: str) -> bool:
         """Whether a job of an owner may rely on a measurement: clients report what they want, and other owners' reports
         are hints. Operators of this daemon are trusted; jobs before there were owners are of one."""
-        by = one.job.owner
-        return by == owner or (one.origin.name == self._origin and (not by or self._is_operator(by)))
+        return self._believes(one.job.owner, one.origin.name, owner)
+
+    def _believes(self, by: str, origin: str, owner: str) -> bool:
+        return by == owner or (origin == self._origin and (not by or self._is_operator(by)))
 
 
 def ratios_elsewhere(schedules: Iterable[Schedule], device: str) -> dict[bytes, float]:

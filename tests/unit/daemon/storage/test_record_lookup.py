@@ -74,6 +74,23 @@ def test_what_another_user_reports_is_a_hint(by: str, origin: Origin, asks: str,
     assert (names(found.own), names(found.hints)) == ((["schedule 1"], []) if holds else ([], ["schedule 1"]))
 
 
+@pytest.mark.parametrize(
+    ("by", "origin", "removes"),
+    [
+        ("ada", LAB, True), ("eve", LAB, False), ("uid 0", LAB, True), ("", LAB, True),
+        ("ada", Origin("other lab"), True), ("uid 0", Origin("other lab"), False),
+    ],
+)  # fmt: skip
+def test_a_failure_that_another_user_reports_removes_no_hint(
+    by: str, origin: Origin, removes: bool, tmp_path: Path
+) -> None:
+    failed = measured(1, None, job=msgspec.structs.replace(JOB, number=8, owner=by), origin=origin)
+    with contextlib.closing(RecordStore(opening.file_url(tmp_path / "records.db"))) as store:
+        store.add(LAB, [measured(1, 1e-3, where=environment(ELSEWHERE, "autotvm"))])
+    found = told(tmp_path, [failed], origin)
+    assert names(found.hints) == ([] if removes else ["schedule 1"])
+
+
 def test_latencies_of_the_same_circumstances_hold_the_fastest_first(tmp_path: Path) -> None:
     found = told(tmp_path, [measured(1, 3e-3), measured(2, 1e-3, purpose=FINAL), measured(3, None)])
     assert names(found.own) == ["schedule 2", "schedule 1"]
