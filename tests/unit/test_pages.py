@@ -36,6 +36,8 @@ def commands(page: str) -> list[list[str]]:
 def understand(group: click.Group, words: list[str], parent: click.Context | None = None) -> None:
     """Parses without running. Raises click.UsageError."""
     context = group.make_context(group.name, list(words), parent=parent)
+    if group.invoke_without_command and not [*context._protected_args, *context.args]:
+        return
     name, command, rest = group.resolve_command(context, [*context._protected_args, *context.args])
     assert command is not None
     if isinstance(command, click.Group):
