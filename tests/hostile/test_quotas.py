@@ -1,6 +1,8 @@
 """Quotas: how much a user who is no operator may change, submit and upload."""
 
+import asyncio
 import hashlib
+import os
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -12,7 +14,7 @@ import pytest
 from autosched.api.connection import Daemon
 from autosched.daemon.access import fair_shares, keyring
 from autosched.errors import AutoschedError, Busy, Refused
-from autosched.protocol import BlobState, PreviousSettings, PutBlob, SetJob, Submit, Submitted
+from autosched.protocol import BlobState, JobList, ListJobs, PreviousSettings, PutBlob, SetJob, Submit, Submitted
 from autosched.protocol.roles import Role
 from autosched.wire import keys
 from hostile.test_reports import hostile
@@ -156,5 +158,22 @@ def test_uploads_of_a_jobs_client_are_bounded(tmp_path: Path, monkeypatch: pytes
                 return puppet.ask(PutBlob(sha256=name, total=10**9, offset=0, data=b"x" * 200_000), BlobState)
 
             assert await outcomes(20, piece) == {"done": 5, "Refused": 15}
+
+    run(work)
+
+
+def test_questions_that_wait_for_the_disk_keep_no_other_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work() -> None:
+        async with serving(tmp_path) as served:
+            owner, never = await user(tmp_path), asyncio.Event()
+            monkeypatch.setattr(served._runtime, "durable", never.wait)
+            waiting = [asyncio.ensure_future(owner.link.call(ListJobs(), JobList)) for _ in range(20)]
+            assert (await owner.info()).pid == os.getpid()
+            assert not any(one.done() for one in waiting)
+            never.set()
+            await asyncio.gather(*waiting)
+            owner.close()
 
     run(work)

@@ -94,19 +94,17 @@ async def _past(session: UserSession, spec: JobSpec) -> list[forecast.Past]:
 
 
 @ANSWERS.to(GetJob)
-async def _get_job(session: UserSession, method: GetJob) -> JobView:
+def _get_job(session: UserSession, method: GetJob) -> JobView:
     job = session.job(method.job)
     view = session.view(job, whole=True)
     if len(encode(view)) > ANSWER_BYTES_MAX:  # thousands of operators: only the tasks fit
         view = msgspec.structs.replace(view, skipped=(), tasks=view.tasks[:TASKS_SHOWN], spec=None)
-    await session.runtime.durable()
     return view
 
 
 @ANSWERS.to(GetLoad)
-async def _load(session: UserSession, method: GetLoad) -> LoadView:
+def _load(session: UserSession, method: GetLoad) -> LoadView:
     job = session.job(method.job)
-    await session.runtime.durable()
     return load_view(session.runtime.state, job, session.services.progress.get(job.id))
 
 
@@ -129,7 +127,6 @@ async def _list(session: UserSession, method: ListJobs) -> JobList:
         views.appendleft(view)
         if len(views) == method.limit:
             break
-    await session.runtime.durable()
     return JobList(tuple(views))
 
 

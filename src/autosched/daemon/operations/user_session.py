@@ -37,12 +37,14 @@ from autosched.daemon.storage.blob_store import Blobs
 from autosched.daemon.storage.job_store import JobStore
 from autosched.errors import NotFound, Refused, WireError
 from autosched.model import JobId
-from autosched.protocol import USER_METHODS, GetJob, Hello, JobView, Method, wire_name
+from autosched.protocol import USER_METHODS, GetJob, GetLoad, Hello, JobView, ListJobs, Method, wire_name
 from autosched.protocol.roles import Role, changes, may
 from autosched.wire.link import Link
 
 log = logging.getLogger(__name__)
 
+DURABLE = frozenset((GetJob, GetLoad, ListJobs))
+"""Methods whose answers tell only what is on the disk."""
 M = TypeVar("M", bound=Method)
 Answer = Struct | Awaitable[Struct]
 Handler = Callable[["UserSession", M], Answer]
@@ -134,7 +136,10 @@ class UserSession:
         if isinstance(method, GetJob):
             await self._job_changed(method)
         async with self.services.shares.answer(who):
-            return await self.answer(method)
+            answer = await self.answer(method)
+        if kind in DURABLE:  # without a turn: a disk that is full must not keep other questions waiting
+            await self.runtime.durable()
+        return answer
 
     async def _job_changed(self, method: GetJob) -> None:
         """Wait for another version of a job, as long as the method says. Many users may wait at a time."""

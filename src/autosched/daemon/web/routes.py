@@ -42,8 +42,8 @@ HEADERS = {
 }
 OPEN = {"/healthz", "/readyz", "/login", "/static", "/", "/records", "/jobs/{job}", "/jobs/{job}/report"}
 """Routes that need neither a session nor a key: health, and the page without contents, the same for all."""
-REPORTS = {"/api/jobs/{job}/report", "/api/jobs/{job}/curves"}
-"""Routes whose answers read all records of a job."""
+REPORTS = {"/api/jobs/{job}/report", "/api/jobs/{job}/curves", "/api/records", "/api/records/{workload}"}
+"""Routes whose answers read all records of a job, or search the record store."""
 REPORT_POLICY = POLICY.replace("style-src", "style-src 'unsafe-inline'").replace("img-src", "img-src data:")
 """Policy of the frame around a report, which inherits it: a report brings its own style, and no script."""
 BODY_BYTES_MAX = 64 * 1024
