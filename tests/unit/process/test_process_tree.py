@@ -107,21 +107,21 @@ block = bytearray({64 * MIB})
 for _ in range(2):
     if os.fork() == 0:
         more = bytearray({32 * MIB})
-        print("holds", flush=True)
+        os.write(1, b"holds\\n")
         sys.stdin.read()
         os._exit(0)
 sys.stdin.read()
 """
 
 
-def test_the_memory_of_a_tree_counts_what_is_shared_once(tmp_path: Path) -> None:
-    process = subprocess.Popen([sys.executable, "-c", HOLDS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    for _ in range(2):
-        assert process.stdout.readline() == "holds\n"
-    assert len(list(process_tree.members(process.pid))) == 3
-    rough, exact = process_tree.tree_bytes(process.pid), process_tree.exact_tree_bytes(process.pid)
-    with process:
+def test_the_memory_of_a_tree_counts_what_is_shared_once() -> None:
+    command = [sys.executable, "-c", HOLDS]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        for _ in range(2):
+            assert process.stdout.readline() == "holds\n"
+        assert len(list(process_tree.members(process.pid))) == 3
+        rough, exact = process_tree.tree_bytes(process.pid), process_tree.exact_tree_bytes(process.pid)
         process.communicate()
     assert rough > (3 * 64 + 2 * 32) * MIB
     assert (64 + 2 * 32) * MIB < exact < (2 * 64 + 2 * 32) * MIB
