@@ -123,12 +123,13 @@ def test_a_peer_with_much_to_say_is_heard_in_turns_with_others(tmp_path: Path) -
     run(work)
 
 
-def test_a_peer_that_says_more_than_can_be_handled_gets_one_turn_at_a_time_and_is_not_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("paused", [True, False], ids=["not read meanwhile", "read all the time"])
+def test_a_peer_that_says_more_than_can_be_handled_gets_one_turn_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, paused: bool
 ) -> None:
     monkeypatch.setattr(wire_link, "TURN_S", 20e-6)
-    monkeypatch.setattr(wire_link, "BEHIND_BYTES", 10_000)
-    turns, most_waiting = 0, 0
+    monkeypatch.setattr(wire_link, "BEHIND_BYTES", 10_000 if paused else 10**9)
+    turns, most_turns, most_waiting = 0, 0, 0
     turn = Link._turn
 
     def counted(one: Link) -> None:
@@ -144,6 +145,7 @@ def test_a_peer_that_says_more_than_can_be_handled_gets_one_turn_at_a_time_and_i
     monkeypatch.setattr(Link, "_turn", counted)
 
     async def work() -> None:
+        nonlocal most_turns
         async with serving(tmp_path / "s", handler) as server:
             link = await Link.open(server.address)
             beat = link.peer.notify(Heartbeat())
@@ -152,16 +154,19 @@ def test_a_peer_that_says_more_than_can_be_handled_gets_one_turn_at_a_time_and_i
                 link._transport.write(beat * 300)
                 before = turns
                 await asyncio.sleep(0)
-                assert turns - before <= 8
+                most_turns = max(most_turns, turns - before)
             while link._transport.get_write_buffer_size():  # noqa: ASYNC110
                 await asyncio.sleep(0)
             assert await link.call(Heartbeat(), Done) == Done()
             assert turns >= 300, "the peer was not behind"
-            assert most_waiting <= 10_000 + 2 * wire_link.ARRIVED_BYTES
-            assert wire_link._SHARED.busy == 0
+            while wire_link._SHARED.busy:  # noqa: ASYNC110 - until the turn after the last one
+                await asyncio.sleep(0)
             link.close()
 
     run(work)
+    assert most_turns <= 8
+    if paused:
+        assert most_waiting <= 10_000 + 2 * wire_link.ARRIVED_BYTES
 
 
 def test_a_crash_of_a_handler_is_an_answer_and_the_connection_lives(tmp_path: Path) -> None:
