@@ -149,7 +149,7 @@ $(VENV)/.development: $(VENV)/.runtime etc/locks/development.txt
 
 # The versions are those of etc/constraints.txt; the hashes are those of all their files on PyPI, for every platform. The
 # list of packages (SBOM) is that of an environment that is made from the lock.
-LOCK := echo hatchling editables | tr ' ' '\n' | $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+LOCK := printf 'hatchling\neditables\n' | $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
   --no-config --no-annotate --custom-compile-command 'make lock' \
   --constraints etc/constraints.txt --extra tvm --extra onnxruntime --extra tui
 lock: $(VENV)/.created

@@ -54,8 +54,7 @@ def there(tmp_path: Path) -> Iterator[Lab]:
 
 
 def memory(there: Lab) -> int:
-    assert there._process is not None
-    return resident_bytes(there._process.pid)
+    return resident_bytes(there.pid)
 
 
 def crowd(addresses: list[tuple[str, int]], said: bytes) -> None:

@@ -23,6 +23,7 @@ from autosched.protocol import JobList, ListJobs
 from deadlines import until
 from hostile.other_users import needs_root
 from integration.lab import BOARD, MODEL, Lab, lab
+from processes import is_dead
 
 FAULTS = int(os.environ.get("HOSTILE_FAULTS", "20"))
 JOBS = min(20, FAULTS // 4)
@@ -97,8 +98,7 @@ def client_of_any(there: Lab, jobs: list[int], chance: random.Random) -> int:
     for job in chance.sample(jobs, len(jobs)):
         if clients := there.clients(job):
             return chance.choice(clients)
-    assert there._process is not None
-    return there._process.pid
+    return there.pid
 
 
 async def submitted(daemon: Daemon, folder: Path, trials: int) -> list[int]:
@@ -124,13 +124,11 @@ def test_no_job_ends_for_a_fault_of_its_surroundings(tmp_path: Path) -> None:
 
 def play(there: Lab, chance: random.Random) -> None:
     """Plays all faults, and waits for the jobs."""
-    assert there._process is not None
-    pid = there._process.pid
     trials = round(FAULTS * (sum(FAULT_S) + sum(PAUSE_S)) / 2 / TRIAL_S / JOBS) + 4
     jobs = there.ask(lambda daemon: submitted(daemon, there.folder, trials))
     there.wait(jobs[0], "trials", 1)
     faults: dict[str, Callable[[], contextlib.AbstractContextManager[None]]] = {
-        "descriptors of the daemon": lambda: few_files(pid, chance),
+        "descriptors of the daemon": lambda: few_files(there.pid, chance),
         "descriptors of a client": lambda: few_files(client_of_any(there, jobs, chance), chance),
         "disk": lambda: full_disk(there.folder, chance),
         "places": lambda: no_places(there),
@@ -142,7 +140,7 @@ def play(there: Lab, chance: random.Random) -> None:
             time.sleep(chance.uniform(*FAULT_S))
         played[name] += 1
         time.sleep(chance.uniform(*PAUSE_S))
-        assert there._process.poll() is None, "the daemon has ended"
+        assert not is_dead(there.pid), "the daemon has ended"
 
     def views() -> JobList:
         return asyncio.run(_listed(there))

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from autosched.api.connection import Daemon
 from autosched.model import JobSpec
 from autosched.process.process_tree import tree_bytes
 from deadlines import until
@@ -91,7 +92,7 @@ def test_a_small_model_takes_no_more_memory_than_a_job_may(tmp_path: Path) -> No
 
     with lab(tmp_path, f"{BOARD}[limits]\nclient_bytes_max = {LIMIT}\n") as there:
 
-        async def submitted(daemon):  # type: ignore[no-untyped-def]
+        async def submitted(daemon: Daemon) -> int:
             spec = JobSpec(name="small", model=await daemon.upload(path), backend="autotvm", trials=4)
             return (await daemon.submit(spec)).job
 

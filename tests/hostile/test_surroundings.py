@@ -49,11 +49,6 @@ def there(tmp_path: Path) -> Iterator[Lab]:
         yield running
 
 
-def pid(there: Lab) -> int:
-    assert there._process is not None
-    return there._process.pid
-
-
 def explained(there: Lab, job: int) -> str:
     return " ".join(there.ask(lambda daemon: daemon.link.call(ExplainJob(job=job), Explanation)).lines)
 
@@ -85,7 +80,7 @@ def test_a_daemon_without_descriptors_ends_no_job(there: Lab) -> None:
 
     def short() -> Iterator[int]:
         """Jobs that were submitted while the daemon may open no more files than it has."""
-        allow_files(pid(there), len(os.listdir(f"/proc/{pid(there)}/fd")) + 2)
+        allow_files(there.pid, len(os.listdir(f"/proc/{there.pid}/fd")) + 2)
         for _ in range(3):
             try:
                 yield there.submit(trials=4)
@@ -93,7 +88,7 @@ def test_a_daemon_without_descriptors_ends_no_job(there: Lab) -> None:
                 continue
 
     jobs = [running, *short()]
-    allow_files(pid(there), None)
+    allow_files(there.pid, None)
     for job in jobs:
         view = there.wait(job)
         assert (view.state, view.failure) == ("done", None)

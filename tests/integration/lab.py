@@ -46,6 +46,12 @@ class Lab:
         self.address = f"unix:{folder}/api.sock"
         self._process: subprocess.Popen[bytes] | None = None
 
+    @property
+    def pid(self) -> int:
+        """Process id of the daemon."""
+        assert self._process is not None
+        return self._process.pid
+
     def start(self, settings: str = "", words: Sequence[str] = ()) -> None:
         """Starts the daemon and waits until it answers; on two cores, unless the settings name others."""
         self.config.write_text(f'[daemon]\nstate_dir = "{self.folder}"\nsocket = "{self.folder}/api.sock"\n{settings}')

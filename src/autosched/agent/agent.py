@@ -187,6 +187,7 @@ class Agent:
     async def _join(self, link: Link) -> None:
         """Lend the machine; clients that the daemon has given up are ended first."""
         while True:
+            await asyncio.to_thread(self.clients.measure)
             sent_at = now_s()
             said = JoinHost(
                 host=self._host, machine=self._machine, pools=self._pools, facts=self._facts,
@@ -206,6 +207,7 @@ class Agent:
                 await asyncio.sleep(ENDING_S)
 
     async def _report(self, link: Link) -> None:
+        await asyncio.to_thread(self.clients.measure)
         sent_at = now_s()
         said = ReportHost(
             clients=self.clients.alive(), load=machine_facts.load(), clock_s=unix_time_s(),

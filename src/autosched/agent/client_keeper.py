@@ -40,6 +40,8 @@ class ClientKeeper:
         self._caches = folder / CACHES
         self.door = ClientDoor(folder, address)
         self._clients: dict[str, tuple[Process, str]] = {}  # with its temporary folder
+        self._held: dict[str, int] = {}
+        """Bytes of memory of each client, as measured last."""
         self._watching: set[asyncio.Task[None]] = set()
         hidden = [folder, *(Path(path) for path in [os.environ.get(keys.FILE_VARIABLE, "")] if path)]
         self.launcher = LocalLauncher(bounds=Bounds(hidden=tuple(hidden), readable=(folder / client_door.FOLDER,)))
@@ -60,8 +62,13 @@ class ClientKeeper:
         return tuple(process.pid for process, _ in self._clients.values())
 
     def alive(self) -> tuple[HostedClient, ...]:
-        """The clients with their memory."""
-        return tuple(HostedClient(name, process.exact_memory_bytes) for name, (process, _) in self._clients.items())
+        """The clients with their memory, as it was measured last."""
+        clients = self._clients.items()
+        return tuple(HostedClient(name, self._held.get(name) or one.memory_bytes) for name, (one, _) in clients)
+
+    def measure(self) -> None:
+        """Measure the memory of all clients. Takes milliseconds for each gigabyte, so that a thread is to call it."""
+        self._held = {name: process.exact_memory_bytes for name, (process, _) in list(self._clients.items())}
 
     def adopt(self) -> None:
         """Adopt living clients of an earlier agent; kill the processes of all others."""

@@ -50,8 +50,8 @@ from autosched.wire.address import UNIX
 from autosched.wire.handshake import introduce
 from autosched.wire.link import Link
 
-CONNECT_S = 5.0
 T = TypeVar("T", bound=Struct)
+CONNECT_S = 5.0
 BUSY_S = 60.0
 BEAT_S = 15.0
 """Seconds between two checks of a user's connection. A silent daemon is noticed SILENCE_S later."""
@@ -120,7 +120,8 @@ class Daemon:
         return await self.change(Submit(spec=spec), Submitted)
 
     async def change(self, method: Method, kind: type[T]) -> T:
-        """Call a method that changes something; retries for a minute at most while the daemon refuses for now."""
+        """Call a method that changes the daemon's state. Repeat the call, for a minute at most, while the daemon is
+        busy."""
         patient_until = asyncio.get_running_loop().time() + BUSY_S
         while True:
             try:

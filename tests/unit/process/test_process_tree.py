@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import pytest
 
 from autosched.launch.job_folder import HELPER, JOB_DIR, kill_strays
 from autosched.process import process_tree, worker_memory
-from deadlines import DEADLINE_S
+from deadlines import until
 from processes import is_dead
 
 MIB = 1024**2
@@ -59,13 +58,8 @@ def _name(pid: int) -> str:
 
 def until_sleeps(folder: Path) -> list[int]:
     """The processes of the folder, once the one that escapes is among them."""
-    until = time.monotonic() + DEADLINE_S
-    while time.monotonic() < until:
-        found = marked(folder)
-        if "sleep" in map(_name, found):
-            return found
-        time.sleep(0.01)
-    raise AssertionError("nothing sleeps")
+    until(lambda: "sleep" in map(_name, marked(folder)), "the process that escapes sleeps")
+    return marked(folder)
 
 
 @pytest.mark.parametrize("escape", ESCAPES)

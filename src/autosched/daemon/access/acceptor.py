@@ -73,6 +73,7 @@ class Room:
     """The strangers of one listener."""
 
     def __init__(self, size: int, farewell: Farewell | None) -> None:
+        """`farewell`: what refused peers of this machine are sent; None: nothing."""
         self.farewell = farewell
         self._free = asyncio.Semaphore(size)
         self._strangers: dict[Connection, None] = {}
@@ -114,7 +115,7 @@ class Room:
             )
         self._patience_s = PATIENCE_MAX_S if calm else max(PATIENCE_MIN_S, self._patience_s / 2)
         for connection in [one for one in self._strangers if one.source == crowd]:
-            connection.refuse("too many connections have not said who they are; try again", self.farewell)
+            connection.refuse("too many connections have not said who they are; try again")
 
 
 class Connection:
@@ -135,12 +136,12 @@ class Connection:
             return f"{peer_identity.OF_USER}{peer_identity.peer_uid(self.sock)}"
         return ""
 
-    def refuse(self, why: str, farewell: Farewell | None) -> None:
-        """Say why the connection is refused, as far as it can be said in plain text, and shut it down. The one that
-        serves it sees its end."""
+    def refuse(self, why: str) -> None:
+        """Say why the connection is refused, as far as it can be said in plain text, and shut it down. Its server sees
+        its end."""
         with contextlib.suppress(OSError):
-            if farewell is not None and not self.host:
-                self.sock.send(farewell(why))
+            if self.room.farewell is not None and not self.host:
+                self.sock.send(self.room.farewell(why))
             self.sock.shutdown(socket.SHUT_RDWR)
 
 
@@ -185,7 +186,8 @@ class Acceptor:
 
     def enter(self, connection: Connection) -> bool:
         """Accept a connection, or close it before any handshake; returns whether it was accepted."""
-        if self.turned_away(connection.host):
+        if why := self.turned_away(connection.host):
+            log.debug("%s is turned away: %s", connection.host, why)
             connection.sock.close()
             connection.room.leave(None)
             return False
@@ -205,6 +207,8 @@ class Acceptor:
 
     def check(self, who: Principal) -> None:
         """Raises Busy if there is no place for one more connection of an authenticated peer."""
+        if who.role is Role.AGENT:
+            return
         places, have = self._places(), self._held[who.name]
         if who.role is Role.CLIENT:
             most, why = CONNECTIONS_OF_JOB_MAX, "as many as a job may have"
@@ -212,7 +216,7 @@ class Acceptor:
             most, why = places.of_one, places.of_one_name
         else:
             most, why = places.total, places.total_name
-        if who.role is not Role.AGENT and have >= most:
+        if have >= most:
             raise Busy(
                 f"this daemon refuses: {have} connections of {who.name} are open, which is {why}; close some of them",
                 RETRY_S,

@@ -107,13 +107,13 @@ class BoardRegistry:
     async def wait_free(self, said: Put, peer: str) -> None:
         """Wait until no other connection has registered the board and is alive. Raises BadMessage if one is.
 
-        A board that connects from its own address is believed at once, unless all users of this machine share it.
+        A board that connects from its own address, or from that of the earlier connection, is believed at once, unless
+        the users of this machine share the address.
         """
         host = said.host or peer
         if (older := self._server_at(host, said.port)) is None:
             return
-        own = peer == host and not loopback(peer)
-        if own or (older.peer == peer and not loopback(peer)):
+        if not loopback(peer) and peer in (host, older.peer):
             return
         heard_at, until = older.heard_at, self._clock() + TAKEN_S
         while not older.lost:
@@ -146,9 +146,10 @@ class BoardRegistry:
             return "it is there; end its server first"
         if state.slots[unit].holder is not None:
             return "a step holds it"
-        last = len(state.queues[board.pool].pool.units) == 1
-        jobs = [job for job in state.active if state.jobs[job].spec.device == kind]
-        return f"job {jobs[0]} waits for the last device of the kind {kind}" if last and jobs else ""
+        if len(state.queues[board.pool].pool.units) > 1:
+            return ""
+        waiting = next((job for job in state.active if state.jobs[job].spec.device == kind), None)
+        return "" if waiting is None else f"job {waiting} waits for the last device of the kind {kind}"
 
     def lose(self, server: Server, why: str) -> None:
         """Remove a server that is gone."""

@@ -13,6 +13,7 @@ import socket
 import ssl
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from difflib import get_close_matches
+from functools import partial
 
 import msgspec
 from msgspec import Struct
@@ -99,7 +100,7 @@ class Console:
             with contextlib.suppress(OSError):  # the TLS handshake fails
                 reader, writer = await _opened(connection.sock, tls)
                 peer = ConsoleConnection(reader, writer, self._services, self._authenticator, connection.host)
-                peer.check, peer.known = acceptor.check, lambda who: acceptor.know(connection, who)
+                peer.take_place = partial(_take_place, acceptor, connection)
                 await self._serve(peer, None if tls is not None else connection.sock)
         finally:
             acceptor.leave(connection)
@@ -172,6 +173,11 @@ async def _opened(sock: socket.socket, tls: ssl.SSLContext | None) -> tuple[asyn
     return reader, asyncio.StreamWriter(transport, protocol, reader, loop)
 
 
+def _take_place(acceptor: Acceptor, connection: Connection, who: Principal) -> None:
+    acceptor.check(who)
+    acceptor.know(connection, who)
+
+
 def _address(listener: socket.socket, tls: bool) -> str:
     if listener.family == socket.AF_UNIX:
         return sockets.unix_address(listener)
@@ -197,17 +203,14 @@ class ConsoleConnection:
         self._reader, self._writer, self._host = reader, writer, host
         self._services, self._authenticator = services, authenticator
         self.who: Principal | None = None
-        self.check: Callable[[Principal], None] = lambda who: None
-        """Raises Busy if there is no place for the peer."""
-        self.known: Callable[[Principal], None] = lambda who: None
-        """Called when the peer has authenticated."""
+        self.take_place: Callable[[Principal], None] = lambda who: None
+        """Called when the peer has authenticated. Raises Busy if there is no place for it."""
         writer.transport.set_write_buffer_limits(BUFFER_BYTES_MAX)
 
     def set_identity(self, who: Principal) -> None:
         """Set the authenticated user. Raises Busy if there is no place for him."""
-        self.check(who)
+        self.take_place(who)
         self.who = who
-        self.known(who)
 
     async def disconnect(self) -> None:
         """End the connection, after the peer has read what was written, within a deadline."""

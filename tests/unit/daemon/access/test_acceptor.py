@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from autosched.daemon.access import acceptor, peer_identity
-from autosched.daemon.access.acceptor import CONNECTIONS_OF_JOB_MAX, Acceptor, Connection, Places, Room
+from autosched.daemon.access.acceptor import CONNECTIONS_OF_JOB_MAX, Acceptor, Connection, Farewell, Places, Room
 from autosched.daemon.access.login_rate_limit import LoginRateLimit
 from autosched.daemon.access.peer_identity import Principal
 from autosched.errors import Busy
@@ -60,8 +60,8 @@ class Peers:
         raise AssertionError("there is no end")
 
 
-async def room(size: int) -> Room:
-    return Room(size, None)
+async def room(size: int, farewell: Farewell | None = None) -> Room:
+    return Room(size, farewell)
 
 
 def test_one_user_gets_a_part_of_the_places_and_is_told_whose_they_are(there: Peers) -> None:
@@ -133,13 +133,13 @@ def test_a_full_room_is_emptied_of_the_crowd_alone(monkeypatch: pytest.MonkeyPat
 
 def test_users_of_a_unix_socket_are_told_apart_and_told_why(tmp_path: Path) -> None:
     ours, theirs = socket.socketpair()
-    connection = Connection(ours, "", asyncio.run(room(1)))
+    connection = Connection(ours, "", asyncio.run(room(1, lambda why: why.encode())))
     assert connection.source == f"uid {peer_identity.peer_uid(theirs)}"
-    connection.refuse("too many", lambda why: why.encode())
+    connection.refuse("too many")
     assert theirs.recv(100) == b"too many"
     assert theirs.recv(100) == b""
     ours.close()
-    connection.refuse("twice", None)
+    connection.refuse("twice")
     assert connection.source == ""
     theirs.close()
 
