@@ -200,6 +200,7 @@ class LimitsConfig(Struct, frozen=True, forbid_unknown_fields=True):
     user_upload_bytes_max: Annotated[int, Meta(ge=1)] = 16 * 1024**3
     blob_bytes_max: Annotated[int, Meta(ge=1)] = 8 * 1024**3
     client_bytes_max: Annotated[int, Meta(ge=0)] = 0
+    client_tasks_max: Annotated[int, Meta(ge=0)] = 8_192
     cache_bytes_max: Annotated[int, Meta(ge=0)] = 2 * 1024**3
 
 

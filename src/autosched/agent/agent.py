@@ -232,8 +232,8 @@ class Agent:
                 log.info("client %s is killed: %s", name, reason)
                 self.clients.kill(name)
                 return Done()
-            case ProbeUnit(unit=unit):
-                return await self._probe(unit)
+            case ProbeUnit(unit=unit, reboots=reboots):
+                return await self._probe(unit, self._hooks.get(unit, ()) if reboots else ())
         raise WireError(f"an agent is not asked for {type(method).__name__}")
 
     def _start(self, method: StartHostClient) -> Done:
@@ -247,12 +247,12 @@ class Agent:
         log.info("%s %s of job %d starts", "helper" if method.helps else "client", name, method.job)
         return Done()
 
-    async def _probe(self, name: UnitName) -> ProbedUnit:
+    async def _probe(self, name: UnitName, hook: Sequence[str]) -> ProbedUnit:
         unit = next((unit for pool in self._pools for unit in pool.units if unit.name == name), None)
         if unit is None:
             raise NotFound(f"host {self._host} has no unit {name}")
         try:
-            pace = await treat(name, unit.cores, self._hooks.get(name, ()), self._hook_s)
+            pace = await treat(name, unit.cores, hook, self._hook_s)
         except Unwell as error:
             raise RequestError(str(error)) from None
         return ProbedUnit() if pace is None else ProbedUnit(pace.core_s, pace.memory_s)

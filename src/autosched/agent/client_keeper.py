@@ -14,9 +14,10 @@ from autosched.agent.client_door import ClientDoor
 from autosched.errors import Refused
 from autosched.launch import ClientOrder, client_note, sandbox
 from autosched.launch.client_note import NOTE
-from autosched.launch.job_folder import LOG, kill_strays, sweep
+from autosched.launch.job_folder import kill_strays, sweep
 from autosched.launch.local import LocalLauncher
 from autosched.launch.sandbox import Bounds
+from autosched.process import control_group
 from autosched.process.detached_process import Process
 from autosched.protocol import HostedClient, StartHostClient
 from autosched.wire import keys
@@ -76,7 +77,7 @@ class ClientKeeper:
         spared = []
         for path in sorted(self._jobs.glob(f"*/{NOTE}")):
             folder, note = path.parent, client_note.read(path.parent)
-            process = Process.adopt(note.pid, note.born, folder / LOG) if note is not None and note.pid else None
+            process = client_note.adopt(note, folder) if note is not None else None
             if note is not None and process is not None:
                 spared.append(folder)
                 self._keep(folder.name, process, note.temporary)
@@ -84,6 +85,8 @@ class ClientKeeper:
                 self._clear(folder, note.temporary if note is not None else "")
         if strays := kill_strays(self._jobs, spared):
             log.warning("killed what clients of an earlier agent left behind: %s", strays)
+        if (groups := control_group.delegated()) is not None:
+            groups.clear(self.pids)
         if spared:
             log.info("took over %d clients of an earlier agent", len(spared))
 
@@ -94,10 +97,11 @@ class ClientKeeper:
         if apart := bool(wanted.apart_for) and self._can_be_apart(wanted):
             cache, address = self._caches / file_names.made_from(wanted.apart_for), self.door.address
         order = ClientOrder(
-            wanted.job, address, wanted.token, folder, cache, wanted.cache_bytes_max, helps=wanted.helps, apart=apart
-        )
+            wanted.job, address, wanted.token, folder, cache, wanted.cache_bytes_max, wanted.memory_bytes_max,
+            wanted.tasks_max, wanted.helps, apart,
+        )  # fmt: skip
         launched = self.launcher.launch(order)
-        client_note.leave(folder, client_note.note_of(launched.process, "", launched.temporary))
+        client_note.leave(folder, client_note.note_of(launched, order))
         self._keep(name, launched.process, launched.temporary)
 
     def _can_be_apart(self, wanted: StartHostClient) -> bool:

@@ -15,7 +15,7 @@ from autosched.client.job_runner import JobRunner
 from autosched.client.watchdog_process import WatchdogProcess
 from autosched.errors import AutoschedError, Busy, DaemonUnreachable, Hindered
 from autosched.launch.job_folder import JOB_DIR
-from autosched.process import process_tree
+from autosched.process import client_limits, process_tree
 from autosched.wire.link import Handler
 from autosched.wire.pauses import pauses
 
@@ -87,6 +87,7 @@ def main() -> None:
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
     if folder := os.environ.get(JOB_DIR):
         process_tree.wear(Path(folder))  # before anything is started
+    client_limits.limit_tasks()
     token = os.environ.get("AUTOSCHED_TOKEN", "")
     asyncio.run(serve_and_exit(args.connect, args.job, token, args.workdir, backstop, helps=args.helps))
 

@@ -77,6 +77,7 @@ from autosched.launch.job_folder import kill_strays
 from autosched.launch.local import LocalLauncher
 from autosched.launch.sandbox import Bounds
 from autosched.model import JobId, Pool, UnitName
+from autosched.process import control_group
 from autosched.protocol import Reload
 from autosched.protocol.roles import Role
 from autosched.records.failure_attribution import DeviceSuspicion
@@ -424,12 +425,15 @@ class Daemon:
 
     def _limit_clients(self, limits: config.LimitsConfig) -> None:
         self._clients.memory.bytes_max, self._clients.cache_bytes_max = limits.client_bytes_max, limits.cache_bytes_max
+        self._clients.tasks_max = limits.client_tasks_max
 
     def _take_over(self, jobs: Path, pools: Sequence[Pool]) -> None:
         """Adopt the clients that have survived, and kill all other processes of jobs."""
         survivors = find(self._runtime.state, jobs, pools)
         if strays := kill_strays(jobs, [jobs / str(one.job) for one in survivors if one.process is not None]):
             log.warning("killed what clients of an earlier life left behind: %s", strays)
+        if (groups := control_group.delegated()) is not None:
+            groups.clear(one.process.pid for one in survivors if one.process is not None)
         clear(jobs, survivors)
         self._clients.adopt(survivors)
 

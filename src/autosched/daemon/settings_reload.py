@@ -24,7 +24,7 @@ AT_ONCE = (
     "backup.interval_s", "backup.keep", "retention.days", "retention.keep", "retention.records",
     "limits.jobs_active_max", "limits.connections_max", "limits.user_connections_max",
     "limits.user_jobs_active_max", "limits.user_changes_per_s", "limits.user_upload_bytes_max", "limits.blob_bytes_max",
-    "limits.client_bytes_max", "limits.cache_bytes_max", "daemon.idle_exit_s",
+    "limits.client_bytes_max", "limits.client_tasks_max", "limits.cache_bytes_max", "daemon.idle_exit_s",
 )  # fmt: skip
 """Settings that change without a restart."""
 

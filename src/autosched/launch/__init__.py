@@ -30,7 +30,9 @@ class ClientOrder(Struct, frozen=True):
     cache_bytes_max: int
     """Maximum bytes in that folder; 0: nothing."""
     memory_bytes_max: int = 0
-    """Maximum bytes of memory that each of its workers can take; 0: no limit."""
+    """Maximum bytes of its memory, and of that of each of its workers; 0: no limit."""
+    tasks_max: int = 0
+    """Maximum number of its processes and threads; 0: no limit."""
     helps: bool = False
     """Whether it is a helper of the job's client, which is on another host."""
     apart: bool = False

@@ -6,6 +6,8 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
+from autosched.launch import ClientOrder, Launched
+from autosched.launch.job_folder import LOG
 from autosched.model import OWN_HOST, HostName
 from autosched.process import private_file
 from autosched.process.detached_process import Process, birth
@@ -22,13 +24,25 @@ class Note(Struct, frozen=True):
     token: str = ""
     temporary: str = ""
     records_before: int = 0
+    memory_bytes_max: int = 0
+    """Limits of its control group, as in its order."""
+    tasks_max: int = 0
     host: HostName = OWN_HOST
     """Host of the client; on another host, its agent knows the process."""
 
 
-def note_of(process: Process, token: str, temporary: str, records_before: int = 0) -> Note:
+def note_of(launched: Launched, order: ClientOrder, records_before: int = 0) -> Note:
     """The note of a client that runs on this machine."""
-    return Note(process.pid, birth(process.pid), token, temporary, records_before)
+    pid, limits = launched.process.pid, (order.memory_bytes_max, order.tasks_max)
+    return Note(pid, birth(pid), order.token, launched.temporary, records_before, *limits)
+
+
+def adopt(note: Note, folder: Path) -> Process | None:
+    """Watch the process of an earlier client of this machine; None if it has ended."""
+    process = Process.adopt(note.pid, note.born, folder / LOG) if note.pid else None
+    if process is not None:
+        process.limit(note.memory_bytes_max, note.tasks_max)  # which are gone while no daemon runs
+    return process
 
 
 def leave(folder: Path, note: Note) -> None:

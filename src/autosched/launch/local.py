@@ -9,9 +9,9 @@ from autosched import machine
 from autosched.launch import ClientOrder, Launched, sandbox
 from autosched.launch.job_folder import JOB_DIR, LOG
 from autosched.launch.sandbox import Bounds
-from autosched.process import isolated_python
+from autosched.process import control_group, isolated_python
+from autosched.process.client_limits import MEMORY_BYTES, TASKS
 from autosched.process.detached_process import Process
-from autosched.process.worker_memory import MEMORY_BYTES
 
 TOKEN = "AUTOSCHED_TOKEN"
 """Environment variable with a client's token, which other users must not see among its arguments."""
@@ -43,12 +43,18 @@ class LocalLauncher:
         if order.apart:
             order.cache.mkdir(parents=True, exist_ok=True)
             command = sandbox.command(command, (order.folder, order.cache, Path(temporary)), self._bounds)
+            own[TASKS] = str(order.tasks_max or "")
             environment = isolated_python.environment_apart({**own, "HOME": temporary})
         else:
             environment = isolated_python.environment(own)
+        groups, group = control_group.delegated(), None
         try:
-            process = Process.start(command, environment, order.folder / LOG, order.folder)
+            if groups is not None:
+                group = groups.new(order.memory_bytes_max, order.tasks_max)
+            process = Process.start(command, environment, order.folder / LOG, order.folder, group)
         except OSError:
+            if group is not None:
+                group.remove()
             shutil.rmtree(temporary, ignore_errors=True)
             raise
         return Launched(process, temporary)

@@ -5,9 +5,12 @@ bubblewrap does it, with namespaces of the kernel (https://github.com/containers
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
@@ -33,6 +36,11 @@ LIMITED = (
 TRY_S = 10.0
 """Maximum seconds of the trial whether the kernel allows it."""
 INSTALL = "apt-get install bubblewrap"
+RESTRICTED_BY_APPARMOR = "/proc/sys/kernel/apparmor_restrict_unprivileged_userns"
+APPARMOR_ADVICE = (
+    "; AppArmor allows it to programs with a profile alone: apt-get install apparmor-profiles, then link"
+    " /usr/share/apparmor/extra-profiles/bwrap-userns-restrict into /etc/apparmor.d and reload it"
+)
 
 
 @cache
@@ -41,13 +49,29 @@ def unavailable() -> str:
     if (program := shutil.which(WRAPPER)) is None:
         return f"bubblewrap is not installed ({INSTALL})"
     trial = [program, *LIMITED, "--unshare-net", "--ro-bind", "/", "/", "--proc", "/proc", "true"]
-    try:
-        done = subprocess.run(trial, capture_output=True, timeout=TRY_S, check=False)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return f"bubblewrap does not start ({error})"
-    if done.returncode:
-        said = done.stderr.decode(errors="replace").strip().splitlines() or [f"exit code {done.returncode}"]
-        return f"this system does not allow bubblewrap to make namespaces ({said[-1]})"
+    with tempfile.TemporaryFile() as errors:
+        try:
+            tried = subprocess.Popen(trial, stdout=subprocess.DEVNULL, stderr=errors, start_new_session=True)
+        except OSError as error:
+            return f"bubblewrap does not start ({error})"
+        try:
+            code = tried.wait(TRY_S)
+        except subprocess.TimeoutExpired:
+            return f"bubblewrap does not start within {TRY_S:g} s"
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(tried.pid, signal.SIGKILL)  # where it may not drop capabilities, it leaves a child
+            tried.wait()
+        errors.seek(0)
+        said = errors.read().decode(errors="replace").strip().splitlines() or [f"exit code {code}"]
+    return f"this system does not allow bubblewrap to make namespaces ({said[-1]}){_advice()}" if code else ""
+
+
+def _advice() -> str:
+    """Advice for a distribution that allows namespaces to few programs."""
+    with suppress(OSError):
+        if Path(RESTRICTED_BY_APPARMOR).read_text().strip() == "1":
+            return APPARMOR_ADVICE
     return ""
 
 

@@ -5,17 +5,22 @@ import contextlib
 import os
 import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from autosched.machine import boot_id
-from autosched.process import process_tree
+from autosched.process import control_group, process_tree
+from autosched.process.control_group import ControlGroup
 from autosched.process.program_runner import killed_by
 
 LOG_TAIL_BYTES = 4_096
 """Bytes at the end of a log in which the last line is looked for."""
 LOG_BYTES_MAX, LOG_BYTES_KEPT = 16 * 1024**2, 1024**2
 """Size of a log from which on its beginning is removed, and the bytes at its end that stay."""
+REMOVE_EVERY_S, REMOVE_TRIES = 0.1, 100
+"""Seconds between two attempts to remove a control group, whose processes are about to end, and their number."""
+LACK = ": its control group had no memory left; limits.client_bytes_max bounds it"
+"""Words for the end of a process that the kernel killed."""
 LOG_LOOK_S = 1.0
 """Seconds between two checks of the size of a log."""
 WRAPPER = "bwrap"
@@ -46,12 +51,15 @@ def start(
 
 
 class Process:
-    """One running process. Its output goes to a file."""
+    """One running process, in a control group of its own where the service manager allows it. Its output goes to a
+    file."""
 
-    def __init__(self, pid: int, log: Path, popen: subprocess.Popen[bytes] | None) -> None:
+    def __init__(
+        self, pid: int, log: Path, popen: subprocess.Popen[bytes] | None, group: ControlGroup | None = None
+    ) -> None:
         """Watch a process; without `popen` it is no child of this process. Raises ProcessLookupError."""
         self.pid = pid
-        self._popen, self._wrapped = popen, False
+        self._popen, self._wrapped, self._group, self._lack = popen, False, group, ""
         self._log = log
         self._ended = asyncio.get_running_loop().create_future()
         self._watched = os.pidfd_open(pid)
@@ -60,11 +68,16 @@ class Process:
 
     @classmethod
     def start(
-        cls, command: Sequence[str], environment: Mapping[str, str], log: Path, folder: Path | None = None
+        cls,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        log: Path,
+        folder: Path | None = None,
+        group: ControlGroup | None = None,
     ) -> "Process":
-        """Start a child. `folder`: its current folder. Raises OSError."""
-        popen = start(command, environment, log, folder)
-        started = cls(popen.pid, log, popen)
+        """Start a child. `folder`: its current folder. `group`: an empty one. Raises OSError."""
+        popen = start(command if group is None else group.command(command), environment, log, folder)
+        started = cls(popen.pid, log, popen, group)
         started._wrapped = Path(command[0]).name == WRAPPER
         return started
 
@@ -76,6 +89,8 @@ class Process:
         except OSError:
             return None
         if birth(pid) == born:  # checked when the number could not be reused any more
+            groups = control_group.delegated()
+            adopted._group = groups.of(pid) if groups is not None else None
             return adopted
         adopted.forget()
         return None
@@ -93,10 +108,19 @@ class Process:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, signal.SIGKILL)  # processes left in its group, while its number is still in use
             self._popen.wait()
+        if self._group is not None:
+            self._lack = LACK if self._group.was_full else ""
+            self._group.kill()
+            self._remove(self._group)
         with contextlib.suppress(OSError):
             cut_log(self._log)
         if not self._ended.done():
             self._ended.set_result(None)
+
+    def _remove(self, group: ControlGroup, tries: int = REMOVE_TRIES) -> None:
+        """Remove its group; one that could not be removed in time is removed at the next start."""
+        if not group.remove() and tries:
+            asyncio.get_running_loop().call_later(REMOVE_EVERY_S, self._remove, group, tries - 1)
 
     def forget(self) -> None:
         """Stop watching."""
@@ -109,12 +133,24 @@ class Process:
     def memory_bytes(self) -> int:
         """Resident memory of the process and its descendants, where shared pages count several times; 0 if it has
         ended."""
-        return process_tree.tree_bytes(self.pid) if self._watched >= 0 else 0
+        return self._measured(process_tree.tree_bytes)
 
     @property
     def exact_memory_bytes(self) -> int:
         """The same, where each page counts once. Takes milliseconds for each gigabyte."""
-        return process_tree.exact_tree_bytes(self.pid) if self._watched >= 0 else 0
+        return self._measured(process_tree.exact_tree_bytes)
+
+    def _measured(self, measure: Callable[[int], int]) -> int:
+        """Memory as its control group counts it, else by `measure`."""
+        if self._watched < 0:
+            return 0
+        counted = self._group.memory_bytes if self._group is not None and self._popen is not None else None
+        return measure(self.pid) if counted is None else counted  # a group does not know what it held before a pause
+
+    def limit(self, memory_bytes: int, tasks: int) -> None:
+        """Set the limits of its control group, if it has one; 0: no limit."""
+        if self._group is not None:
+            self._group.limit(memory_bytes, tasks)
 
     def kill(self) -> None:
         """Kill the process and its group."""
@@ -122,15 +158,19 @@ class Process:
             if self._watched >= 0:
                 signal.pidfd_send_signal(self._watched, signal.SIGKILL)  # no other process can have this number now
                 os.killpg(self.pid, signal.SIGKILL)
+                if self._group is not None:
+                    self._group.kill()
 
     async def wait(self) -> str:
         """Wait for its end; returns how it ended, with the last line it wrote."""
         await asyncio.shield(self._ended)
         if self._popen is None:
-            return "it ended"  # only its parent can know how
+            return f"it ended{self._lack}"  # only its parent can know how
         code = self._popen.returncode
         if code > SIGNALLED and self._wrapped:  # as shells report a signal
             code = SIGNALLED - code
+        if code == -signal.SIGKILL and self._lack:
+            return f"killed by SIGKILL{self._lack}"
         how = killed_by(-code) if code < 0 else f"exit code {code}"
         last = self._last_line() if code else ""
         return f"{how}; its last words: {last}" if last else how

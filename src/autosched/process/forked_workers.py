@@ -24,7 +24,7 @@ from typing import Any, Protocol
 
 from autosched import machine
 from autosched.errors import DeviceLost, StepFailed
-from autosched.process import worker_memory
+from autosched.process import client_limits
 from autosched.process.parent_death_signal import end_with_parent
 
 JOIN_S = 5.0
@@ -200,8 +200,8 @@ class Worker:
                 lines = file.read().decode(errors="replace").splitlines()
         except OSError:
             return ""
-        if any(worker_memory.NO_MEMORY in line for line in lines):
-            return f": {worker_memory.out_of_memory()}"
+        if any(client_limits.NO_MEMORY in line for line in lines):
+            return f": {client_limits.out_of_memory()}"
         telling = [line.strip() for line in lines if "error" in line.lower()]
         return f": {telling[-1][:500]}" if telling else ""
 
@@ -367,7 +367,7 @@ def _serve(line: Connection, cores: tuple[int, ...], log: str, preload: str) -> 
         try:
             answer = (True, _find(function)(*args))
         except Exception as error:  # process boundary: the parent decides what it means
-            message = worker_memory.explained(error) or str(error)
+            message = client_limits.explained(error) or str(error)
             answer = (False, (type(error).__name__, message[:20_000]))
         line.send(answer)
 
@@ -393,5 +393,5 @@ def _settle(cores: tuple[int, ...], log: str) -> None:
     file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
     os.dup2(file, 1)
     os.dup2(file, 2)
-    worker_memory.limit()
+    client_limits.limit()
     machine.pin(cores)

@@ -117,7 +117,7 @@ class LeaveHost(Method, frozen=True):
     """Seconds up to now in which other programs may have disturbed measurements there."""
 
 
-class StartHostClient(Method, frozen=True):
+class StartHostClient(Method, frozen=True, omit_defaults=True):
     """The daemon orders an agent to start the client of a job."""
 
     result = Done
@@ -131,6 +131,10 @@ class StartHostClient(Method, frozen=True):
     """The owner of the job if it must run apart from the agent's user; else empty."""
     apart_only: bool = False
     """Whether it must not start where it cannot run apart."""
+    memory_bytes_max: Annotated[int, Meta(ge=0)] = 0
+    """Maximum bytes of its memory; 0: no limit. Since 1.12."""
+    tasks_max: Annotated[int, Meta(ge=0)] = 0
+    """Maximum number of its processes and threads; 0: no limit. Since 1.12."""
 
 
 class KillHostClient(Method, frozen=True):
@@ -142,14 +146,15 @@ class KillHostClient(Method, frozen=True):
     reason: Text
 
 
-class ProbeUnit(Method, frozen=True):
-    """The daemon orders an agent to treat a quarantined device: its reboot hook, then its sentinel. An error says what
-    is wrong."""
+class ProbeUnit(Method, frozen=True, omit_defaults=True):
+    """The daemon orders an agent to treat a device: its reboot hook, then its sentinel. An error says what is wrong."""
 
     result = ProbedUnit
     askers = (Asker.DAEMON_OF_AGENT,)
     unit: Name
     """By its name on the host."""
+    reboots: bool = True
+    """Whether its reboot hook is called. Since 1.12."""
 
 
 class HostView(Struct, frozen=True, kw_only=True):

@@ -54,6 +54,9 @@ def test_a_device_is_treated_and_measured(tmp_path: Path) -> None:
     assert found.core_s is not None
     assert found.memory_s is not None
     assert (tmp_path / "rebooted").read_text().strip() == "cpu0"
+    (tmp_path / "rebooted").unlink()
+    assert isinstance(obeys(tmp_path, ProbeUnit(unit="cpu0", reboots=False), hooks=hooks), ProbedUnit)
+    assert not (tmp_path / "rebooted").exists()
     assert obeys(tmp_path, ProbeUnit(unit="board")) == ProbedUnit(), "it has no cores to measure"
 
 

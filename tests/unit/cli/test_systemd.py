@@ -20,8 +20,8 @@ from deadlines import DEADLINE_S
 
 ROOT = Path(__file__).parents[3]
 UNITS = sorted(name for name in systemd.PLACES if not name.endswith(".conf"))
-EXPOSURE_MAX = 15
-"""Maximum exposure in tenths, as systemd-analyze counts."""
+EXPOSURE_MAX = {"autosched.service": 30, "autosched-agent.service": 30, "autosched-client@.service": 15}
+"""Maximum exposure in tenths, as systemd-analyze counts. Services that run jobs apart may make namespaces."""
 needs_systemd = pytest.mark.skipif(
     shutil.which("systemd-analyze") is None, reason="no systemd-analyze: apt-get install systemd"
 )
@@ -68,7 +68,7 @@ def test_systemd_accepts_the_units(installed: Path) -> None:
 @needs_systemd
 @pytest.mark.parametrize("name", [name for name in UNITS if name.endswith(".service")])
 def test_jobs_are_kept_in(installed: Path, name: str) -> None:
-    done = analyze("security", "--offline=true", f"--threshold={EXPOSURE_MAX}", installed / systemd.PLACES[name])
+    done = analyze("security", "--offline=true", f"--threshold={EXPOSURE_MAX[name]}", installed / systemd.PLACES[name])
     assert done.returncode == 0, done.stdout[-200:]
 
 

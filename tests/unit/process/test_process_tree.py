@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from autosched.launch.job_folder import HELPER, JOB_DIR, kill_strays
-from autosched.process import process_tree, worker_memory
+from autosched.process import client_limits, process_tree
 from deadlines import until
 from processes import is_dead
 
@@ -123,10 +123,10 @@ def test_the_memory_of_a_tree_counts_what_is_shared_once() -> None:
 
 
 def test_a_worker_takes_no_more_memory_than_it_may(monkeypatch: pytest.MonkeyPatch) -> None:
-    take = f"from autosched.process import worker_memory as w; w.limit(); len(bytearray({600 * MIB})); print('taken')"
+    take = f"from autosched.process import client_limits as w; w.limit(); len(bytearray({600 * MIB})); print('taken')"
 
     def run(most: str) -> str:
-        environment = {**os.environ, worker_memory.MEMORY_BYTES: most}
+        environment = {**os.environ, client_limits.MEMORY_BYTES: most}
         done = subprocess.run(
             [sys.executable, "-c", take], env=environment, capture_output=True, text=True, check=False
         )
@@ -134,10 +134,10 @@ def test_a_worker_takes_no_more_memory_than_it_may(monkeypatch: pytest.MonkeyPat
 
     assert run("0") == run("") == run("nonsense") == run(str(900 * MIB)) == "taken"
     assert run(str(300 * MIB)) == "MemoryError"
-    monkeypatch.setenv(worker_memory.MEMORY_BYTES, str(300 * MIB))
+    monkeypatch.setenv(client_limits.MEMORY_BYTES, str(300 * MIB))
     words = "it needs more memory than 300 MiB, which is limits.client_bytes_max"
-    assert worker_memory.explained(MemoryError()) == words
-    assert worker_memory.explained(RuntimeError("TVM: std::bad_alloc. Try")) == f"TVM: {words}. Try"
-    assert worker_memory.explained(ValueError("no")) == ""
-    monkeypatch.delenv(worker_memory.MEMORY_BYTES)
-    assert worker_memory.explained(MemoryError()) == "the machine has too little memory"
+    assert client_limits.explained(MemoryError()) == words
+    assert client_limits.explained(RuntimeError("TVM: std::bad_alloc. Try")) == f"TVM: {words}. Try"
+    assert client_limits.explained(ValueError("no")) == ""
+    monkeypatch.delenv(client_limits.MEMORY_BYTES)
+    assert client_limits.explained(MemoryError()) == "the machine has too little memory"

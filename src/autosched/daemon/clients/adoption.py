@@ -16,7 +16,6 @@ from autosched.core.scheduler import REVOKE_GRACE_S
 from autosched.core.state import Job, State
 from autosched.launch import client_note
 from autosched.launch.client_note import NOTE, Note
-from autosched.launch.job_folder import LOG
 from autosched.model import OWN_HOST, JobId, Pool
 from autosched.process.detached_process import Process
 
@@ -62,7 +61,7 @@ def find(state: State, folder: Path, pools: Iterable[Pool]) -> list[Survivor]:
         if (note := client_note.read(folder / str(job.id))) is None or note.host != job.host:
             continue
         elsewhere = job.spec.external or note.host != OWN_HOST
-        process = None if elsewhere else Process.adopt(note.pid, note.born, folder / str(job.id) / LOG)
+        process = None if elsewhere else client_note.adopt(note, folder / str(job.id))
         if process is not None or elsewhere:
             found.append(Survivor(job.id, note, process))
     return found

@@ -117,6 +117,8 @@ class ClientSupervisor:
         """Number of clients in a row that the machine could not run, by job."""
         self.cache_bytes_max = 0
         """Size of the cache in which backends keep data for later jobs."""
+        self.tasks_max = 0
+        """Maximum number of processes and threads of each client and helper; 0: no limit."""
         self.launcher: Launcher = LocalLauncher()
 
     @property
@@ -174,13 +176,13 @@ class ClientSupervisor:
             client_note.leave(folder, note)
             return self._watch_process(client, remote)
         try:
-            launched = self.launcher.launch(self._client_order(client.job, client.token, folder))
+            order = self._client_order(client.job, client.token, folder)
+            launched = self.launcher.launch(order)
         except OSError as error:
             self._lose(client, f"it cannot be started: {error}", hindered=True)
             return
         client.process, client.temporary = launched.process, launched.temporary
-        note = client_note.note_of(launched.process, client.token, client.temporary, client.records_before)
-        client_note.leave(folder, note)
+        client_note.leave(folder, client_note.note_of(launched, order, client.records_before))
         self._watch_process(client, launched.process)
 
     def _launch_helper(self, helper: Helper) -> tuple[ClientProcess, str]:
@@ -196,7 +198,7 @@ class ClientSupervisor:
         apart = owner if self.separation.applies_to(owner) else ""
         order = StartHostClient(
             job=job, token=token, cache_bytes_max=self.cache_bytes_max, helps=helps, apart_for=apart,
-            apart_only=self.separation.required,
+            apart_only=self.separation.required, memory_bytes_max=self.memory.bytes_max, tasks_max=self.tasks_max,
         )  # fmt: skip
         return self._hosts.launch(host, order)
 
@@ -208,8 +210,9 @@ class ClientSupervisor:
         if apart:
             cache = self._folder.parent / CACHES_FOLDER / file_names.made_from(owner)
         return ClientOrder(
-            job, self.address, token, folder, cache, self.cache_bytes_max, self.memory.bytes_max, helps, apart
-        )
+            job, self.address, token, folder, cache, self.cache_bytes_max, self.memory.bytes_max, self.tasks_max,
+            helps, apart,
+        )  # fmt: skip
 
     def _tell_part(self, job: JobId, ended: PartEnded) -> None:
         """Tell the job's client that a helper has ended a part. A client that is cut off asks when it reconnects."""

@@ -57,12 +57,12 @@ class Quarantine:
         suspicion: DeviceSuspicion,
         hooks: Mapping[UnitName, Sequence[str]],
         hook_s: float,
-        elsewhere: Callable[[Unit], Awaitable[Pace | None]],
+        elsewhere: Callable[..., Awaitable[Pace | None]],
         reach: Callable[[Unit, float], Awaitable[None]],
     ) -> None:
         """`hooks`: commands that reboot a device, by its name. `hook_s`: timeout of a command, in seconds. `elsewhere`:
-        examines a device of another host. `reach`: checks whether a board answers within a number of seconds. Both
-        raise Unwell."""
+        examines a device of another host; `reboots` says whether by its hook first. `reach`: checks whether a board
+        answers within a number of seconds. Both raise Unwell."""
         self._runtime, self._monitor, self._suspicion = runtime, monitor, suspicion
         self._hooks, self._hook_s, self._elsewhere, self._reach = hooks, hook_s, elsewhere, reach
         self._watched: dict[UnitName, asyncio.Task[None]] = {}
@@ -116,7 +116,7 @@ class Quarantine:
             await asyncio.sleep(CHECK_LOOK_S)
         try:
             if not self._is_held(unit):
-                await self._examine(unit, ())
+                await self._examine(unit, reboots=False)
         except Unwell as error:
             await self._isolate(unit, f"{reason}; {error}")
         else:
@@ -185,7 +185,7 @@ class Quarantine:
             if self._is_held(unit):
                 continue  # a step from before the quarantine must end first
             try:
-                await self._examine(unit, self._hooks.get(unit, ()))
+                await self._examine(unit, reboots=True)
             except Unwell as error:
                 pause_s = self._suspicion.probed(unit)
                 await self._say(unit, Quarantined(reason, pause_s, str(error)))
@@ -206,15 +206,15 @@ class Quarantine:
     def _returned(self, unit: UnitName) -> Event | None:
         return UnitReturned(unit, BY) if is_kept_free(self._runtime.state, unit) else None
 
-    async def _examine(self, unit: UnitName, hook: Sequence[str]) -> None:
-        """Reboot a device by a command, if there is one, and probe it. Raises Unwell."""
+    async def _examine(self, unit: UnitName, *, reboots: bool) -> None:
+        """Reboot a device by its hook, if it has one, and probe it. Raises Unwell."""
         place = self._runtime.state.slots[unit].unit
         if place.host == OWN_HOST:
-            pace = await treat(unit, place.cores, hook, self._hook_s)
+            pace = await treat(unit, place.cores, self._hooks.get(unit, ()) if reboots else (), self._hook_s)
             if place.is_board:
                 await self._reach(place, BOOT_S if unit in self._hooks else 0.0)
         else:
-            pace = await self._elsewhere(place)
+            pace = await self._elsewhere(place, reboots=reboots)
         if pace is None:
             return  # only steps can test the device: should it fail again, the next pause is longer
         self._monitor.noted(unit, DeviceNote(pace.core_s, pace.memory_s), self._runtime.clock())

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from autosched import machine
 from autosched.core.events import Event, HostCutOff, HostForgotten, HostJoined, HostLeft
@@ -29,9 +30,11 @@ from autosched.machine import boot_id, unix_time_s
 from autosched.model import OWN_HOST, HostName, Pool, Unit, UnitName, at_host, device_kind
 from autosched.protocol import (
     AGENT_METHODS,
+    PROTOCOL,
     SILENCE_S,
     Done,
     EndedHostClient,
+    Hello,
     HostedClient,
     HostFacts,
     HostLease,
@@ -55,6 +58,8 @@ ORDER_S = 10.0
 """Seconds within which an agent accepts an order."""
 PROBE_S = 3_600.0
 """Maximum seconds for the treatment of a device by its agent. The reboot hook has its own limit."""
+LIMITS_SINCE = (1, 12)
+"""Protocol version from which on agents know limits of clients, and probes without a reboot."""
 RESTARTED = "the daemon was started again"
 
 
@@ -70,6 +75,7 @@ class Lender:
     load: float = 0.0
     memory_free_bytes: int = 0
     clock_offset_s: float = 0.0
+    protocol: tuple[int, int] = PROTOCOL
     leaves: str = ""
     """Why the agent withdraws its host; empty while it does not."""
 
@@ -79,6 +85,7 @@ class _Session:
     """One connection of an agent."""
 
     link: Link
+    protocol: tuple[int, int]
     host: HostName = ""
     """Empty before the agent has joined."""
 
@@ -120,7 +127,8 @@ class HostRegistry:
         if lender is None:
             client.end(f"host {host} cannot be reached")
         else:
-            lender.link.order(order, ORDER_S, partial(self._not_started, client))
+            known = order if lender.protocol >= LIMITS_SINCE else replace(order, memory_bytes_max=0, tasks_max=0)
+            lender.link.order(known, ORDER_S, partial(self._not_started, client))
         return client
 
     def _not_started(self, client: RemoteClient, error: AutoschedError) -> None:
@@ -143,13 +151,15 @@ class HostRegistry:
         self._clients[client.host].pop(client.name, None)
         client.end(how)
 
-    async def probe(self, unit: Unit) -> Pace | None:
-        """Let the host of a device treat and measure it. Raises Unwell."""
+    async def probe(self, unit: Unit, *, reboots: bool) -> Pace | None:
+        """Let the host of a device reboot it, if there is a hook, and measure it. Raises Unwell."""
         lender = self.lenders.get(unit.host)
         if lender is None or lender.link.closed:
             raise Unwell(f"host {unit.host} cannot be reached")
         try:
-            asked = ProbeUnit(unit=unit.name.removesuffix(at_host("", unit.host)))
+            asked = ProbeUnit(
+                unit=unit.name.removesuffix(at_host("", unit.host)), reboots=reboots or lender.protocol < LIMITS_SINCE
+            )
             found = await lender.link.call(asked, ProbedUnit, timeout_s=PROBE_S)
         except AutoschedError as error:
             raise Unwell(str(error)) from None
@@ -182,9 +192,9 @@ class HostRegistry:
 
     # Agents -----------------------------------------------------------------------------------------------------------
 
-    def attach(self, link: Link) -> None:
+    def attach(self, link: Link, hello: Hello) -> None:
         """Serve an agent that has said hello."""
-        session = _Session(link)
+        session = _Session(link, hello.protocol)
         link.peer.serves, link.handler = AGENT_METHODS, partial(self._answer, session)
         spawn(self._accompany(session), "an agent")
 
@@ -234,7 +244,7 @@ class HostRegistry:
             self._lose(name, "it has other units now")
         session.host, now = name, self._runtime.clock()
         address = session.link.address
-        self.lenders[name] = Lender(session.link, method.facts, address, now)
+        self.lenders[name] = Lender(session.link, method.facts, address, now, protocol=session.protocol)
         software = lent_units.software(method.facts, machine.versions())
         self._trust(name)
 

@@ -106,7 +106,7 @@ def admitting(services: Services) -> Admit:
         if hello.role == "client":
             services.clients.attach(link, hello)
         elif hello.role == "agent":
-            services.hosts.attach(link)
+            services.hosts.attach(link, hello)
         else:
             link.peer.serves, link.handler = USER_METHODS, UserSession(services, who).handle
 

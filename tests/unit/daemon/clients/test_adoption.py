@@ -12,7 +12,7 @@ import pytest
 from autosched.core.events import ClientAttached, JobCancelRequested, JobSubmitted, ResourcesDeclared
 from autosched.core.scheduler import Scheduler
 from autosched.daemon.clients.adoption import clear, disown, find, secret
-from autosched.launch import client_note
+from autosched.launch import ClientOrder, Launched, client_note
 from autosched.launch.client_note import NOTE, Note, note_of
 from autosched.model import JobLoad, JobSpec, Pool, TaskLoad, Unit
 from autosched.process.detached_process import Process
@@ -47,17 +47,22 @@ def run(work: Callable[[], Awaitable[None]]) -> None:
     asyncio.run(asyncio.wait_for(work(), DEADLINE_S))
 
 
+def note(process: Process, temporary: str) -> Note:
+    order = ClientOrder(1, "unix:/nowhere", "secret", Path("job"), Path("cache"), 0)
+    return note_of(Launched(process, temporary), order)
+
+
 @pytest.fixture
 def living(tmp_path: Path) -> Iterator[int]:
     """A process with a note in the folder of job 1."""
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
 
-        async def note() -> None:
+        async def leave() -> None:
             process = Process(child.pid, tmp_path / "log", None)
-            client_note.leave(tmp_path / "1", note_of(process, "secret", ""))
+            client_note.leave(tmp_path / "1", note(process, ""))
             process.forget()
 
-        run(note)
+        run(leave)
         yield child.pid
 
 
@@ -138,7 +143,7 @@ def test_temporary_files_of_dead_clients_are_deleted(tmp_path: Path, living: int
         process = Process(living, tmp_path / "log", None)
         for job in ("1", "2"):
             (tmp_path / "scratch" / job).mkdir(parents=True)
-            client_note.leave(tmp_path / job, note_of(process, "secret", str(tmp_path / "scratch" / job)))
+            client_note.leave(tmp_path / job, note(process, str(tmp_path / "scratch" / job)))
         client_note.leave(tmp_path / "3", Note())
         process.forget()
         found = find(Past(tmp_path).core.state, tmp_path, POOLS)

@@ -46,6 +46,7 @@ class Bench:
         self.suspicion = DeviceSuspicion(pause_s)
         hooks = {"dev0": hook} if hook else {}
         self.elsewhere: list[Unit] = []
+        self.rebooted = 0
         self.reached: list[tuple[str, float]] = []
         parts = self.runtime, self.monitor, self.suspicion
         self.quarantine = Quarantine(*parts, hooks, 10.0, self._treat_elsewhere, self._reach)
@@ -53,8 +54,9 @@ class Bench:
         self.changed = asyncio.Event()
         self.runtime.stream.attach(lambda event: self.changed.set())
 
-    async def _treat_elsewhere(self, unit: Unit) -> Pace:
+    async def _treat_elsewhere(self, unit: Unit, *, reboots: bool) -> Pace:
         self.elsewhere.append(unit)
+        self.rebooted += reboots
         if len(self.elsewhere) == 1:
             raise Unwell("host lab2 cannot be reached")
         return Pace(1e-3, 2e-3)
@@ -202,6 +204,15 @@ def test_the_reports_of_one_owner_are_checked_by_a_probe(tmp_path: Path) -> None
     live(tmp_path, work)
 
 
+def test_the_reports_of_one_owner_reboot_no_device_of_another_host(tmp_path: Path) -> None:
+    async def work(bench: Bench) -> None:
+        bench.quarantine.accuse("dev@lab2", EVE)
+        await bench.until(lambda why: why.startswith("quarantined"), "dev@lab2")
+        assert (len(bench.elsewhere), bench.rebooted) == (1, 0)
+
+    live(tmp_path, work, pause_s=LONG_S)
+
+
 def test_a_device_that_fails_its_probe_is_quarantined(tmp_path: Path) -> None:
     async def work(bench: Bench) -> None:
         for _ in range(LEARNED_FROM):
@@ -244,6 +255,7 @@ def test_a_device_of_another_host_is_checked_there(tmp_path: Path) -> None:
         await bench.until(lambda why: "at last host lab2 cannot be reached" in why, "dev@lab2")
         await bench.until(lambda why: not why, "dev@lab2")
         assert [unit.host for unit in bench.elsewhere] == ["lab2", "lab2"]
+        assert bench.rebooted == 2
         assert bench.monitor.of("dev@lab2").measured_at is not None
 
     live(tmp_path, work)

@@ -25,7 +25,9 @@ from autosched.device_probe import Pace, Unwell
 from autosched.errors import AutoschedError, DaemonUnreachable, NotFound, Refused, RequestError
 from autosched.model import JobSpec, Pool, Unit
 from autosched.protocol import (
+    PROTOCOL,
     EndedHostClient,
+    Hello,
     HostedClient,
     HostFacts,
     HostLease,
@@ -130,13 +132,13 @@ class Scene:
         self.told = Told()
         self.registry = HostRegistry(cast(Runtime, self.told), lease_s)
 
-    def agent(self) -> Wire:
+    def agent(self, protocol: tuple[int, int] = PROTOCOL) -> Wire:
         wire = Wire()
-        self.registry.attach(cast(Link, wire))
+        self.registry.attach(cast(Link, wire), Hello(protocol=protocol, role="agent", software="a test"))
         return wire
 
-    async def joined(self, **other: Any) -> Wire:
-        wire = self.agent()
+    async def joined(self, protocol: tuple[int, int] = PROTOCOL, **other: Any) -> Wire:
+        wire = self.agent(protocol)
         lease = await wire.say(join(**other))
         assert isinstance(lease, HostLease)
         assert not lease.kill
@@ -429,22 +431,38 @@ def test_a_unit_of_another_host_keeps_its_name() -> None:
     run(story)
 
 
+@pytest.mark.parametrize(("protocol", "limited"), [((1, 11), False), ((1, 12), True)])
+def test_an_agent_is_told_what_its_protocol_knows(protocol: tuple[int, int], limited: bool) -> None:
+    async def story() -> None:
+        scene = Scene()
+        wire = await scene.joined(protocol)
+        wanted = replace(order("token", 99), memory_bytes_max=5, tasks_max=7)
+        scene.registry.launch("lab2", wanted)
+        wire.answer = ProbedUnit()
+        await scene.registry.probe(scene.told.state.slots["cpu0@lab2"].unit, reboots=False)
+        assert wire.orders == [
+            wanted if limited else order("token", 99), ProbeUnit(unit="cpu0", reboots=not limited)
+        ]  # fmt: skip
+
+    run(story)
+
+
 def test_a_device_is_probed_by_its_own_host() -> None:
     async def story() -> None:
         scene = Scene()
         wire = await scene.joined()
         unit = scene.told.state.slots["cpu0@lab2"].unit
         wire.answer = ProbedUnit(1.5, 2.5)
-        assert await scene.registry.probe(unit) == Pace(1.5, 2.5)
+        assert await scene.registry.probe(unit, reboots=True) == Pace(1.5, 2.5)
         assert wire.orders[-1] == ProbeUnit(unit="cpu0")
         wire.answer = ProbedUnit()
-        assert await scene.registry.probe(unit) is None
+        assert await scene.registry.probe(unit, reboots=True) is None
         wire.answer = RequestError("its reboot hook ended with exit code 7")
         with pytest.raises(Unwell, match="exit code 7"):
-            await scene.registry.probe(unit)
+            await scene.registry.probe(unit, reboots=True)
         wire.abort("its cable was cut")
         with pytest.raises(Unwell, match="lab2 cannot be reached"):
-            await scene.registry.probe(unit)
+            await scene.registry.probe(unit, reboots=True)
 
     run(story)
 

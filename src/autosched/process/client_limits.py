@@ -1,4 +1,4 @@
-"""Limit of the memory that each worker of a client can take."""
+"""Limits that a client sets itself: of the memory of each worker, and of the number of its processes and threads."""
 
 import os
 import resource
@@ -7,6 +7,9 @@ from autosched import formatting
 
 MEMORY_BYTES = "AUTOSCHED_MEMORY_BYTES"
 """Environment variable of a client with the maximum bytes of each of its workers; 0: no limit."""
+
+TASKS = "AUTOSCHED_TASKS_MAX"
+"""Environment variable of a client with its maximum number of processes and threads; empty: no limit."""
 
 NO_MEMORY = "std::bad_alloc"
 """Words of C++ programs that get no memory."""
@@ -24,6 +27,16 @@ def limit() -> None:
         _, hard = resource.getrlimit(resource.RLIMIT_DATA)
         new = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
         resource.setrlimit(resource.RLIMIT_DATA, (new, new))
+
+
+def limit_tasks() -> None:
+    """Let this process and all that it starts have no more processes and threads than that (RLIMIT_NPROC). The kernel
+    counts those of its user in its user namespace, so that it is for programs that run apart; root's have no limit."""
+    given = os.environ.get(TASKS, "")
+    if given.isdecimal():
+        _, hard = resource.getrlimit(resource.RLIMIT_NPROC)
+        new = int(given) if hard == resource.RLIM_INFINITY else min(int(given), hard)
+        resource.setrlimit(resource.RLIMIT_NPROC, (new, new))
 
 
 def out_of_memory() -> str:
