@@ -14,7 +14,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # More words for `make chaos`, `make machines`, `make fuzz` and `make bench-search`; ARGS='--help' lists them.
 ARGS ?=
 
-.PHONY: experiments demo test test-fast hostile arm-root service seeds fuzz fuzz-boards chaos machines docs lint lock bench recheck bench-thesis bench-search bench-networks bench-records bench-fleet bench-rpc bench-crowd bench-zero-shot picture clean help
+.PHONY: experiments demo test test-fast hostile onnx-suite arm-root service seeds fuzz fuzz-boards chaos machines docs lint lock bench recheck bench-thesis bench-search bench-networks bench-records bench-fleet bench-rpc bench-crowd bench-zero-shot picture clean help
 
 help:
 	@echo 'make demo    tune two real networks at the same time on this machine (about 3 minutes, first run installs)'
@@ -25,6 +25,7 @@ help:
 	@echo 'make hostile attacks by other users of this machine, by users and by clients: none may succeed (root; minutes)'
 	@echo 'make chaos   a thousand daemons killed under 50 clients, and every other fault: docs/faults.md (an hour; ARGS too)'
 	@echo 'make machines   fresh Debians, other CPUs in qemu, odd surroundings (root; an hour, goes on where it stopped; ARGS too)'
+	@echo "make onnx-suite   ONNX's own tests of operators (ten minutes; ARGS='--cases REGEX --details': some of them)"
 	@echo 'make docs    the pages of docs/ as a site'
 	@echo 'make picture records the pictures of the README and of docs/lab.md (six minutes; root; ARGS=demo or lab: only these)'
 	@echo 'make lint    format, style, types, import contracts'
@@ -61,6 +62,9 @@ arm-root: $(VENV)/.development
 
 service: $(VENV)/.development
 	$(BIN)/python -m pytest -q tests/system
+
+onnx-suite: $(VENV)/.development
+	PYTHONPATH=tests $(BIN)/python -m onnx_suite $(ARGS)
 
 seeds: $(VENV)/.runtime
 	$(BIN)/python -m autosched.sim --seeds 10000 --processes $(PROCESSES)

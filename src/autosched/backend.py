@@ -409,6 +409,8 @@ class Evaluation(Struct, frozen=True):
     """Notes about several operators each. Since 1.6."""
     board: str = ""
     """The device if it is a board, on which everything was measured. Since 1.7."""
+    verified: bool = True
+    """Whether the reference is another engine. If not, nothing is known about the outputs. Since 1.12."""
 
 
 class Tuner(Protocol):

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -180,7 +181,7 @@ def write_build(
         pipeline = _pipeline(rules_for, schedules, roundings if who.build == UNSCHEDULED else None)
         executable = relax.build(fused, target=tvm_target, relax_pipeline=pipeline, tir_pipeline=lowering.install())
     triple = targets.triple_of(target)
-    executable.export_library(f"{path}.so", fcompile=lambda output, objects: toolchain.link(output, objects, triple))
+    executable.export_library(f"{path}.so", fcompile=partial(_link, triple))
     side = SideFile(
         format=FORMAT, name=who.name, build=who.build, inputs=source.inputs,
         outputs=_outputs(fused, source.outputs), target=json.loads(target), versions=versions(), kernels=schedules,
@@ -188,6 +189,10 @@ def write_build(
     )  # fmt: skip
     text = msgspec.json.format(msgspec.json.encode(side), indent=2)
     path.with_name(f"{path.name}.json").write_bytes(text + b"\n")
+
+
+def _link(triple: str, output: str, objects: Sequence[str], **_options: Any) -> None:
+    toolchain.link(output, objects, triple)
 
 
 def versions() -> dict[str, str]:

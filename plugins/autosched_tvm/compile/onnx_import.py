@@ -3,15 +3,16 @@
 import contextlib
 import io
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import tvm
+from onnx import helper
 from tvm import relax
 
 from autosched.errors import ModelRejected
-from autosched_tvm.compile import onnx_converters
+from autosched_tvm.compile import import_check, infinite_reductions, onnx_converters
 from autosched_tvm.compile.attention import expansion, fusion
 from autosched_tvm.compile.frontend import preparation
 from autosched_tvm.compile.frontend.preparation import Prepared, Shapes
@@ -21,6 +22,7 @@ from autosched_tvm.compile.rules.parallelisation import cores_of
 from autosched_tvm.worker_failures import gist
 
 _IN_TVM_ONLY_BY_NAME = {"If", "Constant"}
+_STANDARD = ("", "ai.onnx")
 _DOMAINS = {"", "ai.onnx", "com.microsoft"}
 """Domains of the operators that TVM's converters implement. TVM looks at names alone: it takes any Add for the
 standard's."""
@@ -42,14 +44,45 @@ def unsupported(nodes: Iterable[Any]) -> list[Any]:
 
 
 def _is_ignored_part(node: Any) -> bool:
-    """Returns whether TVM's converter would ignore a part of what the node computes."""
-    return node.op_type == "Resize" and any(a.name == "antialias" and a.i for a in node.attribute)
+    """Returns whether TVM's converter would ignore or misread a part of what the node computes."""
+    part = _MISREAD.get(node.op_type)
+    return part is not None and part(node)
+
+
+def _has(name: str, *fine: Any) -> Callable[[Any], bool]:
+    """Returns whether a node has an attribute with other values than those."""
+    return lambda node: any(a.name == name and helper.get_attribute_value(a) not in fine for a in node.attribute)
+
+
+def _outputs(count: int) -> Callable[[Any], bool]:
+    """Returns whether a node has more outputs than that number."""
+    return lambda node: any(node.output[count:])
+
+
+_MISREAD: dict[str, Callable[[Any], bool]] = {
+    "Attention": lambda node: node.domain in _STANDARD,  # it is com.microsoft's for TVM
+    "LayerNormalization": _outputs(1),
+    "BatchNormalization": _has("training_mode", 0),
+    "Cosh": lambda _node: True,
+    "SequenceErase": lambda _node: True,
+    "Sinh": lambda _node: True,
+    "SpaceToDepth": _has("mode", b"DCR"),
+    "ConvTranspose": lambda node: _has("auto_pad", b"NOTSET", b"VALID")(node) or _has("output_shape")(node),
+    "Dropout": _outputs(1),
+    "IsInf": lambda node: _has("detect_positive", 1)(node) or _has("detect_negative", 1)(node),
+    "Resize": lambda node: (
+        _has("antialias", 0)(node) or _has("axes")(node) or _has("keep_aspect_ratio_policy", b"stretch")(node)
+    ),
+}
+"""Parts of operators that TVM's converters ignore or misread: such a node is rewritten or refused."""
 
 
 def prepare(path: Path, shapes: Shapes, *, integers: bool = False) -> Prepared:
     """Returns the checked, simplified and rewritten ONNX model. `integers`: keep products of 8-bit integers. Raises
     ModelRejected."""
-    return preparation.prepare(path, shapes, unsupported, integers=integers)
+    prepared = preparation.prepare(path, shapes, unsupported, integers=integers)
+    import_check.check_types(prepared.model)
+    return prepared
 
 
 def network(model: Any, target: Any) -> Any:
@@ -82,7 +115,7 @@ def fused(module: Any, target: Any) -> Any:
     steps = (
         relax.backend.DispatchSampling(),
         relax.backend.DispatchSortScan(),
-        passes.LegalizeOps({"relax.take": onnx_lookup.legalised}),
+        passes.LegalizeOps({"relax.take": onnx_lookup.legalised, **infinite_reductions.LEGALISED}),
         passes.AnnotateTIROpPattern(),
         onnx_lookup.fusable(target),
         passes.FoldConstant(),
@@ -111,8 +144,10 @@ def _from_onnx(model: Any, instruction: DotInstruction | None, cores: int) -> An
     try:
         with contextlib.redirect_stdout(said), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            with onnx_converters.recognisable(instruction, cores):
+            with onnx_converters.recognisable(instruction, cores), import_check.compared(model):
                 return from_onnx(model, keep_params_in_input=False)
+    except ModelRejected:
+        raise
     except Exception as error:  # the converters raise various exceptions
         told = next((line for line in said.getvalue().splitlines() if line.startswith(_TOLD)), "")
         operator = told.removeprefix(_TOLD).partition(",")[0]

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import tvm
-from onnx import TensorProto
+from onnx import TensorProto, helper
 from tvm import relax
 from tvm.relax.frontend.onnx import onnx_frontend
 
@@ -57,7 +57,7 @@ def _clip(convert: Convert, builder: Any, inputs: Any, attributes: dict[str, Any
     for bound, function, nothing in zip(bounds, (relax.op.maximum, relax.op.minimum), (-np.inf, np.inf), strict=True):
         number = None if bound is None else bound.value.numpy().reshape(())
         if number is not None and number == number and number != nothing:  # a NaN or infinite bound has no effect
-            value = builder.emit(function(value, relax.const(number)))
+            value = builder.emit(function(value, relax.const(number, str(value.ty.dtype))))
     return value
 
 
@@ -102,6 +102,38 @@ def _integer_product(convert: Convert, builder: Any, inputs: Any, attributes: di
     return relax.op.matmul(inputs[0], inputs[1], out_dtype="int32")
 
 
+class _BitCast(AnyVersion):
+    """The same bits as a type of the same size."""
+
+    @classmethod
+    def _convert(cls, builder: Any, inputs: Any, attributes: dict[str, Any], _params: Any) -> Any:
+        dtype = np.dtype(helper.tensor_dtype_to_np_dtype(attributes["to"])).name
+        if "bool" in (dtype, str(inputs[0].ty.dtype)):
+            return relax.op.astype(inputs[0], dtype)
+
+        def reinterpreted(value: Any) -> Any:
+            return tvm.te.compute(value.shape, lambda *at: tvm.tirx.reinterpret(dtype, value(*at)), name="bits")
+
+        return builder.emit_te(reinterpreted, inputs[0], primfunc_name_hint="bit_cast")
+
+
+class _CumProd(AnyVersion):
+    """Products of the first values along a constant axis, as CumSum adds them."""
+
+    @classmethod
+    def _convert(cls, builder: Any, inputs: Any, attributes: dict[str, Any], params: Any) -> Any:
+        axis = onnx_frontend.get_constant(inputs[1], params)
+        if not isinstance(axis, tvm.ir.GenericConst):
+            raise ValueError("CumProd takes an axis that is computed at run time")
+        where = int(axis.value.numpy().reshape(()))
+
+        def turned(value: Any) -> Any:
+            return builder.emit_te(tvm.topi.flip, value, axis=where) if attributes.get("reverse", 0) else value
+
+        made = relax.op.cumprod(turned(inputs[0]), where, exclusive=bool(attributes.get("exclusive", 0)))
+        return turned(builder.normalize(made))
+
+
 def _pairwise(function: Callable[[Any, Any], Any]) -> Callable[..., Any]:
     """Returns a converter of Min or Max. TVM stacks the operands and reduces the stack."""
 
@@ -135,7 +167,8 @@ def _inputs(*values: Any) -> Any:
 
 def converters(known: dict[str, Any]) -> dict[str, Any]:
     """Returns converters that accept old and new versions, based on TVM's own."""
-    return {name: _accepting(known[source], prepare) for name, (source, prepare) in _RULES.items() if source in known}
+    own = {name: _accepting(known[source], prepare) for name, (source, prepare) in _RULES.items() if source in known}
+    return own | {"BitCast": _BitCast, "CumProd": _CumProd}
 
 
 def _accepting(converter: Any, prepare: Callable[..., Any]) -> Any:

@@ -30,6 +30,8 @@ class SideFile(Struct, frozen=True, kw_only=True):
     """Content hash of the model file."""
     file: str = ""
     """Name of the model file."""
+    verified: str | None = None
+    """The engine that gives the same outputs; empty: none could check them. None in older files."""
     kernels: dict[str, str] = {}
     """Source of each kernel's schedule: "tuned", "by rule" or "default". Empty before 1.5."""
     roundings: dict[str, int] = {}

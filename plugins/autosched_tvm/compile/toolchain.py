@@ -106,10 +106,21 @@ def _cross_linker(triple: str) -> tuple[str, ...]:
     )
 
 
+def _c_compiler(triple: str) -> str:
+    """Returns a C compiler. Raises RequestError where there is none."""
+    prefix = f"{_processor(triple)}-linux-gnu-" if is_foreign(triple) else ""
+    for name in (f"{prefix}gcc", *([] if prefix else (os.environ.get("CC"), "cc", "clang"))):
+        if name and (path := shutil.which(name)):
+            return path
+    raise RequestError("the network has no operators to compile, and there is no C compiler (apt-get install gcc)")
+
+
 def link(output: str, objects: Sequence[str], triple: str = "") -> None:
     """Links object files into a shared library. `triple`: LLVM triple of the machine that runs it; empty: this
-    machine's."""
-    command = [*linker(triple), "-shared", "-o", output, *objects]
+    machine's. A network without kernels comes as C files, which need a C compiler."""
+    sources = any(name.endswith(".c") for name in objects)
+    program = (_c_compiler(triple), "-nostdlib", "-fPIC") if sources else linker(triple)
+    command = [*program, "-shared", "-o", output, *objects]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=LINK_TIMEOUT_S)
     if done.returncode != 0:
         raise RuntimeError(f"{' '.join(command[:1])} failed: {done.stderr.strip()[-2_000:]}")

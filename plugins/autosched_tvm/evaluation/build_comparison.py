@@ -30,8 +30,11 @@ def evaluate(
     forms: Sequence[Form],
     inputs: Mapping[str, Array],
     verdict: VerificationResult,
+    *,
+    unverified: bool = False,
 ) -> Evaluation:
     """Measures the judged builds of a folder, tuned and perhaps default, against each other and ONNX Runtime.
+    `unverified`: choose one even if nothing but the untuned build could check them.
 
     Raises WorkerError when a build crashes, and StepFailed when it does so during the race.
     """
@@ -52,7 +55,7 @@ def evaluate(
         if name not in RIVALS:
             raise StepFailed(f"the {name} build crashed while it was measured: {why}")
         notes.append(f"{RIVALS[name]} was not measured: {why}")
-    choice = published(found.timings, verdict, notes)
+    choice = published(found.timings, verdict, notes, unverified=unverified)
     check = verdict.checks[choice or "tuned"]
     operators = _operators(ours[choice or "tuned"], notes)
     return Evaluation(
@@ -60,7 +63,7 @@ def evaluate(
         max_abs_error=check.max_abs_error, tolerance=check.tolerance, cores=contest.cores, published=choice,
         notes=tuple(notes), form="" if isinstance(rival, str) else rival.form,
         forms=() if isinstance(rival, str) else rival.forms, operators=operators, difference=check.difference,
-        samples=verdict.samples, board=contest.board,
+        samples=verdict.samples, board=contest.board, verified=verdict.verified,
     )  # fmt: skip
 
 
@@ -98,9 +101,17 @@ def _operators(build: EngineProcess, notes: list[str]) -> OperatorTimes | None:
         return None
 
 
-def published(timings: Sequence[Timing], verdict: VerificationResult, notes: list[str]) -> str:
+def published(
+    timings: Sequence[Timing], verdict: VerificationResult, notes: list[str], *, unverified: bool = False
+) -> str:
     """Returns the build that the user gets; `notes` receives the reason if it is not the tuned one. Empty: none is
     correct."""
+    if not verdict.verified and not unverified:
+        notes.append(
+            "no other engine could check what the network computes, so that none is handed over."
+            " To have one anyway: autosched compile JOB --unverified"
+        )
+        return ""
     right = {name: check.equal for name, check in verdict.checks.items()}
     if "default" not in right:
         return "tuned" if right["tuned"] else ""

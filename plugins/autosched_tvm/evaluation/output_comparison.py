@@ -174,6 +174,9 @@ class Tolerances:
         if right.shape != got.shape:
             said = Difference(self._names[n], sample, (), f"shape {right.shape}", f"shape {got.shape}", 0.0, "tuned")
             return Check(False, NO_NUMBER, 0.0, said)
+        if right.dtype != got.dtype:
+            said = Difference(self._names[n], sample, (), f"type {right.dtype}", f"type {got.dtype}", 0.0, "tuned")
+            return Check(False, NO_NUMBER, 0.0, said)
         others = [other[n] for other in expected.others]
         same = same_elements(right, got)
         error = _distance(right, got, same)

@@ -16,11 +16,12 @@ from autosched_tvm.compile.network_compiler import DEFAULT, TUNED, UNSCHEDULED
 from autosched_tvm.compile.side_file import side_of
 from autosched_tvm.device.loaded_module import LoadedModule
 from autosched_tvm.device.place import Place, place_of
-from autosched_tvm.evaluation import input_samples, isolated_run
+from autosched_tvm.evaluation import input_samples, isolated_run, special_values
 from autosched_tvm.evaluation.kernel_comparison import KernelComparison
 from autosched_tvm.evaluation.non_onnx_reference import OTHER_NAMES, OtherReference
 from autosched_tvm.evaluation.onnx_reference import Reference, perturbed_inputs
 from autosched_tvm.evaluation.output_comparison import Expected, Tolerances
+from autosched_tvm.evaluation.standard_reference import StandardReference
 from autosched_tvm.evaluation.verification_messages import Check, Request, VerificationResult
 from autosched_tvm.tensors import Array
 from autosched_tvm.worker_failures import gist
@@ -62,12 +63,17 @@ class Judge:
         self.notes: list[str] = []
         self.default: Check | None = None
         """Difference of the untuned build; None without one."""
-        reference = _reference(request, integers=integers)
+        reference = _reference(request, self.inputs[0], integers=integers)
+        if isinstance(reference, StandardReference):
+            del self.inputs[reference.samples_max :]
+        self._engine = reference
+        self.verified = not isinstance(reference, str)
+        """Whether another engine than TVM gives the reference."""
         if isinstance(reference, OtherReference) and not reference.exact:
             reference = self._inexact(reference, default)
         self.reference = UNTUNED if isinstance(reference, str) else reference.name
         self._names = [output.name for output in default.info.outputs] if default is not None else []
-        self._spread_of: Reference | OtherReference | None = None
+        self._spread_of: Reference | OtherReference | StandardReference | None = None
         """Reference whose other correct results were not measured yet."""
         self._default_outputs: list[list[Array]] = []
         """Outputs of the untuned build, for the first samples."""
@@ -119,6 +125,13 @@ class Judge:
             return Check(False, NO_NUMBER, 0.0, crash=str(error))
         return self._with_kernels(found, build)
 
+    def note_special_values(self, build: Path) -> None:
+        """Adds a note where a build differs for NaN and infinities."""
+        if isinstance(self._engine, Reference):
+            run = self._engine.expected
+            said = special_values.note(build, self.inputs[0], lambda one: run(one, alone=True).outputs, self._names)
+            self.notes += [said] if said else []
+
     def _with_kernels(self, found: Check, build: LoadedModule | Path) -> Check:
         """Returns the result of a build; where its outputs are correct, that of a kernel which differs."""
         if not found.equal or self._kernels is None:
@@ -137,7 +150,7 @@ class Judge:
         self._widen(self._spread_of)
         return self.tolerances.check(outputs)
 
-    def _widen(self, reference: Reference | OtherReference) -> None:
+    def _widen(self, reference: Reference | OtherReference | StandardReference) -> None:
         """Widens the tolerance by what correct results differ."""
         expected = [reference.expected(one, seed) for seed, one in enumerate(self.inputs)]
         self._spread_of = None
@@ -174,9 +187,11 @@ class Judge:
         return [*widened, *expected[len(outputs) :]]
 
 
-def _reference(request: Request, *, integers: bool) -> Reference | OtherReference | str:
-    """Returns the results of ONNX Runtime, or of the engine for another file format; or the reason why there are
-    none."""
+def _reference(
+    request: Request, inputs: Mapping[str, Array], *, integers: bool
+) -> Reference | OtherReference | StandardReference | str:
+    """Returns the results of ONNX Runtime, or of the engine for another file format; where ONNX Runtime cannot run the
+    model, those of the standard's reference implementation for one sample; or the reason why there are none."""
     trouble = ""
     if (kind := kind_of_file(Path(request.models[0]))) in OTHER_NAMES:
         try:
@@ -189,11 +204,17 @@ def _reference(request: Request, *, integers: bool) -> Reference | OtherReferenc
         try:
             return Reference(Path(model), request.threads, integers=integers)
         except ImportError:
-            return "ONNX Runtime is not installed"
+            trouble = "ONNX Runtime is not installed"
+            break
         except Exception as error:  # ONNX Runtime refuses some models that TVM runs, which is no failure here
             said = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
             trouble = trouble or f"ONNX Runtime cannot run the model: {said}"
-    return trouble or "there is no form of the model for ONNX Runtime"
+    if not request.models:
+        return "there is no form of the model for ONNX Runtime"
+    try:
+        return StandardReference(Path(request.models[0]), inputs)
+    except Exception as error:  # it raises the errors of Python and NumPy
+        return f"{trouble}, nor can {StandardReference.name} ({gist(error)[:200]})"
 
 
 def _by_default(default: LoadedModule, inputs: Mapping[str, Array], seed: int) -> Expected:
@@ -216,7 +237,9 @@ def verify(builds: str, request: Request) -> VerificationResult:
             raise
         checks = {} if judge.default is None else {DEFAULT: judge.default}
         checks[TUNED] = judge.check_file(tuned)
-        return VerificationResult(checks, judge.reference, tuple(judge.notes), len(judge.inputs))
+        if checks[TUNED].equal and place is None and not request.samples:
+            judge.note_special_values(tuned)
+        return VerificationResult(checks, judge.reference, judge.verified, tuple(judge.notes), len(judge.inputs))
 
 
 def exists(build: Path) -> bool:
@@ -250,7 +273,10 @@ def verify_module(module: str, request: Request, inputs: Sequence[Mapping[str, A
     with place_for(request) as place:
         build = Path(module)
         judge = judge_of(request, build, inputs, place=place)
-        return VerificationResult({TUNED: judge.check_file(build)}, judge.reference, tuple(judge.notes), len(inputs))
+        check = judge.check_file(build)
+        return VerificationResult(
+            {TUNED: check}, judge.reference, judge.verified, tuple(judge.notes), len(judge.inputs)
+        )
 
 
 def check_samples(model: str, file: str) -> int:

@@ -46,5 +46,7 @@ class VerificationResult(Struct, frozen=True):
     """Check of each build by its name; empty if there is no reference."""
     reference: str
     """Reference of the comparison: "ONNX Runtime 1.x", or the untuned build."""
+    verified: bool = True
+    """Whether the reference is another engine than TVM. The untuned build may have the same fault."""
     notes: tuple[str, ...] = ()
     samples: int = 0

@@ -36,6 +36,8 @@ class Options(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     tolerance: Annotated[float, Meta(gt=0, le=1)] | None = None
     """Maximum difference of outputs from the reference's, as a share of each output's largest value. None: the measured
     resolution of the computation."""
+    unverified: bool = False
+    """Whether a network is handed over whose outputs no other engine could check."""
     repeat: Annotated[int, Meta(ge=1, le=100)] = 3
     """Number of samples per measurement."""
     min_repeat_ms: Annotated[float, Meta(ge=0, le=10_000)] = 20.0

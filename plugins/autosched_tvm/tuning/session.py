@@ -308,7 +308,9 @@ class TvmSession:
             self._notes = found.compile_notes
         inputs = input_samples.of(side_of(self._builds / "tuned").inputs, self._samples)[0]
         with _told("evaluate", lease.timeout_s), self._benchmark(lease) as contest:
-            evaluation = evaluate(contest, self._builds, self._forms, inputs, found.verdict)
+            evaluation = evaluate(
+                contest, self._builds, self._forms, inputs, found.verdict, unverified=self.options.unverified
+            )
         methods = self._method.notes if self._method is not None else ()
         said = [note for note in methods if isinstance(note, str)]
         groups = tuple(note for note in methods if isinstance(note, NoteGroup))
@@ -318,7 +320,8 @@ class TvmSession:
             evaluation, notes=notes, note_groups=groups, wrong=found.wrong, difference=difference
         )
         if evaluation.published:
-            self._publish(self._builds / evaluation.published, self._stem)
+            verified = evaluation.reference if evaluation.verified else ""
+            self._publish(self._builds / evaluation.published, self._stem, verified)
         if found.difference is not None:
             self._publish(self._builds / REJECTED, f"{self._stem}.{REJECTED}")
         return evaluation
@@ -373,7 +376,7 @@ class TvmSession:
             return msgspec.structs.replace(evaluation, published="", notes=(*evaluation.notes, gist(error)))
         check = verdict.checks["tuned"]
         if check.equal:
-            self._publish(build, self._stem)
+            self._publish(build, self._stem, verdict.reference)
         return msgspec.structs.replace(
             evaluation, reference=verdict.reference, outputs_equal=check.equal, max_abs_error=check.max_abs_error,
             tolerance=check.tolerance, published="tuned" if check.equal else "", samples=verdict.samples,
@@ -408,12 +411,13 @@ class TvmSession:
             without_rule=self._without_rule, untuned=self._job.trials != 0 or self._job.records_from is not None,
         )  # fmt: skip
 
-    def _publish(self, build: Path, stem: str) -> None:
-        """Copies a build to the output folder, and records there what it was compiled from."""
+    def _publish(self, build: Path, stem: str, verified: str = "") -> None:
+        """Copies a build to the output folder, and records there what it was compiled from, and against what it was
+        `verified`."""
         self._outdir.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(f"{build}.so", self._outdir / f"{stem}.so")
         side = msgspec.json.decode(Path(f"{build}.json").read_bytes())
-        side |= {"model": self._job.model, "file": self._job.file or f"{self._job.name}.onnx"}
+        side |= {"model": self._job.model, "file": self._job.file or f"{self._job.name}.onnx", "verified": verified}
         text = msgspec.json.format(msgspec.json.encode(side), indent=2)
         (self._outdir / f"{stem}.json").write_bytes(text + b"\n")
 

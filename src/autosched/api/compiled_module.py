@@ -81,6 +81,12 @@ class Module(Ordered):
         """Number of cores that it was tuned for. Raises RequestError if the file beside it cannot be read."""
         return _origin(self.path).cores
 
+    @property
+    def verified(self) -> bool:
+        """Whether another engine gives the same outputs; of modules handed over otherwise, nothing is known about them.
+        Raises RequestError if the file beside it cannot be read."""
+        return _origin(self.path).verified != ""
+
     def save(self, folder: str | Path) -> "Module":
         """Copy the module, and the report beside it, to a folder; returns the copy. Raises RequestError."""
         target = result_folder.prepare(Path(folder))
@@ -258,6 +264,8 @@ class Origin(Struct, frozen=True):
     """The file's name."""
     target: dict[str, Any] = {}
     """Target of the compilation, in TVM's form."""
+    verified: str | None = None
+    """The engine that gives the same outputs; empty: none could check them; None for older modules."""
 
     @property
     def cores(self) -> int:

@@ -51,6 +51,8 @@ class Settings:
     """A .npz file with samples of inputs, for checking the result; None: random inputs."""
     tolerance: float | None = None
     """Maximum difference of outputs, as a share of each output's largest value; None: the effect of rounding."""
+    unverified: bool = False
+    """Whether a module is handed over whose outputs no other engine could check."""
 
     def __post_init__(self) -> None:
         """Raise RequestError for an invalid latency goal, and for two goals."""
@@ -84,6 +86,7 @@ class Words(TypedDict, total=False):
     learn_from: Sequence[int]
     inputs: str | Path | None
     tolerance: float | None
+    unverified: bool
 
 
 def chosen(words: Mapping[str, Any]) -> Settings:

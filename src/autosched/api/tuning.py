@@ -108,11 +108,13 @@ class Model(Ordered):
 
     def spec(self, settings: Settings, sha256: str, inputs: str | None = None) -> JobSpec:
         """The job that tunes it. `sha256`: content hash of the model's file; `inputs`: that of the samples' file."""
-        tolerance = {} if settings.tolerance is None else {"tolerance": settings.tolerance}
+        checks: dict[str, bool | float] = {"unverified": True} if settings.unverified else {}
+        if settings.tolerance is not None:
+            checks["tolerance"] = settings.tolerance
         return JobSpec(
             name=self.name, file=self.file, model=sha256, shapes=dict(self.shapes), target=settings.target,
             device=settings.device, backend=settings.backend, trials=settings.trials, seed=settings.seed,
-            options={**settings.options, **tolerance}, inputs=inputs,
+            options={**settings.options, **checks}, inputs=inputs,
             output=str(settings.output or ""), priority=settings.priority,
             deadline_s=settings.deadline_s, step_timeout_s=settings.step_timeout_s, labels=dict(settings.labels),
             latency_goal_s=None if settings.target_ms is None else settings.target_ms / 1e3,

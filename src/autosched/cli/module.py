@@ -122,6 +122,8 @@ def _run(found: Module, inputs: Sequence[str], output: Path | None, seed: int, s
         data(f" {tensor['name']}  {tensor['dtype']} {shape}  {first}{', …' if len(tensor['first']) == 5 else ''}")
         if tensor["file"]:
             data(f"   written to {tensor['file']}")
+    if not found.verified:
+        say("NOT VERIFIED: no other engine could check the outputs of this module (--unverified)")
     took = formatting.latency(answer["seconds"])
     say(f"took {took}, the first time. To measure and check it:  autosched run {shown(found.path)} --check")
 

@@ -153,10 +153,14 @@ tolerance_option = click.option(
     "--tolerance", type=click.FloatRange(0, 1, min_open=True), metavar="SHARE",
     help="Maximum difference of outputs, as a share of each output's largest value. Default: the effect of rounding.",
 )  # fmt: skip
+unverified_option = click.option(
+    "--unverified", is_flag=True, help="Hand the network over even if no other engine can check its outputs."
+)
 _SETTINGS = (
     shape_option,
     inputs_file_option,
     tolerance_option,
+    unverified_option,
     click.option("--device", default=DEVICE, show_default=True, help="Kind of device to tune on: autosched devices"),
     click.option(
         "--cores", type=click.IntRange(1), metavar="N",
@@ -411,9 +415,10 @@ def attach(host: str | None, which: str, output: Path | None) -> int:
 @_output_option("as submitted")
 @inputs_file_option
 @tolerance_option
+@unverified_option
 @click.pass_obj
 def compile(
-    host: str | None, which: str, output: Path | None, inputs: Path | None, tolerance: float | None
+    host: str | None, which: str, output: Path | None, inputs: Path | None, tolerance: float | None, unverified: bool
 ) -> int:  # fmt: skip
     """Compile a job's network with its best trials so far; also for running, failed and cancelled jobs."""
 
@@ -426,6 +431,8 @@ def compile(
                 spec = msgspec.structs.replace(spec, inputs=await tuning.upload_inputs(daemon, inputs))
             if tolerance is not None:
                 spec = msgspec.structs.replace(spec, options={**spec.options, "tolerance": tolerance})
+            if unverified:
+                spec = msgspec.structs.replace(spec, options={**spec.options, "unverified": True})
             return (await daemon.submit(spec)).job, folder
 
     job, folder = asyncio.run(begin())

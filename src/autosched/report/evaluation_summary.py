@@ -60,7 +60,8 @@ def verdict(evaluation: Evaluation) -> EvaluationSummary:
             remarks["default"] = f"{speed(tuned.median_s, default.median_s)} than tuned{noise}"
         else:
             untuned = evaluation.published == "default"
-            remarks["tuned"] = f"not used: {'the untuned build is handed over' if untuned else 'its outputs differ'}"
+            why = "its outputs differ" if evaluation.verified else "nothing could check its outputs"
+            remarks["tuned"] = f"not used: {'the untuned build is handed over' if untuned else why}"
     if reference is not None and evaluation.form:
         best = f", the fastest of {len(evaluation.forms)} forms" if len(evaluation.forms) > 1 else ""
         remarks[reference.name] = f"the model {evaluation.form}{best}"
@@ -84,6 +85,8 @@ def _headline(
 ) -> tuple[Standing, str]:
     if ours is None:
         return Standing.UNKNOWN, "the network was not measured"
+    if not evaluation.published and not evaluation.verified:
+        return Standing.UNKNOWN, "no other engine could check what the network computes, so that none is handed over"
     if not evaluation.published:
         return Standing.UNKNOWN, f"no build computes what {evaluation.reference} does, so that none is handed over"
     if rival is None:
@@ -125,6 +128,8 @@ def _outputs(evaluation: Evaluation) -> str:
     difference = distance(evaluation)
     if evaluation.max_abs_error < NO_NUMBER:
         difference += f", allowed {formatting.tiny(evaluation.tolerance)}"
+    if not evaluation.verified:
+        return "outputs NOT VERIFIED: no other engine could compute them"
     word = "equal to" if evaluation.outputs_equal else "DIFFER from"
     samples = f", {formatting.count(evaluation.samples, 'sample')}" if evaluation.samples > 1 else ""
     return f"outputs {word} {evaluation.reference} ({difference}{samples})"

@@ -89,7 +89,10 @@ def _cards(report: Report) -> Iterable[tuple[str, str, str]]:
             if timing.name == evaluation.published:
                 yield "latency", latency(timing.median_s), f"{latency(timing.low_s)} to {latency(timing.high_s)}"
         word = "equal" if evaluation.outputs_equal else "DIFFERENT"
-        yield "outputs", word, f"to {evaluation.reference}, {distance(evaluation)}"
+        if evaluation.verified:
+            yield "outputs", word, f"to {evaluation.reference}, {distance(evaluation)}"
+        else:
+            yield "outputs", "NOT VERIFIED", "no other engine could compute them"
     elif job.whole_s is not None:
         yield "estimate", latency(job.whole_s), "sum over tasks of calls times best, and the rest as far as measured"
     if job.comparison is not None and (after_s := job.comparison.faster_after_s) is not None:

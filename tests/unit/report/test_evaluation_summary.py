@@ -37,6 +37,14 @@ def test_a_rejected_build_is_not_said_to_be_replaced_where_none_is_handed_over()
     assert replaced.remarks["tuned"] == "not used: the untuned build is handed over"
 
 
+def test_a_build_that_nothing_could_check_is_said_to_be_one() -> None:
+    refused = verdict(replace(evaluation(), published="", verified=False))
+    assert "no other engine could check" in refused.headline
+    assert refused.remarks["tuned"] == "not used: nothing could check its outputs"
+    assert "NOT VERIFIED" in refused.outputs
+    assert "NOT VERIFIED" in verdict(replace(evaluation(), verified=False)).outputs
+
+
 def test_a_faster_untuned_build_is_not_called_slower() -> None:
     timings = (timing("default", 0.008), *evaluation().timings[1:])
     found = verdict(replace(evaluation(), timings=timings))

@@ -1,29 +1,96 @@
 """Rewrites standard operators that TVM lacks as other standard operators. Shapes must be fixed and folded."""
 
+import contextlib
 from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 import onnx
-from onnx import defs, helper, inliner, numpy_helper
-from onnx.reference import ReferenceEvaluator
+from onnx import defs, helper, inliner
 
+from autosched_tvm.compile.frontend import misread_operators
+from autosched_tvm.compile.frontend.misread_operators import Rule
 from autosched_tvm.compile.frontend.node_builder import Node, NodeBuilder, Unknown, attributes, optional
 
 Array = Any
-Rule = Callable[[NodeBuilder, Node, "Sizes"], None]
-Sizes = dict[str, tuple[int, ...]]
 _STANDARD = ("", "ai.onnx")
 
 
 def expand_functions(model: Any, unsupported: Callable[[Iterable[Any]], list[Any]]) -> tuple[Any, list[str]]:
     """Returns the model with unsupported operators replaced by their function bodies in the standard, and their
-    names."""
-    names = sorted({node.op_type for node in unsupported(model.graph.node) if _is_function(node)} - RULES.keys())
-    if not names:
-        return model, []
-    return inliner.inline_selected_functions(model, [("", name) for name in names], False, True), names
+    names. A body may have such operators itself.
+
+    Nodes that TVM can import stay, even if they have the same name.
+    """
+    done: list[str] = []
+    for _ in range(NESTED_MAX):
+        found = [node for node in unsupported(model.graph.node) if _is_function(node) and node.op_type not in RULES]
+        if not found:
+            break
+        names = sorted({node.op_type for node in found})
+        for node in found:
+            _fill_defaults(node, model)
+        model = _inlined(model, found)
+        done += names
+    return model, list(dict.fromkeys(done))
+
+
+_INLINED = "autosched.inlined"
+"""Domain of the bodies, until they are inlined."""
+STABLE_SINCE = 18
+"""Opset from which on the operators in the bodies have kept their form."""
+NESTED_MAX = 4
+"""Maximum depth of functions in functions that are expanded."""
+
+
+def _fill_defaults(node: Node, model: Any) -> None:
+    """Writes the default values of a node's attributes out. The inliner drops them."""
+    given = {attribute.name for attribute in node.attribute}
+    for name, attribute in defs.get_schema(node.op_type, _opset_of(model), "").attributes.items():
+        if name not in given and attribute.default_value is not None and attribute.default_value.name:
+            node.attribute.append(attribute.default_value)
+
+
+def _inlined(model: Any, nodes: list[Node]) -> Any:
+    """Returns the model with the bodies of nodes, each made for the types of its node's inputs."""
+    opset = _opset_of(model)
+    types: dict[str, Any] = {}
+    with contextlib.suppress(Exception):  # without types, some bodies can still be made
+        model_types = onnx.shape_inference.infer_shapes(model, data_prop=True).graph
+        types = {value.name: value.type for value in (*model_types.value_info, *model_types.input)}
+    types |= {
+        tensor.name: helper.make_tensor_type_proto(tensor.data_type, list(tensor.dims))
+        for tensor in model.graph.initializer
+    }
+    for number, node in enumerate(nodes):
+        schema = defs.get_schema(node.op_type, opset, "")
+        if not (schema.has_function or schema.has_context_dependent_function):
+            schema = defs.get_schema(node.op_type, "")  # the operator was written as others later
+        if schema.has_context_dependent_function:
+            inputs = [types.get(name, onnx.TypeProto()).SerializeToString() for name in node.input]
+            version = _version(schema.context_dependent_function_opset_versions, opset)
+            made = schema.get_context_dependent_function_with_opset_version(version, node.SerializeToString(), inputs)
+        else:
+            made = schema.get_function_with_opset_version(_version(schema.function_opset_versions, opset))
+        body = onnx.FunctionProto.FromString(made) if isinstance(made, bytes) else made
+        for one in body.opset_import:
+            if one.domain in _STANDARD and one.version >= STABLE_SINCE:
+                one.version = opset  # the inliner's converter needs types, which a body has none of
+        body.domain, body.name = _INLINED, f"{node.op_type}_{number}"
+        node.domain, node.op_type = body.domain, body.name
+        model.functions.append(body)
+    model.opset_import.append(helper.make_opsetid(_INLINED, 1))
+    model = inliner.inline_local_functions(model, True)
+    kept = [one for one in model.opset_import if one.domain != _INLINED]
+    del model.opset_import[:]
+    model.opset_import.extend(kept)
+    return model
+
+
+def _version(versions: Iterable[int], opset: int) -> int:
+    """Returns the last version of a body for an opset; the first one if all are later."""
+    return max((one for one in versions if one <= opset), default=min(versions))
 
 
 def _is_function(node: Node) -> bool:
@@ -33,16 +100,15 @@ def _is_function(node: Node) -> bool:
     return bool(schema.has_function or schema.has_context_dependent_function)
 
 
+def _opset_of(model: Any) -> int:
+    return max((int(o.version) for o in model.opset_import if o.domain in _STANDARD), default=1)
+
+
 def rewrite(model: Any) -> dict[str, int]:
     """Rewrites the model in place; returns the number of rewritten nodes by operator."""
     if not any(node.op_type in RULES and node.domain in _STANDARD for node in model.graph.node):
         return {}
-    sizes: Sizes = {}
-    for value in (*model.graph.value_info, *model.graph.input, *model.graph.output):
-        tensor = value.type.tensor_type
-        if tensor.HasField("shape") and all(d.HasField("dim_value") for d in tensor.shape.dim):
-            sizes[value.name] = tuple(int(d.dim_value) for d in tensor.shape.dim)
-    opset = max((int(o.version) for o in model.opset_import if o.domain in _STANDARD), default=1)
+    opset = _opset_of(model)
     emit, done = NodeBuilder(model.graph, opset), Counter[str]()
     for node in list(model.graph.node):
         emit.about(node)
@@ -52,7 +118,7 @@ def rewrite(model: Any) -> dict[str, int]:
             continue
         written = len(emit.nodes)
         try:
-            rule(emit, node, sizes)
+            rule(emit, node)
         except Unknown:
             del emit.nodes[written:]
             emit.nodes.append(node)
@@ -62,13 +128,6 @@ def rewrite(model: Any) -> dict[str, int]:
     return dict(done)
 
 
-def _shape(emit: NodeBuilder, name: str, sizes: Sizes) -> tuple[int, ...]:
-    array = emit.array(name)
-    if array is None and name not in sizes:
-        raise Unknown(f"the shape of {name!r} is not known")
-    return tuple(array.shape) if array is not None else sizes[name]
-
-
 def _number(emit: NodeBuilder, name: str) -> int:
     array = emit.array(name)
     if array is None:
@@ -76,11 +135,11 @@ def _number(emit: NodeBuilder, name: str) -> int:
     return int(np.asarray(array).reshape(-1)[0])
 
 
-def _reverse_sequence(emit: NodeBuilder, node: Node, sizes: Sizes) -> None:
+def _reverse_sequence(emit: NodeBuilder, node: Node) -> None:
     """Gathers each step from its mirrored position in its sequence."""
     given = attributes(node)
     time, batch = int(given.get("time_axis", 0)), int(given.get("batch_axis", 1))
-    shape = _shape(emit, node.input[0], sizes)
+    shape = emit.fixed_shape(node.input[0])
     steps = np.arange(shape[time]).reshape(-1 if time == 0 else 1, 1 if time == 0 else -1)
     column = [1, -1] if time == 0 else [-1, 1]
     lengths = emit.array(node.input[1])
@@ -100,7 +159,7 @@ def _reverse_sequence(emit: NodeBuilder, node: Node, sizes: Sizes) -> None:
     emit.make("GatherElements", [node.input[0], index], node.output[0], axis=time)
 
 
-def _lp_normalization(emit: NodeBuilder, node: Node, _sizes: Sizes) -> None:
+def _lp_normalization(emit: NodeBuilder, node: Node) -> None:
     given = attributes(node)
     operator = {1: "ReduceL1", 2: "ReduceL2"}[int(given.get("p", 2))]
     norm = emit.reduce(operator, node.input[0], [int(given.get("axis", -1))])
@@ -116,9 +175,9 @@ def _basis(rows: int, length: int, bins: int, *, inverse: bool) -> tuple[Array, 
     return factor * np.cos(angles), factor * np.sin(angles) * (1 if inverse else -1)
 
 
-def _stft(emit: NodeBuilder, node: Node, sizes: Sizes) -> None:
+def _stft(emit: NodeBuilder, node: Node) -> None:
     """Writes the transform as one convolution with the windowed Fourier basis as filters."""
-    batch, samples, *parts = _shape(emit, node.input[0], sizes)
+    batch, samples, *parts = emit.fixed_shape(node.input[0])
     if parts not in ([], [1]):  # ONNX Runtime also accepts a signal without the last dimension
         raise Unknown("the signal is complex")
     window = emit.array(optional(node, 2)) if optional(node, 2) else None
@@ -137,9 +196,9 @@ def _stft(emit: NodeBuilder, node: Node, sizes: Sizes) -> None:
     emit.make("Transpose", [found], node.output[0], perm=[0, 3, 2, 1])
 
 
-def _dft(emit: NodeBuilder, node: Node, sizes: Sizes) -> None:
+def _dft(emit: NodeBuilder, node: Node) -> None:
     """Writes the transform as matrix products with the Fourier basis."""
-    given, shape = attributes(node), _shape(emit, node.input[0], sizes)
+    given, shape = attributes(node), emit.fixed_shape(node.input[0])
     rank = len(shape)
     axis = int(given.get("axis", 1)) if emit.opset < 20 else _number(emit, node.input[2]) if optional(node, 2) else -2
     axis %= rank
@@ -169,56 +228,10 @@ def _dft(emit: NodeBuilder, node: Node, sizes: Sizes) -> None:
     emit.make("Transpose", [joined], node.output[0], perm=back)
 
 
-def _resize(emit: NodeBuilder, node: Node, sizes: Sizes) -> None:
-    """Writes an antialiased resize as one matrix product for each resized axis; TVM ignores the attribute."""
-    given, shape = attributes(node), _shape(emit, node.input[0], sizes)
-    wanted = _shape(emit, node.output[0], sizes)
-    if not given.get("antialias", 0):
-        raise Unknown("TVM has it")
-    if "axes" in given or given.get("coordinate_transformation_mode") == b"tf_crop_and_resize":
-        raise Unknown("its axes depend on each other")
-    scales = emit.array(optional(node, 2)) if optional(node, 2) else None
-    by_size = scales is None or not scales.size
-    if not by_size and given.get("coordinate_transformation_mode") == b"align_corners":
-        raise Unknown("runtimes differ in what they make of a scale here")
-    value, changed = node.input[0], [i for i in range(len(shape)) if shape[i] != wanted[i]]
-    for number, axis in enumerate(changed):
-        one = onnx.NodeProto()
-        one.CopyFrom(node)
-        one.input[:], one.output[:] = ["eye", "", "scale", ""], ["weights"]
-        if by_size:
-            one.input[:] = ["eye", "", "", "size"]
-        constants = {
-            "eye": np.eye(shape[axis], dtype="float32"),
-            "scale": np.array([1, scales[axis] if scales is not None and not by_size else 1], "float32"),
-            "size": np.array([shape[axis], wanted[axis]]),
-        }
-        made = _computed(one, constants, emit.opset).astype("float32")
-        if made.shape != (shape[axis], wanted[axis]):
-            raise Unknown("a scale is rounded in another way")
-        weights = emit.constant(made)
-        order = [i for i in range(len(shape)) if i != axis] + [axis]
-        turned = emit.make("Transpose", [value], perm=order)
-        product = emit.make("MatMul", [turned, weights])
-        last = node.output[0] if number == len(changed) - 1 else ""
-        value = emit.make("Transpose", [product], last, perm=[order.index(i) for i in range(len(shape))])
-    if not changed:
-        emit.make("Identity", [value], node.output[0])
-
-
-def _computed(node: Node, constants: dict[str, Array], opset: int) -> Array:
-    """Returns the output of a node with constant inputs, computed by ONNX's reference implementation."""
-    tensors = [numpy_helper.from_array(array, name) for name, array in constants.items()]
-    graph = helper.make_graph([node], "one", [], [onnx.ValueInfoProto(name=node.output[0])], tensors)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
-    return np.asarray(ReferenceEvaluator(model).run(None, {})[0])
-
-
 RULES: dict[str, Rule] = {
     "DFT": _dft,
     "LpNormalization": _lp_normalization,
-    "Resize": _resize,
     "ReverseSequence": _reverse_sequence,
     "STFT": _stft,
-}
+} | misread_operators.RULES
 """Rewrite by operator. A node that its rewrite cannot handle stays, and the import refuses it."""

@@ -76,6 +76,14 @@ class NodeBuilder:
             raise Unknown(f"the rank of {name!r} is not known")
         return len(shape)
 
+    def fixed_shape(self, name: str) -> tuple[int, ...]:
+        """Returns the shape. Raises Unknown where a size is not known."""
+        array = self.array(name)
+        shape = tuple(array.shape) if array is not None else self.shapes.get(name)
+        if shape is None or (array is None and 0 in shape):
+            raise Unknown(f"the shape of {name!r} is not known")
+        return shape
+
     def constant(self, value: Array, name: str = "") -> str:
         """Adds a constant; returns its name."""
         name = name or self.fresh("constant")

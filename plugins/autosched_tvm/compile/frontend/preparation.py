@@ -6,9 +6,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 from google.protobuf.message import DecodeError, Message  # type: ignore[import-untyped]
-from onnx import helper
+from onnx import helper, numpy_helper
 
 from autosched.errors import ModelRejected
 from autosched_tvm.compile.frontend import decomposition, folding, lookup_tables, rewrites, standard_operators
@@ -23,6 +24,7 @@ Shapes = fixed_shapes.Shapes
 _ADVICE = {
     "Loop": "export it with the loop unrolled (in PyTorch: trace, do not script)",
     "Scan": "export it with the loop unrolled (in PyTorch: trace, do not script)",
+    "BatchNormalization": "it is in training mode: export the model in inference mode (in PyTorch: model.eval())",
     "NonMaxSuppression": "cut the model before its post-processing and run that part outside",
 }
 _QUANTIZED = ("Integer", "QLinear", "DynamicQuantize")
@@ -168,6 +170,7 @@ def _own_inputs(model: Any) -> None:
 
 
 def _modernise(prepared: Prepared) -> None:
+    _write_constants_as_tensors(prepared.model.graph)
     if prepared.model.functions:
         from onnx import inliner
 
@@ -179,6 +182,24 @@ def _modernise(prepared: Prepared) -> None:
         with contextlib.suppress(RuntimeError, ValueError, version_converter.ConvertError):
             prepared.model = version_converter.convert_version(prepared.model, OPSET_GOOD)
             prepared.fixes.append(f"opset {prepared.opset} raised to {OPSET_GOOD}")
+
+
+_VALUES = {
+    "value_int": "int64", "value_ints": "int64", "value_float": "float32", "value_floats": "float32",
+}  # fmt: skip
+"""Types of the attributes of a Constant that are numbers."""
+
+
+def _write_constants_as_tensors(graph: Any) -> None:
+    """Gives each Constant its value as a tensor, also in subgraphs. TVM knows no other form."""
+    for node in graph.node:
+        for attribute in list(node.attribute):
+            for inner in [*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs]:
+                _write_constants_as_tensors(inner)
+            if node.op_type == "Constant" and attribute.name in _VALUES:
+                value = np.asarray(helper.get_attribute_value(attribute), _VALUES[attribute.name])
+                node.attribute.remove(attribute)
+                node.attribute.append(helper.make_attribute("value", numpy_helper.from_array(value)))
 
 
 def _fold(prepared: Prepared) -> None:

@@ -44,7 +44,7 @@ def conditional(stage: Computation, loop: Loop) -> bool:
 def cost(stage: Computation, number: int, lanes: int) -> float:
     """Returns the cost of an element with vectors along the loop `number`, in accesses to one vector."""
     loop = stage.every_loop[number]
-    width = min(lanes, loop.extent)
+    width = max(1, min(lanes, loop.extent))
     accesses = [load.steps[number] for load in loads_of(stage)]
     if number < len(stage.loops):
         accesses.append(store_of(stage).steps[number])

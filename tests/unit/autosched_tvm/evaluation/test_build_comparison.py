@@ -42,3 +42,11 @@ def test_more_tolerance_is_advised_only_where_it_can_help(error: float, words: s
     verdict = VerificationResult({name: Check(False, error, 0.0) for name in ("default", "tuned")}, "ONNX Runtime")
     assert published([timing("default", 2.0), timing("tuned", 1.0)], verdict, notes) == ""
     assert [words in note for note in notes] == [False, True]
+
+
+@pytest.mark.parametrize(("accepted", "choice"), [(False, ""), (True, "tuned")])
+def test_a_build_that_nothing_could_check_is_published_only_if_asked_for(accepted: bool, choice: str) -> None:
+    notes: list[str] = []
+    verdict = VerificationResult({"tuned": Check(True, 0.0, 0.0)}, "the untuned build", verified=False)
+    assert published([timing("tuned", 1.0)], verdict, notes, unverified=accepted) == choice
+    assert ["--unverified" in note for note in notes] == [True] * (not accepted)

@@ -35,6 +35,14 @@ def test_the_tolerance_follows_type_and_scale(dtype: str, fine: float, wrong: fl
     assert not compared(expected, (expected + 4 * wrong).astype(dtype)).equal
 
 
+@pytest.mark.parametrize("got", ["float64", "int64", "bool"])
+def test_outputs_of_another_type_are_wrong(got: str) -> None:
+    found = compared(np.ones(3, "float32"), np.ones(3, got))
+    assert not found.equal
+    assert found.difference is not None
+    assert (found.difference.expected, found.difference.got) == ("type float32", f"type {got}")
+
+
 def test_outputs_near_zero_may_differ_as_correct_builds_do() -> None:
     expected = np.full(100, 1e-6, "float32")
     moved = expected + np.float32(1.4e-7)

@@ -251,6 +251,7 @@ def test_an_untuned_build_is_made_where_the_judgement_needs_it(
     assert default.exists() == ("default" in builds)
     assert all(check.equal for check in found.verdict.checks.values())
     assert (found.verdict.reference == "the untuned build") is not engine
+    assert found.verdict.verified is engine
 
 
 def test_a_search_without_time_is_noted(made: Any) -> None:

@@ -105,13 +105,31 @@ def test_without_onnx_runtime_the_untuned_build_is_the_reference(net: Path, monk
         raise ValueError("no such operator")
 
     monkeypatch.setattr(verification, "Reference", refuse)
+    monkeypatch.setattr(verification.StandardReference, "__init__", refuse)
     found = Judge(Request((str(net),), 1), [random_inputs([TENSOR], 0)], cast(LoadedModule, good), integers=False)
-    assert found.reference == "the untuned build"
-    assert "cannot run the model: no such operator" in found.notes[0]
+    assert (found.reference, found.verified) == ("the untuned build", False)
+    assert "cannot run the model: no such operator, nor can the reference implementation of onnx" in found.notes[0]
     assert found.check(cast(LoadedModule, good)).equal
     assert not found.check(cast(LoadedModule, bad)).equal
     with pytest.raises(RequestError, match="nothing to compare with"):
         Judge(Request((str(net),), 1), [random_inputs([TENSOR], 0)], None, integers=False)
+
+
+def test_without_onnx_runtime_the_standard_is_the_reference(net: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise ValueError("no such operator")
+
+    monkeypatch.setattr(verification, "Reference", refuse)
+    good, bad = (cast(LoadedModule, FakeBuild(net, error)) for error in (0.0, 0.1))
+    samples = [random_inputs([TENSOR], seed) for seed in range(3)]
+    found = Judge(Request((str(net),), 1), samples, bad, integers=False)
+    assert found.verified
+    assert found.reference.startswith("the reference implementation of onnx 1.")
+    assert len(found.inputs) == 1, "it is slow"
+    assert found.default is not None
+    assert not found.default.equal, "an untuned build does not approve itself"
+    assert found.check(good).equal
+    assert not found.check(bad).equal
 
 
 def test_outputs_of_a_module_alone_have_the_names_of_the_model(net: Path) -> None:

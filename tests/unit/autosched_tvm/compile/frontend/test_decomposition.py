@@ -126,3 +126,25 @@ def test_operators_that_no_rule_can_write_stay() -> None:
     net = model([node], {"x": [2, 50, 2]}, ["y"], {"step": np.array(7), "length": np.array(16)}, 17)
     assert decomposition.rewrite(net) == {}
     assert [n.op_type for n in net.graph.node] == ["STFT"]
+
+
+@pytest.mark.parametrize("masked", [True, False])
+def test_attention_of_the_standard_is_expanded_with_omitted_inputs_and_default_attributes(masked: bool) -> None:
+    q, kv = normal(1, 2, 3, 8), normal(1, 2, 5, 8)
+    node = helper.make_node(
+        "Attention", ["x", "k", "v", "mask" if masked else "", "", "past"][: 4 if masked else 3], ["y"]
+    )
+    weights = {"k": kv, "v": kv * 0.5} | ({"mask": np.tril(np.ones((3, 5), bool))} if masked else {})
+    before = model([node], {"x": list(q.shape)}, ["y"], weights, 23)
+    after, names = decomposition.expand_functions(before, lambda nodes: [n for n in nodes if n.op_type == "Attention"])
+    assert names == ["Attention"]
+    rewritten(after, "Attention", x=q)
+
+
+def test_functions_in_functions_are_expanded() -> None:
+    nodes = [helper.make_node("SwiGLU", ["x", "b"], ["y"])]
+    before = model(nodes, {"x": [2, 4]}, ["y"], {"b": normal(2, 4)}, 28)
+    lacking = ("SwiGLU", "Swish")
+    after, names = decomposition.expand_functions(before, lambda nodes: [n for n in nodes if n.op_type in lacking])
+    assert names == list(lacking)
+    assert {node.op_type for node in after.graph.node} & set(lacking) == set()

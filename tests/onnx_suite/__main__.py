@@ -1,0 +1,98 @@
+"""Runs the suite, or some cases of it, and compares the results with the committed ones.
+
+`python -m onnx_suite [--cases WORDS] [--write]`, with tests/ on the path.
+"""
+
+import argparse
+import os
+import re
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+
+from autosched_tvm import worker_preload
+from autosched_tvm.compile import targets
+from onnx_suite import page, table
+from onnx_suite.case_run import AS_IT_IS, CONSTANT, Result, attempt, compared, in_form
+from onnx_suite.cases import Case, all_cases
+from onnx_suite.table import Row
+
+SAY_EVERY = 100
+
+
+def by_runtime(case: Case) -> str:
+    """Result of a case in ONNX Runtime."""
+    import onnxruntime
+
+    made = in_form(case, AS_IT_IS)
+    assert made is not None
+    model, samples = made
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level, options.intra_op_num_threads = 4, 1
+    model.ir_version = min(model.ir_version, 13)
+    try:
+        session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        known = {one.name for one in session.get_inputs()}
+        for sample, (_, expected) in zip(samples, case.samples, strict=True):
+            got = session.run(None, {name: array for name, array in sample.items() if name in known})
+            found = compared(expected, got, case)
+            if found.status != "pass":
+                return found.status
+    except Exception:  # its errors have no common class
+        return "error"
+    return "pass"
+
+
+def row_of(case: Case, target: str) -> tuple[Row, dict[str, Result]]:
+    """Runs a case in both forms."""
+    found = {form: attempt(case, form, target) for form in (AS_IT_IS, CONSTANT) if in_form(case, form) is not None}
+    statuses = {form: found[form].status if form in found else "-" for form in (AS_IT_IS, CONSTANT)}
+    return Row(case.family, by_runtime(case), statuses), found
+
+
+def main() -> int:
+    """Runs the cases; returns 1 if one became worse."""
+    parser = argparse.ArgumentParser(prog="python -m onnx_suite", description=__doc__)
+    parser.add_argument("--cases", default="", metavar="REGEX", help="only cases with such a name")
+    parser.add_argument("--write", action="store_true", help="replace the committed results")
+    parser.add_argument("--every", type=int, default=1, metavar="N", help="only each Nth case")
+    parser.add_argument("--details", action="store_true", help="say what is wrong with each case")
+    parser.add_argument("--page", action="store_true", help="write docs/operators-supported.md, and run nothing")
+    args = parser.parse_args()
+    if args.page:
+        page.PAGE.write_text(page.text(all_cases(), table.read()))
+        return 0
+    os.environ["ALLOW_RELEASED_ONNX_OPSET_ONLY"] = "0"
+    worker_preload.settle((0, 1))
+    np.seterr(all="ignore")
+    cases = [case for case in all_cases() if re.search(args.cases, case.name)][:: args.every]
+    target = targets.resolve("auto", 2)
+    rows: dict[str, Row] = {}
+    started = time.monotonic()
+
+    def run(case: Case) -> None:
+        rows[case.name], found = row_of(case, target)
+        if args.details:
+            for form, result in found.items():
+                if result.status != "pass":
+                    print(f"{case.name} ({form}): {result.status} {result.at} {result.said}", flush=True)
+        if len(rows) % SAY_EVERY == 0:
+            print(f"{len(rows)} of {len(cases)} cases, {time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for _ in pool.map(run, cases):
+            pass
+    print(table.summary(rows.values()))
+    before = table.read() if table.RESULTS.exists() else {}
+    if args.write:
+        table.write(before | rows)
+        return 0
+    for line in (lost := table.worse(before, rows)):
+        print(f"worse: {line}")
+    return 1 if lost else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,80 @@
+"""Type and shape of each node in TVM are compared with ONNX at import; what cannot be built is refused there."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from autosched.errors import ModelRejected
+from autosched_tvm.compile import onnx_import
+from nets import model
+
+tvm = pytest.importorskip("tvm")
+from tvm import relax  # noqa: E402
+from tvm.relax.frontend.onnx import onnx_frontend  # noqa: E402
+
+
+def imported(net: Any, folder: Path) -> Any:
+    path = folder / "net.onnx"
+    onnx.save(net, str(path))
+    return onnx_import.cleaned(onnx_import.prepare(path, {}).model)
+
+
+def net_of(operator: str, **attributes: Any) -> Any:
+    return model([helper.make_node(operator, ["x"], ["y"], **attributes)], {"x": [2, 3, 4]}, ["y"], {}, 13)
+
+
+WRONG = {
+    "type": lambda value: relax.op.astype(value, "float64"),
+    "shape": lambda value: relax.op.sum(value, axis=0),
+    "rank": lambda value: relax.op.expand_dims(value, 0),
+}
+
+
+@pytest.mark.parametrize("fault", WRONG)
+@pytest.mark.parametrize("operator", ["Tanh", "Sqrt", "Erf", "Floor", "Sigmoid", "Softplus"])
+def test_a_wrong_converter_is_found_at_import(
+    operator: str, fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    convert = WRONG[fault]
+
+    class Mutant(onnx_frontend.OnnxOpConverter):  # type: ignore[misc]  # TVM has no types
+        @classmethod
+        def get_converter(cls, _opset: int) -> Any:
+            return lambda builder, inputs, attributes, params: builder.emit(convert(inputs[0]))
+
+    original = onnx_frontend._get_convert_map
+    monkeypatch.setattr(onnx_frontend, "_get_convert_map", lambda: {**original(), operator: Mutant})
+    with pytest.raises(ModelRejected, match=f"TVM misreads operator {operator} .*'y' has the"):
+        imported(net_of(operator), tmp_path)
+
+
+def test_right_converters_pass(tmp_path: Path) -> None:
+    assert imported(net_of("Tanh"), tmp_path) is not None
+
+
+@pytest.mark.parametrize("kind", [TensorProto.FLOAT8E4M3FN, TensorProto.INT4, TensorProto.UINT4])
+def test_values_of_few_bits_are_refused_by_name(kind: int, tmp_path: Path) -> None:
+    net = net_of("Cast", to=kind)
+    net.opset_import[0].version, net.ir_version = 21, 10
+    net.graph.output[0].type.tensor_type.elem_type = kind
+    with pytest.raises(ModelRejected, match=r"operator Cast makes 'y', which is of the type (float8|int4|uint4)"):
+        imported(net, tmp_path)
+
+
+def test_an_output_without_a_fixed_shape_is_refused_by_name(tmp_path: Path) -> None:
+    net = net_of("NonZero")
+    net.graph.output[0].CopyFrom(helper.make_tensor_value_info("y", TensorProto.INT64, [3, None]))
+    with pytest.raises(ModelRejected, match="output 'y' has no fixed shape: operator NonZero"):
+        imported(net, tmp_path)
+
+
+def test_clip_keeps_the_type_of_whole_numbers(tmp_path: Path) -> None:
+    weights = {"low": np.array(0), "high": np.array(9)}
+    net = model([helper.make_node("Clip", ["x", "low", "high"], ["y"])], {"x": [4]}, ["y"], weights, 13)
+    for value in (*net.graph.input, *net.graph.output):
+        value.type.tensor_type.elem_type = TensorProto.INT64
+    assert "int64" in str(imported(net, tmp_path)["main"].ret_ty)
