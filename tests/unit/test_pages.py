@@ -84,6 +84,7 @@ def test_the_users_page_tells_every_setting_of_a_job_that_users_need() -> None:
         "--target-ms",
         "--improve-by",
         "--fresh",
+        "--unverified",
         "--zero-shot",
     }
     assert options - table.keys() == elsewhere
@@ -92,7 +93,7 @@ def test_the_users_page_tells_every_setting_of_a_job_that_users_need() -> None:
         re.search(rf"{name}[` ]", text)
         for name in (
             "--priority", "--deadline", "--shape", "--until-faster", "--target-ms", "--improve-by", "--fresh",
-            "--zero-shot",
+            "--zero-shot", "--unverified",
         )
     )  # fmt: skip
 

@@ -33,12 +33,14 @@ def check(path: Path, shapes: dict[str, tuple[int, ...]], target: str) -> dict[s
     from autosched_tvm.compile import intrinsics, model_sources, network_import, onnx_import, targets, task_extraction
     from autosched_tvm.compile.candidate_build import load_target
     from autosched_tvm.compile.integers import dot_instructions
+    from autosched_tvm.evaluation import operator_check
 
     intrinsics.install()
     aim = load_target(targets.resolve(target, 1))
     ready = model_sources.prepare(path, shapes, integers=dot_instructions.of_target(aim) is not None)
     extracted, _ = task_extraction.extract([onnx_import.fused(ready.source.cleaned(aim), aim)], aim)
     network_import.check(extracted)
+    operator_check.check_source(path, ready.source, aim)
     return {
         "model": str(path),
         "format": ready.format,

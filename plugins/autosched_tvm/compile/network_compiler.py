@@ -294,6 +294,11 @@ def _pipeline(
     return lower
 
 
+def untuned_pipeline() -> Any:
+    """Returns the passes of a build without schedules."""
+    return _pipeline()
+
+
 def _outputs(fused: Any, names: Sequence[str]) -> tuple[Tensor, ...]:
     """Returns the outputs with TVM's shapes and types, and the model's names."""
     returned = fused["main"].ret_ty

@@ -5,6 +5,6 @@ Speed: `build_comparison` (the final evaluation), `baseline_comparison` (the bas
 a model for ONNX Runtime), `board_rival` and `board_program` (ONNX Runtime on a board). Outputs: `verification`,
 `verification_messages`, `output_comparison` (tolerances), `kernel_comparison`, `onnx_reference`, `standard_reference`
 (for models that ONNX Runtime cannot run), `non_onnx_reference`, `quantised_reference`, `input_samples`, `isolated_run`
-(a build that may crash), `special_values` (NaN and infinities), `wrong_schedules` and `schedule_bisection` (find and
-remove schedules with wrong results).
+(a build that may crash), `operator_check` (operators one by one, before the search), `special_values` (NaN and
+infinities), `wrong_schedules` and `schedule_bisection` (find and remove schedules with wrong results).
 """

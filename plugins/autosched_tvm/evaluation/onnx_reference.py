@@ -34,7 +34,7 @@ _NOT_WEIGHTS = {"Resize", "Upsample", "Pad", "Clip", "Pow", "Range", "Tile", "Ex
 _SCALES = {"QuantizeLinear", "DequantizeLinear", "QLinearConv", "QLinearMatMul"}
 """Operators whose scales are weights, although they are single numbers."""
 _ORDER_KEPT = {"Cast", "Identity", "Squeeze", "Unsqueeze", "Reshape", "Flatten"}
-_CHOOSING = {"ArgMax": 0, "ArgMin": 0, "TopK": 1}
+CHOOSING = {"ArgMax": 0, "ArgMin": 0, "TopK": 1}
 """Operators that choose indices, and the output that holds them."""
 
 
@@ -227,7 +227,7 @@ def scored_outputs(model: Any) -> dict[int, tuple[str, int]]:
         name = output.name
         while (node := makers.get(name)) is not None and node.op_type in _ORDER_KEPT:
             name = node.input[0]
-        place = _CHOOSING.get(node.op_type) if node is not None else None
+        place = CHOOSING.get(node.op_type) if node is not None else None
         if node is not None and place is not None and node.output[place] == name:
             usual = -1 if node.op_type == "TopK" else 0
             axis = next((a.i for a in node.attribute if a.name == "axis"), usual)

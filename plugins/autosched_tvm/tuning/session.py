@@ -191,9 +191,28 @@ class TvmSession:
             ) from error
         except WorkerError as error:
             raise StepFailed(f"import: {error}") from error
+        if own and not found.tasks_only:
+            self._check_operators(lease)
         made = {path.name: path for path in folder.iterdir() if path.is_file()}
         cache.keep(key, made, msgspec.json.encode(found).decode())
         return found
+
+    def _check_operators(self, lease: Lease) -> None:
+        """Raises ModelRejected for a network with an operator that TVM computes wrongly, before anything is tuned."""
+        if targets.triple_of(self.target):
+            return  # the code does not run here
+        arguments = (str(self._model), str(_prepared(self._tasks_dir)), self.target, self._samples)
+        try:
+            self._workers.once(lease, worker_messages.CHECK_OPERATORS, *arguments, timeout_s=lease.timeout_s)
+        except Killed:
+            raise
+        except Raised as error:
+            if error.kind != ModelRejected.__name__:
+                log.warning("the operators were not run one by one", exc_info=error)
+                return
+            raise _rejection(error) from error
+        except WorkerError as error:  # such as a lane without the features of the target
+            log.warning("the operators were not run one by one", exc_info=error)
 
     def _check_samples(self, lease: Lease) -> None:
         """Raises RequestError for samples of inputs that do not fit, before anything is tuned."""

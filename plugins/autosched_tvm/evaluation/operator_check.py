@@ -1,0 +1,319 @@
+"""Runs the operators of an imported ONNX network one by one, untuned, and compares them with ONNX Runtime: before the
+first trial, within seconds.
+
+Equal nodes are run once. All of them become one network of nodes side by side, so that TVM compiles it in one piece;
+its inputs are the values that the network itself computes for a sample. What is large is left to the verification.
+"""
+
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import tvm
+from msgspec import Struct
+from onnx import helper, numpy_helper
+from tvm import relax
+from tvm.s_tir import meta_schedule as ms
+
+from autosched.errors import ModelRejected
+from autosched_tvm.compile import lowering, model_sources, network_compiler, onnx_import
+from autosched_tvm.compile.frontend import shape_inference
+from autosched_tvm.evaluation import input_samples
+from autosched_tvm.evaluation.onnx_reference import CHOOSING
+from autosched_tvm.evaluation.output_comparison import Expected, Scores, Tolerances
+from autosched_tvm.rounding import EPSILON
+from autosched_tvm.tensors import Array
+
+ELEMENTS_MAX = 4_000_000
+"""Maximum number of values that a node reads and writes, so that the check takes seconds."""
+CONSTANT_BYTES_MAX = 4_000_000
+"""Maximum size of the constants of a node."""
+NODES_MAX = 150
+"""Maximum number of different nodes that are run; more take too long to compile."""
+PRODUCTS_MAX = 5_000_000
+"""Maximum number of multiplications of a node, which is not tuned yet."""
+CHECK_S = 20.0
+"""Seconds after which no further nodes are run, where TVM or ONNX Runtime refuses some of them."""
+LEFT_OUT = frozenset({
+    "LSTM", "GRU", "RNN", "If", "Loop", "Scan", "Constant", "RandomNormal", "RandomUniform", "RandomNormalLike",
+    "RandomUniformLike", "Bernoulli", "Multinomial", "QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear",
+})  # fmt: skip
+"""Operators that are not run alone: recurrent layers, which take long untuned; subgraphs; random numbers; quantisation,
+whose operators are compiled together with others."""
+JUMPS_OR_RANDOM = frozenset({
+    "QuantizeLinear", "DynamicQuantizeLinear", "QLinearConv", "QLinearMatMul", "MatMulInteger", "ConvInteger",
+    "DequantizeLinear", "RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Bernoulli",
+    "Multinomial", "MatMulNBits", "DynamicQuantizeLSTM", "DynamicQuantizeMatMul", "QAttention", "Dropout", "ArgMax",
+    "ArgMin", "TopK", "NonMaxSuppression", "NonZero", "Round", "Floor", "Ceil", "Sign", "Equal", "Greater", "Less",
+    "GreaterOrEqual", "LessOrEqual", "IsNaN", "IsInf", "Mod",
+})  # fmt: skip
+"""Operators whose result jumps where its input changes by rounding, or is random."""
+SHARES = {"float16": 2e-2, "bfloat16": 1e-1}
+SHARE = 1e-3
+"""Maximum error of an output, as a share of its largest value, by type and for all others."""
+
+
+class Wrong(Struct, frozen=True):
+    """A node whose result in TVM is another one."""
+
+    operator: str
+    node: str
+    said: str
+
+
+class _Case(Struct, frozen=True):
+    """One node to run, under names of its own."""
+
+    original: Any
+    node: Any
+    inputs: dict[str, str]
+    """The network's value by the case's input."""
+    constants: tuple[Any, ...]
+
+
+def check(model: str, prepared: str, target: str, samples: str = "") -> None:
+    """Compares a prepared network with its model's file, and runs its operators. Raises ModelRejected, which names the
+    first wrong one. Does nothing for files of other formats, and where ONNX Runtime cannot run the network or an
+    operator."""
+    check_source(Path(model), model_sources.load(Path(prepared)), tvm.target.Target(json.loads(target)), samples)
+
+
+def check_source(model: Path, source: model_sources.Source, target: Any, samples: str = "") -> None:
+    """Does the same for a network in memory."""
+    if not isinstance(source, model_sources.OnnxSource):
+        return
+    inputs = input_samples.of(source.inputs, samples)[0]
+    if said := _rewritten(model, source.model, inputs):
+        raise ModelRejected(
+            f"the network computes something else after its operators were rewritten for TVM: {said}. That is a fault"
+            " of the import, and not of your model: please report it with the model"
+        )
+    if wrong := find(source.model, inputs, target):
+        first = wrong[0]
+        others = ", ".join(dict.fromkeys(one.operator for one in wrong[1:]))
+        more = f"; so are {others}" if others else ""
+        raise ModelRejected(
+            f"operator {first.operator} (node {first.node!r}) is computed wrongly: {first.said}{more}. That is a fault"
+            " of the import, and not of your model: export that layer in another way, or cut the model before it"
+        )
+
+
+def _rewritten(path: Path, model: Any, inputs: Mapping[str, Array]) -> str:
+    """Says how the outputs of a prepared network differ from those of its file; empty if they do not, and for networks
+    whose outputs may, since rounding changes a choice, or since they are random."""
+    if any(node.op_type in JUMPS_OR_RANDOM for node in model.graph.node):
+        return ""
+    try:
+        original = onnx.load(str(path))
+        if any(node.op_type in JUMPS_OR_RANDOM for node in original.graph.node):
+            return ""
+        before, after = (_by_runtime(one, inputs, None) for one in (original, model))
+        pairs = list(zip(model.graph.output, before, after, strict=True))
+    except Exception:  # the errors of ONNX Runtime have no common class
+        return ""
+    for output, right, own in pairs:
+        if right.dtype.name in EPSILON and (said := _difference(right, own, {})):
+            return said.replace("its result", f"output {output.name!r}")
+    return ""
+
+
+def find(model: Any, inputs: Mapping[str, Array], target: Any) -> list[Wrong]:
+    """Returns the nodes of a network that TVM computes otherwise than ONNX Runtime, in the network's order."""
+    cases = list(_cases(model))
+    values = _values(model, inputs, sorted({name for case in cases for name in case.inputs.values()}))
+    if values is None:
+        return []
+    cases = [case for case in cases if all(name in values for name in case.inputs.values())]
+    return _wrong(cases, values, model, target, time.monotonic() + CHECK_S)
+
+
+def _wrong(cases: Sequence[_Case], values: Mapping[str, Array], model: Any, target: Any, until: float) -> list[Wrong]:
+    """Runs cases together. Where TVM or ONNX Runtime refuses one of them, halves the cases."""
+    if not cases or time.monotonic() > until:
+        return []
+    together, given = _network(cases, values, model)
+    try:
+        expected = _by_runtime(together, given, None)
+        got = _by_tvm(together, given, target)
+    except Exception:  # both raise errors of many classes; the compilation of the whole network says what is wrong
+        half = len(cases) // 2
+        halves = (cases[:half], cases[half:]) if half else ()
+        return [wrong for part in halves for wrong in _wrong(part, values, model, target, until)]
+    found, number = [], 0
+    for case in cases:
+        for name in case.node.output:
+            if not name:
+                continue
+            right, own = expected[number], got[number]
+            number += 1
+            if said := _difference(right, own, _scores(case, values, name)):
+                found.append(Wrong(case.original.op_type, case.original.name or case.original.output[0], said))
+                break
+    return found
+
+
+def _scores(case: _Case, values: Mapping[str, Array], output: str) -> dict[int, Scores]:
+    """The values among which a node chooses the indices of an output: those that tie may be chosen, too."""
+    place = CHOOSING.get(case.node.op_type)
+    if place is None or case.node.output[place] != output or case.node.input[0] not in case.inputs:
+        return {}
+    usual = -1 if case.node.op_type == "TopK" else 0
+    axis = next((int(a.i) for a in case.node.attribute if a.name == "axis"), usual)
+    return {0: Scores(values[case.inputs[case.node.input[0]]], (), axis)}
+
+
+def _difference(right: Array, own: Array, scores: Mapping[int, Scores]) -> str:
+    """Says how an output differs; empty if it does not. Where numbers are not finite, only their place counts."""
+    if right.dtype.name in EPSILON and not np.isfinite(right).all():
+        return ""  # kernels may differ there: see `special_values`
+    share = SHARES.get(right.dtype.name, SHARE)
+    check = Tolerances([Expected((right,), scores=scores)], ["its result"], share).check([[own]])
+    if check.equal or check.difference is None:
+        return ""
+    at = check.difference
+    return f"{at.output}{list(at.index) if at.index else ''} is {at.got}, and not {at.expected}"
+
+
+def _cases(model: Any) -> Iterator[_Case]:
+    constants = {tensor.name: tensor for tensor in model.graph.initializer}
+    known = {value.name: value.type.tensor_type for value in shape_inference.values(model)}
+    seen: set[bytes] = set()
+    for node in model.graph.node:
+        if len(seen) >= NODES_MAX:
+            return
+        computed = [name for name in node.input if name and name not in constants]
+        own = [constants[name] for name in node.input if name in constants]
+        sizes = [_elements(known.get(name)) for name in (*computed, *(name for name in node.output if name))]
+        if node.op_type in LEFT_OUT or not computed or None in sizes or sum(filter(None, sizes)) > ELEMENTS_MAX:
+            continue
+        if sum(tensor.ByteSize() for tensor in own) > CONSTANT_BYTES_MAX:
+            continue
+        if _products(node, known, constants) > PRODUCTS_MAX:
+            continue
+        if (key := _key(node, known, constants)) in seen:
+            continue
+        seen.add(key)
+        yield _renamed(node, len(seen), constants)
+
+
+def _elements(tensor: Any) -> int | None:
+    if tensor is None or not tensor.HasField("shape"):
+        return None
+    dims = [d.dim_value for d in tensor.shape.dim]
+    return None if any(size <= 0 for size in dims) else int(np.prod(dims, dtype=np.int64))
+
+
+def _products(node: Any, known: Mapping[str, Any], constants: Mapping[str, Any]) -> int:
+    """The number of multiplications of a product or convolution; 0 for other nodes, which have few for each value."""
+    if node.op_type not in ("Conv", "ConvTranspose", "Gemm", "MatMul", "Einsum"):
+        return 0
+    outputs = _elements(known.get(node.output[0])) or 0
+    weights = constants.get(node.input[1])
+    shape = list(weights.dims) if weights is not None else [d.dim_value for d in known[node.input[1]].shape.dim]
+    return outputs * max(1, int(np.prod(shape, dtype=np.int64)) // max(1, min(shape, default=1)))
+
+
+def _key(node: Any, known: Mapping[str, Any], constants: Mapping[str, Any]) -> bytes:
+    """What makes two nodes compute the same of inputs of the same types and shapes. Of large constants, only those
+    count."""
+    copy = onnx.NodeProto()
+    copy.CopyFrom(node)
+    copy.ClearField("name")
+    copy.ClearField("doc_string")
+    parts = []
+    for name in node.input:
+        if name in constants:
+            tensor = constants[name]
+            few = int(np.prod(tensor.dims, dtype=np.int64)) <= 16
+            parts.append(numpy_helper.to_array(tensor).tobytes() if few else repr(list(tensor.dims)).encode())
+        elif name:
+            parts.append(known[name].SerializeToString())
+    copy.input[:], copy.output[:] = [], ["y" if name else "" for name in node.output]
+    return b"|".join([bytes(copy.SerializeToString()), *parts])
+
+
+def _renamed(node: Any, number: int, constants: Mapping[str, Any]) -> _Case:
+    copy = onnx.NodeProto()
+    copy.CopyFrom(node)
+    copy.name = f"case_{number}"
+    inputs: dict[str, str] = {}
+    own = {}
+    for place, name in enumerate(node.input):
+        if not name:
+            continue
+        fresh = f"case_{number}_in_{place}"
+        copy.input[place] = fresh
+        if name in constants:
+            tensor = onnx.TensorProto()
+            tensor.CopyFrom(constants[name])
+            tensor.name = fresh
+            own[fresh] = tensor
+        else:
+            inputs[fresh] = name
+    copy.output[:] = [f"case_{number}_out_{place}" if name else "" for place, name in enumerate(node.output)]
+    return _Case(node, copy, inputs, tuple(own.values()))
+
+
+def _network(cases: Sequence[_Case], values: Mapping[str, Array], model: Any) -> tuple[Any, dict[str, Array]]:
+    """The network of all cases, and its inputs."""
+    given = {fresh: values[name] for case in cases for fresh, name in case.inputs.items()}
+    kinds = {fresh: helper.np_dtype_to_tensor_dtype(array.dtype) for fresh, array in given.items()}
+    graph = helper.make_graph(
+        [case.node for case in cases], "cases",
+        [helper.make_tensor_value_info(fresh, kinds[fresh], array.shape) for fresh, array in given.items()],
+        [onnx.ValueInfoProto(name=name) for case in cases for name in case.node.output if name],
+        [tensor for case in cases for tensor in case.constants],
+    )  # fmt: skip
+    made = helper.make_model(graph, opset_imports=list(model.opset_import), ir_version=model.ir_version)
+    known = {value.name: value for value in shape_inference.values(made) if value.type.WhichOneof("value")}
+    for value in made.graph.output:
+        if value.name in known:
+            value.CopyFrom(known[value.name])
+    return made, given
+
+
+def _values(model: Any, inputs: Mapping[str, Array], wanted: Sequence[str]) -> dict[str, Array] | None:
+    """The values of a network for a sample; None if ONNX Runtime cannot run it."""
+    there = {value.name for value in model.graph.input}
+    exposed = onnx.ModelProto()
+    exposed.CopyFrom(model)
+    names = [name for name in wanted if name not in there]
+    del exposed.graph.output[:]
+    exposed.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
+    try:
+        found = dict(zip(names, _by_runtime(exposed, inputs, names), strict=True)) if names else {}
+    except Exception:  # its errors have no common class
+        return None
+    return {name: array for name, array in (*inputs.items(), *found.items()) if isinstance(array, np.ndarray)}
+
+
+def _by_runtime(model: Any, inputs: Mapping[str, Array], names: Sequence[str] | None) -> list[Array]:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    known = {one.name for one in session.get_inputs()}
+    return list(session.run(names, {name: array for name, array in inputs.items() if name in known}))
+
+
+def _quick(target: Any) -> Any:
+    """The target with code that is compiled fast."""
+    return tvm.target.Target({**dict(target.export()), "opt-level": 0})
+
+
+def _by_tvm(model: Any, inputs: Mapping[str, Array], target: Any) -> list[Array]:
+    module = onnx_import.network(model, target)
+    target = _quick(target)
+    with target, ms.database.MemoryDatabase(), tvm.transform.PassContext(opt_level=2):
+        pipeline = network_compiler.untuned_pipeline()
+        built = relax.build(module, target=target, relax_pipeline=pipeline, tir_pipeline=lowering.install())
+    run = relax.VirtualMachine(built, tvm.cpu())["main"]
+    made = run(*(tvm.runtime.tensor(np.ascontiguousarray(inputs[value.name])) for value in model.graph.input))
+    return [one.numpy() for one in ([made] if hasattr(made, "numpy") else made)]

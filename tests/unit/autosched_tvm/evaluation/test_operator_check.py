@@ -1,0 +1,133 @@
+"""A converter with a fault is found before the first trial, with its operator and node; right ones pass."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+
+from autosched.errors import ModelRejected
+from nets import conv_net, model
+
+tvm = pytest.importorskip("tvm")
+pytest.importorskip("onnxruntime")
+from tvm import relax  # noqa: E402
+from tvm.relax.frontend.onnx import onnx_frontend  # noqa: E402
+
+from autosched_tvm.compile import onnx_import, targets  # noqa: E402
+from autosched_tvm.evaluation import operator_check  # noqa: E402
+
+TARGET = targets.resolve("auto", 2)
+SHAPE = [2, 3, 8, 6]
+
+
+def scaled(value: Any) -> Any:
+    return relax.op.multiply(value, relax.const(1.02, str(value.ty.dtype)))
+
+
+def shifted(value: Any) -> Any:
+    return relax.op.add(value, relax.const(0.25, str(value.ty.dtype)))
+
+
+def turned(value: Any) -> Any:
+    return relax.op.flip(value, 0)
+
+
+def negated(value: Any) -> Any:
+    return relax.op.logical_not(value)
+
+
+def next_one(value: Any) -> Any:
+    return relax.op.add(value, relax.const(1, str(value.ty.dtype)))
+
+
+MUTANTS: list[tuple[str, dict[str, Any], Callable[[Any], Any]]] = [
+    ("Tanh", {}, scaled), ("Sigmoid", {}, shifted), ("Erf", {}, turned), ("HardSigmoid", {"alpha": 0.3}, scaled),
+    ("LeakyRelu", {"alpha": 0.2}, shifted), ("Elu", {}, scaled), ("Softplus", {}, turned), ("Softsign", {}, scaled),
+    ("Floor", {}, next_one), ("Abs", {}, turned), ("Exp", {}, scaled), ("Cos", {}, shifted),
+    ("AveragePool", {"kernel_shape": [2, 2]}, scaled), ("MaxPool", {"kernel_shape": [3, 3], "pads": [1] * 4}, turned),
+    ("GlobalAveragePool", {}, shifted), ("Transpose", {"perm": [0, 1, 3, 2]}, turned), ("Flatten", {}, turned),
+    ("ReduceSum", {"keepdims": 1}, scaled), ("ArgMax", {"axis": 1}, next_one), ("LogSoftmax", {"axis": 1}, turned),
+    ("LRN", {"size": 3}, scaled), ("DepthToSpace", {"blocksize": 1}, turned),
+]  # fmt: skip
+
+
+def net_of(operator: str, attributes: dict[str, Any]) -> Any:
+    nodes = [
+        helper.make_node("Relu", ["x"], ["r"]),
+        helper.make_node("Sub", ["r", "half"], ["s"]),
+        helper.make_node(operator, ["s"], ["y"], name="suspect", **attributes),
+    ]
+    return model(nodes, {"x": SHAPE}, ["y"], {"half": np.float32(0.5)}, 13)
+
+
+def checked(net: Any, folder: Path) -> None:
+    path = folder / "net.onnx"
+    onnx.save(net, str(path))
+    prepared = folder / "prepared.onnx"
+    onnx.save(onnx_import.prepare(path, {}).model, str(prepared))
+    operator_check.check(str(path), str(prepared), TARGET)
+
+
+@pytest.mark.parametrize(("operator", "attributes", "fault"), MUTANTS, ids=[f"{o}-{f.__name__}" for o, _, f in MUTANTS])
+def test_a_wrong_converter_is_found(
+    operator: str, attributes: dict[str, Any], fault: Callable[[Any], Any], tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    net = net_of(operator, attributes)
+    if operator == "ArgMax":
+        net.graph.output[0].type.tensor_type.elem_type = onnx.TensorProto.INT64
+    checked(net, tmp_path)  # the right one passes
+    original = onnx_frontend._get_convert_map
+
+    def changed() -> dict[str, Any]:
+        known = original()
+
+        class Mutant(known[operator]):  # type: ignore[misc,name-defined]  # TVM has no types
+            @classmethod
+            def get_converter(cls, opset: int) -> Any:
+                convert = known[operator].get_converter(opset)
+                return lambda builder, *rest: builder.emit(fault(builder.emit(convert(builder, *rest))))
+
+        return {**known, operator: Mutant}
+
+    monkeypatch.setattr(onnx_frontend, "_get_convert_map", changed)
+    with pytest.raises(ModelRejected, match=rf"operator {operator} \(node '.*'\) is computed wrongly: its result"):
+        checked(net, tmp_path)
+
+
+def test_a_network_of_right_operators_passes(tmp_path: Path) -> None:
+    checked(conv_net(), tmp_path)
+
+
+def test_a_wrong_rewrite_is_found(tmp_path: Path) -> None:
+    before, after = (net_of("Elu", {"alpha": alpha}) for alpha in (1.0, 0.5))
+    paths = [tmp_path / name for name in ("net.onnx", "prepared.onnx")]
+    for net, path in zip((before, after), paths, strict=True):
+        onnx.save(net, str(path))
+    with pytest.raises(ModelRejected, match="after its operators were rewritten for TVM: output 'y'"):
+        operator_check.check(*map(str, paths), TARGET)
+
+
+def test_equal_nodes_are_run_once_and_large_ones_not_at_all() -> None:
+    nodes = [helper.make_node("Tanh", ["x"], ["a"]), helper.make_node("Tanh", ["a"], ["b"])]
+    nodes += [helper.make_node("Conv", ["b", "w"], ["y"])]
+    net = model(nodes, {"x": [1, 64, 64, 64]}, ["y"], {"w": np.zeros((64, 64, 3, 3), "float32")}, 13)
+    assert [case.original.op_type for case in operator_check._cases(net)] == ["Tanh"]
+
+
+def test_places_that_tie_may_be_chosen() -> None:
+    scores = {0: operator_check.Scores(np.array([[1.0, 1.0, 0.0]]), (), 1)}
+    assert operator_check._difference(np.array([[0]]), np.array([[1]]), scores) == ""
+    assert "is 2, and not 0" in operator_check._difference(np.array([[0]]), np.array([[2]]), scores)
+
+
+def test_what_onnx_runtime_cannot_run_is_not_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> Any:
+        raise ValueError("no such operator")
+
+    monkeypatch.setattr(operator_check, "_by_runtime", refuse)
+    checked(conv_net(), tmp_path)
