@@ -35,8 +35,8 @@ def compared(model: Any) -> Iterator[None]:
                 for name in node.output:
                     if name and name in self._nodes:
                         _check(node, name, self._nodes[name], known)
-                    if name in outputs:
-                        _check_output(node, name, self._nodes.get(name))
+                    if name in outputs or node.op_type in DATA_DEPENDENT:
+                        _check_fixed(node, name, self._nodes.get(name))
 
     onnx_frontend.ONNXGraphImporter = Compared
     try:
@@ -115,12 +115,16 @@ def _misread(node: Any, name: str, what: str) -> str:
     )
 
 
-def _check_output(node: Any, name: str, made: Any) -> None:
+DATA_DEPENDENT = frozenset({"Compress", "NonZero", "Unique"})
+"""Operators that make as many values as they find."""
+
+
+def _check_fixed(node: Any, name: str, made: Any) -> None:
     type_of = getattr(made, "ty", None)
     extents = _extents(type_of) if isinstance(type_of, relax.TensorType) else None
     if isinstance(type_of, relax.ShapeType) or (extents is not None and None not in extents):
         return
     raise ModelRejected(
-        f"output {name!r} has no fixed shape: operator {node.op_type} (node {node.name or node.output[0]!r}) makes as"
-        " many values as it finds. Cut the model before it, and run that part in ONNX Runtime or NumPy"
+        f"{name!r} has no fixed shape: operator {node.op_type} (node {node.name or node.output[0]!r}) makes as many"
+        " values as it finds, or as an input says. Cut the model before it, and run that part in ONNX Runtime or NumPy"
     )

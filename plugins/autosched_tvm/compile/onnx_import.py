@@ -64,6 +64,8 @@ _MISREAD: dict[str, Callable[[Any], bool]] = {
     "LayerNormalization": _outputs(1),
     "BatchNormalization": _has("training_mode", 0),
     "Cosh": lambda _node: True,
+    "MaxPool": _outputs(1),
+    "NonMaxSuppression": lambda _node: True,
     "SequenceErase": lambda _node: True,
     "Sinh": lambda _node: True,
     "SpaceToDepth": _has("mode", b"DCR"),

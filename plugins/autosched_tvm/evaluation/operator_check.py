@@ -218,7 +218,7 @@ def _products(node: Any, known: Mapping[str, Any], constants: Mapping[str, Any])
 
 
 def _key(node: Any, known: Mapping[str, Any], constants: Mapping[str, Any]) -> bytes:
-    """What makes two nodes compute the same of inputs of the same types and shapes. Of large constants, only those
+    """Key of equal nodes: they compute the same of inputs of the same types and shapes. Of large constants, only those
     count."""
     copy = onnx.NodeProto()
     copy.CopyFrom(node)

@@ -99,7 +99,9 @@ def _read(value: Any) -> _Input:
 
 def _check(name: str, dims: Dims | None, wanted: tuple[int, ...]) -> None:
     if any(size <= 0 for size in wanted):
-        raise RequestError(f"--shape {name}={_comma(wanted)}: each dimension must be at least 1")
+        raise RequestError(
+            f"--shape {name}={_comma(wanted)}: each dimension must be at least 1; empty tensors are not supported"
+        )
     if dims is None:
         return
     if len(dims) != len(wanted) or any(d is not None and d != w for d, w in zip(dims, wanted, strict=True)):

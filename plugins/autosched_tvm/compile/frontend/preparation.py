@@ -25,6 +25,7 @@ _ADVICE = {
     "Loop": "export it with the loop unrolled (in PyTorch: trace, do not script)",
     "Scan": "export it with the loop unrolled (in PyTorch: trace, do not script)",
     "BatchNormalization": "it is in training mode: export the model in inference mode (in PyTorch: model.eval())",
+    "MaxPool": "the places of the maxima are not computed; replace MaxUnpool, such as by an interpolation",
     "NonMaxSuppression": "cut the model before its post-processing and run that part outside",
 }
 _QUANTIZED = ("Integer", "QLinear", "DynamicQuantize")
@@ -174,6 +175,7 @@ def _modernise(prepared: Prepared) -> None:
     if prepared.model.functions:
         from onnx import inliner
 
+        _fill_defaults(prepared.model)
         prepared.model = inliner.inline_local_functions(prepared.model)
         prepared.fixes.append("functions inlined")
     if prepared.opset < OPSET_MIN:
@@ -182,6 +184,18 @@ def _modernise(prepared: Prepared) -> None:
         with contextlib.suppress(RuntimeError, ValueError, version_converter.ConvertError):
             prepared.model = version_converter.convert_version(prepared.model, OPSET_GOOD)
             prepared.fixes.append(f"opset {prepared.opset} raised to {OPSET_GOOD}")
+
+
+def _fill_defaults(model: Any) -> None:
+    """Writes the default attributes of the model's own functions out where they are called. The inliner drops them."""
+    functions = {(function.domain, function.name): function for function in model.functions}
+    graphs = [model.graph, *model.functions]
+    while graphs:
+        for node in graphs.pop().node:
+            graphs += [inner for a in node.attribute for inner in (*([a.g] if a.HasField("g") else []), *a.graphs)]
+            if (called := functions.get((node.domain, node.op_type))) is not None:
+                given = {attribute.name for attribute in node.attribute}
+                node.attribute.extend(default for default in called.attribute_proto if default.name not in given)
 
 
 _VALUES = {

@@ -175,3 +175,23 @@ def test_numbers_in_other_files_are_refused_wherever_they_are_named(place: str, 
     path.write_bytes(model.SerializeToString())
     with pytest.raises(ModelRejected, match="lie in other files"):
         preparation.read(path)
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_default_attributes_of_the_models_own_functions_are_kept(nested: bool, tmp_path: Path) -> None:
+    slope = helper.make_node("LeakyRelu", ["v"], ["w"])
+    slope.attribute.append(onnx.AttributeProto(name="alpha", type=onnx.AttributeProto.FLOAT, ref_attr_name="alpha"))
+    inner = helper.make_function("own", "steep", ["v"], ["w"], [slope], [helper.make_opsetid("", 17)], [])
+    inner.attribute_proto.append(helper.make_attribute("alpha", 0.7))
+    outer = helper.make_function(
+        "own", "outer", ["v"], ["w"], [helper.make_node("steep", ["v"], ["w"], domain="own")],
+        [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)],
+    )  # fmt: skip
+    call = helper.make_node("outer" if nested else "steep", ["x"], ["y"], domain="own")
+    values = [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [4]) for name in "xy"]
+    graph = helper.make_graph([call], "net", values[:1], values[1:])
+    net = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17), helper.make_opsetid("own", 1)])
+    net.functions.extend([inner, outer])
+    ready = preparation.prepare(write(net, tmp_path), {}, nothing)
+    (node,) = [node for node in ready.model.graph.node if node.op_type == "LeakyRelu"]
+    assert [round(a.f, 3) for a in node.attribute if a.name == "alpha"] == [0.7]
