@@ -3,27 +3,35 @@
 `python -m onnx_suite [--cases WORDS] [--write]`, with tests/ on the path.
 """
 
-import argparse
 import os
+
+os.environ["OPENBLAS_NUM_THREADS"] = "1"  # a child forked from a process with threads may hang
+
+import argparse
+import multiprocessing
 import re
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 
 import numpy as np
 
 from autosched_tvm import worker_preload
 from autosched_tvm.compile import targets
 from onnx_suite import page, table
-from onnx_suite.case_run import AS_IT_IS, CONSTANT, Result, attempt, compared, in_form
+from onnx_suite.case_run import AS_IT_IS, CONSTANT, Result, attempt, compared, in_child, in_form
 from onnx_suite.cases import Case, all_cases
 from onnx_suite.table import Row
 
 SAY_EVERY = 100
+_cases: Sequence[Case] = ()
+"""The cases to run, which the forked workers inherit."""
 
 
-def by_runtime(case: Case) -> str:
-    """Result of a case in ONNX Runtime."""
+def by_runtime(case: Case) -> Result:
+    """Result of a case in ONNX Runtime, which starts threads."""
     import onnxruntime
 
     made = in_form(case, AS_IT_IS)
@@ -39,17 +47,18 @@ def by_runtime(case: Case) -> str:
             got = session.run(None, {name: array for name, array in sample.items() if name in known})
             found = compared(expected, got, case)
             if found.status != "pass":
-                return found.status
+                return found
     except Exception:  # its errors have no common class
-        return "error"
-    return "pass"
+        return Result("error")
+    return Result("pass")
 
 
-def row_of(case: Case, target: str) -> tuple[Row, dict[str, Result]]:
+def row_of(target: str, number: int) -> tuple[str, Row, dict[str, Result]]:
     """Runs a case in both forms."""
+    case = _cases[number]
     found = {form: attempt(case, form, target) for form in (AS_IT_IS, CONSTANT) if in_form(case, form) is not None}
     statuses = {form: found[form].status if form in found else "-" for form in (AS_IT_IS, CONSTANT)}
-    return Row(case.family, by_runtime(case), statuses), found
+    return case.name, Row(case.family, in_child(lambda _: by_runtime(case)).status, statuses), found
 
 
 def main() -> int:
@@ -67,23 +76,21 @@ def main() -> int:
     os.environ["ALLOW_RELEASED_ONNX_OPSET_ONLY"] = "0"
     worker_preload.settle((0, 1))
     np.seterr(all="ignore")
-    cases = [case for case in all_cases() if re.search(args.cases, case.name)][:: args.every]
+    global _cases
+    _cases = [case for case in all_cases() if re.search(args.cases, case.name)][:: args.every]
     target = targets.resolve("auto", 2)
     rows: dict[str, Row] = {}
     started = time.monotonic()
 
-    def run(case: Case) -> None:
-        rows[case.name], found = row_of(case, target)
-        if args.details:
+    with ProcessPoolExecutor(os.cpu_count(), multiprocessing.get_context("fork")) as pool:
+        for name, row, found in pool.map(partial(row_of, target), range(len(_cases))):
+            rows[name] = row
             for form, result in found.items():
-                if result.status != "pass":
-                    print(f"{case.name} ({form}): {result.status} {result.at} {result.said}", flush=True)
-        if len(rows) % SAY_EVERY == 0:
-            print(f"{len(rows)} of {len(cases)} cases, {time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)
-
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        for _ in pool.map(run, cases):
-            pass
+                if args.details and result.status != "pass":
+                    print(f"{name} ({form}): {result.status} {result.at} {result.said}", flush=True)
+            if len(rows) % SAY_EVERY == 0:
+                took_s = time.monotonic() - started
+                print(f"{len(rows)} of {len(_cases)} cases, {took_s:.0f} s", file=sys.stderr, flush=True)
     print(table.summary(rows.values()))
     before = table.read() if table.RESULTS.exists() else {}
     if args.write:

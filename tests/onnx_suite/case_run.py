@@ -7,6 +7,7 @@ import signal
 import tempfile
 import time
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -49,12 +50,17 @@ class Result(Struct, frozen=True):
 
 
 def attempt(case: Case, form: str, target: str) -> Result:
-    """Runs a case in a child process."""
+    """Runs a case in a form, in a child process."""
+    return in_child(lambda folder: _run(case, form, target, folder))
+
+
+def in_child(work: Callable[[Path], Result]) -> Result:
+    """Does work in a child process, with a folder of its own. The caller must have no other threads."""
     with tempfile.TemporaryDirectory(prefix="autosched-case-") as folder:
         read, write = os.pipe()
         if (pid := os.fork()) == 0:
             os.close(read)
-            _child(case, form, target, Path(folder), write)
+            _child(work, Path(folder), write)
         os.close(write)
         data, status = _answer(read, pid)
         os.close(read)
@@ -81,7 +87,7 @@ def _answer(read: int, child: int) -> tuple[bytes, int | None]:
     return data, None
 
 
-def _child(case: Case, form: str, target: str, folder: Path, pipe: int) -> None:
+def _child(work: Callable[[Path], Result], folder: Path, pipe: int) -> None:
     os.setsid()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     silent = os.open(os.devnull, os.O_WRONLY)
@@ -89,7 +95,7 @@ def _child(case: Case, form: str, target: str, folder: Path, pipe: int) -> None:
     os.dup2(silent, 2)
     os.environ["TMPDIR"] = tempfile.tempdir = str(folder)
     try:
-        result = _run(case, form, target, folder)
+        result = work(folder)
     except (ModelRejected, RequestError) as error:
         result = Result("refused", str(error)[:SAID_MAX])
     except BaseException as error:
