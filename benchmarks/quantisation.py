@@ -32,7 +32,7 @@ def quantise(model: Path, out: Path, how: str, shapes: dict[str, tuple[int, ...]
 
 def _fixed(model: Path, shapes: dict[str, tuple[int, ...]]) -> Any:
     """Returns the network with its fixed shapes, and operators that support quantised tensors."""
-    from autosched_tvm.compile.frontend import preparation
+    from autosched_tvm.compile.frontend import node_builder, preparation
     from autosched_tvm.evaluation import model_forms
 
     made = model_forms.with_shapes(onnx.load(model), shapes)
@@ -40,7 +40,7 @@ def _fixed(model: Path, shapes: dict[str, tuple[int, ...]]) -> Any:
     del made.graph.input[:]
     made.graph.input.extend(inputs)
     made.ir_version = max(made.ir_version, 8)
-    return made if preparation.opset_of(made) >= OPSET else onnx.version_converter.convert_version(made, OPSET)
+    return made if node_builder.opset_of(made) >= OPSET else onnx.version_converter.convert_version(made, OPSET)
 
 
 def _samples(model: Path, shapes: dict[str, tuple[int, ...]]) -> Any:

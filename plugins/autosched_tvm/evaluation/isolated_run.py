@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -24,12 +24,15 @@ class Crashed(Exception):
     """The build ended its process, or did not end in time."""
 
 
-def outputs(build: Path, samples: Sequence[Mapping[str, Array]]) -> list[list[Array]]:
-    """Returns the outputs of a build for each sample. Raises Crashed."""
+def outputs(
+    build: Path, samples: Sequence[Mapping[str, Array]], program: str = "autosched_tvm.evaluation.isolated_run"
+) -> list[list[Array]]:
+    """Returns the outputs of a build for each sample. `program`: the module that runs the file, with `answer_all`.
+    Raises Crashed."""
     with tempfile.TemporaryDirectory(prefix="autosched-apart-") as folder:
         for number, inputs in enumerate(samples):
             np.savez(Path(folder) / f"inputs-{number}.npz", **inputs)  # type: ignore[arg-type]
-        command = isolated_python.command("autosched_tvm.evaluation.isolated_run", str(build), folder)
+        command = isolated_python.command(program, str(build), folder)
         try:
             ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=LIMIT_S)
         except subprocess.TimeoutExpired:
@@ -51,14 +54,18 @@ def _read(path: Path) -> list[Array]:
         return [file[f"arr_{number}"] for number in range(len(file.files))]
 
 
+def answer_all(folder: Path, run: Callable[[dict[str, Array]], Sequence[Array]]) -> None:
+    """Runs all samples of the folder, and writes their outputs there."""
+    for path in sorted(folder.glob("inputs-*.npz")):
+        with np.load(path) as file:
+            np.savez(path.with_name(path.name.replace("inputs", "outputs")), *run(dict(file)))
+
+
 def main(build: str, folder: str) -> None:
     """Runs the build on all samples of the folder."""
     from autosched_tvm.device.loaded_module import LoadedModule
 
-    module = LoadedModule(Path(build))
-    for path in sorted(Path(folder).glob("inputs-*.npz")):
-        with np.load(path) as file:
-            np.savez(path.with_name(path.name.replace("inputs", "outputs")), *module.run(dict(file)))
+    answer_all(Path(folder), LoadedModule(Path(build)).run)
 
 
 if __name__ == "__main__":

@@ -147,23 +147,26 @@ class Reference:
 
         none = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
         try:
-            return self._session_at(model, level)
+            return session_of(model, level, self._threads)
         except Exception:  # onnxruntime's errors have no common class
             if level == none or isinstance(model, str):
                 raise
-            return self._session_at(model, none)
+            return session_of(model, none, self._threads)
 
-    def _session_at(self, model: str | bytes, level: Any) -> Any:
-        import onnxruntime
 
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = self._threads
-        options.inter_op_num_threads = 1
-        options.log_severity_level = 4
-        options.graph_optimization_level = level
-        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-        options.add_session_config_entry("session.x64quantprecision", "1")  # avoids products that saturate
-        return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+def session_of(model: str | bytes, level: Any, threads: int = 0) -> Any:
+    """Returns a session of ONNX Runtime that computes exactly, and keeps no core busy while it waits. `level`: of its
+    graph optimisations; `threads`: 0: one for each core."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.log_severity_level = 4
+    options.graph_optimization_level = level
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    options.add_session_config_entry("session.x64quantprecision", "1")  # avoids products that saturate
+    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 
 
 def _alike(first: Mapping[str, Array], other: Mapping[str, Array]) -> bool:

@@ -23,7 +23,7 @@ from autosched.errors import ModelRejected
 from autosched_tvm.compile import lowering, model_sources, network_compiler, onnx_import
 from autosched_tvm.compile.frontend import shape_inference
 from autosched_tvm.evaluation import input_samples
-from autosched_tvm.evaluation.onnx_reference import CHOOSING
+from autosched_tvm.evaluation.onnx_reference import CHOOSING, session_of
 from autosched_tvm.evaluation.output_comparison import Expected, Scores, Tolerances
 from autosched_tvm.rounding import EPSILON
 from autosched_tvm.tensors import Array
@@ -294,11 +294,7 @@ def _values(model: Any, inputs: Mapping[str, Array], wanted: Sequence[str]) -> d
 def _by_runtime(model: Any, inputs: Mapping[str, Array], names: Sequence[str] | None) -> list[Array]:
     import onnxruntime
 
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    session = session_of(model.SerializeToString(), onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL)
     known = {one.name for one in session.get_inputs()}
     return list(session.run(names, {name: array for name, array in inputs.items() if name in known}))
 

@@ -24,9 +24,7 @@ def most() -> int:
 def limit() -> None:
     """Let this process, and those that it starts, take no more than that of memory of their own (RLIMIT_DATA)."""
     if wanted := most():
-        _, hard = resource.getrlimit(resource.RLIMIT_DATA)
-        new = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-        resource.setrlimit(resource.RLIMIT_DATA, (new, new))
+        _lower(resource.RLIMIT_DATA, wanted)
 
 
 def limit_tasks() -> None:
@@ -34,9 +32,14 @@ def limit_tasks() -> None:
     counts those of its user in its user namespace, so that it is for programs that run apart; root's have no limit."""
     given = os.environ.get(TASKS, "")
     if given.isdecimal():
-        _, hard = resource.getrlimit(resource.RLIMIT_NPROC)
-        new = int(given) if hard == resource.RLIM_INFINITY else min(int(given), hard)
-        resource.setrlimit(resource.RLIMIT_NPROC, (new, new))
+        _lower(resource.RLIMIT_NPROC, int(given))
+
+
+def _lower(which: int, wanted: int) -> None:
+    """Set a limit for good, unless it is lower already."""
+    _, hard = resource.getrlimit(which)
+    new = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    resource.setrlimit(which, (new, new))
 
 
 def out_of_memory() -> str:

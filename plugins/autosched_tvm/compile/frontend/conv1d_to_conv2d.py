@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 from onnx import helper
 
+from autosched_tvm.compile.frontend.node_builder import read_inside
+
 Graph = Any
 """Type of `autosched_tvm.compile.frontend.rewrites.Graph`."""
 Node = Any
@@ -213,10 +215,4 @@ def _pads(pads: list[int]) -> list[int]:
 
 def _captured(graph: Any) -> set[str]:
     """Returns the names that subgraphs of the graph's nodes read."""
-    names: set[str] = set()
-    for node in graph.node:
-        for attribute in node.attribute:
-            for inner in [*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs]:
-                names |= {name for one in inner.node for name in one.input} | {value.name for value in inner.output}
-                names |= _captured(inner)
-    return names
+    return {name for node in graph.node for name in read_inside(node)}

@@ -11,7 +11,7 @@ from onnx import defs, helper, inliner
 
 from autosched_tvm.compile.frontend import misread_operators
 from autosched_tvm.compile.frontend.misread_operators import Rule
-from autosched_tvm.compile.frontend.node_builder import Node, NodeBuilder, Unknown, attributes, optional
+from autosched_tvm.compile.frontend.node_builder import Node, NodeBuilder, Unknown, attributes, opset_of, optional
 
 Array = Any
 _STANDARD = ("", "ai.onnx")
@@ -47,14 +47,14 @@ NESTED_MAX = 4
 def _fill_defaults(node: Node, model: Any) -> None:
     """Writes the default values of a node's attributes out. The inliner drops them."""
     given = {attribute.name for attribute in node.attribute}
-    for name, attribute in defs.get_schema(node.op_type, _opset_of(model), "").attributes.items():
+    for name, attribute in defs.get_schema(node.op_type, opset_of(model), "").attributes.items():
         if name not in given and attribute.default_value is not None and attribute.default_value.name:
             node.attribute.append(attribute.default_value)
 
 
 def _inlined(model: Any, nodes: list[Node]) -> Any:
     """Returns the model with the bodies of nodes, each made for the types of its node's inputs."""
-    opset = _opset_of(model)
+    opset = opset_of(model)
     types: dict[str, Any] = {}
     with contextlib.suppress(Exception):  # without types, some bodies can still be made
         model_types = onnx.shape_inference.infer_shapes(model, data_prop=True).graph
@@ -100,15 +100,11 @@ def _is_function(node: Node) -> bool:
     return bool(schema.has_function or schema.has_context_dependent_function)
 
 
-def _opset_of(model: Any) -> int:
-    return max((int(o.version) for o in model.opset_import if o.domain in _STANDARD), default=1)
-
-
 def rewrite(model: Any) -> dict[str, int]:
     """Rewrites the model in place; returns the number of rewritten nodes by operator."""
     if not any(node.op_type in RULES and node.domain in _STANDARD for node in model.graph.node):
         return {}
-    opset = _opset_of(model)
+    opset = opset_of(model)
     emit, done = NodeBuilder(model.graph, opset), Counter[str]()
     for node in list(model.graph.node):
         emit.about(node)

@@ -272,13 +272,26 @@ def optional(node: Node, index: int) -> str:
     return node.input[index] if index < len(node.input) else ""
 
 
+def opset_of(model: Any) -> int:
+    """Returns the version of the standard operators that a model uses."""
+    return max((int(o.version) for o in model.opset_import if o.domain in ("", "ai.onnx")), default=1)
+
+
+def subgraphs(node: Node) -> list[Any]:
+    """Returns the graphs in a node's attributes, such as the branches of an If."""
+    return [
+        graph
+        for attribute in node.attribute
+        for graph in [*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs]
+    ]
+
+
 def read_inside(node: Node) -> set[str]:
     """Returns all names that a node's subgraphs read, including their own."""
     names: set[str] = set()
-    for attribute in node.attribute:
-        for graph in [*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs]:
-            for inner in graph.node:
-                names.update(inner.input)
-                names |= read_inside(inner)
-            names.update(value.name for value in graph.output)
+    for graph in subgraphs(node):
+        for inner in graph.node:
+            names.update(inner.input)
+            names |= read_inside(inner)
+        names.update(value.name for value in graph.output)
     return names

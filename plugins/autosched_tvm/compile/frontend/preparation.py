@@ -15,6 +15,7 @@ from autosched.errors import ModelRejected
 from autosched_tvm.compile.frontend import decomposition, folding, lookup_tables, rewrites, standard_operators
 from autosched_tvm.compile.frontend import input_shapes as fixed_shapes
 from autosched_tvm.compile.frontend.model_file import FileKind, kind_of
+from autosched_tvm.compile.frontend.node_builder import opset_of, subgraphs
 
 OPSET_MIN = 7
 """Minimum opset. Earlier operators broadcast differently."""
@@ -142,11 +143,6 @@ def _check_whole(graph: Any, path: Path) -> None:
                 )
 
 
-def opset_of(model: Any) -> int:
-    """Returns the version of the standard operators that the model uses."""
-    return max((int(o.version) for o in model.opset_import if o.domain in ("", "ai.onnx")), default=1)
-
-
 def inputs_of(model: Any) -> list[Any]:
     """Returns the inputs that a caller must give."""
     constants = {tensor.name for tensor in model.graph.initializer}
@@ -192,7 +188,7 @@ def _fill_defaults(model: Any) -> None:
     graphs = [model.graph, *model.functions]
     while graphs:
         for node in graphs.pop().node:
-            graphs += [inner for a in node.attribute for inner in (*([a.g] if a.HasField("g") else []), *a.graphs)]
+            graphs += subgraphs(node)
             if (called := functions.get((node.domain, node.op_type))) is not None:
                 given = {attribute.name for attribute in node.attribute}
                 node.attribute.extend(default for default in called.attribute_proto if default.name not in given)
@@ -207,9 +203,9 @@ _VALUES = {
 def _write_constants_as_tensors(graph: Any) -> None:
     """Gives each Constant its value as a tensor, also in subgraphs. TVM knows no other form."""
     for node in graph.node:
+        for inner in subgraphs(node):
+            _write_constants_as_tensors(inner)
         for attribute in list(node.attribute):
-            for inner in [*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs]:
-                _write_constants_as_tensors(inner)
             if node.op_type == "Constant" and attribute.name in _VALUES:
                 value = np.asarray(helper.get_attribute_value(attribute), _VALUES[attribute.name])
                 node.attribute.remove(attribute)

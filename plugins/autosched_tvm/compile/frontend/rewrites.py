@@ -11,6 +11,7 @@ import numpy as np
 from onnx import helper, numpy_helper
 
 from autosched_tvm.compile.frontend import conv1d_to_conv2d, normalisation_patterns
+from autosched_tvm.compile.frontend.node_builder import opset_of
 from autosched_tvm.compile.frontend.shape_inference import values
 from autosched_tvm.compile.frontend.unused_names import unused
 
@@ -29,7 +30,7 @@ class Graph:
         self.ranks = {name: len(kind.shape.dim) for name, kind in self.types.items() if kind.HasField("shape")}
         self.taken = set(self.constants) | {name for node in self.graph.node for name in (*node.input, *node.output)}
         self.wanted = {value.name for value in self.graph.output}
-        self.opset = max((int(o.version) for o in model.opset_import if o.domain in ("", "ai.onnx")), default=1)
+        self.opset = opset_of(model)
         self._added: dict[object, str] = {}
         """Names of the added constants, by type, shape and digest of the values."""
 

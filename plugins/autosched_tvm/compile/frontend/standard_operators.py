@@ -17,7 +17,7 @@ from autosched_tvm.compile.frontend import (
     qlinear,
 )
 from autosched_tvm.compile.frontend.dequantisation import MICROSOFT, STANDARD, Dequantiser, Form
-from autosched_tvm.compile.frontend.node_builder import Node, NodeBuilder, Unknown
+from autosched_tvm.compile.frontend.node_builder import Node, NodeBuilder, Unknown, opset_of, subgraphs
 from autosched_tvm.compile.frontend.shape_inference import inferred
 
 PASSES_MAX = 100
@@ -55,7 +55,7 @@ def rewrite(model: Any, *, rounded: bool = False, integers: bool = False) -> lis
     """Rewrites the model in place; returns the changes made, in words. `rounded`: round activations as the quantised
     network does. `integers`: keep products of 8-bit integers."""
     done: Counter[str] = Counter()
-    opset = max((int(o.version) for o in model.opset_import if o.domain in STANDARD), default=1)
+    opset = opset_of(model)
     for _ in range(PASSES_MAX):
         before = _left(model, opset, integers=integers)
         if not before:
@@ -100,9 +100,8 @@ def _nodes(graph: Any) -> list[Node]:
     nodes = []
     for node in graph.node:
         nodes.append(node)
-        for attribute in node.attribute:
-            for inner in [*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs]:
-                nodes += _nodes(inner)
+        for inner in subgraphs(node):
+            nodes += _nodes(inner)
     return nodes
 
 
@@ -117,9 +116,8 @@ def _rewrite_graph(graph: Any, emit: NodeBuilder, form: Form, done: Counter[str]
     state = Dequantiser(emit, form)
     for node in list(graph.node):
         emit.about(node)
-        for attribute in node.attribute:
-            for inner in [*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs]:
-                _rewrite_graph(inner, NodeBuilder(inner, emit.opset, emit), form, done)
+        for inner in subgraphs(node):
+            _rewrite_graph(inner, NodeBuilder(inner, emit.opset, emit), form, done)
         rule = _rule(state, node)
         written = len(emit.nodes)
         try:
