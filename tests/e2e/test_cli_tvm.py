@@ -117,6 +117,31 @@ def test_a_model_is_checked_without_a_job(cli: Callable[..., Said]) -> None:
     assert "autosched tune small.onnx" in err
 
 
+def test_a_detector_is_cut_before_its_post_processing(cli: Callable[..., Said]) -> None:
+    node = onnx.helper.make_node
+    nodes = [
+        node("Conv", ["x", "w"], ["c"], pads=[1, 1, 1, 1]), node("Reshape", ["c", "shape"], ["boxes"]),
+        node("Slice", ["boxes", "from", "to", "axis"], ["one"]), node("Transpose", ["one"], ["scores"], perm=[0, 2, 1]),
+        node("NonMaxSuppression", ["boxes", "scores"], ["y"], name="nms"),
+    ]  # fmt: skip
+    weights = {
+        "w": np.full((4, 3, 3, 3), 0.1, "float32"), "shape": np.array([1, -1, 4]), "from": np.array([0]),
+        "to": np.array([1]), "axis": np.array([2]),
+    }  # fmt: skip
+    net = model(nodes, {"x": ["n", 3, 16, 16]}, [], weights)
+    net.graph.output.append(onnx.helper.make_tensor_value_info("y", onnx.TensorProto.INT64, None))
+    onnx.save(net, "detector.onnx")
+    code, _, err = cli("tune", "detector.onnx", "--trials", 4)
+    assert code == 6
+    assert "autosched model cut FILE writes the part up to 'boxes', 'scores'" in err
+    code, out, err = cli("model", "cut", "detector.onnx")
+    assert code == 0, err
+    assert "takes x; gives boxes, scores" in out
+    assert "ok  both parts give what the whole network gives" in out
+    code, out, err = cli("tune", "detector.head.onnx", "--trials", 4)
+    assert code == 0, err
+
+
 def rejected() -> dict[str, tuple[Callable[[], None], str]]:
     """Function that makes the file, and the expected message, by file name."""
     node = onnx.helper.make_node

@@ -24,6 +24,7 @@ from autosched_tvm.compile.kept_network import LoadedNetwork
 from autosched_tvm.compile.layouts.layout_option import LayoutOption
 from autosched_tvm.compile.layouts.layout_variants import offered
 from autosched_tvm.device.loaded_module import LoadedModule
+from autosched_tvm.rounding import EPSILON
 from autosched_tvm.worker_messages import Compilation
 from onnx_suite.cases import Case
 
@@ -34,6 +35,8 @@ LOOK_S = 0.02
 ROUNDING = 1e-4
 """Maximum error, as a share of the largest value, of numbers outside of the suite's tolerance that are rounded
 otherwise."""
+HALF_STEPS = 4
+"""Maximum error of 16-bit floats, in steps of their largest value."""
 SAID_MAX = 300
 """Maximum characters of a message that is kept."""
 AS_IT_IS, CONSTANT = "A", "B"
@@ -204,5 +207,7 @@ def _one(right: Any, got: Any, case: Case, name: str) -> Result:
         near = a.dtype.kind == "f" and bool(np.all(fine | (apart <= ROUNDING * scale)))
         at = tuple(int(i) for i in np.argwhere(~fine)[0])
     wanted = f"{name}: {int((~fine).sum())} of {fine.size} differ; at {at} {b[at]!s:.12}, not {a[at]!s:.12}"
-    half = right.dtype.itemsize == 2 and a.dtype.kind == "f" and bool(np.all(fine | (apart <= 40 * ROUNDING * scale)))
+    half = right.dtype.itemsize == 2 and bool(
+        np.all(fine | (apart <= HALF_STEPS * EPSILON.get(right.dtype.name, 0.0) * scale))
+    )
     return Result("rounding" if near or half else "wrong", wanted)

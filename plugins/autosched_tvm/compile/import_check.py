@@ -10,8 +10,8 @@ from onnx import TensorProto, helper
 from tvm import relax
 from tvm.relax.frontend.onnx import onnx_frontend
 
-from autosched.errors import ModelRejected
 from autosched_tvm.compile.frontend import shape_inference
+from autosched_tvm.compile.frontend.refused_operators import OperatorRejected, name_of
 
 _RUNNABLE = frozenset({
     "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "bfloat16", "float16", "float32",
@@ -24,7 +24,7 @@ Known = dict[str, tuple[str, tuple[int | None, ...] | None]]
 
 @contextlib.contextmanager
 def compared(model: Any) -> Iterator[None]:
-    """Context in which the importer raises ModelRejected for a node whose result is not as ONNX says."""
+    """Context in which the importer raises OperatorRejected for a node whose result is not as ONNX says."""
     known, original = _known(model), onnx_frontend.ONNXGraphImporter
     outputs = {value.name for value in model.graph.output}
 
@@ -34,9 +34,9 @@ def compared(model: Any) -> Iterator[None]:
             for node in graph.node:
                 for name in node.output:
                     if name and name in self._nodes:
-                        _check(node, name, self._nodes[name], known)
+                        _check(graph, node, name, self._nodes[name], known)
                     if name in outputs or node.op_type in DATA_DEPENDENT:
-                        _check_fixed(node, name, self._nodes.get(name))
+                        _check_fixed(graph, node, name, self._nodes.get(name))
 
     onnx_frontend.ONNXGraphImporter = Compared
     try:
@@ -46,7 +46,7 @@ def compared(model: Any) -> Iterator[None]:
 
 
 def check_types(model: Any) -> None:
-    """Raises ModelRejected for a network with values of types that builds do not compute with."""
+    """Raises OperatorRejected for a network with values of types that builds do not compute with."""
     makers = {name: node for node in model.graph.node for name in node.output if name}
     ends = {value.name for value in (*model.graph.input, *model.graph.output)}
     for value in shape_inference.values(model):
@@ -57,10 +57,12 @@ def check_types(model: Any) -> None:
         if kind != "tensor_type" and value.name not in ends:
             continue  # such as a sequence that is made and taken apart again
         where = f"operator {makers[value.name].op_type} makes" if value.name in makers else "the network takes"
-        raise ModelRejected(
+        own = makers.get(value.name)
+        nodes = [own] if own is not None else [node for node in model.graph.node if value.name in node.input]
+        raise OperatorRejected(
             f"{where} {value.name!r}, which is of the type {told or kind}; builds compute with floating-point numbers"
-            " and whole numbers of 8 to 64 bits. Cut the model there, and run that part in ONNX Runtime"
-        )
+            " and whole numbers of 8 to 64 bits", model.graph, nodes,
+        )  # fmt: skip
 
 
 def _numpy_name(kind: int) -> str:
@@ -83,19 +85,19 @@ def _known(model: Any) -> Known:
     return found
 
 
-def _check(node: Any, name: str, made: Any, known: Known) -> None:
+def _check(graph: Any, node: Any, name: str, made: Any, known: Known) -> None:
     type_of = getattr(made, "ty", None)
     if name not in known or not isinstance(type_of, relax.TensorType):
         return
     dtype, shape = known[name]
     got, extents = str(type_of.dtype), _extents(type_of)
     if got and got != dtype:
-        raise ModelRejected(_misread(node, name, f"the type {got}, and not {dtype}"))
+        raise _misread(graph, node, name, f"the type {got}, and not {dtype}")
     if shape is None or extents is None:
         return
     pairs = list(zip(shape, extents, strict=False))
     if len(shape) != len(extents) or any(None not in pair and pair[0] != pair[1] for pair in pairs):
-        raise ModelRejected(_misread(node, name, f"the shape {_told(extents)}, and not {_told(shape)}"))
+        raise _misread(graph, node, name, f"the shape {_told(extents)}, and not {_told(shape)}")
 
 
 def _extents(type_of: Any) -> tuple[int | None, ...] | None:
@@ -108,23 +110,23 @@ def _told(shape: tuple[int | None, ...]) -> str:
     return "x".join("?" if one is None else str(one) for one in shape) or "scalar"
 
 
-def _misread(node: Any, name: str, what: str) -> str:
-    return (
-        f"TVM misreads operator {node.op_type} (node {node.name or node.output[0]!r}): its result {name!r} has {what}."
-        " Export that layer in another way, or cut the model before it"
-    )
+def _misread(graph: Any, node: Any, name: str, what: str) -> OperatorRejected:
+    return OperatorRejected(
+        f"TVM misreads operator {node.op_type} (node {name_of(node)}): its result {name!r} has {what}."
+        " Export that layer in another way", graph, [node],
+    )  # fmt: skip
 
 
 DATA_DEPENDENT = frozenset({"Compress", "NonZero", "Unique"})
 """Operators that make as many values as they find."""
 
 
-def _check_fixed(node: Any, name: str, made: Any) -> None:
+def _check_fixed(graph: Any, node: Any, name: str, made: Any) -> None:
     type_of = getattr(made, "ty", None)
     extents = _extents(type_of) if isinstance(type_of, relax.TensorType) else None
     if isinstance(type_of, relax.ShapeType) or (extents is not None and None not in extents):
         return
-    raise ModelRejected(
-        f"{name!r} has no fixed shape: operator {node.op_type} (node {node.name or node.output[0]!r}) makes as many"
-        " values as it finds, or as an input says. Cut the model before it, and run that part in ONNX Runtime or NumPy"
-    )
+    raise OperatorRejected(
+        f"{name!r} has no fixed shape: operator {node.op_type} (node {name_of(node)}) makes as many values as it finds,"
+        " or as an input says. ONNX Runtime or NumPy can run that part", graph, [node],
+    )  # fmt: skip

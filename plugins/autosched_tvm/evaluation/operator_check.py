@@ -22,6 +22,7 @@ from tvm.s_tir import meta_schedule as ms
 from autosched.errors import ModelRejected
 from autosched_tvm.compile import lowering, model_sources, network_compiler, onnx_import
 from autosched_tvm.compile.frontend import shape_inference
+from autosched_tvm.compile.frontend.refused_operators import OperatorRejected, name_of
 from autosched_tvm.evaluation import input_samples
 from autosched_tvm.evaluation.onnx_reference import CHOOSING, session_of
 from autosched_tvm.evaluation.output_comparison import Expected, Scores, Tolerances
@@ -61,7 +62,7 @@ class Wrong(Struct, frozen=True):
     """A node whose result in TVM is another one."""
 
     operator: str
-    node: str
+    node: Any
     said: str
 
 
@@ -96,10 +97,11 @@ def check_source(model: Path, source: model_sources.Source, target: Any, samples
         first = wrong[0]
         others = ", ".join(dict.fromkeys(one.operator for one in wrong[1:]))
         more = f"; so are {others}" if others else ""
-        raise ModelRejected(
-            f"operator {first.operator} (node {first.node!r}) is computed wrongly: {first.said}{more}. That is a fault"
-            " of the import, and not of your model: export that layer in another way, or cut the model before it"
-        )
+        raise OperatorRejected(
+            f"operator {first.operator} (node {name_of(first.node)}) is computed wrongly: {first.said}{more}. That is a"
+            " fault of the import, and not of your model: export that layer in another way", source.model.graph,
+            [one.node for one in wrong],
+        )  # fmt: skip
 
 
 def _rewritten(path: Path, model: Any, inputs: Mapping[str, Array]) -> str:
@@ -151,7 +153,7 @@ def _wrong(cases: Sequence[_Case], values: Mapping[str, Array], model: Any, targ
             right, own = expected[number], got[number]
             number += 1
             if said := _difference(right, own, _scores(case, values, name)):
-                found.append(Wrong(case.original.op_type, case.original.name or case.original.output[0], said))
+                found.append(Wrong(case.original.op_type, case.original, said))
                 break
     return found
 

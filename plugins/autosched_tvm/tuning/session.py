@@ -207,7 +207,7 @@ class TvmSession:
         except Killed:
             raise
         except Raised as error:
-            if error.kind != ModelRejected.__name__:
+            if error.kind not in _REJECTIONS:
                 log.warning("the operators were not run one by one", exc_info=error)
                 return
             raise _rejection(error) from error
@@ -571,10 +571,13 @@ def _prepared(folder: Path) -> Path:
     return folder / "prepared.onnx"  # not beside the model, which may have this name
 
 
+_REJECTIONS = {"ModelRejected": ModelRejected, "OperatorRejected": ModelRejected, "RequestError": RequestError}
+"""Exceptions by the names of a child's."""
+
+
 def _rejection(error: Raised) -> Exception:
     """Returns the child's exception; a full disk or lack of memory says nothing about the model."""
-    kinds = {"ModelRejected": ModelRejected, "RequestError": RequestError}
-    if kind := kinds.get(error.kind):
+    if kind := _REJECTIONS.get(error.kind):
         return kind(str(error))
     if error.kind in ("OSError", "MemoryError"):
         words = f"the model could not be imported now, for a reason of this machine: {gist(error)}"

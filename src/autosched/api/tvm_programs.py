@@ -11,6 +11,7 @@ MISSING = dict.fromkeys(("tvm", "onnx", "numpy"), INSTALL)
 INSTALLATION_CHECK = "autosched_tvm.commands.installation_check"
 BOARD_SERVER = "autosched_tvm.commands.board_server"
 MODEL_CHECK = "autosched_tvm.commands.model_check"
+MODEL_CUT = "autosched_tvm.commands.model_cut"
 MODULE_COMMAND = "autosched_tvm.commands.module_command"
 RANKER_TRAINING = "autosched_tvm.commands.ranker_training"
 TASK_COLLECTION = "autosched_tvm.commands.task_collection"

@@ -1,4 +1,4 @@
-"""`autosched model check`: whether a network can be tuned, and what must be done first."""
+"""`autosched model`: whether a network can be tuned, what must be done first, and the part of it that can."""
 
 import asyncio
 import shlex
@@ -15,7 +15,9 @@ from autosched.cli.output import data, document, document_option, say
 from autosched.cli.tune import shape_option
 
 CHECK_S = 600.0
+CUT_S = 1_200.0
 TASKS_SHOWN = 8
+OPERATORS_SHOWN = 6
 
 
 @click.group(cls=Group)
@@ -40,8 +42,73 @@ def check(path: Path, shapes: dict[str, tuple[int, ...]], target: str, style: st
     for line in tell(path, answer):
         data(line)
     fixed = "".join(f" --shape {name}={','.join(map(str, shape))}" for name, shape in shapes.items())
-    name = f"./{path}" if str(path).startswith("-") else str(path)  # otherwise it would be parsed as an option
-    say(f" Try:  autosched tune {shlex.quote(name)}{fixed}")
+    say(f" Try:  autosched tune {typed(path)}{fixed}")
+
+
+@model.command()
+@click.argument("path", type=click.Path(path_type=Path), metavar="MODEL")
+@click.option("--at", "names", multiple=True, metavar="TENSOR", help="Cut behind this value (several: repeat it).")
+@shape_option
+@click.option("-t", "--target", default="auto", show_default=True, help='TVM target: auto, "llvm -mcpu=...", JSON.')
+@click.option("--out-dir", type=click.Path(path_type=Path, file_okay=False), help="Folder of both files.")
+@document_option
+def cut(
+    path: Path,
+    names: tuple[str, ...],
+    shapes: dict[str, tuple[int, ...]],
+    target: str,
+    out_dir: Path | None,
+    style: str,
+) -> None:
+    """Write the part of an ONNX network that can be tuned, and the rest, which ONNX Runtime runs.
+
+    Without --at, the network is cut before the operators for which it is refused, such as NonMaxSuppression.
+    """
+    net = api.load_model(path, shapes)
+    folder = out_dir or path.parent
+    folder.mkdir(parents=True, exist_ok=True)
+    head, rest = (folder / f"{path.stem}.{part}.onnx" for part in ("head", "rest"))
+    words = [str(net.path), str(head), str(rest), "--target", target]
+    for name, shape in shapes.items():
+        words += ["--shape", f"{name}={','.join(map(str, shape))}"]
+    for name in names:
+        words.append(f"--at={name}")
+    answer = asyncio.run(tvm_programs.ask(tvm_programs.MODEL_CUT, words, timeout_s=CUT_S))
+    answer["head"]["path"], answer["rest"]["path"] = str(head), str(rest)
+    if style == "json":
+        return document("cut", answer)
+    for line in tell_cut(path, answer):
+        data(line)
+    say(f" Try:  autosched tune {typed(head)}")
+
+
+def typed(path: Path) -> str:
+    """A path as a word of a command, which no shell changes and no parser takes for an option."""
+    return shlex.quote(f"./{path}" if str(path).startswith("-") else str(path))
+
+
+def tell_cut(path: Path, answer: dict[str, Any]) -> Iterator[str]:
+    """The parts of a network, line by line, and how to run them one after the other."""
+    if answer["why"]:
+        yield f" {path.name} as a whole: {answer['why']}"
+    for part, use in (("head", "to tune"), ("rest", "for ONNX Runtime")):
+        one = answer[part]
+        operators = ", ".join(list(one["operators"])[:OPERATORS_SHOWN])
+        more = " …" if len(one["operators"]) > OPERATORS_SHOWN else ""
+        yield f" ok  {Path(one['path']).name}, {use}: {formatting.count(one['nodes'], 'node')} ({operators}{more})"
+        yield f"       takes {', '.join(one['inputs'])}; gives {', '.join(one['outputs'])}"
+    said = {
+        True: " ok  both parts give what the whole network gives (compared in ONNX Runtime with one random input)",
+        False: " !!  the two parts give something else than the whole network (compared in ONNX Runtime)",
+        None: " --  not compared with the whole network: ONNX Runtime is not installed, or cannot run it",
+    }
+    yield said[answer["equal"]]
+    yield " To run both, with the module that `autosched tune` makes of the first:"
+    yield "       head = autosched.load_module(MODULE)"
+    yield f"       rest = onnxruntime.InferenceSession({Path(answer['rest']['path']).name!r})"
+    yield f"       found = dict(zip({answer['head']['outputs']}, head.run(inputs)))"
+    yield "       names = [value.name for value in rest.get_inputs()]"
+    yield "       outputs = rest.run(None, {name: (inputs | found)[name] for name in names})"
 
 
 def tell(path: Path, answer: dict[str, Any]) -> Iterator[str]:

@@ -12,10 +12,18 @@ from google.protobuf.message import DecodeError, Message  # type: ignore[import-
 from onnx import helper, numpy_helper
 
 from autosched.errors import ModelRejected
-from autosched_tvm.compile.frontend import decomposition, folding, lookup_tables, rewrites, standard_operators
+from autosched_tvm.compile.frontend import (
+    decomposition,
+    folding,
+    half_floats,
+    lookup_tables,
+    rewrites,
+    standard_operators,
+)
 from autosched_tvm.compile.frontend import input_shapes as fixed_shapes
 from autosched_tvm.compile.frontend.model_file import FileKind, kind_of
 from autosched_tvm.compile.frontend.node_builder import opset_of, subgraphs
+from autosched_tvm.compile.frontend.refused_operators import OperatorRejected, name_of
 
 OPSET_MIN = 7
 """Minimum opset. Earlier operators broadcast differently."""
@@ -26,8 +34,7 @@ _ADVICE = {
     "Loop": "export it with the loop unrolled (in PyTorch: trace, do not script)",
     "Scan": "export it with the loop unrolled (in PyTorch: trace, do not script)",
     "BatchNormalization": "it is in training mode: export the model in inference mode (in PyTorch: model.eval())",
-    "MaxPool": "the places of the maxima are not computed; replace MaxUnpool, such as by an interpolation",
-    "NonMaxSuppression": "cut the model before its post-processing and run that part outside",
+    "MaxPool": "the places of the maxima are computed from opset 11 on: export the model with a later opset",
 }
 _QUANTIZED = ("Integer", "QLinear", "DynamicQuantize")
 
@@ -58,6 +65,8 @@ def prepare(
     prepared.notes += (decided := fixed_shapes.fix(model, shapes))
     prepared.fixes += decided
     _modernise(prepared)
+    if half_floats.compute_in_float32(prepared.model):
+        prepared.notes.append("16-bit floats computed in float32, as in ONNX Runtime")
     rewritten = standard_operators.rewrite(prepared.model, integers=integers)
     prepared.fixes += rewritten
     prepared.notes += rewritten
@@ -68,7 +77,7 @@ def prepare(
         prepared.fixes.append(f"written with other operators: {', '.join([*expanded, *written])}")
     _simplify(prepared)
     if nodes := unsupported(prepared.model.graph.node):
-        raise ModelRejected(_unsupported_message(nodes))
+        raise OperatorRejected(_unsupported_message(nodes), prepared.model.graph, nodes)
     for name, count in rewrites.apply(prepared.model).items():
         if count:
             prepared.fixes.append(f"{name} ({count})")
@@ -76,6 +85,18 @@ def prepare(
         prepared.fixes.append(f"functions of one quantised tensor made tables ({tables})")
     prepared.nodes_after = len(prepared.model.graph.node)
     return prepared
+
+
+def with_fixed_shapes(path: Path, shapes: Shapes) -> Any:
+    """Returns the model in a file with fixed shapes, and what follows from them computed; its operators are as they
+    were. Raises ModelRejected and RequestError."""
+    model = read(path)
+    prepared = Prepared(model, opset_of(model), 0, 0)
+    _own_inputs(model)
+    fixed_shapes.fix(model, shapes)
+    _modernise(prepared)
+    _fold(prepared)
+    return prepared.model
 
 
 def read(path: Path) -> Any:
@@ -245,9 +266,8 @@ def _unsupported_message(nodes: list[Any]) -> str:
         ).append(node)
     said = []
     for kind, there in kinds.items():
-        name = there[0].name or there[0].output[0]
         more = f" and {len(there) - 1} more" if len(there) > 1 else ""
-        said.append(f"operator {kind} (node {name!r}{more}) is not supported: {_advice(there[0])}")
+        said.append(f"operator {kind} (node {name_of(there[0])}{more}) is not supported: {_advice(there[0])}")
     return "; ".join(said)
 
 
@@ -257,11 +277,11 @@ def _advice(node: Any) -> str:
     if node.domain == "ai.onnx.ml":
         return (
             "it is of classical machine learning (tree ensembles, support vectors, scalers), and no neural network."
-            " ONNX Runtime runs it; cut the network before or after it"
+            " ONNX Runtime runs it"
         )
     if node.domain not in ("", "ai.onnx"):
         return f"it is no standard ONNX operator; export without the extension {node.domain!r}"
-    return _ADVICE.get(node.op_type, "replace that layer, or cut the model before it")
+    return _ADVICE.get(node.op_type, "replace that layer")
 
 
 def dtype_of(value: Any) -> str:
