@@ -25,7 +25,7 @@ help:
 	@echo 'make hostile attacks by other users of this machine, by users and by clients: none may succeed (root; minutes)'
 	@echo 'make chaos   a thousand daemons killed under 50 clients, and every other fault: docs/faults.md (an hour; ARGS too)'
 	@echo 'make machines   fresh Debians, other CPUs in qemu, odd surroundings (root; an hour, goes on where it stopped; ARGS too)'
-	@echo "make onnx-suite   ONNX's own tests of operators (ten minutes; ARGS='--cases REGEX --details': some of them)"
+	@echo "make onnx-suite   ONNX's own tests of operators, and old opsets (15 minutes; ARGS='--cases REGEX --details': some of them)"
 	@echo 'make docs    the pages of docs/ as a site'
 	@echo 'make picture records the pictures of the README and of docs/lab.md (six minutes; root; ARGS=demo or lab: only these)'
 	@echo 'make lint    format, style, types, import contracts'

@@ -20,7 +20,7 @@ import numpy as np
 
 from autosched_tvm import worker_preload
 from autosched_tvm.compile import targets
-from onnx_suite import page, table
+from onnx_suite import opset_cases, page, table
 from onnx_suite.case_run import AS_IT_IS, CONSTANT, Result, attempt, compared, in_child, in_form
 from onnx_suite.cases import Case, all_cases
 from onnx_suite.table import Row
@@ -77,7 +77,9 @@ def main() -> int:
     worker_preload.settle((0, 1))
     np.seterr(all="ignore")
     global _cases
-    _cases = [case for case in all_cases() if re.search(args.cases, case.name)][:: args.every]
+    _cases = [case for case in (*all_cases(), *opset_cases.all_cases()) if re.search(args.cases, case.name)][
+        :: args.every
+    ]
     target = targets.resolve("auto", 2)
     rows: dict[str, Row] = {}
     started = time.monotonic()

@@ -12,6 +12,8 @@ from onnx import numpy_helper
 from onnx.backend.test import runner
 from onnx.backend.test.loader import load_model_tests
 
+OPSET = "opset"
+"""Beginning of the names of cases that are not of the suite."""
 KINDS = ("simple", "pytorch-converted", "pytorch-operator")
 """Kinds of cases that lie in files. Those of the kind "node" are computed."""
 TYPES = onnx.TensorProto.DataType
@@ -32,6 +34,8 @@ class Case(Struct, frozen=True):
     @property
     def family(self) -> str:
         """Kind of networks that have what the case tests; "deployed" is what services run."""
+        if self.name.startswith(OPSET):
+            return "opsets 7 to 24"
         return _family(self.name, onnx.load_model_from_string(self.model))
 
 

@@ -87,6 +87,37 @@ def _cast(convert: Convert, builder: Any, inputs: Any, attributes: dict[str, Any
     return convert(builder, inputs, attributes, params)
 
 
+def _top_k(_convert: Convert, builder: Any, inputs: Any, attributes: dict[str, Any], params: Any) -> Any:
+    """TVM ignores the number of values in version 10, and refuses what need not be sorted. Its kernel takes few
+    types."""
+    given = {name: value for name, value in attributes.items() if name != "sorted"}
+    if "k" in given:
+        inputs = _inputs(inputs[0], relax.const(np.array([given.pop("k")], "int64")))
+    dtype = str(inputs[0].ty.dtype)
+    if dtype == "uint64":
+        raise ValueError("numbers of the type uint64 are not sorted")
+    wide = "int64" if dtype in _SORTED_AS_WIDE else dtype
+    data = inputs[0] if wide == dtype else builder.normalize(relax.op.astype(inputs[0], wide))
+    found = onnx_frontend.TopK._impl_v11(builder, _inputs(data, inputs[1]), given, params)
+    if wide == dtype:
+        return found
+    found = builder.emit(found)
+    return relax.Tuple([relax.op.astype(found[0], dtype), found[1]])
+
+
+_SORTED_AS_WIDE = frozenset({"int8", "uint8", "int16", "uint16", "uint32", "bool"})
+
+
+def _roi_align(convert: Convert, builder: Any, inputs: Any, attributes: dict[str, Any], params: Any) -> Any:
+    """With half pixels TVM moves regions before it scales them, and the standard afterwards."""
+    usual = b"half_pixel" if convert.__name__ == "_impl_v16" else b"output_half_pixel"
+    scale = float(attributes.get("spatial_scale", 1.0))
+    if attributes.get("coordinate_transformation_mode", usual) != b"half_pixel" or scale == 1.0:
+        return convert(builder, inputs, attributes, params)
+    moved = relax.op.add(inputs[1], relax.const(0.5 - 0.5 / scale, str(inputs[1].ty.dtype)))
+    return convert(builder, _inputs(inputs[0], builder.normalize(moved), inputs[2]), attributes, params)
+
+
 def _softmax(convert: Convert, builder: Any, inputs: Any, attributes: dict[str, Any], params: Any) -> Any:
     """Before version 13 the operator flattens its input to a matrix, which makes no difference along the last axis."""
     rank = inputs[0].ty.ndim
@@ -150,7 +181,8 @@ _RULES = {
     "Upsample": ("Resize", _upsample), "Cast": ("Cast", _cast),
     "Softmax": ("Softmax", _softmax), "Max": ("Max", _pairwise(relax.op.maximum)),
     "Min": ("Min", _pairwise(relax.op.minimum)),
-    "MatMulInteger": ("MatMulInteger", _integer_product),
+    "MatMulInteger": ("MatMulInteger", _integer_product), "TopK": ("TopK", _top_k),
+    "RoiAlign": ("RoiAlign", _roi_align),
 }  # fmt: skip
 """Converter, and the function that prepares its arguments, by operator."""
 

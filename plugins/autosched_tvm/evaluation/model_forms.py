@@ -10,7 +10,7 @@ from typing import Any
 
 import onnx
 
-from autosched_tvm.compile.frontend import preparation
+from autosched_tvm.compile.frontend import old_operators, preparation
 from autosched_tvm.compile.frontend.model_file import FileKind, kind_of_file
 from autosched_tvm.worker_messages import AS_IT_IS, FIXED, SIMPLIFIED, Form
 
@@ -34,7 +34,7 @@ def write(model: str, shapes: Mapping[str, tuple[int, ...]], folder: str) -> lis
         return [Form(AS_IT_IS, model, engine)]
     forms = [Form(AS_IT_IS, model)]
     original = onnx.load(model)
-    fixed = with_shapes(original, shapes)
+    fixed = with_shapes(old_operators.raised(original), shapes)  # ONNX Runtime has no operators before opset 7
     if fixed.SerializeToString() != original.SerializeToString():
         forms.append(_saved(fixed, FIXED, folder))
     if (simple := _simplified(fixed)) is not None:

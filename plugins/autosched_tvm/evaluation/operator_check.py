@@ -21,7 +21,7 @@ from tvm.s_tir import meta_schedule as ms
 
 from autosched.errors import ModelRejected
 from autosched_tvm.compile import lowering, model_sources, network_compiler, onnx_import
-from autosched_tvm.compile.frontend import shape_inference
+from autosched_tvm.compile.frontend import old_operators, shape_inference
 from autosched_tvm.compile.frontend.refused_operators import OperatorRejected, name_of
 from autosched_tvm.evaluation import input_samples
 from autosched_tvm.evaluation.onnx_reference import CHOOSING, session_of
@@ -110,7 +110,7 @@ def _rewritten(path: Path, model: Any, inputs: Mapping[str, Array]) -> str:
     if any(node.op_type in JUMPS_OR_RANDOM for node in model.graph.node):
         return ""
     try:
-        original = onnx.load(str(path))
+        original = old_operators.raised(onnx.load(str(path)))
         if any(node.op_type in JUMPS_OR_RANDOM for node in original.graph.node):
             return ""
         before, after = (_by_runtime(one, inputs, None) for one in (original, model))

@@ -9,11 +9,11 @@ Each step returns the only type that has the next one. Every method that waits h
 work: the one at ``daemon="tcp://host:port"`` or AUTOSCHED_HOST, otherwise this user's own, which is started if none
 runs.
 
-Files: tuning.py (models, jobs, tuned models), compiled_module.py, settings.py (settings of jobs), fluent.py (waits for
-coroutines), result_folder.py (results on disk), daemon_address.py (chooses the daemon), connection.py (a connection to
-it), on_demand.py (starts a private one), local_daemon.py (settings and record store on this machine), tvm_programs.py
-(runs programs on TVM in separate processes). Names are imported on first use, because the command line uses these files
-and must start fast.
+Files: tuning.py (models, jobs, tuned models), compiled_module.py, settings.py (settings of jobs), fluent.py (waits
+for coroutines), result_folder.py (results on disk), daemon_address.py (chooses the daemon), connection.py (a
+connection to it), on_demand.py (starts a private one), local_daemon.py (settings and record store on this machine),
+whole_models.py (joins the files of a model), tvm_programs.py (runs programs on TVM in separate processes). Names are
+imported on first use, because the command line uses these files and must start fast.
 """
 
 from importlib import import_module

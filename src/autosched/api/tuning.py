@@ -15,6 +15,7 @@ from autosched.api.connection import Daemon
 from autosched.api.fluent import Ordered, wait
 from autosched.api.on_demand import connected, kind_of_cores
 from autosched.api.settings import Settings, Words, chosen
+from autosched.api.whole_models import whole
 from autosched.backend import Evaluation
 from autosched.errors import RequestError
 from autosched.model import DEFAULT_BACKEND, Goal, JobId, JobSpec, Record
@@ -263,7 +264,8 @@ async def submit(
     expected: Callable[[Forecast], None] | None = None,
 ) -> JobId:
     """Upload a model and submit the job. `expected` is called with the forecast."""
-    sha256 = await daemon.upload(model.path, progress)
+    async with whole(model.path) as path:
+        sha256 = await daemon.upload(path, progress)
     accepted = await daemon.submit(model.spec(settings, sha256, await upload_inputs(daemon, settings.inputs)))
     if expected is not None and accepted.forecast is not None:
         expected(accepted.forecast)

@@ -10,6 +10,7 @@ import click
 
 from autosched import api, formatting
 from autosched.api import tvm_programs
+from autosched.api.whole_models import whole
 from autosched.cli.command_group import Group
 from autosched.cli.output import data, document, document_option, say
 from autosched.cli.tune import shape_option
@@ -33,10 +34,8 @@ def model() -> None:
 def check(path: Path, shapes: dict[str, tuple[int, ...]], target: str, style: str) -> None:
     """Import a network in a child process and list its tasks, or the operator that prevents the import."""
     net = api.load_model(path, shapes)
-    words = [str(net.path), "--target", target]
-    for name, shape in shapes.items():
-        words += ["--shape", f"{name}={','.join(map(str, shape))}"]
-    answer = asyncio.run(tvm_programs.ask(tvm_programs.MODEL_CHECK, words, timeout_s=CHECK_S))
+    words = ["--target", target, *_shape_words(shapes)]
+    answer = asyncio.run(_asked(tvm_programs.MODEL_CHECK, net.path, words, timeout_s=CHECK_S))
     if style == "json":
         return document("model", answer)
     for line in tell(path, answer):
@@ -68,18 +67,24 @@ def cut(
     folder = out_dir or path.parent
     folder.mkdir(parents=True, exist_ok=True)
     head, rest = (folder / f"{path.stem}.{part}.onnx" for part in ("head", "rest"))
-    words = [str(net.path), str(head), str(rest), "--target", target]
-    for name, shape in shapes.items():
-        words += ["--shape", f"{name}={','.join(map(str, shape))}"]
-    for name in names:
-        words.append(f"--at={name}")
-    answer = asyncio.run(tvm_programs.ask(tvm_programs.MODEL_CUT, words, timeout_s=CUT_S))
+    words = [str(head), str(rest), "--target", target, *_shape_words(shapes), *(f"--at={name}" for name in names)]
+    answer = asyncio.run(_asked(tvm_programs.MODEL_CUT, net.path, words, timeout_s=CUT_S))
     answer["head"]["path"], answer["rest"]["path"] = str(head), str(rest)
     if style == "json":
         return document("cut", answer)
     for line in tell_cut(path, answer):
         data(line)
     say(f" Try:  autosched tune {typed(head)}")
+
+
+def _shape_words(shapes: dict[str, tuple[int, ...]]) -> list[str]:
+    return [f"--shape={name}={','.join(map(str, shape))}" for name, shape in shapes.items()]
+
+
+async def _asked(program: str, path: Path, words: list[str], *, timeout_s: float) -> dict[str, Any]:
+    """The answer of a program about a model with all its weights."""
+    async with whole(path) as file:
+        return await tvm_programs.ask(program, [str(file), *words], timeout_s=timeout_s)
 
 
 def typed(path: Path) -> str:

@@ -13,6 +13,7 @@ from autosched import api, file_names, formatting
 from autosched.api import Option, Settings, result_folder, tuning
 from autosched.api.connection import Daemon
 from autosched.api.on_demand import connected, kind_of_cores
+from autosched.api.whole_models import whole
 from autosched.cli.follow import follow, interruptible
 from autosched.cli.listings import seconds_of
 from autosched.cli.output import INTERRUPTED, data, document, format_option, say, table
@@ -40,6 +41,8 @@ def shapes_of(_ctx: click.Context, _option: click.Parameter, values: tuple[str, 
     for value in values:
         name, equals, text = value.rpartition("=")
         extents = text.replace("x", ",").split(",")
+        if "0" in extents:
+            raise click.BadParameter(f"{value!r} has a size of 0; empty inputs are not supported: give 1 or more")
         if (
             not equals
             or not name
@@ -349,7 +352,8 @@ def submit(
             accepted, lab = [], await daemon.lab()
             words["learn_from"] = await _jobs(daemon, words["learn_from"])
             for net in loaded:
-                sha256 = await daemon.upload(net.path, _uploading())
+                async with whole(net.path) as path:
+                    sha256 = await daemon.upload(path, _uploading())
                 inputs = await tuning.upload_inputs(daemon, words["inputs"])
                 for target in targets:
                     of_target = [file_names.made_from(target)] if len(targets) > 1 else []

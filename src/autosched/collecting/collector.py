@@ -12,6 +12,7 @@ from msgspec import Struct
 from sqlalchemy.engine import URL
 
 from autosched.api import tvm_programs
+from autosched.api.whole_models import whole
 from autosched.errors import RequestError
 from autosched.experiments.models import Found
 from autosched.model import Program
@@ -112,15 +113,16 @@ def _size(shapes: Sequence[str], change: Change) -> str:
 
 
 async def _taken(model: Found, changes: Sequence[Change], by: Importer, shapes: Shapes) -> list[Taken]:
-    words = [str(model.path), "--target", by.asked_target, "--backend", by.backend]
+    words = ["--target", by.asked_target, "--backend", by.backend]
     for shape in _shape_words(shapes):
         words += ["--shape", shape]
     for change in changes:
         words.append(f"--change={change.text}")
     with tempfile.TemporaryDirectory(prefix="autosched-collect-") as folder:
         out = Path(folder) / "taken"
-        words.insert(1, str(out))
-        await tvm_programs.ask(tvm_programs.TASK_COLLECTION, words, timeout_s=TIMEOUT_S)
+        async with whole(model.path) as path:
+            words = [str(path), str(out), *words]
+            await tvm_programs.ask(tvm_programs.TASK_COLLECTION, words, timeout_s=TIMEOUT_S)
         return msgspec.msgpack.decode(out.read_bytes(), type=list[Taken])
 
 

@@ -56,6 +56,8 @@ class _Input:
     element: int
     dims: Dims | None
     names: list[str] = field(default_factory=list)
+    empty: bool = False
+    """Whether the file says 0 for a dimension. Some exporters write it for an unknown one."""
 
 
 def fix(model: Any, given: Shapes) -> list[str]:
@@ -94,7 +96,8 @@ def _read(value: Any) -> _Input:
         return _Input(value.name, tensor.elem_type, None)
     dims = tensor.shape.dim
     sizes = [int(d.dim_value) if d.HasField("dim_value") and d.dim_value > 0 else None for d in dims]
-    return _Input(value.name, tensor.elem_type, sizes, [d.dim_param for d in dims])
+    empty = any(d.HasField("dim_value") and d.dim_value == 0 for d in dims)
+    return _Input(value.name, tensor.elem_type, sizes, [d.dim_param for d in dims], empty)
 
 
 def _check(name: str, dims: Dims | None, wanted: tuple[int, ...]) -> None:
@@ -221,7 +224,9 @@ def _question(model: Any, missing: list[_Input], inputs: Mapping[str, _Input]) -
     ]
     example = [f"--shape {name}={_comma(dims)}" for name, dims in _example(model, missing, inputs).items()]
     noun = "shape is" if len(inputs) == 1 else "shapes are"
-    return f"the model's input {noun} not fixed: {'; '.join(told)}. Fix them, for example: {' '.join(example)}"
+    empty = [repr(one.name) for one in missing if one.empty]
+    zero = f" (the file has a size of 0 in {', '.join(empty)}: empty inputs are not supported)" if empty else ""
+    return f"the model's input {noun} not fixed: {'; '.join(told)}{zero}. Fix them, for example: {' '.join(example)}"
 
 
 def _example(model: Any, missing: list[_Input], inputs: Mapping[str, _Input]) -> dict[str, list[int]]:

@@ -20,6 +20,8 @@ Rule = Callable[[NodeBuilder, Node], None]
 _FLOATS = {TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16}
 _SAMPLING = ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric")
 """Coordinates for resized tensors that TVM computes from the sizes."""
+OPSET_OF_ROUNDING = 11
+"""First opset in which Resize says how it rounds."""
 
 
 def _of_type(emit: NodeBuilder, value: float, like: str) -> str:
@@ -178,6 +180,38 @@ def _extreme_of_bools(operator: str) -> Rule:
     return rule
 
 
+def _reduced_along_none(single: str, *more: str) -> Rule:
+    """A reduction along no axes, with `noop_with_empty_axes`: what it computes of each value alone. TVM returns the
+    value."""
+
+    def rule(emit: NodeBuilder, node: Node) -> None:
+        given = attributes(node)
+        axes = emit.array(optional(node, 1)) if optional(node, 1) else np.zeros(0)
+        if not given.get("noop_with_empty_axes", 0) or "axes" in given or axes is None or axes.size:
+            raise Unknown("it is along some axes, or all")
+        inputs = [node.input[0]] * (2 if single == "Mul" else 1)
+        value = emit.make(single, inputs, "" if more else node.output[0])
+        for number, operator in enumerate(more):
+            value = emit.make(operator, [value], node.output[0] if number == len(more) - 1 else "")
+
+    return rule
+
+
+def _lp_pool(emit: NodeBuilder, node: Node) -> None:
+    """TVM misreads windows that end behind the image: it is padded with zeros instead."""
+    given = attributes(node)
+    if not given.pop("ceil_mode", 0):
+        raise Unknown("no window does")
+    size, counts = emit.fixed_shape(node.input[0])[2:], emit.fixed_shape(node.output[0])[2:]
+    rank, kernel = len(size), given["kernel_shape"]
+    strides, dilations = given.get("strides", [1] * rank), given.get("dilations", [1] * rank)
+    pads = list(given.get("pads", [0] * 2 * rank))
+    for i in range(rank):
+        reach = (counts[i] - 1) * strides[i] + (kernel[i] - 1) * dilations[i] + 1
+        pads[rank + i] = max(pads[rank + i], reach - size[i] - pads[i])
+    emit.make("LpPool", [node.input[0]], node.output[0], **given | {"pads": pads})
+
+
 def _hyperbolic(sign: str) -> Rule:
     """TVM's code generator lacks Cosh and Sinh."""
 
@@ -210,7 +244,8 @@ def _resize(emit: NodeBuilder, node: Node) -> None:
             f"operator Resize (node {node.name or node.output[0]!r}) aligns corners with a scale that gives no whole"
             " size: runtimes differ in its result. Export it with sizes, or with another coordinate_transformation_mode"
         )
-    if _is_read_by_tvm(given, shape, wanted, scales):
+    old_nearest = emit.opset < OPSET_OF_ROUNDING and _mode(given) == "nearest" and min(scales) < 1
+    if not old_nearest and _is_read_by_tvm(given, shape, wanted, scales):
         raise Unknown("TVM has it")
     roi, value = _region(emit, node, axes, shape), node.input[0]
     changed = [axis for axis in range(len(shape)) if shape[axis] != wanted[axis] or scales[axis] != 1 or axis in roi]
@@ -292,9 +327,9 @@ def _weights(
         "size": np.array([size, emit.shapes[node.output[0]][axis]]),
     }
     names = ["eye", "roi" if part else "", "" if by_size else "scale", "size" if by_size else ""]
-    if emit.opset < 11:
+    if emit.opset < OPSET_OF_ROUNDING:
         names, kept = ["eye", "", "scale"], {**kept, "coordinate_transformation_mode": "asymmetric"}
-        kept |= {"nearest_mode": "floor"}
+        kept |= {"nearest_mode": "ceil" if scale < 1 else "floor"}  # as in ONNX Runtime; the standard does not say
     one = helper.make_node("Resize", names, ["weights"], **kept)
     tensors = [numpy_helper.from_array(array, name) for name, array in constants.items()]
     output = helper.make_tensor_value_info("weights", TensorProto.FLOAT, None)
@@ -317,12 +352,18 @@ RULES: dict[str, Rule] = {
     "ConvTranspose": _conv_transpose,
     "Dropout": _dropout,
     "IsInf": _is_inf,
+    "LpPool": _lp_pool,
     "LayerNormalization": _layer_normalization,
     "OneHot": _one_hot,
     "Pow": _pow,
     "RMSNormalization": _rms_normalization,
     "ReduceMax": _extreme_of_bools("ReduceMax"),
     "ReduceMin": _extreme_of_bools("ReduceMin"),
+    "ReduceL1": _reduced_along_none("Abs"),
+    "ReduceL2": _reduced_along_none("Abs"),
+    "ReduceLogSum": _reduced_along_none("Log"),
+    "ReduceLogSumExp": _reduced_along_none("Exp", "Log"),
+    "ReduceSumSquare": _reduced_along_none("Mul"),
     "Resize": _resize,
     "Sinh": _hyperbolic("Sub"),
     "Unsqueeze": _unsqueeze,

@@ -122,10 +122,6 @@ def _dft(emit: NodeBuilder, node: Node) -> None:
 # Sliding windows --------------------------------------------------------------------------------------------------
 
 
-_SLICES_BY_INPUTS = 11
-"""First opset in which Slice and Pad take their bounds as inputs."""
-
-
 def _col2im(emit: NodeBuilder, node: Node) -> None:
     """Writes the sum of overlapping blocks as a transposed convolution with one filter for each place in a block."""
     given = attributes(node)
@@ -187,12 +183,12 @@ def _deform_conv(emit: NodeBuilder, node: Node) -> None:
 
 
 def _max_pool(emit: NodeBuilder, node: Node) -> None:
-    """Writes the places of the maxima, which TVM lacks, by comparing one slice for each place in a window."""
-    if not any(node.output[1:]):
-        raise Unknown("TVM has it")
-    if emit.opset < _SLICES_BY_INPUTS:
-        raise Unknown("Slice and Pad have another form")
+    """Writes the places of the maxima, which TVM lacks, by comparing one slice for each place in a window. Makes pads
+    before the image explicit, which TVM adds behind it."""
     given = attributes(node)
+    auto, places_wanted = text(given.pop("auto_pad", "NOTSET")), any(node.output[1:])
+    if not places_wanted and auto != "SAME_LOWER":
+        raise Unknown("TVM has it")
     batch, channels, *size = emit.fixed_shape(node.input[0])
     counts = list(emit.fixed_shape(next(name for name in node.output if name))[2:])
     kernel, rank = list(given["kernel_shape"]), len(size)
@@ -200,23 +196,24 @@ def _max_pool(emit: NodeBuilder, node: Node) -> None:
     dilations = list(given.get("dilations", [1] * rank))
     needed = [(counts[i] - 1) * strides[i] + (kernel[i] - 1) * dilations[i] + 1 for i in range(rank)]
     before = list(given.get("pads", [0] * 2 * rank))[:rank]
-    if (auto := text(given.get("auto_pad", "NOTSET"))).startswith("SAME"):
+    if auto.startswith("SAME"):
         totals = [max(0, needed[i] - size[i]) for i in range(rank)]
         before = [total - total // 2 if auto == "SAME_LOWER" else total // 2 for total in totals]
     after = [max(0, needed[i] - size[i] - before[i]) for i in range(rank)]
+    if not places_wanted:
+        emit.make("MaxPool", [node.input[0]], node.output[0], **given | {"pads": [*before, *after]})
+        return
     dtype = _dtype(emit, node.input[0])
     least = -np.inf if np.issubdtype(dtype, np.floating) else np.iinfo(dtype).min
     value = node.input[0]
     if any(before + after):
-        pads = emit.integers(0, 0, *before, 0, 0, *after)
-        value = emit.make("Pad", [value, pads, emit.constant(np.asarray(least, dtype))])
+        value = emit.pad(value, [0, 0, *before, 0, 0, *after], np.asarray(least, dtype))
     places = list(itertools.product(*(range(count) for count in kernel)))
     slices = []
     for place in places:
         first = [place[i] * dilations[i] for i in range(rank)]
         last = [first[i] + (counts[i] - 1) * strides[i] + 1 for i in range(rank)]
-        bounds = [emit.integers(*numbers) for numbers in (first, last, range(2, rank + 2), strides)]
-        slices.append(emit.unsqueeze(emit.make("Slice", [value, *bounds]), 0))
+        slices.append(emit.unsqueeze(emit.slice(value, range(2, rank + 2), first, last, strides), 0))
     stacked = emit.make("Concat", slices, axis=0)
     if node.output[0]:
         emit.make("Identity", [emit.reduce("ReduceMax", stacked, [0], keep=False)], node.output[0])

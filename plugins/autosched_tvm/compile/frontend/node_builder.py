@@ -179,6 +179,23 @@ class NodeBuilder:
         self.several("Split", [value, *sized], outputs, **attributes)
         return outputs
 
+    def pad(self, value: str, pads: Sequence[int], filling: Array) -> str:
+        """Adds values before and behind a tensor: `pads` has the numbers before each dimension, then those behind."""
+        if self.opset >= 11:
+            return self.make("Pad", [value, self.integers(*pads), self.constant(filling)])
+        return self.make("Pad", [value], pads=list(pads), value=float(filling))
+
+    def slice(
+        self, value: str, axes: Sequence[int], starts: Sequence[int], ends: Sequence[int], steps: Sequence[int]
+    ) -> str:
+        """Takes each step-th value from a start to an end along some axes. Before opset 10 there are no steps: each
+        value is gathered."""
+        if self.opset >= 10:
+            return self.make("Slice", [value, *(self.integers(*list(n)) for n in (starts, ends, axes, steps))])
+        for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
+            value = self.make("Gather", [value, self.integers(*range(start, end, step))], axis=axis)
+        return value
+
     def softmax(self, value: str) -> str:
         """Adds a softmax along the last axis. Before opset 13 the operator flattens its input, with the same result."""
         return self.make("Softmax", [value], axis=-1)

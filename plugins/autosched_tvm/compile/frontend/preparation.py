@@ -1,6 +1,5 @@
 """Checks an ONNX file and rewrites it into the form that TVM imports best. This module does not use TVM."""
 
-import contextlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +16,7 @@ from autosched_tvm.compile.frontend import (
     folding,
     half_floats,
     lookup_tables,
+    old_operators,
     rewrites,
     standard_operators,
 )
@@ -25,16 +25,12 @@ from autosched_tvm.compile.frontend.model_file import FileKind, kind_of
 from autosched_tvm.compile.frontend.node_builder import opset_of, subgraphs
 from autosched_tvm.compile.frontend.refused_operators import OperatorRejected, name_of
 
-OPSET_MIN = 7
-"""Minimum opset. Earlier operators broadcast differently."""
-OPSET_GOOD = 13
 Shapes = fixed_shapes.Shapes
 
 _ADVICE = {
     "Loop": "export it with the loop unrolled (in PyTorch: trace, do not script)",
     "Scan": "export it with the loop unrolled (in PyTorch: trace, do not script)",
     "BatchNormalization": "it is in training mode: export the model in inference mode (in PyTorch: model.eval())",
-    "MaxPool": "the places of the maxima are computed from opset 11 on: export the model with a later opset",
 }
 _QUANTIZED = ("Integer", "QLinear", "DynamicQuantize")
 
@@ -124,14 +120,19 @@ def read(path: Path) -> Any:
         raise ModelRejected(f"{path.name} is not a valid ONNX file: {error}. Export the model again") from error
     if not model.graph.node:
         raise ModelRejected(f"{path.name} holds no operators: there is nothing to tune")
-    for tensor in _tensors(model):
-        if tensor.data_location == onnx.TensorProto.EXTERNAL or tensor.external_data:
-            raise ModelRejected(
-                f"the weights of {path.name} lie in other files (first: {tensor.name!r}). Save it as one file:"
-                " onnx.save_model(onnx.load(FILE), OUT, save_as_external_data=False)"
-            )
+    for tensor in external_tensors(model):
+        raise ModelRejected(
+            f"the weights of {path.name} lie in other files (first: {tensor.name!r}). autosched tune joins those that"
+            " lie beside the model; or save it as one file:"
+            " onnx.save_model(onnx.load(FILE), OUT, save_as_external_data=False)"
+        )
     _check_whole(model.graph, path)
     return model
+
+
+def external_tensors(model: Any) -> Iterator[Any]:
+    """Yields the tensors of a model whose values lie in other files."""
+    return (one for one in _tensors(model) if one.data_location == onnx.TensorProto.EXTERNAL or one.external_data)
 
 
 def _tensors(message: Any) -> Iterator[Any]:
@@ -195,12 +196,9 @@ def _modernise(prepared: Prepared) -> None:
         _fill_defaults(prepared.model)
         prepared.model = inliner.inline_local_functions(prepared.model)
         prepared.fixes.append("functions inlined")
-    if prepared.opset < OPSET_MIN:
-        from onnx import version_converter
-
-        with contextlib.suppress(RuntimeError, ValueError, version_converter.ConvertError):
-            prepared.model = version_converter.convert_version(prepared.model, OPSET_GOOD)
-            prepared.fixes.append(f"opset {prepared.opset} raised to {OPSET_GOOD}")
+    if prepared.opset < old_operators.OPSET:
+        prepared.model = old_operators.raised(prepared.model)
+        prepared.fixes.append(f"opset {prepared.opset} raised to {old_operators.OPSET}")
 
 
 def _fill_defaults(model: Any) -> None:
