@@ -53,13 +53,15 @@ def _made(generator: np.random.Generator, tensor: Tensor) -> Array:
         case Kind.POSITIVE if not whole:
             return np.exp(POSITIVE_SPREAD * generator.standard_normal(shape)).astype(dtype)
         case Kind.MASK:
-            return _mask(generator, shape).astype(dtype)
+            return np.minimum(_mask(generator, shape), max(0, tensor.high - 1)).astype(dtype)
         case Kind.POSITIONS if shape:
-            return np.broadcast_to(np.arange(shape[-1]) % max(1, tensor.high), shape).astype(dtype)
+            steps = np.arange(shape[-1]) % max(1, tensor.high - tensor.low)
+            return np.broadcast_to(tensor.low + steps, shape).astype(dtype)
         case Kind.COUNT:
             return np.full(shape, tensor.high - 1, dtype)
     if whole:
-        return generator.integers(0, 2 if tensor.dtype == "bool" else tensor.high, shape).astype(dtype)
+        low, high = (0, 2) if tensor.dtype == "bool" else (tensor.low, tensor.high)
+        return generator.integers(low, high, shape).astype(dtype)
     return generator.standard_normal(shape).astype(dtype)
 
 

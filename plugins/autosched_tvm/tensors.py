@@ -21,8 +21,8 @@ class Kind(StrEnum):
     POSITIVE = "positive"  # numbers above 0 of median 1
     STATE = "state"  # of a recurrent network
     MASK = "mask"  # ones up to a length, then zeros
-    TOKENS = "tokens"  # whole numbers below `high`
-    POSITIONS = "positions"  # 0, 1, 2, ...
+    TOKENS = "tokens"  # whole numbers from `low` to below `high`
+    POSITIONS = "positions"  # `low` + 0, 1, 2, ...
     COUNT = "count"  # `high` - 1, such as a length or a sample rate
 
 
@@ -36,6 +36,8 @@ class Tensor(Struct, frozen=True):
     """Exclusive upper bound of generated integers."""
     kind: Kind | None = None
     """Kind of a generated input; None: numbers suggested by the type."""
+    low: int = 0
+    """Lowest generated integer."""
 
 
 def describe(tensor: Tensor) -> str:

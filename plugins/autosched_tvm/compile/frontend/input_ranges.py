@@ -9,7 +9,9 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from autosched_tvm.compile.frontend import preparation
+import msgspec
+
+from autosched_tvm.compile.frontend import index_ranges, preparation
 from autosched_tvm.compile.frontend.shape_inference import values
 from autosched_tvm.tensors import Kind, Tensor
 
@@ -21,10 +23,6 @@ _SAME_VALUES = {
 }  # fmt: skip
 _SELECTING = {"Gather", "GatherElements", "GatherND"}
 """Operators whose results are elements of their first input."""
-_INDEX_OF = {
-    "Gather": 1, "GatherElements": 1, "GatherND": 1, "ScatterElements": 1, "ScatterND": 1, "OneHot": 0,
-}  # fmt: skip
-
 _BOUNDING = {"Clip", "Max", "Add"}
 """Operators that a network applies to a divisor to keep it away from 0."""
 _OF_POSITIVES = {"Log": 0, "Sqrt": 0, "Reciprocal": 0, "Div": 1}
@@ -48,15 +46,18 @@ _POSITION_NAME = re.compile(r"position", re.I)
 
 def inputs(model: Any) -> tuple[Tensor, ...]:
     """Returns the inputs of a model with fixed shapes, and the values that generated ones have."""
-    bounds = highs(model)
+    bounds = ranges(model)
     found = [
-        Tensor(v.name, tuple(d or 1 for d in preparation.dims_of(v) or ()), preparation.dtype_of(v), bounds[v.name])
+        Tensor(
+            v.name, tuple(d or 1 for d in preparation.dims_of(v) or ()), preparation.dtype_of(v), bounds[v.name][1],
+            low=bounds[v.name][0],
+        )
         for v in preparation.inputs_of(model)
-    ]
+    ]  # fmt: skip
     positive = _positive_inputs(model)
     known = with_kinds(found, lambda name: _image_kind(model, name))
     return tuple(
-        Tensor(t.name, t.shape, t.dtype, t.high, Kind.POSITIVE)
+        msgspec.structs.replace(t, kind=Kind.POSITIVE)
         if t.name in positive and t.kind in (Kind.NORMAL, Kind.SOUND)
         else t
         for t in known
@@ -88,7 +89,7 @@ def _with_kind(image: Callable[[str], Kind], tensor: Tensor, others: Sequence[Te
         kind = Kind.STATE
     elif not whole and _is_sound(shape):
         kind = Kind.SOUND
-    return Tensor(name, shape, tensor.dtype, high, kind)
+    return msgspec.structs.replace(tensor, high=high, kind=kind)
 
 
 def _is_image(shape: tuple[int, ...]) -> bool:
@@ -167,40 +168,22 @@ def _factor(node: Any, name: str, constants: dict[str, Any]) -> float:
     return 1.0
 
 
-def highs(model: Any) -> dict[str, int]:
-    """Returns the exclusive upper bound of each integer input; the lower bound is 0."""
+def ranges(model: Any) -> dict[str, tuple[int, int]]:
+    """Returns the whole numbers that each input may have, as a half-open range."""
     graph = model.graph
     constants = {tensor.name: list(tensor.dims) for tensor in graph.initializer}
     dims = _computed_dims(model) | constants
-    return {value.name: _high(graph, value.name, dims) for value in graph.input if value.name not in constants}
+    found = {}
+    for value in graph.input:
+        if value.name not in constants:
+            plain = (0, MASK_HIGH if "mask" in value.name.lower() else PLAIN_HIGH)
+            whole = preparation.dtype_of(value).startswith(("int", "uint", "bool"))
+            low, high = (index_ranges.valid(graph, value.name, dims) if whole else None) or plain
+            found[value.name] = (low, max(low + 1, min(high, plain[1]) if plain[1] == MASK_HIGH else high))
+    return found
 
 
 def _computed_dims(model: Any) -> dict[str, list[int]]:
     """Returns the known shapes of the values that the network computes."""
     shapes = {value.name: preparation.dims_of(value) for value in values(model)}
     return {name: [size or 1 for size in dims] for name, dims in shapes.items() if dims is not None and all(dims)}
-
-
-def _high(graph: Any, name: str, dims: dict[str, list[int]]) -> int:
-    """Returns the size of the smallest table that the input indexes; 2 where no size is known."""
-    same = {name}
-    bounds = [MASK_HIGH] if "mask" in name.lower() else [PLAIN_HIGH]
-    for node in graph.node:  # ONNX requires topological order
-        place = _INDEX_OF.get(node.op_type)
-        if place is not None and len(node.input) > place and node.input[place] in same:
-            bounds = [b for b in bounds if b != PLAIN_HIGH] + [_table(node, dims)]
-        if (node.op_type in _SAME_VALUES and any(i in same for i in node.input)) or (
-            node.op_type in _SELECTING and node.input[0] in same
-        ):
-            same.update(node.output)
-    return max(1, min(bounds))
-
-
-def _table(node: Any, dims: dict[str, list[int]]) -> int:
-    if node.op_type == "OneHot":
-        return PLAIN_HIGH
-    if node.op_type in ("GatherND", "ScatterND"):  # an index is a row with one coordinate for each dimension
-        return min(dims.get(node.input[0], []), default=2)
-    axis = next((a.i for a in node.attribute if a.name == "axis"), 0)
-    table = dims.get(node.input[0], [])
-    return table[axis] if -len(table) <= axis < len(table) else 2

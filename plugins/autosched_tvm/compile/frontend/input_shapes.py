@@ -5,16 +5,17 @@ others, with an example made of the network's own names and constants.
 """
 
 import re
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 from autosched.errors import ModelRejected, RequestError
-from autosched_tvm.compile.frontend import folding
+from autosched_tvm.compile.frontend import folding, shape_inference
 
 Shapes = Mapping[str, tuple[int, ...]]
 Dims = list[int | None]
@@ -71,16 +72,62 @@ def fix(model: Any, given: Shapes) -> list[str]:
             raise RequestError(f"the model has no input {name!r}; its inputs are: {', '.join(map(repr, inputs))}")
         _check(name, inputs[name].dims, wanted)
         inputs[name].dims = list(wanted)
-    said = _shared(inputs) + _forced(model, inputs) + _batches(inputs)
-    said += _shared(inputs)
+    said = _shared(inputs) + _forced(model, inputs)
+    before = {name: list(one.dims) for name, one in inputs.items() if one.dims is not None}
+    batches = _batches(inputs) + _shared(inputs)
     if missing := [one for one in inputs.values() if one.dims is None or None in one.dims]:
         raise ModelRejected(_question(model, missing, inputs))
+    _write(model, inputs)
+    if given or said or batches:  # the shapes of inner values in the file may be wrong now
+        del model.graph.value_info[:]
+    if batches and shape_inference.contradicts(model):
+        batches = _batch_inside(model, inputs, before) or batches
+    return said + batches
+
+
+def _write(model: Any, inputs: Mapping[str, _Input]) -> None:
     for value in _inputs_of(model):
         made = helper.make_tensor_type_proto(1, inputs[value.name].dims or [])
         value.type.tensor_type.shape.CopyFrom(made.tensor_type.shape)
-    if given or said:  # the shapes of inner values in the file may be wrong now
-        del model.graph.value_info[:]
-    return said
+
+
+def _batch_inside(model: Any, inputs: Mapping[str, _Input], before: Mapping[str, Dims]) -> list[str]:
+    """Sets the batch dimensions to the size that the network has inside, if there is one."""
+    until = time.monotonic() + BATCHES_S
+    for size in _sizes_inside(model):
+        if time.monotonic() > until:
+            break
+        for name, dims in before.items():
+            inputs[name].dims = [size if d is None else d for d in dims]
+        _write(model, inputs)
+        if not shape_inference.contradicts(model):
+            names = ", ".join(repr(name) for name, dims in before.items() if None in dims)
+            return [f"batch dimension of {names} set to {size}: the network has that size inside"]
+    for name, dims in before.items():
+        inputs[name].dims = [1 if d is None else d for d in dims]
+    _write(model, inputs)
+    return []
+
+
+def _sizes_inside(model: Any) -> list[int]:
+    """Numbers that the network's constants hold or have as sizes: a batch that it was exported with is among them, or
+    their quotients."""
+    found = set()
+    constants = [a.t for node in model.graph.node if node.op_type == "Constant" for a in node.attribute]
+    for tensor in (*model.graph.initializer, *constants):
+        found.update(tensor.dims)
+        if tensor.data_type == TensorProto.INT64 and np.prod(tensor.dims) <= RANK_MAX:
+            found.update(int(number) for number in numpy_helper.to_array(tensor).reshape(-1))
+    found |= {one // other for one in found for other in found if other > 0 and one % other == 0}
+    return sorted(size for size in found if 1 < size <= BATCH_MAX)
+
+
+RANK_MAX = 8
+"""Maximum number of elements of a constant that may be a shape."""
+BATCH_MAX = 256
+"""Maximum batch size that is tried."""
+BATCHES_S = 2.0
+"""Seconds after which no further batch sizes are tried."""
 
 
 def _inputs_of(model: Any) -> list[Any]:

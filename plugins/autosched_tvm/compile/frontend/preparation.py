@@ -1,5 +1,6 @@
 """Checks an ONNX file and rewrites it into the form that TVM imports best. This module does not use TVM."""
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +26,10 @@ from autosched_tvm.compile.frontend.model_file import FileKind, kind_of
 from autosched_tvm.compile.frontend.node_builder import opset_of, subgraphs
 from autosched_tvm.compile.frontend.refused_operators import OperatorRejected, name_of
 
+IR_WITH_OPSETS = 3
+"""First IR version in which a model says which opsets it uses."""
+DENSE_ELEMENTS_MAX = 250_000_000
+"""Maximum number of elements of sparse weights, zeros included."""
 Shapes = fixed_shapes.Shapes
 
 _ADVICE = {
@@ -126,7 +131,8 @@ def read(path: Path) -> Any:
             " lie beside the model; or save it as one file:"
             " onnx.save_model(onnx.load(FILE), OUT, save_as_external_data=False)"
         )
-    _check_whole(model.graph, path)
+    _make_dense(model.graph, path)
+    _check_whole(model, path)
     return model
 
 
@@ -149,20 +155,25 @@ def _tensors(message: Any) -> Iterator[Any]:
                 waiting += [value] if isinstance(value, Message) else list(value)
 
 
-def _check_whole(graph: Any, path: Path) -> None:
-    there = {""}.union(  # an omitted optional input has no name
-        (value.name for value in graph.input),
-        (tensor.name for tensor in graph.initializer),
-        (tensor.values.name for tensor in graph.sparse_initializer),
-        (name for node in graph.node for name in node.output),
-    )
+def _check_whole(model: Any, path: Path) -> None:
+    """Raises ModelRejected for a graph that is no valid ONNX, where no later step would say it in words."""
+    graph = model.graph
+    standard = any(one.domain in ("", "ai.onnx") for one in model.opset_import)
+    if not standard and model.ir_version >= IR_WITH_OPSETS and any(node.domain == "" for node in graph.node):
+        raise ModelRejected(f"{path.name} does not say which opset it uses. Export the model again")
+    there = {"", *(value.name for value in graph.input), *(tensor.name for tensor in graph.initializer)}
+    made = {name for node in graph.node for name in node.output}
     for node in graph.node:
+        where = f"node {name_of(node)} ({node.op_type})"
         for name in node.input:
             if name not in there:
-                raise ModelRejected(
-                    f"{path.name} is not whole: nothing makes {name!r}, which node {node.name or node.output[0]!r}"
-                    f" ({node.op_type}) reads. Export the model again"
-                )
+                said = f"{where} reads {name!r}, which a later node makes" if name in made else (
+                    f"nothing makes {name!r}, which {where} reads"
+                )  # fmt: skip
+                raise ModelRejected(f"{path.name} is not whole: {said}. Export the model again")
+        if twice := [name for name in node.output if name and name in there]:
+            raise ModelRejected(f"{path.name} is not valid: {where} makes {twice[0]!r} again. Export the model again")
+        there.update(node.output)
 
 
 def inputs_of(model: Any) -> list[Any]:
@@ -211,6 +222,39 @@ def _fill_defaults(model: Any) -> None:
             if (called := functions.get((node.domain, node.op_type))) is not None:
                 given = {attribute.name for attribute in node.attribute}
                 node.attribute.extend(default for default in called.attribute_proto if default.name not in given)
+
+
+def _make_dense(graph: Any, path: Path) -> None:
+    """Writes sparse constants as dense ones, also in subgraphs. Neither TVM nor the simplifier knows them."""
+    for sparse in graph.sparse_initializer:
+        graph.initializer.append(_dense(sparse, path))
+    del graph.sparse_initializer[:]
+    for node in graph.node:
+        for inner in subgraphs(node):
+            _make_dense(inner, path)
+        for attribute in list(node.attribute):
+            if attribute.HasField("sparse_tensor") and node.op_type == "Constant":
+                node.attribute.remove(attribute)
+                node.attribute.append(helper.make_attribute("value", _dense(attribute.sparse_tensor, path)))
+
+
+def _dense(sparse: Any, path: Path) -> Any:
+    shape = tuple(sparse.dims)
+    if math.prod(shape) > DENSE_ELEMENTS_MAX:
+        raise ModelRejected(
+            f"the sparse weights {sparse.values.name!r} of {path.name} have {math.prod(shape):,} elements, zeros"
+            f" included; {DENSE_ELEMENTS_MAX:,} can be handled"
+        )
+    values, indices = numpy_helper.to_array(sparse.values), numpy_helper.to_array(sparse.indices)
+    dense = np.zeros(shape, values.dtype)
+    try:
+        np.put(dense, indices if indices.ndim == 1 else np.ravel_multi_index(tuple(indices.T), shape), values)
+    except (IndexError, ValueError) as error:
+        raise ModelRejected(
+            f"the sparse weights {sparse.values.name!r} of {path.name} do not fit their shape: {error}. Export the"
+            " model again"
+        ) from error
+    return numpy_helper.from_array(dense, sparse.values.name)
 
 
 _VALUES = {

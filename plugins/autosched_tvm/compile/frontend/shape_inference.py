@@ -35,6 +35,25 @@ def values(model: Any) -> list[Any]:
     return [*graph.value_info, *graph.input, *graph.output]
 
 
+def contradicts(model: Any) -> bool:
+    """Returns whether the shapes of the inputs contradict the network."""
+    _register()
+    try:
+        graph = shape_inference.infer_shapes(_without_weights(model), strict_mode=True, data_prop=True).graph
+    except (shape_inference.InferenceError, ValueError):
+        return True
+    sizes = {}
+    for value in (*graph.value_info, *graph.input, *graph.output):
+        dims = value.type.tensor_type.shape.dim
+        if all(dim.HasField("dim_value") for dim in dims):
+            sizes[value.name] = math.prod(dim.dim_value for dim in dims)
+    return any(  # ONNX does not compare them
+        sizes.get(node.input[0]) != sizes.get(node.output[0])
+        for node in graph.node
+        if node.op_type == "Reshape" and node.input[0] in sizes and node.output[0] in sizes
+    )
+
+
 def _without_weights(model: Any) -> Any:
     """Returns a copy that has large constants as further inputs: ONNX copies the whole model three times."""
     graph = model.graph

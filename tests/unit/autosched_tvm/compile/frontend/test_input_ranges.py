@@ -1,5 +1,7 @@
 """Generated integers are valid where they are used as indices."""
 
+from typing import Any
+
 import numpy as np
 import onnx
 import pytest
@@ -28,7 +30,55 @@ def test_an_index_is_as_large_as_its_table_allows(
         helper.make_node(kind, ["table", "index"], ["y"], **attributes),
     ]
     net = model(nodes, {"ids": [2, 2]}, ["y"], {"table": np.zeros(table, "float32")})
-    assert input_ranges.highs(net) == {"ids": high}
+    net.graph.input[0].type.tensor_type.elem_type = onnx.TensorProto.INT64
+    assert input_ranges.ranges(net) == {"ids": (0, high)}
+
+
+N = helper.make_node
+
+
+@pytest.mark.parametrize(
+    ("nodes", "low", "high"),
+    [
+        ([N("Cast", ["ids"], ["i"], to=6)], 0, 50),
+        ([N("Add", ["ids", "45"], ["i"])], 0, 5),
+        ([N("Sub", ["ids", "100"], ["i"])], 100, 150),
+        ([N("Sub", ["100", "ids"], ["i"])], 51, 101),
+        ([N("Mul", ["ids", "10"], ["i"])], 0, 5),
+        ([N("Div", ["ids", "10"], ["i"])], 0, 500),
+        ([N("Mod", ["ids", "45"], ["i"])], 0, 128),
+        ([N("Mod", ["ids", "100"], ["i"])], 0, 50),
+        ([N("Clip", ["ids", "", "45"], ["i"])], 0, 128),
+        ([N("Clip", ["ids", "", "100"], ["i"])], 0, 50),
+        ([N("Min", ["ids", "45"], ["i"])], 0, 128),
+        ([N("Neg", ["ids"], ["n"]), N("Abs", ["n"], ["i"])], 0, 50),
+        ([N("Equal", ["ids", "45"], ["e"]), N("Where", ["e", "10", "ids"], ["i"])], 0, 50),
+        ([N("Greater", ["ids", "45"], ["e"]), N("Where", ["e", "10", "ids"], ["i"])], 0, 128),
+        ([N("Less", ["ids", "100"], ["e"]), N("Not", ["e"], ["f"]), N("Where", ["f", "ids", "45"], ["i"])], 0, 100),
+        ([N("Add", ["ids", "steps"], ["i"])], 0, 47),
+        ([N("CumSum", ["ids", "0"], ["i"])], 0, 25),
+        ([N("Pad", ["ids", "pads", "100"], ["i"])], 0, 1),
+        ([N("Concat", ["ids", "steps"], ["i"], axis=0)], 0, 50),
+    ],
+)
+def test_indices_are_followed_through_arithmetic(nodes: list[Any], low: int, high: int) -> None:
+    weights = {str(number): np.array(number) for number in (0, 10, 45, 100)}
+    weights |= {"steps": np.arange(4).reshape(2, 2), "table": np.zeros((50, 4), "float32"), "pads": np.ones(4, "int64")}
+    net = model([*nodes, N("Gather", ["table", "i"], ["y"])], {"ids": [2, 2]}, ["y"], weights)
+    net.graph.input[0].type.tensor_type.elem_type = onnx.TensorProto.INT64
+    assert input_ranges.ranges(net)["ids"] == (low, high)
+
+
+def test_a_large_table_is_used_whole_and_every_generated_index_is_inside() -> None:
+    nodes = [N("Sub", ["ids", "k"], ["i"]), N("Gather", ["table", "i"], ["a"]), N("Gather", ["small", "i"], ["y"])]
+    weights = {"k": np.array(7), "table": np.zeros((300_000, 1), "float32"), "small": np.zeros((250_000, 1), "float32")}
+    net = model(nodes, {"ids": [64, 64]}, ["y", "a"], weights)
+    net.graph.input[0].type.tensor_type.elem_type = onnx.TensorProto.INT64
+    (tensor,) = input_ranges.inputs(net)
+    assert (tensor.low, tensor.high) == (7, 250_007)
+    made = random_inputs([tensor])["ids"]
+    assert 7 <= made.min() < 2_000
+    assert 248_000 < made.max() < 250_007
 
 
 def test_rows_of_an_index_are_indices_into_what_the_network_computes() -> None:
@@ -39,18 +89,19 @@ def test_rows_of_an_index_are_indices_into_what_the_network_computes() -> None:
     ]
     net = model(nodes, {"nodes": [12, 3], "edges": [2, 40]}, ["y"], {"first": np.array(0)})
     net.graph.input[1].type.tensor_type.elem_type = onnx.TensorProto.INT64
-    assert input_ranges.highs(net)["edges"] == 12
+    assert input_ranges.ranges(net)["edges"] == (0, 12)
 
 
 def test_a_tensor_that_a_network_writes_to_is_a_table_too() -> None:
     nodes = [helper.make_node("ScatterND", ["table", "ids", "x"], ["y"])]
     net = model(nodes, {"ids": [2, 2], "x": [2]}, ["y"], {"table": np.zeros((9, 5), "float32")})
-    assert input_ranges.highs(net)["ids"] == 5
+    net.graph.input[0].type.tensor_type.elem_type = onnx.TensorProto.INT64
+    assert input_ranges.ranges(net)["ids"] == (0, 5)
 
 
 def test_other_numbers_are_bytes_and_masks_are_bits() -> None:
     net = model([helper.make_node("Add", ["ids", "mask"], ["y"])], {"ids": [2], "mask": [2]}, ["y"], {})
-    assert input_ranges.highs(net) == {"ids": input_ranges.PLAIN_HIGH, "mask": input_ranges.MASK_HIGH}
+    assert input_ranges.ranges(net) == {"ids": (0, input_ranges.PLAIN_HIGH), "mask": (0, input_ranges.MASK_HIGH)}
 
 
 @pytest.mark.parametrize(

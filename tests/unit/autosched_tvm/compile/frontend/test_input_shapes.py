@@ -118,6 +118,29 @@ def test_impossible_shapes_are_refused(given: dict[str, tuple[int, ...]], words:
         input_shapes.fix(net({"x": ["N", 5]}), given)
 
 
+@pytest.mark.parametrize("constant", [True, False])
+@pytest.mark.parametrize(("shape", "size"), [([-1, 5, 3], 4), ([8, 15], 8)])
+def test_a_batch_that_the_network_has_inside_is_taken(shape: list[int], size: int, constant: bool) -> None:
+    nodes = [helper.make_node("Reshape", ["x", "shape"], ["r"]), helper.make_node("Concat", ["r", "w"], ["y"], axis=-1)]
+    weights = {"shape": np.array(shape), "w": np.zeros((size, 5, 2)[: len(shape)], "float32")}
+    if constant:
+        value = onnx.numpy_helper.from_array(weights.pop("shape"))
+        nodes.insert(0, helper.make_node("Constant", [], ["shape"], value=value))
+    made = net({"x": ["n", 15]}, nodes, weights)
+    assert input_shapes.fix(made, {}) == [f"batch dimension of 'x' set to {size}: the network has that size inside"]
+    assert [d.dim_value for d in made.graph.input[0].type.tensor_type.shape.dim] == [size, 15]
+
+
+def test_a_batch_of_one_stays_where_no_other_fits_either() -> None:
+    node = helper.make_node("Concat", ["x", "w"], ["y"], axis=1)
+    made = net({"x": ["n", 4, 1]}, [node], {"w": np.zeros((3, 4), "float32")})
+    assert fixed(made) == {"x": [1, 4, 1]}
+
+
+def test_a_size_of_zero_is_named() -> None:
+    assert "a size of 0 in 'past': empty inputs are not supported" in question(net({"past": [1, 0, 8]}))
+
+
 def test_a_network_with_all_shapes_known_is_left_alone() -> None:
     made = net({"x": [2, 5]})
     before = onnx.ModelProto()

@@ -2,9 +2,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 import pytest
-from onnx import helper, version_converter
+from onnx import helper, numpy_helper
 
 from autosched.errors import ModelRejected, RequestError
 from autosched_tvm.compile.frontend import preparation
@@ -115,15 +116,61 @@ def test_unsupported_operators_are_named(kind: str, domain: str, words: str, tmp
         preparation.prepare(write(net, tmp_path), {}, lambda nodes: [n for n in nodes if n.op_type == kind])
 
 
-def test_an_old_model_that_cannot_be_converted_is_taken_as_it_is(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    def refuse(*_: object) -> None:
-        raise version_converter.ConvertError("no adapter")
-
-    monkeypatch.setattr(version_converter, "convert_version", refuse)
+def test_an_old_model_is_raised(tmp_path: Path) -> None:
     net = model([helper.make_node("Relu", ["x"], ["y"])], {"x": [2, 2]}, ["y"], {}, opset=6)
-    assert preparation.prepare(write(net, tmp_path), {}, nothing).opset == 6
+    prepared = preparation.prepare(write(net, tmp_path), {}, nothing)
+    assert (prepared.opset, prepared.fixes[:1]) == (6, ["opset 6 raised to 7"])
+
+
+def changed(net: Any, change: str) -> Any:
+    """Returns a network that is no valid ONNX."""
+    match change:
+        case "order":
+            net.graph.node.append(net.graph.node.pop(0))
+        case "twice":
+            net.graph.node[1].output[0] = net.graph.node[0].output[0]
+        case "input":
+            net.graph.node[1].output[0] = net.graph.input[0].name
+        case "opset":
+            del net.opset_import[:]
+    return net
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ("order", "which a later node makes"), ("twice", "makes .* again"), ("input", "makes .* again"),
+        ("opset", "does not say which opset"),
+    ],
+)  # fmt: skip
+def test_a_graph_that_is_no_valid_onnx_is_refused_in_words(change: str, words: str, tmp_path: Path) -> None:
+    nodes = [helper.make_node("Relu", ["x"], ["a"]), helper.make_node("Neg", ["x"], ["b"])]
+    net = model([*nodes, helper.make_node("Add", ["a", "b"], ["y"])], {"x": [1, 4]}, ["y"], {})
+    with pytest.raises(ModelRejected, match=words):
+        preparation.read(write(changed(net, change), tmp_path))
+
+
+@pytest.mark.parametrize("indices", [[1, 5], [[0, 1], [1, 2]]])
+@pytest.mark.parametrize("constant", [True, False])
+def test_sparse_weights_become_dense(constant: bool, indices: list[Any], tmp_path: Path) -> None:
+    values = numpy_helper.from_array(np.array([1, 2], "float32"), "w")
+    sparse = helper.make_sparse_tensor(values, numpy_helper.from_array(np.array(indices), "places"), [2, 3])
+    nodes = [helper.make_node("Add", ["x", "w"], ["y"])]
+    if constant:
+        nodes.insert(0, helper.make_node("Constant", [], ["w"], sparse_value=sparse))
+    net = model(nodes, {"x": [2, 3]}, ["y"], {})
+    if not constant:
+        net.graph.sparse_initializer.append(sparse)
+    found = preparation.read(write(net, tmp_path)).graph
+    tensor = found.node[0].attribute[0].t if constant else found.initializer[0]
+    assert numpy_helper.to_array(tensor).tolist() == [[0, 1, 0], [0, 0, 2]]
+    sparse.dims[0] = 1 << 40
+    for node in net.graph.node[:1] if constant else ():
+        node.attribute[0].sparse_tensor.CopyFrom(sparse)
+    for one in net.graph.sparse_initializer:
+        one.CopyFrom(sparse)
+    with pytest.raises(ModelRejected, match=r"3,298,534,883,328 elements, zeros included"):
+        preparation.read(write(net, tmp_path))
 
 
 def test_a_tree_ensemble_is_refused_with_a_program_that_runs_it(tmp_path: Path) -> None:
