@@ -5,7 +5,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import onnx
+from onnx import defs, helper
+from tvm.relax.frontend.onnx import onnx_frontend
 
+from autosched_tvm.compile import onnx_converters, onnx_import
+from autosched_tvm.compile.frontend.decomposition import RULES
 from onnx_suite.cases import TYPES, Case
 from onnx_suite.table import Row
 
@@ -19,10 +23,28 @@ installs. Written by `python -m onnx_suite --page` (with tests/ on the path) fro
 first constant, as exporters write them. The other cases are refused at import, with the reason, or found by the
 verification, which hands over nothing wrong. ONNX Runtime runs more than is here where shapes depend on values.
 
-| operator | opsets | runs | types | not |
-|---|---|---|---|---|
+"By": TVM's converter; autosched's "own", or TVM's with prepared arguments; "others": written as other operators, always
+or where TVM misreads a part; "definition": expanded as the standard defines it. An attribute or an input that a
+converter does not read is refused at import.
+
+| operator | opsets | by | runs | types | not |
+|---|---|---|---|---|---|
 """
 FINE = ("pass", "rounding")
+
+
+def maker(operator: str) -> str:
+    """Whose converter makes an operator of the standard."""
+    known = onnx_frontend._get_convert_map()
+    with onnx_converters.recognisable():
+        used = onnx_frontend._get_convert_map()
+    by = ["others"] if operator in RULES else []
+    if defs.has(operator, "") and not onnx_import.unsupported([helper.make_node(operator, [], [])]):
+        by.append("TVM" if used.get(operator) is known.get(operator) else "own")
+    elif operator not in RULES and defs.has(operator, ""):
+        schema = defs.get_schema(operator, "")
+        by += ["definition"] if schema.has_function or schema.has_context_dependent_function else []
+    return ", ".join(by) or "-"
 
 
 def text(cases: Iterable[Case], rows: Mapping[str, Row]) -> str:
@@ -49,5 +71,5 @@ def text(cases: Iterable[Case], rows: Mapping[str, Row]) -> str:
         lacking = [case for row, case, *_ in found if row.best not in FINE]
         said = ", ".join(lacking[:3]) + (f" and {len(lacking) - 3} more" if len(lacking) > 3 else "")
         span = "-".join(dict.fromkeys(map(str, (opsets[0], opsets[-1])))) if opsets else ""
-        lines.append(f"| {name} | {span} | {len(fine)} of {len(found)} | {types} | {said} |")
+        lines.append(f"| {name} | {span} | {maker(name)} | {len(fine)} of {len(found)} | {types} | {said} |")
     return HEAD + "\n".join(lines) + "\n"

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import onnx
 import tvm
 from onnx import TensorProto, helper
 from tvm import relax
@@ -24,11 +25,25 @@ Known = dict[str, tuple[str, tuple[int | None, ...] | None]]
 
 @contextlib.contextmanager
 def compared(model: Any) -> Iterator[None]:
-    """Context in which the importer raises OperatorRejected for a node whose result is not as ONNX says."""
+    """Context in which the importer raises OperatorRejected for a node whose result is not as ONNX says, and for one of
+    which the converter does not read an attribute or an input."""
     known, original = _known(model), onnx_frontend.ONNXGraphImporter
     outputs = {value.name for value in model.graph.output}
 
     class Compared(original):  # type: ignore[misc,valid-type]  # TVM has no types
+        def _convert_operator(self, operator: str, inputs: Any, attributes: dict[str, Any], opset: int) -> Any:
+            read, taken = _Attributes(attributes), _Inputs(inputs)
+            made = super()._convert_operator(operator, taken, read, opset)
+            if said := _unread(operator, read, taken, opset):
+                name = attributes["tvm_custom"]["name"]
+                nodes = [node for node in model.graph.node if node.op_type == operator]
+                own = [node for node in nodes if name in (node.name, *node.output)][:1] or nodes[:1]
+                where = f" (node {name_of(own[0])})" if own else ""
+                raise OperatorRejected(
+                    f"TVM ignores {said} of operator {operator}{where}: export that layer without it", model.graph, own
+                )
+            return made
+
         def _construct_nodes(self, graph: Any) -> None:
             super()._construct_nodes(graph)
             for node in graph.node:
@@ -43,6 +58,95 @@ def compared(model: Any) -> Iterator[None]:
         yield
     finally:
         onnx_frontend.ONNXGraphImporter = original
+
+
+class _Attributes(dict[str, Any]):
+    """Attributes of a node, and which of them were read."""
+
+    def __init__(self, attributes: dict[str, Any]) -> None:
+        super().__init__(attributes)
+        self.read = {"tvm_custom"}
+
+    def __getitem__(self, name: str) -> Any:
+        self.read.add(name)
+        return super().__getitem__(name)
+
+    def __contains__(self, name: object) -> bool:
+        self.read.add(str(name))
+        return super().__contains__(name)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """Reads one."""
+        self.read.add(name)
+        return super().get(name, default)
+
+    def pop(self, name: str, *default: Any) -> Any:
+        """Reads one, and removes it."""
+        self.read.add(name)
+        return super().pop(name, *default)
+
+    def items(self) -> Any:
+        """Reads all."""
+        self.read.update(self)
+        return super().items()
+
+    def __or__(self, other: Any) -> dict[str, Any]:  # type: ignore[override]  # of text alone
+        self.read.update(self)
+        return {**self, **other}
+
+
+class _Inputs(onnx_frontend.onnx_input):  # type: ignore[misc]  # TVM has no types
+    """Inputs of a node, and which of them were read."""
+
+    def __init__(self, inputs: Any) -> None:
+        super().__init__()
+        self.extend(inputs)
+        self.read: set[int] = set()
+
+    def __getitem__(self, place: Any) -> Any:
+        numbers = range(len(self))
+        self.read.update(numbers[place] if isinstance(place, slice) else [place % len(self)] if len(self) else [])
+        return super().__getitem__(place)
+
+    def __iter__(self) -> Iterator[Any]:
+        self.read.update(range(len(self)))
+        return iter(super().__iter__())
+
+
+_NEVER_READ = frozenset({
+    ("Dropout", "seed"), ("GRU", "hidden_size"), ("LSTM", "hidden_size"), ("RNN", "hidden_size"),
+    ("Split", "num_outputs"),
+})  # fmt: skip
+"""Attributes that no converter needs: inputs or outputs say the same, or they matter in training only."""
+_CHECKED_BEFORE = frozenset({shape_inference.LAYER, shape_inference.FEW_BITS})
+"""Operators of ONNX Runtime whose attributes were checked when they were recognised."""
+
+
+def _unread(operator: str, attributes: _Attributes, inputs: _Inputs, opset: int) -> str:
+    """Says which attribute that is not as usual, or which input, a converter has not read; empty if there is none."""
+    names = [name for name in attributes if name not in attributes.read and (operator, name) not in _NEVER_READ]
+    if names and operator not in _CHECKED_BEFORE:
+        usual = _usual(operator, opset)
+        for name in names:
+            value = dict.get(attributes, name)
+            if value != usual.get(name) if usual is not None else value:
+                return f"the attribute {name}={value.decode() if isinstance(value, bytes) else value}"
+    unread = [n for n in range(1, len(inputs)) if n not in inputs.read and list.__getitem__(inputs, n) is not None]
+    return f"input {unread[0]}" if unread else ""
+
+
+def _usual(operator: str, opset: int) -> dict[str, Any] | None:
+    """The default values of an operator's attributes, as far as it has any; None for one that is not the standard's."""
+    try:
+        known = onnx.defs.get_schema(operator, opset, "").attributes
+    except onnx.defs.SchemaError:
+        return None
+    found = {}
+    for name, attribute in known.items():
+        if attribute.default_value.name:
+            value = helper.get_attribute_value(attribute.default_value)
+            found[name] = tuple(value) if isinstance(value, list) else value
+    return found
 
 
 def check_types(model: Any) -> None:

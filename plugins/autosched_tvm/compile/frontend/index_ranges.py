@@ -29,7 +29,7 @@ _INDEX = {
 
 
 class Interval(Struct, frozen=True):
-    """What each number may become: from `low` to `high`, arrays with an element for each number, or single values."""
+    """Values that each number may become, `low` to `high`: arrays with an element for each number, or single values."""
 
     low: Array
     high: Array
@@ -91,7 +91,7 @@ def _table(node: Node, dims: Mapping[str, list[int]]) -> int:
 def _follow(
     node: Node, known: Mapping[str, Interval], constants: Mapping[str, Any], dims: Mapping[str, list[int]]
 ) -> Interval | None:
-    """What a node makes of the numbers; None where that is not known."""
+    """Returns the results of a node for the numbers; None where they are not known."""
     operator, given = node.op_type, attributes(node)
 
     def operand(place: int) -> Interval | None:
@@ -205,4 +205,4 @@ _ELEMENTWISE: dict[str, Callable[..., Interval]] = {
     "Or": _corners(np.maximum), "Relu": _monotone(lambda x: np.maximum(x, 0)), "Round": _monotone(np.round),
     "Sub": _corners(np.subtract), "Where": _where,
 }  # fmt: skip
-"""What operators make of intervals. Division is that of whole numbers."""
+"""Results of operators on intervals. Division is that of whole numbers."""

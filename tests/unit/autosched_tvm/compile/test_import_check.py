@@ -52,6 +52,36 @@ def test_a_wrong_converter_is_found_at_import(
         imported(net_of(operator), tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("operator", "attribute", "value", "usual"),
+    [
+        ("HardSigmoid", "alpha", 0.5, 0.2), ("LeakyRelu", "alpha", 0.5, 0.01), ("ArgMax", "axis", 1, 0),
+        ("AveragePool", "count_include_pad", 1, 0), ("ReduceMean", "keepdims", 0, 1), ("Elu", "alpha", 2.0, 1.0),
+    ],
+)  # fmt: skip
+def test_an_attribute_that_a_converter_does_not_read_is_named(
+    operator: str, attribute: str, value: Any, usual: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = onnx_frontend._get_convert_map
+
+    class Ignoring(original()[operator]):  # type: ignore[misc]  # TVM has no types
+        @classmethod
+        def get_converter(cls, opset: int) -> Any:
+            convert = super().get_converter(opset)
+
+            def without(builder: Any, inputs: Any, attributes: Any, params: Any) -> Any:
+                names = [name for name in dict.keys(attributes) if name != attribute]
+                return convert(builder, inputs, {name: attributes[name] for name in names}, params)
+
+            return without
+
+    monkeypatch.setattr(onnx_frontend, "_get_convert_map", lambda: {**original(), operator: Ignoring})
+    given = {"kernel_shape": [2]} if operator == "AveragePool" else {}
+    with pytest.raises(ModelRejected, match=rf"TVM ignores the attribute {attribute}={value} of operator {operator}"):
+        imported(net_of(operator, **given, **{attribute: value}), tmp_path)
+    imported(net_of(operator, **given, **{attribute: usual}), tmp_path)
+
+
 def test_right_converters_pass(tmp_path: Path) -> None:
     assert imported(net_of("Tanh"), tmp_path) is not None
 
