@@ -224,7 +224,7 @@ BAD = [
     (["policy", "--goal", "fun"], 2, "'fun' is not one of"),
     (["serve", "--policy", "typo"], 2, "no policy is named 'typo'"),
     (["tune", "net.onnx", "--shape", "x"], 2, "Write NAME=D1,D2,..."),
-    (["tune", "net.onnx", "--shape", "x=1,0"], 2, "Write NAME=D1,D2,..."),
+    (["tune", "net.onnx", "--shape", "x=1,0"], 2, "empty inputs are not supported"),
     (["tune", "net.onnx", "--option", "k"], 2, "Write KEY=VALUE"),
     (["tune", "net.onnx", "--output", "net.onnx"], 2, "there is a file of that name"),
     (["tune", "net.onnx", "--output", "/proc/x"], 2, "cannot be written"),

@@ -1,7 +1,7 @@
 """Compares what TVM makes of each node of an ONNX model with the types and shapes that ONNX infers for it."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import numpy as np
@@ -11,14 +11,17 @@ from onnx import TensorProto, helper
 from tvm import relax
 from tvm.relax.frontend.onnx import onnx_frontend
 
+from autosched.errors import ModelRejected
 from autosched_tvm.compile.frontend import shape_inference
 from autosched_tvm.compile.frontend.refused_operators import OperatorRejected, name_of
+from autosched_tvm.worker_failures import gist
 
 _RUNNABLE = frozenset({
     "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "bfloat16", "float16", "float32",
     "float64",
 })  # fmt: skip
 """Types of values that builds compute with."""
+_NO_TENSORS = {"sequence_type": "a sequence", "optional_type": "an optional value", "map_type": "a map"}
 Known = dict[str, tuple[str, tuple[int | None, ...] | None]]
 """Type and shape by value; None for an unknown size, and for an unknown rank."""
 
@@ -28,20 +31,28 @@ def compared(model: Any) -> Iterator[None]:
     """Context in which the importer raises OperatorRejected for a node whose result is not as ONNX says, and for one of
     which the converter does not read an attribute or an input."""
     known, original = _known(model), onnx_frontend.ONNXGraphImporter
+    constants = {tensor.name for tensor in model.graph.initializer}
+    constants |= {name for node in model.graph.node if node.op_type == "Constant" for name in node.output}
     outputs = {value.name for value in model.graph.output}
 
     class Compared(original):  # type: ignore[misc,valid-type]  # TVM has no types
         def _convert_operator(self, operator: str, inputs: Any, attributes: dict[str, Any], opset: int) -> Any:
             read, taken = _Attributes(attributes), _Inputs(inputs)
-            made = super()._convert_operator(operator, taken, read, opset)
+            name = attributes["tvm_custom"]["name"]
+            own = [n for n in model.graph.node if n.op_type == operator and name in (n.name, *n.output)][:1]
+            where = f"operator {operator}" + (f" (node {name_of(own[0])})" if own else "")
+            try:
+                made = super()._convert_operator(operator, taken, read, opset)
+            except OperatorRejected:
+                raise
+            except ModelRejected as error:
+                raise OperatorRejected(f"{where}: {error}", model.graph, own) from error
+            except Exception as error:  # converters raise errors of many classes
+                advice = _advice(own[0], constants) if own else OTHERWISE
+                said = f"TVM cannot import {where}: {gist(error)[:SAID_MAX].rstrip('.')}; {advice}"
+                raise OperatorRejected(said, model.graph, own) from error
             if said := _unread(operator, read, taken, opset):
-                name = attributes["tvm_custom"]["name"]
-                nodes = [node for node in model.graph.node if node.op_type == operator]
-                own = [node for node in nodes if name in (node.name, *node.output)][:1] or nodes[:1]
-                where = f" (node {name_of(own[0])})" if own else ""
-                raise OperatorRejected(
-                    f"TVM ignores {said} of operator {operator}{where}: export that layer without it", model.graph, own
-                )
+                raise OperatorRejected(f"TVM ignores {said} of {where}: export that layer without it", model.graph, own)
             return made
 
         def _construct_nodes(self, graph: Any) -> None:
@@ -58,6 +69,19 @@ def compared(model: Any) -> Iterator[None]:
         yield
     finally:
         onnx_frontend.ONNXGraphImporter = original
+
+
+OTHERWISE = "export that layer in another way"
+SAID_MAX = 400
+"""Maximum number of characters of TVM's message; the advice follows it."""
+
+
+def _advice(node: Any, constants: Collection[str]) -> str:
+    """How a node may become one that can be imported."""
+    given = [repr(name) for name in node.input[1:] if name and name not in constants]
+    if not given:
+        return OTHERWISE
+    return f"export {' and '.join(given)} as constants, which the network takes as inputs or computes"
 
 
 class _Attributes(dict[str, Any]):
@@ -155,8 +179,9 @@ def check_types(model: Any) -> None:
     ends = {value.name for value in (*model.graph.input, *model.graph.output)}
     for value in shape_inference.values(model):
         kind = value.type.WhichOneof("value") or "tensor_type"
-        told = _numpy_name(value.type.tensor_type.elem_type) if kind == "tensor_type" else f"a {kind[: -len('_type')]}"
-        if kind == "tensor_type" and (not told or told in _RUNNABLE):
+        dtype = _numpy_name(value.type.tensor_type.elem_type) if kind == "tensor_type" else ""
+        told = f"of the type {dtype}" if dtype else _NO_TENSORS.get(kind, kind)
+        if kind == "tensor_type" and (not dtype or dtype in _RUNNABLE):
             continue
         if kind != "tensor_type" and value.name not in ends:
             continue  # such as a sequence that is made and taken apart again
@@ -164,8 +189,8 @@ def check_types(model: Any) -> None:
         own = makers.get(value.name)
         nodes = [own] if own is not None else [node for node in model.graph.node if value.name in node.input]
         raise OperatorRejected(
-            f"{where} {value.name!r}, which is of the type {told or kind}; builds compute with floating-point numbers"
-            " and whole numbers of 8 to 64 bits", model.graph, nodes,
+            f"{where} {value.name!r}, which is {told}; builds compute with floating-point numbers"
+            " and whole numbers of 8 to 64 bits: export that part with one of these types", model.graph, nodes,
         )  # fmt: skip
 
 

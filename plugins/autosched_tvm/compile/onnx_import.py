@@ -16,7 +16,6 @@ from autosched_tvm.compile import import_check, infinite_reductions, onnx_conver
 from autosched_tvm.compile.attention import expansion, fusion
 from autosched_tvm.compile.frontend import preparation
 from autosched_tvm.compile.frontend.preparation import Prepared, Shapes
-from autosched_tvm.compile.frontend.refused_operators import OperatorRejected, name_of
 from autosched_tvm.compile.integers import onnx_lookup
 from autosched_tvm.compile.integers.dot_instructions import DotInstruction
 from autosched_tvm.compile.rules.parallelisation import cores_of
@@ -27,9 +26,6 @@ _STANDARD = ("", "ai.onnx")
 _DOMAINS = {"", "ai.onnx", "com.microsoft"}
 """Domains of the operators that TVM's converters implement. TVM looks at names alone: it takes any Add for the
 standard's."""
-_TOLD = "Error converting operator "
-SAID_MAX = 400
-"""Maximum number of characters of TVM's message; the advice follows it."""
 
 
 def unsupported(nodes: Iterable[Any]) -> list[Any]:
@@ -135,37 +131,21 @@ def _passed(module: Any, steps: Sequence[Any]) -> Any:
             warnings.simplefilter("ignore")
             return tvm.transform.Sequential(list(steps))(module)
     except Exception as error:  # whichever pass failed, the message can only name the model
-        raise ModelRejected(
-            f"TVM cannot lower the model: {gist(error)[:SAID_MAX]}. Export it with another opset, or report it with"
-            " the model"
-        ) from error
+        said = f"TVM cannot lower the model: {gist(error)[: import_check.SAID_MAX].rstrip('.')}"
+        raise ModelRejected(f"{said}. Export it with another opset, or report it with the model") from error
 
 
 def _from_onnx(model: Any, instruction: DotInstruction | None, cores: int) -> Any:
     from tvm.relax.frontend.onnx import from_onnx
 
-    printed = io.StringIO()
     try:
-        with contextlib.redirect_stdout(printed), warnings.catch_warnings():
+        with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             with onnx_converters.recognisable(instruction, cores), import_check.compared(model):
                 return from_onnx(model, keep_params_in_input=False)
     except ModelRejected:
         raise
-    except Exception as error:  # the converters raise various exceptions
-        told = next((line for line in printed.getvalue().splitlines() if line.startswith(_TOLD)), "")
-        operator = told.removeprefix(_TOLD).partition(",")[0]
-        nodes = [node for node in model.graph.node if node.op_type == operator]
-        where = (
-            f"operator {operator} (node {name_of(nodes[0])}" + (f" or another of {len(nodes)})" if nodes[1:] else ")")
-            if nodes
-            else "the model"
-        )
-        dynamic = "Var" in str(error) or "dynamic" in str(error).lower()
-        advice = (
-            "its shape depends on the input's values: fix all input shapes with --shape"
-            if dynamic
-            else "export that layer in another way"
-        )
-        said = f"TVM cannot import {where}: {gist(error)[:SAID_MAX]}; {advice}"
-        raise OperatorRejected(said, model.graph, nodes) from error
+    except Exception as error:  # of the importer itself, in many classes
+        raise ModelRejected(
+            f"TVM cannot import the model: {gist(error)[: import_check.SAID_MAX]}; {import_check.OTHERWISE}"
+        ) from error

@@ -13,7 +13,7 @@ from tvm import relax
 from autosched.errors import ModelRejected, RequestError
 from autosched_tvm.compile.frontend.input_ranges import MASK_HIGH, PLAIN_HIGH, with_kinds
 from autosched_tvm.compile.frontend.preparation import Shapes
-from autosched_tvm.compile.onnx_import import SAID_MAX
+from autosched_tvm.compile.import_check import SAID_MAX
 from autosched_tvm.tensors import Kind, Tensor
 from autosched_tvm.worker_failures import gist
 

@@ -202,7 +202,9 @@ def _reference(
             return f"{OTHER_NAMES[kind]} cannot run the model: {gist(error)[:200]}"
     for model in request.models:
         try:
-            return Reference(Path(model), request.threads, integers=integers)
+            found = Reference(Path(model), request.threads, integers=integers)
+            found.expected(inputs, 0, alone=True)  # some models load, and do not run
+            return found
         except ImportError:
             trouble = "ONNX Runtime is not installed"
             break

@@ -13,7 +13,7 @@ from autosched.errors import ModelRejected
 from autosched_tvm.compile.frontend import misread_operators, missing_operators
 from autosched_tvm.compile.frontend.misread_operators import Rule
 from autosched_tvm.compile.frontend.node_builder import Node, NodeBuilder, Unknown, opset_of
-from autosched_tvm.compile.frontend.refused_operators import OperatorRejected
+from autosched_tvm.compile.frontend.refused_operators import OperatorRejected, first_output
 
 _STANDARD = ("", "ai.onnx")
 
@@ -101,8 +101,9 @@ def _is_function(node: Node) -> bool:
     return bool(schema.has_function or schema.has_context_dependent_function)
 
 
-def rewrite(model: Any) -> dict[str, int]:
-    """Rewrites the model in place; returns the number of rewritten nodes by operator."""
+def rewrite(model: Any, reasons: dict[str, str] | None = None) -> dict[str, int]:
+    """Rewrites the model in place; returns the number of rewritten nodes by operator. `reasons` gets the reason why a
+    node stays, by its first output."""
     if not any(node.op_type in RULES and node.domain in _STANDARD for node in model.graph.node):
         return {}
     opset = opset_of(model)
@@ -116,7 +117,9 @@ def rewrite(model: Any) -> dict[str, int]:
         written = len(emit.nodes)
         try:
             rule(emit, node)
-        except Unknown:
+        except Unknown as error:
+            if reasons is not None:
+                reasons[first_output(node)] = str(error)
             del emit.nodes[written:]
             emit.nodes.append(node)
         except ModelRejected as error:

@@ -243,11 +243,15 @@ class Dequantiser:
     def _along(self, values: str, axis: int, like: str) -> str:
         """Returns a vector of scales or zero points in the shape that broadcasts along an axis."""
         emit = self.emit
-        array = emit.array(values)
-        if array is None or array.size == 1:
-            return values if array is None or array.ndim == 0 else emit.constant(array.reshape(()))
+        array, shape = emit.array(values), emit.shapes.get(values, ())
+        if array is not None and array.size == 1:
+            return values if array.ndim == 0 else emit.constant(array.reshape(()))
+        if array is None and (len(shape) != 1 or shape == (1,) or (axis >= 0 and like not in emit.shapes)):
+            return values
         after = -axis - 1 if axis < 0 else emit.rank(like) - axis - 1
-        return emit.constant(array.reshape((-1,) + (1,) * after))
+        if array is not None:
+            return emit.constant(array.reshape((-1,) + (1,) * after))
+        return emit.make("Reshape", [values, emit.integers(-1, *[1] * after)])
 
     def _same(self, one: str, other: str) -> bool:
         if one == other:

@@ -1,13 +1,14 @@
-"""Products with weights of few bits: ONNX Runtime's MatMulNBits, which is kept where few rows are multiplied.
+"""Weights of few bits: products, ONNX Runtime's MatMulNBits, which is kept where few rows are multiplied; and tables.
 
 The weights lie in blocks along the input: packed [output, blocks, bytes], low bits first.
 """
 
 import math
+from typing import Any
 
 import numpy as np
 from msgspec import Struct
-from onnx import TensorProto
+from onnx import TensorProto, helper, numpy_helper
 
 from autosched_tvm.compile.frontend.dequantisation import MICROSOFT, Dequantiser, dequantised
 from autosched_tvm.compile.frontend.node_builder import Array, Node, Unknown, attributes, optional
@@ -89,3 +90,48 @@ def unpacked_numbers(array: Array, bits: int) -> Array:
     shifts = np.arange(0, 8, bits, dtype="uint8")
     parts = (array[..., None] >> shifts) & np.uint8((1 << bits) - 1)
     return parts.reshape(*array.shape[:-1], -1)
+
+
+_MOVES = frozenset({
+    "Gather", "GatherElements", "GatherND", "Slice", "Reshape", "Transpose", "Squeeze", "Unsqueeze", "Identity",
+    "Concat", "Split", "Flatten", "Expand", "Tile",
+})  # fmt: skip
+"""Operators whose results are values of their inputs."""
+_WIDE = {
+    TensorProto.INT4: TensorProto.INT8, TensorProto.UINT4: TensorProto.UINT8, TensorProto.INT2: TensorProto.INT8,
+    TensorProto.UINT2: TensorProto.UINT8,
+}  # fmt: skip
+
+
+def widen_moved(model: Any) -> int:
+    """Stores constants of few bits that are moved before they are dequantised, such as tables of embeddings, as 8-bit
+    numbers; returns the number of constants. Changes the model in place."""
+    graph = model.graph
+    constants = {tensor.name: tensor for tensor in graph.initializer if tensor.data_type in _WIDE}
+    wide: dict[str, str] = {}
+    """Name of the wide form, by name of a value."""
+    added: list[Any] = []
+
+    def widened(name: str) -> str:
+        if name not in wide:
+            tensor = constants[name]
+            kind = helper.tensor_dtype_to_np_dtype(_WIDE[tensor.data_type])
+            wide[name] = f"{name}__8_bits"
+            added.append(numpy_helper.from_array(numpy_helper.to_array(tensor).astype(kind), wide[name]))
+        return wide[name]
+
+    moved: set[str] = set()
+    for node in graph.node if constants else ():  # ONNX requires topological order
+        if node.op_type in _MOVES and node.input[0] in moved | constants.keys():
+            for place, name in enumerate(node.input):
+                if name in constants:
+                    node.input[place] = widened(name)
+            moved.update(node.output)
+        elif node.op_type == "DequantizeLinear" and node.input[0] in moved and optional(node, 2) in constants:
+            node.input[2] = widened(node.input[2])
+    graph.initializer.extend(added)
+    for value in graph.value_info:
+        kind = value.type.tensor_type.elem_type
+        if value.name in moved and kind in _WIDE:
+            value.type.tensor_type.elem_type = _WIDE[kind]
+    return len(added)

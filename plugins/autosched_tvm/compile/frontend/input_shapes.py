@@ -272,7 +272,7 @@ def _question(model: Any, missing: list[_Input], inputs: Mapping[str, _Input]) -
     example = [f"--shape {name}={_comma(dims)}" for name, dims in _example(model, missing, inputs).items()]
     noun = "shape is" if len(inputs) == 1 else "shapes are"
     empty = [repr(one.name) for one in missing if one.empty]
-    zero = f" (the file has a size of 0 in {', '.join(empty)}: empty inputs are not supported)" if empty else ""
+    zero = f" (in the file, a size of {', '.join(empty)} is 0; an empty input must be left out)" if empty else ""
     return f"the model's input {noun} not fixed: {'; '.join(told)}{zero}. Fix them, for example: {' '.join(example)}"
 
 

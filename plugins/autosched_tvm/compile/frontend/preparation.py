@@ -14,6 +14,7 @@ from onnx import helper, numpy_helper
 from autosched.errors import ModelRejected
 from autosched_tvm.compile.frontend import (
     decomposition,
+    few_bits,
     folding,
     half_floats,
     lookup_tables,
@@ -24,15 +25,18 @@ from autosched_tvm.compile.frontend import (
 from autosched_tvm.compile.frontend import input_shapes as fixed_shapes
 from autosched_tvm.compile.frontend.model_file import FileKind, kind_of
 from autosched_tvm.compile.frontend.node_builder import opset_of, subgraphs
-from autosched_tvm.compile.frontend.refused_operators import OperatorRejected, name_of
+from autosched_tvm.compile.frontend.refused_operators import OperatorRejected, first_output, name_of
 
 IR_WITH_OPSETS = 3
 """First IR version in which a model says which opsets it uses."""
+RUN_TIME = "is computed at run time"
+"""End of the reasons why an operator is not rewritten that a constant would remove."""
 DENSE_ELEMENTS_MAX = 250_000_000
 """Maximum number of elements of sparse weights, zeros included."""
 Shapes = fixed_shapes.Shapes
 
 _ADVICE = {
+    "NonMaxSuppression": "it makes as many boxes as it finds, which ONNX Runtime can do after the network",
     "Loop": "export it with the loop unrolled (in PyTorch: trace, do not script)",
     "Scan": "export it with the loop unrolled (in PyTorch: trace, do not script)",
     "BatchNormalization": "it is in training mode: export the model in inference mode (in PyTorch: model.eval())",
@@ -68,17 +72,19 @@ def prepare(
     _modernise(prepared)
     if half_floats.compute_in_float32(prepared.model):
         prepared.notes.append("16-bit floats computed in float32, as in ONNX Runtime")
+    few_bits.widen_moved(prepared.model)
     rewritten = standard_operators.rewrite(prepared.model, integers=integers)
     prepared.fixes += rewritten
     prepared.notes += rewritten
     prepared.model, expanded = decomposition.expand_functions(prepared.model, unsupported)
     _fold(prepared)
-    written = decomposition.rewrite(prepared.model)
+    reasons: dict[str, str] = {}
+    written = decomposition.rewrite(prepared.model, reasons)
     if expanded or written:
         prepared.fixes.append(f"written with other operators: {', '.join([*expanded, *written])}")
     _simplify(prepared)
     if nodes := unsupported(prepared.model.graph.node):
-        raise OperatorRejected(_unsupported_message(nodes), prepared.model.graph, nodes)
+        raise OperatorRejected(_unsupported_message(nodes, reasons), prepared.model.graph, nodes)
     for name, count in rewrites.apply(prepared.model).items():
         if count:
             prepared.fixes.append(f"{name} ({count})")
@@ -300,7 +306,7 @@ def _simplify(prepared: Prepared) -> None:
         prepared.fixes.append(f"simplified: {before} -> {len(simple.graph.node)} nodes, constants folded")
 
 
-def _unsupported_message(nodes: list[Any]) -> str:
+def _unsupported_message(nodes: list[Any], reasons: dict[str, str]) -> str:
     kinds: dict[str, list[Any]] = {}
     for node in nodes:
         kinds.setdefault(
@@ -309,7 +315,10 @@ def _unsupported_message(nodes: list[Any]) -> str:
     said = []
     for kind, there in kinds.items():
         more = f" and {len(there) - 1} more" if len(there) > 1 else ""
-        said.append(f"operator {kind} (node {name_of(there[0])}{more}) is not supported: {_advice(there[0])}")
+        reason = reasons.get(first_output(there[0]), "")
+        why = f", since {reason}" if reason else ""
+        advice = "export it as a constant" if reason.endswith(RUN_TIME) else _advice(there[0])
+        said.append(f"operator {kind} (node {name_of(there[0])}{more}) is not supported{why}: {advice}")
     return "; ".join(said)
 
 

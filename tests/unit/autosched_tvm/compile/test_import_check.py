@@ -10,6 +10,7 @@ from onnx import TensorProto, helper
 
 from autosched.errors import ModelRejected
 from autosched_tvm.compile import onnx_import
+from autosched_tvm.compile.frontend.refused_operators import OperatorRejected
 from nets import model
 
 tvm = pytest.importorskip("tvm")
@@ -80,6 +81,44 @@ def test_an_attribute_that_a_converter_does_not_read_is_named(
     with pytest.raises(ModelRejected, match=rf"TVM ignores the attribute {attribute}={value} of operator {operator}"):
         imported(net_of(operator, **given, **{attribute: value}), tmp_path)
     imported(net_of(operator, **given, **{attribute: usual}), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (ValueError("odd.\nit is odd."), r"TVM cannot import operator Erf \(node 'second'\): it is odd; export that"),
+        (ModelRejected("it is too odd"), r"^operator Erf \(node 'second'\): it is too odd"),
+    ],
+)
+def test_the_node_whose_converter_fails_is_named(
+    error: Exception, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[int] = []
+
+    class Failing(onnx_frontend.OnnxOpConverter):  # type: ignore[misc]  # TVM has no types
+        @classmethod
+        def get_converter(cls, _opset: int) -> Any:
+            def convert(builder: Any, inputs: Any, _attributes: Any, _params: Any) -> Any:
+                seen.append(1)
+                if len(seen) > 1:
+                    raise error
+                return builder.emit(relax.op.erf(inputs[0]))
+
+            return convert
+
+    original = onnx_frontend._get_convert_map
+    monkeypatch.setattr(onnx_frontend, "_get_convert_map", lambda: {**original(), "Erf": Failing})
+    nodes = [helper.make_node("Erf", ["x"], ["a"], name="first"), helper.make_node("Erf", ["a"], ["y"], name="second")]
+    with pytest.raises(OperatorRejected, match=words) as caught:
+        imported(model(nodes, {"x": [2, 3, 4]}, ["y"], {}, 13), tmp_path)
+    assert caught.value.results == [["y"]]
+
+
+def test_a_parameter_that_must_be_constant_is_named(tmp_path: Path) -> None:
+    net = model([helper.make_node("ReduceSum", ["x", "axes"], ["y"])], {"x": [2, 3], "axes": [1]}, ["y"], {}, 13)
+    net.graph.input[1].type.tensor_type.elem_type = TensorProto.INT64
+    with pytest.raises(OperatorRejected, match="export 'axes' as constants, which the network takes as inputs"):
+        imported(net, tmp_path)
 
 
 def test_right_converters_pass(tmp_path: Path) -> None:

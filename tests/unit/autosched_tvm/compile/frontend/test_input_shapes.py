@@ -138,7 +138,7 @@ def test_a_batch_of_one_stays_where_no_other_fits_either() -> None:
 
 
 def test_a_size_of_zero_is_named() -> None:
-    assert "a size of 0 in 'past': empty inputs are not supported" in question(net({"past": [1, 0, 8]}))
+    assert "a size of 'past' is 0; an empty input must be left out" in question(net({"past": [1, 0, 8]}))
 
 
 def test_a_network_with_all_shapes_known_is_left_alone() -> None:
