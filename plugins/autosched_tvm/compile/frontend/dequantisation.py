@@ -142,8 +142,8 @@ class Dequantiser:
             self.quantised[name] = Quantised(real, scale, zero, kind)
             return real
         if zero and (zeros is None or np.any(zeros)):
-            value = emit.make("Sub", [value, self._along(emit.to_float(zero), axis, name)])
-        return emit.make("Mul", [value, self._along(emit.to_float(scale), axis, name)])
+            value = emit.make("Sub", [value, emit.to_float(self._along(zero, axis, name))])
+        return emit.make("Mul", [value, emit.to_float(self._along(scale, axis, name))])
 
     def quantised_as(self, real: str) -> Quantised | None:
         """Returns the quantisation of the tensor that represents `real`, which is the first name of a float tensor."""
@@ -216,15 +216,15 @@ class Dequantiser:
         if self.rounded:
             levels = self._levels(real, scale, zero, kind, axis)
             if zero:
-                levels = emit.make("Sub", [levels, self._along(emit.to_float(zero), axis, real)])
-            return emit.make("Mul", [levels, self._along(emit.to_float(scale), axis, real)])
+                levels = emit.make("Sub", [levels, emit.to_float(self._along(zero, axis, real))])
+            return emit.make("Mul", [levels, emit.to_float(self._along(scale, axis, real))])
         low, high = RANGES[kind]
         scales, zeros = emit.array(scale), emit.array(zero) if zero else np.zeros((), "int32")
         if scales is not None and zeros is not None and scales.size == 1:
             step, middle = float(np.asarray(scales, "float32").ravel()[0]), int(zeros.astype("int64").ravel()[0])
             return emit.clip(real, float(np.float32(low - middle) * step), float(np.float32(high - middle) * step))
-        factor = self._along(emit.to_float(scale), axis, real)
-        start = self._along(emit.to_float(zero), axis, real) if zero else emit.floats(0.0)
+        factor = emit.to_float(self._along(scale, axis, real))
+        start = emit.to_float(self._along(zero, axis, real)) if zero else emit.floats(0.0)
         least = emit.make("Mul", [emit.make("Sub", [emit.floats(low), start]), factor])
         most = emit.make("Mul", [emit.make("Sub", [emit.floats(high), start]), factor])
         return emit.make("Min", [emit.make("Max", [real, least]), most])
@@ -232,9 +232,9 @@ class Dequantiser:
     def _levels(self, real: str, scale: str, zero: str, kind: int, axis: int) -> str:
         """Returns the integers of a quantised tensor, in float32."""
         emit = self.emit
-        levels = emit.round(emit.make("Div", [real, self._along(emit.to_float(scale), axis, real)]))
+        levels = emit.round(emit.make("Div", [real, emit.to_float(self._along(scale, axis, real))]))
         if zero:
-            levels = emit.make("Add", [levels, self._along(emit.to_float(zero), axis, real)])
+            levels = emit.make("Add", [levels, emit.to_float(self._along(zero, axis, real))])
         return emit.clip(levels, *RANGES[kind])
 
     def _round(self, real: str, scale: str, zero: str, kind: int, axis: int, output: str) -> None:
@@ -251,7 +251,9 @@ class Dequantiser:
         after = -axis - 1 if axis < 0 else emit.rank(like) - axis - 1
         if array is not None:
             return emit.constant(array.reshape((-1,) + (1,) * after))
-        return emit.make("Reshape", [values, emit.integers(-1, *[1] * after)])
+        made = emit.make("Reshape", [values, emit.integers(-1, *[1] * after)])
+        emit.types[made] = emit.element_type(values)
+        return made
 
     def _same(self, one: str, other: str) -> bool:
         if one == other:
@@ -288,7 +290,7 @@ class Dequantiser:
             return emit.constant(dequantised(array, np.ones((), "float32"), zeros, axis)), ()
         value = emit.to_float(name)
         if zero and (zeros is None or np.any(zeros)):
-            value = emit.make("Sub", [value, self._along(emit.to_float(zero), axis, name)])
+            value = emit.make("Sub", [value, emit.to_float(self._along(zero, axis, name))])
         return value, ()
 
     def accumulate(self, operator: str, operands: tuple[str, str], scales: tuple[str, ...], node: Node) -> None:

@@ -132,6 +132,18 @@ def test_without_onnx_runtime_the_standard_is_the_reference(net: Path, monkeypat
     assert not found.check(bad).equal
 
 
+def test_a_model_that_onnx_runtime_loads_and_cannot_run_has_the_standard_as_reference(
+    net: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise ValueError("no such quantisation")
+
+    samples = [random_inputs([TENSOR], 0)]
+    monkeypatch.setattr(Reference, "expected", refuse)
+    found = Judge(Request((str(net),), 1), samples, None, integers=False)
+    assert (found.verified, found.reference[:28]) == (True, "the reference implementation")
+
+
 def test_outputs_of_a_module_alone_have_the_names_of_the_model(net: Path) -> None:
     difference = judge(net, None).check(cast(LoadedModule, FakeBuild(net, 0.1))).difference
     assert difference is not None

@@ -49,6 +49,15 @@ def test_quantise_and_dequantise(kind: str, opset: int) -> None:
     assert "Round" not in operators(rewritten(net))
 
 
+@pytest.mark.parametrize("axis", [1, 3, -3])
+def test_scales_and_zero_points_of_run_time_lie_along_their_axis(axis: int) -> None:
+    x = {"q": levels(2, 5, 4, 3), "s": np.linspace(0.1, 0.5, (2, 5, 4, 3)[axis], dtype="float32")}
+    x["z"] = levels((2, 5, 4, 3)[axis])
+    net = network([node("DequantizeLinear", ["q", "s", "z"], ["y"], axis=axis)], x, {"y": FLOAT}, {}, 13)
+    for got, expected in zip(run(rewritten(net), x), run(net, x), strict=True):
+        np.testing.assert_allclose(got, expected, rtol=1e-6)
+
+
 def test_range_of_the_type_stays_a_bound() -> None:
     nodes = [node("QuantizeLinear", ["x", "s", "z"], ["q"]), node("DequantizeLinear", ["q", "s", "z"], ["y"])]
     net = network(nodes, {"x": small(3)}, {"y": FLOAT}, {"s": scale(0.1), "z": np.asarray(-128, "int8")})
