@@ -34,7 +34,7 @@ FINE = ("pass", "rounding")
 
 
 def maker(operator: str) -> str:
-    """Whose converter makes an operator of the standard."""
+    """Returns the origin of an operator's converter, in the words of the page."""
     known = onnx_frontend._get_convert_map()
     with onnx_converters.recognisable():
         used = onnx_frontend._get_convert_map()

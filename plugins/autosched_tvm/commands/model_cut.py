@@ -81,12 +81,13 @@ def _told(model: Any) -> dict[str, Any]:
 def _equal(path: Path, whole: Any, head: Path, rest: Path) -> bool | None:
     """Whether ONNX Runtime computes the same by the two parts as by the file; None where it cannot run one of them."""
     from autosched_tvm.compile.frontend import input_ranges
+    from autosched_tvm.evaluation.onnx_reference import session_of
     from autosched_tvm.generated_inputs import random_inputs
 
     def run(file: Path, values: Mapping[str, Any]) -> dict[str, Any]:
         import onnxruntime
 
-        session = onnxruntime.InferenceSession(str(file), providers=["CPUExecutionProvider"])
+        session = session_of(str(file), onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL)
         given = {one.name: values[one.name] for one in session.get_inputs()}
         return dict(zip([one.name for one in session.get_outputs()], session.run(None, given), strict=True))
 

@@ -35,6 +35,7 @@ def join(path: Path, out: Path) -> list[str]:
     from onnx import external_data_helper as helper
 
     from autosched_tvm.compile.frontend.preparation import external_tensors
+    from autosched_tvm.worker_failures import gist
 
     try:
         model = onnx.load(str(path), load_external_data=False)
@@ -57,8 +58,8 @@ def join(path: Path, out: Path) -> list[str]:
             helper.load_external_data_for_tensor(tensor, str(path.parent))
         except Exception as error:  # of onnx's C++ code, and of the file system
             raise RequestError(
-                f"the weights {tensor.name!r} of {path.name} cannot be read: {_said(error)}. They must lie beside the"
-                " model, in the files with which it was exported: copy these too"
+                f"the weights {tensor.name!r} of {path.name} cannot be read: {gist(error)[:300]}. They must lie beside"
+                " the model, in the files with which it was exported: copy these too"
             ) from error
         tensor.data_location = onnx.TensorProto.DEFAULT
         del tensor.external_data[:]
@@ -72,11 +73,6 @@ def _size(path: Path, info: Any) -> int:
         return int(info.length)
     file = path.parent / info.location
     return file.stat().st_size if file.is_file() else 0
-
-
-def _said(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[-1][:300] if lines else type(error).__name__
 
 
 if __name__ == "__main__":

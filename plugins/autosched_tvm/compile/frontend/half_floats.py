@@ -18,8 +18,8 @@ _TYPES = frozenset({"to", "dtype", "output_datatype", "output_dtype", "precision
 
 
 def compute_in_float32(model: Any) -> bool:
-    """Changes the model in place; returns whether it had 16-bit floats. Leaves a model that reads the bits of values,
-    and one whose inputs and outputs are no tensors."""
+    """Changes the model in place; returns whether it had 16-bit floats. Leaves a model that reads the bits of
+    values."""
     graphs = list(_graphs(model.graph))
     if any(node.op_type == "BitCast" for graph in graphs for node in graph.node):
         return False

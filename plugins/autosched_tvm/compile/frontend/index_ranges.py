@@ -107,15 +107,12 @@ def _follow(
         places = range(len(node.input)) if operator == "Concat" else (0, 2)
         return _union([one for place in places if (one := operand(place)) is not None])
     if operator in ("CumSum", "ReduceSum"):
-        one = operand(0)
+        if (one := operand(0)) is None:
+            return None
         length = max(1, math.prod(dims.get(node.input[0], [1])))
         if operator == "CumSum" and optional(node, 1) in constants and node.input[0] in dims:
             length = dims[node.input[0]][int(numpy_helper.to_array(constants[node.input[1]]).reshape(-1)[0])]
-        return (
-            None
-            if one is None
-            else Interval(np.minimum(one.low, length * one.low), np.maximum(one.high, length * one.high))
-        )
+        return Interval(np.minimum(one.low, length * one.low), np.maximum(one.high, length * one.high))
     operands = [operand(place) for place in range(len(node.input))]
     if operator == "Clip":
         low, high = ([*operands, None, None][place] for place in (1, 2))

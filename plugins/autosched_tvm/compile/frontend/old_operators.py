@@ -9,7 +9,7 @@ import onnx
 from onnx import TensorProto, helper, shape_inference
 
 from autosched.errors import ModelRejected
-from autosched_tvm.compile.frontend.node_builder import Node, NodeBuilder, attributes, text
+from autosched_tvm.compile.frontend.node_builder import Node, NodeBuilder, attributes, opset_of, text
 from autosched_tvm.compile.frontend.refused_operators import name_of
 
 OPSET = 7
@@ -23,14 +23,14 @@ _SAME_RANK = _ALIGNED | frozenset({
     "Reciprocal", "Relu", "Selu", "Sigmoid", "Split", "Sqrt", "Sum", "Tanh", "Upsample",
 })  # fmt: skip
 """Operators of opset 1 for which ONNX infers no shapes: results have as many dimensions as the first input."""
-_GONE = frozenset({"consumed_inputs", "is_test", "output_sequence", "broadcast", "axis_w"})
+_GONE = frozenset({"consumed_inputs", "is_test", "output_sequence", "broadcast"})
 """Attributes that later opsets do not have."""
 Ranks = dict[str, int]
 
 
 def raised(model: Any) -> Any:
     """Returns a model of an opset before 7 as one of opset 7; any other as it is. Raises ModelRejected."""
-    opset = max((int(one.version) for one in model.opset_import if one.domain in ("", "ai.onnx")), default=1)
+    opset = opset_of(model)
     if opset >= OPSET:
         return model
     made = onnx.ModelProto()
