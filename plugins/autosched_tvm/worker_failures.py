@@ -1,10 +1,14 @@
 """Classifies errors of workers as failures of candidates."""
 
+import re
+
 from autosched.errors import StepFailed
 from autosched.model import Failure
 from autosched.process.forked_workers import Died, Killed, Raised, TimedOut, WorkerError
 
 DETAIL_MAX = 1_000
+_OPERATOR = re.compile(r"ir\.Op\(.*?name=\"(?:relax\.)?([\w.]+)\".*?support_level=\d+\)")
+_WHOLE_NUMBER = re.compile(r"T\.int64\((-?\d+)\)")
 
 
 def of_build(error: WorkerError, timeout_s: float) -> tuple[Failure, str]:
@@ -47,6 +51,7 @@ def _disk_full(error: Raised) -> bool:
 
 
 def gist(error: Exception) -> str:
-    """The most informative line of an error."""
+    """The most informative line of an error, with TVM's operators and whole numbers as people write them."""
     lines = [line.strip() for line in str(error).strip().splitlines() if line.strip()]
-    return (lines[-1] if lines else type(error).__name__)[:DETAIL_MAX]
+    said = _WHOLE_NUMBER.sub(r"\1", _OPERATOR.sub(r"\1", lines[-1])) if lines else type(error).__name__
+    return said[:DETAIL_MAX]

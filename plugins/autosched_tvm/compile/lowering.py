@@ -17,6 +17,7 @@ import tvm_ffi
 from tvm import tirx
 from tvm.tirx import compilation_pipeline
 
+from autosched_tvm.compile import nan_operands
 from autosched_tvm.compile.integers import table_registers, tile_instructions
 from autosched_tvm.compile.vector_math import call_replacement
 
@@ -31,6 +32,7 @@ STEPS: tuple[tuple[Callable[[Any], bool], Step], ...] = (
     (tile_instructions.are_used, tile_instructions.requested),
     (table_registers.is_used, table_registers.in_registers),
     (call_replacement.is_used, call_replacement.in_registers),
+    (nan_operands.are_lost, nan_operands.kept),
 )
 """Changes of a lowered function; each with a test of whether a kernel needs it."""
 

@@ -166,12 +166,36 @@ class _CumProd(AnyVersion):
 
 
 def _pairwise(function: Callable[[Any, Any], Any]) -> Callable[..., Any]:
-    """Returns a converter of Min or Max. TVM stacks the operands and reduces the stack."""
+    """Returns a converter of Min or Max. TVM stacks the operands and reduces the stack, and gives the second operand
+    where the first is NaN (see `nan_operands` for numbers)."""
+
+    def combined(builder: Any, one: Any, other: Any) -> Any:
+        if isinstance(other, tvm.ir.GenericConst) and not _is_number(other):
+            one, other = other, one
+        found = builder.emit(function(one, other))
+        if isinstance(one, tvm.ir.GenericConst) or _is_number(other) or "float" not in str(one.ty.dtype):
+            return found
+        return builder.emit(relax.op.where(builder.emit(relax.op.isnan(one)), one, found))
 
     def convert(_convert: Convert, builder: Any, inputs: Any, _attributes: dict[str, Any], _params: Any) -> Any:
-        return reduce(lambda one, other: builder.emit(function(one, other)), inputs)
+        return reduce(lambda one, other: combined(builder, one, other), inputs)
 
     return convert
+
+
+def _sign(_convert: Convert, builder: Any, inputs: Any, _attributes: dict[str, Any], _params: Any) -> Any:
+    """TVM gives 0 for NaN."""
+    found = builder.emit(relax.op.sign(inputs[0]))
+    if "float" not in str(found.ty.dtype):
+        return found
+    return builder.emit(relax.op.where(builder.emit(relax.op.isnan(inputs[0])), inputs[0], found))
+
+
+def _thresholded_relu(_convert: Convert, builder: Any, inputs: Any, attributes: dict[str, Any], _params: Any) -> Any:
+    """TVM multiplies by 0 where the value is at most alpha, which makes NaN of infinities."""
+    dtype = str(inputs[0].ty.dtype)
+    above = builder.emit(relax.op.greater(inputs[0], relax.const(attributes.get("alpha", 1.0), dtype)))
+    return builder.emit(relax.op.where(above, inputs[0], relax.const(0, dtype)))
 
 
 _BYTES = {int(TensorProto.UINT8): "uint8", int(TensorProto.INT8): "int8"}
@@ -182,7 +206,8 @@ _RULES = {
     "Softmax": ("Softmax", _softmax), "Max": ("Max", _pairwise(relax.op.maximum)),
     "Min": ("Min", _pairwise(relax.op.minimum)),
     "MatMulInteger": ("MatMulInteger", _integer_product), "TopK": ("TopK", _top_k),
-    "RoiAlign": ("RoiAlign", _roi_align),
+    "RoiAlign": ("RoiAlign", _roi_align), "Sign": ("Sign", _sign),
+    "ThresholdedRelu": ("ThresholdedRelu", _thresholded_relu),
 }  # fmt: skip
 """Converter, and the function that prepares its arguments, by operator."""
 

@@ -87,6 +87,13 @@ def test_an_attribute_that_a_converter_does_not_read_is_named(
     ("error", "words"),
     [
         (ValueError("odd.\nit is odd."), r"TVM cannot import operator Erf \(node 'second'\): it is odd; export that"),
+        (
+            ValueError(
+                'In ir.Op(span=None, name="relax.divide", arguments=(ir.ArgumentInfo(name="x1"),),'
+                " support_level=10), the shape at dim 1 is T.int64(6)"
+            ),
+            r": In divide, the shape at dim 1 is 6; ",
+        ),
         (ModelRejected("it is too odd"), r"^operator Erf \(node 'second'\): it is too odd"),
     ],
 )
