@@ -9,6 +9,7 @@ os.environ["OPENBLAS_NUM_THREADS"] = "1"  # a child forked from a process with t
 
 import argparse
 import multiprocessing
+import random
 import re
 import sys
 import time
@@ -20,7 +21,7 @@ import numpy as np
 
 from autosched_tvm import worker_preload
 from autosched_tvm.compile import targets
-from onnx_suite import opset_cases, page, table
+from onnx_suite import by_command, opset_cases, page, table
 from onnx_suite.case_run import AS_IT_IS, CONSTANT, Result, attempt, compared, in_child, in_form
 from onnx_suite.cases import Case, all_cases
 from onnx_suite.table import Row
@@ -68,6 +69,10 @@ def main() -> int:
     parser.add_argument("--write", action="store_true", help="replace the committed results")
     parser.add_argument("--every", type=int, default=1, metavar="N", help="only each Nth case")
     parser.add_argument("--details", action="store_true", help="say what is wrong with each case")
+    parser.add_argument(
+        "--commands", type=int, default=0, metavar="N", help="run N cases, drawn at random, by `model check` and `tune`"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="the seed of this draw")
     parser.add_argument("--page", action="store_true", help="write docs/operators-supported.md, and run nothing")
     args = parser.parse_args()
     if args.page:
@@ -80,6 +85,10 @@ def main() -> int:
     _cases = [case for case in (*all_cases(), *opset_cases.all_cases()) if re.search(args.cases, case.name)][
         :: args.every
     ]
+    if args.commands:
+        count = by_command.compare(random.Random(args.seed).sample(_cases, min(args.commands, len(_cases))))
+        print("; ".join(f"{found}: {number}" for found, number in count.most_common()))
+        return 0 if set(count) <= set(by_command.AGREED) else 1
     target = targets.resolve("auto", 2)
     rows: dict[str, Row] = {}
     started = time.monotonic()

@@ -176,10 +176,11 @@ def ranges(model: Any) -> dict[str, tuple[int, int]]:
     found = {}
     for value in graph.input:
         if value.name not in constants:
-            plain = (0, MASK_HIGH if "mask" in value.name.lower() else PLAIN_HIGH)
+            is_mask = "mask" in value.name.lower()
             whole = preparation.dtype_of(value).startswith(("int", "uint", "bool"))
-            low, high = (index_ranges.valid(graph, value.name, dims) if whole else None) or plain
-            found[value.name] = (low, max(low + 1, min(high, plain[1]) if plain[1] == MASK_HIGH else high))
+            indices = index_ranges.valid(graph, value.name, dims) if whole else None
+            low, high = indices or (0, MASK_HIGH if is_mask else PLAIN_HIGH)
+            found[value.name] = (low, max(low + 1, min(high, MASK_HIGH)) if is_mask else high)
     return found
 
 

@@ -13,6 +13,7 @@ from onnx.reference import ReferenceEvaluator
 
 from autosched.errors import ModelRejected
 from autosched_tvm.compile.frontend.node_builder import Node, NodeBuilder, Unknown, attributes, optional, text
+from autosched_tvm.compile.frontend.refused_operators import name_of
 
 Array = Any
 Rule = Callable[[NodeBuilder, Node], None]
@@ -70,7 +71,7 @@ def _dropout(emit: NodeBuilder, node: Node) -> None:
     ratio = emit.array(optional(node, 1)) if optional(node, 1) else None
     if (training is None or bool(np.any(training))) and (ratio is None or bool(np.any(ratio))):
         raise ModelRejected(
-            f"operator Dropout (node {node.name or node.output[0]!r}) is, or may be, in training mode; export the model"
+            f"operator Dropout (node {name_of(node)}) is, or may be, in training mode; export the model"
             " in inference mode (in PyTorch: model.eval())"
         )
     if len(node.output) < 2 or not node.output[1]:
@@ -241,7 +242,7 @@ def _resize(emit: NodeBuilder, node: Node) -> None:
     corners = text(given.get("coordinate_transformation_mode", "half_pixel")) == "align_corners"
     if corners and any(round(size * scale, 6) % 1 for size, scale in zip(shape, scales, strict=True)):
         raise ModelRejected(
-            f"operator Resize (node {node.name or node.output[0]!r}) aligns corners with a scale that gives no whole"
+            f"operator Resize (node {name_of(node)}) aligns corners with a scale that gives no whole"
             " size: runtimes differ in its result. Export it with sizes, or with another coordinate_transformation_mode"
         )
     old_nearest = emit.opset < OPSET_OF_ROUNDING and _mode(given) == "nearest" and min(scales) < 1
