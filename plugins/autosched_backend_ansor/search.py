@@ -8,10 +8,10 @@ TVM's own code; the loop around it is written anew, since that of TVM
 - takes parents from a database that orders by the mean, and ends the whole search when a record's schedule is not one
   of its own. Here the parents are the best by median that are schedules of this task's sketches; others only teach the
   cost model.
-- goes on drawing random numbers where it is, so that a search that is built anew from its records is another one. Here
-  the numbers of each generation depend on the seed and on how many programs are known. Evolution runs in one thread,
-  because in TVM's several threads share them out as they come.
-- counts failures of a restored search not at all, and looks for five rounds for what is not there.
+- keeps the state of its random numbers between rounds, so that a search rebuilt from its records takes another course.
+  Here the numbers of each generation depend on the seed and on how many programs are known. Evolution runs in one
+  thread: TVM's several threads take numbers from a common source, in any order.
+- ignores failures after a restart, and searches an exhausted space for five more rounds.
 
 A space of few combinations is listed. TVM would draw a whole population from it for each round.
 """
@@ -75,15 +75,12 @@ class TaskModel(ms.cost_model.PyCostModel):  # type: ignore[misc]
 
     def load(self, path: str) -> None:
         """Does nothing: the model is rebuilt from records."""
-        raise NotImplementedError
 
     def save(self, path: str) -> None:
         """Does nothing: the model is rebuilt from records."""
-        raise NotImplementedError
 
     def update(self, context: Any, candidates: Any, results: Any) -> None:
-        """Measurements reach the model without TVM."""
-        raise NotImplementedError
+        """Does nothing: measurements reach the model without TVM."""
 
     def predict(self, context: Any, candidates: Any) -> Any:
         """Scores; larger is better."""

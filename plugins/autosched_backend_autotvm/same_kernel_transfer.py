@@ -1,4 +1,4 @@
-"""Transfer between siblings: tasks with the same main computation, and other fused operators.
+"""Transfer between siblings: tasks with equal main computation and different fused operators.
 
 The best configuration of one is near the best of the others. Latencies are ranked within each task, and not compared
 between tasks.
@@ -31,7 +31,8 @@ class Siblings:
     def __init__(self, points: ConfigSampler, elsewhere: Callable[[], Sequence[Mapping[bytes, float]]]) -> None:
         """`elsewhere` returns candidates and their latencies in seconds for each other task of the job."""
         self._points, self._elsewhere = points, elsewhere
-        # As it stands in a candidate, so that those of other tasks need not be parsed, thousands of bytes each.
+        # Our identity as JSON text, as it occurs inside a candidate. A search for it is cheaper than parsing the
+        # candidates of other tasks, which have thousands of bytes each.
         self._mark = json.dumps(points.space.identity, separators=(",", ":"))[1:-1].encode()
 
     def best(self, known: Collection[int]) -> list[int]:

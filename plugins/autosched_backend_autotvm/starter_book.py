@@ -23,8 +23,8 @@ class Chapter(Struct, frozen=True, forbid_unknown_fields=True):
     tasks: int
     """Number of tasks from which they were chosen."""
     speeds: tuple[float, ...]
-    """Mean speed of the best of the schedule by rule and the first 1, 2, ... configurations, relative to the fastest
-    configuration of each task: a prediction."""
+    """Prediction for each number of tried configurations, from 1: the best known latency of a task over the best among
+    its schedule by rule and that many of the first configurations, as a mean over tasks. 1.0: as fast as is known."""
     configs: tuple[Config, ...]
     """Configurations, the most useful first."""
 

@@ -1,4 +1,4 @@
-"""Genetic search on genomes of whatever kind. Pure: what a genome means, its `Nature` knows.
+"""Genetic search on genomes of whatever kind: only a `Nature` knows the meaning of a genome.
 
 Source: Tensor Comprehensions (Vasilache et al., 2018), section 5.2, and the code published with it: fitness is speed,
 parents are drawn in proportion to it, three of them give each gene with equal chance, genes mutate one by one, the

@@ -12,6 +12,8 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta, Struct, structs
 
+from autosched.stages import Stage, stage_of
+
 JobId = int
 TaskIndex = int
 StepId = int
@@ -387,6 +389,11 @@ class TaskLoad(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Seconds after which the step is killed, until such steps have been seen; None: the daemon's default."""
     avoid: Annotated[tuple[Name, ...], Meta(max_length=4)] = ()
     """Units that the next step should not get while its pools have others, because something failed there."""
+
+    @property
+    def stage(self) -> Stage:
+        """The next stage: its role, and its place in a job."""
+        return stage_of(self.stage_next)
 
 
 class JobFailure(Struct, frozen=True, forbid_unknown_fields=True):

@@ -22,11 +22,12 @@ ELITE_SHARE = 0.5
 DIVERSITY_WEIGHT = 0.3
 POOL = 512
 PROMISING_SHARE = 1 / 16
-"""Share of a random pool, the most promising by the template, from which rounds are drawn before the model is used."""
+"""Before the model has data, rounds are drawn from this best share of a random pool, ranked by the template's
+estimate."""
 PROMISE_WEIGHT = 2.0
 """Score added, with the loss `rank`, to a configuration that the template expects to be twice as fast."""
 HALF_LIFE = 64
-"""Number of own records that halve this addition."""
+"""Number of own records with which the added score halves, each time."""
 EXAMPLES_SHARE = 0.5
 """Maximum share of the first round that comes from the best of other tasks."""
 BLIND_SHARE = 0.25

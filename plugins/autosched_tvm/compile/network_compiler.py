@@ -254,8 +254,8 @@ def _pipeline(
 
     `by_rule`: target for which kernels without a schedule get one by rule; None: only join the stages of kernels with
     several. `schedules`: receives the source of each kernel's schedule. `roundings`: receives the number of
-    roundings of each kernel that has several; then the kernels are those with rules, in a simple form that these are
-    compared with.
+    roundings of each kernel that has several; then kernels are compiled in a plain reference form, with which those
+    that have rules are compared.
     """
     passes = relax.transform
     if by_rule is not None:

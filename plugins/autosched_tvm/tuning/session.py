@@ -511,7 +511,7 @@ class TvmSession:
         for task, measured in sorted(by_task.items()):
             file = task_file(self._tasks_dir, task)
             measured = winner.in_order(measured)[:CHOICES_MAX]
-            # the untuned kernel is faster than the rest
+            # records behind UNTUNED are slower than the untuned kernel
             best = list(itertools.takewhile(lambda record: record.candidate != worker_messages.UNTUNED, measured))
             if file.exists():
                 candidates = tuple(record.candidate for record in best)

@@ -23,6 +23,7 @@ from autosched.client import one_step_client
 from autosched.config import Config
 from autosched.errors import DaemonUnreachable, NotFound, RequestError
 from autosched.model import DEVICE_POOL, NETWORK_TASK, JobId, JobSpec, TaskLoad
+from autosched.stages import EVALUATE
 from autosched.wire import blob_transfer
 
 if TYPE_CHECKING:
@@ -226,7 +227,7 @@ class Module(Ordered):
         spec = JobSpec(name=name, model="0" * 64, device=device, backend="none", external=True)
         limit_s = 2 * budget_s + MEASURE_EXTRA_S
         load = TaskLoad(
-            task=NETWORK_TASK, resources_next=(f"{DEVICE_POOL}{device}",), stage_next="evaluate",
+            task=NETWORK_TASK, resources_next=(f"{DEVICE_POOL}{device}",), stage_next=EVALUATE,
             expected_s=budget_s, timeout_s=limit_s,
         )  # fmt: skip
 

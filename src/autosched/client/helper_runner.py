@@ -39,6 +39,7 @@ from autosched.protocol import (
     Work,
 )
 from autosched.sentinel import run_sentinel
+from autosched.stages import IMPORT
 
 log = logging.getLogger(__name__)
 
@@ -85,7 +86,7 @@ class HelperRunner:
             if not hasattr(session, "import_tasks"):
                 raise RequestError(f"backend {spec.backend!r} runs no stages on other hosts")
             self._session = movable = cast(MovableSession, session)
-            lease = Lease(stage="import", units=(), cores=order.host_cores, timeout_s=IMPORT_TIMEOUT_S)
+            lease = Lease(stage=IMPORT, units=(), cores=order.host_cores, timeout_s=IMPORT_TIMEOUT_S)
             return movable, backend_boundary.network(movable.import_tasks(lease))
 
         session, here = await asyncio.to_thread(opened)

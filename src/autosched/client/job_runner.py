@@ -14,7 +14,7 @@ from typing import TypeVar
 import msgspec
 from msgspec import Struct
 
-from autosched import backend, machine
+from autosched import backend, machine, stages
 from autosched.backend import EVALUATION, TUNED, Built, Lease
 from autosched.client import backend_boundary, job_files
 from autosched.client.away_step import AwayStep, HelperLost
@@ -93,8 +93,8 @@ LAST_STAGE_S = 15.0
 LAST_STAGES_GROWTH = 1.5
 """Factor from the durations of an early build to those of the last one, which contains and compares more."""
 WATCHDOG_S = 1.0
-"""Seconds after its time limit at which a step is killed without an order, because the daemon may be gone. Together
-with the grace before, this is earlier than the daemon's own limit."""
+"""Without an order, the client kills a step this many seconds after its time limit: the daemon may be gone. WATCHDOG_S
+and KILL_GRACE_S together are less than the daemon's own grace."""
 BACKSTOP_S = 1.0
 """Extra grace before the backstop kills a frozen client, in seconds."""
 CORES_TAKEN_PAUSE_S = 3.0
@@ -347,7 +347,7 @@ class JobRunner:
         deadline_s = plan.spec.deadline_s
         if deadline_s is None or not plan.spec.names_latency:
             return False
-        rest_s = sum(max(plan.durations_s[stage], default=LAST_STAGE_S) for stage in ("compile", "evaluate"))
+        rest_s = sum(max(plan.durations_s[stage], default=LAST_STAGE_S) for stage in (stages.COMPILE, stages.EVALUATE))
         age_s = self._age_s + asyncio.get_running_loop().time() - self._began_at
         return age_s + LAST_STAGES_GROWTH * rest_s >= deadline_s
 
@@ -357,16 +357,16 @@ class JobRunner:
         runner, task, stage = self._runner, step.task, step.stage
         assert runner is not None, "a job without a session reports no stage to run"
         match stage:
-            case "import":
+            case stages.IMPORT:
                 return await self._import(plan, lease)
-            case "baseline":
+            case stages.BASELINE:
                 plan.baseline(await self._in_thread(lease, lambda: runner.baseline(lease)))
                 await self._tell_network(plan)
                 return plan.load()  # other steps may have ended meanwhile
-            case "select":
+            case stages.SELECT:
                 count = await self._in_thread(lease, lambda: runner.select(task, current, lease))
                 return plan.selected(task, count)
-            case "build":
+            case stages.BUILD:
                 await self._in_thread(lease, lambda: runner.build(task, current, lease, away))
                 if away is None:
                     await asyncio.to_thread(backend_boundary.check_space, self._workdir, current.built)
@@ -374,22 +374,22 @@ class JobRunner:
                 assert plan.network is not None
                 await self._shared.look_up(plan.spec, plan.network, runner.unknown_codes(current))
                 return plan.advanced(task)
-            case "profile":
+            case stages.PROFILE:
                 await self._profile(plan, task, current, lease, watch, away)
                 return plan.advanced(task)
-            case "update":
+            case stages.UPDATE:
                 best_s = await self._in_thread(lease, lambda: runner.update(task, current, lease))
                 return plan.updated(task, best_s)
-            case "compile":
+            case stages.COMPILE:
                 records = [record for state in plan.tasks.values() for record in state.records]
                 build = runner.compile_early if plan.early.under_way else runner.compile
                 await self._in_thread(lease, lambda: build(records, lease, self._shared.elsewhere))
                 return plan.compiled()
-            case "evaluate" if plan.early.under_way:
+            case stages.EVALUATE if plan.early.under_way:
                 evaluation = await self._in_thread(lease, lambda: runner.evaluate_early(lease))
                 await self._in_thread(lease, watch.end)
                 return await self._keep_early(plan, step.id, evaluation, disturbed=bool(watch.disturbed))
-            case "evaluate":
+            case stages.EVALUATE:
                 evaluation = await self._in_thread(lease, lambda: runner.evaluate(lease))
                 await self._in_thread(lease, watch.end)
                 comparison, published = plan.early.comparison, evaluation.published
@@ -571,8 +571,9 @@ class JobRunner:
         self, plan: JobPlan, step: Step, current: Round | None, lost: DeviceLost, returns: int
     ) -> JobLoad:
         """Repeat the stage without the candidates that were measured. A candidate that ran during two losses is blamed.
-        If the daemon was lost too, the daemon has cut the session and no candidate is blamed. If this process lost the
-        device's cores, it waits a little: the daemon notices that too, and gives the device no steps."""
+        If the client has reconnected meanwhile, the restart of the daemon lost the device, and no candidate is blamed.
+        If this process lost the device's cores, it waits a little: the daemon notices that too, and gives the device no
+        steps."""
         lease = self._leases.get(step.id)
         if lease is not None and machine.forbidden(lease.cores):
             await asyncio.sleep(CORES_TAKEN_PAUSE_S)

@@ -37,6 +37,7 @@ from autosched.machine import cpu_model
 from autosched.model import DeviceNote, Failure, JobSpec, Program, Purpose, Record, StepId, TaskIndex, TaskInfo
 from autosched.records import record_selection, winner
 from autosched.records.identity import complete
+from autosched.stages import BUILD, PROFILE
 
 log = logging.getLogger(__name__)
 
@@ -450,12 +451,12 @@ class StageRunner:
     @property
     def divisible(self) -> tuple[str, ...]:
         """Stages whose work several steps may share."""
-        return ("profile",) if getattr(self._session, "parallel_profile", False) else ()
+        return (PROFILE,) if getattr(self._session, "parallel_profile", False) else ()
 
     @property
     def movable(self) -> tuple[str, ...]:
         """Stages that helpers on other hosts can run."""
-        return ("build", "profile") if hasattr(self._session, "import_tasks") else ()
+        return (BUILD, PROFILE) if hasattr(self._session, "import_tasks") else ()
 
     @property
     def describes(self) -> bool:

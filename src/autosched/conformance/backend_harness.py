@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from autosched.backend import Backend, Built, Lease, Measured, Network, Session, Tuner, available
 from autosched.model import JobSpec, Record, TaskInfo
+from autosched.stages import stage_of
 
 Option = bool | int | float | str
 LEASE_S = 300.0
@@ -88,7 +89,7 @@ class BackendHarness:
 
     def lease(self, stage: str) -> Lease:
         """A new lease; the last core is the device."""
-        device = stage in ("profile", "evaluate")
+        device = stage_of(stage).on_device
         unit, core = ("cpu0", self._cores[-1]) if device else ("host/0", self._cores[0])
         return Lease(stage=stage, units=(unit,), cores=(core,), timeout_s=LEASE_S)
 

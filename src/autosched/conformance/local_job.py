@@ -12,6 +12,7 @@ from autosched.client.stage_runner import StageRunner
 from autosched.conformance import plugin_errors
 from autosched.errors import AutoschedError, JobFailed, RequestError
 from autosched.model import NETWORK_TASK, JobLoad, JobSpec, Record, TaskIndex
+from autosched.stages import stage_of
 
 LEASE_S = 600.0
 Told = Callable[[str], None]
@@ -105,7 +106,7 @@ class LocalJob:
             self._runner.kill()
 
     def _step(self, task: TaskIndex, stage: str, watch: Watch) -> JobLoad:
-        device = stage in ("profile", "evaluate")
+        device = stage_of(stage).on_device
         cores = self._device if device else self._lane
         lease = Lease(stage=stage, units=("cpu0" if device else "host/0",), cores=cores, timeout_s=LEASE_S)
         self._plan.started(task, stage)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 
+from autosched import stages
 from autosched.backend import Lease, Session, Tuner
 from autosched.conformance.backend_harness import BackendHarness, Broken, Check, NotApplicable
 from autosched.process import isolated_python
@@ -30,20 +31,20 @@ def _stage(bench: BackendHarness, session: Session, tuner: Tuner, stage: str) ->
     """A function that runs the stage; the stages before it have run."""
     candidates = list(bench.round.candidates)
     match stage:
-        case "select":
+        case stages.SELECT:
             return lambda lease: tuner.select(bench.subject.count, lease)
-        case "build":
+        case stages.BUILD:
             return lambda lease: tuner.build(candidates, lease)
-        case "profile":
+        case stages.PROFILE:
             built = tuner.build(candidates, bench.lease("build"))
             return lambda lease: list(tuner.profile(built, lease))
-        case "update":
+        case stages.UPDATE:
             return lambda lease: tuner.update(bench.round.measured, lease)
-        case "import":
+        case stages.IMPORT:
             return session.import_network
-        case "compile":
+        case stages.COMPILE:
             return lambda lease: session.compile(bench.round.records(), lease)
-        case "evaluate":
+        case stages.EVALUATE:
             session.compile(bench.round.records(), bench.lease("compile"))
             return session.evaluate
     raise NotApplicable(f"no stage is named {stage!r}")
@@ -77,7 +78,7 @@ def kill_ends_a_stage(bench: BackendHarness) -> None:
     not end kills itself, which costs all other steps of the job.
     """
     session, tuner = bench.imported("killed")
-    for stage in ("build", "profile"):
+    for stage in (stages.BUILD, stages.PROFILE):
         work = _stage(bench, session, tuner, stage)
         if (took_s := _killed_after_s(bench, session, work, stage)) > bench.subject.kill_s:
             raise Broken(f"{stage} went on for {took_s:.1f} s after kill", session.kill)
@@ -91,7 +92,7 @@ def kill_ends_what_hangs(bench: BackendHarness) -> None:
     if not bench.subject.hanging:
         raise NotApplicable("`hanging` names no options with which a stage hangs")
     for stage, options in bench.subject.hanging.items():
-        if stage == "import":
+        if stage == stages.IMPORT:
             session = bench.open(f"hangs in {stage}", options)
             work: Callable[[Lease], object] = session.import_network
         else:

@@ -6,8 +6,8 @@ Rules
    argument, ids are counters, dictionaries keep their order, no set is ever iterated.
 2. The core does not know what a stage does. For each task, the client reports the four facts of
    load-awareness (thesis 4.1.2): whether the stage is done, whether the job is complete, which resources the
-   stage uses, and which ones the next stage will use. The policy `predictive` also uses the stages' names and
-   durations.
+   stage uses, and which ones the next stage will use. Policies also use the stages' durations, their roles and their
+   places in a job (stages.py).
 3. Decisions are made in the two phases of the thesis' Listing 2: a task whose stage has ended joins the queue of its
    next pool, then each free unit takes the first task of its queue. The policy orders the queues. The cost of a
    decision grows with the logarithm of the waiting tasks, not with the number of jobs.

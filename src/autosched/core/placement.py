@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from autosched.core.policies import work_estimation
 from autosched.core.state import Host, Job, State
 from autosched.model import DEVICE_POOL, HOST_POOL, OWN_HOST, HostName, JobSpec, PoolName, Step, TaskLoad, at_host
+from autosched.stages import StageRole
 
 HELPER_START_S = 5.0
 """Assumed seconds for the start of a helper, without its import of the model."""
@@ -89,7 +90,7 @@ def is_worth_a_helper(state: State, job: Job, stage: str) -> bool:
     """Whether one more helper is worth its start to a job: the stage's remaining work, shared by all of the job's
     helpers, is a multiple of what the start costs."""
     stage_s, _ = state.estimates.of_job(job.id, stage)
-    import_s, _ = state.estimates.of_job(job.id, "import")
+    import_s, _ = state.estimates.of_job(job.id, state.stage_with(StageRole.JOINS))
     left_s = work_estimation.rounds_left(job) * (stage_s or work_estimation.UNKNOWN_S)
     return left_s / (1 + len(job.helpers)) >= HELPER_WORTH * (HELPER_START_S + (import_s or 0.0))
 

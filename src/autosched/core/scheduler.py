@@ -30,6 +30,7 @@ from autosched.model import (
     TaskIndex,
     UnitName,
 )
+from autosched.stages import StageRole
 
 CLIENT_LOSSES_MAX = 3
 """Maximum number of clients that a job may lose in a row without a new record. Then the job fails."""
@@ -73,8 +74,8 @@ class Scheduler:
         """Apply one event, then start every ready step that fits. Same history, same actions.
 
         `started`: steps that this event started before, from the journal; exactly these are started, without the
-        policy. `more`: another event follows at the same instant, so no step is started yet. Listing 2 also looks at
-        all jobs before it starts any step.
+        policy. `more`: apply the event and start nothing, because the next event has the same time (Listing 2 also
+        looks at all jobs before it starts any step).
         """
         state, ranking = self.state, self._ranking
         assert now >= state.now, f"time went back from {state.now} to {now}"
@@ -325,7 +326,7 @@ class Scheduler:
                 yield from self._await_client(job)
 
     def _lose_helper(self, job: Job, host: HostName) -> None:
-        """Take the job's tasks out of the queues of a host that has its helper."""
+        """The helper on a host is gone: the job's tasks wait for that host no more."""
         if host not in job.helpers:
             return
         del job.helpers[host]
@@ -374,7 +375,7 @@ class Scheduler:
     def _await_return(self, job: Job, reason: str) -> None:
         """Wait for a client that cannot be reached. Its steps go on; none of its tasks wait until it reconnects."""
         job.cut_off = reason
-        if not (job.spec.external and job.steps):  # else its steps' deadlines are the bound
+        if not (job.spec.external and job.steps):  # the deadlines of running steps bound the wait of an external client
             self._await_word(job)
 
     def _attach(self, job: Job, event: events.ClientAttached) -> Iterator[Action]:
@@ -435,7 +436,7 @@ class Scheduler:
         held_s = self.state.now - step.started_at
         seconds = held_s if worked_s is None else min(worked_s, held_s)  # a client that was cut off reports late
         job.done_s += seconds
-        job.rounds_seen += step.stage == work_estimation.BUILD_STAGE
+        job.rounds_seen += self.state.role_of(step.stage) is StageRole.FEEDS
         task = job.tasks.get(step.task)
         if task is not None and (task.sharers or task.dealt_out):
             task.shared_s = seconds = task.shared_s + seconds
@@ -471,7 +472,7 @@ class Scheduler:
                 leases.move(job, task, said.stage_next if wanted else "")
                 if wanted:
                     task.queued_in, task.elsewhere = wanted, elsewhere
-                    work_estimation.show_place(self.state, job, task.at, said.resources_next)
+                    work_estimation.show_place(self.state, job, said.stage, said.resources_next)
                     ready[task.index] = task
         job.rounds_left = load.rounds_left
         self._look(job)
@@ -540,8 +541,8 @@ class Scheduler:
                 yield StartStep(self._lease(task, units))
 
     def _bound(self, task: Task) -> Task | None:
-        """Another task of the same job that starts first: its next stage can run on its client's host alone, while
-        helpers can run this task. Otherwise helpers would wait for selections that come too late."""
+        """A task of the same job that can run only on its client's host. It starts before this one, which helpers can
+        run: otherwise helpers would wait for selections that come too late."""
         job, own = self.state.jobs[task.job], task.queued_in
         if not task.elsewhere or not job.bound or self.state.first_free(own[0]) is None:
             return None

@@ -28,6 +28,7 @@ from autosched.model import (
     UnitName,
     at_host,
 )
+from autosched.stages import Stage, StageRole
 
 BOARDS_KEPT_S = 7 * 86_400.0
 """Seconds after which a board that is gone is forgotten at a start of the daemon."""
@@ -240,8 +241,7 @@ class State:
     slots: dict[UnitName, Slot] = field(default_factory=dict)
     queues: dict[PoolName, Queue] = field(default_factory=dict)
     kinds: dict[PoolName, PoolKind] = field(default_factory=dict)
-    """Pools of all hosts by their name on the daemon's host, where a unit may run a step of another host or share one.
-    """
+    """Pools of the same base name on all hosts, for names whose steps may run on another host or be shared there."""
     revoked: dict[StepId, str] = field(default_factory=dict)
     """Reason of each revoked step that is not known to be dead."""
     drained: dict[UnitName, UnitDrained] = field(default_factory=dict)
@@ -256,6 +256,10 @@ class State:
     """Name of the rule that the lookahead search found best; empty: the rule of the goal."""
     estimates: Estimates = field(default_factory=Estimates)
     totals: PoolWork = field(default_factory=PoolWork)
+    stages: dict[str, Stage] = field(default_factory=dict)
+    """Stages that loads have named, in the order of a job's life."""
+    by_role: dict[StageRole, str] = field(default_factory=dict)
+    """The first of these with each role."""
     oracle: Oracle | None = None
     alarms: list[tuple[float, StepId, JobId]] = field(default_factory=list)
     """Heap of (time, step, job): a step's deadline, or with step 0 that of the client's next message."""
@@ -263,13 +267,30 @@ class State:
     last_step: StepId = 0
     last_ticket: int = 0
 
+    def meet(self, stage: Stage) -> None:
+        """Remember a stage that a load names."""
+        if stage.name not in self.stages:
+            known = sorted((*self.stages.values(), stage), key=lambda one: one.order)
+            self.stages = {one.name: one for one in known}
+            self.by_role = {one.role: one.name for one in reversed(known)}
+
+    def role_of(self, stage: str) -> StageRole:
+        """The role of a stage in the order of steps."""
+        known = self.stages.get(stage)
+        return StageRole.OTHER if known is None else known.role
+
+    def stage_with(self, role: StageRole) -> str:
+        """The first stage with this role; empty if no load has named one."""
+        return self.by_role.get(role, "")
+
     @property
     def typical(self) -> bool:
         """Whether estimates are typical durations. For the makespan, a rare long stage counts in full."""
         return self.goal is Goal.BALANCED
 
     def declare(self, pools: tuple[Pool, ...]) -> None:
-        """Replace all resources of the daemon's own host. Only running steps hold leases then, and no task waits."""
+        """Replace all resources of the daemon's own host. Precondition: no task waits, and only running steps hold
+        leases."""
         self.slots, self.queues, self.starting, self.without_host, self.shares_units = {}, {}, {}, {}, False
         self.kinds = {}
         self._add(pools)
@@ -476,7 +497,8 @@ class State:
         return [queue.pool.units[index].name for index in found]
 
     def free_for(self, task: Task, pool: PoolName, count: int) -> list[UnitName]:
-        """The same for one task, without the units that it avoids, unless no other unit of its pools is usable."""
+        """Free units for one task: like `free_units`, without the units in `load.avoid`. They count if no other unit of
+        the task's pools is usable."""
         if not (avoid := task.load.avoid):
             return self.free_units(pool, count)
         free = self.free_units(pool, count + len(avoid))

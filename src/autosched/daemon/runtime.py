@@ -276,7 +276,8 @@ class Runtime:
     def _go_on(self, _: object = None) -> None:
         """Perform and answer the durable entries in order; called again when the next one is durable.
 
-        Answers are sent in a later turn of the event loop than orders, but set first, so that both share a message.
+        Answers are set before the actions are performed: what waits for them runs in the next turn of the event loop,
+        and both outputs go into one message.
         """
         ahead = self._ahead
         while ahead and self._fault is None:

@@ -14,10 +14,11 @@ from autosched.experiments.plan import AT_ONCE, Plan
 from autosched.experiments.rows import Row
 from autosched.model import JobState
 from autosched.recordstore.catalogue import MeasuredJob
+from autosched.stages import BASELINE, COMPILE, EVALUATE, IMPORT
 
 ALIKE = ("model", "backend", "layout", "settings", "trials")
 """Parameters that decide the duration of a job, the most important first."""
-OF_HOST, OF_DEVICE = ("import", "compile"), ("baseline", "evaluate")
+OF_HOST, OF_DEVICE = (IMPORT, COMPILE), (BASELINE, EVALUATE)
 """Stages of the network, independent of the number of trials."""
 FIXED_S, TRIAL_HOST_S, TRIAL_DEVICE_S = 25.0, 0.25, 0.15
 """Without any measured job: seconds of a job besides its trials, and of a trial on a lane and on a device. From small

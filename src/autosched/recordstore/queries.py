@@ -411,7 +411,7 @@ class Lookup:
     def _fastest(
         self, connection: Connection, workload_id: int, environment_id: int, k: int
     ) -> Sequence[Row[*tuple[Any, ...]]]:
-        """The k fastest valid schedules of a workload that match a condition."""
+        """The k fastest valid schedules of a workload in one environment."""
         told = {"workload": workload_id, "environment": environment_id, "k": k}
         return connection.execute(_BEST, told).all()
 

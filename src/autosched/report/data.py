@@ -15,13 +15,13 @@ from autosched.protocol import JobView, Span, TaskView
 from autosched.records import record_selection
 from autosched.records.network_estimate import network_s
 from autosched.records.task_best import Measurement, TaskBest
+from autosched.stages import PROFILE
 from autosched.text.latency_gain import tasks_by_share
 from autosched.version import __version__
 
 SCHEMA = 1
 EXAMPLES_MAX = 3
 DETAIL_CHARS = 400
-PROFILE = "profile"
 
 
 class Machine(Struct, frozen=True):

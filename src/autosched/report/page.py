@@ -22,6 +22,7 @@ from autosched.model import Identity, JobState
 from autosched.report import svg
 from autosched.report.data import Report
 from autosched.report.evaluation_summary import Standing, advice, distance, label, verdict
+from autosched.stages import STAGES
 from autosched.text.latency_gain import goal, goal_advice
 
 WINNERS = {"first": "the search's first", "another": "another candidate", "default": "the default"}
@@ -52,7 +53,7 @@ def page(report: Report) -> str:
 
 def style() -> str:
     """Style of self-contained pages."""
-    stages = (f".s-{stage} {{ fill: var(--{stage}); background: var(--{stage}); }}" for stage in (*svg.STAGES, "more"))
+    stages = (f".s-{stage} {{ fill: var(--{stage}); background: var(--{stage}); }}" for stage in (*STAGES, "more"))
     return "\n".join((files("autosched.report").joinpath("page.css").read_text(encoding="utf-8").rstrip(), *stages))
 
 
@@ -169,7 +170,7 @@ def _gantt(report: Report) -> str:
     if not drawing:
         return '<p class="dim">The daemon no longer knows the steps of this job.</p>'
     own = {span.stage for span in report.spans if span.job == report.job.job}
-    keys = [f'<li><span class="s-{stage}"></span>{stage}</li>' for stage in svg.STAGES if stage in own]
+    keys = [f'<li><span class="s-{stage}"></span>{stage}</li>' for stage in STAGES if stage in own]
     if any(span.job != report.job.job for span in report.spans):
         keys.append('<li><span class="s-other"></span>other jobs</li>')
     busy = "".join(f"<li>{escape(unit)}: {text}</li>" for unit, text in _busy(report, took_s))

@@ -7,8 +7,8 @@ from html import escape
 from autosched.formatting import duration, latency
 from autosched.protocol import Span
 from autosched.report.data import BuildPoint, Point
+from autosched.stages import STAGES
 
-STAGES = ("import", "baseline", "select", "build", "profile", "update", "compile", "evaluate")
 WIDTH = 1000
 LABEL_WIDTH = 90
 ROW_HEIGHT = 30

@@ -20,6 +20,7 @@ from autosched.model import (
     UnitName,
     lent_by,
 )
+from autosched.stages import BUILD, COMPILE, EVALUATE, IMPORT, PROFILE, SELECT, UPDATE
 
 HOST, DEVICE = HOST_POOL, f"{DEVICE_POOL}cpu"
 CANDIDATES = tuple(f"c{n}" for n in range(8))
@@ -149,9 +150,9 @@ def with_hosts(scenario: Scenario) -> Scenario:
     names = [f"lab{number}" for number in range(rng.randint(1, 3))]
     lanes, devices = scenario.pools
     hosts = tuple(_random_host(rng, name) for name in names)
-    scenario = replace(scenario, movable=rng.choice(((), ("build",), ("build", "profile"), ("build", "profile"))))
+    scenario = replace(scenario, movable=rng.choice(((), (BUILD,), (BUILD, PROFILE), (BUILD, PROFILE))))
     shares = Random(f"shares/{scenario.seed}")
-    scenario = replace(scenario, divisible=shares.choice(((), ("profile",), ("build", "profile"))))
+    scenario = replace(scenario, divisible=shares.choice(((), (PROFILE,), (BUILD, PROFILE))))
     if rng.random() < 0.25:
         hosts = tuple(replace(host, joins_at=0.0) for host in hosts)
         return replace(scenario, pools=(lanes, Pool("device:gpu", devices.units)), hosts=hosts)
@@ -258,18 +259,18 @@ def _random_job(rng: Random, names: Random, both: bool) -> ScenarioJob:
         together = both and rng.random() < 0.1
         timeout_s = 30.0 if rng.random() < 0.2 else None
         duration_s = rng.randint(0, 20) / 2
-        candidate = names.choice(CANDIDATES) if stage == "profile" else ""
+        candidate = names.choice(CANDIDATES) if stage == PROFILE else ""
         return Work(stage, (HOST, DEVICE) if together else (pool,), duration_s, timeout_s, candidate)
 
     def one_round() -> Round:
-        stages = (("select", HOST), ("build", HOST), ("profile", DEVICE), ("update", HOST))
+        stages = ((SELECT, HOST), (BUILD, HOST), (PROFILE, DEVICE), (UPDATE, HOST))
         return tuple(step(stage, pool) for stage, pool in stages[rng.randint(0, 1) :])
 
     network = rng.random() < 0.5
     return ScenarioJob(
         tasks=tuple(tuple(one_round() for _ in range(rng.randint(1, 5))) for _ in range(rng.randint(1, 4))),
-        before=(step("import", HOST),) if network else (),
-        after=(step("compile", HOST), step("evaluate", DEVICE)) if network else (),
+        before=(step(IMPORT, HOST),) if network else (),
+        after=(step(COMPILE, HOST), step(EVALUATE, DEVICE)) if network else (),
         arrives_at=rng.choice((0.0, 0.0, rng.randint(0, 100) / 2)),
         cancelled_at=rng.randint(0, 200) / 2 if rng.random() < 0.1 else None,
         priority=rng.choice((0, 0, 0, rng.randint(-100, 100))),

@@ -38,6 +38,7 @@ from autosched.sim.fault_model import Sickness
 from autosched.sim.scenario import HostPlan, Scenario
 from autosched.sim.simulated_client import SimClient
 from autosched.sim.simulation_result import SimulationResult
+from autosched.stages import STAGES
 
 EVENTS_BASE = 10_000
 EVENTS_PER_STEP = 20
@@ -139,6 +140,8 @@ class Simulator:
         }
         if estimates.mode != "learned":
             self.scheduler.state.oracle = self._foresee
+            for stage in STAGES.values():
+                self.scheduler.state.meet(stage)  # the oracle names them before a load does
         self._events_max = events_max(scenario)
         drained = self.scheduler.state.drained
         self._sickness = Sickness(scenario.faults, scenario.seed, drained, lambda: self.now, self._later)

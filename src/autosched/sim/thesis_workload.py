@@ -10,9 +10,10 @@ from autosched.core.policies.policy import INTERLEAVED, PREDICTIVE, SEQUENTIAL, 
 from autosched.sim.scenario import DEVICE, HOST, Scenario, ScenarioJob, Work, lower_bound_s, pools
 from autosched.sim.simulation_result import SimulationResult
 from autosched.sim.simulator import Simulator
+from autosched.stages import BUILD, PROFILE, UPDATE
 from autosched.text.gantt import Style, gantt
 
-ROUND = (Work("build", (HOST,), 8.3), Work("profile", (DEVICE,), 39.5), Work("update", (HOST,), 44.0))
+ROUND = (Work(BUILD, (HOST,), 8.3), Work(PROFILE, (DEVICE,), 39.5), Work(UPDATE, (HOST,), 44.0))
 POLICIES = (SEQUENTIAL, SYNCHRONOUS, INTERLEAVED, PREDICTIVE)
 
 

@@ -8,6 +8,7 @@ from msgspec import Struct
 from autosched.errors import RequestError
 from autosched.model import DEVICE_POOL, HOST_POOL, JobId, Pool, PoolName, Unit
 from autosched.sim.scenario import Scenario, ScenarioJob, Work
+from autosched.stages import BUILD, PROFILE, UPDATE
 from autosched.workloads.instances import Instance, InstanceJob
 from autosched.workloads.recordings import RecordedJob, RecordedStep, Recording
 
@@ -38,7 +39,7 @@ def host_pool(host: int) -> PoolName:
 def _instance_job(job: InstanceJob) -> ScenarioJob:
     host, device = (host_pool(job.host),), ("device:cpu",)
     rounds = tuple(
-        (Work("build", host, build_s), Work("profile", device, profile_s), Work("update", host, update_s))
+        (Work(BUILD, host, build_s), Work(PROFILE, device, profile_s), Work(UPDATE, host, update_s))
         for build_s, profile_s, update_s in job.iterations
     )
     return ScenarioJob(tasks=(rounds,), arrives_at=job.arrival_s)

@@ -22,6 +22,7 @@ from autosched.simple import Choice, Job, Run, SimpleBackend, Space, Tried
 from autosched.simple.child_manager import TIMED_OUT, Children
 from autosched.simple.child_process import CRASHED, Answer, Item, Order, called, code_of, entry_of
 from autosched.simple.search import decode, encode
+from autosched.stages import IMPORT
 
 MEASUREMENT = "simple 1"
 """Name of the timing method; its number grows with each change that alters latencies."""
@@ -187,7 +188,7 @@ class SimpleSession:
         for item, answer in zip(items, self.answers(method, items, lease), strict=True):
             if said := answer.error or (_nonsense(answer.run, lease) if method == "measure" else ""):
                 what = f"{method} of {item.space.name} with {encode(item.choice).decode()} failed: {said}"
-                if lease.stage == "import":
+                if lease.stage == IMPORT:
                     raise ModelRejected(
                         f"without any tuning already, {what}. Mend the model or the backend's {method}()"
                     )
@@ -312,7 +313,7 @@ def _nonsense(run: Run, lease: Lease) -> str:
         return "it measured no latency"
     if bad := [seconds for seconds in run.latency_s if not 0 < seconds < inf]:
         return f"it measured a latency of {bad[0]} s"
-    if lease.stage == "import" and (bad := [value for value in run.output if not isfinite(value)]):
+    if lease.stage == IMPORT and (bad := [value for value in run.output if not isfinite(value)]):
         return f"it computed {bad[0]}, with which nothing can be compared"
     return ""
 

@@ -6,10 +6,11 @@ from itertools import groupby
 from autosched.formatting import duration, share
 from autosched.model import StepId, UnitName
 from autosched.protocol import Span
+from autosched.stages import STAGES, stage_of
 
-BLOCKS: Mapping[str, str] = {"select": "░", "build": "█", "profile": "▓", "update": "▒"}
-LETTERS: Mapping[str, str] = {"select": ".", "build": "#", "profile": "=", "update": "~"}
-OTHER_BLOCK, OTHER_LETTER = "▚", "+"
+OTHER_BLOCK, OTHER_LETTER = stage_of("").block, stage_of("").letter
+BLOCKS = {name: stage.block for name, stage in STAGES.items() if stage.block != OTHER_BLOCK}
+LETTERS = {name: stage.letter for name, stage in STAGES.items() if stage.letter != OTHER_LETTER}
 BAR_MIN = 20
 CAUSES_SHOWN = 3
 CAUSE_LEAST = 0.005

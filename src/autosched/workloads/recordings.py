@@ -32,6 +32,7 @@ from autosched.model import (
     UnitName,
     at_host,
 )
+from autosched.stages import SELECT
 
 DATABASE = "autosched.db"
 
@@ -298,7 +299,7 @@ def _rounds(spans: Iterable[_Span]) -> list[list[_Span]]:
     current: dict[TaskIndex, list[_Span]] = {}
     for span in spans:
         steps = current.get(span.task)
-        if steps is None or span.stage == "select" or any(step.stage == span.stage for step in steps):
+        if steps is None or span.stage == SELECT or any(step.stage == span.stage for step in steps):
             steps = current[span.task] = []
             rounds.append(steps)
         steps.append(span)

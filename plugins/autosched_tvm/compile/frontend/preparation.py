@@ -324,7 +324,7 @@ def _unsupported_message(nodes: list[Any], reasons: dict[str, str]) -> str:
 
 def _advice(node: Any) -> str:
     if any(word in node.op_type for word in _QUANTIZED):
-        return "export the float model, without quantization"
+        return "export the model in QDQ form (QuantizeLinear and DequantizeLinear around float operators), or in float"
     if node.domain == "ai.onnx.ml":
         return (
             "it is of classical machine learning (tree ensembles, support vectors, scalers), and no neural network."

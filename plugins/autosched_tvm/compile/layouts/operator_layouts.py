@@ -292,8 +292,8 @@ def _winograd_ways(ways: Sequence[Way], algorithms: Sequence[algebra.Algorithm])
 
 
 def _conv2d_transpose(call: Any, around: Around) -> Operator | None:
-    """A convolution that computes all results of a place (between two rows and columns of the data) as channels, and a
-    kernel that interleaves them. TVM's own computation multiplies by the zeros between the data."""
+    """A dense convolution with one output channel for each result of an input position, then a kernel that interleaves
+    these channels. TVM's own computation multiplies by the zeros between the data."""
     data, attrs = call.args[0], call.attrs
     kernel = constant(call.args[1])
     shape, out = shape_of(data), shape_of(call)

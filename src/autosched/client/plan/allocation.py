@@ -4,8 +4,8 @@ Source: Ansor (Zheng et al., OSDI 2020), section 6, with the constants and the s
 gradient-based task scheduler: alpha 0.2, window 3. Ansor also groups similar tasks, and expects a slow one to become
 half as fast as the fastest. That gained 0.3 % of the latency in simulations on recorded searches, and is left out.
 
-Tasks may compete for calls of the network, each of which the fastest task will do (`TaskInfo.groups`): for those calls,
-a round's gain is the expected improvement over the group's best.
+Several tasks can be alternatives for the same calls of the network (`TaskInfo.groups`). Only the fastest of them is
+used, so a round gains only the seconds by which it beats the best alternative.
 """
 
 from collections.abc import Container, Iterable, Mapping
@@ -21,7 +21,8 @@ ROUNDS_MIN = 2
 PEAK_RATIO = 1.5
 """Maximum expected speed of a task, in arithmetic operations per second, relative to the best task so far."""
 LIGHT_SHARE = 0.005
-"""Share of the network's latency without a search below which a task is light: its whole gain cannot be measured."""
+"""Share of the untuned latency below which a task is light: even without the task, the network's latency would not
+measurably differ."""
 LIGHT_TRIALS = 1
 """Trials of a light task's first round, in which its latency without a search is measured."""
 
@@ -81,7 +82,7 @@ def leading(shares: Iterable[TaskRounds]) -> dict[str, float]:
 
 
 def outdone(shares: Iterable[TaskRounds]) -> list[TaskRounds]:
-    """Open shares that are not expected to win any call, and so need no more rounds."""
+    """Open searches that cannot win any call any more."""
     shares = list(shares)
     leading_s = leading(shares)
     fastest = max(

@@ -36,23 +36,22 @@ from autosched.model import (
     TaskLoad,
 )
 from autosched.records.network_estimate import network_s
+from autosched.stages import BASELINE, COMPILE, EVALUATE, IMPORT, PROFILE, stage_of
 
 AGAIN_SHARE = 0.25
 """Maximum re-measurements as a share of the budget, at least one batch. Bounds the cost of a noisy device."""
 RETRIED_LEAST = 4
 """Minimum candidates of a round on a second device, while another round can begin."""
 ELSEWHERE_MAX = 64
-"""Maximum tasks in a round for the units of other hosts, which the job may not get."""
-NETWORK_STAGES = ("import", "baseline", "compile", "evaluate")
-ON_DEVICE = ("profile", "baseline", "evaluate")
-"""Stages that measure."""
+"""Maximum extra tasks in a round, for units of other hosts: the job may never get these units."""
 NETWORK_TIMEOUT_S = 1800.0
 """Seconds of the network's stages: importing and compiling a large model, or timing a slow one, takes minutes."""
 CANDIDATE_TIMEOUT_S = 20.0
 """Seconds of a step's time limit for each candidate. Backends allow a candidate this time to build and to run."""
-BATCH_USUAL, DAY_S = 30, 86_400.0
-"""Maximum candidates for which the daemon's own time limit suffices; maximum limit that a client may ask for, in
-seconds."""
+BATCH_USUAL = 30
+"""Maximum candidates of a step for which the daemon's own time limit suffices."""
+DAY_S = 86_400.0
+"""Maximum time limit, in seconds, that a client may ask for."""
 
 
 @dataclass
@@ -67,7 +66,7 @@ class JobPlan:
     network: Network | None = None
     tasks: dict[TaskIndex, TaskState] = field(default_factory=dict)
     """The tasks of the network, once it is imported."""
-    network_round: Round | None = field(default_factory=lambda: Round(Purpose.NETWORK, "import"))
+    network_round: Round | None = field(default_factory=lambda: Round(Purpose.NETWORK, IMPORT))
     """The network's own round, with its stage."""
     trials: int = 0
     """The whole budget."""
@@ -129,7 +128,7 @@ class JobPlan:
             return None
         current.steps += 1
         current.shared |= current.steps > 1
-        if current is self.network_round and current.stage == "compile" and self.early.under_way:
+        if current is self.network_round and current.stage == COMPILE and self.early.under_way:
             self.early.begin(self.tasks_s)  # it is compiled from the present state
         return current
 
@@ -185,7 +184,7 @@ class JobPlan:
         if known is not None and known.module_s is not None and (self.spec.until_faster or self._goal_is_met):
             self._finish_search("a build met the goal")
         elif known is None and compares and self._searching and not network.tasks_only:
-            self._begin_network("baseline")
+            self._begin_network(BASELINE)
         began = self.network_round is not None
         chosen = self._go_on()
         return self._report(list(dict.fromkeys([NETWORK_TASK, *chosen] if began else chosen)))
@@ -259,7 +258,7 @@ class JobPlan:
             return load
         if current.is_search:
             self._pay(task, measured)
-            if measured and current.stage == "profile":
+            if measured and current.stage == PROFILE:
                 return self._advance(task)
             state.give_up_half()
             state.search.strikes += 1
@@ -270,7 +269,7 @@ class JobPlan:
         if (load := self._left(task)) is not None:
             return load
         current = self.current(task)
-        if current.stage == "profile":
+        if current.stage == PROFILE:
             done = {one.candidate for one in current.measured[current.earlier :]}
             current.candidates = [one for one in current.candidates if one not in done]
             current.built = [one for one in current.built if one.candidate not in done]
@@ -286,7 +285,7 @@ class JobPlan:
 
     def compiled(self) -> JobLoad:
         """Note that the network is compiled."""
-        self._begin_network("evaluate")
+        self._begin_network(EVALUATE)
         return self._report([NETWORK_TASK])
 
     def evaluated_early(
@@ -334,7 +333,7 @@ class JobPlan:
     @property
     def optional(self) -> bool:
         """Whether the job goes on if the network's running step fails."""
-        return self.early.under_way or self._network_is_in("baseline")
+        return self.early.under_way or self._network_is_in(BASELINE)
 
     def gave_up_early(self) -> JobLoad:
         """Note that an optional step of the network has failed."""
@@ -436,7 +435,7 @@ class JobPlan:
         self._build_early(chosen)
         under_way_max = self.lanes + self.devices + 1 + (self.network_round is not None)
         under_way_max += min(self.elsewhere, ELSEWHERE_MAX)
-        if self._network_is_in("baseline", "compile"):
+        if self._network_is_in(BASELINE, COMPILE):
             under_way_max = self.lanes + 1  # otherwise the network would wait for its lane behind many candidates
         elsewhere, rest = partial(self._measure_elsewhere, RETRIED_LEAST), partial(self._measure_elsewhere, 1)
         beginnings = (self._finish, self._measure_again, elsewhere, self._try, rest, self._hold_finals)
@@ -452,7 +451,7 @@ class JobPlan:
         elif self.network.tasks_only:
             self.complete = True
         else:
-            self._begin_network("compile")
+            self._begin_network(COMPILE)
             chosen.append(NETWORK_TASK)
         return list(dict.fromkeys(chosen))
 
@@ -473,7 +472,7 @@ class JobPlan:
             and self.early.wants(tasks_s := self.tasks_s, self.goal_s)
         ):
             self.early.begin(tasks_s)
-            self._begin_network("compile")
+            self._begin_network(COMPILE)
             chosen.append(NETWORK_TASK)
 
     def _try(self) -> TaskIndex | None:
@@ -592,8 +591,8 @@ class JobPlan:
             stage_next=stage,
             expected_s=median(past) if past else None,
             gain=state.search.gain_s(leading(self._searches)) if state is not None else None,
-            timeout_s=NETWORK_TIMEOUT_S if stage in NETWORK_STAGES else self._timeout_s(),
-            avoid=(current.avoid,) if stage == "profile" and current.avoid else (),
+            timeout_s=NETWORK_TIMEOUT_S if stage_of(stage).of_network else self._timeout_s(),
+            avoid=(current.avoid,) if stage == PROFILE and current.avoid else (),
         )
 
     def _timeout_s(self) -> float | None:
@@ -605,4 +604,4 @@ class JobPlan:
         """The pools of which a stage needs one unit each; empty without a stage."""
         if not stage:
             return ()
-        return (DEVICE_POOL + self.spec.device,) if stage in ON_DEVICE else (HOST_POOL,)
+        return (DEVICE_POOL + self.spec.device,) if stage_of(stage).on_device else (HOST_POOL,)

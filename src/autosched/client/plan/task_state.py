@@ -19,11 +19,12 @@ from autosched.client.plan.rounds import PastRounds
 from autosched.model import Purpose, Record, TaskIndex, UnitName
 from autosched.records import record_selection
 from autosched.records.failure_attribution import DOUBTFUL
+from autosched.stages import BUILD, PROFILE, SELECT, UPDATE
 
 STAGES = {
-    Purpose.TRIAL: ("select", "build", "profile", "update"),
-    Purpose.AGAIN: ("build", "profile", "update"),
-    Purpose.FINAL: ("build", "profile"),
+    Purpose.TRIAL: (SELECT, BUILD, PROFILE, UPDATE),
+    Purpose.AGAIN: (BUILD, PROFILE, UPDATE),
+    Purpose.FINAL: (BUILD, PROFILE),
 }
 """The stages of a round, by its purpose. A round of the network (Purpose.NETWORK) has one stage."""
 FINALS_MAX = 2

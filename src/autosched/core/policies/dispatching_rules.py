@@ -11,10 +11,11 @@ from functools import lru_cache
 
 from msgspec import Struct
 
-from autosched.core.state import Key
+from autosched.core.state import Key, State
+from autosched.stages import StageRole
 
-RANKS = {"build": 0, "select": 1}
-"""Rank of each stage: builds first, then selections; all other stages are `RANK_OTHER`."""
+RANKS = {StageRole.FEEDS: 0, StageRole.OPENS: 1}
+"""Rank by the role of a stage: what feeds a device first, then what leads to it; all others are `RANK_OTHER`."""
 RANK_OTHER = 2
 ORDER = "order"
 AGEING = 0.1
@@ -119,9 +120,9 @@ RULES = {
 }
 
 
-def rank(stage: str) -> int:
-    """How far a stage stands behind those that feed the device; 0 goes first."""
-    return RANKS.get(stage, RANK_OTHER)
+def rank(state: State, stage: str) -> int:
+    """How far a stage stands behind those that feed a device; 0 goes first."""
+    return RANKS.get(state.role_of(stage), RANK_OTHER)
 
 
 def order(jobs: Sequence[int], *, builds_first: bool) -> str:

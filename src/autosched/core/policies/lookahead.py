@@ -14,6 +14,7 @@ from autosched.core.policies.dispatching_rules import FIRST_COME, RULES, Rule, R
 from autosched.core.remaining_work import Pools
 from autosched.core.state import Job, Key, State, Task
 from autosched.model import JobId, PoolName, StepId
+from autosched.stages import StageRole
 
 OPERATIONS_MAX = 4_000
 """Maximum number of steps of a simulation. Beyond, rounds are left out evenly."""
@@ -71,7 +72,7 @@ def snapshot(state: State) -> Snapshot:
     """The state as a job shop. Pools that share a unit count as one. A step in several pools uses the first one."""
     numbers, units = _pools(state)
     jobs = [job for job in state.active if not state.jobs[job].held and not state.has_left(state.jobs[job].host)]
-    total = sum(work_estimation.rounds_left(state.jobs[job]) * len(work_estimation.ROUND) for job in jobs)
+    total = sum(work_estimation.rounds_left(state.jobs[job]) * work_estimation.ROUND_STAGES for job in jobs)
     thin = min(1.0, OPERATIONS_MAX / total) if total else 1.0
     shot = Snapshot(
         now=state.now,
@@ -114,7 +115,7 @@ def _chain(state: State, job: Job, task: Task, number: int, numbers: dict[PoolNa
     running_until = None
     if state.oracle is not None:
         ahead = state.oracle(job.id, task.index)
-        operations = [(numbers[pools[0]], s, rank(stage)) for stage, pools, s in ahead]
+        operations = [(numbers[pools[0]], s, rank(state, stage)) for stage, pools, s in ahead]
     else:
         cycle = work_estimation.cycle(state, job)
         known = job.places.get(task.at)
@@ -139,15 +140,15 @@ def _held(state: State, step_id: StepId, number: int, numbers: dict[PoolName, in
     share_s = (stage_s or work_estimation.UNKNOWN_S) / len(job.tasks[step.task].steps)
     until = max(step.started_at + share_s, state.now + LEAST_LEFT * share_s)
     pool = next((pool for pool, _ in state.slots[step.units[0]].places), "")
-    return Chain(number, [(numbers.get(pool, 0), until - state.now, rank(step.stage))], step.started_at, until)
+    return Chain(number, [(numbers.get(pool, 0), until - state.now, rank(state, step.stage))], step.started_at, until)
 
 
 def _operation(state: State, job: Job, stage: str, pools: Pools, numbers: dict[PoolName, int]) -> Operation:
     seconds, _ = state.estimates.of_job(job.id, stage, typical=state.typical)
     if seconds is None:
-        home_s, _ = state.estimates.of_job(job.id, work_estimation.BUILD_STAGE, typical=state.typical)
+        home_s, _ = state.estimates.of_job(job.id, state.stage_with(StageRole.FEEDS), typical=state.typical)
         seconds = home_s or work_estimation.UNKNOWN_S
-    return (numbers[pools[0]], seconds, rank(stage))
+    return (numbers[pools[0]], seconds, rank(state, stage))
 
 
 def _share_rounds(state: State, job: Job, chains: list[Chain], numbers: dict[PoolName, int], thin: float) -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from autosched.core.policies.lookahead import Search
 from autosched.core.policies.predictive import foreseen_key, plan
 from autosched.core.state import Key, State, Task
+from autosched.stages import StageRole
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ def _if_of_first_job(state: State, task: Task) -> bool:
 
 def _round_by_round(state: State, task: Task) -> Key:
     """Rounds that have started first, then the task that has waited longest for its next round."""
-    return (task.job, task.load.stage_next == "select", task.ready_at, task.index)
+    return (task.job, task.load.stage.role is StageRole.OPENS, task.ready_at, task.index)
 
 
 def _if_nothing_runs(state: State, task: Task) -> bool:
@@ -57,15 +58,9 @@ def _if_nothing_runs(state: State, task: Task) -> bool:
     return _round_by_round(state, task) == min(_round_by_round(state, other) for other in waiting)
 
 
-LOCKSTEP = {
-    stage: place
-    for place, stage in enumerate(("import", "select", "build", "profile", "update", "compile", "evaluate"))
-}
-"""Rank of each stage. The job that lags behind goes first, so that all jobs reach the same stage again."""
-
-
 def _in_lockstep(state: State, task: Task) -> Key:
-    return (LOCKSTEP.get(task.load.stage_next, len(LOCKSTEP)), task.load.stage_next, *_in_order_of_arrival(state, task))
+    """The job that lags behind goes first, so that all jobs reach the same stage again."""
+    return (task.load.stage.order, task.load.stage_next, *_in_order_of_arrival(state, task))
 
 
 def _if_all_in_step(state: State, task: Task) -> bool:

@@ -108,7 +108,7 @@ def foreseen_key(state: State, task: Task) -> Key:
         home_s += state.totals.pools.get(pool, 0.0)
     left_s = remaining.pessimistic_s if rule.pessimistic else remaining.left_s
     rule_input = RuleInput(
-        dispatching_rules.rank(task.at),
+        dispatching_rules.rank(state, task.at),
         left_s,
         left_s / max(1, job.waiting + len(job.steps)),
         task.ready_at,

@@ -6,36 +6,42 @@ their pools are learned from load reports. Until a job has reported a stage, the
 
 from autosched.core.remaining_work import Pools, RemainingWork
 from autosched.core.state import Job, State
+from autosched.stages import Stage, StageRole
 
-ROUND = ("select", "build", "profile", "update")
-"""The stages of a round, in their order; a job need not have all of them."""
-BUILD_STAGE = "build"
-"""The stage that prepares the work for a device."""
+ROUND_STAGES = 4
+"""Assumed number of stages of a round."""
 UNKNOWN_S = 1.0
 """Assumed seconds of a stage while no stage has an estimate. Only proportions matter then."""
 
 
 def build_pools(state: State, job: Job) -> Pools:
     """Pools in which the job builds; empty: not known yet."""
-    return state.pools_of(job, job.places.get(BUILD_STAGE, ()))
+    return state.pools_of(job, _build_place(state, job))
 
 
-def show_place(state: State, job: Job, stage: str, pools: Pools) -> None:
+def _build_place(state: State, job: Job) -> Pools:
+    return job.places.get(state.stage_with(StageRole.FEEDS), ())
+
+
+def show_place(state: State, job: Job, stage: Stage, pools: Pools) -> None:
     """Learn the pools of a stage from a load report."""
-    if job.places.get(stage) != pools:
-        job.places[stage] = pools
-        state.totals.places[stage] = None if pools == job.places.get(BUILD_STAGE, ()) else pools
+    if job.places.get(stage.name) != pools:
+        state.meet(stage)
+        job.places[stage.name] = pools
+        state.totals.places[stage.name] = None if pools == _build_place(state, job) else pools
 
 
 def cycle(state: State, job: Job) -> list[tuple[str, Pools]]:
     """The stages of the job's rounds and their pools, as far as known."""
     stages = []
-    for stage in ROUND:
-        pools = job.places.get(stage)
-        if pools is None and stage in state.totals.places:
-            pools = state.totals.places[stage] or job.places.get(BUILD_STAGE, ())
+    for stage in state.stages.values():
+        if not stage.role.in_round:
+            continue
+        pools = job.places.get(stage.name)
+        if pools is None and stage.name in state.totals.places:
+            pools = state.totals.places[stage.name] or _build_place(state, job)
         if pools:
-            stages.append((stage, state.pools_of(job, pools)))
+            stages.append((stage.name, state.pools_of(job, pools)))
     return stages
 
 

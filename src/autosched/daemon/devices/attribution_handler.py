@@ -33,6 +33,7 @@ from autosched.records.failure_attribution import (
     Suspect,
     Verdict,
 )
+from autosched.stages import PROFILE
 
 BATCH_LEAST = 3
 """Minimum number of candidates of a step that fail, none succeeding, for a suspicion against the device."""
@@ -108,7 +109,7 @@ class AttributionHandler:
         does not count.
         """
         tally = self._tallies.pop(step.id, Tally())
-        if len(step.units) != 1 or step.stage != "profile" or tally.good:
+        if len(step.units) != 1 or step.stage != PROFILE or tally.good:
             return
         who, mark = f"job {step.job}, task {step.task}", (step.job, step.task)
         owner = self._runtime.state.jobs[step.job].owner

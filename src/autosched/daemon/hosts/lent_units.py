@@ -1,4 +1,4 @@
-"""Names and kinds of the units that a host lends, and the checks of them. Pure."""
+"""Names and kinds of the units that a host lends, and the checks of them."""
 
 import hashlib
 import logging

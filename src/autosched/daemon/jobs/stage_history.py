@@ -18,9 +18,7 @@ from autosched.daemon.storage.schema import checked
 from autosched.model import NETWORK_TASK, JobId, Outcome, StageHistory, TaskIndex
 from autosched.protocol import Span
 from autosched.records import identity
-
-IMPORT = "import"
-"""The stage in which the client determines the circumstances of its measurements."""
+from autosched.stages import IMPORT
 
 
 class History:

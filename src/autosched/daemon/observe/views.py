@@ -16,23 +16,14 @@ from autosched.daemon.timeline import Timeline
 from autosched.errors import RequestError
 from autosched.model import NETWORK_TASK, JobState, Step, UnitName, device_kind
 from autosched.protocol import Calibration, GoneBoard, JobView, ListJobs, LoadView, TaskLoadView, TaskView, UnitView
+from autosched.stages import STAGES
 
-DOING = {
-    "import": "importing",
-    "baseline": "measuring the baseline of",
-    "select": "choosing schedules for",
-    "build": "building",
-    "profile": "measuring",
-    "update": "learning from",
-    "compile": "compiling",
-    "evaluate": "evaluating",
-}
 STEPS_SHOWN = 2
 """Maximum number of steps in a job's activity."""
 NAME_CHARS = 32
 """Maximum number of characters of a task's name; those of fused operators have hundreds."""
 ME, ACTIVE = "me", "active"
-WORDS = (ACTIVE, "waiting", "held", "paused", *JobState, *DOING)
+WORDS = (ACTIVE, "waiting", "held", "paused", *JobState, *STAGES)
 """Words for the state or activity of a job, without the stages of foreign clients."""
 LAST_ERROR_CHARS = 500
 """Maximum number of characters of a job's last error."""
@@ -212,11 +203,11 @@ def _doing(state: State, step_id: int, progress: JobProgress) -> Reason:
     task = progress.tasks.get(step.task)
     name = "the network" if step.task == NETWORK_TASK else task.info.name if task is not None else f"task {step.task}"
     name = name if len(name) <= NAME_CHARS else f"{name[: NAME_CHARS - 1]}…"
-    verb = DOING.get(step.stage, f"{step.stage or 'step'} of")
+    verb = STAGES[step.stage].doing if step.stage in STAGES else f"{step.stage or 'step'} of"
     where = f"{name} on {', '.join(step.units)}"
     if step_id in state.revoked:
         return Reason("", f"stopping: {verb} {where}")
-    return Reason(f"{verb} ", where) if step.stage in DOING else Reason("", f"{verb} {where}")
+    return Reason(f"{verb} ", where) if step.stage in STAGES else Reason("", f"{verb} {where}")
 
 
 def _waits(state: State, task: Task) -> str:

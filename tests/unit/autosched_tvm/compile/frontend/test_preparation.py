@@ -100,7 +100,7 @@ def test_shapes_that_do_not_fit_are_refused(shapes: dict[str, tuple[int, ...]], 
     ("kind", "domain", "words"),
     [
         ("Scan", "", r"operator Scan \(node 'odd'\).*unrolled"),
-        ("ConvInteger", "", "without quantization"),
+        ("ConvInteger", "", "in QDQ form"),
         ("FusedGelu", "com.acme", r"com\.acme\.FusedGelu.*no standard"),
         ("Det", "", "replace that layer"),
     ],
