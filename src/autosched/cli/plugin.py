@@ -16,7 +16,7 @@ from autosched.cli.command_group import Group
 from autosched.cli.output import data, document, document_option, say, table
 from autosched.cli.tune import options_of
 from autosched.errors import AutoschedError, NotFound, RequestError
-from autosched.model import JobLoad, JobSpec
+from autosched.model import JobSpec
 
 if TYPE_CHECKING:
     from autosched.conformance.check_runner import CheckResult
@@ -211,15 +211,15 @@ def run(
         data(f" results in {left}" if left else " it published no file")
 
 
-def _under_pdb(work: Callable[[], JobLoad]) -> JobLoad:
+def _under_pdb(work: Callable[[], bool]) -> bool:
     """Stop in the debugger at the first line of the stage, and again where it raises."""
     import pdb
 
     try:
-        load = pdb.runcall(work)
+        ended = pdb.runcall(work)
     except (Exception, SystemExit) as error:
         pdb.post_mortem(error.__traceback__)
         raise
-    if load is None:  # the user has left the debugger
+    if ended is None:  # the user has left the debugger
         raise KeyboardInterrupt
-    return load
+    return True

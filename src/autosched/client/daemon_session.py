@@ -145,15 +145,18 @@ class DaemonSession:
         async with self._back:
             await self._back.wait_for(lambda: self.returns > returns)
 
-    async def end(self, says: Callable[[], EndStep]) -> None:
+    async def end(self, says: Callable[[bool], EndStep]) -> None:
         """Report the end of a step; returns when it and all earlier messages are durable in the daemon.
 
-        `says` is called for each connection, because the load in it may change until the next one.
+        `says` is called when the report is sent, with True if it was sent before, over a connection that was lost.
         """
+        again = False
 
         async def say(link: Link) -> int:
+            nonlocal again
             told = self._dropped + len(self._unsaid)
-            await link.call(says(), Done, timeout_s=ACKNOWLEDGE_S)
+            report, again = says(again), True
+            await link.call(report, Done, timeout_s=ACKNOWLEDGE_S)
             return told
 
         self._drop(await self.over(say))

@@ -130,7 +130,6 @@ class JobRunner:
         self._records: list[Record] = []
         self._borrowed = 0  # number of leading records that come from another job
         self._shared = SharedKnowledge(line, workdir)
-        self._pace = run_sentinel
         self._began_at = asyncio.get_running_loop().time()
         self._device_cores = 0
         self._age_s = 0.0
@@ -304,26 +303,23 @@ class JobRunner:
                 if order.sentinel and self._runner is not None:
                     watch.board = await self._in_thread(lease, partial(self._runner.sentinel, lease))
             if watch.cores and current is not None:
-                await self._in_thread(lease, lambda: watch.begin(self._pace if order.sentinel else None))
+                await self._in_thread(lease, lambda: watch.begin(run_sentinel if order.sentinel else None))
             if self._deadline_is_near(plan):
                 plan.out_of_time()
-            if current is None:
-                load = plan.task_load(step.task)
-            else:
-                load = await self._stage(plan, step, current, lease, watch, away)
+            if current is not None:
+                await self._stage(plan, step, current, lease, watch, away)
                 self._device_losses.pop(step.task, None)
                 self._hindrances.over()
         except HelperLost as lost:
             outcome, error = Outcome.FAILED, str(lost)
             log.warning("step %d (%s) is lost: %s", step.id, step.stage, lost)
-            load = await self._after_loss(plan, step.task, lost)
+            await self._after_loss(plan, step.task, lost)
         except DeviceLost as lost:
             outcome, error = Outcome.FAILED, str(lost)
             log.warning("step %d (%s) has lost its device: %s", step.id, step.stage, lost)
-            load = await self._after_device_loss(plan, step, current, lost, returns)
+            await self._after_device_loss(plan, step, current, lost, returns)
         except Exception as exc:  # boundary to plugin code: any exception is this step's failure
-            outcome = Outcome.FAILED
-            load, error = await self._after_error(plan, step, exc)
+            outcome, error = Outcome.FAILED, await self._after_error(plan, step, exc)
         del self._leases[step.id]
         if self._backstop is not None:
             self._backstop.ended(step.id)
@@ -331,14 +327,15 @@ class JobRunner:
         if current is not None and not current.shared and (outcome is Outcome.DONE or away is None):
             plan.durations_s[kind].append(worked_s)
         note = watch.note if away is None else away.device
-        end = EndStep(step=step.id, outcome=outcome, load=load, error=error[:4_000], worked_s=worked_s, device=note)
+        end = EndStep(
+            step=step.id, outcome=outcome, load=JobLoad(), error=error[:4_000], worked_s=worked_s, device=note
+        )
 
-        def said() -> EndStep:
-            if self._line.returns == returns:
-                return end
-            return msgspec.structs.replace(end, load=plan.load())  # the daemon has received a newer load since
+        def say(again: bool) -> EndStep:
+            load = plan.load() if again else plan.take_changes(step.task)
+            return msgspec.structs.replace(end, load=load)
 
-        await self._line.end(said)
+        await self._line.end(say)
         del self._held[step.id]
 
     def _deadline_is_near(self, plan: JobPlan) -> bool:
@@ -353,19 +350,18 @@ class JobRunner:
 
     async def _stage(
         self, plan: JobPlan, step: Step, current: Round, lease: Lease, watch: InterferenceMonitor, away: AwayStep | None
-    ) -> JobLoad:
+    ) -> None:
         runner, task, stage = self._runner, step.task, step.stage
         assert runner is not None, "a job without a session reports no stage to run"
         match stage:
             case stages.IMPORT:
-                return await self._import(plan, lease)
+                await self._import(plan, lease)
             case stages.BASELINE:
                 plan.baseline(await self._in_thread(lease, lambda: runner.baseline(lease)))
                 await self._tell_network(plan)
-                return plan.load()  # other steps may have ended meanwhile
             case stages.SELECT:
                 count = await self._in_thread(lease, lambda: runner.select(task, current, lease))
-                return plan.selected(task, count)
+                plan.selected(task, count)
             case stages.BUILD:
                 await self._in_thread(lease, lambda: runner.build(task, current, lease, away))
                 if away is None:
@@ -373,22 +369,22 @@ class JobRunner:
                 self._useless_helpers = 0 if away is not None else self._useless_helpers
                 assert plan.network is not None
                 await self._shared.look_up(plan.spec, plan.network, runner.unknown_codes(current))
-                return plan.advanced(task)
+                plan.advanced(task)
             case stages.PROFILE:
                 await self._profile(plan, task, current, lease, watch, away)
-                return plan.advanced(task)
+                plan.advanced(task)
             case stages.UPDATE:
                 best_s = await self._in_thread(lease, lambda: runner.update(task, current, lease))
-                return plan.updated(task, best_s)
+                plan.updated(task, best_s)
             case stages.COMPILE:
                 records = [record for state in plan.tasks.values() for record in state.records]
                 build = runner.compile_early if plan.early.under_way else runner.compile
                 await self._in_thread(lease, lambda: build(records, lease, self._shared.elsewhere))
-                return plan.compiled()
+                plan.compiled()
             case stages.EVALUATE if plan.early.under_way:
                 evaluation = await self._in_thread(lease, lambda: runner.evaluate_early(lease))
                 await self._in_thread(lease, watch.end)
-                return await self._keep_early(plan, step.id, evaluation, disturbed=bool(watch.disturbed))
+                await self._keep_early(plan, step.id, evaluation, disturbed=bool(watch.disturbed))
             case stages.EVALUATE:
                 evaluation = await self._in_thread(lease, lambda: runner.evaluate(lease))
                 await self._in_thread(lease, watch.end)
@@ -400,12 +396,12 @@ class JobRunner:
                     await self._hand_over(evaluation)
                 last = BuildMeasurement.of(step.id, evaluation, disturbed=bool(watch.disturbed))
                 result = next((timing for timing in evaluation.timings if timing.name == published), None)
-                load = plan.evaluated(last, result)
+                plan.evaluated(last, result)
                 await self._tell_network(plan)
-                return load
-        raise RequestError(f"no stage is named {stage!r}")
+            case _:
+                raise RequestError(f"no stage is named {stage!r}")
 
-    async def _import(self, plan: JobPlan, lease: Lease) -> JobLoad:
+    async def _import(self, plan: JobPlan, lease: Lease) -> None:
         """Import the network, and collect what earlier jobs know about its tasks."""
         runner = self._runner
         assert runner is not None
@@ -422,14 +418,13 @@ class JobRunner:
         await self._in_thread(lease, lambda: runner.make_tuners(network, lease, records, borrowed, teachers, hints))
         first = await self._first(plan.spec, network, lease, {*hints, *(record.task for record in records)})
         hints = {**hints, **first}
-        load = plan.imported(network, records, borrowed, runner.comparable(), compares=runner.compares, hints=hints)
+        plan.imported(network, records, borrowed, runner.comparable(), compares=runner.compares, hints=hints)
         await self._tell_network(plan)
         for record in known:
             self._tell_record(record)
         runner.trials += len(known)
         if runner.describes:
             await self._shared.describe(network, runner.program)
-        return load
 
     def _on_this_device(self, plan: JobPlan, network: backend.Network) -> list[Record]:
         """All records that hold on this device model. Comparisons of an earlier client on another model are dropped and
@@ -486,7 +481,7 @@ class JobRunner:
 
     async def _keep_early(
         self, plan: JobPlan, step: StepId, evaluation: backend.Evaluation, *, disturbed: bool
-    ) -> JobLoad:
+    ) -> None:
         """Hand over a build made during the search if it is correct, and faster than both the baseline and the user's
         present module."""
         build = BuildMeasurement.of(step, evaluation, disturbed=disturbed)
@@ -501,7 +496,6 @@ class JobRunner:
         after_s = asyncio.get_running_loop().time() - self._began_at
         plan.evaluated_early(build, evaluation.operators, kept=kept, after_s=after_s)
         await self._tell_network(plan)
-        return plan.load()  # the end of another step may have begun the next build meanwhile
 
     async def _profile(
         self,
@@ -569,7 +563,7 @@ class JobRunner:
 
     async def _after_device_loss(
         self, plan: JobPlan, step: Step, current: Round | None, lost: DeviceLost, returns: int
-    ) -> JobLoad:
+    ) -> None:
         """Repeat the stage without the candidates that were measured. A candidate that ran during two losses is blamed.
         If the client has reconnected meanwhile, the restart of the daemon lost the device, and no candidate is blamed.
         If this process lost the device's cores, it waits a little: the daemon notices that too, and gives the device no
@@ -577,7 +571,8 @@ class JobRunner:
         lease = self._leases.get(step.id)
         if lease is not None and machine.forbidden(lease.cores):
             await asyncio.sleep(CORES_TAKEN_PAUSE_S)
-            return plan.lost(step.task)
+            plan.lost(step.task)
+            return
         try:
             why = (await self._line.ask(GetBoard(step=step.id), BoardAccess)).trouble or str(lost)
         except RequestError as error:  # the step was revoked, or the daemon was restarted
@@ -587,44 +582,48 @@ class JobRunner:
             if lost.candidate is not None:
                 self._runner.blame(step.task, current, lost.candidate, step.units[0], why)
             if self._device_losses[step.task] >= DEVICE_LOSSES_MAX:
-                return self._after_failure(plan, step.task, step.stage, StepFailed(f"{lost}: {why}"))
-        return plan.lost(step.task)
+                self._after_failure(plan, step.task, step.stage, StepFailed(f"{lost}: {why}"))
+                return
+        plan.lost(step.task)
 
-    async def _after_error(self, plan: JobPlan, step: Step, error: Exception) -> tuple[JobLoad, str]:
-        """The load after a step that failed, and words for its end. A stage for whose failure the job is not to blame
-        is repeated after a pause."""
+    async def _after_error(self, plan: JobPlan, step: Step, error: Exception) -> str:
+        """Words for the end of a step that failed. The stage is repeated after a pause if the job is not to blame."""
         if not (why := self._hindrances.cause(error)):
             log.warning("step %d (%s) failed", step.id, step.stage, exc_info=error)
-            load = self._after_failure(plan, step.task, step.stage, error)
-            return load, f"{type(error).__name__}: {error}{_place(error)}"
+            self._after_failure(plan, step.task, step.stage, error)
+            return f"{type(error).__name__}: {error}{_place(error)}"
         pause_s = self._hindrances.pause_s()
         log.warning("step %d (%s) is repeated in %.0f s: %s", step.id, step.stage, pause_s, why)
         await asyncio.sleep(pause_s)
-        return plan.lost(step.task), f"it is repeated: {why}"
+        plan.lost(step.task)
+        return f"it is repeated: {why}"
 
-    async def _after_loss(self, plan: JobPlan, task: TaskIndex, lost: HelperLost) -> JobLoad:
+    async def _after_loss(self, plan: JobPlan, task: TaskIndex, lost: HelperLost) -> None:
         """Repeat the stage of a lost helper, without blaming the task. After several helpers in a row without any work
         done, stages stay on this host."""
         self._useless_helpers += lost.useless
         if lost.useless and self._useless_helpers == USELESS_HELPERS_MAX:
             log.error("all stages stay on this host: %d helpers in a row did nothing", USELESS_HELPERS_MAX)
             await self._tell_network(plan)
-        return plan.lost(task)
+        plan.lost(task)
 
     def _tag(self, plan: JobPlan, trials: Iterable[int], reason: str) -> None:
         tagged = plan.tagged(trials, reason)
         if tagged:
             log.info("%d records were disturbed: %s", len(tagged), reason)
 
-    def _after_failure(self, plan: JobPlan, task: int, stage: str, error: Exception) -> JobLoad:
+    def _after_failure(self, plan: JobPlan, task: int, stage: str, error: Exception) -> None:
         said = _in_words(error)
         unfit = isinstance(error, TargetUnfit)
         if task != NETWORK_TASK and not unfit:
-            return plan.failed(task, plan.current(task).results, f"{stage}: {said}"[:2_000])
-        if plan.optional and not unfit:
-            return plan.gave_up_early()
-        message = said if isinstance(error, RequestError) else f"{stage} failed: {said}"
-        return plan.broken(JobFailure(error.code if isinstance(error, RequestError) else "job_failed", message[:4_000]))
+            plan.failed(task, plan.current(task).results, f"{stage}: {said}"[:2_000])
+        elif plan.optional and not unfit:
+            plan.gave_up_early()
+        else:
+            code, message = ("job_failed", f"{stage} failed: {said}")
+            if isinstance(error, RequestError):
+                code, message = error.code, said
+            plan.broken(JobFailure(code, message[:4_000]))
 
     async def _in_thread(self, lease: Lease, work: Callable[[], T]) -> T:
         return await in_thread(self._pool, lease, work)

@@ -171,4 +171,4 @@ async def _run(visitor: _Visitor, line: DaemonSession, order: StartStep, work: W
         end = EndStep(step=order.step.id, outcome=outcome, load=load)
         with suppress(AutoschedError, TimeoutError):  # a daemon that is gone needs no report
             async with asyncio.timeout(REPORT_S):
-                await line.end(lambda: end)
+                await line.end(lambda _: end)

@@ -5,7 +5,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from autosched import formatting
+from autosched import formatting, stages
 from autosched.backend import Backend, Evaluation, Lease, Session
 from autosched.client.plan.job_plan import JobPlan
 from autosched.client.stage_runner import StageRunner
@@ -16,8 +16,8 @@ from autosched.stages import stage_of
 
 LEASE_S = 600.0
 Told = Callable[[str], None]
-Watch = Callable[[Callable[[], JobLoad]], JobLoad]
-"""Calls a stage, possibly in a debugger."""
+Watch = Callable[[Callable[[], bool]], bool]
+"""Calls a stage, possibly in a debugger; returns whether it has ended."""
 METHODS = {"import": "import_network"}
 """Methods of the stages whose method has another name."""
 CHOOSING = ("import", "select", "update")
@@ -26,7 +26,7 @@ SIMPLE = {"select": "suggest", "build": "build", "profile": "measure"}
 """Methods that a stage calls of a simple backend. Other stages call several methods, and name the failed one."""
 
 
-def plainly(work: Callable[[], JobLoad]) -> JobLoad:
+def plainly(work: Callable[[], bool]) -> bool:
     """Call the stage without a debugger."""
     return work()
 
@@ -115,7 +115,7 @@ class LocalJob:
         first = stage not in self._begun
         self._begun.add(stage)
         try:
-            load = watch(lambda: self._stage(task, stage, lease))
+            watch(lambda: self._stage(task, stage, lease))
         except AutoschedError:
             self._told(f"{stage:9}{of}: failed{self._written(task, stage)}")
             raise
@@ -125,7 +125,7 @@ class LocalJob:
             to_do = f"Stop there, with its variables at hand:  autosched plugin run {self._name} {only}--pdb"
             raise plugin_errors.failed(METHODS.get(stage, stage), error, to_do) from error
         self._told(f"{stage:9}{of}{self._news(before)}")
-        return load
+        return self._plan.take_changes(task)
 
     def _written(self, task: TaskIndex, stage: str) -> str:
         """Position of the plugin's method for the stage, unless that is one of ours."""
@@ -141,26 +141,27 @@ class LocalJob:
         words += f", best {formatting.latency(best_s)}" if best_s is not None else ""
         return words + (f", {len(failed)} failed, {failed[0].failure}: {failed[0].detail}" if failed else "")
 
-    def _stage(self, task: TaskIndex, stage: str, lease: Lease) -> JobLoad:
+    def _stage(self, task: TaskIndex, stage: str, lease: Lease) -> bool:
         plan, runner = self._plan, self._runner
         current = plan.current(task)
         match stage:
-            case "import":
+            case stages.IMPORT:
                 network = runner.import_network(lease, ())
-                return plan.imported(network, (), finals=runner.comparable())
-            case "select":
-                return plan.selected(task, runner.select(task, current, lease))
-            case "build":
+                plan.imported(network, (), finals=runner.comparable())
+            case stages.SELECT:
+                plan.selected(task, runner.select(task, current, lease))
+            case stages.BUILD:
                 runner.build(task, current, lease)
-                return plan.advanced(task)
-            case "profile":
+                plan.advanced(task)
+            case stages.PROFILE:
                 runner.profile(task, current, lease)
-                return plan.advanced(task)
-            case "update":
-                return plan.updated(task, runner.update(task, current, lease))
-            case "compile":
+                plan.advanced(task)
+            case stages.UPDATE:
+                plan.updated(task, runner.update(task, current, lease))
+            case stages.COMPILE:
                 runner.compile([record for state in plan.tasks.values() for record in state.records], lease)
-                return plan.compiled()
+                plan.compiled()
             case _:
                 self.evaluation = runner.evaluate(lease)
-                return plan.evaluated()
+                plan.evaluated()
+        return True

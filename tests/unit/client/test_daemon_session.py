@@ -116,12 +116,12 @@ def test_unacknowledged_messages_are_resent_in_order(tmp_path: Path) -> None:
     async def story(daemon: Daemon, line: DaemonSession) -> None:
         keeping = asyncio.ensure_future(line.keep(lambda: STANDING))
         line.tell(record(0))
-        await line.end(lambda: END)
+        await line.end(lambda _: END)
         assert daemon.trials() == [0]
         daemon.mute = True
         for trial in (1, 2):
             line.tell(record(trial))
-        ending = asyncio.ensure_future(line.end(lambda: END))
+        ending = asyncio.ensure_future(line.end(lambda _: END))
         await daemon.asked.wait()
         await daemon.die()
         for trial in range(3, 40):
@@ -134,7 +134,7 @@ def test_unacknowledged_messages_are_resent_in_order(tmp_path: Path) -> None:
         assert daemon.trials() == list(range(1, 40))
         assert daemon.told[-1] == END
         line.tell(record(40))
-        await line.end(lambda: END)
+        await line.end(lambda _: END)
         assert daemon.trials()[-1] == 40
         await daemon.die()
         daemon.told.clear()
@@ -204,7 +204,7 @@ def test_too_many_unacknowledged_messages_are_an_error(tmp_path: Path, monkeypat
 
     async def story(daemon: Daemon, line: DaemonSession) -> None:
         assert line.tell(record(0, 5_000))
-        await line.end(lambda: END)
+        await line.end(lambda _: END)
         assert line.tell(record(1, 5_000))
         assert not line.tell(record(2, 5_000))
 

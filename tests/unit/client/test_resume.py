@@ -8,12 +8,12 @@ from typing import cast
 import pytest
 
 from autosched.backend import Built, Lease, Measured, Network, Session
-from autosched.client.plan.job_plan import JobPlan
 from autosched.client.plan.rounds import PastRounds, past
 from autosched.client.plan.task_state import Round
 from autosched.client.stage_runner import StageRunner
 from autosched.errors import StepFailed
 from autosched.model import Failure, JobLoad, JobSpec, Purpose, Record, TaskInfo
+from told_plan import ToldPlan
 
 LEASE = Lease("any", ("cpu0",), (), 60.0)
 BATCH = 4
@@ -92,7 +92,7 @@ class Networks:
 def life(records: list[Record], trials: int, tasks: int, until: int | None, tuner: type[Learner] = Learner) -> None:
     """Plays one client: it continues from these records, and dies when there are `until`."""
     spec = JobSpec(name="net", model="0" * 64, trials=trials)
-    plan = JobPlan(spec, lanes=1, devices=1)
+    plan = ToldPlan(spec, lanes=1, devices=1)
 
     def keep(record: Record) -> None:
         records.append(record)

@@ -7,7 +7,7 @@ from round to round (task_state.py). The number of tasks in a round is limited t
 with more, the choice of the next task would rest on older results.
 """
 
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -89,6 +89,10 @@ class JobPlan:
     """Whether the search has met its goal: no more rounds begin, and running ones end with their step."""
     why_finished: str = ""
     """Why the search ended before all trials were made, in words."""
+    changed: dict[TaskIndex, None] = field(default_factory=dict)
+    """Tasks whose load has changed since it was taken, in that order."""
+    unreported: Counter[TaskIndex] = field(default_factory=Counter)
+    """Number of steps of each task whose end is not reported yet."""
 
     def round(self, task: TaskIndex) -> Round | None:
         """The round of a task or of the network; None if it is in no round."""
@@ -123,6 +127,7 @@ class JobPlan:
 
         Returns the round; None if the work that the step was to share is done.
         """
+        self.unreported[task] += 1
         current = self.round(task)
         if current is None or current.stage != stage:
             return None
@@ -132,17 +137,13 @@ class JobPlan:
             self.early.begin(self.tasks_s)  # it is compiled from the present state
         return current
 
-    def task_load(self, task: TaskIndex) -> JobLoad:
-        """The unchanged load of one task."""
-        return self._report([task])
-
-    def _left(self, task: TaskIndex) -> JobLoad | None:
-        """End one of the steps that share a stage; None if it was the last."""
+    def _goes_on(self, task: TaskIndex) -> bool:
+        """End one of the steps that share a stage; returns whether others still run."""
         current = self.current(task)
         if current.steps < 2:
-            return None
+            return False
         current.steps -= 1
-        return self._report([task])
+        return True
 
     # What happened ------------------------------------------------------------------------------------------
 
@@ -155,7 +156,7 @@ class JobPlan:
         *,
         compares: bool = False,
         hints: Mapping[TaskIndex, Sequence[bytes]] | None = None,
-    ) -> JobLoad:
+    ) -> None:
         """Set the imported network and its records; the first `borrowed` records cost this job no trials.
 
         `finals`: tasks whose candidates can be compared with each other and with the default. `compares`: whether the
@@ -185,9 +186,7 @@ class JobPlan:
             self._finish_search("a build met the goal")
         elif known is None and compares and self._searching and not network.tasks_only:
             self._begin_network(BASELINE)
-        began = self.network_round is not None
-        chosen = self._go_on()
-        return self._report(list(dict.fromkeys([NETWORK_TASK, *chosen] if began else chosen)))
+        self._go_on()
 
     def recorded(self, record: Record) -> None:
         """Add a record; one of a task that the network does not have is ignored."""
@@ -221,14 +220,15 @@ class JobPlan:
             if found.half:
                 self.tasks[task].half = found
 
-    def selected(self, task: TaskIndex, count: int) -> JobLoad:
+    def selected(self, task: TaskIndex, count: int) -> None:
         """Note that select returned `count` candidates; 0 means that the task's space is exhausted."""
         self._pay(task, count)
         if count == 0:
             self.tasks[task].give_up_half()
             self.tasks[task].search.exhausted = True
-            return self._round_over(task)
-        return self._advance(task)
+            self._round_over(task)
+        else:
+            self._advance(task)
 
     def _pay(self, task: TaskIndex, trials: int) -> None:
         """Charge a round with its trials; trials that it does not need return to the budget."""
@@ -236,17 +236,18 @@ class JobPlan:
         self.spent += trials - current.trials
         current.trials = trials
 
-    def advanced(self, task: TaskIndex) -> JobLoad:
+    def advanced(self, task: TaskIndex) -> None:
         """Note that build or profile is done, or a share of it."""
-        return self._left(task) or self._advance(task)
+        if not self._goes_on(task):
+            self._advance(task)
 
-    def updated(self, task: TaskIndex, best_s: float | None) -> JobLoad:
+    def updated(self, task: TaskIndex, best_s: float | None) -> None:
         """End the round; `best_s` is its best latency in seconds, None if nothing was valid."""
         self.tasks[task].learned(best_s)
         self.early.rounds += self.current(task).is_search
-        return self._round_over(task)
+        self._round_over(task)
 
-    def failed(self, task: TaskIndex, measured: int, error: str) -> JobLoad:
+    def failed(self, task: TaskIndex, measured: int, error: str) -> None:
         """Note that a step of the task's round failed as a whole after `measured` trials; trials that were not measured
         return to the budget.
 
@@ -254,20 +255,20 @@ class JobPlan:
         """
         current, state = self.current(task), self.tasks[task]
         self.last_error = error
-        if (load := self._left(task)) is not None:  # the other steps measure the rest
-            return load
+        if self._goes_on(task):  # the other steps measure the rest
+            return
         if current.is_search:
             self._pay(task, measured)
             if measured and current.stage == PROFILE:
                 return self._advance(task)
             state.give_up_half()
             state.search.strikes += 1
-        return self._round_over(task)
+        self._round_over(task)
 
-    def lost(self, task: TaskIndex) -> JobLoad:
+    def lost(self, task: TaskIndex) -> None:
         """Repeat a stage whose helper or device was lost, without the candidates that were measured."""
-        if (load := self._left(task)) is not None:
-            return load
+        if self._goes_on(task):
+            return
         current = self.current(task)
         if current.stage == PROFILE:
             done = {one.candidate for one in current.measured[current.earlier :]}
@@ -275,22 +276,20 @@ class JobPlan:
             current.built = [one for one in current.built if one.candidate not in done]
         current.steps, current.shared = 0, False
         if self.finishing and task != NETWORK_TASK:
-            return self._round_over(task)
-        return self._report([task])
+            self._round_over(task)
 
-    def baseline(self, found: Baseline | None) -> JobLoad:
+    def baseline(self, found: Baseline | None) -> None:
         """Set the baseline; None if there is none."""
         self.early.measured_baseline(found)
-        return self._network_over()
+        self._network_over()
 
-    def compiled(self) -> JobLoad:
+    def compiled(self) -> None:
         """Note that the network is compiled."""
         self._begin_network(EVALUATE)
-        return self._report([NETWORK_TASK])
 
     def evaluated_early(
         self, build: BuildMeasurement, operators: OperatorTimes | None = None, *, kept: bool, after_s: float
-    ) -> JobLoad:
+    ) -> None:
         """Note that an early build was measured. `kept`: whether the user got it, `after_s` seconds after the start of
         the job's client.
 
@@ -309,7 +308,7 @@ class JobPlan:
             self.early.told(latency_goal.result(goal_s, build.timing, ""))
         if kept and (self.spec.until_faster or self._goal_is_met):
             self._finish_search("a build met the goal")
-        return self._network_over()
+        self._network_over()
 
     @property
     def goal_s(self) -> float | None:
@@ -335,14 +334,14 @@ class JobPlan:
         """Whether the job goes on if the network's running step fails."""
         return self.early.under_way or self._network_is_in(BASELINE)
 
-    def gave_up_early(self) -> JobLoad:
+    def gave_up_early(self) -> None:
         """Note that an optional step of the network has failed."""
         self.early.failed()
-        return self._network_over()
+        self._network_over()
 
-    def _network_over(self) -> JobLoad:
+    def _network_over(self) -> None:
         self.network_round = None
-        return self._report([NETWORK_TASK, *(task for task in self._go_on() if task != NETWORK_TASK)])
+        self._go_on()
 
     @property
     def tasks_s(self) -> float | None:
@@ -362,11 +361,12 @@ class JobPlan:
 
     def _begin_network(self, stage: str) -> None:
         self.network_round = Round(Purpose.NETWORK, stage)
+        self.changed[NETWORK_TASK] = None
 
     def _network_is_in(self, *stages: str) -> bool:
         return self.network_round is not None and self.network_round.stage in stages
 
-    def evaluated(self, build: BuildMeasurement | None = None, result: Timing | None = None) -> JobLoad:
+    def evaluated(self, build: BuildMeasurement | None = None, result: Timing | None = None) -> None:
         """Complete the job: the daemon has its results. `build`: the last build, if it was measured.
 
         `result`: latency of the user's module, unless it was kept before.
@@ -378,7 +378,6 @@ class JobPlan:
             self._judge_goal(goal_s, result)
         self.network_round = None
         self.complete = True
-        return self._report([])
 
     def _judge_goal(self, goal_s: float, result: Timing | None) -> None:
         """Judge at the end whether the goal is met. `result`: of the last build; None if the user keeps an earlier
@@ -396,12 +395,11 @@ class JobPlan:
             return f"its {self.trials} trials are made"
         return "no task has more to gain"
 
-    def broken(self, failure: JobFailure) -> JobLoad:
+    def broken(self, failure: JobFailure) -> None:
         """End the job with a failure."""
         self.failure = failure
         if self.network_round is not None:
             self.network_round.steps = 0
-        return self._report([])
 
     # What comes next ----------------------------------------------------------------------------------------
 
@@ -409,30 +407,39 @@ class JobPlan:
         """The load of all tasks, for a daemon that asks."""
         return self._report(sorted({NETWORK_TASK, *self.tasks}))
 
-    def _advance(self, task: TaskIndex) -> JobLoad:
+    def take_changes(self, task: TaskIndex) -> JobLoad:
+        """The load for the end of a step of this task, made when it is sent: what has changed since the last one.
+
+        A task is reported with the end of its own step, so that the daemon knows no next stage of a step that it
+        believes to run.
+        """
+        self.unreported[task] = max(0, self.unreported[task] - 1)
+        taken = [one for one in self.changed if one != task and not self.unreported[one]]
+        for one in (task, *taken):
+            self.changed.pop(one, None)
+        return self._report([task, *taken])
+
+    def _advance(self, task: TaskIndex) -> None:
         current = self.current(task)
         if not (stage := current.stage_after) or self.finishing:
             return self._round_over(task)
         current.stage, current.steps, current.shared = stage, 0, False
-        return self._report([task])
+        self.changed[task] = None
 
-    def _round_over(self, task: TaskIndex) -> JobLoad:
+    def _round_over(self, task: TaskIndex) -> None:
         self.tasks[task].round = None
-        return self._report([task, *(other for other in self._go_on() if other != task)])
+        self.changed[task] = None
+        self._go_on()
 
-    def _go_on(self) -> list[TaskIndex]:
-        """Give rounds to tasks; when the budget is spent and no round runs, compile.
-
-        Returns the tasks whose load has changed. A job without a network is complete instead.
-        """
+    def _go_on(self) -> None:
+        """Give rounds to tasks; when the budget is spent and no round runs, compile, or end a job without a network."""
         assert self.network is not None
-        chosen: list[TaskIndex] = []
         for lost in outdone(self._searches):
             lost.exhausted = True
             self.tasks[lost.task].finals = None
             if self.tasks[lost.task].round is None:
-                chosen.append(lost.task)
-        self._build_early(chosen)
+                self.changed[lost.task] = None
+        self._build_early()
         under_way_max = self.lanes + self.devices + 1 + (self.network_round is not None)
         under_way_max += min(self.elsewhere, ELSEWHERE_MAX)
         if self._network_is_in(BASELINE, COMPILE):
@@ -441,9 +448,9 @@ class JobPlan:
         beginnings = (self._finish, self._measure_again, elsewhere, self._try, rest, self._hold_finals)
         for begin in () if self.finishing or self._waits_for_known else beginnings:
             while self._under_way < under_way_max and (task := begin()) is not None:
-                chosen.append(task)
+                self.changed[task] = None
         if self._under_way:
-            return list(dict.fromkeys(chosen))
+            return
         if self._nothing_worked():
             self.failure = JobFailure(
                 "job_failed", f"no task could be tuned; the last step that failed: {self.last_error}"
@@ -452,8 +459,6 @@ class JobPlan:
             self.complete = True
         else:
             self._begin_network(COMPILE)
-            chosen.append(NETWORK_TASK)
-        return list(dict.fromkeys(chosen))
 
     @property
     def _waits_for_known(self) -> bool:
@@ -462,7 +467,7 @@ class JobPlan:
         first = not self.early.measurements.builds and not self.early.failures
         return self.spec.names_latency and self.network_round is not None and first and self._searching
 
-    def _build_early(self, chosen: list[TaskIndex]) -> None:
+    def _build_early(self) -> None:
         """Begin a build of the network during the search if it is worth its time."""
         assert self.network is not None
         if (
@@ -473,7 +478,6 @@ class JobPlan:
         ):
             self.early.begin(tasks_s)
             self._begin_network(COMPILE)
-            chosen.append(NETWORK_TASK)
 
     def _try(self) -> TaskIndex | None:
         """Begin a round of the search for the task with the largest gain."""
@@ -563,7 +567,7 @@ class JobPlan:
         valid = any(search.tuned for search in self._searches)
         return bool(self.last_error) and self.spent < self.trials and not valid
 
-    def _report(self, tasks: Sequence[TaskIndex]) -> JobLoad:
+    def _report(self, tasks: Iterable[TaskIndex]) -> JobLoad:
         return JobLoad(
             tasks=tuple(self._task_load(task) for task in tasks),
             complete=self.complete,

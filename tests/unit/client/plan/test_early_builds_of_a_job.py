@@ -6,6 +6,7 @@ from autosched.backend import Baseline, Comparison, Network, OperatorTime, Opera
 from autosched.client.plan.early_builds import ROUNDS_BETWEEN, BuildMeasurement
 from autosched.client.plan.job_plan import JobPlan
 from autosched.model import NETWORK_TASK, JobLoad, JobSpec, TaskInfo
+from told_plan import ToldPlan
 from unit.client.plan.test_job_plan import trials
 
 RIVAL = Baseline("ONNX Runtime", "1.0", "as it is", 10e-3, 9.9e-3, 10.1e-3)
@@ -15,7 +16,7 @@ NETWORK = Network(
 
 
 def course(*, until_faster: bool = False, known: Comparison | None = None, trials: int | None = None) -> JobPlan:
-    c = JobPlan(JobSpec(name="net", model="0" * 64, until_faster=until_faster, trials=trials), lanes=1, devices=1)
+    c = ToldPlan(JobSpec(name="net", model="0" * 64, until_faster=until_faster, trials=trials), lanes=1, devices=1)
     c.early.comparison = known
     return c
 

@@ -9,6 +9,7 @@ from autosched.backend import Built, Measured, Network
 from autosched.client.plan.job_plan import JobPlan
 from autosched.client.plan.task_state import STAGES, Round
 from autosched.model import NETWORK_TASK, JobFailure, JobLoad, JobSpec, Purpose, Record, TaskInfo, TaskLoad
+from told_plan import ToldPlan
 
 MODEL = "0" * 64
 
@@ -19,7 +20,7 @@ def network(tasks: int = 3, batch: int = 4, default_trials: int = 48) -> Network
 
 
 def course(trials: int | None = None, lanes: int = 1, devices: int = 1) -> JobPlan:
-    return JobPlan(JobSpec(name="net", model=MODEL, trials=trials), lanes=lanes, devices=devices)
+    return ToldPlan(JobSpec(name="net", model=MODEL, trials=trials), lanes=lanes, devices=devices)
 
 
 def wants(load: JobLoad) -> dict[int, str]:
@@ -240,7 +241,7 @@ def test_all_trials_measured_earlier_leaves_only_the_compilation() -> None:
 def test_expected_time_is_the_median_of_the_stage() -> None:
     c = course()
     c.durations_s["select"].extend([1.0, 9.0, 2.0])
-    assert {t.expected_s for t in c.imported(network(), []).tasks} == {2.0}
+    assert {t.expected_s for t in c.imported(network(), []).tasks if t.stage_next == "select"} == {2.0}
 
 
 @pytest.mark.parametrize("seed", range(200))
@@ -359,6 +360,57 @@ def test_a_step_that_joins_a_finished_stage_has_no_work() -> None:
     c = measuring(1)
     c.advanced(3)
     assert c.started(3, "profile") is None
-    assert wants(c.task_load(3)) == {3: "update"}
+    assert wants(c.take_changes(3)) == {3: "update"}
     c.tasks[3].round = None
     assert c.started(3, "profile") is None, "its task is in no round"
+
+
+def test_a_load_is_of_the_moment_in_which_it_is_taken() -> None:
+    """Between the event of a step and its report other steps end: the report has their tasks too, as they are then."""
+    c = JobPlan(JobSpec(name="net", model=MODEL), lanes=1, devices=1)
+    c.started(NETWORK_TASK, "import")
+    c.imported(network(), [])
+    for task in (3, 2):
+        c.started(task, "select")
+        c.selected(task, 4)
+    assert wants(c.take_changes(NETWORK_TASK)) == {1: "select"}, "of the others a step runs, as the daemon believes"
+    c.started(3, "build")
+    c.advanced(3)
+    assert wants(c.take_changes(3)) == {3: "profile"}
+    assert wants(c.take_changes(3)) == {3: "profile"}, "each end of a step of the task reports it"
+    assert wants(c.take_changes(2)) == {2: "build"}
+    assert wants(c.take_changes(2)) == {2: "build"}, "nothing else has changed since"
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_the_last_report_of_each_task_is_its_state(seed: int) -> None:
+    """Steps end in any order, and are reported in any other: what the daemon knows in the end is the plan."""
+    rng = random.Random(seed)
+    c = JobPlan(JobSpec(name="net", model=MODEL, trials=rng.randrange(8, 80)), lanes=2, devices=2)
+    c.started(NETWORK_TASK, "import")
+    c.imported(network(tasks=5, batch=4), [])
+    known = dict(wants(c.take_changes(NETWORK_TASK)))
+    ended: list[int] = []
+    while known or ended:
+        if ended and (not known or rng.random() < 0.5):
+            task = ended.pop(rng.randrange(len(ended)))
+            said = {load.task: load for load in c.take_changes(task).tasks}
+            assert not set(said) & set(ended), "their own ends are still to be reported"
+            known.update((one, load.stage_next) for one, load in said.items() if load.resources_next)
+            continue
+        task = rng.choice(sorted(known))
+        stage = known.pop(task)
+        assert c.started(task, stage) is not None, f"task {task} is not at {stage}"
+        match stage:
+            case "select":
+                c.selected(task, c.current(task).trials)
+            case "update":
+                c.updated(task, rng.uniform(1e-3, 2e-3))
+            case "compile":
+                c.compiled()
+            case "evaluate":
+                c.evaluated()
+            case _:
+                c.advanced(task)
+        ended.append(task)
+    assert c.complete

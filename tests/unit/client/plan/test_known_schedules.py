@@ -9,6 +9,7 @@ from autosched.model import JobSpec, Purpose, Record, TaskInfo
 from autosched.protocol import KnownSchedule, KnownSchedules
 from autosched.records import record_selection
 from autosched.records.task_best import short_digest
+from told_plan import ToldPlan
 from unit.client.plan.test_job_plan import stages, trials
 
 BATCH = 4
@@ -96,7 +97,7 @@ def test_numbering_of_records_continues() -> None:
 def plan(answers: dict[int, KnownSchedules], budget: int | None = None, tasks: int = 2) -> JobPlan:
     """Returns the job right after its import."""
     found = recall(network(tasks), budget, answers)
-    made = JobPlan(JobSpec(name="net", model="0" * 64, trials=budget), lanes=1, devices=1)
+    made = ToldPlan(JobSpec(name="net", model="0" * 64, trials=budget), lanes=1, devices=1)
     imported = network(tasks, found.recalled)
     everyone = range(1, tasks + 1)
     made.imported(imported, found.records, 0, everyone, compares=True, hints=found.hints)
@@ -130,7 +131,7 @@ def test_without_trials_hints_meet_in_finals() -> None:
 
 def test_a_replaced_client_keeps_the_known_schedules() -> None:
     found = recall(network(), None, {1: known("a"), 2: known(compared=False)})
-    made = JobPlan(JobSpec(name="net", model="0" * 64), lanes=1, devices=1)
+    made = ToldPlan(JobSpec(name="net", model="0" * 64), lanes=1, devices=1)
     own = [Record(task=2, trial=1, candidate=b"x", latency_s=(1.0,))]
     made.imported(network(2, found.recalled), [*found.records, *own], 0, (1, 2))
     assert made.trials == 16

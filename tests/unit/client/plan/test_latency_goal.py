@@ -17,6 +17,7 @@ from autosched.client.plan.early_builds import ROUNDS_BETWEEN, BuildMeasurement
 from autosched.client.plan.job_plan import JobPlan
 from autosched.errors import RequestError
 from autosched.model import NETWORK_TASK, JobLoad, JobSpec, TaskInfo
+from told_plan import ToldPlan
 
 RIVAL = Baseline("ONNX Runtime", "1.0", "as it is", 10e-3, 9.9e-3, 10.1e-3)
 NETWORK = Network(
@@ -50,7 +51,7 @@ def measured(c: JobPlan, what: BuildMeasurement, *, kept: bool = True) -> JobLoa
 
 def begun(**words: object) -> JobPlan:
     """Returns the plan after the baseline's measurement and the compilation of known schedules."""
-    c = JobPlan(spec(**words), lanes=1, devices=1)
+    c = ToldPlan(spec(**words), lanes=1, devices=1)
     assert wants(c.imported(NETWORK, [], compares=True)) == {NETWORK_TASK: "baseline"}, "nothing is searched yet"
     c.started(NETWORK_TASK, c.current(NETWORK_TASK).stage)
     assert wants(c.baseline(RIVAL)) == {NETWORK_TASK: "compile"}
@@ -139,7 +140,7 @@ def test_an_improvement_ends_the_search() -> None:
 
 @pytest.mark.parametrize(("trials", "why"), [(8, "its 8 trials are made"), (0, "nothing was to be searched")])
 def test_a_goal_that_is_missed_has_a_reason(trials: int, why: str) -> None:
-    c = JobPlan(spec(latency_goal_s=1e-3, trials=trials), lanes=1, devices=1)
+    c = ToldPlan(spec(latency_goal_s=1e-3, trials=trials), lanes=1, devices=1)
     c.imported(NETWORK, [])
     while c.network_round is None:
         a_round(c, 4e-3)
@@ -167,7 +168,7 @@ def test_the_published_module_meets_the_goal_if_the_last_build_is_not_used() -> 
 
 
 def test_a_client_replaced_after_the_goal_was_met_ends_the_job() -> None:
-    c = JobPlan(spec(latency_goal_s=10e-3), lanes=1, devices=1)
+    c = ToldPlan(spec(latency_goal_s=10e-3), lanes=1, devices=1)
     met = LatencyGoal(10e-3, 9e-3, 9e-3, 9e-3, GoalReached.MET)
     c.early.comparison = Comparison(RIVAL, rest_s=1e-3, module_s=9e-3)
     c.early.measurements = NetworkMeasurements((MeasuredBuild(1, 9e-3),), goal=met)
@@ -175,7 +176,7 @@ def test_a_client_replaced_after_the_goal_was_met_ends_the_job() -> None:
 
 
 def test_without_a_baseline_the_search_begins_at_once() -> None:
-    c = JobPlan(spec(latency_goal_s=10e-3), lanes=1, devices=1)
+    c = ToldPlan(spec(latency_goal_s=10e-3), lanes=1, devices=1)
     c.imported(NETWORK, [], compares=True)
     c.started(NETWORK_TASK, c.current(NETWORK_TASK).stage)
     assert wants(c.baseline(None)) == {1: "select"}
