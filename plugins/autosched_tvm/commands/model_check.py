@@ -18,18 +18,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("model", type=Path)
     parser.add_argument("--shape", action="append", default=[], metavar="NAME=1,3,224,224")
     parser.add_argument("--target", default="auto")
+    parser.add_argument("--inputs", default="", metavar="FILE.npz")
     args = parser.parse_args(argv)
     try:
         with quiet():
-            answer = {"ok": True, **check(args.model, read_shapes(args.shape), args.target)}
+            answer = {"ok": True, **check(args.model, read_shapes(args.shape), args.target, args.inputs)}
     except AutoschedError as error:
         answer = {"ok": False, "code": error.code, "error": str(error)}
     print(json.dumps(answer))
     return 0 if answer["ok"] else 1
 
 
-def check(path: Path, shapes: dict[str, tuple[int, ...]], target: str) -> dict[str, Any]:
-    """Kind of file, inputs, fixes, tasks and skipped operators. Raises ModelRejected or RequestError."""
+def check(path: Path, shapes: dict[str, tuple[int, ...]], target: str, samples: str = "") -> dict[str, Any]:
+    """Kind of file, inputs, fixes, tasks and skipped operators. `samples`: file of inputs; empty: they are generated.
+    Raises ModelRejected or RequestError."""
     from autosched_tvm.compile import intrinsics, model_sources, network_import, onnx_import, targets, task_extraction
     from autosched_tvm.compile.candidate_build import load_target
     from autosched_tvm.compile.integers import dot_instructions
@@ -40,7 +42,7 @@ def check(path: Path, shapes: dict[str, tuple[int, ...]], target: str) -> dict[s
     ready = model_sources.prepare(path, shapes, integers=dot_instructions.of_target(aim) is not None)
     extracted, _ = task_extraction.extract([onnx_import.fused(ready.source.cleaned(aim), aim)], aim)
     network_import.check(extracted)
-    operator_check.check_source(path, ready.source, aim)
+    operator_check.check_source(path, ready.source, aim, samples)
     return {
         "model": str(path),
         "format": ready.format,

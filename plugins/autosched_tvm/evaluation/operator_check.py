@@ -6,6 +6,7 @@ its inputs are the values that the network itself computes for a sample. What is
 """
 
 import json
+import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -53,6 +54,10 @@ JUMPS_OR_RANDOM = frozenset({
     "GreaterOrEqual", "LessOrEqual", "IsNaN", "IsInf", "Mod",
 })  # fmt: skip
 """Operators whose result jumps where its input changes by rounding, or is random."""
+SAID_MAX = 300
+"""Maximum characters of a reason of ONNX Runtime."""
+_SOURCE = re.compile(r"^\S+:\d+ ")
+"""A place in a source file, before a message."""
 SHARES = {"float16": 2e-2, "bfloat16": 1e-1}
 SHARE = 1e-3
 """Maximum error of an output, as a share of its largest value, by type and for all others."""
@@ -87,10 +92,12 @@ def check_source(model: Path, source: model_sources.Source, target: Any, samples
     """Does the same for a network in memory."""
     if not isinstance(source, model_sources.OnnxSource):
         return
-    inputs = input_samples.of(source.inputs, samples)[0]
-    if said := _rewritten(model, source.model, inputs):
+    made = input_samples.of(source.inputs, samples)
+    inputs = made[0]
+    original, expected = _original(model, made, given=bool(samples))
+    if expected is not None and (apart := _rewritten(original, source.model, inputs, expected)):
         raise ModelRejected(
-            f"the network computes something else after its operators were rewritten for TVM: {said}. That is a fault"
+            f"the network computes something else after its operators were rewritten for TVM: {apart}. That is a fault"
             " of the import, and not of your model: please report it with the model"
         )
     if wrong := find(source.model, inputs, target):
@@ -104,17 +111,38 @@ def check_source(model: Path, source: model_sources.Source, target: Any, samples
         )  # fmt: skip
 
 
-def _rewritten(path: Path, model: Any, inputs: Mapping[str, Array]) -> str:
-    """Says how the outputs of a prepared network differ from those of its file; empty if they do not, and for networks
-    whose outputs may, since rounding changes a choice, or since they are random."""
-    if any(node.op_type in JUMPS_OR_RANDOM for node in model.graph.node):
+def _original(path: Path, samples: Sequence[Mapping[str, Array]], *, given: bool) -> tuple[Any, list[Array] | None]:
+    """The network of a file, and its outputs by ONNX Runtime for the first sample; None where that cannot load it.
+    Raises ModelRejected if it refuses a sample, which a user has `given` or which was generated."""
+    try:
+        model = old_operators.raised(onnx.load(str(path)))
+        session = _session(model)
+    except Exception:  # the errors of ONNX Runtime have no common class
+        return None, None
+    try:
+        first, *_ = [_outputs(session, inputs, None) for inputs in samples]
+        return model, first
+    except Exception as error:
+        whose = "the given inputs" if given else "the inputs that were generated for this network"
+        raise ModelRejected(
+            f"ONNX Runtime refuses {whose}: {_gist(error)}. Give valid ones: --inputs FILE.npz, written with"
+            " numpy.savez(FILE, **{INPUT: ARRAY})"
+        ) from error
+
+
+def _gist(error: Exception) -> str:
+    """The reason in a message of ONNX Runtime, which begins with places in its sources."""
+    said = str(error).strip().rpartition("Status Message: ")[2].rpartition(" was false. ")[2]
+    return (_SOURCE.sub("", said).strip().rstrip(".") or type(error).__name__)[:SAID_MAX]
+
+
+def _rewritten(original: Any, model: Any, inputs: Mapping[str, Array], before: Sequence[Array]) -> str:
+    """Says how the outputs of a prepared network differ from those of the original; empty if they do not, and for
+    networks whose outputs may, since rounding changes a choice, or since they are random."""
+    if any(node.op_type in JUMPS_OR_RANDOM for one in (original, model) for node in one.graph.node):
         return ""
     try:
-        original = old_operators.raised(onnx.load(str(path)))
-        if any(node.op_type in JUMPS_OR_RANDOM for node in original.graph.node):
-            return ""
-        before, after = (_by_runtime(one, inputs, None) for one in (original, model))
-        pairs = list(zip(model.graph.output, before, after, strict=True))
+        pairs = list(zip(model.graph.output, before, _outputs(_session(model), inputs, None), strict=True))
     except Exception:  # the errors of ONNX Runtime have no common class
         return ""
     for output, right, own in pairs:
@@ -294,9 +322,16 @@ def _values(model: Any, inputs: Mapping[str, Array], wanted: Sequence[str]) -> d
 
 
 def _by_runtime(model: Any, inputs: Mapping[str, Array], names: Sequence[str] | None) -> list[Array]:
+    return _outputs(_session(model), inputs, names)
+
+
+def _session(model: Any) -> Any:
     import onnxruntime
 
-    session = session_of(model.SerializeToString(), onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL)
+    return session_of(model.SerializeToString(), onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL)
+
+
+def _outputs(session: Any, inputs: Mapping[str, Array], names: Sequence[str] | None) -> list[Array]:
     known = {one.name for one in session.get_inputs()}
     return list(session.run(names, {name: array for name, array in inputs.items() if name in known}))
 

@@ -30,11 +30,17 @@ def model() -> None:
 @click.argument("path", type=click.Path(path_type=Path), metavar="MODEL")
 @shape_option
 @click.option("-t", "--target", default="auto", show_default=True, help='TVM target: auto, "llvm -mcpu=...", JSON.')
+@click.option(
+    "--inputs",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE.npz",
+    help="Samples of inputs, if generated ones are not valid.",
+)
 @document_option
-def check(path: Path, shapes: dict[str, tuple[int, ...]], target: str, style: str) -> None:
+def check(path: Path, shapes: dict[str, tuple[int, ...]], target: str, inputs: Path | None, style: str) -> None:
     """Import a network in a child process and list its tasks, or the operator that prevents the import."""
     net = api.load_model(path, shapes)
-    words = ["--target", target, *_shape_words(shapes)]
+    words = ["--target", target, *_shape_words(shapes), *([] if inputs is None else ["--inputs", str(inputs)])]
     answer = asyncio.run(_asked(tvm_programs.MODEL_CHECK, net.path, words, timeout_s=CHECK_S))
     if style == "json":
         return document("model", answer)

@@ -64,12 +64,12 @@ def net_of(operator: str, attributes: dict[str, Any]) -> Any:
     return model(nodes, {"x": SHAPE}, ["y"], {"half": np.float32(0.5)}, 13)
 
 
-def checked(net: Any, folder: Path) -> None:
+def checked(net: Any, folder: Path, samples: str = "") -> None:
     path = folder / "net.onnx"
     onnx.save(net, str(path))
     prepared = folder / "prepared.onnx"
     onnx.save(onnx_import.prepare(path, {}).model, str(prepared))
-    operator_check.check(str(path), str(prepared), TARGET)
+    operator_check.check(str(path), str(prepared), TARGET, samples)
 
 
 @pytest.mark.parametrize(("operator", "attributes", "fault"), MUTANTS, ids=[f"{o}-{f.__name__}" for o, _, f in MUTANTS])
@@ -123,6 +123,17 @@ def test_places_that_tie_may_be_chosen() -> None:
     scores = {0: operator_check.Scores(np.array([[1.0, 1.0, 0.0]]), (), 1)}
     assert operator_check._difference(np.array([[0]]), np.array([[1]]), scores) == ""
     assert "is 2, and not 0" in operator_check._difference(np.array([[0]]), np.array([[2]]), scores)
+
+
+def test_inputs_that_onnx_runtime_refuses_are_told_before_the_search(tmp_path: Path) -> None:
+    """Nothing could be verified: the whole search would be in vain."""
+    net = model([helper.make_node("Gather", ["t", "x"], ["y"])], {"x": [2]}, ["y"], {"t": np.arange(5.0, dtype="f4")})
+    net.graph.input[0].type.tensor_type.elem_type = onnx.TensorProto.INT64
+    checked(net, tmp_path)
+    samples = tmp_path / "samples.npz"
+    np.savez(samples, x=np.array([3, 7]))
+    with pytest.raises(ModelRejected, match=r"ONNX Runtime refuses the given inputs: .*idx=7.* --inputs FILE.npz"):
+        checked(net, tmp_path, str(samples))
 
 
 def test_what_onnx_runtime_cannot_run_is_not_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
