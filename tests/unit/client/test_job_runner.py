@@ -1,7 +1,6 @@
 """A client at its daemon: its requests, reports, and errors."""
 
 import asyncio
-import errno
 import hashlib
 import os
 import time
@@ -16,15 +15,14 @@ from msgspec.structs import replace
 from autosched.backend import Earlier, Lease, Network, Recalled
 from autosched.client import daemon_session, job_runner
 from autosched.client.daemon_session import DaemonSession
-from autosched.client.job_runner import DEVICE_LOSSES_MAX, JobRunner
+from autosched.client.job_runner import JobRunner
+from autosched.client.network_import import first_candidates
 from autosched.client.plan.early_builds import ROUNDS_BETWEEN
-from autosched.client.plan.task_state import Round
 from autosched.client.stage_runner import StageRunner
-from autosched.errors import DeviceLost, ModelRejected, NotFound, StepFailed
-from autosched.model import NETWORK_TASK, JobSpec, Outcome, Purpose, Record, Step, StepId, TaskInfo
+from autosched.errors import NotFound
+from autosched.model import NETWORK_TASK, JobSpec, Outcome, Record, Step, StepId, TaskInfo
 from autosched.protocol import (
     AskLoad,
-    BoardAccess,
     Done,
     EarlierJob,
     EndStep,
@@ -153,7 +151,7 @@ def open_to(daemon: object) -> DaemonSession:
 def test_trial_numbers_continue_after_the_last_of_the_job(tmp_path: Path) -> None:
     made = asyncio.run(begun(tmp_path, {OTHER: [0, 1, 2], OWN: [0, 1, 5]}))
     assert made._runner is not None
-    assert (made._runner.trials, made._borrowed, len(made._records)) == (6, 3, 6)
+    assert (made._runner.trials, made._past.borrowed, len(made._past.records)) == (6, 3, 6)
 
 
 EARLIER = EarlierJob(3, JobSpec(name="before", model=hashlib.sha256(MODEL).hexdigest()), {1: "00ff"})
@@ -255,7 +253,9 @@ def test_without_trials_ranked_schedules_and_their_competitors_are_compared(
     async def found() -> dict[int, tuple[bytes, ...]]:
         made = await begun(tmp_path, {}, FakeDaemon({OTHER: [], OWN: []}))
         spec = JobSpec(name="net", model="0" * 64, trials=trials)
-        return await made._first(spec, network, Lease("import", ("host/0",), (), 10.0), known)
+        assert made._runner is not None
+        lease = Lease("import", ("host/0",), (), 10.0)
+        return await first_candidates(spec, network, made._runner, known, lease, asyncio.to_thread)
 
     assert asyncio.run(found()) == first
 
@@ -396,82 +396,5 @@ def test_a_request_that_times_out_does_not_end_the_client(tmp_path: Path) -> Non
 def test_a_client_that_has_not_opened_its_job_reports_no_state(tmp_path: Path) -> None:
     async def work() -> None:
         assert JobRunner(tmp_path, DaemonSession("unix:/nowhere", OWN, "")).standing() is None
-
-    asyncio.run(work())
-
-
-@pytest.mark.parametrize(
-    ("error", "message"),
-    [
-        (StepFailed("the disk is full"), "compile failed: the disk is full"),
-        (ModelRejected("cut the model"), "cut the model"),
-        (KeyError("x"), "compile failed: KeyError: 'x'"),
-        (OSError(5, "bad disk"), "compile failed: OSError: [Errno 5] bad disk"),
-        (
-            OSError(errno.EAGAIN, "try again"),
-            f"compile failed: BlockingIOError: [Errno {errno.EAGAIN}] try again."
-            " Raise the limit of processes (`ulimit -u`, TasksMax= of a service), then submit again",
-        ),
-    ],
-)
-def test_a_network_that_cannot_be_made_is_explained(error: Exception, message: str, tmp_path: Path) -> None:
-    async def said() -> str:
-        made = await begun(tmp_path, {OTHER: [], OWN: []})
-        await made.handle(AskLoad())
-        made._after_failure(made._plan.result(), NETWORK_TASK, "compile", error)
-        failure = made._plan.result().failure
-        assert failure is not None
-        return failure.message
-
-    assert asyncio.run(said()) == message
-
-
-def test_a_device_whose_cores_were_taken_costs_no_task_and_no_candidate(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(job_runner.machine, "forbidden", lambda cores: sorted(cores))
-    monkeypatch.setattr(job_runner, "CORES_TAKEN_PAUSE_S", 0.0)
-
-    async def work() -> None:
-        made = await begun(tmp_path, {OTHER: [], OWN: []}, FakeDaemon({OTHER: [], OWN: []}))
-        plan, step = made._plan.result(), order(timeout_s=20.0).step
-        outcomes: list[str] = []
-        plan.lost = lambda task: outcomes.append("again")  # type: ignore[method-assign]
-        plan.broken = lambda failure: outcomes.append("failed")  # type: ignore[method-assign]
-        made._leases[step.id] = Lease(step.stage, step.units, (1,), 20.0)
-        lost, current = DeviceLost("its cores", b"a"), Round(Purpose.TRIAL, "profile")
-        for _ in range(3 * DEVICE_LOSSES_MAX):
-            await made._after_device_loss(plan, step, current, lost, made._line.returns)
-        assert set(outcomes) == {"again"}
-
-    asyncio.run(work())
-
-
-def test_a_task_fails_after_losses_of_its_device_in_a_row_and_not_after_others(tmp_path: Path) -> None:
-    """A record of the task in between shows progress."""
-
-    async def work() -> None:
-        made = await begun(tmp_path, {OTHER: [], OWN: []}, FakeDaemon({OTHER: [], OWN: []}))
-        plan, line = made._plan.result(), made._line
-        lost, step = DeviceLost("the session was lost"), order(timeout_s=20.0).step
-        outcomes: list[str] = []
-
-        async def gives_board(*_: object) -> BoardAccess:
-            return BoardAccess("127.0.0.1", 1, "key", "it ended the session")
-
-        line.ask = gives_board  # type: ignore[method-assign, assignment]
-        line.tell = lambda method: True  # type: ignore[method-assign]
-        plan.lost = lambda task: outcomes.append("again")  # type: ignore[method-assign]
-        plan.broken = lambda failure: outcomes.append("failed")  # type: ignore[method-assign]
-        plan.recorded = lambda record: None  # type: ignore[method-assign]
-        current = Round(Purpose.TRIAL, "profile")
-        for _ in range(2):
-            for _ in range(DEVICE_LOSSES_MAX - 1):
-                await made._after_device_loss(plan, step, current, lost, line.returns)
-            made._note(Record(task=step.task, trial=0, candidate=b"a", latency_s=(1.0,)))
-        assert set(outcomes) == {"again"}
-        for _ in range(DEVICE_LOSSES_MAX):
-            await made._after_device_loss(plan, step, current, lost, line.returns)
-        assert outcomes[-2:] == ["again", "failed"]
 
     asyncio.run(work())

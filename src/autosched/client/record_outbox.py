@@ -1,0 +1,35 @@
+"""Sends records and tags to the daemon. Each is kept until the daemon has acknowledged it."""
+
+import logging
+from collections.abc import Callable
+
+import msgspec
+
+from autosched.client.daemon_session import DaemonSession
+from autosched.model import Record
+from autosched.protocol import CODE_SINCE, AddRecord, TagRecords
+
+log = logging.getLogger(__name__)
+
+
+class RecordOutbox:
+    """Messages that must not be lost. The next acknowledged end of a step confirms them."""
+
+    def __init__(self, line: DaemonSession, full: Callable[[], None]) -> None:
+        """`full`: ends the client, which may not keep more; a later one measures again what is not stored."""
+        self._line, self._full = line, full
+
+    def add(self, record: Record) -> None:
+        """Send a record."""
+        if not self._line.speaks(CODE_SINCE):
+            record = msgspec.structs.replace(record, code="")
+        self._send(AddRecord(record=record))
+
+    def tag(self, trials: tuple[int, ...], reason: str) -> None:
+        """Say that records were disturbed, by their numbers."""
+        self._send(TagRecords(trials=trials, reason=reason))
+
+    def _send(self, method: AddRecord | TagRecords) -> None:
+        if not self._line.tell(method):
+            log.error("the daemon acknowledges nothing, and there is too much to keep; ending")
+            self._full()
