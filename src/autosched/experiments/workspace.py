@@ -3,7 +3,6 @@
 Rows are separate files, written atomically: after any kill, none is lost or damaged, and the next run finds them.
 """
 
-import fcntl
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -19,8 +18,9 @@ from autosched.experiments.definition import parse
 from autosched.experiments.plan import Plan, plan
 from autosched.experiments.rows import Row
 from autosched.model import JobState
+from autosched.process import folder_lock
 
-ROWS, JOBS, STATE, LOCK, SOURCE, PAGE = "rows", "jobs", "state", "lock", "experiment.json", "results.html"
+ROWS, JOBS, STATE, SOURCE, PAGE = "rows", "jobs", "state", "experiment.json", "results.html"
 _ROW = msgspec.json.Decoder(Row)
 
 
@@ -95,20 +95,19 @@ class Workspace:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Lock the experiment: two processes that run it would submit each job twice. Raises Refused."""
-        self._make(self.folder)
-        with (self.folder / LOCK).open("a+") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                file.seek(0)
-                raise Refused(
-                    f"experiment {self.name} is run by process {file.read().strip() or '?'} already. See how far it is:"
-                    f"  autosched experiment status {self.name}"
-                ) from None
-            file.truncate(0)
-            file.write(str(os.getpid()))
-            file.flush()
+        try:
+            lock = folder_lock.take(self.folder)
+        except OSError as error:
+            raise _unwritable(self.folder, error) from None
+        if lock is None:
+            raise Refused(
+                f"experiment {self.name} is run by process {self.runner() or '?'} already. See how far it is:"
+                f"  autosched experiment status {self.name}"
+            )
+        try:
             yield
+        finally:
+            os.close(lock)
 
     def write_page(self, text: str) -> None:
         """Write the page of results."""
@@ -121,15 +120,7 @@ class Workspace:
 
     def runner(self) -> int | None:
         """Id of the process that runs it; None if none does."""
-        try:
-            with (self.folder / LOCK).open("r+") as file:
-                try:
-                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except OSError:
-                    return int(file.read().strip() or 0) or None
-        except (OSError, ValueError):
-            return None
-        return None
+        return folder_lock.holder(self.folder)
 
     def _write(self, name: Path, content: bytes) -> None:
         path = self.folder / name
