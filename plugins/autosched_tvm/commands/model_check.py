@@ -5,6 +5,7 @@ import contextlib
 import json
 import os
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, TextIO
@@ -42,8 +43,10 @@ def check(path: Path, shapes: dict[str, tuple[int, ...]], target: str, samples: 
     ready = model_sources.prepare(path, shapes, integers=dot_instructions.of_target(aim) is not None)
     extracted, _ = task_extraction.extract([onnx_import.fused(ready.source.cleaned(aim), aim)], aim)
     network_import.check(extracted)
+    began_at = time.perf_counter()
     operator_check.check_source(path, ready.source, aim, samples)
     return {
+        "operators_checked_s": round(time.perf_counter() - began_at, 3),
         "model": str(path),
         "format": ready.format,
         "opset": ready.opset,

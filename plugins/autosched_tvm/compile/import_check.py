@@ -139,7 +139,8 @@ class _Inputs(onnx_frontend.onnx_input):  # type: ignore[misc]  # TVM has no typ
 
 _NEVER_READ = frozenset({
     ("Dropout", "seed"), ("GRU", "hidden_size"), ("LSTM", "hidden_size"), ("RNN", "hidden_size"),
-    ("Split", "num_outputs"),
+    ("Split", "num_outputs"), ("Conv", "kernel_shape"), ("ConvInteger", "kernel_shape"),
+    ("ConvTranspose", "kernel_shape"), ("QLinearConv", "kernel_shape"),
 })  # fmt: skip
 """Attributes that no converter needs: inputs or outputs say the same, or they matter in training only."""
 _CHECKED_BEFORE = frozenset({shape_inference.LAYER, shape_inference.FEW_BITS})

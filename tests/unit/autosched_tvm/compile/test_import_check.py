@@ -1,5 +1,6 @@
 """Type and shape of each node in TVM are compared with ONNX at import; what cannot be built is refused there."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -7,9 +8,10 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
+from quantisation import quantise
 
 from autosched.errors import ModelRejected
-from autosched_tvm.compile import onnx_import
+from autosched_tvm.compile import model_sources, onnx_import, targets
 from autosched_tvm.compile.frontend.refused_operators import OperatorRejected
 from nets import model
 
@@ -154,3 +156,42 @@ def test_clip_keeps_the_type_of_whole_numbers(tmp_path: Path) -> None:
     for value in (*net.graph.input, *net.graph.output):
         value.type.tensor_type.elem_type = TensorProto.INT64
     assert "int64" in str(imported(net, tmp_path)["main"].ret_ty)
+
+
+def exported() -> Any:
+    """A small network with all attributes, as exporters write them."""
+    square = {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1], "strides": [1, 1], "dilations": [1, 1]}
+    rng = np.random.default_rng(0)
+    weights = {
+        name: rng.standard_normal(shape).astype("float32") * 0.2
+        for name, shape in {"a": (8, 3, 3, 3), "d": (8, 1, 3, 3), "t": (8, 4, 2, 2), "m": (4, 5), "b": (5,)}.items()
+    }
+    nodes = [
+        helper.make_node("Conv", ["x", "a"], ["c"], group=1, auto_pad="NOTSET", **square),
+        helper.make_node("Relu", ["c"], ["r"]),
+        helper.make_node("Conv", ["r", "d"], ["dw"], group=8, **square),
+        helper.make_node("Add", ["dw", "r"], ["s"]),
+        helper.make_node("MaxPool", ["s"], ["p"], kernel_shape=[2, 2], strides=[2, 2], pads=[0] * 4, ceil_mode=0),
+        helper.make_node(
+            "ConvTranspose", ["p", "t"], ["u"], kernel_shape=[2, 2], strides=[2, 2], pads=[0] * 4, group=1,
+            dilations=[1, 1],
+        ),
+        helper.make_node("GlobalAveragePool", ["u"], ["g"]),
+        helper.make_node("Flatten", ["g"], ["f"], axis=1),
+        helper.make_node("Gemm", ["f", "m", "b"], ["y"], alpha=1.0, beta=1.0, transB=0),
+    ]  # fmt: skip
+    return model(nodes, {"x": [1, 3, 8, 8]}, ["y"], weights, 13)
+
+
+@pytest.mark.parametrize("integers", [False, True])
+@pytest.mark.parametrize("how", ["", "qdq", "dynamic"])
+def test_networks_as_exporters_write_them_are_imported(how: str, integers: bool, tmp_path: Path) -> None:
+    """Quantised ones were refused: no converter reads what the shape of the weights says, too."""
+    pytest.importorskip("onnxruntime")
+    path, quantised = tmp_path / "net.onnx", tmp_path / "quantised.onnx"
+    onnx.save(exported(), str(path))
+    if how:
+        quantise(path, quantised, how, {"x": (1, 3, 8, 8)})
+    aim = tvm.target.Target(json.loads(targets.resolve("auto", 2)))
+    ready = model_sources.prepare(quantised if how else path, {}, integers=integers)
+    assert ready.source.cleaned(aim)["main"] is not None
