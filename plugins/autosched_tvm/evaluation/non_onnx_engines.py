@@ -86,7 +86,7 @@ class TorchEngine:
 
     def bind(self, inputs: Mapping[str, Array]) -> None:
         """Sets the inputs of the measured calls."""
-        self._given = [self._torch.from_numpy(np.ascontiguousarray(inputs[name])) for name in self._names]
+        self._given = [self._torch.from_numpy(np.asarray(inputs[name], order="C")) for name in self._names]
 
     def call(self) -> object:
         """Runs one inference with the bound inputs."""

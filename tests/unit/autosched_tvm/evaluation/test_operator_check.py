@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import helper
+from quantisation import quantise
 
 from autosched.errors import ModelRejected
 from nets import conv_net, model
@@ -17,7 +18,7 @@ pytest.importorskip("onnxruntime")
 from tvm import relax  # noqa: E402
 from tvm.relax.frontend.onnx import onnx_frontend  # noqa: E402
 
-from autosched_tvm.compile import onnx_import, targets  # noqa: E402
+from autosched_tvm.compile import model_sources, onnx_import, targets  # noqa: E402
 from autosched_tvm.evaluation import operator_check  # noqa: E402
 
 TARGET = targets.resolve("auto", 2)
@@ -101,6 +102,54 @@ def test_a_wrong_converter_is_found(
 
 def test_a_network_of_right_operators_passes(tmp_path: Path) -> None:
     checked(conv_net(), tmp_path)
+
+
+def test_an_operator_on_a_single_number_is_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A number has no dimensions, also as an input of an operator that is run alone."""
+    nodes = [helper.make_node("ReduceMax", ["x"], ["m"], keepdims=0), helper.make_node("Div", ["x", "m"], ["y"])]
+    net = model(nodes, {"x": [2, 5]}, ["y"], {}, 13)
+    checked(net, tmp_path)
+    original = onnx_frontend._get_convert_map
+
+    class Mutant(onnx_frontend.OnnxOpConverter):  # type: ignore[misc]  # TVM has no types
+        @classmethod
+        def get_converter(cls, _opset: int) -> Any:
+            return lambda builder, inputs, *_: builder.emit(scaled(builder.emit(relax.op.divide(*inputs))))
+
+    monkeypatch.setattr(onnx_frontend, "_get_convert_map", lambda: {**original(), "Div": Mutant})
+    with pytest.raises(ModelRejected, match=r"operator Div .* is computed wrongly"):
+        checked(net, tmp_path)
+
+
+def test_one_wrong_operator_of_several_outputs_does_not_accuse_others() -> None:
+    nodes = [helper.make_node("Split", ["x"], ["a", "b"], axis=1), helper.make_node("Tanh", ["x"], ["c"])]
+    net = model(nodes, {"x": [2, 4]}, ["a", "b", "c"], {}, 13)
+    cases, x = list(operator_check._cases(net)), np.ones((2, 4), "float32")
+    made, given = operator_check._network(cases, {"x": x}, net)
+    right = operator_check._by_runtime(made, given, None)
+
+    def wrong(*_: object) -> list[Any]:
+        return [right[0] + 1, right[1] + 1, right[2]]
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(operator_check, "_by_tvm", wrong)
+        found = operator_check._wrong(cases, {"x": x}, net, None, float("inf"))
+    assert [one.operator for one in found] == ["Split"]
+
+
+def test_a_recurrent_layer_that_rounds_inside_is_left_to_the_verification(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    weights = {"w": (1, 128, 16), "r": (1, 128, 32), "b": (1, 256)}
+    net = model(
+        [helper.make_node("LSTM", ["x", "w", "r", "b"], ["y"], hidden_size=32)], {"x": [20, 1, 16]}, ["y"],
+        {name: rng.standard_normal(shape).astype("float32") for name, shape in weights.items()}, 13,
+    )  # fmt: skip
+    onnx.save(net, str(tmp_path / "float.onnx"))
+    quantise(tmp_path / "float.onnx", tmp_path / "dynamic.onnx", "dynamic", {"x": (20, 1, 16)})
+    made = model_sources.prepare(tmp_path / "dynamic.onnx", {}, integers=True).source
+    assert isinstance(made, model_sources.OnnxSource)
+    assert "DynamicQuantizeLSTM" in {node.op_type for node in made.model.graph.node}
+    assert "DynamicQuantizeLSTM" not in {case.original.op_type for case in operator_check._cases(made.model)}
 
 
 def test_a_wrong_rewrite_is_found(tmp_path: Path) -> None:
