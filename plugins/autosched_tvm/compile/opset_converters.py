@@ -173,9 +173,8 @@ def _pairwise(function: Callable[[Any, Any], Any]) -> Callable[..., Any]:
         if isinstance(other, tvm.ir.GenericConst) and not _is_number(other):
             one, other = other, one
         found = builder.emit(function(one, other))
-        if isinstance(one, tvm.ir.GenericConst) or _is_number(other) or "float" not in str(one.ty.dtype):
-            return found
-        return builder.emit(relax.op.where(builder.emit(relax.op.isnan(one)), one, found))
+        simple = isinstance(one, tvm.ir.GenericConst) or _is_number(other)
+        return found if simple else _with_nan_of(builder, one, found)
 
     def convert(_convert: Convert, builder: Any, inputs: Any, _attributes: dict[str, Any], _params: Any) -> Any:
         return reduce(lambda one, other: combined(builder, one, other), inputs)
@@ -185,10 +184,14 @@ def _pairwise(function: Callable[[Any, Any], Any]) -> Callable[..., Any]:
 
 def _sign(_convert: Convert, builder: Any, inputs: Any, _attributes: dict[str, Any], _params: Any) -> Any:
     """TVM gives 0 for NaN."""
-    found = builder.emit(relax.op.sign(inputs[0]))
-    if "float" not in str(found.ty.dtype):
+    return _with_nan_of(builder, inputs[0], builder.emit(relax.op.sign(inputs[0])))
+
+
+def _with_nan_of(builder: Any, value: Any, found: Any) -> Any:
+    """A result, and NaN where the value is NaN."""
+    if "float" not in str(value.ty.dtype):
         return found
-    return builder.emit(relax.op.where(builder.emit(relax.op.isnan(inputs[0])), inputs[0], found))
+    return builder.emit(relax.op.where(builder.emit(relax.op.isnan(value)), value, found))
 
 
 def _thresholded_relu(_convert: Convert, builder: Any, inputs: Any, attributes: dict[str, Any], _params: Any) -> Any:

@@ -257,7 +257,7 @@ class State:
     estimates: Estimates = field(default_factory=Estimates)
     totals: PoolWork = field(default_factory=PoolWork)
     stages: dict[str, Stage] = field(default_factory=dict)
-    """Stages that loads have named, in the order of a job's life."""
+    """Stages with a role that loads have named, in the order of a job's life. Other names may be any number."""
     by_role: dict[StageRole, str] = field(default_factory=dict)
     """The first of these with each role."""
     oracle: Oracle | None = None
@@ -268,8 +268,8 @@ class State:
     last_ticket: int = 0
 
     def meet(self, stage: Stage) -> None:
-        """Remember a stage that a load names."""
-        if stage.name not in self.stages:
+        """Remember a stage that a load names, if it has a role."""
+        if stage.role is not StageRole.OTHER and stage.name not in self.stages:
             known = sorted((*self.stages.values(), stage), key=lambda one: one.order)
             self.stages = {one.name: one for one in known}
             self.by_role = {one.role: one.name for one in reversed(known)}

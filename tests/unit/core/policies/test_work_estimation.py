@@ -116,3 +116,12 @@ def test_totals_equal_the_remaining_work_of_all_jobs(goal: Goal) -> None:
     for seed in range(25):
         scenario = random_scenario(seed)
         Simulator(scenario, CHOICE["predictive"], check_totals, goal=goal, choice=CHOICE).run()
+
+
+def test_names_of_stages_without_a_role_are_not_kept() -> None:
+    """A foreign client may invent any number of them."""
+    named = [f"mine {number}" for number in range(50)]
+    loads = [TaskLoad(task=n, stage_next=name, resources_next=("host",)) for n, name in enumerate(named, 1)]
+    story, job = story_of(loads)
+    assert set(named) < job.places.keys(), "their pools are"
+    assert list(story.state.stages) == ["build", "profile", "update"]
