@@ -20,19 +20,25 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--shape", action="append", default=[], metavar="NAME=1,3,224,224")
     parser.add_argument("--target", default="auto")
     parser.add_argument("--inputs", default="", metavar="FILE.npz")
+    parser.add_argument("--unverified", action="store_true")
     args = parser.parse_args(argv)
     try:
         with quiet():
-            answer = {"ok": True, **check(args.model, read_shapes(args.shape), args.target, args.inputs)}
+            answer = {
+                "ok": True,
+                **check(args.model, read_shapes(args.shape), args.target, args.inputs, args.unverified),
+            }
     except AutoschedError as error:
         answer = {"ok": False, "code": error.code, "error": str(error)}
     print(json.dumps(answer))
     return 0 if answer["ok"] else 1
 
 
-def check(path: Path, shapes: dict[str, tuple[int, ...]], target: str, samples: str = "") -> dict[str, Any]:
+def check(
+    path: Path, shapes: dict[str, tuple[int, ...]], target: str, samples: str = "", unverified: bool = False
+) -> dict[str, Any]:
     """Kind of file, inputs, fixes, tasks and skipped operators. `samples`: file of inputs; empty: they are generated.
-    Raises ModelRejected or RequestError."""
+    `unverified`: accept a network that no other engine can run. Raises ModelRejected or RequestError."""
     from autosched_tvm.compile import intrinsics, model_sources, network_import, onnx_import, targets, task_extraction
     from autosched_tvm.compile.candidate_build import load_target
     from autosched_tvm.compile.integers import dot_instructions
@@ -44,7 +50,7 @@ def check(path: Path, shapes: dict[str, tuple[int, ...]], target: str, samples: 
     extracted, _ = task_extraction.extract([onnx_import.fused(ready.source.cleaned(aim), aim)], aim)
     network_import.check(extracted)
     began_at = time.perf_counter()
-    operator_check.check_source(path, ready.source, aim, samples)
+    operator_check.check_source(path, ready.source, aim, samples, unverified=unverified)
     return {
         "operators_checked_s": round(time.perf_counter() - began_at, 3),
         "model": str(path),

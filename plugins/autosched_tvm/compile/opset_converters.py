@@ -201,6 +201,21 @@ def _thresholded_relu(_convert: Convert, builder: Any, inputs: Any, attributes: 
     return builder.emit(relax.op.where(above, inputs[0], relax.const(0, dtype)))
 
 
+def _mod(convert: Convert, builder: Any, inputs: Any, attributes: dict[str, Any], params: Any) -> Any:
+    """With floating-point numbers, TVM computes a - floor(a / b) * b, which is NaN for an infinite b. This is NumPy's
+    way, which corrects the remainder that has the sign of a."""
+    one, other = inputs[0], inputs[1]
+    constant = all(isinstance(value, tvm.ir.GenericConst) for value in (one, other))
+    if attributes.get("fmod", 0) or constant or "float" not in str(one.ty.dtype):
+        return convert(builder, inputs, attributes, params)
+    op, emit = relax.op, builder.emit
+    zero = relax.const(0.0, str(one.ty.dtype))
+    rest, negative = emit(op.mod(one, other)), emit(op.less(other, zero))
+    is_zero, unlike = emit(op.equal(rest, zero)), emit(op.logical_xor(emit(op.less(rest, zero)), negative))
+    signed_zero = emit(op.where(negative, relax.const(-0.0, str(one.ty.dtype)), zero))
+    return emit(op.where(is_zero, signed_zero, emit(op.where(unlike, emit(op.add(rest, other)), rest))))
+
+
 _BYTES = {int(TensorProto.UINT8): "uint8", int(TensorProto.INT8): "int8"}
 _OLD_SAMPLING = {"coordinate_transformation_mode": b"asymmetric", "nearest_mode": b"floor"}
 _RULES = {
@@ -210,7 +225,7 @@ _RULES = {
     "Min": ("Min", _pairwise(relax.op.minimum)),
     "MatMulInteger": ("MatMulInteger", _integer_product), "TopK": ("TopK", _top_k),
     "RoiAlign": ("RoiAlign", _roi_align), "Sign": ("Sign", _sign),
-    "ThresholdedRelu": ("ThresholdedRelu", _thresholded_relu),
+    "ThresholdedRelu": ("ThresholdedRelu", _thresholded_relu), "Mod": ("Mod", _mod),
 }  # fmt: skip
 """Converter, and the function that prepares its arguments, by operator."""
 

@@ -7,8 +7,9 @@ its inputs are the values that the network itself computes for a sample. What is
 
 import json
 import re
+import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +25,10 @@ from autosched.errors import ModelRejected
 from autosched_tvm.compile import lowering, model_sources, network_compiler, onnx_import
 from autosched_tvm.compile.frontend import old_operators, shape_inference
 from autosched_tvm.compile.frontend.refused_operators import OperatorRejected, name_of
-from autosched_tvm.evaluation import input_samples
+from autosched_tvm.evaluation import input_samples, isolated_run, model_forms, standard_reference, verification
 from autosched_tvm.evaluation.onnx_reference import CHOOSING, session_of
 from autosched_tvm.evaluation.output_comparison import Expected, Scores, Tolerances
+from autosched_tvm.evaluation.verification_messages import Request
 from autosched_tvm.rounding import EPSILON
 from autosched_tvm.tensors import Array
 
@@ -62,6 +64,8 @@ _SOURCE = re.compile(r"^\S+:\d+ ")
 SHARES = {"float16": 2e-2, "bfloat16": 1e-1}
 SHARE = 1e-3
 """Maximum error of an output, as a share of its largest value, by type and for all others."""
+Run = Callable[[Any, Mapping[str, Array], Sequence[str] | None], list[Array]]
+"""An engine: runs a network in memory and returns its outputs, or those of the given names."""
 
 
 class Wrong(Struct, frozen=True):
@@ -82,26 +86,29 @@ class _Case(Struct, frozen=True):
     constants: tuple[Any, ...]
 
 
-def check(model: str, prepared: str, target: str, samples: str = "") -> None:
+def check(model: str, prepared: str, target: str, samples: str = "", unverified: bool = False) -> None:
     """Compares a prepared network with its model's file, and runs its operators. Raises ModelRejected, which names the
-    first wrong one. Does nothing for files of other formats, and where ONNX Runtime cannot run the network or an
-    operator."""
-    check_source(Path(model), model_sources.load(Path(prepared)), tvm.target.Target(json.loads(target)), samples)
+    first wrong one; or where no other engine can run the network, unless it may stay `unverified`. Does nothing for
+    files of other formats."""
+    aim = tvm.target.Target(json.loads(target))
+    check_source(Path(model), model_sources.load(Path(prepared)), aim, samples, unverified=unverified)
 
 
-def check_source(model: Path, source: model_sources.Source, target: Any, samples: str = "") -> None:
+def check_source(
+    model: Path, source: model_sources.Source, target: Any, samples: str = "", *, unverified: bool = False
+) -> None:
     """Does the same for a network in memory."""
     if not isinstance(source, model_sources.OnnxSource):
         return
     made = input_samples.of(source.inputs, samples)
     inputs = made[0]
-    original, expected = _original(model, made, given=bool(samples))
-    if expected is not None and (apart := _rewritten(original, source.model, inputs, expected)):
+    original, expected, run = _reference(model, source, made, given=bool(samples), unverified=unverified)
+    if expected is not None and (apart := _rewritten(original, source.model, inputs, expected, run)):
         raise ModelRejected(
             f"the network computes something else after its operators were rewritten for TVM: {apart}. That is a fault"
             " of the import, and not of your model: please report it with the model"
         )
-    if wrong := find(source.model, inputs, target):
+    if wrong := find(source.model, inputs, target, run):
         first = wrong[0]
         others = ", ".join(dict.fromkeys(one.operator for one in wrong[1:]))
         more = f"; so are {others}" if others else ""
@@ -112,23 +119,47 @@ def check_source(model: Path, source: model_sources.Source, target: Any, samples
         )  # fmt: skip
 
 
-def _original(path: Path, samples: Sequence[Mapping[str, Array]], *, given: bool) -> tuple[Any, list[Array] | None]:
-    """The network of a file, and its outputs by ONNX Runtime for the first sample; None where that cannot load it.
-    Raises ModelRejected if it refuses a sample, which a user has `given` or which was generated."""
+def _reference(
+    path: Path, source: model_sources.OnnxSource, samples: Sequence[Mapping[str, Array]], *, given: bool,
+    unverified: bool,
+) -> tuple[Any, list[Array] | None, Run]:  # fmt: skip
+    """The network of a file, its outputs for the first sample, and the engine: ONNX Runtime, or the standard's
+    reference implementation where that cannot load or run it. There are no outputs where ONNX Runtime loads another
+    form of it only, or where no engine runs it and it may stay `unverified`. Raises ModelRejected where it may not; and
+    for a sample that the engines refuse, which a user has `given` or which was generated."""
+    loaded = False
     try:
-        model = old_operators.raised(onnx.load(str(path)))
-        session = _session(model)
-    except Exception:  # the errors of ONNX Runtime have no common class
-        return None, None
-    try:
+        original = old_operators.raised(onnx.load(str(path)))
+        session = _session(original)
+        loaded = True
         first, *_ = [_outputs(session, inputs, None) for inputs in samples]
-        return model, first
-    except Exception as error:
-        whose = "the given inputs" if given else "the inputs that were generated for this network"
-        raise ModelRejected(
-            f"ONNX Runtime refuses {whose}: {_gist(error)}. Give valid ones: --inputs FILE.npz, written with"
-            " numpy.savez(FILE, **{INPUT: ARRAY})"
-        ) from error
+        return original, first, _by_runtime
+    except Exception as error:  # the errors of ONNX Runtime have no common class
+        found = _by_other(path, source, samples[0])
+        if loaded and not isinstance(found, list):
+            whose = "the given inputs" if given else "the inputs that were generated for this network"
+            raise ModelRejected(
+                f"ONNX Runtime refuses {whose}: {_gist(error)}. Give valid ones: --inputs FILE.npz, written with"
+                " numpy.savez(FILE, **{INPUT: ARRAY})"
+            ) from error
+        if isinstance(found, str) and not unverified:
+            raise ModelRejected(
+                f"no engine can check the outputs of this network: {found}. Export it for an older opset, without the"
+                " operator that is named here; or take what comes, unchecked: --unverified"
+            ) from error
+        return onnx.load(str(path)), *((found, _by_standard) if isinstance(found, list) else (None, _by_runtime))
+
+
+def _by_other(path: Path, source: model_sources.OnnxSource, inputs: Mapping[str, Array]) -> list[Array] | str | None:
+    """The outputs of a file that ONNX Runtime cannot load, by the standard's reference implementation. None if ONNX
+    Runtime loads another form of it, as the verification does later; the reason if no engine can run it."""
+    with tempfile.TemporaryDirectory(prefix="autosched-forms-") as folder:
+        forms = model_forms.write(str(path), {tensor.name: tensor.shape for tensor in source.inputs}, folder)
+        request = Request(tuple(form.path for form in forms), threads=0)
+        found = verification.reference_of(request, inputs, integers=False)
+        if isinstance(found, standard_reference.StandardReference):
+            return list(found.expected(inputs, alone=True).outputs)
+    return found if isinstance(found, str) else None
 
 
 def _gist(error: Exception) -> str:
@@ -137,13 +168,13 @@ def _gist(error: Exception) -> str:
     return (_SOURCE.sub("", said).strip().rstrip(".") or type(error).__name__)[:SAID_MAX]
 
 
-def _rewritten(original: Any, model: Any, inputs: Mapping[str, Array], before: Sequence[Array]) -> str:
+def _rewritten(original: Any, model: Any, inputs: Mapping[str, Array], before: Sequence[Array], run: Run) -> str:
     """Says how the outputs of a prepared network differ from those of the original; empty if they do not, and for
     networks whose outputs may, since rounding changes a choice, or since they are random."""
     if any(node.op_type in JUMPS_OR_RANDOM for one in (original, model) for node in one.graph.node):
         return ""
     try:
-        pairs = list(zip(model.graph.output, before, _outputs(_session(model), inputs, None), strict=True))
+        pairs = list(zip(model.graph.output, before, run(model, inputs, None), strict=True))
     except Exception:  # the errors of ONNX Runtime have no common class
         return ""
     for output, right, own in pairs:
@@ -152,28 +183,30 @@ def _rewritten(original: Any, model: Any, inputs: Mapping[str, Array], before: S
     return ""
 
 
-def find(model: Any, inputs: Mapping[str, Array], target: Any) -> list[Wrong]:
-    """Returns the nodes of a network that TVM computes otherwise than ONNX Runtime, in the network's order."""
+def find(model: Any, inputs: Mapping[str, Array], target: Any, run: Run) -> list[Wrong]:
+    """Returns the nodes of a network that TVM computes otherwise than the engine `run`, in the network's order."""
     cases = list(_cases(model))
-    values = _values(model, inputs, sorted({name for case in cases for name in case.inputs.values()}))
+    values = _values(model, inputs, sorted({name for case in cases for name in case.inputs.values()}), run)
     if values is None:
         return []
     cases = [case for case in cases if all(name in values for name in case.inputs.values())]
-    return _wrong(cases, values, model, target, time.monotonic() + CHECK_S)
+    return _wrong(cases, values, model, target, run, time.monotonic() + CHECK_S)
 
 
-def _wrong(cases: Sequence[_Case], values: Mapping[str, Array], model: Any, target: Any, until: float) -> list[Wrong]:
-    """Runs cases together. Where TVM or ONNX Runtime refuses one of them, halves the cases."""
+def _wrong(
+    cases: Sequence[_Case], values: Mapping[str, Array], model: Any, target: Any, run: Run, until: float
+) -> list[Wrong]:
+    """Runs cases together. Where TVM or the engine refuses one of them, halves the cases."""
     if not cases or time.monotonic() > until:
         return []
     together, given = _network(cases, values, model)
     try:
-        expected = _by_runtime(together, given, None)
+        expected = run(together, given, None)
         got = _by_tvm(together, given, target)
     except Exception:  # both raise errors of many classes; the compilation of the whole network says what is wrong
         half = len(cases) // 2
         halves = (cases[:half], cases[half:]) if half else ()
-        return [wrong for part in halves for wrong in _wrong(part, values, model, target, until)]
+        return [wrong for part in halves for wrong in _wrong(part, values, model, target, run, until)]
     named = [(case, name) for case in cases for name in case.node.output if name]
     found: dict[str, Wrong] = {}
     for (case, name), right, own in zip(named, expected, got, strict=True):
@@ -302,8 +335,8 @@ def _network(cases: Sequence[_Case], values: Mapping[str, Array], model: Any) ->
     return made, given
 
 
-def _values(model: Any, inputs: Mapping[str, Array], wanted: Sequence[str]) -> dict[str, Array] | None:
-    """The values of a network for a sample; None if ONNX Runtime cannot run it."""
+def _values(model: Any, inputs: Mapping[str, Array], wanted: Sequence[str], run: Run) -> dict[str, Array] | None:
+    """The values of a network for a sample; None if the engine cannot run it."""
     there = {value.name for value in model.graph.input}
     exposed = onnx.ModelProto()
     exposed.CopyFrom(model)
@@ -311,7 +344,7 @@ def _values(model: Any, inputs: Mapping[str, Array], wanted: Sequence[str]) -> d
     del exposed.graph.output[:]
     exposed.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
     try:
-        found = dict(zip(names, _by_runtime(exposed, inputs, names), strict=True)) if names else {}
+        found = dict(zip(names, run(exposed, inputs, names), strict=True)) if names else {}
     except Exception:  # its errors have no common class
         return None
     return {name: array for name, array in (*inputs.items(), *found.items()) if isinstance(array, np.ndarray)}
@@ -319,6 +352,17 @@ def _values(model: Any, inputs: Mapping[str, Array], wanted: Sequence[str]) -> d
 
 def _by_runtime(model: Any, inputs: Mapping[str, Array], names: Sequence[str] | None) -> list[Array]:
     return _outputs(_session(model), inputs, names)
+
+
+def _by_standard(model: Any, inputs: Mapping[str, Array], names: Sequence[str] | None) -> list[Array]:
+    """Runs a network in the standard's reference implementation, where ONNX Runtime cannot."""
+    try:
+        return _by_runtime(model, inputs, names)
+    except Exception:  # the errors of ONNX Runtime have no common class
+        with tempfile.TemporaryDirectory(prefix="autosched-standard-") as folder:
+            path = Path(folder) / "part.onnx"
+            onnx.save(model, str(path))
+            return isolated_run.outputs(path, [inputs], standard_reference.__name__)[0]
 
 
 def _session(model: Any) -> Any:

@@ -63,7 +63,7 @@ class Judge:
         self.notes: list[str] = []
         self.default: Check | None = None
         """Difference of the untuned build; None without one."""
-        reference = _reference(request, self.inputs[0], integers=integers)
+        reference = reference_of(request, self.inputs[0], integers=integers)
         if isinstance(reference, StandardReference):
             del self.inputs[reference.samples_max :]
         self._engine = reference
@@ -187,7 +187,7 @@ class Judge:
         return [*widened, *expected[len(outputs) :]]
 
 
-def _reference(
+def reference_of(
     request: Request, inputs: Mapping[str, Array], *, integers: bool
 ) -> Reference | OtherReference | StandardReference | str:
     """Returns the results of ONNX Runtime, or of the engine for another file format; where ONNX Runtime cannot run the

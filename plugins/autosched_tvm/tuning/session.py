@@ -133,6 +133,7 @@ class TvmSession:
         self._imported = found.notes
         if not found.tasks_only:
             self._check_samples(lease)
+            self._check_operators(lease)
             self._write_forms(lease)
         self._check_options(found.tasks, lease)
         first: dict[str, int] = {}
@@ -191,17 +192,22 @@ class TvmSession:
             ) from error
         except WorkerError as error:
             raise StepFailed(f"import: {error}") from error
-        if own and not found.tasks_only:
-            self._check_operators(lease)
         made = {path.name: path for path in folder.iterdir() if path.is_file()}
         cache.keep(key, made, msgspec.json.encode(found).decode())
         return found
 
     def _check_operators(self, lease: Lease) -> None:
-        """Raises ModelRejected for a network with an operator that TVM computes wrongly, before anything is tuned."""
+        """Raises ModelRejected for a network with an operator that TVM computes wrongly, or whose outputs nothing can
+        check, before anything is tuned."""
         if targets.triple_of(self.target):
             return  # the code does not run here
-        arguments = (str(self._model), str(_prepared(self._tasks_dir)), self.target, self._samples)
+        prepared, samples, unverified = _prepared(self._tasks_dir), self._samples, self.options.unverified
+        given = _content(Path(samples)) if samples else ""
+        cache, code = self.kernels.cache, text_digest("autosched_tvm.evaluation")
+        key = self._key("operators", self._model, self.target, _content(prepared), given, unverified, code)
+        if cache.take(key, {}) is not None:
+            return
+        arguments = (str(self._model), str(prepared), self.target, samples, unverified)
         try:
             self._workers.once(lease, worker_messages.CHECK_OPERATORS, *arguments, timeout_s=lease.timeout_s)
         except Killed:
@@ -213,6 +219,8 @@ class TvmSession:
             raise _rejection(error) from error
         except WorkerError as error:  # such as a lane without the features of the target
             log.warning("the operators were not run one by one", exc_info=error)
+        else:
+            cache.keep(key, {})
 
     def _check_samples(self, lease: Lease) -> None:
         """Raises RequestError for samples of inputs that do not fit, before anything is tuned."""

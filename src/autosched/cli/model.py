@@ -36,11 +36,15 @@ def model() -> None:
     metavar="FILE.npz",
     help="Samples of inputs, if generated ones are not valid.",
 )
+@click.option("--unverified", is_flag=True, help="Accept a network that no other engine can run.")
 @document_option
-def check(path: Path, shapes: dict[str, tuple[int, ...]], target: str, inputs: Path | None, style: str) -> None:
+def check(
+    path: Path, shapes: dict[str, tuple[int, ...]], target: str, inputs: Path | None, unverified: bool, style: str
+) -> None:
     """Import a network in a child process and list its tasks, or the operator that prevents the import."""
     net = api.load_model(path, shapes)
     words = ["--target", target, *_shape_words(shapes), *([] if inputs is None else ["--inputs", str(inputs)])]
+    words += ["--unverified"] if unverified else []
     answer = asyncio.run(_asked(tvm_programs.MODEL_CHECK, net.path, words, timeout_s=CHECK_S))
     if style == "json":
         return document("model", answer)

@@ -19,7 +19,7 @@ from tvm import relax  # noqa: E402
 from tvm.relax.frontend.onnx import onnx_frontend  # noqa: E402
 
 from autosched_tvm.compile import model_sources, onnx_import, targets  # noqa: E402
-from autosched_tvm.evaluation import operator_check  # noqa: E402
+from autosched_tvm.evaluation import operator_check, verification  # noqa: E402
 
 TARGET = targets.resolve("auto", 2)
 SHAPE = [2, 3, 8, 6]
@@ -65,12 +65,12 @@ def net_of(operator: str, attributes: dict[str, Any]) -> Any:
     return model(nodes, {"x": SHAPE}, ["y"], {"half": np.float32(0.5)}, 13)
 
 
-def checked(net: Any, folder: Path, samples: str = "") -> None:
+def checked(net: Any, folder: Path, samples: str = "", *, unverified: bool = False) -> None:
     path = folder / "net.onnx"
     onnx.save(net, str(path))
     prepared = folder / "prepared.onnx"
     onnx.save(onnx_import.prepare(path, {}).model, str(prepared))
-    operator_check.check(str(path), str(prepared), TARGET, samples)
+    operator_check.check(str(path), str(prepared), TARGET, samples, unverified)
 
 
 @pytest.mark.parametrize(("operator", "attributes", "fault"), MUTANTS, ids=[f"{o}-{f.__name__}" for o, _, f in MUTANTS])
@@ -133,7 +133,7 @@ def test_one_wrong_operator_of_several_outputs_does_not_accuse_others() -> None:
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(operator_check, "_by_tvm", wrong)
-        found = operator_check._wrong(cases, {"x": x}, net, None, float("inf"))
+        found = operator_check._wrong(cases, {"x": x}, net, None, operator_check._by_runtime, float("inf"))
     assert [one.operator for one in found] == ["Split"]
 
 
@@ -185,7 +185,49 @@ def test_inputs_that_onnx_runtime_refuses_are_told_before_the_search(tmp_path: P
         checked(net, tmp_path, str(samples))
 
 
-def test_what_onnx_runtime_cannot_run_is_not_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def remainders() -> Any:
+    """A network that ONNX Runtime loads and does not run: it computes no Mod of floats with the sign of the divisor."""
+    nodes = [helper.make_node("Sub", ["x", "half"], ["s"]), helper.make_node("Mod", ["s", "d"], ["y"], name="suspect")]
+    divisors = np.array([3.0, -3.0, np.inf, -np.inf, -0.3], "float32")
+    return model(nodes, {"x": [20, 5]}, ["y"], {"half": np.float32(0.5), "d": divisors}, 13)
+
+
+def test_without_onnx_runtime_the_reference_of_the_standard_finds_a_wrong_operator(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checked(remainders(), tmp_path)
+    net = remainders()
+    net.graph.node[0].op_type = "Add"
+    original = onnx_frontend._get_convert_map
+
+    class Mutant(onnx_frontend.OnnxOpConverter):  # type: ignore[misc]  # TVM has no types
+        @classmethod
+        def get_converter(cls, _opset: int) -> Any:
+            return lambda builder, inputs, *_: builder.emit(scaled(builder.emit(relax.op.add(*inputs))))
+
+    monkeypatch.setattr(onnx_frontend, "_get_convert_map", lambda: {**original(), "Add": Mutant})
+    with pytest.raises(ModelRejected, match=r"operator Add .* is computed wrongly: its result"):
+        checked(net, tmp_path)
+
+
+def test_a_network_that_no_engine_runs_is_refused_unless_it_may_stay_unverified(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> Any:
+        raise ValueError("no Tanh")
+
+    monkeypatch.setattr(operator_check, "_session", refuse)
+    monkeypatch.setattr(verification, "reference_of", lambda *_, **__: "ONNX Runtime cannot run the model: no Tanh")
+    with pytest.raises(
+        ModelRejected, match=r"no engine can check .*: ONNX Runtime cannot run .* no Tanh.* --unverified"
+    ):
+        checked(net_of("Tanh", {}), tmp_path)
+    checked(net_of("Tanh", {}), tmp_path, unverified=True)
+
+
+def test_an_operator_that_onnx_runtime_does_not_run_alone_is_not_accused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse(*_: object) -> Any:
         raise ValueError("no such operator")
 
