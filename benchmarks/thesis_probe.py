@@ -71,7 +71,7 @@ class Probe(Struct, frozen=True):
 class ProbedBackend:
     """The entry point."""
 
-    api = (1, 1)
+    api = (2, 0)
 
     def open(self, job: JobSpec, model: Path, workdir: Path, outdir: Path, device_cores: int) -> Session:
         """Opens a session as `ansor`; the option `probe` names the folder of the fixed set."""

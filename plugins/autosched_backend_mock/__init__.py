@@ -9,17 +9,16 @@ from pathlib import Path
 
 from autosched.model import JobSpec
 from autosched_backend_mock import options, time_sources
-from autosched_backend_mock.session import ComparingSession, MockSession
+from autosched_backend_mock.session import MockSession
 
 
 class MockBackend:
     """The entry point."""
 
-    api = (1, 5)
+    api = (2, 0)
     Options = options.Options
 
     def open(self, job: JobSpec, model: Path, workdir: Path, outdir: Path, device_cores: int) -> MockSession:
         """Check the options."""
         chosen = options.read(job.options)
-        kind = ComparingSession if chosen.rival_s else MockSession
-        return kind(job, chosen, time_sources.chosen(chosen, job), workdir, outdir)
+        return MockSession(job, chosen, time_sources.chosen(chosen, job), workdir, outdir)

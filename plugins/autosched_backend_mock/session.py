@@ -12,7 +12,7 @@ from pathlib import Path
 from msgspec import structs
 
 from autosched import file_names
-from autosched.backend import Baseline, Built, Evaluation, Lease, Measured, Network, Timing
+from autosched.backend import Baseline, Built, Evaluation, Lease, Measured, Network, Session, Timing, Tuner
 from autosched.errors import ModelRejected, StepFailed
 from autosched.model import NETWORK_TASK, Failure, Identity, JobSpec, Record, TaskIndex, TaskInfo, code_name, encode
 from autosched_backend_mock.faults import Fault, Faults
@@ -26,8 +26,10 @@ DEFAULT_S = 1.2e-3
 """Latency of an operator without tuning, in seconds."""
 
 
-class MockSession:
+class MockSession(Session):
     """One job. Its stages run in separate threads, and `kill` is called from another one."""
+
+    ranks = True
 
     def __init__(self, job: JobSpec, options: Options, clock: Clock, workdir: Path, outdir: Path) -> None:
         self.options, self.clock = options, clock
@@ -38,10 +40,10 @@ class MockSession:
         """By the step of the lease."""
         self._best_s: dict[TaskIndex, float] = {}
         self._ranked: tuple[int, ...] = ()
-        self.parallel_profile = options.divisible
+        self.parallel_profile, self.movable = options.divisible, options.movable
+        self.compares = options.rival_s > 0
         self.builds = workdir / "builds"
         if options.movable:
-            self.import_tasks = self.import_network
             self.builds.mkdir(parents=True, exist_ok=True)
 
     # Time -------------------------------------------------------------------------------------------------------------
@@ -104,6 +106,10 @@ class MockSession:
         identity = Identity(compiler=self.options.compiler, measurement=MEASUREMENT)
         return structs.replace(self._network, identity=identity, tasks_only=self.options.tasks_only)
 
+    def import_tasks(self, lease: Lease) -> Network:
+        """The same network on another host."""
+        return self.import_network(lease)
+
     def take_rankers(self, rankers: Mapping[str, bytes]) -> None:
         """Keep the ranker "mock": a JSON list of choices, the best first."""
         self._ranked = tuple(json.loads(rankers.get("mock", b"[]")))
@@ -141,10 +147,6 @@ class MockSession:
             cores=lease.cores, published="tuned",
         )  # fmt: skip
 
-
-class ComparingSession(MockSession):
-    """A job with a baseline, so that builds are made before the search is over."""
-
     def baseline(self, lease: Lease) -> Baseline:
         """The baseline of the options."""
         self._network_step("baseline", lease)
@@ -175,7 +177,7 @@ class ComparingSession(MockSession):
         )  # fmt: skip
 
 
-class MockTuner:
+class MockTuner(Tuner):
     """Tries the numbers in the seed's order; the latency of each depends on task and number only."""
 
     def __init__(self, session: MockSession, task: TaskIndex, seed: int, batch: int) -> None:

@@ -7,6 +7,7 @@ that must survive a killed client is in the job's records: `Session.tuner(task, 
 """
 
 import itertools
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
@@ -37,7 +38,7 @@ from autosched.plugin_registry import installed_plugins
 if TYPE_CHECKING:  # imported for types only: it costs more than the rest of this module
     from importlib.metadata import EntryPoint
 
-BACKEND_API = (1, 8)
+BACKEND_API = (2, 0)
 """(major, minor): a plugin works with this daemon if its major version is equal and its minor version is not greater.
 
 docs/plugins.md lists the changes of each minor version.
@@ -51,14 +52,14 @@ EVALUATION = "evaluation.json"
 """Name of a result file: the answer of `Session.evaluate` as JSON. The client writes it."""
 
 INPUTS = "inputs.npz"
-"""Name of the file in a session's `workdir` with the user's samples of inputs, if the job has any. Since 1.5."""
+"""Name of the file in a session's `workdir` with the user's samples of inputs, if the job has any."""
 
 _UNNUMBERED = itertools.count(1)
 """Numbers for leases without a step."""
 
 
 class Board(Struct, frozen=True):
-    """A machine with a TVM RPC server, on which kernels run; `tvm.rpc.connect` takes these fields. Since 1.7."""
+    """A machine with a TVM RPC server, on which kernels run; `tvm.rpc.connect` takes these fields."""
 
     host: str
     port: int
@@ -74,13 +75,12 @@ class Lease(Struct, frozen=True):
     cores: tuple[int, ...]
     timeout_s: float
     step: int = 0
-    """Number of the step that holds the lease, which distinguishes the leases of a job. Since 1.6.
+    """Number of the step that holds the lease, which distinguishes the leases of a job.
 
     A lease without a step, outside of a daemon's job, gets a unique negative number.
     """
     board: Board | None = None
-    """The device if it is a board: the measurements of the step run on it. None: they run on this machine. Since
-    1.7."""
+    """The device if it is a board: the measurements of the step run on it. None: they run on this machine."""
 
     def __post_init__(self) -> None:
         if not self.step:
@@ -97,7 +97,7 @@ class Built(Struct, frozen=True):
     build_s: float = 0.0
     code: str = ""
     """Name of the object code, as made by `model.code_name`: of equal names only one is measured. Of candidates with
-    equal latency, the one with the least code wins. Empty if unknown. Since 1.7."""
+    equal latency, the one with the least code wins. Empty if unknown."""
 
 
 class Measured(Struct, frozen=True):
@@ -119,7 +119,7 @@ class Skipped(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Baseline(Struct, frozen=True, forbid_unknown_fields=True):
-    """The engine that the user would run without autosched, measured on the job's device. Since 1.5."""
+    """The engine that the user would run without autosched, measured on the job's device."""
 
     runtime: Name
     """Name of the engine: "ONNX Runtime"."""
@@ -133,7 +133,7 @@ class Baseline(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Comparison(Struct, frozen=True, forbid_unknown_fields=True):
-    """Comparison of a network with its baseline during tuning, as far as known. Since 1.5."""
+    """Comparison of a network with its baseline during tuning, as far as known."""
 
     baseline: Baseline
     scale: Annotated[float, Meta(gt=0, le=1)] = 1.0
@@ -194,7 +194,7 @@ class GoalReached(StrEnum):
 
 
 class LatencyGoal(Struct, frozen=True, forbid_unknown_fields=True):
-    """The latency goal of a job's user, and the module that is nearest to it. Since protocol 1.9."""
+    """The latency goal of a job's user, and the module that is nearest to it."""
 
     goal_s: PositiveSeconds
     latency_s: PositiveSeconds
@@ -217,7 +217,7 @@ class NetworkMeasurements(Struct, frozen=True, forbid_unknown_fields=True, omit_
     result_s: PositiveSeconds | None = None
     """Latency of the user's module, as measured at the job's end; None before that, and without a module."""
     goal: LatencyGoal | None = None
-    """None without a latency goal, or before a build was measured. Since protocol 1.9."""
+    """None without a latency goal, or before a build was measured."""
 
 
 def expected_s(
@@ -241,7 +241,7 @@ def standing_s(
 
 
 class Recalled(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Known schedules that a job took over from the record store after the import. Since protocol 1.9."""
+    """Known schedules that a job took over from the record store after the import."""
 
     taken: Annotated[tuple[TaskIndex, ...], Meta(max_length=TASKS_MAX)] = ()
     """Tasks that need no search, because they have enough records of Purpose.KNOWN."""
@@ -268,22 +268,20 @@ class Network(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=Tru
     batch: int = 8
     """Candidates per round of a task."""
     tasks_only: bool = False
-    """Whether there is no network that calls the tasks: nothing is compiled or evaluated. Since 1.7."""
+    """Whether there is no network that calls the tasks: nothing is compiled or evaluated."""
     identity: Identity | None = None
     """Environment of the measurements: the backend sets target and compiler as far as known, and the client adds the
-    other fields. Since 1.6."""
+    other fields."""
     comparison: Comparison | None = None
-    """Set by the client, never by a backend. Since 1.5."""
+    """Set by the client, never by a backend."""
     measured: NetworkMeasurements = NetworkMeasurements()
-    """Set by the client, never by a backend. Since protocol 1.7."""
+    """Set by the client, never by a backend."""
     recalled: Recalled = Recalled()
-    """Set by the client, never by a backend. Since protocol 1.9."""
+    """Set by the client, never by a backend."""
     movable: Annotated[tuple[Name, ...], Meta(max_length=8)] = ()
-    """Stages that may run on other hosts than the client's. Set by the client, never by a backend. Since protocol
-    1.9."""
+    """Stages that may run on other hosts than the client's. Set by the client, never by a backend."""
     divisible: Annotated[tuple[Name, ...], Meta(max_length=8)] = ()
-    """Stages whose work several steps may share, each on a separate unit. Set by the client, never by a backend. Since
-    protocol 1.9."""
+    """Stages whose work several steps may share, each on a separate unit. Set by the client, never by a backend."""
 
 
 class Earlier(Struct, frozen=True):
@@ -394,103 +392,156 @@ class Evaluation(Struct, frozen=True):
     and none is handed over."""
     notes: tuple[str, ...] = ()
     form: str = ""
-    """The form of the model that "onnxruntime" among the timings ran, the fastest of `forms`. Since 1.5."""
+    """The form of the model that "onnxruntime" among the timings ran, the fastest of `forms`."""
     forms: tuple[Timing, ...] = ()
-    """Latencies of ONNX Runtime with each form of the model, from a short comparison, by the form's name. Since 1.5."""
+    """Latencies of ONNX Runtime with each form of the model, from a short comparison, by the form's name."""
     operators: OperatorTimes | None = None
-    """Time of each operator in the published build. Since 1.5."""
+    """Time of each operator in the published build."""
     difference: Difference | None = None
-    """The largest difference of the rejected build. Since 1.5."""
+    """The largest difference of the rejected build."""
     samples: int = 1
-    """Number of samples of inputs for which outputs were compared. Since 1.5."""
+    """Number of samples of inputs for which outputs were compared."""
     wrong: tuple[WrongSchedule, ...] = ()
-    """Schedules that were removed because of their results in the network. Since 1.5."""
+    """Schedules that were removed because of their results in the network."""
     note_groups: tuple[NoteGroup, ...] = ()
-    """Notes about several operators each. Since 1.6."""
+    """Notes about several operators each."""
     board: str = ""
-    """The device if it is a board, on which everything was measured. Since 1.7."""
+    """The device if it is a board, on which everything was measured."""
     verified: bool = True
-    """Whether the reference is another engine. If not, nothing is known about the outputs. Since 1.12."""
+    """Whether the reference is another engine. If not, nothing is known about the outputs."""
 
 
-class Tuner(Protocol):
+class Tuner(ABC):
     """The search of one task: a fold over its records."""
 
+    @abstractmethod
     def restore(self, records: Sequence[Record]) -> None:
         """Take over the records of an earlier client, one per candidate, in the order of their selection."""
 
+    @abstractmethod
     def select(self, count: int, lease: Lease) -> Sequence[bytes]:
         """Select up to `count` new candidates; empty if the space is exhausted. Must not change the tuner's state."""
 
+    @abstractmethod
     def build(self, candidates: Sequence[bytes], lease: Lease) -> Sequence[Built]:
         """Build each candidate on the lease's cores. A candidate that fails is a Built with a failure."""
 
+    @abstractmethod
     def profile(self, built: Sequence[Built], lease: Lease) -> Iterator[Measured]:
         """Measure each build on the lease's device, yielding results as they arrive; failed builds are passed
         through."""
 
+    @abstractmethod
     def update(self, measured: Sequence[Measured], lease: Lease) -> None:
         """Learn from a round. A candidate comes a second time if its first measurement was disturbed."""
 
     def default(self) -> bytes | None:
-        """The candidate without any tuning; None: candidates of this task are never compared.
-
-        Since 1.1, like `compare`; a tuner of an older backend has neither.
-        """
+        """The candidate without any tuning; None: candidates of this task are never compared."""
+        return None
 
     def compare(self, built: Sequence[Built], lease: Lease) -> Iterator[Measured]:
-        """Measure all builds in turns, so that a disturbance of the device affects all alike.
+        """Measure all builds in turns, so that a disturbance of the device affects all alike. Called only if there is
+        a default candidate.
 
         The default candidate is the last one, in `built` and in the results.
         """
+        raise NotImplementedError(f"{type(self).__name__} has a default candidate, and no method compare()")
 
 
-class Session(Protocol):
-    """One job inside a backend."""
+class Session(ABC):
+    """One job inside a backend.
 
+    The methods below the attributes are optional: an attribute says whether the backend has them.
+    """
+
+    learns: bool = False
+    """Whether `learn` warm-starts from earlier jobs. A user who asks for it is refused otherwise."""
+    ranks: bool = False
+    """Whether searches begin with the order of rankers, which `take_rankers` takes and `first` asks: models that order
+    the schedules of an operator family before anything is measured."""
+    compares: bool = False
+    """Whether there are `baseline`, `compile_early` and `evaluate_early`. Otherwise nothing is compiled before the
+    search is over."""
+    movable: bool = False
+    """Whether candidates may be built on one host and measured on another, which needs `import_tasks`.
+
+    `Built.artifact` is then one file, or a folder of files, and contains everything that `Tuner.profile` and
+    `Tuner.compare` need, also in another session of the same job on a machine with the same processor and versions. The
+    path is different there; its last part is the same. If `Network.identity` contains a target, `JobSpec.target` is set
+    to it, so that a machine with another processor builds for the right one."""
+    parallel_profile: bool = False
+    """Whether `Tuner.profile` may be called by several threads at the same time, with different builds of one round and
+    separate leases: several devices then measure a round."""
+
+    @abstractmethod
     def import_network(self, lease: Lease) -> Network:
         """Read, simplify and split the model. Raises ModelRejected."""
 
-    def learn(self, earlier: Sequence[Earlier], lease: Lease) -> None:
-        """Warm-start from other jobs, before the first tuner is created; only called if the user asks for it. Tuners
-        may depend on these jobs only: a client that resumes the job passes the same ones again.
-
-        Since 1.4; a job that asks for it fails with a backend that has no such method. Raises RequestError for a job
-        that is of no use.
-        """
-
+    @abstractmethod
     def tuner(self, task: TaskInfo, seed: int) -> Tuner:
         """Create the search of one task. Must be cheap, because a resumed job creates all of them."""
 
+    @abstractmethod
     def compile(self, records: Sequence[Record], lease: Lease) -> None:
         """Compile the whole network with the best schedule of each task, and once without any.
 
-        `records`: the valid ones, one per candidate. Since 1.7, the first record of each task must be used, even if it
-        is the default candidate: a fixed rule selects it among candidates that measurements cannot distinguish. Before,
-        records came in any order, and the fastest was to be used.
+        `records`: the valid ones, one per candidate. The first record of each task must be used, even if it is the
+        default candidate: a fixed rule selects it among candidates that measurements cannot distinguish.
         """
 
+    @abstractmethod
     def evaluate(self, lease: Lease) -> Evaluation:
         """Check the outputs, and measure default, tuned and reference builds in turns on the lease's cores.
 
         Writes the user's files to the session's output folder; the client adds `evaluation.json`.
         """
 
+    @abstractmethod
     def kill(self, lease: Lease | None = None) -> None:
         """Kill the processes that work for a lease at once (None: for all leases); called from another thread."""
 
+    def program(self, task: TaskInfo) -> Program | None:
+        """Return the program of a task's workload, in a form that other programs read; None if there is none.
 
-class ComparingSession(Session, Protocol):
-    """One job inside a backend that can measure the baseline. Since 1.5.
+        Called after the import, for workloads whose program the record store lacks. A failure does not end the job.
+        """
+        return None
 
-    For a session that lacks one of these methods, nothing is compiled before the search is over.
-    """
+    def sentinel(self, lease: Lease) -> DeviceNote | None:
+        """Run fixed work on the board of the lease, and return the time of the fastest of some runs; None without such
+        work. Called before the stage of a step on a board, whose clock and other load cannot be read: the daemon
+        compares these times. It should take 200 ms. `foreign_s`: CPU time of other programs meanwhile; None if unknown.
+
+        Raises DeviceLost, and TargetUnfit if the board cannot run code for the job's target.
+        """
+        return None
+
+    def learn(self, earlier: Sequence[Earlier], lease: Lease) -> None:
+        """Warm-start from other jobs, before the first tuner is created; only called if the user asks for it, or for
+        similar jobs. Tuners may depend on these jobs only: a client that resumes the job passes the same ones again.
+
+        Raises RequestError for a job that is of no use.
+        """
+        raise self._lacks("learn")
+
+    def take_rankers(self, rankers: Mapping[str, bytes]) -> None:
+        """Take over the rankers of the job's device model in the record store, by operator family. Called at most once,
+        before the first tuner is created. Rankers of another backend or version are ignored."""
+        raise self._lacks("take_rankers")
+
+    def first(self, task: TaskInfo, lease: Lease) -> Sequence[bytes]:
+        """Return the candidates of a task that a ranker, or other knowledge of the backend, expects to be the fastest,
+        the best first; none without any. Called for a job without trials, whose finals compare them with the
+        default."""
+        raise self._lacks("first")
 
     def baseline(self, lease: Lease) -> Baseline | None:
         """Measure the engine that the user would run otherwise, on the lease's cores; None if there is none."""
+        raise self._lacks("baseline")
 
     def compile_early(self, records: Sequence[Record], lease: Lease) -> None:
         """Compile as `compile` does, during the search; a build without schedules is not needed."""
+        raise self._lacks("compile_early")
 
     def evaluate_early(self, lease: Lease) -> Evaluation:
         """Check the last build made during the search, and measure it in turns with the baseline.
@@ -499,66 +550,24 @@ class ComparingSession(Session, Protocol):
         written to the output folder, as by `evaluate`, and `published` is "tuned"; otherwise `published` is empty. For
         a job with a latency goal (`JobSpec.latency_goal_s`, `improve_by`), the build need not be faster.
         """
-
-
-class DescribingSession(Session, Protocol):
-    """One job inside a backend whose workloads other programs can compile. Since 1.7."""
-
-    def program(self, task: TaskInfo) -> Program | None:
-        """Return the program of a task's workload, in a form that other programs read; None if there is none.
-
-        Called after the import, for workloads whose program the record store lacks. A failure does not end the job.
-        """
-
-
-class RankingSession(Session, Protocol):
-    """One job inside a backend whose searches begin with the order of rankers: models that order the schedules of an
-    operator family before anything is measured. Since 1.8."""
-
-    def take_rankers(self, rankers: Mapping[str, bytes]) -> None:
-        """Take over the rankers of the job's device model in the record store, by operator family. Called at most once,
-        before the first tuner is created. Rankers of another backend or version are ignored."""
-
-    def first(self, task: TaskInfo, lease: Lease) -> Sequence[bytes]:
-        """Return the candidates of a task that a ranker, or other knowledge of the backend, expects to be the fastest,
-        the best first; none without any. Called for a job without trials, whose finals compare them with the
-        default."""
-
-
-class MovableSession(Session, Protocol):
-    """One job inside a backend whose candidates may be built on one host and measured on another. Since 1.7.
-
-    `Built.artifact` is then one file, or a folder of files, and contains everything that `Tuner.profile` and
-    `Tuner.compare` need, also in another session of the same job on a machine with the same processor and versions. The
-    path is different there; its last part is the same. If `Network.identity` contains a target, `JobSpec.target` is set
-    to it, so that a machine with another processor builds for the right one.
-    """
+        raise self._lacks("evaluate_early")
 
     def import_tasks(self, lease: Lease) -> Network:
         """Import the model as far as `tuner`, `build`, `profile` and `compare` need it. The tasks must equal those of
         `import_network` on the other machine."""
+        raise self._lacks("import_tasks")
+
+    def _lacks(self, method: str) -> NotImplementedError:
+        return NotImplementedError(f"{type(self).__name__} promises {method}() by an attribute, and has no such method")
 
 
-class BoardSession(Session, Protocol):
-    """One job inside a backend that can measure the present speed of a board. Since 1.7.
-
-    A board's clock and other load cannot be read. The backend runs fixed work at the start of some steps instead, and
-    the daemon compares its times.
-    """
-
-    def sentinel(self, lease: Lease) -> DeviceNote:
-        """Run fixed work on the board of the lease, and return the time of the fastest of some runs; called before the
-        stage of a step. It should take 200 ms. `foreign_s`: CPU time of other programs meanwhile; None if unknown.
-        Raises DeviceLost, and TargetUnfit if the board cannot
-        run code for the job's target."""
-
-
-class ParallelSession(Session, Protocol):
-    """One job inside a backend that measures candidates of one task on several devices at once. Since 1.7."""
-
-    parallel_profile: bool
-    """Whether `Tuner.profile` may be called by several threads at the same time, with different builds of one round and
-    separate leases."""
+OPTIONAL = {
+    "learns": ("learn",),
+    "ranks": ("take_rankers", "first"),
+    "compares": ("baseline", "compile_early", "evaluate_early"),
+    "movable": ("import_tasks",),
+}
+"""Optional methods of a session, by the attribute that says whether they are there."""
 
 
 class Backend(Protocol):

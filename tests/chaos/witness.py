@@ -108,18 +108,21 @@ class WitnessBackend:
         return WitnessSession(backend.load(lets).open(spec, model, workdir, outdir, device_cores), log)
 
 
-class WitnessSession:
+class WitnessSession(Session):
     """Session of one job."""
 
     def __init__(self, session: Session, log: Log) -> None:
         self._session, self._log = session, log
-        if hasattr(session, "import_tasks"):
-            self.import_tasks = session.import_tasks
+        self.movable = session.movable
 
     def import_network(self, lease: Lease) -> Network:
         """Passed on."""
         with self._log.step(NETWORK_TASK, lease):
             return self._session.import_network(lease)
+
+    def import_tasks(self, lease: Lease) -> Network:
+        """Passed on."""
+        return self._session.import_tasks(lease)
 
     def tuner(self, task: TaskInfo, seed: int) -> "WitnessTuner":
         """Returns the search of one task."""
@@ -140,7 +143,7 @@ class WitnessSession:
         self._session.kill(lease)
 
 
-class WitnessTuner:
+class WitnessTuner(Tuner):
     """Search of one task."""
 
     def __init__(self, tuner: Tuner, task: TaskIndex, log: Log) -> None:

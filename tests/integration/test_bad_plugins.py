@@ -174,7 +174,7 @@ def why(view: JobView) -> str:
 @pytest.mark.parametrize(
     ("backend", "reason"),
     [
-        ("Old", "was written for interface 9.0, this autosched has 1."),
+        ("Old", "was written for interface 9.0, this autosched has 2."),
         (
             "unimportable",
             "of the package theirs cannot be loaded from their_unimportable:it: ModuleNotFoundError: No mo",

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from autosched import file_names, machine
-from autosched.backend import INPUTS, Baseline, Earlier, Evaluation, Lease, Network, NoteGroup
+from autosched.backend import INPUTS, Baseline, Earlier, Evaluation, Lease, Network, NoteGroup, Session
 from autosched.errors import Hindered, ModelRejected, RequestError, StepFailed, TargetUnfit
 from autosched.model import DeviceNote, Identity, JobId, JobSpec, Program, Record, TaskIndex, TaskInfo
 from autosched.process.forked_workers import Died, Killed, Raised, TimedOut, WorkerError, Workers, prepare
@@ -67,10 +67,10 @@ CHOICES_MAX = 3
 """Maximum number of schedules per task for a compilation, in case the best does not apply."""
 
 
-class TvmSession:
+class TvmSession(Session):
     """Import, builds, measurements, compile and evaluation run in children; only the search runs here."""
 
-    parallel_profile = True
+    learns = ranks = compares = movable = parallel_profile = True
 
     def __init__(
         self,

@@ -9,7 +9,7 @@ from queue import Queue
 
 import msgspec
 
-from autosched.backend import Built, Lease, Measured
+from autosched.backend import Built, Lease, Measured, Tuner
 from autosched.errors import DeviceLost, StepFailed
 from autosched.model import Failure, Record, TaskInfo
 from autosched.process.forked_workers import Killed, WorkerError
@@ -24,7 +24,7 @@ KEPT = 3
 """Number of best candidates whose kernels are kept for the final comparison."""
 
 
-class TvmTuner:
+class TvmTuner(Tuner):
     """Tuner of one task. The search is created by the first step that needs it, on that step's cores."""
 
     _numbers = itertools.count()

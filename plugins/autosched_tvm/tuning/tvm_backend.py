@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class TvmBackend(Generic[AnyOptions]):
     """The object behind an entry point of the group ``autosched.backends``."""
 
-    api = (1, 6)
+    api = (2, 0)
     name: ClassVar[str]
     options: type[AnyOptions]
 

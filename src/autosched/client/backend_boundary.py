@@ -16,7 +16,7 @@ from typing import TypeVar
 import msgspec
 from msgspec import Struct
 
-from autosched.backend import Baseline, Built, Evaluation, Measured, Network
+from autosched.backend import Baseline, Built, Evaluation, Measured, Network, Session, Tuner
 from autosched.errors import Hindered, RequestError, StepFailed
 from autosched.model import CODE_DIGEST_PATTERN, DeviceNote, Failure, Program
 
@@ -30,6 +30,26 @@ OURS, LIBRARY = os.path.dirname(os.path.dirname(__file__)) + "/", os.path.dirnam
 """Folders of code that is not the backend's."""
 
 T = TypeVar("T", bound=Struct)
+
+
+def session(found: object) -> Session:
+    """The session that a backend has opened. Raises RequestError for another object."""
+    if not isinstance(found, Session):
+        raise RequestError(
+            f"the backend's open() answered with a {type(found).__name__}; it must be a subclass of"
+            " autosched.backend.Session"
+        )
+    return found
+
+
+def tuner(found: object) -> Tuner:
+    """The search of a task. Raises RequestError for another object."""
+    if not isinstance(found, Tuner):
+        raise RequestError(
+            f"the session's tuner() answered with a {type(found).__name__}; it must be a subclass of"
+            " autosched.backend.Tuner"
+        )
+    return found
 
 
 def network(found: object) -> Network:

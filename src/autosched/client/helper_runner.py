@@ -9,12 +9,11 @@ import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import cast
 
 from msgspec import Struct, structs
 
 from autosched import backend
-from autosched.backend import Built, Lease, Measured, MovableSession, Network, Tuner
+from autosched.backend import Built, Lease, Measured, Network, Session, Tuner
 from autosched.client import backend_boundary, job_files
 from autosched.client.daemon_session import DaemonSession
 from autosched.client.interference import InterferenceMonitor
@@ -57,9 +56,9 @@ class HelperRunner:
     def __init__(self, workdir: Path, line: DaemonSession) -> None:
         self._workdir, self._line = workdir, line
         self._builds = MovedBuilds(line, workdir / "moved")
-        self._opened: asyncio.Future[tuple[MovableSession, Network, JobSpec]]
+        self._opened: asyncio.Future[tuple[Session, Network, JobSpec]]
         self._opened = asyncio.get_running_loop().create_future()
-        self._session: MovableSession | None = None
+        self._session: Session | None = None
         self._tuners: dict[TaskIndex, Tuner] = {}
         self._parts: dict[tuple[StepId, int], asyncio.Task[None]] = {}
         """All ordered parts. A part that is ordered again is not run again."""
@@ -81,13 +80,14 @@ class HelperRunner:
         outdir = self._workdir / "out"
         outdir.mkdir(parents=True, exist_ok=True)
 
-        def opened() -> tuple[MovableSession, Network]:
-            session = backend.load(spec.backend).open(spec, model, self._workdir, outdir, order.device_cores)
-            if not hasattr(session, "import_tasks"):
+        def opened() -> tuple[Session, Network]:
+            opens = backend.load(spec.backend).open
+            session = backend_boundary.session(opens(spec, model, self._workdir, outdir, order.device_cores))
+            if not session.movable:
                 raise RequestError(f"backend {spec.backend!r} runs no stages on other hosts")
-            self._session = movable = cast(MovableSession, session)
+            self._session = session
             lease = Lease(stage=IMPORT, units=(), cores=order.host_cores, timeout_s=IMPORT_TIMEOUT_S)
-            return movable, backend_boundary.network(movable.import_tasks(lease))
+            return session, backend_boundary.network(session.import_tasks(lease))
 
         session, here = await asyncio.to_thread(opened)
         log.info("the model is imported: %d tasks", len(here.tasks))

@@ -120,11 +120,13 @@ class JobRunner:
         plan = JobPlan(order.spec, lanes=order.lanes, devices=order.devices)
         try:
             session = await asyncio.to_thread(
-                lambda: backend.load(order.spec.backend).open(
-                    order.spec, model, self._workdir, self._outdir, order.device_cores
+                lambda: backend_boundary.session(
+                    backend.load(order.spec.backend).open(
+                        order.spec, model, self._workdir, self._outdir, order.device_cores
+                    )
                 )
             )
-            if order.earlier and not hasattr(session, "learn"):
+            if order.earlier and not session.learns:
                 raise RequestError(
                     f"backend {order.spec.backend!r} cannot learn from earlier jobs: submit again without learn_from"
                 )
@@ -363,9 +365,8 @@ class JobRunner:
         for record in known:
             self._outbox.add(record)
         runner.trials += len(known)
-        if runner.describes:
-            assert plan.network is not None
-            await self._shared.describe(plan.network, runner.program)
+        assert plan.network is not None
+        await self._shared.describe(plan.network, runner.program)
 
     def _timed(self, code: str) -> Timed | None:
         """The known timing of object code; called from worker threads."""

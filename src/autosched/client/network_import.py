@@ -46,9 +46,9 @@ async def import_network(
     latency_goal.check(plan.spec, taken_in, peak_flops(max(1, past.device_cores)))
     taken = {record.task for record in past.records[past.borrowed :] if record.purpose is Purpose.KNOWN}
     network, known, hints = await shared.recall(plan.spec, taken_in, taken, runner.trials)
-    if runner.learns:
+    if runner.session.learns:
         network = await shared.find_teachers(plan.spec, network)
-    if runner.ranks and (rankers := await shared.rankers(plan.spec, network)):
+    if runner.session.ranks and (rankers := await shared.rankers(plan.spec, network)):
         await in_thread(lambda: runner.take_rankers(rankers))
     records, borrowed, teachers = [*past.on_this_device(plan, network), *known], past.borrowed, shared.teachers
     await in_thread(lambda: runner.make_tuners(network, lease, records, borrowed, teachers, hints))
@@ -56,7 +56,7 @@ async def import_network(
         plan.spec, network, runner, {*hints, *(record.task for record in records)}, lease, in_thread
     )
     hints = {**hints, **first}
-    plan.imported(network, records, borrowed, runner.comparable(), compares=runner.compares, hints=hints)
+    plan.imported(network, records, borrowed, runner.comparable(), compares=runner.session.compares, hints=hints)
     return known
 
 
@@ -73,6 +73,6 @@ async def first_candidates(
         return {}
     measured = {*known, *network.recalled.taken}
     unknown = [info for info in network.tasks if info.task not in measured]
-    first = await in_thread(lambda: runner.first(unknown, lease)) if runner.ranks else {}
+    first = await in_thread(lambda: runner.first(unknown, lease)) if runner.session.ranks else {}
     others = known_schedules.unmeasured_competitors(network, measured | first.keys())
     return first | {task: (default,) for task in others if (default := runner.default(task)) is not None}

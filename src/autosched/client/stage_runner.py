@@ -5,23 +5,18 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from statistics import median
-from typing import cast
 
 from msgspec import structs
 
 from autosched import backend
 from autosched.backend import (
     Baseline,
-    BoardSession,
     Built,
-    ComparingSession,
-    DescribingSession,
     Earlier,
     Evaluation,
     Lease,
     Measured,
     Network,
-    RankingSession,
     Session,
     Tuner,
 )
@@ -64,7 +59,8 @@ class StageRunner:
     ) -> None:
         """`timed`: the known timing of the object code with a digest. `bring` downloads the artifacts of builds of
         other hosts. Both, and `keep`, are called from worker threads."""
-        self._session = session
+        self.session = session
+        """The backend's session, whose attributes say what it can do."""
         self._poison = poison or BlockedCandidates()
         self._spec = spec
         self._keep = keep
@@ -99,7 +95,7 @@ class StageRunner:
 
     def take_in(self, lease: Lease) -> Network:
         """Import the model."""
-        network = backend_boundary.network(self._session.import_network(lease))
+        network = backend_boundary.network(self.session.import_network(lease))
         device = BOARD_MODEL.format(self.on_board) if self.on_board else cpu_model()
         known = complete(network.identity, self._spec, device=device, version=backend.version(self._spec.backend))
         return structs.replace(network, identity=known)
@@ -128,27 +124,17 @@ class StageRunner:
     def _learn(self, earlier: Sequence[Earlier], lease: Lease) -> None:
         """Warm-start from earlier jobs. If the user named none, failures are ignored."""
         try:
-            self._session.learn(earlier, lease)
+            self.session.learn(earlier, lease)
         except Exception as error:  # boundary to plugin code
             if self._spec.learn_from:
                 raise
             log.warning("nothing is learned from jobs %s", [one.job for one in earlier], exc_info=error)
 
-    @property
-    def learns(self) -> bool:
-        """Whether the backend can warm-start from earlier jobs."""
-        return hasattr(self._session, "learn")
-
-    @property
-    def ranks(self) -> bool:
-        """Whether the backend can use rankers; before interface 1.8 none could."""
-        return all(hasattr(self._session, name) for name in ("take_rankers", "first"))
-
     def take_rankers(self, rankers: Mapping[str, bytes]) -> None:
         """Pass the rankers of the job's device model to the backend. Failures are ignored: the search begins without
         them."""
         try:
-            cast(RankingSession, self._session).take_rankers(rankers)
+            self.session.take_rankers(rankers)
         except Exception:  # boundary to plugin code
             log.warning("the rankers %s are not used", list(rankers), exc_info=True)
 
@@ -157,7 +143,7 @@ class StageRunner:
         found: dict[TaskIndex, tuple[bytes, ...]] = {}
         for info in tasks:
             try:
-                first = backend_boundary.candidates(cast(RankingSession, self._session).first(info, lease), RANKED_MAX)
+                first = backend_boundary.candidates(self.session.first(info, lease), RANKED_MAX)
             except Exception:  # boundary to plugin code
                 log.warning("the rankers are not used for %s", info.name, exc_info=True)
                 continue
@@ -175,13 +161,11 @@ class StageRunner:
 
     def default(self, task: TaskIndex) -> bytes | None:
         """The candidate of a task without tuning; None if the backend has none."""
-        make = getattr(self._tuners[task], "default", None)  # backends of interface 1.0 have no such method
-        if make is None or (default := make()) is None:
-            return None
-        return backend_boundary.candidates([default], 1)[0]
+        default = self._tuners[task].default()
+        return None if default is None else backend_boundary.candidates([default], 1)[0]
 
     def _tuner(self, info: TaskInfo, records: Sequence[Record]) -> Tuner:
-        tuner = self._session.tuner(info, self._spec.seed)
+        tuner = backend_boundary.tuner(self.session.tuner(info, self._spec.seed))
         if records:
             tuner.restore(records)
         return tuner
@@ -400,11 +384,11 @@ class StageRunner:
         self, records: Sequence[Record], lease: Lease, elsewhere: Mapping[TaskIndex, winner.Ratios] | None = None
     ) -> None:
         """Compile the network with the best schedules. `elsewhere`: ratios of candidates on other devices."""
-        self._session.compile(winner.order(record_selection.effective(records), elsewhere), lease)
+        self.session.compile(winner.order(record_selection.effective(records), elsewhere), lease)
 
     def evaluate(self, lease: Lease) -> Evaluation:
         """Check and measure the compiled network. Schedules with wrong results in it become failed records."""
-        evaluation = backend_boundary.evaluation(self._session.evaluate(lease))
+        evaluation = backend_boundary.evaluation(self.session.evaluate(lease))
         for one in evaluation.wrong:
             if one.task in self._tuners:
                 detail = one.detail[: backend_boundary.DETAIL_CHARS_MAX]
@@ -415,65 +399,50 @@ class StageRunner:
     def sentinel(self, lease: Lease) -> DeviceNote | None:
         """The present speed of a lease's board; None if the backend has no sentinel. Raises DeviceLost,
         and TargetUnfit."""
-        if not hasattr(self._session, "sentinel"):
-            return None
         try:
-            return backend_boundary.sentinel(cast(BoardSession, self._session).sentinel(lease))
+            found = self.session.sentinel(lease)
+            return None if found is None else backend_boundary.sentinel(found)
         except (DeviceLost, TargetUnfit):
             raise
         except Exception:  # boundary to plugin code: the step's own work reports more
             log.warning("the sentinel failed on %s", lease.units[0], exc_info=True)
             return None
 
-    @property
-    def compares(self) -> bool:
-        """Whether the backend can measure a baseline; before interface 1.5 none could."""
-        return all(hasattr(self._session, name) for name in ("baseline", "compile_early", "evaluate_early"))
-
-    @property
-    def _comparing(self) -> ComparingSession:
-        return cast(ComparingSession, self._session)
-
     def baseline(self, lease: Lease) -> Baseline | None:
         """Measure the engine that the user would run otherwise; None if there is none."""
-        return backend_boundary.baseline(self._comparing.baseline(lease))
+        return backend_boundary.baseline(self.session.baseline(lease))
 
     def compile_early(
         self, records: Sequence[Record], lease: Lease, elsewhere: Mapping[TaskIndex, winner.Ratios] | None = None
     ) -> None:
         """Compile the network with the best schedules so far."""
-        self._comparing.compile_early(winner.order(record_selection.effective(records), elsewhere), lease)
+        self.session.compile_early(winner.order(record_selection.effective(records), elsewhere), lease)
 
     def evaluate_early(self, lease: Lease) -> Evaluation:
         """Check and measure the network that was compiled during the search."""
-        return backend_boundary.evaluation(self._comparing.evaluate_early(lease))
+        return backend_boundary.evaluation(self.session.evaluate_early(lease))
 
     @property
     def divisible(self) -> tuple[str, ...]:
         """Stages whose work several steps may share."""
-        return (PROFILE,) if getattr(self._session, "parallel_profile", False) else ()
+        return (PROFILE,) if self.session.parallel_profile else ()
 
     @property
     def movable(self) -> tuple[str, ...]:
         """Stages that helpers on other hosts can run."""
-        return (BUILD, PROFILE) if hasattr(self._session, "import_tasks") else ()
-
-    @property
-    def describes(self) -> bool:
-        """Whether the backend has programs of its workloads; before interface 1.7 none had."""
-        return hasattr(self._session, "program")
+        return (BUILD, PROFILE) if self.session.movable else ()
 
     def program(self, task: TaskInfo) -> Program | None:
         """The program of a workload; None if the backend has none or fails, or if the program is too large."""
         try:
-            return backend_boundary.program(cast(DescribingSession, self._session).program(task))
+            return backend_boundary.program(self.session.program(task))
         except Exception:  # programs are for other jobs: a failure does not end this one
             log.warning("the program of %s is not kept", task.name, exc_info=True)
             return None
 
     def kill(self, lease: Lease | None = None) -> None:
         """Kill the processes that work for a lease, or for all leases."""
-        self._session.kill(lease)
+        self.session.kill(lease)
 
 
 def _measured(record: Record) -> Measured:

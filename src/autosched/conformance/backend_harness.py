@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from autosched.backend import Backend, Built, Lease, Measured, Network, Session, Tuner, available
+from autosched.client import backend_boundary
 from autosched.model import JobSpec, Record, TaskInfo
 from autosched.stages import stage_of
 
@@ -100,10 +101,12 @@ class BackendHarness:
     def open(
         self, name: str, options: Mapping[str, Option] | None = None, model: Path | None = None, seed: int = 0
     ) -> Session:
-        """Open a session in its own folder, which keeps its content when the name is used again."""
+        """Open a session in its own folder, which keeps its content when the name is used again. Raises
+        RequestError."""
         outdir = self.workdir(name) / "out"
         outdir.mkdir(parents=True, exist_ok=True)
-        return self.backend.open(self.spec(options, seed), model or self.model, self.workdir(name), outdir, 1)
+        words = self.spec(options, seed), model or self.model, self.workdir(name), outdir, 1
+        return backend_boundary.session(self.backend.open(*words))
 
     @property
     def model(self) -> Path:

@@ -25,7 +25,7 @@ from autosched.process.answering_child import AnsweringChild
 CHECKS: dict[str, Check] = {
     check.__name__: check
     for check in (
-        *stage_checks.CHECKS[:8], *search_checks.CHECKS, *warm_start_checks.CHECKS, *stage_checks.CHECKS[8:],
+        *stage_checks.CHECKS[:9], *search_checks.CHECKS, *warm_start_checks.CHECKS, *stage_checks.CHECKS[9:],
         *baseline_checks.CHECKS, *process_checks.CHECKS,
     )
 }  # fmt: skip

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from autosched import formatting, stages
 from autosched.backend import Backend, Evaluation, Lease, Session
+from autosched.client import backend_boundary
 from autosched.client.plan.job_plan import JobPlan
 from autosched.client.stage_runner import StageRunner
 from autosched.conformance import plugin_errors
@@ -70,7 +71,7 @@ class LocalJob:
 
     def _opened(self, spec: JobSpec, model: Path, folder: Path) -> Session:
         try:
-            return self._backend.open(spec, model, folder, folder / "out", 1)
+            return backend_boundary.session(self._backend.open(spec, model, folder, folder / "out", 1))
         except AutoschedError:
             raise
         except (Exception, SystemExit) as error:  # boundary to the plugin's code

@@ -6,12 +6,11 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from math import isfinite
 from pathlib import Path
-from typing import cast
 
 from msgspec.structs import replace
 
 from autosched import file_names
-from autosched.backend import BACKEND_API, Built, Evaluation, Measured, MovableSession, Network, check_api
+from autosched.backend import BACKEND_API, OPTIONAL, Built, Evaluation, Measured, Network, Session, check_api
 from autosched.conformance.backend_harness import (
     LEASE_S,
     BackendHarness,
@@ -50,6 +49,21 @@ def a_session_opens(bench: BackendHarness) -> None:
         bench.open("opened")
     except RequestError as error:
         raise Broken(str(error), bench.backend.open) from None
+
+
+def what_is_promised_is_there(bench: BackendHarness) -> None:
+    """The attributes of a session say which optional methods it has: learns, ranks, compares and movable.
+
+    A method without its attribute is never called; an attribute without its methods fails in a job.
+    """
+    session = bench.session
+    kinds = type(session).__mro__[: type(session).__mro__.index(Session)]
+    for attribute, methods in OPTIONAL.items():
+        own = [name for name in methods if any(name in vars(kind) for kind in kinds)]
+        if getattr(session, attribute) and (lacking := [name for name in methods if name not in own]):
+            raise Broken(f"{attribute} is true, and there is no {' and no '.join(lacking)}", type(session))
+        if own and attribute not in vars(session) and not any(attribute in vars(kind) for kind in kinds):
+            raise Broken(f"there is a {own[0]}, and {attribute} = True is missing", getattr(session, own[0]))
 
 
 def the_model_is_imported(bench: BackendHarness) -> None:
@@ -170,9 +184,9 @@ def a_build_is_measured_in_another_session(bench: BackendHarness) -> None:
     `Built.artifact` is a file or folder with all that `profile` needs; another host gets nothing else. Data that does
     not depend on the candidate, such as the expected result, is created by `profile` itself.
     """
-    if not hasattr(bench.session, "import_tasks"):
-        raise NotApplicable("its sessions have no import_tasks: all stages of a job run on one host")
-    tasks, there = bench.network.tasks, cast(MovableSession, bench.open("elsewhere"))
+    if not bench.session.movable:
+        raise NotApplicable("its sessions are not movable: all stages of a job run on one host")
+    tasks, there = bench.network.tasks, bench.open("elsewhere")
     if (found := there.import_tasks(bench.lease("import")).tasks) != tasks:
         raise Broken(f"of the tasks, {parting(tasks, found)}", there.import_tasks)
     good = [one.candidate for one in bench.round.measured if one.latency_s]
@@ -199,7 +213,7 @@ def a_round_is_measured_by_several_devices(bench: BackendHarness) -> None:
     Sessions allow this with `parallel_profile = True`. State of `profile` must belong to the call, or be guarded by a
     lock.
     """
-    if not getattr(bench.session, "parallel_profile", False):
+    if not bench.session.parallel_profile:
         raise NotApplicable("its sessions have no parallel_profile: one device measures a round")
     good, tuner = [one.candidate for one in bench.round.measured if one.latency_s], bench.tuner()
     built = list(tuner.build(good, bench.lease("build")))
@@ -346,6 +360,7 @@ CHECKS: tuple[Check, ...] = (
     the_interface_version_is_accepted,
     a_session_opens,
     the_model_is_imported,
+    what_is_promised_is_there,
     an_unknown_option_is_refused,
     garbage_is_no_model,
     the_network_is_valid,

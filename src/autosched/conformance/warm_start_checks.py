@@ -1,14 +1,11 @@
-"""Checks of a backend that warm-starts from earlier jobs. A backend without `Session.learn` passes."""
+"""Checks of a backend that warm-starts from earlier jobs. Other backends pass."""
 
 from collections.abc import Sequence
 
 from autosched.backend import Earlier, Tuner
 from autosched.conformance.backend_harness import BackendHarness, Broken, Check, NotApplicable, parting
-from autosched.conformance.plugin_errors import written
 from autosched.model import Failure, Record
 
-SINCE = (1, 4)
-"""First version of the interface with `Session.learn`."""
 TEACHER = 7
 """Number of the earlier job."""
 
@@ -26,8 +23,8 @@ def _earlier(bench: BackendHarness, workload: str, records: Sequence[Record]) ->
 def _taught(bench: BackendHarness, name: str, workload: str = "") -> Tuner:
     """The search of the first task in a session that was warm-started from a job of the same model."""
     session = bench.open(name)
-    if not hasattr(session, "learn"):
-        raise NotApplicable("its sessions have no learn: jobs that ask for it are refused")
+    if not session.learns:
+        raise NotApplicable("its sessions do not learn: jobs that ask for it are refused")
     lease, records = bench.lease("import"), _records(bench)
     task = session.import_network(lease).tasks[0]
     session.learn([_earlier(bench, workload or task.workload, records)], lease)
@@ -38,13 +35,10 @@ def learn_takes_what_a_job_measured(bench: BackendHarness) -> None:
     """After learn, the search goes on: it selects candidates, which build, and learns from its own.
 
     Measurements of learn are not this job's: their candidates still count as not tried. There may be failures, whose
-    `latency_s` is empty, and workloads that this network does not have. It needs `api = (1, 4)`.
+    `latency_s` is empty, and workloads that this network does not have.
     """
     for name, workload in (("taught", ""), ("taught by a stranger", "a workload of another network")):
         tuner = _taught(bench, name, workload)
-        if tuple(bench.backend.api) < SINCE and written(bench.session.learn):  # the method of autosched.simple is ours
-            said = f"there is a learn, which older versions of autosched do not call, and api = {bench.backend.api}"
-            raise Broken(said, type(bench.backend))
         found = bench.measure(tuner)
         if not found.candidates:
             raise Broken("a search that was taught selects nothing", tuner.select)

@@ -8,7 +8,7 @@
 These three methods run in child processes pinned to the lease's cores: they may crash, hang, print and leak, and be
 killed at any time. A crash is one failed candidate. They must depend on their arguments alone. A candidate is its
 choice as JSON. A custom search, with or without a learned model, is a fourth method, `suggest`. A backend that needs
-more (warm workers, tasks that share a model, another encoding) implements the protocols of `autosched.backend` itself.
+more (warm workers, tasks that share a model, another encoding) derives from the classes of `autosched.backend` itself.
 """
 
 import json
@@ -83,7 +83,7 @@ class CandidateFailed(Exception):
 class SimpleBackend:
     """Base class of simple backends: implement three methods, and name the class in the entry point."""
 
-    api: tuple[int, int] = (1, 2)
+    api: tuple[int, int] = (2, 0)
     Options: ClassVar[type[Struct]] = NoOptions
     """Options of a job, with defaults: a msgspec.Struct with forbid_unknown_fields."""
     example: ClassVar[Path | None] = None
@@ -111,7 +111,7 @@ class SimpleBackend:
         """Name of the code that `measure` runs for the choice, as made by `code_name`; called after `build`.
 
         Of several choices with equal names one is measured. If `measure` depends on the choice itself, and not only on
-        the content of the folder, the choice must be part of the named content. Since 1.7. Default: "", unknown.
+        the content of the folder, the choice must be part of the named content. Default: "", unknown.
         """
         return ""
 
@@ -128,10 +128,7 @@ class SimpleBackend:
         return search.suggest(space, seed, tried, count)
 
     def compiler(self, job: Job) -> str:
-        """Compilers and their versions, "gcc 12.2.0": measurements with different ones are never compared.
-
-        Since 1.6. Default: none.
-        """
+        """Compilers and their versions, "gcc 12.2.0": measurements with different ones are never compared."""
         return ""
 
     def publish(self, job: Job, best: Sequence[tuple[Space, Choice, Path]], outdir: Path) -> None:

@@ -13,7 +13,7 @@ from statistics import median
 
 import msgspec
 
-from autosched.backend import Built, Earlier, Evaluation, Lease, Measured, Network
+from autosched.backend import Built, Earlier, Evaluation, Lease, Measured, Network, Session, Tuner
 from autosched.errors import ModelRejected, RequestError, StepFailed, from_wire
 from autosched.model import Failure, Identity, JobSpec, Record, TaskIndex, TaskInfo
 from autosched.records import record_selection, winner
@@ -35,10 +35,10 @@ EVALUATED = 9
 extremes."""
 
 
-class SimpleSession:
+class SimpleSession(Session):
     """One job."""
 
-    parallel_profile = True
+    learns = parallel_profile = True
 
     def __init__(self, backend: SimpleBackend, spec: JobSpec, job: Job, workdir: Path, outdir: Path) -> None:
         self.backend, self.workdir = backend, workdir
@@ -217,7 +217,7 @@ class SimpleSession:
         )  # fmt: skip
 
 
-class SimpleTuner:
+class SimpleTuner(Tuner):
     """The search of one task: the measured candidates, in order."""
 
     def __init__(

@@ -2,14 +2,14 @@
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import cast
 
 import pytest
 
-from autosched.backend import Built, Lease, Measured, Network, Session
+from autosched.backend import Built, Lease, Measured, Network
 from autosched.client.plan.task_state import Round
 from autosched.client.stage_runner import StageRunner
 from autosched.model import JobSpec, Purpose, Record, TaskInfo
+from bare_backend import BareSession, BareTuner
 from chaos.checker import repetitions
 from chaos.evidence import Evidence, LoggedStep, lines, lives
 from chaos.witness import Log, WitnessSession
@@ -17,7 +17,7 @@ from chaos.witness import Log, WitnessSession
 BATCH = 4
 
 
-class Whimsical:
+class Whimsical(BareTuner):
     """A tuner that never selects the same candidates twice."""
 
     selected = 0
@@ -39,7 +39,7 @@ class Whimsical:
         yield from (Measured(one.candidate, (1.0,)) for one in built)
 
 
-class Networks:
+class Networks(BareSession):
     """A network of one task."""
 
     def import_network(self, lease: Lease) -> Network:
@@ -61,8 +61,8 @@ def log(tmp_path: Path) -> Path:
 def taking_over(log: Path) -> StageRunner:
     """Returns the worker of a client that replaces one which died during a round, after its import."""
     half = [Record(task=1, trial=0, candidate=b"0", latency_s=(1.0,))]
-    session = WitnessSession(cast(Session, Networks()), Log(log, log.parent))
-    worker = StageRunner(cast(Session, session), JobSpec(name="net", model="0" * 64, trials=64), lambda record: None)
+    session = WitnessSession(Networks(), Log(log, log.parent))
+    worker = StageRunner(session, JobSpec(name="net", model="0" * 64, trials=64), lambda record: None)
     worker.import_network(lease("import"), half)
     return worker
 

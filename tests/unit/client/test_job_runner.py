@@ -169,7 +169,8 @@ def test_records_of_earlier_jobs_reach_the_backend_before_its_tuners(
         seen.append(task.task)
         return tuner(session, task, seed)
 
-    monkeypatch.setattr(MockSession, "learn", lambda _, earlier, lease: seen.extend(earlier), raising=False)
+    monkeypatch.setattr(MockSession, "learns", True)
+    monkeypatch.setattr(MockSession, "learn", lambda _, earlier, lease: seen.extend(earlier))
     monkeypatch.setattr(MockSession, "tuner", made_after)
     (tmp_path / "earlier/3").mkdir(parents=True)
     (tmp_path / "earlier/3/before.onnx").write_bytes(MODEL)
@@ -204,7 +205,6 @@ def test_a_job_learns_from_similar_ones_by_default(
 ) -> None:
     """`teachers`: jobs that the client takes; None: the client does not ask the daemon."""
     monkeypatch.setattr(DaemonSession, "speaks", lambda *_: True)
-    monkeypatch.setattr(MockSession, "learn", lambda *_: None, raising=False)
     (tmp_path / "earlier/3").mkdir(parents=True)
     (tmp_path / "earlier/3/before.onnx").write_bytes(MODEL)
     network = Network((TaskInfo(task=1, name="conv", workload="00ff"),), default_trials=8)
@@ -223,7 +223,6 @@ def test_a_job_learns_from_similar_ones_by_default(
 
 def test_a_replaced_client_learns_from_the_same_jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(DaemonSession, "speaks", lambda *_: True)
-    monkeypatch.setattr(MockSession, "learn", lambda *_: None, raising=False)
     network = Network((TaskInfo(task=1, name="conv", workload="00ff"),), default_trials=8)
 
     async def found() -> None:

@@ -3,16 +3,16 @@ record."""
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from typing import cast
 
 import pytest
 
-from autosched.backend import Built, Lease, Measured, Network, Session
+from autosched.backend import Built, Lease, Measured, Network
 from autosched.client.plan.rounds import PastRounds, past
 from autosched.client.plan.task_state import Round
 from autosched.client.stage_runner import StageRunner
 from autosched.errors import StepFailed
 from autosched.model import Failure, JobLoad, JobSpec, Purpose, Record, TaskInfo
+from bare_backend import BareSession, BareTuner
 from told_plan import ToldPlan
 
 LEASE = Lease("any", ("cpu0",), (), 60.0)
@@ -24,7 +24,7 @@ class Died(Exception):
     """The client was killed."""
 
 
-class Learner:
+class Learner(BareTuner):
     """A tuner whose selection depends on all measurements, and on the borders between rounds."""
 
     def __init__(self, task: int) -> None:
@@ -75,7 +75,7 @@ class Clumsy(Learner):
         return super().select(count, lease)
 
 
-class Networks:
+class Networks(BareSession):
     """A session whose tasks have one tuner each."""
 
     def __init__(self, tuner: type[Learner], tasks: int, rounds: int | None) -> None:
@@ -100,7 +100,7 @@ def life(records: list[Record], trials: int, tasks: int, until: int | None, tune
         if len(records) == until:
             raise Died
 
-    worker = StageRunner(cast(Session, Networks(tuner, tasks, None)), spec, keep)
+    worker = StageRunner(Networks(tuner, tasks, None), spec, keep)
     worker.trials = len(records)
     waiting: dict[int, str] = {}
 
@@ -181,7 +181,7 @@ def test_a_selection_that_fails_after_a_death_forgets_nothing() -> None:
     with pytest.raises(Died):
         life(records, 22, 1, BATCH + 2)
     spec = JobSpec(name="net", model="0" * 64, trials=22)
-    worker = StageRunner(cast(Session, Networks(Clumsy, 1, None)), spec, records.append)
+    worker = StageRunner(Networks(Clumsy, 1, None), spec, records.append)
     worker.import_network(LEASE, list(records))
     current = Round(Purpose.TRIAL, "select", trials=2)
     with pytest.raises(StepFailed):

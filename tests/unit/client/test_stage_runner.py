@@ -6,19 +6,20 @@ from typing import cast
 
 import pytest
 
-from autosched.backend import Built, Evaluation, Lease, Measured, Network, Session, WrongSchedule
+from autosched.backend import Built, Evaluation, Lease, Measured, Network, WrongSchedule
 from autosched.client.plan.task_state import Round
 from autosched.client.round_work import Timed
 from autosched.client.stage_runner import StageRunner
 from autosched.errors import DeviceLost, StepFailed
 from autosched.model import DeviceNote, Failure, JobSpec, Purpose, Record, TaskInfo
+from bare_backend import BareSession, BareTuner
 from deadlines import DEADLINE_S, until
 
 LEASE = Lease("any", ("cpu0",), (), 60.0)
 WAIT_S = 0.5
 
 
-class FakeTuner:
+class FakeTuner(BareTuner):
     """Two candidates that measure 1 s; its update fails."""
 
     def select(self, count: int, lease: Lease) -> Sequence[bytes]:
@@ -49,7 +50,7 @@ class NewTuner(OldTuner):
         yield from (Measured(one.candidate, (2.0,)) for one in built)
 
 
-class FakeSession:
+class FakeSession(BareSession):
     def import_network(self, lease: Lease) -> Network:
         return Network(tasks=tuple(TaskInfo(task=i, name=f"op{i}", workload=f"w{i}") for i in (1, 2)))
 
@@ -81,7 +82,7 @@ def of(purpose: Purpose, *candidates: bytes) -> Round:
 
 def made(keep: Callable[[Record], None], count: int) -> tuple[StageRunner, Round, Round]:
     """Returns a worker, and rounds of its two tasks with `count` built candidates each."""
-    worker = StageRunner(cast(Session, FakeSession()), JobSpec(name="net", model="0" * 64), keep)
+    worker = StageRunner(FakeSession(), JobSpec(name="net", model="0" * 64), keep)
     worker.import_network(LEASE, [])
     rounds = searching(count), searching(count)
     for task, current in enumerate(rounds, start=1):
@@ -140,7 +141,7 @@ def twins(trials: int | None = None, **known: float) -> tuple[StageRunner, Twins
     timed = {letter.encode().hex(): Timed((seconds,), "job 7") for letter, seconds in known.items()}
     session = TwinSession()
     spec = JobSpec(name="net", model="0" * 64, trials=trials)
-    runner = StageRunner(cast(Session, session), spec, records.append, None, timed.get)
+    runner = StageRunner(session, spec, records.append, None, timed.get)
     runner.import_network(LEASE, [])
     return runner, session.only, records
 
@@ -262,7 +263,7 @@ class Shared:
             def tuner(of, task: TaskInfo, seed: int) -> FakeTuner:
                 return self.tuner
 
-        self.runner = StageRunner(cast(Session, Of()), JobSpec(name="net", model="0" * 64), self.records.append)
+        self.runner = StageRunner(Of(), JobSpec(name="net", model="0" * 64), self.records.append)
         self.runner.devices = devices
         self.runner.import_network(LEASE, [])
         self.current = searching(16)
@@ -368,7 +369,7 @@ class ComparingSession(FakeSession):
 
 def test_finals_are_compared_with_the_default_and_marked() -> None:
     session, kept = ComparingSession(), list[Record]()
-    worker = StageRunner(cast(Session, session), JobSpec(name="net", model="0" * 64), kept.append)
+    worker = StageRunner(session, JobSpec(name="net", model="0" * 64), kept.append)
     worker.import_network(LEASE, [])
     assert worker.comparable() == [1]
     current = of(Purpose.FINAL, b"a", b"b")
@@ -393,7 +394,7 @@ class EqualBuilds(NewTuner):
 def test_finals_of_equal_object_code_say_whose_latency_they_have() -> None:
     session, kept = ComparingSession(), list[Record]()
     session.tuners[1] = EqualBuilds()
-    worker = StageRunner(cast(Session, session), JobSpec(name="net", model="0" * 64), kept.append)
+    worker = StageRunner(session, JobSpec(name="net", model="0" * 64), kept.append)
     worker.import_network(LEASE, [])
     current = of(Purpose.FINAL, b"a", b"b")
     worker.build(1, current, LEASE)
@@ -416,7 +417,7 @@ def test_remeasurements_are_marked_and_measured_as_usual() -> None:
 
 def test_tuners_and_compile_get_the_valid_records() -> None:
     session = ComparingSession()
-    worker = StageRunner(cast(Session, session), JobSpec(name="net", model="0" * 64), lambda record: None)
+    worker = StageRunner(session, JobSpec(name="net", model="0" * 64), lambda record: None)
     records = [
         Record(task=1, trial=0, candidate=b"a", latency_s=(9.0,), disturbed="load"),
         Record(task=1, trial=1, candidate=b"a", latency_s=(1.0,), purpose=Purpose.AGAIN),
@@ -442,7 +443,7 @@ def test_a_candidate_without_a_result_has_failed() -> None:
             return SilentTuner()
 
     kept: list[Record] = []
-    worker = StageRunner(cast(Session, SilentSession()), JobSpec(name="net", model="0" * 64), kept.append)
+    worker = StageRunner(SilentSession(), JobSpec(name="net", model="0" * 64), kept.append)
     worker.import_network(LEASE, [])
     current = searching(2)
     worker.select(1, current, LEASE)
@@ -464,7 +465,7 @@ def test_a_default_that_is_no_candidate_fails_the_import() -> None:
 
     session = ComparingSession()
     session.tuners[1] = OddTuner()
-    worker = StageRunner(cast(Session, session), JobSpec(name="net", model="0" * 64), lambda record: None)
+    worker = StageRunner(session, JobSpec(name="net", model="0" * 64), lambda record: None)
     worker.import_network(LEASE, [])
     with pytest.raises(StepFailed, match="a str as a candidate"):
         worker.comparable()
@@ -477,7 +478,7 @@ def test_a_schedule_that_was_wrong_in_the_network_becomes_a_failed_record() -> N
             return Evaluation((), "the reference", True, 0.0, 1e-5, (0,), "tuned", wrong=wrong)
 
     kept: list[Record] = []
-    worker = StageRunner(cast(Session, WrongSession()), JobSpec(name="net", model="0" * 64), kept.append)
+    worker = StageRunner(WrongSession(), JobSpec(name="net", model="0" * 64), kept.append)
     worker.import_network(LEASE, [])
     worker.evaluate(LEASE)
     assert [(r.task, r.candidate, r.failure, r.purpose) for r in kept] == [
@@ -524,7 +525,7 @@ def test_in_a_shared_round_another_step_measures_the_candidate_of_a_device_loss(
     ],
 )
 def test_a_sentinel_that_fails_costs_no_step(session: FakeSession, found: DeviceNote | None) -> None:
-    runner = StageRunner(cast(Session, session), JobSpec(name="net", model="0" * 64), lambda record: None)
+    runner = StageRunner(session, JobSpec(name="net", model="0" * 64), lambda record: None)
     assert runner.sentinel(LEASE) == found
 
 
@@ -535,6 +536,8 @@ def test_a_sentinel_that_loses_the_board_ends_the_step() -> None:
 
 class RankingSession(FakeSession):
     """A session whose ranker knows the first task and fails for the second."""
+
+    ranks = True
 
     def __init__(self) -> None:
         self.rankers: Mapping[str, bytes] = {}
@@ -552,13 +555,7 @@ class RankingSession(FakeSession):
 
 def test_rankers_that_fail_do_not_fail_the_job() -> None:
     session = RankingSession()
-    runner = StageRunner(cast(Session, session), JobSpec(name="net", model="0" * 64), lambda _: None)
-    assert runner.ranks
+    runner = StageRunner(session, JobSpec(name="net", model="0" * 64), lambda _: None)
     runner.take_rankers({"conv2d": b"broken"})
     assert session.rankers == {"conv2d": b"broken"}
     assert runner.first(session.import_network(LEASE).tasks, LEASE) == {1: (b"best", b"second")}
-
-
-def test_a_backend_of_an_earlier_interface_gets_no_rankers() -> None:
-    spec = JobSpec(name="net", model="0" * 64)
-    assert not StageRunner(cast(Session, FakeSession()), spec, lambda _: None).ranks

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
 from pathlib import Path
 from statistics import median
@@ -15,6 +15,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from autosched import backend
 from autosched.backend import Baseline, Built, Earlier, Evaluation, Lease, Measured, Network, Timing
 from autosched.errors import RequestError, StepFailed
 from autosched.model import Failure, JobSpec, Record, TaskInfo
@@ -23,7 +24,7 @@ DEFAULT = b"default"
 LEFT = count()
 
 
-class Tuner:
+class Tuner(backend.Tuner):
     """Tries numbers in the seed's order."""
 
     def __init__(self, session: "Session", seed: int) -> None:
@@ -68,11 +69,11 @@ class Tuner:
         return self.profile(built, lease)
 
 
-class Session:
+class Session(backend.Session):
     """Session of one job."""
 
     tuner_type: type[Tuner] = Tuner
-    parallel_profile = True
+    learns = compares = movable = parallel_profile = True
 
     def __init__(self, workdir: Path, outdir: Path) -> None:
         self.workdir, self.outdir = workdir, outdir
@@ -128,7 +129,7 @@ class Session:
 class Good:
     """A valid backend."""
 
-    api: Any = (1, 5)
+    api: Any = (2, 0)
     session: type[Session] = Session
 
     def open(self, job: JobSpec, model: Path, workdir: Path, outdir: Path, device_cores: int) -> Session:
@@ -143,7 +144,7 @@ def of(tuner: type[Tuner]) -> type[Session]:
 
 
 class the_interface_version_is_accepted(Good):
-    api = (2, 0)
+    api = (1, 8)
 
 
 class a_session_opens(Good):
@@ -432,6 +433,25 @@ class the_default_is_a_candidate(Good):
     session = of(T)
 
 
+class what_is_promised_is_there(Good):
+    class session(Session):
+        ranks = True
+
+        def first(self, task: TaskInfo, lease: Lease) -> Sequence[bytes]:
+            return []
+
+
+class hides_what_it_has(Good):
+    class session(Session):
+        def take_rankers(self, rankers: Mapping[str, bytes]) -> None:
+            raise NotImplementedError
+
+
+class opens_something_else(Good):
+    def open(self, *words: Any) -> Any:
+        return object()
+
+
 class learn_takes_what_a_job_measured(Good):
     class session(Session):
         def learn(self, earlier: Sequence[Earlier], lease: Lease) -> None:
@@ -448,14 +468,6 @@ class early_builds_are_compared(Good):
             return found
 
 
-class compares_too_early(Good):
-    api = (1, 4)
-
-
-class compares_by_half(Good):
-    session = type("Of", (Session,), {"compile_early": property()})  # hasattr finds none
-
-
 class obeys_strangers(Good):
     class session(Session):
         def learn(self, earlier: Sequence[Earlier], lease: Lease) -> None:
@@ -468,10 +480,6 @@ class learning_twice_gives_the_same(Good):
     class session(Session):
         def learn(self, earlier: Sequence[Earlier], lease: Lease) -> None:
             self.heard = [b"%d" % next(LEFT)]
-
-
-class learns_too_early(Good):
-    api = (1, 3)
 
 
 class learned_other_last_words(Good):
@@ -490,7 +498,7 @@ class cannot_learn_nor_build(Good):
         def build(self, candidates: Sequence[bytes], lease: Lease) -> Sequence[Built]:
             raise ValueError("no compiler")
 
-    session = type("Of", (Session,), {"tuner_type": T, "learn": property()})  # hasattr finds no learn
+    session = type("Of", (Session,), {"tuner_type": T, "learns": False})
 
 
 class kill_ends_a_stage(Good):

@@ -34,7 +34,7 @@ none = wild("profile", lambda: None)
 fickle = wild("default", lambda: object.nothing)
 
 class short(SimpleBackend):
-    api = (1, 2)
+    api = (2, 0)
 
     def spaces(self, job):
         return [Space(name="a", knobs={"n": (1, 2)}, default={"n": 1})]
@@ -54,7 +54,7 @@ class empty(Good):
         def import_network(self, lease):
             return None
 '''
-OLD = "from their_good import Good\nclass Old(Good):\n    api = (1, 99)\nclass Silent(Good):\n    api = None\n"
+OLD = "from their_good import Good\nclass Old(Good):\n    api = (2, 99)\nclass Silent(Good):\n    api = None\n"
 MODULES = {
     "their_good": GOOD,
     "their_old": OLD,
@@ -95,13 +95,13 @@ def test_the_list_shows_the_fault_of_each_plugin(command: Callable[..., Said]) -
     assert trouble.pop("good") == ""
     assert "offers a backend of the same name" in trouble.pop("mock")
     assert {name: text for name, text in trouble.items() if name in ("impure", "dies")} == {"impure": "", "dies": ""}
-    assert "was written for interface 1.99, this autosched has" in trouble["old"]
+    assert "was written for interface 2.99, this autosched has" in trouble["old"]
     assert "does not say which interface it was written for" in trouble["silent"]
     assert "of the package theirs cannot be loaded from their_unimportable:it: ModuleNotFound" in trouble["broken"]
     assert "cannot be loaded from their_good:nothing: AttributeError" in trouble["nothing"]
     assert "was killed by SIGSEGV" in trouble["crash"]
     gcc = next(one for one in found if one["name"] == "gcc")
-    assert (gcc["api"], gcc["options"], gcc["package"]) == ("1.2", ["repeat", "flags"], "autosched")
+    assert (gcc["api"], gcc["options"], gcc["package"]) == ("2.0", ["repeat", "flags"], "autosched")
     assert gcc["about"].startswith("Tunes a C program")
 
 
@@ -118,7 +118,7 @@ def test_the_options_of_a_backend_come_with_defaults_and_meanings(command: Calla
     code, _, err = command("plugin", "list", "gc")
     assert code != 0 and "no backend is named 'gc'" in err
     code, _, err = command("plugin", "list", "old")
-    assert code != 0 and "was written for interface 1.99" in err
+    assert code != 0 and "was written for interface 2.99" in err
 
 
 def test_a_new_package_runs_at_once(

@@ -2,11 +2,10 @@
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
-from typing import cast
 
 import pytest
 
-from autosched.backend import Built, Lease, Measured, Session
+from autosched.backend import Built, Lease, Measured
 from autosched.client.plan.blocked_candidates import BlockedCandidates
 from autosched.client.plan.job_plan import RETRIED_LEAST, JobPlan
 from autosched.client.plan.task_state import Round
@@ -191,7 +190,7 @@ class WatchedSession(FakeSession):
 
 def at_work() -> tuple[StageRunner, Watched, list[Record], BlockedCandidates]:
     session, kept, poison = WatchedSession(), list[Record](), BlockedCandidates()
-    worker = StageRunner(cast(Session, session), JobSpec(name="net", model="0" * 64), kept.append, poison)
+    worker = StageRunner(session, JobSpec(name="net", model="0" * 64), kept.append, poison)
     worker.import_network(LEASE, [])
     return worker, session.tuner_of[1], kept, poison
 

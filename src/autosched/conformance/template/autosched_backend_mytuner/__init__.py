@@ -23,7 +23,7 @@ class Options(Struct, frozen=True, forbid_unknown_fields=True):
 class MytunerBackend(SimpleBackend):
     """The entry point."""
 
-    api = (1, 2)
+    api = (2, 0)
     Options = Options
     example = Path(__file__).parent / "example.json"
 
