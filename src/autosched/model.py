@@ -86,7 +86,7 @@ class RpcServer(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=T
     """HOST:PORT"""
     key: Annotated[str, Meta(pattern=r"^\S*$", max_length=200)] = ""
     target: Annotated[str, Meta(max_length=2_000)] = ""
-    """Target of jobs that name none. Since protocol 1.9."""
+    """Target of jobs that name none."""
 
     @property
     def host_and_port(self) -> tuple[str, int]:
@@ -192,12 +192,12 @@ class JobSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omi
     learn_from: Annotated[tuple[JobId, ...], Meta(max_length=EARLIER_MAX)] = ()
     """Earlier jobs, of any models, that warm-start the search; their measurements do not count as measured."""
     fresh: bool = False
-    """Ignore the record store. Since protocol 1.9."""
+    """Ignore the record store."""
     latency_goal_s: Annotated[float, Meta(gt=0, le=1e6)] | None = None
-    """Latency of the network, in seconds, with which the search ends. Since protocol 1.9."""
+    """Latency of the network, in seconds, with which the search ends."""
     improve_by: Annotated[float, Meta(gt=0, lt=1)] | None = None
     """The search ends when the network's latency is this share below that of the best known schedules at the job's
-    start. Since protocol 1.9."""
+    start."""
     until_faster: bool = False
     """The search ends when a module is correct and faster than the baseline."""
     output: Annotated[str, Meta(max_length=4_096)] = ""
@@ -235,7 +235,7 @@ class TaskInfo(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, om
     """The operator and its shapes, for people: "conv2d 64x56x56 -> 64, 3x3"."""
     template: Annotated[str, Meta(max_length=200)] = ""
     """Name and version of the schedule template or trace format of its candidates: a candidate of another version
-    cannot be applied. Empty if the workload determines it. Since protocol 1.8."""
+    cannot be applied. Empty if the workload determines it."""
     groups: Annotated[dict[Name, Annotated[int, Meta(ge=1)]], Meta(max_length=TASKS_MAX)] = {}
     """Groups of tasks of which the network will use the fastest, with the number of this task's calls in each. Calls in
     no group are its own."""
@@ -246,7 +246,7 @@ PROGRAM_BYTES = 256 * 1024
 
 
 class Program(Struct, frozen=True):
-    """Computation of a workload, for other programs that compile it. Since protocol 1.9."""
+    """Computation of a workload, for other programs that compile it."""
 
     form: Annotated[str, Meta(min_length=1, max_length=100)]
     """Name and version of the program that can read it: "tvm 0.27"."""
@@ -299,9 +299,9 @@ class Record(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit
     disturbed: Text = ""
     """Why the latency is too high, found later: stored beside the record and set when the record is read."""
     code: Annotated[str, Meta(max_length=64)] = ""
-    """Name of the measured object code, as made by `code_name`; empty if unknown. Since protocol 1.8."""
+    """Name of the measured object code, as made by `code_name`; empty if unknown."""
     measured_at: Annotated[float, Meta(ge=0)] = 0.0
-    """Unix time in seconds at which the daemon received the record; 0 if unknown. Since protocol 1.8."""
+    """Unix time in seconds at which the daemon received the record; 0 if unknown."""
 
     @property
     def copied(self) -> bool:
@@ -338,7 +338,7 @@ class Identity(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=Tr
     backend: Annotated[str, Meta(max_length=200)] = ""
     """Name and version of the backend: "autotvm 0.1.0"."""
     measurement: Annotated[str, Meta(max_length=200)] = ""
-    """Name and version of the method by which kernels are timed: "tvm 1". Since protocol 1.8."""
+    """Name and version of the method by which kernels are timed: "tvm 1"."""
 
 
 class IdentityFrom(Struct, frozen=True, forbid_unknown_fields=True):

@@ -10,7 +10,7 @@ from autosched.backend import Network, Skipped
 from autosched.errors import NotFound, Refused, RequestError
 from autosched.model import JobLoad, JobState, Outcome, TaskInfo
 from autosched.protocol import (
-    AddArtifact,
+    AddArtifacts,
     AddRecord,
     ExplainJob,
     Explanation,
@@ -21,6 +21,7 @@ from autosched.protocol import (
     ListJobs,
     ListSpans,
     PlanNetwork,
+    ResultFile,
     SpanList,
     UnitList,
 )
@@ -98,9 +99,9 @@ def test_result_files_are_handed_over(tmp_path: Path) -> None:
         async with serving(tmp_path):
             daemon = await user(tmp_path)
             job, puppet = await attached(daemon, tmp_path)
-            await puppet.ask(AddArtifact(name="net.so", sha256=SHA256))
+            await puppet.ask(AddArtifacts(files=(ResultFile("net.so", SHA256),)))
             with pytest.raises(NotFound, match="is not uploaded"):
-                await puppet.ask(AddArtifact(name="other.so", sha256="0" * 64))
+                await puppet.ask(AddArtifacts(files=(ResultFile("other.so", "0" * 64),)))
             (artifact,) = await daemon.artifacts(job)
             path = await daemon.download(artifact, tmp_path)
             assert path.read_bytes() == (tmp_path / "model.onnx").read_bytes()

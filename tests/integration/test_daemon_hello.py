@@ -40,13 +40,13 @@ def test_another_protocol_and_unknown_roles_are_refused_with_the_reason(tmp_path
     async def work() -> None:
         async with serving(tmp_path):
             link = await opened(tmp_path)
-            with pytest.raises(Refused, match=r"old 0\.1 speaks protocol 2\.0, this daemon .* speaks 1\.\d"):
-                await link.call(Hello(protocol=(2, 0), software="old 0.1"), Welcome)
+            with pytest.raises(Refused, match=r"old 0\.1 speaks protocol 1\.12, this daemon .* speaks 2\.\d"):
+                await link.call(Hello(protocol=(1, 12), software="old 0.1"), Welcome)
             with pytest.raises(RequestError, match="there are: user, client"):
                 await link.call(Hello(protocol=PROTOCOL, software="x", role="king"), Welcome)
             with pytest.raises(AutoschedError, match="no method is named 'info' here; there are: hello"):
                 await link.call(Info(), DaemonInfo)
-            welcome = await link.call(Hello(protocol=(1, 7), software="x"), Welcome)
+            welcome = await link.call(Hello(protocol=(2, 99), software="x"), Welcome)
             assert welcome.protocol == PROTOCOL
             assert (await link.call(Info(), DaemonInfo)).pid == os.getpid()
             with pytest.raises(AutoschedError, match="no method is named 'get_order' here"):

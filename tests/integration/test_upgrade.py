@@ -34,13 +34,13 @@ def change(path: Path, before: str, after: str) -> None:
 
 @pytest.fixture
 def former(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with an earlier build, with the previous protocol version and another format of the state."""
+    """A folder with another build, with another minor protocol version and another format of the state."""
     folder = tmp_path_factory.mktemp("former")
     package = folder / "autosched"
     shutil.copytree(Path(autosched.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
     major, minor = PROTOCOL
     change(package / "version.py", f'"{__version__}"', f'"{FORMER}"')
-    change(package / "protocol/method.py", f"PROTOCOL = ({major}, {minor})", f"PROTOCOL = ({major}, {minor - 1})")
+    change(package / "protocol/method.py", f"PROTOCOL = ({major}, {minor})", f"PROTOCOL = ({major}, {minor + 1})")
     field = "    rounds_seen: int = 0\n"
     change(package / "core/state.py", field, f'{field}    mood: str = "good"\n')
     return folder

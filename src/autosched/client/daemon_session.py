@@ -19,7 +19,6 @@ from autosched.protocol import (
     DAEMON_METHODS,
     HEARTBEAT_S,
     PROTOCOL,
-    RETURNS_SINCE,
     SILENCE_S,
     AddRecord,
     Done,
@@ -61,7 +60,6 @@ class DaemonSession:
         """`search_s`: maximum seconds of the search for a lost daemon."""
         self._address, self._job, self._token, self._search_s = address, job, token, search_s
         self._link: Link | None = None
-        self._speaks = (0, 0)
         self._handler: Handler | None = None
         self._open = asyncio.Event()
         self._unsaid: deque[tuple[AddRecord | TagRecords, int]] = deque()  # with its size, in bytes
@@ -88,15 +86,11 @@ class DaemonSession:
                 token=self._token,
                 returns=returns,
             )
-            self._speaks = (await introduce(link, hello)).protocol
+            await introduce(link, hello)
         except BaseException:
             link.abort("hello failed")
             raise
         return link
-
-    def speaks(self, since: tuple[int, int]) -> bool:
-        """Whether the daemon supports methods of a protocol version."""
-        return self._speaks >= since
 
     def close(self) -> None:
         """End the connection; the daemon then counts this client as lost."""
@@ -182,7 +176,7 @@ class DaemonSession:
             assert self._link is not None
             why = await self._link.wait_closed()
             self._open.clear()
-            if standing() is None or self._speaks < RETURNS_SINCE:
+            if standing() is None:
                 return why
             log.warning("the connection to the daemon was lost: %s", why)
             if over := await self._search(standing):

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 
 from autosched.client.daemon_session import DaemonSession
-from autosched.protocol import RANKERS_SINCE, GetRanker, GetRankers, RankerPart, Rankers
+from autosched.protocol import GetRanker, GetRankers, RankerPart, Rankers
 
 FETCH_S = 10.0
 """Maximum seconds of the fetch; a search without the other rankers is slower, not wrong."""
@@ -13,10 +13,8 @@ RANKER_BYTES_MAX = 64 * 1024 * 1024
 
 
 async def fetch(line: DaemonSession, device: str) -> dict[str, bytes]:
-    """The rankers of a device model, by operator family; none from a daemon before protocol 1.10."""
+    """The rankers of a device model, by operator family."""
     found: dict[str, bytes] = {}
-    if not line.speaks(RANKERS_SINCE):
-        return found
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(FETCH_S):
             for family in (await line.ask(GetRankers(device=device), Rankers)).families:

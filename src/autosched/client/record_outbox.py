@@ -3,11 +3,9 @@
 import logging
 from collections.abc import Callable
 
-import msgspec
-
 from autosched.client.daemon_session import DaemonSession
 from autosched.model import Record
-from autosched.protocol import CODE_SINCE, AddRecord, TagRecords
+from autosched.protocol import AddRecord, TagRecords
 
 log = logging.getLogger(__name__)
 
@@ -21,8 +19,6 @@ class RecordOutbox:
 
     def add(self, record: Record) -> None:
         """Send a record."""
-        if not self._line.speaks(CODE_SINCE):
-            record = msgspec.structs.replace(record, code="")
         self._send(AddRecord(record=record))
 
     def tag(self, trials: tuple[int, ...], reason: str) -> None:

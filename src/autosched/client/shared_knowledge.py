@@ -17,7 +17,6 @@ from autosched.client.round_work import Timed
 from autosched.errors import NotFound
 from autosched.model import JobId, JobSpec, Program, Record, TaskIndex, TaskInfo
 from autosched.protocol import (
-    KNOWN_SINCE,
     AddProgram,
     Done,
     EarlierJob,
@@ -89,7 +88,7 @@ class SharedKnowledge:
 
         A client that resumes a job uses the jobs that an earlier client was told.
         """
-        if spec.fresh or spec.learn_from or spec.records_from is not None or not self._line.speaks(KNOWN_SINCE):
+        if spec.fresh or spec.learn_from or spec.records_from is not None:
             return network
         if self.recalled is not None:
             teachers = self.recalled.teachers
@@ -108,7 +107,7 @@ class SharedKnowledge:
         A client that resumes a job uses the schedules that an earlier client took over.
         """
         assert network.identity is not None
-        if spec.fresh or spec.records_from is not None or not self._line.speaks(KNOWN_SINCE):
+        if spec.fresh or spec.records_from is not None:
             return Known(network)
         known: dict[TaskIndex, KnownSchedules] = {}
         for info in network.tasks:
@@ -139,8 +138,6 @@ class SharedKnowledge:
 
     async def describe(self, network: Network, program_of: Callable[[TaskInfo], Program | None]) -> None:
         """Send the record store the programs of workloads that it lacks."""
-        if not self._line.speaks(KNOWN_SINCE):
-            return
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(DESCRIBE_S):
                 asked = GetUnknownPrograms(workloads=tuple({info.workload for info in network.tasks}))
@@ -155,7 +152,7 @@ class SharedKnowledge:
 
     async def look_up(self, spec: JobSpec, network: Network, codes: Sequence[str]) -> None:
         """Query the record store for latencies of object code measured by other jobs."""
-        if not codes or network.identity is None or spec.fresh or not self._line.speaks(KNOWN_SINCE):
+        if not codes or network.identity is None or spec.fresh:
             return
         asked = GetTimings(codes=tuple(codes), identity=network.identity)
         for code, known in (await self._line.ask(asked, KnownTimings)).found.items():

@@ -54,25 +54,20 @@ class JobOrder(Struct, frozen=True):
     device_cores: int
     """CPU cores of one of the devices."""
     units_elsewhere: int = 0
-    """Number of lanes, and devices of the job's kind, of other hosts on which its stages could run. Since 1.9."""
+    """Number of lanes, and devices of the job's kind, of other hosts on which its stages could run."""
     host_cores: tuple[int, ...] = ()
     """Cores for a client that the daemon or an agent has started, so that devices are not disturbed."""
     age_s: Seconds = 0.0
-    """Time since the job's submission. Since 1.9."""
+    """Time since the job's submission."""
     host: HostName = OWN_HOST
-    """Host of the client. A step on a unit of another host is run by the client's helper there, by RunElsewhere. Since
-    1.9."""
+    """Host of the client. A step on a unit of another host is run by the client's helper there, by RunElsewhere."""
     identities: tuple[IdentityFrom, ...] = ()
-    """Identities of the job's records, in ascending order of trials. Since 1.9."""
+    """Identities of the job's records, in ascending order of trials."""
     board: bool = False
-    """Whether the job's devices are boards: the client gets access to a step's board with GetBoard. Since 1.9."""
+    """Whether the job's devices are boards: the client gets access to a step's board with GetBoard."""
     earlier: tuple[EarlierJob, ...] = ()
     """Jobs that warm-start this one: those of `learn_from` in the spec, or similar jobs that an earlier client was
     told. Their records are fetched with GetRecords."""
-
-
-RETURNS_SINCE = (1, 3)
-"""First protocol version with Return. Before, a client ends with its connection, and a daemon takes no client back."""
 
 
 class Return(Method, frozen=True):
@@ -138,9 +133,6 @@ class KnownSchedules(Struct, frozen=True):
 
 
 KNOWN_MAX = 32
-KNOWN_SINCE = (1, 9)
-"""First protocol version with GetKnown, GetTimings, GetUnknownPrograms, AddProgram, Network.recalled and
-Purpose.KNOWN."""
 
 
 class GetKnown(Method, frozen=True):
@@ -174,10 +166,6 @@ class GetSimilarJobs(Method, frozen=True):
     tasks: Annotated[tuple[TaskInfo, ...], Meta(max_length=TASKS_MAX)]
 
 
-RANKERS_SINCE = (1, 10)
-"""First protocol version with GetRankers and GetRanker."""
-
-
 class Rankers(Struct, frozen=True):
     """Models of the record store that order schedules before anything is measured."""
 
@@ -186,7 +174,7 @@ class Rankers(Struct, frozen=True):
 
 
 class GetRankers(Method, frozen=True):
-    """A client requests which operator families have a ranker for the device model of its job. Since 1.10."""
+    """A client requests which operator families have a ranker for the device model of its job."""
 
     result = Rankers
     askers = (Asker.CLIENT,)
@@ -203,7 +191,7 @@ class RankerPart(Struct, frozen=True):
 
 
 class GetRanker(Method, frozen=True):
-    """A client requests a part of a ranker. Its form is known to the backend that trained it. Since 1.10."""
+    """A client requests a part of a ranker. Its form is known to the backend that trained it."""
 
     result = RankerPart
     askers = (Asker.CLIENT,)
@@ -243,7 +231,7 @@ class GetTimings(Method, frozen=True):
 
 
 class BoardAccess(Struct, frozen=True):
-    """Access to the board that a step of a job holds. Since 1.9."""
+    """Access to the board that a step of a job holds."""
 
     host: str
     """An address of the daemon's own machine."""
@@ -350,30 +338,11 @@ class EndStep(Method, frozen=True):
     """Observation of the device, after a step on a device with cores."""
 
 
-class AddArtifact(Method, frozen=True):
-    """A result file of the job; its blob must be complete."""
-
-    result = Done
-    askers = (Asker.CLIENT,)
-    name: Annotated[str, Meta(pattern=file_names.PATTERN)]
-    sha256: Sha256
-
-
 class ResultFile(Struct, frozen=True, forbid_unknown_fields=True):
     """A result file of the job; its blob must be complete."""
 
     name: Annotated[str, Meta(pattern=file_names.PATTERN)]
     sha256: Sha256
-
-
-ARTIFACTS_SINCE = (1, 6)
-"""First protocol version with AddArtifacts and Network.comparison."""
-
-MEASUREMENTS_SINCE = (1, 7)
-"""First protocol version with Network.measured and Network.identity."""
-
-CODE_SINCE = (1, 8)
-"""First protocol version with Record.code, TaskInfo.template and Identity.measurement."""
 
 
 class AddArtifacts(Method, frozen=True):

@@ -1,4 +1,4 @@
-"""Methods between a client, the daemon and the client's helpers on other hosts. Since protocol 1.9."""
+"""Methods between a client, the daemon and the client's helpers on other hosts."""
 
 from enum import StrEnum
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""Methods of agents, which lend hosts to the daemon, and of users about hosts. Since protocol 1.9."""
+"""Methods of agents, which lend hosts to the daemon, and of users about hosts."""
 
 import hashlib
 from typing import Annotated
@@ -132,9 +132,9 @@ class StartHostClient(Method, frozen=True, omit_defaults=True):
     apart_only: bool = False
     """Whether it must not start where it cannot run apart."""
     memory_bytes_max: Annotated[int, Meta(ge=0)] = 0
-    """Maximum bytes of its memory; 0: no limit. Since 1.12."""
+    """Maximum bytes of its memory; 0: no limit."""
     tasks_max: Annotated[int, Meta(ge=0)] = 0
-    """Maximum number of its processes and threads; 0: no limit. Since 1.12."""
+    """Maximum number of its processes and threads; 0: no limit."""
 
 
 class KillHostClient(Method, frozen=True):
@@ -154,7 +154,7 @@ class ProbeUnit(Method, frozen=True, omit_defaults=True):
     unit: Name
     """By its name on the host."""
     reboots: bool = True
-    """Whether its reboot hook is called. Since 1.12."""
+    """Whether its reboot hook is called."""
 
 
 class HostView(Struct, frozen=True, kw_only=True):

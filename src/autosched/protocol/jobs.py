@@ -20,7 +20,7 @@ class Chance(StrEnum):
 
 
 class Forecast(Struct, frozen=True, omit_defaults=True):
-    """Expectation for a job at its submission, from earlier jobs of the same network. Since 1.9."""
+    """Expectation for a job at its submission, from earlier jobs of the same network."""
 
     chance: Chance
     """Without a latency goal: known or unknown."""
@@ -73,7 +73,7 @@ class TaskView(Struct, frozen=True):
     untuned_s: float | None = None
     """Latency of one call without a search, in a build of the network; None if it was not measured."""
     came_from: str = ""
-    """Origin of the best schedule if it comes from the record store; empty if this job found it. Since protocol 1.9."""
+    """Origin of the best schedule if it comes from the record store; empty if this job found it."""
 
 
 class JobView(Struct, frozen=True, kw_only=True):
@@ -95,7 +95,7 @@ class JobView(Struct, frozen=True, kw_only=True):
     disturbed_records: int = 0
     """Number of records that were disturbed."""
     records: int = 0
-    """Number of records: trials, their repetitions and finals. 0 if unknown. Since protocol 1.10."""
+    """Number of records: trials, their repetitions and finals. 0 if unknown."""
     failed_steps: int = 0
     """Number of steps that failed as a whole, without making their trials."""
     last_error: str = ""
@@ -130,7 +130,7 @@ class JobView(Struct, frozen=True, kw_only=True):
     doing: str = ""
     """The stage of its first running step, or "waiting", "held", "paused"; for an ended job its state."""
     detail: str = ""
-    """`reason` without the words of `doing`: "conv on host/0". Since protocol 1.9."""
+    """`reason` without the words of `doing`: "conv on host/0"."""
     labels: Labels = {}
     comparison: Comparison | None = None
     """Comparison with the engine that its user would run otherwise; None until it is measured."""

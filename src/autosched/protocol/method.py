@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar
 
 from msgspec import Meta, Struct
 
-PROTOCOL = (1, 12)
+PROTOCOL = (2, 0)
 """(major, minor). Peers with another major version are refused; a minor version only adds methods and optional
 fields."""
 FRAME_BYTES_BEFORE_HELLO = 4 * 1024

@@ -127,11 +127,11 @@ class UnitView(Struct, frozen=True):
     health: str = ""
     """Health of a device in words: whether its measurements are reliable, and if not, why."""
     condition: DeviceCondition | None = None
-    """The health in one word; None for a lane. Since protocol 1.9."""
+    """The health in one word; None for a lane."""
     drained: str = ""
     """Why it gets no steps; empty if it does."""
     quarantined: bool = False
-    """Whether the daemon quarantined it. Since protocol 1.9."""
+    """Whether the daemon quarantined it."""
     eta_s: float | None = None
     """Seconds until its step should end; None if unknown."""
     accelerator: CudaDevice | RpcServer | None = None
@@ -141,7 +141,7 @@ class UnitView(Struct, frozen=True):
 
 
 class GoneBoard(Struct, frozen=True):
-    """A board that had registered itself and is absent now. Since 1.9."""
+    """A board that had registered itself and is absent now."""
 
     unit: UnitName
     kind: str
@@ -154,7 +154,7 @@ class UnitList(Struct, frozen=True):
 
     units: tuple[UnitView, ...]
     gone: tuple[GoneBoard, ...] = ()
-    """Boards that are expected back. Since 1.9."""
+    """Boards that are expected back."""
 
 
 class ListDevices(Method, frozen=True):
@@ -213,7 +213,7 @@ class ListNews(Method, frozen=True):
 
 
 class ForgetBoard(Method, frozen=True):
-    """Stop waiting for a board that is gone, and free its name. Since 1.11."""
+    """Stop waiting for a board that is gone, and free its name."""
 
     result = Done
     unit: UnitName

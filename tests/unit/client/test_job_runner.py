@@ -27,18 +27,26 @@ from autosched.protocol import (
     EarlierJob,
     EndStep,
     GetBlob,
+    GetKnown,
     GetOrder,
+    GetRankers,
     GetRecords,
     GetSimilarJobs,
+    GetTimings,
+    GetUnknownPrograms,
     Heartbeat,
     JobOrder,
+    KnownSchedules,
+    KnownTimings,
     Method,
     PlanNetwork,
+    Rankers,
     RecordPage,
     Return,
     RevokeStep,
     SimilarJobs,
     StartStep,
+    UnknownPrograms,
 )
 from autosched.wire.link import Link
 from autosched_backend_mock.session import MockSession, MockTuner
@@ -83,6 +91,15 @@ OWN, OTHER = 2, 1
 MODEL = b"any bytes"
 
 
+KNOWS_NOTHING: dict[type[Method], Struct] = {
+    GetKnown: KnownSchedules(),
+    GetRankers: Rankers(),
+    GetTimings: KnownTimings({}),
+    GetUnknownPrograms: UnknownPrograms(()),
+}
+"""Answers of an empty record store."""
+
+
 class FakeDaemon:
     """Has an order and records for the client; the trial numbers have a gap."""
 
@@ -119,6 +136,8 @@ class FakeDaemon:
             return SimilarJobs(self._similar)
         if isinstance(method, GetBlob):
             raise NotFound("no blob")
+        if type(method) in KNOWS_NOTHING:
+            return KNOWS_NOTHING[type(method)]
         if isinstance(method, PlanNetwork):
             self.planned.set()
             await self.takes_plans.wait()
@@ -204,7 +223,6 @@ def test_a_job_learns_from_similar_ones_by_default(
     fields: dict[str, Any], teachers: tuple[int, ...] | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`teachers`: jobs that the client takes; None: the client does not ask the daemon."""
-    monkeypatch.setattr(DaemonSession, "speaks", lambda *_: True)
     (tmp_path / "earlier/3").mkdir(parents=True)
     (tmp_path / "earlier/3/before.onnx").write_bytes(MODEL)
     network = Network((TaskInfo(task=1, name="conv", workload="00ff"),), default_trials=8)
@@ -222,7 +240,6 @@ def test_a_job_learns_from_similar_ones_by_default(
 
 
 def test_a_replaced_client_learns_from_the_same_jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(DaemonSession, "speaks", lambda *_: True)
     network = Network((TaskInfo(task=1, name="conv", workload="00ff"),), default_trials=8)
 
     async def found() -> None:

@@ -15,12 +15,9 @@ PART = 4
 class Line:
     """A daemon whose rankers come in parts of four bytes."""
 
-    def __init__(self, rankers: dict[str, list[bytes]], *, protocol: tuple[int, int] = (1, 10)) -> None:
+    def __init__(self, rankers: dict[str, list[bytes]]) -> None:
         """`rankers`: the content of each at its first, second, ... request; the last one stays."""
-        self._rankers, self._protocol, self.asked = rankers, protocol, 0
-
-    def speaks(self, since: tuple[int, int]) -> bool:
-        return self._protocol >= since
+        self._rankers, self.asked = rankers, 0
 
     async def ask(self, method: Method, kind: type[Any]) -> Any:
         self.asked += 1
@@ -51,8 +48,3 @@ def test_a_ranker_that_is_too_large_is_not_fetched(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(ranker_fetch, "RANKER_BYTES_MAX", 9)
     line = Line({"conv2d": [b"0123456789"]})
     assert (fetched(line), line.asked) == ({}, 2)
-
-
-def test_a_daemon_of_an_earlier_protocol_is_not_asked() -> None:
-    line = Line({"conv2d": [b"0123"]}, protocol=(1, 9))
-    assert (fetched(line), line.asked) == ({}, 0)

@@ -40,14 +40,11 @@ T = TypeVar("T")
 class Line:
     """A daemon with known schedules by workload."""
 
-    def __init__(self, known: dict[str, KnownSchedules] | None = None, *, protocol: tuple[int, int] = (1, 10)) -> None:
-        self._known, self._protocol = known or {}, protocol
+    def __init__(self, known: dict[str, KnownSchedules] | None = None) -> None:
+        self._known = known or {}
         self.asked: list[Method] = []
         self.unknown: tuple[str, ...] = ()
         self.silent = False
-
-    def speaks(self, since: tuple[int, int]) -> bool:
-        return self._protocol >= since
 
     async def ask(self, method: Method, kind: type[Any]) -> Any:
         self.asked.append(method)
@@ -82,12 +79,8 @@ def schedule(candidate: bytes, **fields: Any) -> KnownSchedule:
 ENOUGH = KnownSchedules(own=(schedule(b"best", compared=True),), tried=100)
 
 
-@pytest.mark.parametrize(
-    ("spec", "line"),
-    [(JobSpec(name="net", model="0" * 64, fresh=True), Line({"aa": ENOUGH})), (SPEC, Line(protocol=(1, 8)))],
-    ids=["a fresh job", "a daemon of an earlier protocol"],
-)
-def test_nothing_is_asked(spec: JobSpec, line: Line) -> None:
+def test_a_fresh_job_asks_nothing() -> None:
+    spec, line = JobSpec(name="net", model="0" * 64, fresh=True), Line({"aa": ENOUGH})
     knowledge = of(line)
     assert run(knowledge.recall(spec, NETWORK, (), 0)) == Known(NETWORK)
     assert run(knowledge.find_teachers(spec, NETWORK)) is NETWORK

@@ -35,7 +35,6 @@ from autosched.model import (
     at_host,
 )
 from autosched.protocol import (
-    AddArtifact,
     AddArtifacts,
     AddProgram,
     AddRecord,
@@ -133,8 +132,6 @@ class ClientSession:
                 return self._unknown_programs(workloads)
             case AddProgram():
                 return self._add_program(method)
-            case AddArtifact(name=name, sha256=sha256):
-                return self._add_artifacts((ResultFile(name, sha256),))
             case AddArtifacts(files=files):
                 return self._add_artifacts(files)
             case PutBlob():

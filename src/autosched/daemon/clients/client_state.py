@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 
 from autosched.launch import ClientProcess
 from autosched.model import OWN_HOST, HostName, JobId
-from autosched.protocol import PROTOCOL
 from autosched.wire.link import Link
 
 
@@ -17,7 +16,6 @@ class Client:
     token: str
     process: ClientProcess | None = None
     link: Link | None = None
-    protocol: tuple[int, int] = PROTOCOL
     temporary: str = ""
     """Temporary folder of the client's processes, deleted when the client is lost. Its name is short: sockets are in
     it."""

@@ -47,8 +47,6 @@ from autosched.launch.local import LocalLauncher
 from autosched.model import OWN_HOST, HostName, JobId, JobLoad, Step
 from autosched.protocol import (
     CLIENT_METHODS,
-    PROTOCOL,
-    RETURNS_SINCE,
     SILENCE_S,
     AskLoad,
     Done,
@@ -89,8 +87,6 @@ HINDERED_PAUSE_S, HINDERED_PAUSE_MAX_S, HINDERED_COUNTED_MAX = 1.0, 30.0, 8
 pauses, and the number of such clients after which they grow no more."""
 TRY_AGAIN_WORDS = f"exit code {os.EX_TEMPFAIL}"
 """Beginning of the words for the end of a client that the machine could not run."""
-SINCE = {TagRecords: (1, 1), Poisoned: (1, 4)}
-"""Protocol version from which on clients know a notification."""
 ASK_LOAD_S = 600.0
 """Maximum seconds until a client tells its first load; the scheduler's attach deadline is shorter."""
 
@@ -233,7 +229,7 @@ class ClientSupervisor:
             if process is None:
                 client = Client(job, self.external_token(job))
             else:
-                client = Client(job, note.token, process, None, PROTOCOL, note.temporary, note.records_before)
+                client = Client(job, note.token, process, None, note.temporary, note.records_before)
                 client.host = note.host
                 self._watch_process(client, process)
             client.connected.set()
@@ -283,10 +279,8 @@ class ClientSupervisor:
         self._tell(client, link, call)
 
     def notify(self, job: JobId, news: TagRecords | Poisoned) -> None:
-        """Notify the job's client of changes to its records or candidates, if its protocol knows them."""
-        if (client := self._clients.get(job)) is None or client.link is None or client.link.closed:
-            return
-        if client.protocol >= SINCE[type(news)]:
+        """Notify the job's client of changes to its records or candidates."""
+        if (client := self._clients.get(job)) is not None and client.link is not None and not client.link.closed:
             client.link.notify(news)
 
     def _tell(self, client: Client, link: Link, method: Method) -> None:
@@ -398,7 +392,7 @@ class ClientSupervisor:
             raise Refused(f"job {job.id} has ended: it is {job.state.value}")
         if job.spec.external and job.id not in self._clients:
             client_note.leave(self._folder / str(job.id), Note())
-        self._clients[job.id], client.protocol = client, hello.protocol
+        self._clients[job.id] = client
         client.connected.set()
         session = ClientSession(client.job, lambda: client.lost or client.link is not link, self._parts)
         handler = partial(self._handle, client, session)
@@ -427,7 +421,7 @@ class ClientSupervisor:
         if client.process is None and client.end_reason:  # the daemon ended it
             return self._kill(client, client.end_reason)
         self._runtime.tell(partial(self._cut_off, client, client.link, why))
-        ends = client.protocol < RETURNS_SINCE or (client.process is None and link.hung_up)
+        ends = client.process is None and link.hung_up
         grace_s = adoption.HANG_UP_S if ends else RETURN_S
         asyncio.get_running_loop().call_later(grace_s, self._give_up, client, client.link, why, ends)
 
@@ -527,12 +521,11 @@ class ClientSupervisor:
         await asyncio.gather(*(self._helpers.end(job) for job in self._helpers.jobs()))
 
     async def leave(self, reason: str) -> None:
-        """Let the clients go on while the daemon restarts. Clients that have not begun, or whose protocol knows no
-        reconnecting, end within a second."""
+        """Let the clients go on while the daemon restarts. Clients that have not begun end within a second."""
         ending = []
         for client in list(self._clients.values()):
             job = self._runtime.state.jobs[client.job]
-            if not job.attached or job.state.ended or client.protocol < RETURNS_SINCE:
+            if not job.attached or job.state.ended:
                 self.stop(client.job, reason)
                 ending.append(client)
             elif client.link is not None and not client.link.closed:

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from functools import partial
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from autosched import machine
 from autosched.core.events import Event, HostCutOff, HostForgotten, HostJoined, HostLeft
@@ -30,7 +29,6 @@ from autosched.machine import boot_id, unix_time_s
 from autosched.model import OWN_HOST, HostName, Pool, Unit, UnitName, at_host, device_kind
 from autosched.protocol import (
     AGENT_METHODS,
-    PROTOCOL,
     SILENCE_S,
     Done,
     EndedHostClient,
@@ -58,8 +56,6 @@ ORDER_S = 10.0
 """Seconds within which an agent accepts an order."""
 PROBE_S = 3_600.0
 """Maximum seconds for the treatment of a device by its agent. The reboot hook has its own limit."""
-LIMITS_SINCE = (1, 12)
-"""Protocol version from which on agents know limits of clients, and probes without a reboot."""
 RESTARTED = "the daemon was started again"
 
 
@@ -75,7 +71,6 @@ class Lender:
     load: float = 0.0
     memory_free_bytes: int = 0
     clock_offset_s: float = 0.0
-    protocol: tuple[int, int] = PROTOCOL
     leaves: str = ""
     """Why the agent withdraws its host; empty while it does not."""
 
@@ -85,7 +80,6 @@ class _Session:
     """One connection of an agent."""
 
     link: Link
-    protocol: tuple[int, int]
     host: HostName = ""
     """Empty before the agent has joined."""
 
@@ -127,8 +121,7 @@ class HostRegistry:
         if lender is None:
             client.end(f"host {host} cannot be reached")
         else:
-            known = order if lender.protocol >= LIMITS_SINCE else replace(order, memory_bytes_max=0, tasks_max=0)
-            lender.link.order(known, ORDER_S, partial(self._not_started, client))
+            lender.link.order(order, ORDER_S, partial(self._not_started, client))
         return client
 
     def _not_started(self, client: RemoteClient, error: AutoschedError) -> None:
@@ -157,9 +150,7 @@ class HostRegistry:
         if lender is None or lender.link.closed:
             raise Unwell(f"host {unit.host} cannot be reached")
         try:
-            asked = ProbeUnit(
-                unit=unit.name.removesuffix(at_host("", unit.host)), reboots=reboots or lender.protocol < LIMITS_SINCE
-            )
+            asked = ProbeUnit(unit=unit.name.removesuffix(at_host("", unit.host)), reboots=reboots)
             found = await lender.link.call(asked, ProbedUnit, timeout_s=PROBE_S)
         except AutoschedError as error:
             raise Unwell(str(error)) from None
@@ -194,7 +185,7 @@ class HostRegistry:
 
     def attach(self, link: Link, hello: Hello) -> None:
         """Serve an agent that has said hello."""
-        session = _Session(link, hello.protocol)
+        session = _Session(link)
         link.peer.serves, link.handler = AGENT_METHODS, partial(self._answer, session)
         spawn(self._accompany(session), "an agent")
 
@@ -244,7 +235,7 @@ class HostRegistry:
             self._lose(name, "it has other units now")
         session.host, now = name, self._runtime.clock()
         address = session.link.address
-        self.lenders[name] = Lender(session.link, method.facts, address, now, protocol=session.protocol)
+        self.lenders[name] = Lender(session.link, method.facts, address, now)
         software = lent_units.software(method.facts, machine.versions())
         self._trust(name)
 

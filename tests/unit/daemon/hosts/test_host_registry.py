@@ -132,13 +132,13 @@ class Scene:
         self.told = Told()
         self.registry = HostRegistry(cast(Runtime, self.told), lease_s)
 
-    def agent(self, protocol: tuple[int, int] = PROTOCOL) -> Wire:
+    def agent(self) -> Wire:
         wire = Wire()
-        self.registry.attach(cast(Link, wire), Hello(protocol=protocol, role="agent", software="a test"))
+        self.registry.attach(cast(Link, wire), Hello(protocol=PROTOCOL, role="agent", software="a test"))
         return wire
 
-    async def joined(self, protocol: tuple[int, int] = PROTOCOL, **other: Any) -> Wire:
-        wire = self.agent(protocol)
+    async def joined(self, **other: Any) -> Wire:
+        wire = self.agent()
         lease = await wire.say(join(**other))
         assert isinstance(lease, HostLease)
         assert not lease.kill
@@ -431,18 +431,15 @@ def test_a_unit_of_another_host_keeps_its_name() -> None:
     run(story)
 
 
-@pytest.mark.parametrize(("protocol", "limited"), [((1, 11), False), ((1, 12), True)])
-def test_an_agent_is_told_what_its_protocol_knows(protocol: tuple[int, int], limited: bool) -> None:
+def test_an_agent_is_told_limits_and_whether_to_reboot() -> None:
     async def story() -> None:
         scene = Scene()
-        wire = await scene.joined(protocol)
+        wire = await scene.joined()
         wanted = replace(order("token", 99), memory_bytes_max=5, tasks_max=7)
         scene.registry.launch("lab2", wanted)
         wire.answer = ProbedUnit()
         await scene.registry.probe(scene.told.state.slots["cpu0@lab2"].unit, reboots=False)
-        assert wire.orders == [
-            wanted if limited else order("token", 99), ProbeUnit(unit="cpu0", reboots=not limited)
-        ]  # fmt: skip
+        assert wire.orders == [wanted, ProbeUnit(unit="cpu0", reboots=False)]
 
     run(story)
 
