@@ -14,7 +14,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # More words for `make chaos`, `make machines`, `make fuzz` and `make bench-search`; ARGS='--help' lists them.
 ARGS ?=
 
-.PHONY: experiments demo test test-fast hostile onnx-suite arm-root service seeds fuzz fuzz-boards chaos machines docs lint lock bench recheck bench-thesis bench-search bench-networks bench-records bench-fleet bench-rpc bench-crowd bench-zero-shot picture clean help
+.PHONY: experiments demo test test-fast hostile onnx-suite arm-root service seeds fuzz fuzz-boards chaos machines dist docs lint lock bench recheck bench-thesis bench-search bench-networks bench-records bench-fleet bench-rpc bench-crowd bench-zero-shot picture clean help
 
 help:
 	@echo 'make demo    tune two real networks at the same time on this machine (about 3 minutes, first run installs)'
@@ -27,6 +27,7 @@ help:
 	@echo 'make machines   fresh Debians, other CPUs in qemu, odd surroundings (root; an hour, goes on where it stopped; ARGS too)'
 	@echo "make onnx-suite   ONNX's own tests of operators, and old opsets (15 minutes; ARGS='--cases REGEX --details': some of them)"
 	@echo 'make docs    the pages of docs/ as a site'
+	@echo 'make dist    the files of a release, and a trial of them in an empty environment'
 	@echo 'make picture records the pictures of the README and of docs/lab.md (six minutes; root; ARGS=demo or lab: only these)'
 	@echo 'make lint    format, style, types, import contracts'
 	@echo 'make lock    hashes of all packages, and the list of them (SBOM), after a change of etc/constraints.txt'
@@ -69,6 +70,14 @@ onnx-suite: $(VENV)/.development
 seeds: $(VENV)/.runtime
 	$(BIN)/python -m autosched.sim --seeds 10000 --processes $(PROCESSES)
 	$(BIN)/python -m autosched.sim --seeds 1000 --hosts --processes $(PROCESSES)
+
+dist: $(VENV)/.development
+	rm -rf dist
+	$(BIN)/python -m build --no-isolation
+	$(PYTHON) -m venv --clear $(VENV)/released
+	@$(PIP) --python $(VENV)/released install --require-hashes -r etc/locks/runtime.txt
+	@$(PIP) --python $(VENV)/released install --no-deps dist/*.whl
+	cd $(VENV) && released/bin/autosched doctor
 
 docs: $(VENV)/.runtime
 	$(PIP) install -e '.[docs]'

@@ -2,6 +2,7 @@
 
 import inspect
 import re
+import tomllib
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -125,7 +126,16 @@ def test_the_page_of_numbers_is_what_was_measured() -> None:
 def test_the_version_is_the_same_everywhere() -> None:
     pyproject = (ROOT / "pyproject.toml").read_text()
     assert f'version = "{autosched.__version__}"' in pyproject
-    assert f"## {autosched.__version__}" in (ROOT / "CHANGELOG.md").read_text()
+    released = ".dev" not in autosched.__version__
+    assert (f"## {autosched.__version__} (" in (ROOT / "CHANGELOG.md").read_text()) is released
+
+
+def test_each_change_says_of_which_kind_it_is() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    kinds = "|".join(one["directory"] for one in project["tool"]["towncrier"]["type"])
+    files = [path for path in (ROOT / "changes").iterdir() if path.name != "README.md"]
+    assert [path.name for path in files if not re.fullmatch(rf"\+[a-z0-9-]+\.({kinds})\.md", path.name)] == []
+    assert [path.name for path in files if len(path.read_text()) > 600] == [], "a few lines are enough"
 
 
 PACKAGES = sorted(
