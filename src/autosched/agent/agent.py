@@ -18,7 +18,7 @@ from autosched.device_probe import Unwell, treat
 from autosched.errors import AutoschedError, Busy, DaemonUnreachable, NotFound, Refused, RequestError, WireError
 from autosched.machine import unix_time_s
 from autosched.model import HostName, Pool, UnitName
-from autosched.process import private_file
+from autosched.process import whole_file
 from autosched.protocol import (
     HOST_METHODS,
     HOST_REPORT_S,
@@ -306,5 +306,5 @@ def machine_name(folder: Path) -> str:
         if len(name := path.read_text().strip()) == 32:
             return name
     name = secrets.token_hex(16)
-    private_file.write(path, name.encode(), durable=True)
+    whole_file.write(path, name.encode(), durable=True, private=True)
     return name

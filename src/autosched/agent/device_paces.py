@@ -11,7 +11,7 @@ from msgspec import Struct
 from autosched.device_probe import Unwell, treat
 from autosched.machine import boot_id
 from autosched.model import Pool, Unit, UnitName, device_kind
-from autosched.process import private_file
+from autosched.process import whole_file
 from autosched.protocol import ProbedUnit
 
 log = logging.getLogger(__name__)
@@ -44,7 +44,7 @@ async def paces(pools: Sequence[Pool], folder: Path, *, busy: bool) -> dict[Unit
             log.warning("how fast %s is cannot be measured: %s", unit.name, error)
         else:
             found[unit.name] = ProbedUnit() if pace is None else ProbedUnit(pace.core_s, pace.memory_s)
-    private_file.write(folder / FILE, msgspec.json.encode(Paces(boot_id(), units, found)))
+    whole_file.write(folder / FILE, msgspec.json.encode(Paces(boot_id(), units, found)), private=True)
     return found
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from autosched.launch.job_folder import kill_strays
-from autosched.process import private_file, standby_process
+from autosched.process import standby_process, whole_file
 from autosched.process.detached_process import birth
 from autosched.process.standby_process import NEVER
 
@@ -70,7 +70,7 @@ class HostLease:
         self._until_s = max(self._until_s, until_s)
         kept = msgspec.structs.replace(self._kept, until_s=self._until_s)
         with contextlib.suppress(OSError):  # if the disk is full, the next agent ends the clients that it finds
-            private_file.write(self._note, msgspec.json.encode(kept))
+            whole_file.write(self._note, msgspec.json.encode(kept), private=True)
         standby_process.tell(self._told, self._until_s)
 
     def end(self) -> None:

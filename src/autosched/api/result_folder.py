@@ -1,6 +1,5 @@
 """The result folder of a job: the compiled module, the records and the report."""
 
-import os
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -13,6 +12,7 @@ from autosched.api.connection import Daemon
 from autosched.backend import EVALUATION, Evaluation
 from autosched.errors import JobCancelled, JobFailed, RequestError
 from autosched.model import IdentityFrom, JobId, JobState, Record
+from autosched.process import whole_file
 from autosched.protocol import Artifact, JobView
 from autosched.records import identity
 from autosched.wire import blob_transfer
@@ -199,18 +199,4 @@ def write(folder: Path, gathered: report.Report, records: Iterable[SavedRecord])
     lines = b"".join(msgspec.json.encode(record) + b"\n" for record in records)
     encoded = msgspec.json.format(msgspec.json.encode(gathered), indent=1)
     contents = {RECORDS: lines, REPORT: encoded, PAGE: report.page(gathered).encode()}
-    return [write_whole(folder / name, content) for name, content in contents.items()]
-
-
-def write_whole(path: Path, content: bytes) -> Path:
-    """Write a file atomically. Raises OSError."""
-    part = path.with_name(f".{path.name}.part")
-    try:
-        with part.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
-    return path
+    return [whole_file.write(folder / name, content, durable=True) for name, content in contents.items()]

@@ -16,7 +16,7 @@ from autosched.daemon.runtime import spawn
 from autosched.errors import ConfigError
 from autosched.launch.dask_agents import END
 from autosched.launch.dask_task import Order
-from autosched.process import isolated_python, private_file
+from autosched.process import isolated_python, whole_file
 from autosched.process.detached_process import Process
 from autosched.wire.pauses import pauses
 
@@ -71,7 +71,7 @@ class Engine:
 
     async def _run(self, order: Order) -> None:
         waits, clock, path = pauses(), asyncio.get_running_loop().time, self._folder / ORDER
-        private_file.write(path, msgspec.json.encode(order))  # private: the order contains the key of the agents
+        whole_file.write(path, msgspec.json.encode(order), private=True)  # it has the key of the agents
         while True:
             began_at = clock()
             self._process = self._started()

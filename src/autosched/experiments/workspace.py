@@ -11,14 +11,13 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from autosched.api import result_folder
 from autosched.config import Config
 from autosched.errors import NotFound, Refused, RequestError
 from autosched.experiments.definition import parse
 from autosched.experiments.plan import Plan, plan
 from autosched.experiments.rows import Row
 from autosched.model import JobState
-from autosched.process import folder_lock
+from autosched.process import folder_lock, whole_file
 
 ROWS, JOBS, STATE, SOURCE, PAGE = "rows", "jobs", "state", "experiment.json", "results.html"
 _ROW = msgspec.json.Decoder(Row)
@@ -126,7 +125,7 @@ class Workspace:
         path = self.folder / name
         try:
             self._make(path.parent)
-            result_folder.write_whole(path, content)
+            whole_file.write(path, content, durable=True)
         except OSError as error:
             raise _unwritable(path, error) from None
 

@@ -9,7 +9,7 @@ from msgspec import Struct
 from autosched.launch import ClientOrder, Launched
 from autosched.launch.job_folder import LOG
 from autosched.model import OWN_HOST, HostName
-from autosched.process import private_file
+from autosched.process import whole_file
 from autosched.process.detached_process import Process, birth
 
 NOTE = "client.json"
@@ -49,7 +49,7 @@ def leave(folder: Path, note: Note) -> None:
     """Write the note atomically, for this user only. If the disk is full, the client is not adopted."""
     with contextlib.suppress(OSError):
         folder.mkdir(parents=True, exist_ok=True)
-        private_file.write(folder / NOTE, msgspec.json.encode(note))
+        whole_file.write(folder / NOTE, msgspec.json.encode(note), private=True)
 
 
 def tear(folder: Path) -> None:

@@ -7,6 +7,7 @@ import msgspec
 from msgspec import Struct
 
 from autosched.errors import Refused
+from autosched.process import whole_file
 
 WHEREABOUTS = "daemon.json"
 
@@ -36,9 +37,7 @@ def read(folder: Path) -> Whereabouts:
 
 def write(folder: Path, whereabouts: Whereabouts) -> None:
     """Write daemon.json atomically."""
-    new = folder / f"{WHEREABOUTS}.new"
-    new.write_bytes(msgspec.json.encode(whereabouts) + b"\n")
-    new.replace(folder / WHEREABOUTS)
+    whole_file.write(folder / WHEREABOUTS, msgspec.json.encode(whereabouts) + b"\n")
 
 
 def remove(folder: Path) -> None:

@@ -14,6 +14,7 @@ from autosched.api import result_folder
 from autosched.api.on_demand import connected
 from autosched.errors import JobCancelled, JobFailed, RequestError
 from autosched.model import Identity, IdentityFrom, JobFailure, Record
+from autosched.process import whole_file
 from autosched.protocol import (
     Artifact,
     ArtifactList,
@@ -163,7 +164,7 @@ def test_a_full_disk_is_reported_and_leaves_no_partial_files(tmp_path: Path, mon
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(result_folder.os, "fsync", full)
+    monkeypatch.setattr(whole_file.os, "fsync", full)
     folder = tmp_path / "out"
     with pytest.raises(RequestError, match=r"the disk is full.*the daemon keeps.*autosched attach 7 --output DIR"):
         collect(tmp_path, Finished(FILES), done(), folder)

@@ -6,7 +6,6 @@ time. A damaged one, one of another version and one ahead of the database are ig
 """
 
 import logging
-import os
 import struct
 import zlib
 from collections import Counter, defaultdict, deque
@@ -22,6 +21,7 @@ from autosched.core.estimates import RATIOS, JobTimes, Mean, Ratios
 from autosched.core.state import State
 from autosched.daemon.jobs.progress import JobProgress
 from autosched.model import JobId
+from autosched.process import whole_file
 
 log = logging.getLogger(__name__)
 
@@ -151,16 +151,7 @@ def write(folder: Path, snapshot: Snapshot) -> Path:
     """Write a snapshot atomically, and keep one earlier snapshot. Raises OSError."""
     folder.mkdir(mode=0o700, exist_ok=True)
     path = folder / f"{snapshot.seq:015d}.snapshot"
-    new = path.with_suffix(".new")
-    try:
-        with new.open("wb") as file:
-            file.write(encode(snapshot))
-            file.flush()
-            os.fsync(file.fileno())
-        new.replace(path)
-    except OSError:
-        new.unlink(missing_ok=True)
-        raise
+    whole_file.write(path, encode(snapshot), durable=True)
     for old in _files(folder)[KEEP:]:
         old.unlink(missing_ok=True)
     return path

@@ -19,6 +19,7 @@ from autosched.daemon.recovery.snapshot import Snapshot
 from autosched.daemon.storage.job_store import TABLES, JobStore
 from autosched.daemon.storage.journal import Journal
 from autosched.model import Failure, Goal, Purpose, Record, TaskInfo
+from autosched.process import whole_file
 from autosched.sim.random_testing import CHOICE
 from autosched.sim.scenario import random_scenario
 from autosched.sim.simulator import Entry, Simulator
@@ -204,7 +205,7 @@ def test_a_failed_snapshot_leaves_no_files(tmp_path: Path, monkeypatch: pytest.M
     def full(_: int) -> None:
         raise OSError(28, "no space")
 
-    monkeypatch.setattr(snapshot.os, "fsync", full)
+    monkeypatch.setattr(whole_file.os, "fsync", full)
     with pytest.raises(OSError, match="no space"):
         snapshot.write(tmp_path / "snapshots", taken(Scheduler()))
     assert list((tmp_path / "snapshots").iterdir()) == []
