@@ -87,8 +87,8 @@ from autosched.wire import whereabouts
 
 log = logging.getLogger(__name__)
 
-RESERVE_S = 60.0
-"""Seconds between two checks of the space that is kept for a full disk."""
+RESERVE_S = 5.0
+"""Seconds between two looks at the space that is kept for a full disk."""
 HALT_S, STOP_S = 2.0, 2.5
 """Maximum seconds of a stop: for the event that is being written, and for closing connections."""
 
@@ -254,9 +254,13 @@ class Daemon:
             log.error("%s", disk_reserve.FULL_WORDS)
 
     async def _keep_reserve(self, journal: Journal) -> None:
-        """Keep space for a full disk, and take it again when there is plenty. Never returns."""
+        """Keep space for a full disk, give it back when the disk is full, and take it again when there is plenty. The
+        journal asks for it when it needs it; files of clients need it, too. Never returns."""
         while True:
-            if await asyncio.to_thread(disk_reserve.make, self._folder) and journal.worry == disk_reserve.FULL_WORDS:
+            if await asyncio.to_thread(disk_reserve.release, self._folder, disk_reserve.JOURNAL):
+                log.error("%s", disk_reserve.FULL_WORDS)
+                journal.worry = disk_reserve.FULL_WORDS
+            elif await asyncio.to_thread(disk_reserve.make, self._folder) and journal.worry == disk_reserve.FULL_WORDS:
                 journal.worry = ""
             await asyncio.sleep(RESERVE_S)
 
