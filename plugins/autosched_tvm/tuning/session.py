@@ -202,9 +202,11 @@ class TvmSession(Session):
         if targets.triple_of(self.target):
             return  # the code does not run here
         prepared, samples, unverified = _prepared(self._tasks_dir), self._samples, self.options.unverified
-        given = _content(Path(samples)) if samples else ""
-        cache, code = self.kernels.cache, text_digest("autosched_tvm.evaluation")
-        key = self._key("operators", self._model, self.target, _content(prepared), given, unverified, code)
+        cache, key = self.kernels.cache, ""
+        if cache.keeps:
+            given = _content(Path(samples)) if samples else ""
+            code = text_digest("autosched_tvm.evaluation")
+            key = self._key("operators", self._model, self.target, _content(prepared), given, unverified, code)
         if cache.take(key, {}) is not None:
             return
         arguments = (str(self._model), str(prepared), self.target, samples, unverified)
