@@ -66,7 +66,7 @@ class Marks:
         for sql, values in statements:
             if sql == ADD_RECORD:
                 self.records[values[0], values[3]] += 1
-                self.bodies[values[0], values[3]] = values[6]
+                self.bodies[values[0], values[3]] = values[4]
             elif sql == PUT_SPAN:
                 self.spans[values[0]] = values[1]
         loop = asyncio.get_running_loop()

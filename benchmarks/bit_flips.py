@@ -26,7 +26,7 @@ from autosched.daemon.recovery import backups
 from autosched.daemon.recovery.state_recovery import recover
 from autosched.daemon.storage import database
 from autosched.daemon.storage.commit_mark import CommitMark
-from autosched.daemon.storage.job_store import JobStore, span_rows
+from autosched.daemon.storage.job_store import JobStore, Planned, span_rows
 from autosched.daemon.storage.journal import Journal
 from autosched.daemon.storage.schema import checked
 from autosched.daemon.storage.stage_times import PUT
@@ -44,6 +44,7 @@ from autosched.model import (
     TaskLoad,
     Unit,
 )
+from autosched.network_status import NOT_MEASURED
 from autosched.protocol import Artifact, Span
 from autosched.protocol.roles import Role
 
@@ -96,7 +97,8 @@ def fill(path: Path, jobs: int, records: int) -> None:
         for job in range(core.state.last_job + 1, core.state.last_job + 1 + jobs):
             audit.note(Principal("a user", Role.USER), "submit", f"job {job}")
             await happens(JobSubmitted(job, JobSpec(name=f"net{job}", model="0" * 64, trials=records)))
-            store.plan(job, NETWORK, records, IdentityFrom(0, Identity(target="auto", device="a CPU")))
+            identity = IdentityFrom(0, Identity(target="auto", device="a CPU"))
+            store.plan(job, Planned(NETWORK, records, NOT_MEASURED), identity)
             steps = await happens(ClientAttached(job, _load(ROUND[0])))
             for number in range(1, len(ROUND)):
                 (step,) = steps

@@ -17,8 +17,8 @@ from against_stock import finish, kept_state, load, say
 
 from autosched import api
 from autosched.api import on_demand
-from autosched.backend import GoalReached
 from autosched.client.plan.latency_goal import reached
+from autosched.network_status import GoalReached
 from autosched.protocol import Done, GetJob, JobView, Shutdown
 from autosched.wire.whereabouts import WHEREABOUTS
 

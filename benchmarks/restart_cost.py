@@ -28,12 +28,13 @@ from autosched.core.events import ClientAttached, ClientLost, Event, JobSubmitte
 from autosched.core.scheduler import Scheduler
 from autosched.daemon.recovery import backups, snapshot
 from autosched.daemon.storage import database
-from autosched.daemon.storage.job_store import JobStore, span_rows
+from autosched.daemon.storage.job_store import JobStore, Planned, span_rows
 from autosched.daemon.storage.journal import Journal
 from autosched.daemon.storage.schema import checked
 from autosched.daemon.storage.stage_times import PUT
 from autosched.errors import DaemonUnreachable
 from autosched.model import JobLoad, JobSpec, Outcome, Pool, Record, Step, TaskInfo, TaskLoad, Unit
+from autosched.network_status import NOT_MEASURED
 from autosched.protocol import Span
 from autosched.records import identity
 
@@ -81,7 +82,7 @@ async def make(path: Path, jobs: int, rows: int) -> None:
             TaskInfo(task=task, name=f"conv2d {task}", workload=f"{job * TASKS + task:016x}")
             for task in range(1, TASKS)
         )
-        waiting.append(store.plan(job, Network(tasks=infos), 1_000))
+        waiting.append(store.plan(job, Planned(Network(tasks=infos), 1_000, NOT_MEASURED)))
         times = (checked(info.workload, TARGET, stage, 4, 3.6) for info in infos for stage, _ in STAGES)
         waiting.append(journal.write(*((PUT, row) for row in times)))
         for trial in range(rows // jobs // 2):

@@ -34,6 +34,7 @@ CODE_DIGEST_PATTERN = "[0-9a-f]{0,64}"
 """Pattern of an object code's name, as made by `code_name`; empty if unknown."""
 Sha256 = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
 Seconds = Annotated[float, Meta(ge=0, le=1e9)]
+PositiveSeconds = Annotated[float, Meta(gt=0, le=1e6)]
 Word = Annotated[str, Meta(min_length=1, max_length=64)]
 Labels = Annotated[dict[Word, Word], Meta(max_length=16)]
 """A user's labels of jobs, such as team=vision, in letters, digits and _ . / -. No decision depends on them."""

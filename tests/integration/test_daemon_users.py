@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
-from autosched.backend import Network, Recalled
+from autosched.backend import Network
 from autosched.errors import AutoschedError, NotFound, Refused, RequestError
 from autosched.model import TaskInfo
+from autosched.network_status import NetworkStatus, Recalled
 from autosched.protocol import (
     AddRecord,
     GetOrder,
@@ -193,9 +193,9 @@ def test_a_job_learns_only_from_jobs_of_its_backend_and_target(tmp_path: Path) -
             similar = await pupil.ask(GetSimilarJobs(tasks=network.tasks), SimilarJobs)
             assert isinstance(similar, SimilarJobs)
             assert similar.jobs == order.earlier, "chosen by the daemon, it is told as if the user had named it"
-            taught = replace(network, recalled=Recalled(teachers=(teacher, 77)))
+            taught = NetworkStatus(recalled=Recalled(teachers=(teacher, 77)))
             other, child = await attached(daemon, tmp_path)
-            await child.ask(PlanNetwork(network=taught, trials=8))
+            await child.ask(PlanNetwork(network=network, trials=8, status=taught))
             again = await child.ask(GetOrder(), JobOrder)
             assert isinstance(again, JobOrder)
             assert [one.job for one in again.earlier] == [teacher], "one that was pruned teaches nothing"

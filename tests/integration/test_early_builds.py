@@ -9,10 +9,11 @@ import pytest
 
 from autosched.api import result_folder
 from autosched.api.connection import Daemon
-from autosched.backend import Evaluation, GoalReached, version
+from autosched.backend import Evaluation, version
 from autosched.errors import RequestError
 from autosched.machine import cpu_model
 from autosched.model import Identity
+from autosched.network_status import GoalReached
 from autosched.protocol import JobView
 from deadlines import DEADLINE_S
 from integration.lab import BOARD, Lab, ended, lab

@@ -95,6 +95,7 @@ class JobRunner:
         self._past = Past()
         self._shared = SharedKnowledge(line, workdir)
         self._helpers = Helpers(line, workdir)
+        self._reports = publication.NetworkReports(line)
         self._outbox = RecordOutbox(line, self._end_process)
         self._began_at = asyncio.get_running_loop().time()
         self._age_s = 0.0
@@ -147,9 +148,10 @@ class JobRunner:
             own = await self._shared.records_of(order.job)
             self._past = Past([*borrowed, *own], len(borrowed), order.identities, order.device_cores)
             self._runner.trials = max((record.trial for record in own), default=-1) + 1
-        plan.early.resume(order.network)
+        if order.network is not None:
+            plan.early.resume(order.status)
+            self._shared.recalled_before = order.status.recalled
         self._age_s = order.age_s
-        self._shared.recalled = None if order.network is None else order.network.recalled
         self._plan.set_result(plan)
 
     async def _begun(self) -> JobPlan:
@@ -267,7 +269,7 @@ class JobRunner:
             outcome, error = Outcome.FAILED, str(lost)
             log.warning("step %d (%s) is lost: %s", step.id, step.stage, lost)
             if self._helpers.lost(lost):
-                await self._tell_network(plan)
+                await self._report_status(plan)
             plan.lost(step.task)
         except DeviceLost as lost:
             outcome, error = Outcome.FAILED, str(lost)
@@ -314,7 +316,7 @@ class JobRunner:
                 await self._import(plan, lease)
             case stages.BASELINE:
                 plan.baseline(await self._in_thread(lease, lambda: runner.baseline(lease)))
-                await self._tell_network(plan)
+                await self._report_status(plan)
             case stages.SELECT:
                 count = await self._in_thread(lease, lambda: runner.select(task, current, lease))
                 plan.selected(task, count)
@@ -353,7 +355,7 @@ class JobRunner:
                 last = BuildMeasurement.of(step.id, evaluation, disturbed=bool(watch.disturbed))
                 result = next((timing for timing in evaluation.timings if timing.name == published), None)
                 plan.evaluated(last, result)
-                await self._tell_network(plan)
+                await self._report_status(plan)
             case _:
                 raise RequestError(f"no stage is named {stage!r}")
 
@@ -361,7 +363,7 @@ class JobRunner:
         runner = self._runner
         assert runner is not None
         known = await import_network(plan, runner, self._past, self._shared, lease, partial(self._in_thread, lease))
-        await self._tell_network(plan)
+        await self._reports.imported(plan, runner, moves=self._helpers.are_of_use)
         for record in known:
             self._outbox.add(record)
         runner.trials += len(known)
@@ -375,9 +377,9 @@ class JobRunner:
             return Timed(record.latency_s, known or f"trial {record.trial}")
         return self._shared.timings.get(code)
 
-    async def _tell_network(self, plan: JobPlan) -> None:
+    async def _report_status(self, plan: JobPlan) -> None:
         assert self._runner is not None
-        await publication.tell_network(self._line, plan, self._runner, moves=self._helpers.are_of_use)
+        await self._reports.changed(plan, self._runner, moves=self._helpers.are_of_use)
 
     async def _keep_early(
         self, plan: JobPlan, step: StepId, evaluation: backend.Evaluation, *, disturbed: bool
@@ -395,7 +397,7 @@ class JobRunner:
             log.info("an early build is not kept: %s", "; ".join(evaluation.notes) or "it is not clearly faster")
         after_s = asyncio.get_running_loop().time() - self._began_at
         plan.evaluated_early(build, evaluation.operators, kept=kept, after_s=after_s)
-        await self._tell_network(plan)
+        await self._report_status(plan)
 
     async def _profile(
         self,

@@ -11,7 +11,7 @@ from autosched.client.plan.job_plan import JobPlan
 from autosched.client.shared_knowledge import SharedKnowledge
 from autosched.client.stage_runner import StageRunner
 from autosched.machine import peak_flops
-from autosched.model import IdentityFrom, JobSpec, Purpose, Record, TaskIndex
+from autosched.model import IdentityFrom, Purpose, Record, TaskIndex
 from autosched.records.identity import moved
 
 InThread: TypeAlias = Callable[[Callable[[], Any]], Coroutine[Any, Any, Any]]
@@ -42,37 +42,40 @@ async def import_network(
     plan: JobPlan, runner: StageRunner, past: Past, shared: SharedKnowledge, lease: Lease, in_thread: InThread
 ) -> Sequence[Record]:
     """Import the network into the plan; returns records of known schedules, which are new to the daemon."""
-    taken_in: Network = await in_thread(lambda: runner.take_in(lease))
-    latency_goal.check(plan.spec, taken_in, peak_flops(max(1, past.device_cores)))
+    network: Network = await in_thread(lambda: runner.take_in(lease))
+    latency_goal.check(plan.spec, network, peak_flops(max(1, past.device_cores)))
     taken = {record.task for record in past.records[past.borrowed :] if record.purpose is Purpose.KNOWN}
-    network, known, hints = await shared.recall(plan.spec, taken_in, taken, runner.trials)
+    recalled, known, hints = await shared.recall(plan.spec, network, taken, runner.trials)
     if runner.session.learns:
-        network = await shared.find_teachers(plan.spec, network)
-    if runner.session.ranks and (rankers := await shared.rankers(plan.spec, network)):
+        recalled = await shared.find_teachers(plan.spec, network, recalled)
+    if runner.session.ranks and (rankers := await shared.rankers(plan.spec, network, recalled)):
         await in_thread(lambda: runner.take_rankers(rankers))
     records, borrowed, teachers = [*past.on_this_device(plan, network), *known], past.borrowed, shared.teachers
-    await in_thread(lambda: runner.make_tuners(network, lease, records, borrowed, teachers, hints))
-    first = await first_candidates(
-        plan.spec, network, runner, {*hints, *(record.task for record in records)}, lease, in_thread
+    await in_thread(lambda: runner.make_tuners(network, lease, records, borrowed, teachers, hints, recalled))
+    if not rounds.budget(network, plan.spec.trials, recalled):
+        measured = {*hints, *(record.task for record in records), *recalled.taken}
+        hints = {**hints, **await first_candidates(network, runner, measured, lease, in_thread)}
+    plan.imported(
+        network,
+        records,
+        borrowed,
+        runner.comparable(),
+        recalled=recalled,
+        compares=runner.session.compares,
+        hints=hints,
     )
-    hints = {**hints, **first}
-    plan.imported(network, records, borrowed, runner.comparable(), compares=runner.session.compares, hints=hints)
     return known
 
 
 async def first_candidates(
-    spec: JobSpec, network: Network, runner: StageRunner, known: Collection[TaskIndex], lease: Lease,
-    in_thread: InThread,
-) -> dict[TaskIndex, tuple[bytes, ...]]:  # fmt: skip
-    """The candidates that rankers expect to be the fastest, for a job without trials. `known`: tasks with known
+    network: Network, runner: StageRunner, measured: Collection[TaskIndex], lease: Lease, in_thread: InThread
+) -> dict[TaskIndex, tuple[bytes, ...]]:
+    """The candidates that rankers expect to be the fastest, for a job without trials. `measured`: tasks with known
     schedules, which need no ranker.
 
     A task that competes with a measured one gets its default, so that it is measured too.
     """
-    if rounds.budget(network, spec.trials):
-        return {}
-    measured = {*known, *network.recalled.taken}
     unknown = [info for info in network.tasks if info.task not in measured]
     first = await in_thread(lambda: runner.first(unknown, lease)) if runner.session.ranks else {}
-    others = known_schedules.unmeasured_competitors(network, measured | first.keys())
+    others = known_schedules.unmeasured_competitors(network, {*measured, *first})
     return first | {task: (default,) for task in others if (default := runner.default(task)) is not None}

@@ -10,21 +10,40 @@ from autosched.backend import EVALUATION
 from autosched.client.daemon_session import DaemonSession
 from autosched.client.plan.job_plan import JobPlan
 from autosched.client.stage_runner import StageRunner
-from autosched.protocol import AddArtifacts, Done, PlanNetwork, ResultFile
+from autosched.network_status import NetworkStatus
+from autosched.protocol import AddArtifacts, Done, PlanNetwork, ReportStatus, ResultFile
 from autosched.wire import blob_transfer
 
 
-async def tell_network(line: DaemonSession, plan: JobPlan, runner: StageRunner, *, moves: bool) -> None:
-    """Report the network, and its comparison with the baseline as far as known. `moves`: whether its stages may run on
-    other hosts."""
-    network = plan.network
-    assert network is not None
-    if moves:
-        network = msgspec.structs.replace(network, movable=runner.movable)
-    network = msgspec.structs.replace(
-        network, divisible=runner.divisible, comparison=plan.early.comparison, measured=plan.early.measurements
+class NetworkReports:
+    """Reports the network of a job once, and its status when it has changed."""
+
+    def __init__(self, line: DaemonSession) -> None:
+        self._line = line
+        self._reported: NetworkStatus | None = None
+
+    async def imported(self, plan: JobPlan, runner: StageRunner, *, moves: bool) -> None:
+        """Report the imported network. `moves`: whether its stages may run on other hosts."""
+        assert plan.network is not None
+        status = _status(plan, runner, moves=moves)
+        await self._line.ask(PlanNetwork(network=plan.network, trials=plan.trials, status=status), Done)
+        self._reported = status
+
+    async def changed(self, plan: JobPlan, runner: StageRunner, *, moves: bool) -> None:
+        """Report the status of the network if it has changed."""
+        if (status := _status(plan, runner, moves=moves)) != self._reported:
+            await self._line.ask(ReportStatus(status=status), Done)
+            self._reported = status
+
+
+def _status(plan: JobPlan, runner: StageRunner, *, moves: bool) -> NetworkStatus:
+    return NetworkStatus(
+        comparison=plan.early.comparison,
+        measured=plan.early.measurements,
+        recalled=plan.recalled,
+        movable=runner.movable if moves else (),
+        divisible=runner.divisible,
     )
-    await line.ask(PlanNetwork(network=network, trials=plan.trials), Done)
 
 
 async def hand_over(line: DaemonSession, folder: Path, evaluation: backend.Evaluation) -> None:

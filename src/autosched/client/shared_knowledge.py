@@ -9,13 +9,14 @@ from typing import NamedTuple
 
 from msgspec import structs
 
-from autosched.backend import Earlier, Network, Recalled
+from autosched.backend import Earlier, Network
 from autosched.client import job_files, ranker_fetch
 from autosched.client.daemon_session import DaemonSession
 from autosched.client.plan import known_schedules, rounds
 from autosched.client.round_work import Timed
 from autosched.errors import NotFound
 from autosched.model import JobId, JobSpec, Program, Record, TaskIndex, TaskInfo
+from autosched.network_status import NOTHING_RECALLED, Recalled
 from autosched.protocol import (
     AddProgram,
     Done,
@@ -42,8 +43,8 @@ DESCRIBE_S = 10.0
 class Known(NamedTuple):
     """Schedules of a network's tasks that other jobs measured."""
 
-    network: Network
-    """The network, with the schedules that are taken over."""
+    recalled: Recalled
+    """The schedules that are taken over."""
     records: Sequence[Record] = ()
     """New records of these schedules."""
     hints: Mapping[TaskIndex, tuple[bytes, ...]] = {}
@@ -57,7 +58,7 @@ class SharedKnowledge:
         self._line, self._workdir = line, workdir
         self.teachers: list[Earlier] = []
         """Jobs that warm-start this one, with their records."""
-        self.recalled: Recalled | None = None
+        self.recalled_before: Recalled | None = None
         """Known schedules that an earlier client of the job took over; None if there was no earlier client."""
         self.elsewhere: dict[TaskIndex, dict[bytes, float]] = {}
         """Ratio of each known schedule on other devices, see `KnownSchedule.elsewhere`; by task and candidate."""
@@ -83,22 +84,22 @@ class SharedKnowledge:
             else:
                 self.teachers.append(Earlier(one.job, one.spec, model, one.workloads, tuple(records)))
 
-    async def find_teachers(self, spec: JobSpec, network: Network) -> Network:
-        """Query which earlier jobs can warm-start the search, if the user named none. Returns the network with them.
+    async def find_teachers(self, spec: JobSpec, network: Network, recalled: Recalled) -> Recalled:
+        """Query which earlier jobs can warm-start the search, if the user named none. Returns `recalled` with them.
 
         A client that resumes a job uses the jobs that an earlier client was told.
         """
         if spec.fresh or spec.learn_from or spec.records_from is not None:
-            return network
-        if self.recalled is not None:
-            teachers = self.recalled.teachers
-        elif rounds.budget(network, spec.trials):
+            return recalled
+        if self.recalled_before is not None:
+            teachers = self.recalled_before.teachers
+        elif rounds.budget(network, spec.trials, recalled):
             similar = (await self._line.ask(GetSimilarJobs(tasks=network.tasks), SimilarJobs)).jobs
             await self.fetch_teachers(spec, similar)
             teachers = tuple(one.job for one in self.teachers)
         else:
             teachers = ()
-        return structs.replace(network, recalled=structs.replace(network.recalled, teachers=teachers))
+        return structs.replace(recalled, teachers=teachers)
 
     async def recall(self, spec: JobSpec, network: Network, taken: Collection[TaskIndex], next_trial: int) -> Known:
         """Query the record store for schedules of the network's tasks. `taken`: tasks for which this job has records of
@@ -108,7 +109,7 @@ class SharedKnowledge:
         """
         assert network.identity is not None
         if spec.fresh or spec.records_from is not None:
-            return Known(network)
+            return Known(NOTHING_RECALLED)
         known: dict[TaskIndex, KnownSchedules] = {}
         for info in network.tasks:
             asked = GetKnown(
@@ -124,14 +125,14 @@ class SharedKnowledge:
             task: {one.candidate: one.elsewhere for one in (*found.own, *found.hints) if one.elsewhere}
             for task, found in known.items()
         }
-        if self.recalled is not None and set(taken).issuperset(self.recalled.taken):
-            return Known(structs.replace(network, recalled=self.recalled), (), recall.hints)
-        return Known(structs.replace(network, recalled=recall.recalled), recall.records, recall.hints)
+        if self.recalled_before is not None and set(taken).issuperset(self.recalled_before.taken):
+            return Known(self.recalled_before, (), recall.hints)
+        return Known(recall.recalled, recall.records, recall.hints)
 
-    async def rankers(self, spec: JobSpec, network: Network) -> Mapping[str, bytes]:
+    async def rankers(self, spec: JobSpec, network: Network, recalled: Recalled) -> Mapping[str, bytes]:
         """Fetch the rankers of the device model, by operator family; none where all tasks have known schedules."""
         assert network.identity is not None
-        known = len(network.recalled.taken) == len(network.tasks)
+        known = len(recalled.taken) == len(network.tasks)
         if known or spec.fresh or not network.identity.device:
             return {}
         return await ranker_fetch.fetch(self._line, network.identity.device)

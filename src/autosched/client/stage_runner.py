@@ -30,6 +30,7 @@ from autosched.client.round_work import SAME_CODE, Keep, RoundWork, Timed
 from autosched.errors import DeviceLost, TargetUnfit
 from autosched.machine import cpu_model
 from autosched.model import DeviceNote, Failure, JobSpec, Program, Purpose, Record, StepId, TaskIndex, TaskInfo
+from autosched.network_status import NOTHING_RECALLED, Recalled
 from autosched.records import record_selection, winner
 from autosched.records.identity import complete
 from autosched.stages import BUILD, PROFILE
@@ -108,12 +109,13 @@ class StageRunner:
         borrowed: int = 0,
         earlier: Sequence[Earlier] = (),
         hints: Mapping[TaskIndex, Sequence[bytes]] | None = None,
+        recalled: Recalled = NOTHING_RECALLED,
     ) -> None:
         """Warm-start from earlier jobs, and make a tuner for each task with all whole rounds of the records. `hints`:
         candidates that the search of a task measures first."""
         if earlier:
             self._learn(earlier, lease)
-        found = pasts(network, self._spec.trials, records, borrowed)
+        found = pasts(network, self._spec.trials, recalled, records, borrowed)
         for info in network.tasks:
             past = found[info.task]
             done = [record for whole in past.whole for record in whole]

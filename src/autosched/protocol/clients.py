@@ -28,6 +28,7 @@ from autosched.model import (
     TaskInfo,
     Text,
 )
+from autosched.network_status import NOT_MEASURED, NetworkStatus
 from autosched.protocol.method import BULK_BYTES, FRAME_BYTES, Asker, Done, Method, Role
 
 
@@ -46,13 +47,15 @@ class JobOrder(Struct, frozen=True):
     job: JobId
     spec: JobSpec
     network: Network | None
-    """As planned by an earlier client of this job, if there was one."""
+    """As imported by an earlier client of this job; None if there was none."""
     records: int
     """Number of records to fetch with GetRecords."""
     lanes: int
     devices: int
     device_cores: int
     """CPU cores of one of the devices."""
+    status: NetworkStatus = NOT_MEASURED
+    """As last reported by the earlier clients of this job."""
     units_elsewhere: int = 0
     """Number of lanes, and devices of the job's kind, of other hosts on which its stages could run."""
     host_cores: tuple[int, ...] = ()
@@ -90,13 +93,24 @@ class GetOrder(Method, frozen=True):
 
 
 class PlanNetwork(Method, frozen=True):
-    """A client reports the tasks of its model."""
+    """A client reports, once, the network that it has imported."""
 
     result = Done
     askers = (Asker.CLIENT,)
     bytes_max = FRAME_BYTES
     network: Network
     trials: int
+    """Number of trials for the whole network, without those of earlier jobs that count as its own."""
+    status: NetworkStatus = NOT_MEASURED
+
+
+class ReportStatus(Method, frozen=True):
+    """A client reports a changed status of its network, after PlanNetwork."""
+
+    result = Done
+    askers = (Asker.CLIENT,)
+    bytes_max = FRAME_BYTES
+    status: NetworkStatus
 
 
 class KnownSchedule(Struct, frozen=True, kw_only=True):

@@ -5,8 +5,8 @@ from typing import Annotated
 
 from msgspec import Meta, Struct, field
 
-from autosched.backend import Comparison, LatencyGoal, MeasuredBuild, standing_s
 from autosched.model import IdentityFrom, JobFailure, JobId, JobSpec, Labels
+from autosched.network_status import Comparison, LatencyGoal, MeasuredBuild, standing_s
 from autosched.protocol.method import WAIT_MAX_S, Done, Method, Role
 
 

@@ -21,7 +21,7 @@ from sqlalchemy.pool import NullPool
 
 from autosched.errors import ConfigError, NotFound, StoreUnavailable
 
-SCHEMA = "6"
+SCHEMA = "1.0"
 """Revision of the present schema, the last one in migrations/versions."""
 CONNECT_S = 5
 """Maximum seconds of a connection attempt."""

@@ -8,9 +8,10 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
-from autosched.backend import Evaluation, MeasuredBuild
+from autosched.backend import Evaluation
 from autosched.machine import cpu_model
 from autosched.model import NETWORK_TASK, Purpose, Record
+from autosched.network_status import MeasuredBuild
 from autosched.protocol import JobView, Span, TaskView
 from autosched.records import record_selection
 from autosched.records.network_estimate import network_s

@@ -1,7 +1,7 @@
 """Phrases about a job's latency and its gain, for tables, progress displays and pages."""
 
 from autosched import formatting
-from autosched.backend import GoalReached
+from autosched.network_status import GoalReached
 from autosched.protocol import JobView, TaskView
 from autosched.records.network_estimate import calls_made
 

@@ -12,7 +12,7 @@ import pytest
 from msgspec import Struct
 from msgspec.structs import replace
 
-from autosched.backend import Earlier, Lease, Network, Recalled
+from autosched.backend import Earlier, Lease, Network
 from autosched.client import daemon_session, job_runner
 from autosched.client.daemon_session import DaemonSession
 from autosched.client.job_runner import JobRunner
@@ -21,6 +21,7 @@ from autosched.client.plan.early_builds import ROUNDS_BETWEEN
 from autosched.client.stage_runner import StageRunner
 from autosched.errors import NotFound
 from autosched.model import NETWORK_TASK, JobSpec, Outcome, Record, Step, StepId, TaskInfo
+from autosched.network_status import NOTHING_RECALLED, Recalled
 from autosched.protocol import (
     AskLoad,
     Done,
@@ -42,6 +43,7 @@ from autosched.protocol import (
     PlanNetwork,
     Rankers,
     RecordPage,
+    ReportStatus,
     Return,
     RevokeStep,
     SimilarJobs,
@@ -138,10 +140,10 @@ class FakeDaemon:
             raise NotFound("no blob")
         if type(method) in KNOWS_NOTHING:
             return KNOWS_NOTHING[type(method)]
-        if isinstance(method, PlanNetwork):
+        if isinstance(method, PlanNetwork | ReportStatus):
             self.planned.set()
             await self.takes_plans.wait()
-        if isinstance(method, EndStep | PlanNetwork):
+        if isinstance(method, EndStep | PlanNetwork | ReportStatus):
             self.ends += [method] if isinstance(method, EndStep) else []
             if self.ends:
                 self.ended.set()
@@ -230,9 +232,9 @@ def test_a_job_learns_from_similar_ones_by_default(
     async def found() -> JobRunner:
         daemon = FakeDaemon({OTHER: [], OWN: [], 3: [0, 1]}, similar=[EARLIER, PRUNED])
         made = await begun(tmp_path, {}, daemon)
-        told = await made._shared.find_teachers(JobSpec(name="net", model="0" * 64, **fields), network)
-        assert told.recalled.teachers == (teachers or ())
-        assert told.tasks == network.tasks
+        spec = JobSpec(name="net", model="0" * 64, **fields)
+        told = await made._shared.find_teachers(spec, network, NOTHING_RECALLED)
+        assert told.teachers == (teachers or ())
         assert daemon.asked_similar == (1 if teachers else 0)
         return made
 
@@ -245,20 +247,20 @@ def test_a_replaced_client_learns_from_the_same_jobs(tmp_path: Path, monkeypatch
     async def found() -> None:
         daemon = FakeDaemon({OTHER: [], OWN: []}, similar=[EARLIER])
         made = await begun(tmp_path, {}, daemon)
-        made._shared.recalled = Recalled(teachers=(7,))
-        told = await made._shared.find_teachers(JobSpec(name="net", model="0" * 64), network)
-        assert (told.recalled.teachers, daemon.asked_similar) == ((7,), 0)
+        made._shared.recalled_before = Recalled(teachers=(7,))
+        told = await made._shared.find_teachers(JobSpec(name="net", model="0" * 64), network, NOTHING_RECALLED)
+        assert (told.teachers, daemon.asked_similar) == ((7,), 0)
 
     asyncio.run(found())
 
 
 @pytest.mark.parametrize(
-    ("trials", "known", "first"),
-    [(0, (), {1: (b"best",), 2: (b"",)}), (0, (1,), {2: (b"",)}), (0, (1, 2), {}), (4, (), {})],
-    ids=["nothing known", "one known", "all known", "a search"],
+    ("known", "first"),
+    [((), {1: (b"best",), 2: (b"",)}), ((1,), {2: (b"",)}), ((1, 2), {})],
+    ids=["nothing known", "one known", "all known"],
 )
 def test_without_trials_ranked_schedules_and_their_competitors_are_compared(
-    trials: int, known: tuple[int, ...], first: dict[int, tuple[bytes, ...]], tmp_path: Path,
+    known: tuple[int, ...], first: dict[int, tuple[bytes, ...]], tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     """The second task competes with the first, and no ranker knows it."""
@@ -268,10 +270,9 @@ def test_without_trials_ranked_schedules_and_their_competitors_are_compared(
 
     async def found() -> dict[int, tuple[bytes, ...]]:
         made = await begun(tmp_path, {}, FakeDaemon({OTHER: [], OWN: []}))
-        spec = JobSpec(name="net", model="0" * 64, trials=trials)
         assert made._runner is not None
         lease = Lease("import", ("host/0",), (), 10.0)
-        return await first_candidates(spec, network, made._runner, known, lease, asyncio.to_thread)
+        return await first_candidates(network, made._runner, known, lease, asyncio.to_thread)
 
     assert asyncio.run(found()) == first
 

@@ -7,12 +7,13 @@ from typing import Any, TypeVar, cast
 
 import pytest
 
-from autosched.backend import Network, Recalled
+from autosched.backend import Network
 from autosched.client import shared_knowledge
 from autosched.client.daemon_session import DaemonSession
 from autosched.client.round_work import Timed
 from autosched.client.shared_knowledge import Known, SharedKnowledge
 from autosched.model import Identity, JobSpec, Program, TaskInfo
+from autosched.network_status import NOTHING_RECALLED, Recalled
 from autosched.protocol import (
     AddProgram,
     Done,
@@ -82,9 +83,9 @@ ENOUGH = KnownSchedules(own=(schedule(b"best", compared=True),), tried=100)
 def test_a_fresh_job_asks_nothing() -> None:
     spec, line = JobSpec(name="net", model="0" * 64, fresh=True), Line({"aa": ENOUGH})
     knowledge = of(line)
-    assert run(knowledge.recall(spec, NETWORK, (), 0)) == Known(NETWORK)
-    assert run(knowledge.find_teachers(spec, NETWORK)) is NETWORK
-    assert run(knowledge.rankers(spec, NETWORK)) == {}
+    assert run(knowledge.recall(spec, NETWORK, (), 0)) == Known(NOTHING_RECALLED)
+    assert run(knowledge.find_teachers(spec, NETWORK, NOTHING_RECALLED)) is NOTHING_RECALLED
+    assert run(knowledge.rankers(spec, NETWORK, NOTHING_RECALLED)) == {}
     run(knowledge.look_up(spec, NETWORK, ["c0de"]))
     assert (line.asked, knowledge.timings) == ([], {})
 
@@ -92,8 +93,8 @@ def test_a_fresh_job_asks_nothing() -> None:
 def test_known_schedules_are_taken_over_as_records_and_hints() -> None:
     hints = KnownSchedules(hints=(schedule(b"try", elsewhere=1.5),))
     knowledge = of(Line({"aa": ENOUGH, "bb": hints}))
-    network, records, first = run(knowledge.recall(SPEC, NETWORK, (), 3))
-    assert network.recalled.taken == (1,)
+    recalled, records, first = run(knowledge.recall(SPEC, NETWORK, (), 3))
+    assert recalled.taken == (1,)
     assert [(record.task, record.trial, record.candidate) for record in records] == [(1, 3, b"best")]
     assert first == {2: (b"try",)}
     assert knowledge.elsewhere == {1: {}, 2: {b"try": 1.5}}
@@ -101,8 +102,8 @@ def test_known_schedules_are_taken_over_as_records_and_hints() -> None:
 
 def test_a_store_in_trouble_is_asked_once() -> None:
     line = Line({"aa": KnownSchedules(trouble="the server is gone")})
-    network, records, first = run(of(line).recall(SPEC, NETWORK, (), 0))
-    assert (network.recalled.taken, tuple(records), dict(first)) == ((), (), {})
+    recalled, records, first = run(of(line).recall(SPEC, NETWORK, (), 0))
+    assert (recalled.taken, tuple(records), dict(first)) == ((), (), {})
     assert len(line.asked) == 1
 
 
@@ -111,9 +112,9 @@ def test_a_store_in_trouble_is_asked_once() -> None:
 )
 def test_a_resumed_client_uses_what_an_earlier_one_took_over(own: tuple[int, ...], taken: tuple[int, ...]) -> None:
     knowledge = of(Line({"aa": ENOUGH}))
-    knowledge.recalled = Recalled(taken=(2,))
-    network, records, _ = run(knowledge.recall(SPEC, NETWORK, own, 0))
-    assert network.recalled.taken == taken
+    knowledge.recalled_before = Recalled(taken=(2,))
+    recalled, records, _ = run(knowledge.recall(SPEC, NETWORK, own, 0))
+    assert recalled.taken == taken
     assert len(records) == (0 if own else 1)
 
 
@@ -123,8 +124,8 @@ def test_a_resumed_client_uses_what_an_earlier_one_took_over(own: tuple[int, ...
 )  # fmt: skip
 def test_rankers_are_asked_where_a_task_needs_them(taken: tuple[int, ...], device: str, asks: bool) -> None:
     line = Line()
-    network = Network((CONV, DENSE), identity=Identity(device=device), recalled=Recalled(taken=taken))
-    assert run(of(line).rankers(SPEC, network)) == {}
+    network = Network((CONV, DENSE), identity=Identity(device=device))
+    assert run(of(line).rankers(SPEC, network, Recalled(taken=taken))) == {}
     assert bool(line.asked) is asks
 
 

@@ -3,8 +3,9 @@
 import pytest
 from msgspec.structs import replace
 
-from autosched.backend import Baseline, Comparison
+from autosched.backend import Baseline
 from autosched.model import TaskInfo
+from autosched.network_status import Comparison
 from autosched.records.network_estimate import calls_made, network_s
 from autosched.text.latency_gain import against, best, compared, ready, tasks_by_share
 from samples import job_view

@@ -2,8 +2,8 @@ import pytest
 from msgspec.structs import replace
 
 from autosched import report
-from autosched.backend import MeasuredBuild
 from autosched.model import Purpose, Record
+from autosched.network_status import MeasuredBuild
 from autosched.protocol import Span
 from samples import evaluation, job_view, records, spans
 

@@ -5,8 +5,9 @@ import pytest
 from msgspec.structs import replace
 
 from autosched import report
-from autosched.backend import Baseline, Comparison, MeasuredBuild, OperatorTime, OperatorTimes
+from autosched.backend import Baseline, OperatorTime, OperatorTimes
 from autosched.model import Identity, IdentityFrom, JobFailure, Purpose, Record
+from autosched.network_status import Comparison, MeasuredBuild
 from autosched.protocol import Span
 from samples import evaluation, job_view, records, spans, timing
 

@@ -14,20 +14,22 @@ from dataclasses import dataclass, field
 from msgspec import structs
 
 from autosched.backend import (
-    BUILDS_MAX,
     RIVALS,
     TUNED,
     Baseline,
-    Comparison,
     Evaluation,
-    LatencyGoal,
-    MeasuredBuild,
-    Network,
-    NetworkMeasurements,
     OperatorTimes,
     Timing,
 )
 from autosched.model import StepId, TaskIndex, TaskInfo
+from autosched.network_status import (
+    BUILDS_MAX,
+    Comparison,
+    LatencyGoal,
+    MeasuredBuild,
+    NetworkMeasurements,
+    NetworkStatus,
+)
 
 BY_RULE = "by rule"
 """Name of the schedule of a kernel without a search, among the times of operators."""
@@ -93,10 +95,9 @@ class EarlyBuilds:
     measurements: NetworkMeasurements = field(default_factory=NetworkMeasurements)
     """Measured builds for the daemon, those of earlier clients included."""
 
-    def resume(self, network: Network | None) -> None:
+    def resume(self, status: NetworkStatus) -> None:
         """Take over the measurements of the job's earlier clients."""
-        if network is not None:
-            self.comparison, self.measurements = network.comparison, network.measured
+        self.comparison, self.measurements = status.comparison, status.measured
 
     def forget(self) -> None:
         """Forget the comparison of earlier clients, which does not hold on this device."""

@@ -16,7 +16,7 @@ from statistics import median
 
 import msgspec
 
-from autosched.backend import Baseline, GoalReached, Network, OperatorTimes, Timing
+from autosched.backend import Baseline, Network, OperatorTimes, Timing
 from autosched.client.plan import latency_goal
 from autosched.client.plan.allocation import LIGHT_TRIALS, TaskRounds, leading, light, next_share, outdone
 from autosched.client.plan.blocked_candidates import BlockedCandidates
@@ -35,6 +35,7 @@ from autosched.model import (
     TaskIndex,
     TaskLoad,
 )
+from autosched.network_status import NOTHING_RECALLED, GoalReached, Recalled
 from autosched.records.network_estimate import network_s
 from autosched.stages import BASELINE, COMPILE, EVALUATE, IMPORT, PROFILE, stage_of
 
@@ -64,6 +65,8 @@ class JobPlan:
     elsewhere: int = 0
     """Lanes and devices of other hosts that its tasks could use."""
     network: Network | None = None
+    recalled: Recalled = NOTHING_RECALLED
+    """Known schedules that the job took over."""
     tasks: dict[TaskIndex, TaskState] = field(default_factory=dict)
     """The tasks of the network, once it is imported."""
     network_round: Round | None = field(default_factory=lambda: Round(Purpose.NETWORK, IMPORT))
@@ -154,18 +157,20 @@ class JobPlan:
         borrowed: int = 0,
         finals: Collection[TaskIndex] = (),
         *,
+        recalled: Recalled = NOTHING_RECALLED,
         compares: bool = False,
         hints: Mapping[TaskIndex, Sequence[bytes]] | None = None,
     ) -> None:
-        """Set the imported network and its records; the first `borrowed` records cost this job no trials.
+        """Set the imported network, the known schedules that the job takes over, and its records; the first `borrowed`
+        records cost this job no trials.
 
         `finals`: tasks whose candidates can be compared with each other and with the default. `compares`: whether the
         backend can measure a baseline. `hints`: first candidates of tasks.
         """
-        self.network = network
-        self.trials = budget(network, self.spec.trials)
+        self.network, self.recalled = network, recalled
+        self.trials = budget(network, self.spec.trials, recalled)
         self.spent = spent(records[borrowed:], self.trials)
-        taken = set(network.recalled.taken)
+        taken = set(recalled.taken)
         for info in network.tasks:
             search = TaskRounds(info.task, info.weight, info.flops, groups=info.groups)
             state = self.tasks[info.task] = TaskState(search)
@@ -214,7 +219,7 @@ class JobPlan:
     def _replay(self, borrowed: int, records: Sequence[Record]) -> None:
         """Reconstruct rounds from earlier records; an interrupted one is continued."""
         assert self.network is not None
-        for task, found in pasts(self.network, self.spec.trials, records, borrowed).items():
+        for task, found in pasts(self.network, self.spec.trials, self.recalled, records, borrowed).items():
             for whole in found.whole:
                 self.tasks[task].count_round(whole)
             if found.half:
@@ -488,7 +493,7 @@ class JobPlan:
             return None
         count = min(self.network.batch, self.trials - self.spent)
         if not search.best_s:  # half of the budget is kept for tasks whose first rounds show a gain
-            count = min(count, first_count(self.trials, searched(self.network)))
+            count = min(count, first_count(self.trials, searched(self.network, self.recalled)))
             if search.task in light(self._searches):
                 count = min(count, LIGHT_TRIALS)
         return self._search(self.tasks[search.task], count)

@@ -10,9 +10,10 @@ from collections.abc import Collection, Mapping, Sequence
 
 from msgspec import Struct
 
-from autosched.backend import Network, Recalled
+from autosched.backend import Network
 from autosched.client.plan.rounds import budget
 from autosched.model import Purpose, Record, TaskIndex
+from autosched.network_status import NOTHING_RECALLED, Recalled
 from autosched.protocol import KnownSchedule, KnownSchedules
 from autosched.records.record_selection import FINALISTS_MAX
 from autosched.records.task_best import short_digest
@@ -48,7 +49,7 @@ def recall(
     `trials`: number that the job's user asked for. `first_trial`: number of the first record. `goes_on`: the search
     continues from the known schedules in any case, because the user asked for a latency.
     """
-    whole = budget(network, trials)
+    whole = budget(network, trials, NOTHING_RECALLED)
     winners = {task: [one for one in found.own if one.compared] for task, found in known.items()}
     proven = {task for task, found in winners.items() if found}
     share = whole * len(proven) / max(1, len(network.tasks))

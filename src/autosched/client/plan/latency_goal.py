@@ -7,10 +7,11 @@ whole network meets the goal with its confidence interval.
 
 from collections.abc import Sequence
 
-from autosched.backend import GoalReached, LatencyGoal, MeasuredBuild, Network, Timing
+from autosched.backend import Network, Timing
 from autosched.errors import RequestError
 from autosched.formatting import latency
 from autosched.model import JobSpec
+from autosched.network_status import GoalReached, LatencyGoal, MeasuredBuild
 from autosched.records.network_estimate import network_s
 from autosched.records.statistics import REPEATED
 

@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from autosched.backend import Network
 from autosched.model import Purpose, Record, TaskIndex
+from autosched.network_status import Recalled
 from autosched.records import record_selection
 
 
@@ -28,16 +29,16 @@ def first_count(trials: int, tasks: int) -> int:
     return max(1, trials // (2 * tasks))
 
 
-def searched(network: Network) -> int:
+def searched(network: Network, recalled: Recalled) -> int:
     """Number of tasks that need a search, at least 1."""
-    return max(1, len(network.tasks) - len(network.recalled.taken))
+    return max(1, len(network.tasks) - len(recalled.taken))
 
 
-def budget(network: Network, trials: int | None) -> int:
+def budget(network: Network, trials: int | None, recalled: Recalled) -> int:
     """Trials of the whole job: the user's number, otherwise the backend's default, less those that earlier jobs have
     made."""
     whole = network.default_trials if trials is None else trials
-    return max(0, whole - network.recalled.trials)
+    return max(0, whole - recalled.trials)
 
 
 def spent(own: Sequence[Record], trials: int) -> int:
@@ -46,11 +47,11 @@ def spent(own: Sequence[Record], trials: int) -> int:
 
 
 def pasts(
-    network: Network, trials: int | None, records: Sequence[Record], borrowed: int = 0
+    network: Network, trials: int | None, recalled: Recalled, records: Sequence[Record], borrowed: int = 0
 ) -> dict[TaskIndex, PastRounds]:
     """Past work on each task; the first `borrowed` records are those of another job, as are known ones."""
-    whole = budget(network, trials)
-    left, first = whole - spent(records[borrowed:], whole), first_count(whole, searched(network))
+    whole = budget(network, trials, recalled)
+    left, first = whole - spent(records[borrowed:], whole), first_count(whole, searched(network, recalled))
     known = [record for record in records[borrowed:] if record.purpose is Purpose.KNOWN]
     made = [record for record in records[borrowed:] if record.purpose is not Purpose.KNOWN]
     found = {}

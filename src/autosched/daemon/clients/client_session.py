@@ -17,7 +17,7 @@ from autosched.daemon.jobs.progress import ProgressRegistry
 from autosched.daemon.jobs.stage_history import History
 from autosched.daemon.runtime import Runtime
 from autosched.daemon.storage.blob_store import Blobs
-from autosched.daemon.storage.job_store import Found, JobStore, received_now
+from autosched.daemon.storage.job_store import Found, JobStore, Planned, received_now
 from autosched.daemon.storage.moved_files import MovedFiles
 from autosched.daemon.storage.record_lookup import Asking, RecordLookup
 from autosched.errors import NotFound, Refused, RequestError, WireError
@@ -34,6 +34,7 @@ from autosched.model import (
     TaskInfo,
     at_host,
 )
+from autosched.network_status import NetworkStatus
 from autosched.protocol import (
     AddArtifacts,
     AddProgram,
@@ -61,6 +62,7 @@ from autosched.protocol import (
     PutMoved,
     RankerPart,
     Rankers,
+    ReportStatus,
     ResultFile,
     SimilarJobs,
     TagRecords,
@@ -100,8 +102,6 @@ class ClientSession:
         self._blobs, self._progress, self._monitor = parts.blobs, parts.progress, parts.monitor
         self._attribution, self._lookup, self._moved = parts.attribution, parts.lookup, parts.moved
         self._boards = parts.boards
-        self._told = False
-        """Whether the client has told its network before; later calls only add measurements of the whole network."""
 
     def handle(self, method: Method) -> Awaitable[Struct | None]:
         """Begin to answer one call. Its changes are queued when this returns: a step's end follows its records."""
@@ -116,6 +116,8 @@ class ClientSession:
                 return self._order()
             case PlanNetwork():
                 return self._plan(method)
+            case ReportStatus(status=status):
+                return self._report_status(status)
             case GetKnown():
                 return self._known(method)
             case GetSimilarJobs(tasks=tasks):
@@ -169,11 +171,12 @@ class ClientSession:
         host = state.jobs[self._job].host
         lanes = state.queues.get(at_host(HOST_POOL, host))
         devices = state.queues.get(at_host(DEVICE_POOL + spec.device, host))
-        teachers = spec.learn_from or (progress.network.recalled.teachers if progress.network is not None else ())
+        teachers = spec.learn_from or progress.status.recalled.teachers
         return JobOrder(
             job=self._job,
             spec=spec,
             network=progress.network,
+            status=progress.status,
             records=progress.records,
             lanes=len(lanes.pool.units) if lanes is not None else 0,
             devices=len(devices.pool.units) if devices is not None else 0,
@@ -246,18 +249,22 @@ class ClientSession:
         indices = [info.task for info in method.network.tasks]
         if len(set(indices)) != len(indices) or 0 in indices:
             raise RequestError("a network's tasks are numbered from 1, each with its own number")
-        progress = self._progress.get(self._job)
-        progress.plan(method.network, method.trials)
-        changed = progress.identify(method.network.identity)
-        stored = self._store.plan(self._job, method.network, method.trials, changed)
-        self._runtime.tell(partial(self._freed, method.network.movable, method.network.divisible))
-        told, self._told = self._told, True
-        return self._added(stored) if told else self._planned(stored)
+        progress, planned = self._progress.get(self._job), Planned(method.network, method.trials, method.status)
+        progress.plan(*planned)
+        stored = self._store.plan(self._job, planned, progress.identify(method.network.identity))
+        self._runtime.tell(partial(self._freed, method.status))
+        return self._planned(stored)
 
-    def _freed(self, stages: tuple[str, ...], divisible: tuple[str, ...]) -> Event | None:
+    def _report_status(self, status: NetworkStatus) -> Awaitable[None]:
+        self._progress.get(self._job).status = status
+        stored = self._store.set_status(self._job, status)
+        self._runtime.tell(partial(self._freed, status))
+        return self._added(stored)
+
+    def _freed(self, status: NetworkStatus) -> Event | None:
         job = self._runtime.state.jobs[self._job]
-        same = (job.movable, job.divisible) == (stages, divisible)
-        return None if job.state.ended or same else StagesFreed(self._job, stages, divisible)
+        same = (job.movable, job.divisible) == (status.movable, status.divisible)
+        return None if job.state.ended or same else StagesFreed(self._job, status.movable, status.divisible)
 
     async def _planned(self, stored: asyncio.Future[None]) -> None:
         await stored

@@ -7,9 +7,10 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from autosched.backend import Network, standing_s
+from autosched.backend import Network
 from autosched.daemon.storage.job_store import Found, JobStore
 from autosched.model import Identity, IdentityFrom, JobId, Purpose, TaskIndex, TaskInfo
+from autosched.network_status import NOT_MEASURED, NetworkStatus, standing_s
 from autosched.records.network_estimate import network_s
 from autosched.records.task_best import TaskBest
 
@@ -45,6 +46,7 @@ class JobProgress:
     """One job's trials."""
 
     network: Network | None = None
+    status: NetworkStatus = NOT_MEASURED
     trials_total: int | None = None
     records: int = 0
     """Number of all records; only trials spend budget."""
@@ -67,9 +69,9 @@ class JobProgress:
         """Trials without a latency."""
         return self.failures.total()
 
-    def plan(self, network: Network, trials: int) -> None:
-        """Store the network and budget that the client has told."""
-        self.network, self.trials_total = network, trials
+    def plan(self, network: Network, trials: int, status: NetworkStatus = NOT_MEASURED) -> None:
+        """Set what the client has reported after the import."""
+        self.network, self.trials_total, self.status = network, trials, status
         old, self.tasks = self.tasks, {}
         for info in network.tasks:
             self.tasks[info.task] = task = old.get(info.task) or TaskProgress(info)
@@ -128,7 +130,7 @@ class JobProgress:
     def came_from(self, task: TaskIndex) -> str:
         """Source of a task's best schedule in the record store; empty if the job has found it."""
         best = self.tasks[task].best.best
-        return self.network.recalled.source(task, best.candidate.hex()) if best is not None and self.network else ""
+        return self.status.recalled.source(task, best.candidate.hex()) if best is not None else ""
 
     @property
     def estimate_s(self) -> float | None:
@@ -143,14 +145,12 @@ class JobProgress:
     @property
     def untuned_s(self) -> dict[TaskIndex, float]:
         """Latency of one call of tasks without a search, measured in a build of the network."""
-        return {} if self.network is None else self.network.measured.untuned_s
+        return self.status.measured.untuned_s
 
     @property
     def whole_s(self) -> float | None:
         """Latency of the whole network: measured at the job's end, else expected; None if unknown."""
-        if (network := self.network) is None:
-            return None
-        return standing_s(self.estimate_s, network.comparison, network.measured.result_s)
+        return standing_s(self.estimate_s, self.status.comparison, self.status.measured.result_s)
 
     def _whole(self, latencies_s: dict[TaskIndex, float | None]) -> float | None:
         known = {number: latency_s for number, latency_s in latencies_s.items() if latency_s is not None}
@@ -189,8 +189,8 @@ class ProgressRegistry:
 
     def load(self, store: JobStore) -> None:
         """Count all stored records."""
-        for job, network, trials in store.networks():
-            self.get(job).plan(network, trials)
+        for job, planned in store.networks():
+            self.get(job).plan(*planned)
         for job, known in store.identities():
             self.get(job).identities.append(known)
         for record in store.found():

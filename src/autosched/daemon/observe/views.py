@@ -31,7 +31,7 @@ LAST_ERROR_CHARS = 500
 
 def job_view(state: State, job: Job, progress: JobProgress, now: float, *, whole: bool) -> JobView:
     """View of one job. `whole`: with its tasks, the operators that are not tuned, and its specification."""
-    network = progress.network
+    network, status = progress.network, progress.status
     return JobView(
         job=job.id,
         name=job.spec.name,
@@ -67,11 +67,11 @@ def job_view(state: State, job: Job, progress: JobProgress, now: float, *, whole
         held=job.held,
         doing=doing(state, job),
         labels=job.spec.labels,
-        comparison=None if network is None else network.comparison,
-        result_s=None if network is None else network.measured.result_s,
-        goal=None if network is None else network.measured.goal,
+        comparison=status.comparison,
+        result_s=status.measured.result_s,
+        goal=status.measured.goal,
         identities=tuple(progress.identities) if whole else (),
-        builds=network.measured.builds if whole and network is not None else (),
+        builds=status.measured.builds if whole else (),
     )
 
 

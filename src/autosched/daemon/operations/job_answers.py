@@ -79,13 +79,12 @@ async def _past(session: UserSession, spec: JobSpec) -> list[forecast.Past]:
         if (job := jobs.get(number)) is None:
             continue
         progress = registry.get(number)
-        network = progress.network
-        if network is None or network.measured.result_s is None or job.ended_at is None:
+        network, known, result_s = progress.network, progress.status.comparison, progress.status.measured.result_s
+        if network is None or result_s is None or job.ended_at is None:
             continue
-        known = network.comparison
         found.append(
             forecast.Past(
-                number, network.measured.result_s, progress.trials, len(network.tasks),
+                number, result_s, progress.trials, len(network.tasks),
                 job.ended_at - job.submitted_at, progress.first_estimate_s, progress.estimate_s,
                 None if known is None else known.baseline.median_s,
             )

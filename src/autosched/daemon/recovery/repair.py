@@ -85,7 +85,7 @@ class _Past:
     def __init__(self) -> None:
         self._core = Scheduler(policies=policy_registry.Installed())
 
-    def handle(self, now: float, event: Event, steps: Decided | None) -> None:
+    def handle(self, now: float, event: Event, steps: Decided) -> None:
         """Apply an event. Raises the scheduler's exceptions."""
         self._core.handle(now, event, steps)
 

@@ -44,7 +44,7 @@ class Snapshot(Struct, frozen=True):
     jobs: dict[JobId, msgspec.Raw]
     """Progress of each job."""
     prints: dict[JobId, tuple[int, int]]
-    """Checksums of a job's network and of the marks of its records, which may change after they were counted."""
+    """Checksums of what may change after it was counted, see `JobStore.checksums`."""
     records: int
     """The last record in it, by its position in the table."""
     crc: int

@@ -90,8 +90,8 @@ def _progress(journal: Journal, found: Snapshot | None) -> ProgressRegistry:
     prints = store.checksums()
     anew = {job: None for job in prints.keys() | found.prints.keys() if prints.get(job) != found.prints.get(job)}
     progress.kept.update({job: PackedProgress(raw) for job, raw in found.jobs.items() if job not in anew})
-    for job, network, trials in store.networks(anew):
-        progress.get(job).plan(network, trials)
+    for job, planned in store.networks(anew):
+        progress.get(job).plan(*planned)
     for job, known in store.identities(anew):
         progress.get(job).identities.append(known)
     for record in store.found(found.records, anew):

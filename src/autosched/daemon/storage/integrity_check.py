@@ -46,14 +46,14 @@ class Findings(Struct, frozen=True):
 
 def check(db: sqlite3.Connection, acknowledged: Mark | None) -> Findings:
     """Check everything. O(rows). Raises one of UNREADABLE if the file is no database."""
-    form: int = db.execute("PRAGMA user_version").fetchone()[0]
+    form = schema.form(db)
     rows: dict[str, int] = {}
     damage: list[Damage] = []
     there = schema.tables(db)
-    counted = dict(db.execute("SELECT name, count FROM header")) if form >= schema.COUNTED_SINCE else {}
+    counted = dict(db.execute("SELECT name, count FROM header")) if form else {}
     for table, columns in there.items():
         try:
-            rows[table], found = _rows(db, form, table, columns)
+            rows[table], found = _rows(db, table, columns)
             damage += found
             if table in counted and counted[table] != rows[table]:
                 damage.append(Damage(table, f"{table} has {rows[table]} rows, and {counted[table]} were written"))
@@ -80,13 +80,11 @@ def missing(db: sqlite3.Connection, folder: Path) -> list[Damage]:
     return damage
 
 
-def _rows(db: sqlite3.Connection, form: int, table: str, columns: list[str]) -> tuple[int, list[Damage]]:
+def _rows(db: sqlite3.Connection, table: str, columns: list[str]) -> tuple[int, list[Damage]]:
     """The number of rows of a table, and the damaged ones."""
     names = ", ".join(columns)
     if table == "journal":
-        reckoned = f"journal_crc(seq, now, event, {'started' if 'started' in columns else 'NULL'})"
-    elif form < schema.COUNTED_SINCE and table == "records":
-        reckoned = "crc32(body)"
+        reckoned = "journal_crc(seq, now, event, started)"
     elif schema.has_crc(db, table):
         reckoned = f"crc({names})"
     else:

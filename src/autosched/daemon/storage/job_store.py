@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
-from typing import cast
+from typing import NamedTuple, cast
 
 import msgspec
 
@@ -12,20 +12,20 @@ from autosched.daemon.storage.batched_statements import Insert, Statement, blob
 from autosched.daemon.storage.journal import WAYS_OUT, Journal
 from autosched.daemon.storage.schema import checked, row_crc
 from autosched.errors import Damaged
-from autosched.model import Failure, Identity, IdentityFrom, JobId, Purpose, Record, StepId, TaskIndex, encode
+from autosched.model import Failure, Identity, IdentityFrom, JobId, Record, StepId, TaskIndex, encode
+from autosched.network_status import NOT_MEASURED, NetworkStatus
 from autosched.protocol import Artifact, RecordPage, Span
 from autosched.records.task_best import Measurement
 
 TABLES = (
     "CREATE TABLE IF NOT EXISTS networks (job INTEGER PRIMARY KEY, trials INTEGER, body BLOB, crc INTEGER) STRICT",
-    "CREATE TABLE IF NOT EXISTS records (job INTEGER, ordinal INTEGER, task INTEGER, trial INTEGER, best_s REAL,"
-    " failure TEXT, crc INTEGER, body BLOB, PRIMARY KEY (job, ordinal)) STRICT",
+    "CREATE TABLE IF NOT EXISTS network_status (job INTEGER PRIMARY KEY, body BLOB, crc INTEGER) STRICT",
+    "CREATE TABLE IF NOT EXISTS records (job INTEGER, ordinal INTEGER, task INTEGER, trial INTEGER, crc INTEGER,"
+    " body BLOB, PRIMARY KEY (job, ordinal)) STRICT",
     "CREATE TABLE IF NOT EXISTS identities (job INTEGER, trial INTEGER, body BLOB, crc INTEGER,"
     " PRIMARY KEY (job, trial)) STRICT",
-    "CREATE TABLE IF NOT EXISTS marks (job INTEGER, trial INTEGER, purpose TEXT, disturbed TEXT, crc INTEGER,"
-    " PRIMARY KEY (job, trial)) STRICT",
-    "CREATE TABLE IF NOT EXISTS tags (id INTEGER PRIMARY KEY, job INTEGER, trial INTEGER, reason TEXT, crc INTEGER)"
-    " STRICT",
+    "CREATE TABLE IF NOT EXISTS disturbances (id INTEGER PRIMARY KEY, job INTEGER, trial INTEGER, reason TEXT,"
+    " crc INTEGER, UNIQUE (job, trial)) STRICT",
     "CREATE TABLE IF NOT EXISTS artifacts (job INTEGER, name TEXT, sha256 TEXT, bytes INTEGER, crc INTEGER,"
     " PRIMARY KEY (job, name)) STRICT",
     "CREATE TABLE IF NOT EXISTS spans (step INTEGER PRIMARY KEY, body BLOB, crc INTEGER) STRICT",
@@ -35,23 +35,18 @@ PUT_NETWORK = (
     "INSERT INTO networks VALUES (?, ?, ?, ?)"
     " ON CONFLICT DO UPDATE SET trials = excluded.trials, body = excluded.body, crc = excluded.crc"
 )
+PUT_STATUS = (
+    "INSERT INTO network_status VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET body = excluded.body, crc = excluded.crc"
+)
 PUT_IDENTITY = (
     "INSERT INTO identities VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET body = excluded.body, crc = excluded.crc"
 )
-ADD_RECORD = Insert("records (job, ordinal, task, trial, best_s, failure, body, crc)", 8)
-PUT_MARK = (
-    "INSERT INTO marks VALUES (?, ?, ?, ?, ?)"
-    " ON CONFLICT DO UPDATE SET purpose = excluded.purpose, disturbed = excluded.disturbed, crc = excluded.crc"
+ADD_RECORD = Insert("records (job, ordinal, task, trial, body, crc)", 6)
+ADD_DISTURBANCE = (
+    "INSERT INTO disturbances (id, job, trial, reason, crc) SELECT next, ?1, ?2, ?3, crc(next, ?1, ?2, ?3)"
+    " FROM (SELECT coalesce(max(id), 0) + 1 AS next FROM disturbances) WHERE true ON CONFLICT DO NOTHING"
 )
-ADD_TAG = (
-    "INSERT INTO marks VALUES (?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET"
-    " disturbed = excluded.disturbed, crc = crc(job, trial, purpose, excluded.disturbed) WHERE disturbed = ''"
-)
-LOG_TAG = (
-    "INSERT INTO tags (id, job, trial, reason, crc) SELECT next, ?1, ?2, ?3, crc(next, ?1, ?2, ?3)"
-    " FROM (SELECT coalesce(max(id), 0) + 1 AS next FROM tags)"
-)
-"""Tags in the order in which they were set; the record store copies them from here, as it copies records."""
+"""Disturbances are numbered in the order in which they were found; the record store copies them in this order."""
 PUT_ARTIFACT = (
     "INSERT INTO artifacts VALUES (?, ?, ?, ?, ?)"
     " ON CONFLICT DO UPDATE SET sha256 = excluded.sha256, bytes = excluded.bytes, crc = excluded.crc"
@@ -65,9 +60,19 @@ PAGE_SPANS = 200
 STEP_MAX = 2**63 - 1
 
 _NETWORK = msgspec.msgpack.Decoder(Network)
+_STATUS = msgspec.msgpack.Decoder(NetworkStatus)
 _IDENTITY = msgspec.msgpack.Decoder(Identity)
 _RECORD = msgspec.msgpack.Decoder(Record)
 _SPAN = msgspec.msgpack.Decoder(Span)
+
+
+class Planned(NamedTuple):
+    """A job's network, as reported by its client."""
+
+    network: Network
+    trials: int
+    """Number of trials for the whole network."""
+    status: NetworkStatus
 
 
 class Found(msgspec.Struct, frozen=True):
@@ -85,6 +90,13 @@ class Found(msgspec.Struct, frozen=True):
         return cls(job, record.task, Measurement.of(record), failure.value if failure is not None else None)
 
 
+def decoded(body: bytes, disturbed: object) -> Record:
+    """A record as stored, with the reason of a disturbance that was found later; None if there is none. Raises
+    msgspec.MsgspecError."""
+    record = _RECORD.decode(body)
+    return msgspec.structs.replace(record, disturbed=str(disturbed)) if disturbed else record
+
+
 def received_now(record: Record) -> Record:
     """The record with the present time as the time of its receipt."""
     return msgspec.structs.replace(record, measured_at=datetime.now(UTC).timestamp())
@@ -98,15 +110,21 @@ class JobStore:
 
     # At the start, before the journal accepts writes ------------------------------------------------------------------
 
-    def networks(self, of: Iterable[JobId] | None = None) -> Iterator[tuple[JobId, Network, int]]:
-        """Each planned job's network and number of trials; `of`: of these jobs only."""
+    def networks(self, of: Iterable[JobId] | None = None) -> Iterator[tuple[JobId, Planned]]:
+        """Each job with a network; `of`: of these jobs only."""
         chosen, which = (
             ("WHERE job IN (SELECT value FROM json_each(?))", (_listed(of),)) if of is not None else ("", ())
         )
-        for job, trials, body in self._journal.rows(f"SELECT job, trials, body FROM networks {chosen}", *which):
-            assert isinstance(job, int) and isinstance(trials, int) and isinstance(body, bytes)
+        sql = f"SELECT job, trials, n.body, s.body FROM networks n LEFT JOIN network_status s USING (job) {chosen}"
+        for job, trials, body, status in self._journal.rows(sql, *which):
+            assert isinstance(job, int) and isinstance(trials, int)
+            assert isinstance(body, bytes)
             try:
-                yield job, _NETWORK.decode(body), trials
+                network = _NETWORK.decode(body)
+                yield (
+                    job,
+                    Planned(network, trials, _STATUS.decode(status) if isinstance(status, bytes) else NOT_MEASURED),
+                )
             except msgspec.MsgspecError as error:
                 raise Damaged(
                     f"{self._journal.path}: the network of job {job} is damaged ({error}). {WAYS_OUT}"
@@ -119,14 +137,16 @@ class JobStore:
         return place
 
     def checksums(self) -> dict[JobId, tuple[int, int]]:
-        """Checksums of each job's network and of the marks of its records, both of which may change after they were
-        counted."""
+        """For each job, checksums of its network with the status, and of the disturbances of its records. All of them
+        may change after they were counted."""
         sql = (
-            "SELECT job, sum(network), sum(marks) FROM (SELECT job, crc AS network, 0 AS marks FROM networks"
-            " UNION ALL SELECT job, 0, crc FROM marks) GROUP BY job"
+            "SELECT job, sum(network), sum(disturbance) FROM"
+            " (SELECT job, crc AS network, 0 AS disturbance FROM networks"
+            " UNION ALL SELECT job, crc, 0 FROM network_status"
+            " UNION ALL SELECT job, 0, crc FROM disturbances) GROUP BY job"
         )
         rows = cast("Iterator[tuple[JobId, int, int]]", self._journal.rows(sql))
-        return {job: (network, marks) for job, network, marks in rows}
+        return {job: (network, disturbance) for job, network, disturbance in rows}
 
     def identities(self, of: Iterable[JobId] | None = None) -> Iterator[tuple[JobId, IdentityFrom]]:
         """The identities of each job's records, in ascending order of trials; `of`: of these jobs only."""
@@ -153,48 +173,44 @@ class JobStore:
 
     def _found(self, chosen: str, *which: object) -> Iterator[Found]:
         sql = (
-            "SELECT r.job, m.disturbed, r.body FROM records r"
-            f" LEFT JOIN marks m ON m.job = r.job AND m.trial = r.trial WHERE {chosen} ORDER BY r.rowid"
+            "SELECT r.job, d.reason, r.body FROM records r"
+            f" LEFT JOIN disturbances d ON d.job = r.job AND d.trial = r.trial WHERE {chosen} ORDER BY r.rowid"
         )
         for job, disturbed, body in self._journal.rows(sql, *which):
             assert isinstance(job, int) and isinstance(body, bytes)
             try:
-                record = _RECORD.decode(body)
+                yield Found.of(job, decoded(body, disturbed))
             except msgspec.MsgspecError as error:
                 raise Damaged(f"{self._journal.path}: a record of job {job} is damaged ({error}). {WAYS_OUT}") from None
-            yield Found.of(job, msgspec.structs.replace(record, disturbed=str(disturbed or "")))
 
     # Writes -----------------------------------------------------------------------------------------------------------
 
-    def plan(
-        self, job: JobId, network: Network, trials: int, changed: IdentityFrom | None = None
-    ) -> asyncio.Future[None]:
-        """Store a job's network and number of trials. `changed`: a new identity for its records from now on."""
-        rows: list[Statement] = [(PUT_NETWORK, checked(job, trials, encode(network)))]
+    def plan(self, job: JobId, planned: Planned, changed: IdentityFrom | None = None) -> asyncio.Future[None]:
+        """Store a job's network. `changed`: a new identity for its records from now on."""
+        rows: list[Statement] = [
+            (PUT_NETWORK, checked(job, planned.trials, encode(planned.network))),
+            (PUT_STATUS, checked(job, encode(planned.status))),
+        ]
         if changed is not None:
             rows.append((PUT_IDENTITY, checked(job, changed.trial, encode(changed.identity))))
         return self._journal.write(*rows)
+
+    def set_status(self, job: JobId, status: NetworkStatus) -> asyncio.Future[None]:
+        """Store the new status of a job's network."""
+        return self._journal.write((PUT_STATUS, checked(job, encode(status))))
 
     def add_record(self, job: JobId, ordinal: int, record: Record, *also: Statement) -> asyncio.Future[None]:
         """Store the `ordinal`-th record of a job, counted from 0, and further statements in the same transaction.
 
         The write is lazy: only the end of the record's step waits for it.
         """
-        body, failure = encode(record), record.failure.value if record.failure is not None else None
-        insert = ADD_RECORD, checked(job, ordinal, record.task, record.trial, record.best_s, failure, body)
-        if record.purpose is Purpose.TRIAL and not record.disturbed:
-            return self._journal.write(insert, *also, lazy=True)
-        mark = checked(job, record.trial, record.purpose.value, record.disturbed)
-        return self._journal.write(insert, (PUT_MARK, mark), *also, lazy=True)
+        row = checked(job, ordinal, record.task, record.trial, encode(record))
+        return self._journal.write((ADD_RECORD, row), *also, lazy=True)
 
     def tag(self, job: JobId, trials: Iterable[int], reason: str) -> asyncio.Future[None]:
         """Tag records with the reason of a disturbance. The first reason of each record counts; records do not
         change."""
-        rows: list[Statement] = []
-        for trial in trials:
-            rows.append((ADD_TAG, checked(job, trial, Purpose.TRIAL.value, reason)))
-            rows.append((LOG_TAG, (job, trial, reason)))
-        return self._journal.write(*rows)
+        return self._journal.write(*((ADD_DISTURBANCE, (job, trial, reason)) for trial in trials))
 
     def add_artifacts(self, job: JobId, artifacts: Iterable[Artifact]) -> asyncio.Future[None]:
         """Store the names of result files in one transaction. A later file replaces one of the same name."""
@@ -210,8 +226,8 @@ class JobStore:
     async def records(self, job: JobId, after: int) -> RecordPage:
         """A page of a job's records from the `after`-th on."""
         sql = (
-            "SELECT r.job, r.ordinal, r.task, r.trial, r.best_s, r.failure, r.body, r.crc, m.disturbed FROM records r"
-            " LEFT JOIN marks m ON m.job = r.job AND m.trial = r.trial"
+            "SELECT r.job, r.ordinal, r.task, r.trial, r.body, r.crc, d.reason FROM records r"
+            " LEFT JOIN disturbances d ON d.job = r.job AND d.trial = r.trial"
             " WHERE r.job = ? AND r.ordinal >= ? ORDER BY r.ordinal LIMIT ?"
         )
         # Candidates may be large: few rows at a time bound the memory of a page.
@@ -226,8 +242,7 @@ class JobStore:
                     raise Damaged(f"record {values[1]} of job {job} is damaged on the daemon's disk")
                 if size + len(body) > PAGE_BYTES and records:
                     return RecordPage(tuple(records), True)
-                record = _RECORD.decode(body)
-                records.append(msgspec.structs.replace(record, disturbed=disturbed) if disturbed else record)
+                records.append(decoded(body, disturbed))
                 size += len(body)
         return RecordPage(tuple(records), more)
 

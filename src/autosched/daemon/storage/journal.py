@@ -126,9 +126,8 @@ class Journal:
         assert self._thread is None, "the connection is the writer's"
         return self._db
 
-    def replay(self, after: int = 0) -> Iterator[tuple[float, Event, Decided | None]]:
-        """Yield the events after number `after` in order, each checked, with the steps started on it; None as steps if
-        the row is from before that column.
+    def replay(self, after: int = 0) -> Iterator[tuple[float, Event, Decided]]:
+        """Yield the events after number `after` in order, each checked, with the steps started on it.
 
         Raises Damaged. Must be exhausted before `start`.
         """
@@ -143,8 +142,7 @@ class Journal:
                 if crc != schema.journal_crc(seq, now, event, started):
                     raise self._damaged(f"the checksum of row {seq} does not match")
                 try:
-                    decoded = EVENT.decode(event)
-                    steps = None if started is None else STEPS.decode(started)
+                    decoded, steps = EVENT.decode(event), STEPS.decode(started)
                 except msgspec.MsgspecError as error:
                     raise self._damaged(f"row {seq} is no event of this version: {error}") from None
                 yield now, decoded, steps
@@ -159,14 +157,13 @@ class Journal:
         found = [crc for (crc,) in self.rows("SELECT crc FROM journal WHERE seq = ?", seq)]
         return found[0] if found and isinstance(found[0], int) else None
 
-    async def events(self, after: int, limit: int) -> list[tuple[int, Event, Decided | None]]:
+    async def events(self, after: int, limit: int) -> list[tuple[int, Event, Decided]]:
         """Up to `limit` events after a number, each with its number and the steps started on it, as in `replay`."""
         sql = "SELECT seq, event, started FROM journal WHERE seq > ? ORDER BY seq"
-        found: list[tuple[int, Event, Decided | None]] = []
+        found: list[tuple[int, Event, Decided]] = []
         for seq, event, started in await self.read(sql, after, limit=limit):
-            assert isinstance(seq, int) and isinstance(event, bytes)
-            steps = STEPS.decode(started) if isinstance(started, bytes) else None
-            found.append((seq, EVENT.decode(event), steps))
+            assert isinstance(seq, int) and isinstance(event, bytes) and isinstance(started, bytes)
+            found.append((seq, EVENT.decode(event), STEPS.decode(started)))
         return found
 
     def rows(self, sql: str, *params: object) -> Iterator[tuple[object, ...]]:

@@ -29,9 +29,9 @@ BLANK = (
 MEASURED = (
     # The last row stays: its number must not be given again, because snapshots and the record store count from it.
     "DELETE FROM records WHERE job = ? AND rowid < (SELECT max(rowid) FROM records)",
-    "DELETE FROM marks WHERE job = ?",
-    "DELETE FROM tags WHERE job = ? AND id < (SELECT max(id) FROM tags)",
+    "DELETE FROM disturbances WHERE job = ? AND id < (SELECT max(id) FROM disturbances)",
     "DELETE FROM networks WHERE job = ?",
+    "DELETE FROM network_status WHERE job = ?",
     "DELETE FROM identities WHERE job = ?",
 )
 
@@ -61,29 +61,22 @@ def over(state: State, older_than_s: float, keep: int, hosted: Container[JobId])
 
 
 class Tracing:
-    """Finds the rows of jobs in the journal, read from the first row on.
-
-    Rows of early versions do not contain the steps that they started; the events before them have to be decided again
-    and therefore stay.
-    """
+    """Finds the rows of jobs in the journal, read from the first row on."""
 
     def __init__(self, jobs: Iterable[JobId]) -> None:
         self.found = {job: Trace([], []) for job in jobs}
         """The rows of each job; complete after all rows were read."""
         self._of: dict[StepId, JobId] = {}
 
-    def look(self, seq: int, event: Event, started: Decided | None) -> None:
+    def look(self, seq: int, event: Event, started: Decided) -> None:
         """Read the next row."""
-        for step in started or ():
+        for step in started:
             if step.job in self.found:
                 self._of[step.id] = step.job
                 self.found[step.job].steps.append(step.id)
         job: JobId | None = self._of.get(event.step) if isinstance(event, StepEnded) else getattr(event, "job", None)
         if job in self.found:
             self.found[job].events.append(seq)
-        if started is None:
-            for job in [job for job, trace in self.found.items() if trace.events]:
-                del self.found[job]
 
 
 def statements(job: JobId, trace: Trace, *, records: bool) -> Iterator[Statement]:

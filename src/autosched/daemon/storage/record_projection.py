@@ -24,6 +24,7 @@ from msgspec import Struct
 from autosched.backend import Network
 from autosched.daemon.event_stream.daemon_events import Recorded, RecordsTagged
 from autosched.daemon.storage import schema
+from autosched.daemon.storage.job_store import decoded
 from autosched.daemon.storage.projection_status import ProjectionStatus
 from autosched.errors import AutoschedError, StoreUnavailable
 from autosched.model import Identity, IdentityFrom, JobId, Purpose, Record, TaskInfo
@@ -53,21 +54,20 @@ DEADLINE_S = 60.0
 JOBS_KEPT = BATCH
 """Maximum number of jobs whose networks are kept decoded; a batch has at most this number."""
 
-_RECORD = msgspec.msgpack.Decoder(Record)
 _NETWORK = msgspec.msgpack.Decoder(Network)
 _IDENTITY = msgspec.msgpack.Decoder(Identity)
 Facts = Callable[[JobId], tuple[SourceJob, str]]
 """Returns a job as named in the store, and the name of its backend."""
 RECORDS_AFTER = (
-    "SELECT r.rowid, r.crc, r.job, r.body, m.disturbed FROM records r"
-    " LEFT JOIN marks m ON m.job = r.job AND m.trial = r.trial WHERE r.rowid > ? ORDER BY r.rowid LIMIT ?"
+    "SELECT r.rowid, r.crc, r.job, r.body, d.reason FROM records r"
+    " LEFT JOIN disturbances d ON d.job = r.job AND d.trial = r.trial WHERE r.rowid > ? ORDER BY r.rowid LIMIT ?"
 )
-TAGS_AFTER = "SELECT id, job, trial, reason FROM tags WHERE id > ? ORDER BY id LIMIT ?"
+TAGS_AFTER = "SELECT id, job, trial, reason FROM disturbances WHERE id > ? ORDER BY id LIMIT ?"
 VERSIONS = (
     "SELECT job, crc, (SELECT count(*) FROM identities i WHERE i.job = n.job) FROM networks n"
     " WHERE job IN (SELECT value FROM json_each(?))"
 )
-LAST = "SELECT (SELECT coalesce(max(rowid), 0) FROM records), (SELECT coalesce(max(id), 0) FROM tags)"
+LAST = "SELECT (SELECT coalesce(max(rowid), 0) FROM records), (SELECT coalesce(max(id), 0) FROM disturbances)"
 
 
 class _Planned(Struct, frozen=True):
@@ -330,11 +330,10 @@ class RecordProjection:
 def _record(body: bytes, disturbed: str | None) -> Record | None:
     """Decode a row of `records`; None for a damaged one, which `autosched db check` names."""
     try:
-        record = _RECORD.decode(body)
+        return decoded(body, disturbed)
     except msgspec.MsgspecError as error:
         log.error("a damaged record is left out of the record store: %s", error)
         return None
-    return msgspec.structs.replace(record, disturbed=disturbed) if disturbed else record
 
 
 def _measurement(origin: str, job: SourceJob, backend: str, planned: _Planned, record: Record) -> Measurement | None:

@@ -25,7 +25,7 @@ ORDER = {"stage_times": "workload, target, stage"}
 class Past(Protocol):
     """The state after the copied events."""
 
-    def handle(self, now: float, event: Event, steps: Decided | None) -> None:
+    def handle(self, now: float, event: Event, steps: Decided) -> None:
         """Apply an event. Raises any exception for an impossible event."""
 
     @property
@@ -100,8 +100,7 @@ def _events(source: sqlite3.Connection, to: sqlite3.Connection, past: Past) -> i
             if seq != taken + 1 or crc != schema.journal_crc(seq, now, event, started):
                 break
             try:
-                steps = None if started is None else STEPS.decode(started)
-                past.handle(now, EVENT.decode(event), steps)
+                past.handle(now, EVENT.decode(event), STEPS.decode(started))
             except Exception as error:  # any exception: the daemon could not start from this event
                 log.error("event %d cannot be replayed: %r", seq, error)
                 break

@@ -1,4 +1,4 @@
-"""Database schema: tables, upgrades from each earlier version, and what makes damage detectable.
+"""Database schema: the version, and what makes damage detectable.
 
 SQLite does not detect flipped bits: each row carries a checksum over all its values. SQLite does not detect missing
 rows either: `header` counts the rows of each table and the commits, in the transactions that change them.
@@ -9,17 +9,17 @@ import sqlite3
 import struct
 import zlib
 from collections.abc import Callable, Iterable
-from hashlib import blake2b
 from pathlib import Path
 
 import msgspec
 
+from autosched.daemon.storage import unreleased_forms
 from autosched.errors import ConfigError
 
-VERSION = 6
-COUNTED_SINCE = 3
-"""First version with counted rows and checksums in all tables; earlier ones had checksums in the journal and in the
-content of records only."""
+VERSION = 1
+"""Schema version, the `user_version` of a database."""
+APPLICATION = 0x61757363
+"""The `application_id` of a database: version numbers from before the first release do not count."""
 JOURNAL = (
     "CREATE TABLE IF NOT EXISTS journal (seq INTEGER PRIMARY KEY, now REAL, event BLOB, crc INTEGER, started BLOB)"
     " STRICT"
@@ -28,34 +28,7 @@ HEADER = "CREATE TABLE IF NOT EXISTS header (name TEXT PRIMARY KEY, count INTEGE
 COMMITS, SHAPE = "commits", "schema"
 ORIGIN = "origin"
 """Row of `header`: a random number of 63 bits that identifies the database in record stores."""
-NAMING_EVENTS = 8
-"""Number of first events whose times identify a database of a version without an origin."""
 COUNT_COMMIT = f"UPDATE header SET count = count + 1 WHERE name = '{COMMITS}'"
-MIGRATIONS: dict[int, tuple[tuple[str, str], ...]] = {
-    1: (("journal", "ALTER TABLE journal ADD COLUMN started BLOB"),),
-    2: (
-        *(
-            (table, statement)
-            for table, values in (
-                ("networks", "job, trials, body"),
-                ("marks", "job, trial, purpose, disturbed"),
-                ("artifacts", "job, name, sha256, bytes"),
-                ("spans", "step, body"),
-                ("stage_times", "workload, target, stage, count, sum_s"),
-            )
-            for statement in (f"ALTER TABLE {table} ADD COLUMN crc INTEGER", f"UPDATE {table} SET crc = crc({values})")
-        ),
-        (
-            "records",  # a row with a wrong old checksum stays marked as damaged
-            "UPDATE records SET crc = CASE WHEN crc = crc32(body)"
-            " THEN crc(job, ordinal, task, trial, best_s, failure, body) ELSE -1 END",
-        ),
-    ),
-    3: (),  # adds the table of identities; an earlier program would not know a network's identity
-    4: (),  # adds the table of tags; an earlier program would not know a record's code and time
-    5: (),  # an earlier program would not know records that come from the record store
-}
-"""From each earlier version to the next: statements, each for a table that must exist."""
 _encode = msgspec.msgpack.Encoder().encode
 
 
@@ -70,9 +43,8 @@ def checked(*values: object) -> tuple[object, ...]:
 
 
 def journal_crc(seq: int, now: float, event: bytes, started: bytes | None) -> int:
-    """Checksum of a row of the journal."""
-    crc = zlib.crc32(event, zlib.crc32(struct.pack(">qd", seq, now)))
-    return crc if started is None else zlib.crc32(started, crc)
+    """Checksum of a row of the journal; -1, which no row has, for a damaged one without `started`."""
+    return -1 if started is None else zlib.crc32(started, zlib.crc32(event, zlib.crc32(struct.pack(">qd", seq, now))))
 
 
 def add_functions(db: sqlite3.Connection) -> None:
@@ -82,9 +54,16 @@ def add_functions(db: sqlite3.Connection) -> None:
     db.create_function("journal_crc", 4, journal_crc, deterministic=True)
 
 
+def form(db: sqlite3.Connection) -> int:
+    """Schema version of the database; 0 if it is new, negative if it is from before the first release."""
+    found: int = db.execute("PRAGMA user_version").fetchone()[0]
+    (application,) = db.execute("PRAGMA application_id").fetchone()
+    return found if application == APPLICATION or not found else found - unreleased_forms.LAST - 1
+
+
 def version(db: sqlite3.Connection, path: Path) -> int:
     """Schema version of the database; 0 if it is new. Raises ConfigError if it is newer than this program."""
-    found: int = db.execute("PRAGMA user_version").fetchone()[0]
+    found = form(db)
     if found > VERSION:
         raise ConfigError(f"{path} was written by a newer autosched (format {found}); install that again")
     return found
@@ -115,28 +94,15 @@ def origin_name(read: Callable[..., Iterable[tuple[object, ...]]]) -> str:
     return f"{number:016x}"
 
 
-def _origin(db: sqlite3.Connection) -> int:
-    """Number that identifies a database without an origin: the same for all copies of an earlier version, otherwise
-    random."""
-    times = [now for (now,) in db.execute(f"SELECT now FROM journal ORDER BY seq LIMIT {NAMING_EVENTS}")]
-    if len(times) < NAMING_EVENTS:
-        return secrets.randbits(63)
-    digest = blake2b(struct.pack(f">{NAMING_EVENTS}d", *times), digest_size=8).digest()
-    return int.from_bytes(digest) >> 1
-
-
 def prepare(db: sqlite3.Connection, path: Path, wanted: Iterable[str]) -> None:
     """Create missing tables and upgrade an earlier version, in one transaction."""
     found = version(db, path)
     db.execute("BEGIN IMMEDIATE")
-    there = tables(db)
-    for earlier in range(found or VERSION, VERSION):
-        for table, statement in MIGRATIONS[earlier]:
-            if table in there:
-                db.execute(statement)
+    if found < 0:
+        unreleased_forms.upgrade(db, path, found + unreleased_forms.LAST + 1, tuple(wanted))
     for statement in (JOURNAL, *wanted, HEADER, f"INSERT OR IGNORE INTO header VALUES ('{COMMITS}', 0)"):
         db.execute(statement)
-    db.execute("INSERT OR IGNORE INTO header VALUES (?, ?)", (ORIGIN, _origin(db)))
+    db.execute("INSERT OR IGNORE INTO header VALUES (?, ?)", (ORIGIN, secrets.randbits(63)))
     counted = {name for (name,) in db.execute("SELECT name FROM header")}
     for table in tables(db):
         for change, by in (("INSERT", "+ 1"), ("DELETE", "- 1")):
@@ -147,5 +113,6 @@ def prepare(db: sqlite3.Connection, path: Path, wanted: Iterable[str]) -> None:
         if table not in counted:
             db.execute(f"INSERT INTO header SELECT '{table}', count(*) FROM {table}")
     db.execute(f"INSERT OR REPLACE INTO header VALUES ('{SHAPE}', {shape(db)})")
+    db.execute(f"PRAGMA application_id = {APPLICATION}")
     db.execute(f"PRAGMA user_version = {VERSION}")
     db.execute("COMMIT")

@@ -8,12 +8,13 @@ from typing import TypeVar
 import msgspec
 from aiohttp import web
 
-from autosched.backend import EVALUATION, Evaluation, expected_s
+from autosched.backend import EVALUATION, Evaluation
 from autosched.daemon.access.peer_identity import Principal
 from autosched.daemon.operations.user_session import UserSession
 from autosched.daemon.web.web_services import WebServices
 from autosched.errors import NotFound
 from autosched.model import JobId, Purpose, Record
+from autosched.network_status import expected_s
 from autosched.protocol import CHUNK_BYTES, ExplainJob, Explanation, GetBlob, GetJob, JobView, Span
 from autosched.protocol.roles import Role
 from autosched.records.network_estimate import network_s

@@ -8,7 +8,6 @@ from itertools import islice, takewhile
 import msgspec
 from msgspec import Struct
 
-from autosched.backend import expected_s
 from autosched.core.state import Job
 from autosched.daemon.event_stream import recent_events
 from autosched.daemon.event_stream.daemon_events import DaemonEvent, StepEnded, StepStarted
@@ -19,6 +18,7 @@ from autosched.daemon.observe.usage import Cause, Spell
 from autosched.daemon.observe.views import calibration, job_view, unit_views
 from autosched.daemon.web.web_services import WebServices
 from autosched.model import COMBINATION, EXPERIMENT, EXPERIMENT_JOBS, JobId, JobState, StepId, UnitName
+from autosched.network_status import expected_s
 from autosched.process.process_tree import resident_bytes
 from autosched.protocol import Span
 from autosched.version import __version__

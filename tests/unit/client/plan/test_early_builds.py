@@ -6,6 +6,7 @@ from autosched.backend import Baseline, Evaluation, OperatorTime, OperatorTimes,
 from autosched.client.plan import early_builds
 from autosched.client.plan.early_builds import BuildMeasurement, EarlyBuilds
 from autosched.model import TaskInfo
+from autosched.network_status import NetworkStatus
 
 RIVAL = Baseline("ONNX Runtime", "1.0", "as it is", 10e-3, 9.9e-3, 10.1e-3)
 
@@ -228,11 +229,10 @@ def test_without_a_baseline_the_last_build_is_measured_too() -> None:
 
 
 def test_the_next_client_continues_from_the_measured_builds() -> None:
-    from autosched.backend import Network
 
     before = knowing((6e-3, 7e-3, False))
     after = EarlyBuilds()
-    after.resume(Network((), comparison=before.comparison, measured=before.measurements))
+    after.resume(NetworkStatus(comparison=before.comparison, measured=before.measurements))
     assert after.comparison == before.comparison
     after.measured(BuildMeasurement(9, 6e-3), kept=False, after_s=1.0)
     assert [build.step for build in after.measurements.builds] == [1, 9]

@@ -2,10 +2,11 @@
 
 import pytest
 
-from autosched.backend import Baseline, Comparison, Network, OperatorTime, OperatorTimes
+from autosched.backend import Baseline, Network, OperatorTime, OperatorTimes
 from autosched.client.plan.early_builds import ROUNDS_BETWEEN, BuildMeasurement
 from autosched.client.plan.job_plan import JobPlan
 from autosched.model import NETWORK_TASK, JobLoad, JobSpec, TaskInfo
+from autosched.network_status import Comparison
 from told_plan import ToldPlan
 from unit.client.plan.test_job_plan import trials
 

@@ -2,10 +2,11 @@
 
 import pytest
 
-from autosched.backend import Network, Recalled
+from autosched.backend import Network
 from autosched.client.plan.job_plan import JobPlan
 from autosched.client.plan.known_schedules import HINTS_MAX, first_hints, recall, unmeasured_competitors
 from autosched.model import JobSpec, Purpose, Record, TaskInfo
+from autosched.network_status import Recalled
 from autosched.protocol import KnownSchedule, KnownSchedules
 from autosched.records import record_selection
 from autosched.records.task_best import short_digest
@@ -15,9 +16,9 @@ from unit.client.plan.test_job_plan import stages, trials
 BATCH = 4
 
 
-def network(tasks: int = 2, recalled: Recalled | None = None) -> Network:
+def network(tasks: int = 2) -> Network:
     infos = tuple(TaskInfo(task=n, name=f"op{n}", workload=f"w{n}", flops=1e6) for n in range(1, tasks + 1))
-    return Network(tasks=infos, default_trials=16 * tasks, batch=BATCH, recalled=recalled or Recalled())
+    return Network(tasks=infos, default_trials=16 * tasks, batch=BATCH)
 
 
 def one(name: str, latency_s: float = 1e-3, *, compared: bool = True) -> KnownSchedule:
@@ -98,9 +99,8 @@ def plan(answers: dict[int, KnownSchedules], budget: int | None = None, tasks: i
     """Returns the job right after its import."""
     found = recall(network(tasks), budget, answers)
     made = ToldPlan(JobSpec(name="net", model="0" * 64, trials=budget), lanes=1, devices=1)
-    imported = network(tasks, found.recalled)
     everyone = range(1, tasks + 1)
-    made.imported(imported, found.records, 0, everyone, compares=True, hints=found.hints)
+    made.imported(network(tasks), found.records, 0, everyone, recalled=found.recalled, compares=True, hints=found.hints)
     return made
 
 
@@ -133,7 +133,7 @@ def test_a_replaced_client_keeps_the_known_schedules() -> None:
     found = recall(network(), None, {1: known("a"), 2: known(compared=False)})
     made = ToldPlan(JobSpec(name="net", model="0" * 64), lanes=1, devices=1)
     own = [Record(task=2, trial=1, candidate=b"x", latency_s=(1.0,))]
-    made.imported(network(2, found.recalled), [*found.records, *own], 0, (1, 2))
+    made.imported(network(2), [*found.records, *own], 0, (1, 2), recalled=found.recalled)
     assert made.trials == 16
     assert trials(made) == {2: BATCH - 1}  # the round that the first client began
     assert made.spent == BATCH

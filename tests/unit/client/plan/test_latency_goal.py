@@ -2,21 +2,13 @@
 
 import pytest
 
-from autosched.backend import (
-    Baseline,
-    Comparison,
-    GoalReached,
-    LatencyGoal,
-    MeasuredBuild,
-    Network,
-    NetworkMeasurements,
-    Timing,
-)
+from autosched.backend import Baseline, Network, Timing
 from autosched.client.plan import latency_goal
 from autosched.client.plan.early_builds import ROUNDS_BETWEEN, BuildMeasurement
 from autosched.client.plan.job_plan import JobPlan
 from autosched.errors import RequestError
 from autosched.model import NETWORK_TASK, JobLoad, JobSpec, TaskInfo
+from autosched.network_status import Comparison, GoalReached, LatencyGoal, MeasuredBuild, NetworkMeasurements
 from told_plan import ToldPlan
 
 RIVAL = Baseline("ONNX Runtime", "1.0", "as it is", 10e-3, 9.9e-3, 10.1e-3)

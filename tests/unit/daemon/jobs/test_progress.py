@@ -5,10 +5,11 @@ import asyncio
 import pytest
 from msgspec.structs import replace
 
-from autosched.backend import Network, NetworkMeasurements
+from autosched.backend import Network
 from autosched.daemon.jobs.progress import RECENT_TRIALS, JobProgress, ProgressRegistry
 from autosched.daemon.storage.job_store import Found
 from autosched.model import Identity, IdentityFrom, Purpose, TaskInfo
+from autosched.network_status import NOT_MEASURED, NetworkMeasurements, NetworkStatus
 from autosched.records.task_best import Measurement
 
 NETWORK = Network(
@@ -35,7 +36,7 @@ def found(
 
 def planned() -> JobProgress:
     progress = JobProgress()
-    progress.plan(NETWORK, 10)
+    progress.plan(NETWORK, 10, NOT_MEASURED)
     return progress
 
 
@@ -66,19 +67,19 @@ def test_an_identity_is_that_of_the_records_after_it() -> None:
 def test_a_task_without_a_record_counts_as_measured_in_a_build_without_a_search() -> None:
     progress = planned()
     measured = NetworkMeasurements(untuned_s={1: 0.006, 2: 0.010})
-    progress.plan(replace(NETWORK, measured=measured), 10)
+    progress.plan(NETWORK, 10, NetworkStatus(measured=measured))
     assert progress.estimate_s == pytest.approx(3 * 0.006 + 0.010)
     progress.add(found(1, 0, 0.004))
     assert progress.estimate_s == pytest.approx(3 * 0.004 + 0.010)
     assert progress.tasks[2].best_s is None
-    progress.plan(replace(NETWORK, measured=replace(measured, result_s=0.02)), 10)
+    progress.status = NetworkStatus(measured=replace(measured, result_s=0.02))
     assert progress.whole_s == 0.02, "what was measured at the end"
 
 
 def test_only_the_best_of_competing_tasks_counts() -> None:
     progress = JobProgress()
     infos = [TaskInfo(task=n, name="conv", workload=str(n), weight=3, groups={"g": 3}) for n in (1, 2)]
-    progress.plan(Network(tasks=tuple(infos)), 10)
+    progress.plan(Network(tasks=tuple(infos)), 10, NOT_MEASURED)
     for task, trial, latency_s, estimate_s in ((1, 0, 0.004, 0.012), (2, 1, 0.006, 0.012), (2, 2, 0.001, 0.003)):
         progress.add(found(task, trial, latency_s))
         assert progress.estimate_s == pytest.approx(estimate_s)
@@ -97,13 +98,13 @@ def test_failures_are_counted_by_reason_and_by_task() -> None:
 def test_a_second_plan_of_the_same_network_keeps_the_counts() -> None:
     progress = planned()
     progress.add(found(1, 0, 0.004))
-    progress.plan(NETWORK, 20)
+    progress.plan(NETWORK, 20, NOT_MEASURED)
     assert (progress.tasks[1].best_s, progress.trials_total) == (0.004, 20)
 
 
 def test_a_network_without_tasks_has_no_estimate() -> None:
     progress = JobProgress()
-    progress.plan(Network(tasks=()), 0)
+    progress.plan(Network(tasks=()), 0, NOT_MEASURED)
     assert progress.estimate_s is None
 
 

@@ -16,9 +16,10 @@ from autosched.core.scheduler import Scheduler
 from autosched.core.state import State
 from autosched.daemon.recovery import snapshot, state_recovery
 from autosched.daemon.recovery.snapshot import Snapshot
-from autosched.daemon.storage.job_store import TABLES, JobStore
+from autosched.daemon.storage.job_store import TABLES, JobStore, Planned
 from autosched.daemon.storage.journal import Journal
 from autosched.model import Failure, Goal, Purpose, Record, TaskInfo
+from autosched.network_status import NOT_MEASURED, NetworkMeasurements, NetworkStatus
 from autosched.process import whole_file
 from autosched.sim.random_testing import CHOICE
 from autosched.sim.scenario import random_scenario
@@ -132,15 +133,17 @@ def test_a_restart_replays_only_what_came_after_the_snapshot(tmp_path: Path) -> 
     half = len(history) // 2
 
     def before(store: JobStore) -> None:
-        for job in (1, 2):
-            store.plan(job, NETWORK, 64)
+        for job in (1, 2, 4):
+            store.plan(job, Planned(NETWORK, 64, NOT_MEASURED))
             for trial in range(20):
                 store.add_record(job, trial, record(trial))
 
     def after(store: JobStore) -> None:
-        store.plan(3, NETWORK, 32)
+        store.plan(3, Planned(NETWORK, 32, NOT_MEASURED))
+        store.set_status(4, NetworkStatus(measured=NetworkMeasurements(result_s=2e-3)))
         store.add_record(3, 0, record(0))
-        store.plan(2, Network(tasks=NETWORK.tasks[:1]), 64)  # another client sees another network
+        another = Network(tasks=NETWORK.tasks[:1])  # as another client sees it
+        store.plan(2, Planned(another, 64, NOT_MEASURED))
         for trial in range(20, 30):
             store.add_record(1, trial, record(trial))
         store.tag(1, [3], "other load")
@@ -159,7 +162,7 @@ def test_a_restart_replays_only_what_came_after_the_snapshot(tmp_path: Path) -> 
     assert whole[0] == len(history)
     assert (state, jobs) == whole[1:3]
     assert msgspec.to_builtins(saved.prints) == msgspec.to_builtins(whole[3].prints)
-    assert len(jobs) == 3
+    assert len(jobs) == 4
 
 
 def damaged(content: bytes) -> bytes:

@@ -8,6 +8,7 @@ import sqlite3
 from pathlib import Path
 from random import Random
 
+import msgspec
 import pytest
 from bit_flips import fill, flip, killed_copy
 
@@ -71,7 +72,9 @@ def test_an_undamaged_database_passes_the_check(tmp_path: Path) -> None:
     folder = filled(tmp_path)
     found = backups.verify(database.database(folder))
     assert found.rows["records"] == 2 * RECORDS
-    assert all(found.rows[table] for table in ("journal", "networks", "marks", "artifacts", "spans", "stage_times"))
+    assert all(
+        found.rows[table] for table in ("journal", "networks", "disturbances", "artifacts", "spans", "stage_times")
+    )
     assert started(folder) == found.rows["journal"]
     filled(folder)  # and it continues
     assert backups.verify(database.database(folder)).rows["journal"] > found.rows["journal"]
@@ -82,12 +85,12 @@ def test_an_undamaged_database_passes_the_check(tmp_path: Path) -> None:
     [
         ("UPDATE journal SET now = now + 1 WHERE seq = 5", "the checksum of row 5 of the journal"),
         ("DELETE FROM journal WHERE seq = 5", "row 5 of the journal is missing"),
-        ("UPDATE records SET best_s = 1e-9 WHERE job = 1 AND ordinal = 3", "row of records with job 1, ordinal 3"),
+        ("UPDATE records SET trial = 77 WHERE job = 1 AND ordinal = 3", "row of records with job 1, ordinal 3"),
         ("UPDATE records SET body = CAST(body || x'00' AS BLOB) WHERE ordinal = 4", "records with job 1, ordinal 4"),
         ("UPDATE spans SET body = x'00' WHERE step = 1", "the row of spans with step 1"),
         ("UPDATE artifacts SET sha256 = 'f' || substr(sha256, 2)", "the row of artifacts with job 1, name net.so"),
         ("UPDATE networks SET trials = 65 WHERE job = 2", "the row of networks with job 2"),
-        ("UPDATE marks SET disturbed = '' WHERE trial = 1", "the row of marks with job 1, trial 1"),
+        ("UPDATE disturbances SET reason = '' WHERE trial = 1", "the row of disturbances with id 1"),
         ("UPDATE stage_times SET count = count + 1", "the row of stage_times with workload w"),
         ("UPDATE header SET count = count + 1 WHERE name = 'records'", f"records has {2 * RECORDS} rows, and 25"),
     ],
@@ -197,7 +200,7 @@ def test_recovery_ends_before_an_event_that_breaks_the_scheduler(tmp_path: Path)
     body = sql(folder, f"SELECT event FROM journal WHERE seq = {last}")
     sql(
         folder,
-        f"INSERT INTO journal SELECT {last + 1}, 0.0, event, journal_crc({last + 1}, 0.0, event, NULL), NULL"
+        f"INSERT INTO journal SELECT {last + 1}, 0.0, event, journal_crc({last + 1}, 0.0, event, x'90'), x'90'"
         f" FROM journal WHERE seq = {last}",  # time goes back
     )
     assert body
@@ -291,65 +294,92 @@ def test_old_backups_are_deleted(tmp_path: Path) -> None:
 # Earlier forms --------------------------------------------------------------------------------------------------------
 
 
-def as_of_format_2(folder: Path) -> None:
-    """Removes the additions of formats 3 and 4."""
-    sql(
-        folder,
-        *(
-            f"DROP TRIGGER {change}_{table}"
-            for table in backups.verify(database.database(folder)).rows
-            for change in ("insert", "delete")
-        ),
-        "DROP TABLE header",
-        "DROP TABLE audit",
-        "DROP TABLE identities",
-        *(f"ALTER TABLE {t} DROP COLUMN crc" for t in ("networks", "marks", "artifacts", "spans", "stage_times")),
-        "UPDATE records SET crc = crc32(body)",
-        "PRAGMA user_version = 2",
-    )
-    CommitMark(database.database(folder)).forget()
+def as_of_format_6(folder: Path) -> None:
+    """Makes of a database one as the last version before the first release wrote it."""
+    db = sqlite3.connect(database.database(folder), isolation_level=None)
+    schema.add_functions(db)
+    counted = backups.verify(database.database(folder)).rows
+    db.execute("BEGIN")
+    for table in ("disturbances", "network_status", "records"):
+        for change in ("insert", "delete"):
+            db.execute(f"DROP TRIGGER {change}_{table}")
+    for statement in (
+        "ALTER TABLE records RENAME TO old",
+        "CREATE TABLE records (job INTEGER, ordinal INTEGER, task INTEGER, trial INTEGER, best_s REAL, failure TEXT,"
+        " crc INTEGER, body BLOB, PRIMARY KEY (job, ordinal)) STRICT",
+        "INSERT INTO records SELECT job, ordinal, task, trial, 0.5, NULL,"
+        " crc(job, ordinal, task, trial, 0.5, NULL, body), body FROM old",
+        "DROP TABLE old",
+        "CREATE TABLE tags (id INTEGER PRIMARY KEY, job INTEGER, trial INTEGER, reason TEXT, crc INTEGER) STRICT",
+        "INSERT INTO tags SELECT id, job, trial, reason, crc(id, job, trial, reason) FROM disturbances",
+        "CREATE TABLE marks (job INTEGER, trial INTEGER, purpose TEXT, disturbed TEXT, crc INTEGER,"
+        " PRIMARY KEY (job, trial)) STRICT",
+        "INSERT INTO marks SELECT job, trial, 'trial', reason, crc(job, trial, 'trial', reason) FROM disturbances",
+        "INSERT INTO marks VALUES (99, 5, 'known', '', crc(99, 5, 'known', ''))",
+        "DROP TABLE disturbances",
+    ):
+        db.execute(statement)
+    for job, trials, body, status in db.execute(
+        "SELECT job, trials, n.body, s.body FROM networks n JOIN network_status s USING (job)"
+    ).fetchall():
+        whole = msgspec.msgpack.encode(msgspec.msgpack.decode(body) | msgspec.msgpack.decode(status))
+        db.execute("UPDATE networks SET body = ?2, crc = crc(?1, ?3, ?2) WHERE job = ?1", (job, whole, trials))
+    db.execute("DROP TABLE network_status")
+    db.execute("DELETE FROM header WHERE name IN ('network_status', 'disturbances')")
+    for table in ("marks", "tags"):
+        db.execute(f"INSERT INTO header SELECT '{table}', count(*) FROM {table}")
+    assert counted["records"] == db.execute("SELECT count(*) FROM records").fetchone()[0]
+    db.execute(f"UPDATE header SET count = {schema.shape(db)} WHERE name = 'schema'")
+    db.execute("PRAGMA application_id = 0")
+    db.execute("PRAGMA user_version = 6")
+    db.execute("COMMIT")
+    db.close()
 
 
-def shape_of(folder: Path) -> int:
-    with contextlib.closing(sqlite3.connect(database.database(folder))) as db:
-        return schema.shape(db)
+def content(folder: Path) -> tuple[list[object], ...]:
+    """Returns networks, records and identities of a database."""
+    journal = Journal(database.database(folder), *database.TABLES)
+    try:
+        store = JobStore(journal)
+        return [*store.networks()], [*store.found()], [*store.identities()]
+    finally:
+        journal.close()
 
 
-def test_a_database_of_the_previous_format_is_upgraded_and_kept_as_it_was(tmp_path: Path) -> None:
+def test_a_database_of_the_last_unreleased_format_is_upgraded_and_kept_as_it_was(tmp_path: Path) -> None:
     folder = filled(tmp_path)
-    rows = backups.verify(database.database(folder)).rows
-    as_of_format_2(folder)
+    rows, known = backups.verify(database.database(folder)).rows, content(folder)
+    as_of_format_6(folder)
     old = backups.look(database.database(folder))
-    assert (old.format, old.damage) == (2, ())
+    assert (old.format, old.damage) == (-1, ())
     assert started(folder) == rows["journal"]
     found = backups.verify(database.database(folder))
-    assert (found.format, found.rows) == (schema.VERSION, rows | {"audit": 0, "identities": 0})
+    assert (found.format, found.rows) == (schema.VERSION, rows)
+    assert content(folder) == known
     (kept,) = backups.all_of(folder)
-    assert backups.look(kept).format == 2
+    assert backups.look(kept).format == -1
     filled(folder)
     backups.verify(database.database(folder))
-
-
-def test_a_database_without_identities_is_upgraded(tmp_path: Path) -> None:
-    """A database of format 3: its records have an unknown identity."""
-    folder = filled(tmp_path)
-    sql(folder, "DROP TABLE identities", "DELETE FROM header WHERE name = 'identities'", "PRAGMA user_version = 3")
-    sql(folder, f"UPDATE header SET count = {shape_of(folder)} WHERE name = 'schema'")
-    assert started(folder) > 0
-    found = backups.verify(database.database(folder))
-    assert (found.format, found.rows["identities"], found.damage) == (schema.VERSION, 0, ())
 
 
 @pytest.mark.parametrize("accept", [False, True])
 def test_an_upgrade_does_not_hide_damaged_rows(tmp_path: Path, accept: bool) -> None:
     folder = filled(tmp_path)
-    as_of_format_2(folder)
+    as_of_format_6(folder)
     sql(folder, "UPDATE records SET body = x'00' WHERE job = 2 AND ordinal = 7")
     if not accept:
         with pytest.raises(Damaged, match="records with job 2, ordinal 7"):
             started(folder)
-        assert backups.look(database.database(folder)).format == 2
+        assert backups.look(database.database(folder)).format == -1
     else:
         started(folder, accept_data_loss=True)
         found = backups.verify(database.database(folder))
         assert (found.format, found.rows["records"]) == (schema.VERSION, RECORDS + 7)
+
+
+def test_a_database_of_a_first_trial_is_refused(tmp_path: Path) -> None:
+    folder = filled(tmp_path)
+    as_of_format_6(folder)
+    sql(folder, "PRAGMA user_version = 2")
+    with pytest.raises(ConfigError, match="cannot be upgraded; move it away"):
+        started(folder)

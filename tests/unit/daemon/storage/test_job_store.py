@@ -2,7 +2,6 @@
 
 import asyncio
 import sqlite3
-import zlib
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -11,14 +10,16 @@ from msgspec.structs import replace
 
 from autosched.backend import Network, Skipped
 from autosched.core.events import ClientLost
-from autosched.daemon.storage.job_store import PAGE_SPANS, TABLES, Found, JobStore, span_rows
+from autosched.daemon.storage.job_store import PAGE_SPANS, TABLES, Found, JobStore, Planned, span_rows
 from autosched.daemon.storage.journal import Journal
 from autosched.errors import Damaged
 from autosched.model import Failure, Identity, IdentityFrom, Purpose, Record, TaskInfo, encode
+from autosched.network_status import NOT_MEASURED, NetworkMeasurements, NetworkStatus
 from autosched.protocol import FRAME_BYTES, Artifact, Span
 from deadlines import DEADLINE_S
 
 NETWORK = Network(tasks=(TaskInfo(task=1, name="conv", workload="w"),), skipped=(Skipped("reshape", "no arithmetic"),))
+STATUS = NetworkStatus(measured=NetworkMeasurements(result_s=2e-3))
 
 
 def with_store(path: Path, work: Callable[[Journal, JobStore], Awaitable[None]]) -> None:
@@ -96,7 +97,9 @@ def test_a_damaged_record_is_not_handed_out(tmp_path: Path) -> None:
 
 def test_after_a_restart_everything_is_found(tmp_path: Path) -> None:
     async def work(journal: Journal, store: JobStore) -> None:
-        store.plan(2, NETWORK, 64)
+        store.plan(2, Planned(NETWORK, 64, NOT_MEASURED))
+        store.plan(3, Planned(NETWORK, 32, STATUS))
+        store.set_status(2, STATUS)
         store.add_record(2, 0, record(0))
         store.add_record(2, 1, record(1, failure=Failure.RUN_CRASH))
         await store.flush()
@@ -104,7 +107,8 @@ def test_after_a_restart_everything_is_found(tmp_path: Path) -> None:
     with_store(tmp_path / "db", work)
     journal = Journal(tmp_path / "db", *TABLES)
     store = JobStore(journal)
-    assert list(store.networks()) == [(2, NETWORK, 64)]
+    assert list(store.networks()) == [(2, Planned(NETWORK, 64, STATUS)), (3, Planned(NETWORK, 32, STATUS))]
+    assert list(store.networks([3])) == [(3, Planned(NETWORK, 32, STATUS))]
     assert list(store.found()) == [Found.of(2, record(0)), Found.of(2, record(1, failure=Failure.RUN_CRASH))]
     journal.close()
 
@@ -189,38 +193,15 @@ def test_tags_lie_beside_the_records_and_come_with_them(tmp_path: Path) -> None:
     ]
 
 
-def test_records_of_the_last_version_can_be_read(tmp_path: Path) -> None:
-    body = encode({"task": 1, "trial": 0, "candidate": b"c", "latency_s": (0.5,), "failure": None, "detail": "",
-                   "device": "cpu0", "build_s": 1.0, "profile_s": 2.0})  # fmt: skip
-    db = sqlite3.connect(tmp_path / "db")
-    db.execute(
-        "CREATE TABLE records (job INTEGER, ordinal INTEGER, task INTEGER, trial INTEGER, best_s REAL,"
-        " failure TEXT, crc INTEGER, body BLOB, PRIMARY KEY (job, ordinal)) STRICT"
-    )
-    db.execute("PRAGMA user_version = 2")
-    db.execute("INSERT INTO records VALUES (4, 0, 1, 0, 0.5, NULL, ?, ?)", (zlib.crc32(body), body))
-    db.commit()
-    db.close()
-
-    async def work(journal: Journal, store: JobStore) -> None:
-        (one,) = await all_records(store, 4)
-        assert (one.purpose, one.disturbed, one.best_s) == (Purpose.TRIAL, "", 0.5)
-        store.tag(4, [0], "drift")
-        await store.flush()
-        assert [r.disturbed for r in await all_records(store, 4)] == ["drift"]
-
-    with_store(tmp_path / "db", work)
-
-
 def test_identities_come_back_by_job_and_trial(tmp_path: Path) -> None:
     first, second = (IdentityFrom(trial, Identity(compiler=str(trial))) for trial in (0, 7))
 
     async def work(journal: Journal, store: JobStore) -> None:
-        store.plan(2, NETWORK, 4, second)
-        store.plan(2, NETWORK, 4, first)
-        store.plan(2, NETWORK, 4)
-        store.plan(3, NETWORK, 4, IdentityFrom(0, Identity()))
-        await store.plan(3, NETWORK, 4, first)
+        store.plan(2, Planned(NETWORK, 4, NOT_MEASURED), second)
+        store.plan(2, Planned(NETWORK, 4, NOT_MEASURED), first)
+        store.plan(2, Planned(NETWORK, 4, NOT_MEASURED))
+        store.plan(3, Planned(NETWORK, 4, NOT_MEASURED), IdentityFrom(0, Identity()))
+        await store.plan(3, Planned(NETWORK, 4, NOT_MEASURED), first)
         assert list(store.identities()) == [(2, first), (2, second), (3, first)]
         assert list(store.identities([3])) == [(3, first)]
 

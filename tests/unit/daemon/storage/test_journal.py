@@ -2,15 +2,12 @@
 
 import asyncio
 import sqlite3
-import struct
 import subprocess
 import sys
-import zlib
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from autosched.core.events import ClientLost, Event, StepEnded
@@ -126,25 +123,6 @@ def test_decisions_come_back_with_their_events(tmp_path: Path) -> None:
     with_journal(tmp_path / "db", work)
     journal = Journal(tmp_path / "db", TABLE)
     assert list(journal.replay()) == [(0.0, event(1), (STEP, STEP)), (1.0, event(2), ())]
-    journal.close()
-
-
-def test_a_journal_of_the_format_before_decisions_goes_on(tmp_path: Path) -> None:
-    database = sqlite3.connect(tmp_path / "db", isolation_level=None)
-    database.execute("CREATE TABLE journal (seq INTEGER PRIMARY KEY, now REAL, event BLOB, crc INTEGER) STRICT")
-    for seq in (1, 2):
-        body = msgspec.msgpack.encode(event(seq))
-        crc = zlib.crc32(body, zlib.crc32(struct.pack(">qd", seq, float(seq))))
-        database.execute("INSERT INTO journal VALUES (?, ?, ?, ?)", (seq, float(seq), body, crc))
-    database.execute("PRAGMA user_version = 1")
-    database.close()
-
-    async def work(journal: Journal) -> None:
-        await journal.append(3.0, event(3), (STEP,))
-
-    with_journal(tmp_path / "db", work)
-    journal = Journal(tmp_path / "db", TABLE)
-    assert list(journal.replay()) == [(1.0, event(1), None), (2.0, event(2), None), (3.0, event(3), (STEP,))]
     journal.close()
 
 

@@ -1,17 +1,15 @@
 """A pruned history can be replayed, and the rest of the state is unchanged."""
 
-from collections.abc import Iterator
-
 import msgspec
 import pytest
 
 from autosched.core.actions import StartStep
-from autosched.core.events import ClientAttached, Event, JobCancelRequested, JobPruned, JobSubmitted
+from autosched.core.events import Event, JobCancelRequested, JobPruned, JobSubmitted
 from autosched.core.scheduler import Scheduler
 from autosched.core.state import Job, State
 from autosched.daemon.storage.journal import Decided
 from autosched.daemon.storage.pruning import Tracing, over
-from autosched.model import JobLoad, JobSpec, Step
+from autosched.model import JobSpec
 from autosched.sim.random_testing import CHOICE
 from autosched.sim.scenario import random_scenario
 from autosched.sim.simulator import Simulator
@@ -133,19 +131,3 @@ def test_a_teaching_job_stays_as_long_as_a_job_learns_from_it() -> None:
 def test_a_running_job_cannot_be_pruned() -> None:
     with pytest.raises(AssertionError, match="job 1 has not ended"):
         ended(0.0).handle(1.0, JobPruned(1))
-
-
-def test_what_must_be_decided_again_stays() -> None:
-    """Rows of the first format do not contain the steps that they started."""
-
-    def rows() -> Iterator[tuple[int, Event, tuple[Step, ...] | None]]:
-        yield 1, JobSubmitted(1, SPEC), ()
-        yield 2, JobCancelRequested(1, "its user"), None
-        yield 3, JobSubmitted(2, SPEC), None
-        yield 4, JobSubmitted(3, SPEC), ()
-        yield 5, ClientAttached(3, JobLoad()), ()
-
-    tracing = Tracing([1, 2, 3])
-    for row in rows():
-        tracing.look(*row)
-    assert {job: trace.events for job, trace in tracing.found.items()} == {3: [4, 5]}

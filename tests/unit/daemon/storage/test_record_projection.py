@@ -14,12 +14,13 @@ import postgres
 from autosched.backend import Network
 from autosched.core.events import ClientLost
 from autosched.daemon.storage import database, pruning, record_projection, schema
-from autosched.daemon.storage.job_store import JobStore
+from autosched.daemon.storage.job_store import JobStore, Planned
 from autosched.daemon.storage.journal import Journal
 from autosched.daemon.storage.projection_status import ProjectionStatus
 from autosched.daemon.storage.record_projection import RECORDS, RecordProjection
 from autosched.errors import ConfigError
 from autosched.model import Failure, Identity, IdentityFrom, JobId, Purpose, Record, TaskInfo
+from autosched.network_status import NOT_MEASURED
 from autosched.recordstore import opening
 from autosched.recordstore.keys import environment
 from autosched.recordstore.queries import Lookup
@@ -79,7 +80,7 @@ class Lab:
         self, job: JobId, records: list[Record], first: int = 0, identity: Identity | None = IDENTITY
     ) -> None:
         changed = IdentityFrom(first, identity) if identity is not None else None
-        await self.store.plan(job, NETWORK, 100, changed)
+        await self.store.plan(job, Planned(NETWORK, 100, NOT_MEASURED), changed)
         for ordinal, one in enumerate(records, first):
             self.store.add_record(job, ordinal, one)
         await self.store.flush()
@@ -336,12 +337,8 @@ def test_name_of_a_database_is_kept_by_its_copies(tmp_path: Path) -> None:
     asyncio.run(fill(two))
     first, second = database.database(one), database.database(two)
     assert origin(first) != origin(second)
-    for path in (first, second):  # as of a format without names
-        with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as db:
-            db.execute("DELETE FROM header WHERE name = ?", (schema.ORIGIN,))
-            schema.add_functions(db)
-            schema.prepare(db, path, database.TABLES)
-    assert origin(first) == origin(second)  # their events have equal times: they count as copies
+    database.copy(first, tmp_path / "copy.db")
+    assert origin(tmp_path / "copy.db") == origin(first)
 
 
 # PostgreSQL -----------------------------------------------------------------------------------------------------------
