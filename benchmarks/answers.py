@@ -136,7 +136,7 @@ class Chaos:
             client.held[step.id] = step
             for _ in range(self.rng.randint(0, 3)):
                 candidate = f"{id(client)}/{client.trials}".encode()
-                record = Record(task=step.task, trial=client.trials, candidate=candidate, latency_s=(0.001,))
+                record = Record(task=step.task, number=client.trials, candidate=candidate, latency_s=(0.001,))
                 client.trials += 1
                 self._say(client, AddRecord(record=record))
             outcome = Outcome.FAILED if self.rng.random() < 0.1 else Outcome.DONE
@@ -162,7 +162,7 @@ class Chaos:
         await self.runtime.post(prepare)
 
     async def _attach(self, job: JobId) -> None:
-        client = self._of[job] = Client(job, self.progress.get(job).next_trial)
+        client = self._of[job] = Client(job, self.progress.get(job).next_number)
         self._connect(client)
         await self._post(lambda: ClientAttached(job, load(*range(1, TASKS + 1))))
 
@@ -220,11 +220,11 @@ class Chaos:
                     f"step {method.step}: acknowledged, counted {self.marks.ends[method.step]} times"
                 )
         elif not self._is_kept(client.job, method.record):
-            self.violations.append(f"record {method.record.trial} of job {client.job}: acknowledged, and not kept")
+            self.violations.append(f"record {method.record.number} of job {client.job}: acknowledged, and not kept")
 
     def _is_kept(self, job: JobId, record: Record) -> bool:
         """Returns whether the record is stored as it was sent, with the time of its receipt."""
-        body = self.marks.bodies.get((job, record.trial))
+        body = self.marks.bodies.get((job, record.number))
         return body is not None and msgspec.structs.replace(RECORD.decode(body), measured_at=0.0) == record
 
     async def happen(self) -> None:

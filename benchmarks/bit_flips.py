@@ -124,7 +124,7 @@ def _record(trial: int) -> Record:
     purpose = Purpose.FINAL if trial % 6 == 5 else Purpose.TRIAL
     candidate = hashlib.sha256(str(trial).encode()).digest() * 12
     latency_s = (0.1, 0.2, 0.3 + trial)
-    return Record(task=1 + trial % 5, trial=trial, candidate=candidate, latency_s=latency_s, purpose=purpose)
+    return Record(task=1 + trial % 5, number=trial, candidate=candidate, latency_s=latency_s, purpose=purpose)
 
 
 def killed_copy(path: Path, folder: Path, also: int) -> Path:

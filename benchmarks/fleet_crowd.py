@@ -97,7 +97,7 @@ async def _work(folder: Path, process: psutil.Process, hosts: int, clients: int,
     view = (await daemon.link.call(ListHosts(), HostList)).hosts
     for job in jobs:
         await daemon.cancel(job)
-    trials = Counter([(job, record.trial) for job in jobs for record in await daemon.records(job)])
+    trials = Counter([(job, record.number) for job in jobs for record in await daemon.records(job)])
     await until_hosts(daemon, lambda there: not any(host.jobs for host in there), START_S)
     await daemon.link.call(Shutdown(), Done)
     daemon.close()

@@ -136,9 +136,7 @@ class Job:
                 else DeviceNote(None, None, 0.0, worked_s)
             )
         load = JobLoad(tasks=(_wants(step.task, NEXT[step.stage]),))
-        await self.link.call(
-            EndStep(step=step.id, outcome=Outcome.DONE, load=load, worked_s=worked_s, device=note), Done
-        )
+        await self.link.call(EndStep(step=step.id, outcome=Outcome.DONE, load=load, worked_s=worked_s, note=note), Done)
 
     def _record(self, step: Step) -> Record:
         self._trial += 1
@@ -147,8 +145,8 @@ class Job:
         latency_s = () if failed else (best * self._rng.uniform(1.0, 1.5),)
         failure = Failure.BUILD_TIMEOUT if failed else None
         return Record(
-            task=step.task, trial=self._trial - 1, candidate=b"x", latency_s=latency_s, failure=failure,
-            device=step.units[0],
+            task=step.task, number=self._trial - 1, candidate=b"x", latency_s=latency_s, failure=failure,
+            unit=step.units[0],
         )  # fmt: skip
 
 

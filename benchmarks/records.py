@@ -88,7 +88,7 @@ def measurements(records: int, workloads: int) -> Iterator[Measurement]:
         latency_s = chance.lognormvariate(-7, 0.5)
         record = Record(
             task=1 + number // 64 % 8,
-            trial=number % 2_048,
+            number=number % 2_048,
             candidate=chance.randbytes(400),
             latency_s=() if number % 20 == 0 else (latency_s, latency_s * 1.01, latency_s * 1.02),
             failure=Failure.BUILD_ERROR if number % 20 == 0 else None,

@@ -91,7 +91,7 @@ async def make(path: Path, jobs: int, rows: int) -> None:
                 store.add_record(
                     job,
                     trial,
-                    Record(task=1 + trial % (TASKS - 1), trial=trial, candidate=bytes(400), latency_s=latency_s),
+                    Record(task=1 + trial % (TASKS - 1), number=trial, candidate=bytes(400), latency_s=latency_s),
                 )
             )
         if len(waiting) > AT_ONCE:

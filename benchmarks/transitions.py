@@ -219,7 +219,7 @@ class Client(asyncio.Protocol):
             return
         for _ in range(self._crowd.records if stage == "profile" else 0):
             record = Record(
-                task=1, trial=self._trial, candidate=random.randbytes(400), latency_s=(1e-3, 1.1e-3, 1.2e-3)
+                task=1, number=self._trial, candidate=random.randbytes(400), latency_s=(1e-3, 1.1e-3, 1.2e-3)
             )
             self._trial += 1
             number, frame = self._peer.request(AddRecord(record=record))

@@ -150,7 +150,7 @@ def _compiled(network: Network, model: Path, folder: Path, core: int) -> Any:
         for one in tuner.profile(built, lease("profile")):
             records.append(
                 Record(
-                    task=info.task, trial=len(records), candidate=one.candidate, latency_s=one.latency_s,
+                    task=info.task, number=len(records), candidate=one.candidate, latency_s=one.latency_s,
                     failure=one.failure,
                 )
             )  # fmt: skip

@@ -126,7 +126,7 @@ class Job:
                 return wish(1, "profile", "device:cpu")
             case "profile":
                 for number in self._round:
-                    record = {"task": 1, "trial": next(self._trial), "candidate": b"%d" % number, "device": units[0]}
+                    record = {"task": 1, "number": next(self._trial), "candidate": b"%d" % number, "unit": units[0]}
                     self._connection.tell("add_record", record={**record, "latency_s": [1e-3 * abs(number - 7)]})
                 if self._left:
                     return wish(1, "build", "host")

@@ -26,7 +26,7 @@ def records() -> list[Record]:
     latencies: list[tuple[int, float | None]] = [(1, 1.2e-3), (1, None), (1, 0.4e-3), (1, 0.9e-3), (2, None), (2, 1e-3)]
     return [
         Record(
-            task=task, trial=trial, candidate=b"c%d" % trial, profile_s=1.0,
+            task=task, number=trial, candidate=b"c%d" % trial, profile_s=1.0,
             latency_s=() if latency is None else (latency,) * 3, failure=None if latency else Failure.BUILD_TIMEOUT,
             detail="" if latency else f"killed <after> 15 s, task {task}",
         )

@@ -25,7 +25,7 @@ def measured(
     """Returns a measurement; by default each trial has its own candidate."""
     record = Record(
         task=1,
-        trial=trial,
+        number=trial,
         candidate=(candidate or f"schedule {trial}").encode(),
         latency_s=() if latency_s is None else (latency_s, 1.1 * latency_s, 1.2 * latency_s),
         purpose=purpose,

@@ -46,7 +46,7 @@ class Options(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Share of candidates that fail to build."""
     run_fail_ratio: Ratio = 0.0
     """Share of candidates that fail when they are measured."""
-    poison_ratio: Ratio = 0.0
+    broken_ratio: Ratio = 0.0
     """Share of candidates that crash on every device."""
     sick: str = ""
     """A file with names of devices, one a line, on which every measurement crashes; no file, no faulty device."""

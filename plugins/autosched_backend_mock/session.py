@@ -234,7 +234,7 @@ class MockTuner(Tuner):
                 yield Measured(b.candidate, (), b.failure, b.detail)
             elif not self._is_there(b):
                 yield Measured(b.candidate, (), Failure.RUN_ERROR, "its build is not here")
-            elif sick or _draw(b.candidate, "poison") < options.poison_ratio:
+            elif sick or _draw(b.candidate, "poison") < options.broken_ratio:
                 yield Measured(b.candidate, (), Failure.RUN_CRASH, "made up")
             elif _draw(b.candidate, "run") < options.run_fail_ratio:
                 yield Measured(b.candidate, (), Failure.RUN_ERROR, "made up")

@@ -265,7 +265,7 @@ class Failure(StrEnum):
     RUN_TIMEOUT = "run timeout"
     RUN_CRASH = "run crash"
     WRONG_RESULT = "wrong result"
-    POISONED = "poisoned"  # blocked after two failures, perhaps in another job, and not run
+    BLOCKED = "blocked"  # blocked after two failures, perhaps in another job, and not run
 
 
 class Purpose(StrEnum):
@@ -283,8 +283,8 @@ class Record(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit
     """The result of a measurement, or its failure. Immutable."""
 
     task: Annotated[int, Meta(ge=0, le=TASKS_MAX)]
-    trial: Annotated[int, Meta(ge=0)]
-    """Number of the record in its job, from 0; (job, trial) identifies the record for ever."""
+    number: Annotated[int, Meta(ge=0)]
+    """Number of the record in its job, from 0; (job, number) identifies the record for ever."""
     candidate: Annotated[bytes, Meta(max_length=200_000)]
     """The schedule, in the backend's own encoding."""
     latency_s: Annotated[tuple[Annotated[float, Meta(gt=0, le=1e6)], ...], Meta(max_length=1_000)] = ()
@@ -293,7 +293,8 @@ class Record(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit
     detail: Text = ""
     """The failure in words: the message of the compiler or the device. For a latency that was not measured for this
     record, its origin."""
-    device: Annotated[str, Meta(max_length=200)] = ""
+    unit: Annotated[str, Meta(max_length=200)] = ""
+    """The device that measured it."""
     build_s: Seconds = 0.0
     profile_s: Seconds = 0.0
     purpose: Purpose = Purpose.TRIAL
@@ -343,9 +344,9 @@ class Identity(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=Tr
 
 
 class IdentityFrom(Struct, frozen=True, forbid_unknown_fields=True):
-    """The identity of a job's records from one trial on, until the next of these."""
+    """The identity of a job's records from one number on, until the next of these."""
 
-    trial: Annotated[int, Meta(ge=0)]
+    number: Annotated[int, Meta(ge=0)]
     identity: Identity
 
 

@@ -144,7 +144,7 @@ def trials(evidence: Evidence) -> Iterator[str]:
     timed = _timed_codes(evidence)
     for job, spec in evidence.jobs.items():
         records = evidence.records.get(job, [])
-        numbers = Counter(record.trial for record in records)
+        numbers = Counter(record.number for record in records)
         yield from (f"record {number} of job {job} is there {n} times" for number, n in numbers.items() if n > 1)
         plain = Counter((r.task, r.candidate.hex()) for r in records if r.purpose is Purpose.TRIAL)
         yield from (f"candidate {name} of job {job} counts {n} times" for name, n in plain.items() if n > 1)

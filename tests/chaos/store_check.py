@@ -17,7 +17,7 @@ from autosched.recordstore.tables import JOBS, MEASUREMENTS
 
 Row = tuple[JobId, int, bytes, tuple[float, ...]]
 """Job, trial, digest of the candidate, samples in seconds."""
-COLUMNS = (JOBS.c.number, MEASUREMENTS.c.trial, MEASUREMENTS.c.digest, MEASUREMENTS.c.samples_s)
+COLUMNS = (JOBS.c.number, MEASUREMENTS.c.record, MEASUREMENTS.c.digest, MEASUREMENTS.c.samples_s)
 
 
 def stored(url: str) -> list[Row]:
@@ -39,7 +39,7 @@ def durable(folder: Path) -> int:
 def violations(records: Mapping[JobId, Sequence[Record]], rows: Sequence[Row]) -> list[str]:
     """Returns the records that the store lacks, has twice, or has without the daemon."""
     wanted = Counter(
-        (job, one.trial, candidate_digest(one.candidate), one.latency_s) for job, own in records.items() for one in own
+        (job, one.number, candidate_digest(one.candidate), one.latency_s) for job, own in records.items() for one in own
     )
     found = Counter(rows)
     lost, more = wanted - found, found - wanted

@@ -86,7 +86,7 @@ def tune(session: TvmSession, network: Network, rounds: int) -> list[Record]:
             for m in measured:
                 record = Record(
                     task=info.task,
-                    trial=len(records),
+                    number=len(records),
                     candidate=m.candidate,
                     latency_s=m.latency_s,
                     failure=m.failure,
@@ -185,7 +185,7 @@ def test_no_candidate_is_selected_twice_even_after_a_restart(session: TvmSession
             measured = list(tuner.profile(tuner.build(chosen, lane("build")), device("profile")))
             tuner.update(measured, lane("update"))
             records += [
-                Record(task=1, trial=len(records) + i, candidate=m.candidate, latency_s=m.latency_s, failure=m.failure)
+                Record(task=1, number=len(records) + i, candidate=m.candidate, latency_s=m.latency_s, failure=m.failure)
                 for i, m in enumerate(measured)
             ]
     assert len(seen) == len(set(seen)) == 16
@@ -278,7 +278,7 @@ def test_the_same_records_give_the_same_module(session: TvmSession, task: TaskIn
     tuner = session.tuner(task, 23)
     built = tuner.build(tuner.select(4, lane("select")), lane("build"))
     records = [
-        Record(task=1, trial=n, candidate=one.candidate, latency_s=(1.0,) * 6, code=one.code)
+        Record(task=1, number=n, candidate=one.candidate, latency_s=(1.0,) * 6, code=one.code)
         for n, one in enumerate(built)
     ]
     modules = []
@@ -301,7 +301,7 @@ def test_an_unmodified_tvm_compiles_exported_schedules(session: TvmSession, task
     workload = Workload(task.workload, task.name, task.shape, task.flops)
     rows = []
     for number, one in enumerate(measured):
-        record = Record(task=1, trial=number, candidate=one.candidate, latency_s=one.latency_s, failure=one.failure)
+        record = Record(task=1, number=number, candidate=one.candidate, latency_s=one.latency_s, failure=one.failure)
         name = measurement_id("lab", 1, task.workload, record)
         rows.append((Origin("lab"), Measurement(name, SourceJob(1), workload, where, record)))
     database, out = tmp_path / "database", tmp_path / "out"
@@ -411,8 +411,8 @@ def test_impossible_options_are_refused(words: dict[str, object], told: str, tmp
 
 def test_a_task_whose_default_won_is_compiled_without_a_schedule(session: TvmSession, task: TaskInfo) -> None:
     fast, slow = ((seconds,) * 3 for seconds in (1e-3, 2e-3))
-    tuned = Record(task=task.task, trial=0, candidate=b"[]", latency_s=slow, purpose=Purpose.FINAL)
-    default = Record(task=task.task, trial=1, candidate=UNTUNED, latency_s=fast, purpose=Purpose.DEFAULT)
+    tuned = Record(task=task.task, number=0, candidate=b"[]", latency_s=slow, purpose=Purpose.FINAL)
+    default = Record(task=task.task, number=1, candidate=UNTUNED, latency_s=fast, purpose=Purpose.DEFAULT)
     session._records = (tuned, default)
     (choice,) = session._choices()
     assert (choice.candidates, choice.best_s) == ((), 1e-3)

@@ -38,7 +38,7 @@ def tuned(session: TvmSession, info: TaskInfo, rounds: int) -> list[Record]:
         measured = list(tuner.profile(tuner.build(tuner.select(4, lease("select")), lease("build")), lease("profile")))
         tuner.update(measured, lease("update"))
         records += [
-            Record(task=info.task, trial=100 * info.task + at, candidate=m.candidate, latency_s=m.latency_s,
+            Record(task=info.task, number=100 * info.task + at, candidate=m.candidate, latency_s=m.latency_s,
                    failure=m.failure, detail=m.detail)
             for at, m in enumerate(measured, len(records))
         ]  # fmt: skip

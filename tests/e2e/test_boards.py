@@ -54,7 +54,7 @@ def test_a_network_is_tuned_for_a_board_and_correct_there(
         assert "the clock of board0 cannot be read" in out
         evaluation = json.loads((tmp_path / "out/report.json").read_text())
         records = there.records(1)
-        devices = {record.device for record in records if record.device}
+        devices = {record.unit for record in records if record.unit}
         code, out, _ = cli("devices")
     assert evaluation
     assert devices == {"board0"}
@@ -167,7 +167,7 @@ def test_a_registered_board_leaves_during_a_job_and_returns(tmp_path: Path) -> N
     assert view.state == JobState.DONE, view.failure
     tried = [(record.task, record.candidate) for record in records if record.purpose is Purpose.TRIAL]
     assert len(tried) == len(set(tried)) == 16
-    assert {record.device for record in records if record.device} == {"pi4-127.0.0.1"}, "twins were not measured"
+    assert {record.unit for record in records if record.unit} == {"pi4-127.0.0.1"}, "twins were not measured"
 
 
 def test_programs_of_plain_tvm_share_a_board_with_jobs(tmp_path: Path, request: pytest.FixtureRequest) -> None:

@@ -44,7 +44,7 @@ def tuned(layout: str, folder: Path) -> tuple[Network, list[Record], Evaluation]
             tuner.update(measured, lane("update"))
             records += [
                 Record(
-                    task=info.task, trial=len(records) + n, candidate=m.candidate, latency_s=m.latency_s,
+                    task=info.task, number=len(records) + n, candidate=m.candidate, latency_s=m.latency_s,
                     failure=m.failure, detail=m.detail,
                 )
                 for n, m in enumerate(measured)

@@ -44,7 +44,7 @@ def tune(session: TvmSession, rounds: int, known: list[Record]) -> list[Record]:
             tuner.update(measured, LANE)
             records += [
                 Record(
-                    task=info.task, trial=len(records) + i, candidate=m.candidate, latency_s=m.latency_s,
+                    task=info.task, number=len(records) + i, candidate=m.candidate, latency_s=m.latency_s,
                     failure=m.failure, detail=m.detail,
                 )
                 for i, m in enumerate(measured)

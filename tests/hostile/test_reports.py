@@ -65,7 +65,7 @@ def test_invented_failures_block_nothing_for_others_and_take_no_device(
                 puppet = await hostile(served._addresses[1], tmp_path, monkeypatch, eve)
                 step = await puppet.steps.get()
                 for trial in range(8):
-                    made = replace(record(trial), candidate=b"%d" % (trial // 2), device=step.units[0])
+                    made = replace(record(trial), candidate=b"%d" % (trial // 2), unit=step.units[0])
                     crashed = replace(made, latency_s=(), failure=Failure.RUN_CRASH, detail="invented")
                     await puppet.ask(AddRecord(record=crashed if batch or trial % 2 else made))
                 await puppet.end(step, load=JobLoad(complete=True))

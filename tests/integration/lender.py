@@ -66,7 +66,7 @@ def hosts_of(there: Lab, job: JobId) -> set[str]:
 
 def check_records(there: Lab, job: JobId, trials: int) -> None:
     """Checks that all trials are there, each once."""
-    numbers = [record.trial for record in there.records(job) if record.purpose.value == "trial"]
+    numbers = [record.number for record in there.records(job) if record.purpose.value == "trial"]
     assert len(numbers) == len(set(numbers)) == trials
 
 

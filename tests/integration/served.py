@@ -143,7 +143,7 @@ def load(task: int, pool: str, stage: str) -> JobLoad:
 
 def record(trial: int) -> Record:
     """Returns a valid trial of task 1."""
-    return Record(task=1, trial=trial, candidate=f"candidate {trial}".encode(), latency_s=(0.001 * (trial + 1),))
+    return Record(task=1, number=trial, candidate=f"candidate {trial}".encode(), latency_s=(0.001 * (trial + 1),))
 
 
 class Puppet:
@@ -203,7 +203,7 @@ class Puppet:
     def measure(self, trial: int, device: str = "") -> None:
         """Reports a record."""
         assert self.link is not None
-        self.link.notify(AddRecord(record=replace(record(trial), device=device)))
+        self.link.notify(AddRecord(record=replace(record(trial), unit=device)))
 
     async def end(
         self,
@@ -214,7 +214,7 @@ class Puppet:
     ) -> None:
         """Ends a step; by default its task has no further work."""
         load = load or JobLoad(tasks=(TaskLoad(task=step.task),))
-        await self.ask(EndStep(step=step.id, outcome=outcome, load=load, device=device))
+        await self.ask(EndStep(step=step.id, outcome=outcome, load=load, note=device))
 
 
 LANE = "host/0" if len(os.sched_getaffinity(0)) > 1 else "cpu0"

@@ -25,7 +25,7 @@ def there(tmp_path: Path) -> Iterator[Lab]:
 
 
 def found(records: list[Record]) -> list[tuple[int, int, bytes, tuple[float, ...]]]:
-    return [(r.trial, r.task, r.candidate, r.latency_s) for r in records]
+    return [(r.number, r.task, r.candidate, r.latency_s) for r in records]
 
 
 def made(log: Path) -> list[tuple[int, str]]:

@@ -85,7 +85,7 @@ def test_a_step_continues_while_the_daemon_is_replaced(tmp_path: Path) -> None:
             await puppet.end(step)
             await puppet.end(step)
             assert (await waiting.steps.get()).units == ("cpu0",)
-            assert [r.trial for r in await daemon.records(1)] == [0, 1]
+            assert [r.number for r in await daemon.records(1)] == [0, 1]
             assert [(s.step, s.outcome) for s in await daemon.spans()] == [(1, "done"), (2, "running")]
             daemon.close()
 

@@ -144,7 +144,7 @@ def test_a_trial_is_stored_once(tmp_path: Path) -> None:
             for trial in (0, 1, 1, 0, 2):
                 puppet.measure(trial)
             await puppet.end(step)
-            assert [r.trial for r in await daemon.records(job)] == [0, 1, 2]
+            assert [r.number for r in await daemon.records(job)] == [0, 1, 2]
             assert (await daemon.job(job)).trials == 3
             daemon.close()
 
@@ -159,7 +159,7 @@ def test_numbers_beyond_64_bits_are_refused(tmp_path: Path) -> None:
             with pytest.raises(RequestError, match="out of range"):
                 await puppet.ask(PlanNetwork(network=NETWORK, trials=2**63))
             with pytest.raises(RequestError, match="out of range"):
-                await puppet.ask(AddRecord(record=msgspec.structs.replace(record(0), trial=2**63)))
+                await puppet.ask(AddRecord(record=msgspec.structs.replace(record(0), number=2**63)))
             await puppet.ask(AddRecord(record=record(0)))
             assert len(await daemon.records(job)) == 1
             daemon.close()

@@ -189,7 +189,7 @@ def test_a_job_learns_only_from_jobs_of_its_backend_and_target(tmp_path: Path) -
             assert [(one.job, one.spec.name, one.workloads) for one in order.earlier] == [(teacher, "net", {1: "00ff"})]
             page = await pupil.ask(GetRecords(job=teacher), RecordPage)
             assert isinstance(page, RecordPage)
-            assert [one.trial for one in page.records] == [*range(8)]
+            assert [one.number for one in page.records] == [*range(8)]
             similar = await pupil.ask(GetSimilarJobs(tasks=network.tasks), SimilarJobs)
             assert isinstance(similar, SimilarJobs)
             assert similar.jobs == order.earlier, "chosen by the daemon, it is told as if the user had named it"

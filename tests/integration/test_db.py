@@ -99,7 +99,7 @@ def test_a_full_disk_stops_only_new_work_until_there_is_space(there: Lab, tmp_pa
     view = there.wait(job)
     assert (view.state, view.trials) == ("done", 300)
     records = there.records(job)
-    assert [one.trial for one in records] == list(range(len(records)))
+    assert [one.number for one in records] == list(range(len(records)))
     after = info(there)
     assert (after.pid, after.warnings) == (pid, before.warnings)
     there.end(signal.SIGTERM)

@@ -150,7 +150,7 @@ def test_candidates_measured_under_other_load_are_tagged_and_measured_again(tmp_
         records = there.records(job)
         said = health(there)
     assert (view.state, view.trials, view.trials_total) == ("done", 4, 4)
-    assert [(r.trial, r.purpose) for r in records if "other programs used" not in r.disturbed] == []
+    assert [(r.number, r.purpose) for r in records if "other programs used" not in r.disturbed] == []
     assert view.disturbed_records == len(records)
     assert {record.purpose for record in records} == set(Purpose) - {Purpose.NETWORK, Purpose.KNOWN}
     trials = {record.candidate for record in records if record.purpose is Purpose.TRIAL}
@@ -205,9 +205,9 @@ def test_a_drifting_device_is_reported_and_its_records_are_tagged(tmp_path: Path
                 await puppet.end(step, PROFILE if trial < len(paces) - 1 else None, device=note)
             told = await puppet.tags.get()
             reason = "the device was 30 % slower than its baseline (core)"
-            assert told == TagRecords(trials=(LEARNED_FROM - 1, LEARNED_FROM), reason=reason)
+            assert told == TagRecords(numbers=(LEARNED_FROM - 1, LEARNED_FROM), reason=reason)
             records = await daemon.records(submitted.job)
-            assert [record.trial for record in records if record.disturbed == reason] == list(told.trials)
+            assert [record.number for record in records if record.disturbed == reason] == list(told.numbers)
             assert (await daemon.job(submitted.job)).disturbed_records == 2
             units = (await daemon.link.call(ListDevices(), UnitList)).units
             assert [unit.unit for unit in units if unit.health.startswith("drifting for")] == ["cpu0"]
@@ -225,7 +225,7 @@ def test_a_client_tags_records_of_its_own_job_only(tmp_path: Path) -> None:
             step = await puppet.steps.get()
             puppet.measure(0, "cpu0")
             assert puppet.link is not None
-            puppet.link.notify(TagRecords(trials=(0, 1, 2**62), reason="load"))
+            puppet.link.notify(TagRecords(numbers=(0, 1, 2**62), reason="load"))
             await puppet.end(step, JobLoad(complete=True))
             assert [record.disturbed for record in await daemon.records(submitted.job)] == ["load"]
             assert (await daemon.job(submitted.job)).disturbed_records == 1

@@ -137,7 +137,7 @@ def test_the_identity_of_measurements_survives_the_client_and_the_daemon(there: 
     job = there.submit(**SEARCH)
     view = until(there, job, lambda seen: seen.trials > 0)
     (known,) = view.identities
-    assert known.trial == 0
+    assert known.number == 0
     assert known.identity == Identity("auto", cpu_model(), "", f"mock {version('mock')}", "mock 1")
     there.kill_client(job)
     until(there, job, lambda seen: seen.trials > view.trials)

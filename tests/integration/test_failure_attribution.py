@@ -13,12 +13,12 @@ import pytest
 
 from autosched.api.connection import Daemon
 from autosched.model import Failure, Purpose, Record
-from autosched.protocol import Done, ForgivePoison, ListPoison, ListSpans, PoisonList, SpanList, UnitView
+from autosched.protocol import BlockedList, Done, ForgiveBlocked, ListBlocked, ListSpans, SpanList, UnitView
 from deadlines import DEADLINE_S
 from integration.lab import Lab, command_line, lab
 
 TWO_DEVICES = '[[device]]\nname = "dev0"\nkind = "cpu"\n[[device]]\nname = "dev1"\nkind = "cpu"\n'
-POISON = {"tasks": 2, "trials": 40, "poison_ratio": 0.15}
+BROKEN = {"tasks": 2, "trials": 40, "broken_ratio": 0.15}
 
 
 def by_candidate(records: list[Record]) -> dict[bytes, list[Record]]:
@@ -28,26 +28,26 @@ def by_candidate(records: list[Record]) -> dict[bytes, list[Record]]:
     return found
 
 
-def poisoned(there: Lab) -> PoisonList:
-    return there.ask(lambda daemon: daemon.link.call(ListPoison(limit=500), PoisonList))
+def blocked(there: Lab) -> BlockedList:
+    return there.ask(lambda daemon: daemon.link.call(ListBlocked(limit=500), BlockedList))
 
 
 def test_a_candidate_that_fails_twice_never_runs_again_even_after_a_restart_or_in_another_job(tmp_path: Path) -> None:
     with lab(tmp_path, TWO_DEVICES) as there:
-        assert there.wait(there.submit(**POISON)).state == "done"
+        assert there.wait(there.submit(**BROKEN)).state == "done"
         failed = {c: rs for c, rs in by_candidate(there.records(1)).items() if rs[0].failure is Failure.RUN_CRASH}
         assert len(failed) > 2
-        assert [sorted(r.device for r in rs) for rs in failed.values()] == [["dev0", "dev1"]] * len(failed)
+        assert [sorted(r.unit for r in rs) for rs in failed.values()] == [["dev0", "dev1"]] * len(failed)
         assert {rs[1].purpose for rs in failed.values()} == {Purpose.AGAIN}
-        assert len(poisoned(there).candidates) == len(failed)
+        assert len(blocked(there).candidates) == len(failed)
         there.end(signal.SIGKILL)
         there.start(TWO_DEVICES)
-        assert there.wait(there.submit(**POISON)).state == "done"
+        assert there.wait(there.submit(**BROKEN)).state == "done"
         view = there.wait(2)
         again = [r for r in there.records(2) if r.candidate in failed]
-        assert {r.failure for r in again} == {Failure.POISONED}
-        assert {r.detail.split()[0] for r in again} == {"poisoned:"}
-        assert view.failures["poisoned"] == len(again) > 2
+        assert {r.failure for r in again} == {Failure.BLOCKED}
+        assert {r.detail.split()[0] for r in again} == {"blocked:"}
+        assert view.failures["blocked"] == len(again) > 2
         assert view.trials == 40
 
 
@@ -56,17 +56,17 @@ def test_blocked_candidates_are_listed_and_unblocked_with_an_audit_entry(
 ) -> None:
     with lab(tmp_path, TWO_DEVICES) as there:
         command = command_line(there, tmp_path, monkeypatch, capsys)
-        assert command("poison", "list") == (0, "", "No candidate is blocked.\n")
-        there.wait(there.submit(**POISON))
-        code, out, _ = command("poison", "list", "-o", "json")
-        (first, *_) = json.loads(out)["poison"]
+        assert command("blocked", "list") == (0, "", "No candidate is blocked.\n")
+        there.wait(there.submit(**BROKEN))
+        code, out, _ = command("blocked", "list", "-o", "json")
+        (first, *_) = json.loads(out)["blocked"]
         assert "run crash: made up on dev" in first["reason"]
-        assert "run crash: made up on dev" in command("poison", "list")[1]
-        assert command("poison", "forgive", first["number"])[0] == 0
-        assert command("poison", "forgive", first["number"])[0] != 0
-        assert first["number"] not in [one.number for one in poisoned(there).candidates]
-        assert "forgive_poison" in command("audit")[1]
-        there.wait(there.submit(**POISON))
+        assert "run crash: made up on dev" in command("blocked", "list")[1]
+        assert command("blocked", "forgive", first["number"])[0] == 0
+        assert command("blocked", "forgive", first["number"])[0] != 0
+        assert first["number"] not in [one.number for one in blocked(there).candidates]
+        assert "forgive_blocked" in command("audit")[1]
+        there.wait(there.submit(**BROKEN))
         known = {r.candidate for r in there.records(1) if r.failure is Failure.RUN_CRASH}
         run_again = {r.candidate for r in there.records(2) if r.failure is Failure.RUN_CRASH} & known
         assert {hashlib.sha256(one).hexdigest() for one in run_again} <= {first["sha256"]}
@@ -108,7 +108,7 @@ def test_a_faulty_device_is_quarantined_rebooted_and_returns(
         passed = {r.candidate for r in there.records(1) if r.latency_s}
         doubted = {r.candidate for r in there.records(1) if r.failure is not None}
         assert len(doubted & passed) >= 3, "they were tried on the other device"
-        assert poisoned(there).candidates == ()
+        assert blocked(there).candidates == ()
         found = unit(there, "dev0", lambda one: "its reboot hook ended with exit code" in one.drained)
         assert found.state == "quarantined"
         assert "which passes elsewhere" in found.drained
@@ -134,10 +134,10 @@ def test_failures_of_the_only_device_block_no_candidate(tmp_path: Path) -> None:
     with lab(tmp_path, settings) as there:
         job = there.submit(tasks=4, trials=200, sick=str(sick))
         assert unit(there, "dev0", lambda one: one.state == "quarantined").drained.count("candidates of job 1") == 1
-        assert poisoned(there).candidates == ()
+        assert blocked(there).candidates == ()
         there.cancel(job)
 
 
 def test_unblocking_an_unknown_candidate_is_refused(tmp_path: Path) -> None:
     with lab(tmp_path) as there, pytest.raises(Exception, match="no candidate with the number 7 is blocked"):
-        there.ask(lambda daemon: daemon.link.call(ForgivePoison(number=7), Done))
+        there.ask(lambda daemon: daemon.link.call(ForgiveBlocked(number=7), Done))

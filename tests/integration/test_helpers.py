@@ -97,7 +97,7 @@ def test_the_end_of_a_helper_costs_only_its_steps(there: Lab, lender: Lender) ->
     until(lambda: lender.is_("here"), "the host is back")
     ends_well(there, job)
     assert {stage for stage, count in stages_on(there, job, host).items() if count > 5} == {"build", "profile"}
-    assert {record.device for record in there.records(job)} == {"board", "board@lab2"}
+    assert {record.unit for record in there.records(job)} == {"board", "board@lab2"}
     until(lambda: not lender.clients(), "helpers end with their client")
     until(lambda: not any((there.folder / "moved").glob("*/*")), "moved files go with the client")
 

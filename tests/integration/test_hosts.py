@@ -60,7 +60,7 @@ def test_jobs_are_shared_out_over_the_hosts(there: Lab, lender: Lender) -> None:
     assert sorted(len(hosts_of(there, job)) for job in jobs) == [1] * 4, "a job's steps run where its client is"
     where = [next(iter(hosts_of(there, job))) for job in jobs]
     assert set(where) == {"", "lab2"}
-    assert {record.device for record in there.records(jobs[where.index("lab2")])} == {"board@lab2"}
+    assert {record.unit for record in there.records(jobs[where.index("lab2")])} == {"board@lab2"}
     for job in jobs:
         check_records(there, job, 40)
     until(lambda: not lender.clients(), "its clients end")
@@ -137,7 +137,7 @@ def test_a_machine_is_lent_only_while_its_owner_does_not_use_it(there: Lab, tmp_
         assert view.reason.startswith("its owner is back: other programs use ")
         until(lambda: hosts_of(there, job) == {"lab2", ""}, "the job goes on elsewhere")
         there.cancel(job)
-        numbers = [record.trial for record in there.records(job)]
+        numbers = [record.number for record in there.records(job)]
         assert len(numbers) == len(set(numbers))
         in_use.unlink()
         until(lambda: lender.is_("here"), "the host is here again")
@@ -167,7 +167,7 @@ def test_clients_of_a_dead_agent_are_ended_with_the_lease(there: Lab, lender: Le
     assert not lender.is_("left"), "the host itself ended them first"
     until(lambda: hosts_of(there, job) == {"lab2", ""}, "the job goes on elsewhere")
     there.cancel(job)
-    numbers = [record.trial for record in there.records(job)]
+    numbers = [record.number for record in there.records(job)]
     assert len(numbers) == len(set(numbers))
 
 

@@ -27,7 +27,7 @@ def measured(records: list[Record]) -> list[tuple[int, bytes, tuple[float, ...]]
 def check_trials(records: list[Record], budget: int) -> None:
     """Checks that records are numbered without gaps, and that the budget is spent to the last trial; finals are
     extra."""
-    assert [r.trial for r in records] == list(range(len(records)))
+    assert [r.number for r in records] == list(range(len(records)))
     assert sum(r.purpose is Purpose.TRIAL for r in records) == budget
 
 

@@ -40,7 +40,7 @@ def together(there: Lab, job: JobId) -> dict[int, list[Span]]:
 
 def shares(there: Lab, job: JobId) -> Counter[str]:
     """Returns the number of candidates that each device has measured."""
-    return Counter(record.device for record in there.records(job) if record.purpose.value == "trial")
+    return Counter(record.unit for record in there.records(job) if record.purpose.value == "trial")
 
 
 def test_two_devices_share_each_round(there: Lab) -> None:
@@ -62,7 +62,7 @@ def test_candidates_of_a_failed_step_are_measured_by_the_others(there: Lab) -> N
     job = there.submit(**{**MEASURES, "step_fail_ratio": 0.1, "trials": 120, "tasks": 12, "profile_s": 1.2})
     view = there.wait(job)
     assert view.state == "done"
-    numbers = [record.trial for record in there.records(job)]
+    numbers = [record.number for record in there.records(job)]
     assert len(numbers) == len(set(numbers))
     own = [span for span in there.spans() if span.job == job]
     assert {span.outcome for span in own} == {"done", "failed"}

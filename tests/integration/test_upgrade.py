@@ -92,7 +92,7 @@ def test_an_upgrade_and_a_downgrade_keep_all_jobs(
         assert set(told(there)[1]) == {"done"}, "not even an order was lost"
         other = there.submit(**WORDS, log=str(tmp_path / "undisturbed"))
         assert there.wait(other).state == "done"
-        found = [[(r.trial, r.candidate, r.latency_s) for r in there.records(one)] for one in (job, other)]
+        found = [[(r.number, r.candidate, r.latency_s) for r in there.records(one)] for one in (job, other)]
         assert found[0] == found[1]
         assert made(log) == made(tmp_path / "undisturbed")
     assert max(starts_s) < SERVING_S

@@ -120,20 +120,20 @@ def test_every_kind_of_fault_happens() -> None:
     }  # fmt: skip
 
 
-def test_devices_fall_sick_and_candidates_are_poison_in_these_worlds() -> None:
+def test_devices_fall_sick_and_candidates_are_broken_in_these_worlds() -> None:
     """The world itself checks them: no blocked candidate runs, no quarantined device works."""
-    returned = poisoned = barred = elsewhere = 0
+    returned = blocked = refused = elsewhere = 0
     for seed in range(100):
         world = Simulator(random_scenario(seed), CHOICE[PREDICTIVE.name], choice=CHOICE)
         world.run()
         returned += sum(isinstance(e.event, UnitReturned) and e.event.by == "the world" for e in world.history)
-        poisoned += len(world._sickness.never)
-        barred += len(world._sickness.barred)
+        blocked += len(world._sickness.never)
+        refused += len(world._sickness.blocked)
         elsewhere += sum(
             isinstance(e.event, StepEnded) and e.event.load is not None and any(t.avoid for t in e.event.load.tasks)
             for e in world.history
         )
-    assert min(returned, poisoned, barred, elsewhere) >= 5, (returned, poisoned, barred, elsewhere)
+    assert min(returned, blocked, refused, elsewhere) >= 5, (returned, blocked, refused, elsewhere)
 
 
 def test_without_faults_every_step_is_made_once() -> None:

@@ -91,4 +91,4 @@ def test_a_network_is_tuned_checked_and_run_as_aarch64(
         for number, expected in enumerate(session.run(None, inputs)):
             np.testing.assert_allclose(found[f"arr_{number}"], expected, rtol=1e-3, atol=1e-4)
     assert json.loads(Path("out/net.json").read_text())["target"]["mtriple"] == "aarch64-linux-gnu"
-    assert {record.device for record in trials} == {"pi4-127.0.0.1"}
+    assert {record.unit for record in trials} == {"pi4-127.0.0.1"}

@@ -285,7 +285,7 @@ def _measurement(
     seen[text] += 1
     failed = samples_s is not None and (not samples_s or max(samples_s) >= FAILED_S)
     record = Record(
-        task=0, trial=seen[text], candidate=bytes(trace), latency_s=() if failed else samples_s or (),
+        task=0, number=seen[text], candidate=bytes(trace), latency_s=() if failed else samples_s or (),
         failure=Failure.RUN_ERROR if failed else None, purpose=Purpose.TRIAL,
     )  # fmt: skip
     where, threads = split_target(target)

@@ -167,7 +167,7 @@ def _take(space: _Space, seeds: Sequence[Seed], store: RecordStore, found: Taken
         kept += 1
         for candidate in applied:
             record = Record(
-                task=0, trial=0, candidate=candidate, latency_s=seed.latency_s, measured_at=seed.measured_at
+                task=0, number=0, candidate=candidate, latency_s=seed.latency_s, measured_at=seed.measured_at
             )
             one = foreign_record.measurement(seed.tuner, seed.tuner, seed.target, space.workload, where, record)
             rows[seed.tuner].append(one)

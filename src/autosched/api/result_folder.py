@@ -190,7 +190,7 @@ def read_evaluation(data: bytes) -> Evaluation:
 def saved(records: Iterable[Record], identities: Sequence[IdentityFrom]) -> Iterator[SavedRecord]:
     """The records to be written, each with the digest of its identity."""
     for record in records:
-        known = identity.of_trial(identities, record.trial)
+        known = identity.of_record(identities, record.number)
         yield SavedRecord(**structs.asdict(record), identity="" if known is None else identity.digest(known))
 
 

@@ -88,11 +88,11 @@ SCHEDULES = (
 )
 MEASUREMENTS = (
     Column("JOB", lambda row: _job(row.job), least=8),
-    Column("TRIAL", lambda row: str(row.record.trial), right=True),
+    Column("RECORD", lambda row: str(row.record.number), right=True),
     Column("PURPOSE", lambda row: row.record.purpose.value),
     Column("LATENCY", lambda row: formatting.latency(row.record.best_s).replace(" ", ""), right=True),
     Column("SAMPLES", lambda row: str(len(row.record.latency_s)), right=True),
-    Column("UNIT", lambda row: row.record.device),
+    Column("UNIT", lambda row: row.record.unit),
     Column("REMARK", lambda row: _remark(row), least=10),
     Column("AGE", lambda row: _ago(row.record.measured_at), right=True),
 )

@@ -43,6 +43,7 @@ from autosched.model import (
 )
 from autosched.protocol import (
     AskLoad,
+    BlockCandidates,
     BoardAccess,
     Done,
     EndStep,
@@ -52,7 +53,6 @@ from autosched.protocol import (
     JobOrder,
     Method,
     PartEnded,
-    Poisoned,
     Return,
     RevokeStep,
     StartStep,
@@ -136,7 +136,7 @@ class JobRunner:
                 log.warning("the backend does not open the job", exc_info=error)
             plan.broken(not_opened(order.spec.backend, error))
         else:
-            self._runner = StageRunner(session, order.spec, self._keep, plan.poison, self._timed, self._helpers.bring)
+            self._runner = StageRunner(session, order.spec, self._keep, plan.blocked, self._timed, self._helpers.bring)
             self._runner.on_board = order.spec.device if order.board else ""
             plan.elsewhere = order.units_elsewhere if self._runner.movable else 0
             if self._runner.divisible:
@@ -147,7 +147,7 @@ class JobRunner:
             await self._shared.fetch_teachers(order.spec, order.earlier)
             own = await self._shared.records_of(order.job)
             self._past = Past([*borrowed, *own], len(borrowed), order.identities, order.device_cores)
-            self._runner.trials = max((record.trial for record in own), default=-1) + 1
+            self._runner.next_number = max((record.number for record in own), default=-1) + 1
         if order.network is not None:
             plan.early.resume(order.status)
             self._shared.recalled_before = order.status.recalled
@@ -187,10 +187,10 @@ class JobRunner:
                 self._revoke(method)
             case PartEnded():
                 self._helpers.part_ended(method)
-            case TagRecords(trials=trials, reason=reason):
-                self._tag(await self._begun(), trials, reason)
-            case Poisoned(candidates=candidates):
-                (await self._begun()).poison.note(candidates)
+            case TagRecords(numbers=numbers, reason=reason):
+                self._tag(await self._begun(), numbers, reason)
+            case BlockCandidates(candidates=candidates):
+                (await self._begun()).blocked.note(candidates)
             case Goodbye(reason=reason):
                 log.info("the daemon goes, and comes back: %s", reason)
             case Stop(reason=reason):
@@ -285,9 +285,7 @@ class JobRunner:
         if current is not None and not current.shared and (outcome is Outcome.DONE or away is None):
             plan.durations_s[kind].append(worked_s)
         note = watch.note if away is None else away.device
-        end = EndStep(
-            step=step.id, outcome=outcome, load=JobLoad(), error=error[:4_000], worked_s=worked_s, device=note
-        )
+        end = EndStep(step=step.id, outcome=outcome, load=JobLoad(), error=error[:4_000], worked_s=worked_s, note=note)
 
         def say(again: bool) -> EndStep:
             load = plan.load() if again else plan.take_changes(step.task)
@@ -366,7 +364,7 @@ class JobRunner:
         await self._reports.imported(plan, runner, moves=self._helpers.are_of_use)
         for record in known:
             self._outbox.add(record)
-        runner.trials += len(known)
+        runner.next_number += len(known)
         assert plan.network is not None
         await self._shared.describe(plan.network, runner.program)
 
@@ -374,7 +372,7 @@ class JobRunner:
         """The known timing of object code; called from worker threads."""
         if (record := self._plan.result().timing(code)) is not None:
             known = record.detail if record.purpose is Purpose.KNOWN else ""
-            return Timed(record.latency_s, known or f"trial {record.trial}")
+            return Timed(record.latency_s, known or f"record {record.number}")
         return self._shared.timings.get(code)
 
     async def _report_status(self, plan: JobPlan) -> None:
@@ -420,9 +418,9 @@ class JobRunner:
         finally:
             await self._in_thread(lease, watch.end)
             disturbed = watch.disturbed if away is None else away.disturbed
-            if disturbed and (trials := tuple(numbers)):
-                self._tag(plan, trials, disturbed)
-                self._outbox.tag(trials, disturbed)
+            if disturbed and (told := tuple(numbers)):
+                self._tag(plan, told, disturbed)
+                self._outbox.tag(told, disturbed)
         if current.steps == 1:
             self._helpers.forget(current.built)
 
@@ -433,8 +431,8 @@ class JobRunner:
         found = await self._line.ask(GetBoard(step=lease.step), BoardAccess)
         return msgspec.structs.replace(lease, board=backend.Board(found.host, found.port, found.key))
 
-    def _tag(self, plan: JobPlan, trials: Iterable[int], reason: str) -> None:
-        tagged = plan.tagged(trials, reason)
+    def _tag(self, plan: JobPlan, numbers: Iterable[int], reason: str) -> None:
+        tagged = plan.tagged(numbers, reason)
         if tagged:
             log.info("%d records were disturbed: %s", len(tagged), reason)
 
@@ -442,7 +440,7 @@ class JobRunner:
         return await in_thread(self._pool, lease, work)
 
     def _keep(self, record: Record) -> None:
-        """Send a record; called from worker threads for each trial."""
+        """Send a record; called from worker threads for each record."""
         self._plan.get_loop().call_soon_threadsafe(self._note, record)
 
     def _note(self, record: Record) -> None:

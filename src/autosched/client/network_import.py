@@ -45,7 +45,7 @@ async def import_network(
     network: Network = await in_thread(lambda: runner.take_in(lease))
     latency_goal.check(plan.spec, network, peak_flops(max(1, past.device_cores)))
     taken = {record.task for record in past.records[past.borrowed :] if record.purpose is Purpose.KNOWN}
-    recalled, known, hints = await shared.recall(plan.spec, network, taken, runner.trials)
+    recalled, known, hints = await shared.recall(plan.spec, network, taken, runner.next_number)
     if runner.session.learns:
         recalled = await shared.find_teachers(plan.spec, network, recalled)
     if runner.session.ranks and (rankers := await shared.rankers(plan.spec, network, recalled)):

@@ -21,9 +21,9 @@ class RecordOutbox:
         """Send a record."""
         self._send(AddRecord(record=record))
 
-    def tag(self, trials: tuple[int, ...], reason: str) -> None:
+    def tag(self, numbers: tuple[int, ...], reason: str) -> None:
         """Say that records were disturbed, by their numbers."""
-        self._send(TagRecords(trials=trials, reason=reason))
+        self._send(TagRecords(numbers=numbers, reason=reason))
 
     def _send(self, method: AddRecord | TagRecords) -> None:
         if not self._line.tell(method):

@@ -22,7 +22,7 @@ class Timed(Struct, frozen=True):
 
     latency_s: tuple[float, ...]
     source: str
-    """Origin in words: "trial 12"."""
+    """Origin in words: "record 12"."""
 
 
 class Keep(Protocol):
@@ -89,7 +89,7 @@ class RoundWork:
             number = keep(measured)
             self._under_way.discard(built.code)
             if measured.latency_s and built.code:
-                self._here[built.code] = Timed(measured.latency_s, f"trial {number}"), step
+                self._here[built.code] = Timed(measured.latency_s, f"record {number}"), step
 
     def leave(self, step: StepId, unmeasured: Sequence[Built]) -> None:
         """End a step's part; its unmeasured builds are for other steps."""

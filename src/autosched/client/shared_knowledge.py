@@ -101,7 +101,7 @@ class SharedKnowledge:
             teachers = ()
         return structs.replace(recalled, teachers=teachers)
 
-    async def recall(self, spec: JobSpec, network: Network, taken: Collection[TaskIndex], next_trial: int) -> Known:
+    async def recall(self, spec: JobSpec, network: Network, taken: Collection[TaskIndex], next_number: int) -> Known:
         """Query the record store for schedules of the network's tasks. `taken`: tasks for which this job has records of
         known schedules.
 
@@ -120,7 +120,7 @@ class SharedKnowledge:
                 log.warning("nothing is taken over: %s", found.trouble)
                 break
         goes_on = spec.names_latency and spec.trials != 0
-        recall = known_schedules.recall(network, spec.trials, known, next_trial, goes_on=goes_on)
+        recall = known_schedules.recall(network, spec.trials, known, next_number, goes_on=goes_on)
         self.elsewhere = {
             task: {one.candidate: one.elsewhere for one in (*found.own, *found.hints) if one.elsewhere}
             for task, found in known.items()

@@ -54,7 +54,7 @@ class StageRunner:
         session: Session,
         spec: JobSpec,
         keep: Callable[[Record], None],
-        poison: BlockedCandidates | None = None,
+        blocked: BlockedCandidates | None = None,
         timed: Callable[[str], Timed | None] = lambda _: None,
         bring: Callable[[Sequence[Built]], Sequence[Built]] = lambda built: built,
     ) -> None:
@@ -62,7 +62,7 @@ class StageRunner:
         other hosts. Both, and `keep`, are called from worker threads."""
         self.session = session
         """The backend's session, whose attributes say what it can do."""
-        self._poison = poison or BlockedCandidates()
+        self._blocked = blocked or BlockedCandidates()
         self._spec = spec
         self._keep = keep
         self._timed = timed
@@ -73,7 +73,7 @@ class StageRunner:
         """Results of unfinished rounds, not yet passed to their tuners."""
         self._hints: dict[TaskIndex, list[bytes]] = {}
         """Known schedules that the search of a task has yet to measure."""
-        self.trials = 0  # the number of the job's next record
+        self.next_number = 0  # the number of the job's next record
         self._numbering = threading.Lock()
         self.devices = 1
         """Maximum number of devices that share the measurements of a round."""
@@ -206,8 +206,8 @@ class StageRunner:
         if default is not None:
             current.candidates = [*(one for one in current.candidates if one != default), default]
             current.default_last = True
-        barred = self._barred(task, current)
-        wanted = [candidate for candidate in current.candidates if candidate not in barred]
+        blocked = self._blocked_of(task, current)
+        wanted = [candidate for candidate in current.candidates if candidate not in blocked]
         tuner = self._tuners[task] if away is None else away.tuner(self._infos[task])
         current.built = backend_boundary.built(tuner.build(wanted, lease), wanted) if wanted else ()
 
@@ -239,8 +239,8 @@ class StageRunner:
 
         if current.purpose is Purpose.FINAL:
             left = list(current.candidates)
-            barred = self._bar(task, current, left, keep)
-            built = [one for one in current.built if one.candidate not in barred]
+            blocked = self._record_blocked(task, current, left, keep)
+            built = [one for one in current.built if one.candidate not in blocked]
             self._compare(lambda some: tuner.compare(bring(some), lease), built, left, keep)
             for candidate in left:
                 keep(backend_boundary.unsaid(candidate))
@@ -261,13 +261,13 @@ class StageRunner:
             code = next((one.code for one in current.built if one.candidate == candidate), "")
             self._record(task, crashed, device, current.purpose, code)
 
-    def _bar(self, task: TaskIndex, current: Round, left: list[bytes], keep: Keep) -> dict[bytes, str]:
+    def _record_blocked(self, task: TaskIndex, current: Round, left: list[bytes], keep: Keep) -> dict[bytes, str]:
         """Fail the candidates that were blocked since they were built."""
-        barred = self._barred(task, current)
-        for candidate, reason in barred.items():
+        blocked = self._blocked_of(task, current)
+        for candidate, reason in blocked.items():
             left.remove(candidate)
-            keep(Measured(candidate, (), Failure.POISONED, f"poisoned: {reason}"[: backend_boundary.DETAIL_CHARS_MAX]))
-        return barred
+            keep(Measured(candidate, (), Failure.BLOCKED, f"blocked: {reason}"[: backend_boundary.DETAIL_CHARS_MAX]))
+        return blocked
 
     def _work_of(self, task: TaskIndex, current: Round, keep: Keep) -> RoundWork:
         """The round's remaining builds; created by the first of the steps that share them."""
@@ -275,8 +275,8 @@ class StageRunner:
             if (known := self._work.get(task)) is not None and known[0] is current.built:
                 return known[1]
             left = list(current.candidates)
-            barred = self._bar(task, current, left, keep)
-            built = [one for one in current.built if one.candidate not in barred]
+            blocked = self._record_blocked(task, current, left, keep)
+            built = [one for one in current.built if one.candidate not in blocked]
             there = {one.candidate for one in built}
             for candidate in [one for one in left if one not in there]:
                 keep(backend_boundary.unsaid(candidate))
@@ -345,33 +345,33 @@ class StageRunner:
                 continue
             number = keep(structs.replace(answered, candidate=one.candidate), elsewhere=elsewhere)
             if answered.latency_s and not answered.detail:
-                found[of_code] = structs.replace(answered, detail=SAME_CODE.format(f"trial {number}"))
+                found[of_code] = structs.replace(answered, detail=SAME_CODE.format(f"record {number}"))
 
-    def _barred(self, task: TaskIndex, current: Round) -> dict[bytes, str]:
+    def _blocked_of(self, task: TaskIndex, current: Round) -> dict[bytes, str]:
         """The round's blocked candidates, with reasons. The default is never blocked."""
         asked = current.candidates[:-1] if current.default_last else current.candidates
-        return {candidate: reason for candidate in asked if (reason := self._poison.reason(task, candidate))}
+        return {candidate: reason for candidate in asked if (reason := self._blocked.reason(task, candidate))}
 
     def _record(self, task: TaskIndex, measured: Measured, device: str, purpose: Purpose, code: str = "") -> int:
-        """Number a trial and pass it on under a lock: the daemon refuses numbers that arrive out of order."""
+        """Number a record and pass it on under a lock: the daemon refuses numbers that arrive out of order."""
         with self._numbering:
             self._keep(
                 Record(
                     task=task,
-                    trial=self.trials,
+                    number=self.next_number,
                     candidate=measured.candidate,
                     latency_s=measured.latency_s,
                     failure=measured.failure,
                     detail=measured.detail,
-                    device=device,
+                    unit=device,
                     build_s=measured.build_s,
                     profile_s=measured.profile_s,
                     purpose=purpose,
                     code=code,
                 )
             )
-            self.trials += 1
-            return self.trials - 1
+            self.next_number += 1
+            return self.next_number - 1
 
     def update(self, task: TaskIndex, current: Round, lease: Lease) -> float | None:
         """Update the search with the round; returns its best latency in seconds."""

@@ -63,8 +63,8 @@ class Round:
     def records(self, first: int = 0) -> list[Record]:
         """Return the results as the daemon would keep them; an invalid latency is a failure."""
         return [
-            Record(task=1, trial=trial, candidate=one.candidate, latency_s=tuple(one.latency_s), failure=one.failure)
-            for trial, one in enumerate(self.measured, first)
+            Record(task=1, number=number, candidate=one.candidate, latency_s=tuple(one.latency_s), failure=one.failure)
+            for number, one in enumerate(self.measured, first)
         ]
 
 

@@ -89,8 +89,8 @@ def _restored(bench: BackendHarness, records: Sequence[Record]) -> Tuner:
 
 def _records(bench: BackendHarness) -> list[Record]:
     return [
-        Record(task=1, trial=trial, candidate=candidate, latency_s=(1e-3 * (trial + 1),))
-        for trial, candidate in enumerate(_select(bench, bench.tuner()))
+        Record(task=1, number=number, candidate=candidate, latency_s=(1e-3 * (number + 1),))
+        for number, candidate in enumerate(_select(bench, bench.tuner()))
     ]
 
 
@@ -129,9 +129,9 @@ def restore_takes_any_record(bench: BackendHarness) -> None:
     """
     failed, disturbed = (_records(bench) * 2)[:2]
     mixed = [
-        Record(task=1, trial=0, candidate=failed.candidate, failure=Failure.RUN_CRASH, detail="it died"),
-        Record(task=1, trial=1, candidate=disturbed.candidate, latency_s=(0.5, 0.1), disturbed="load"),
-        Record(task=1, trial=2, candidate=FOREIGN, latency_s=(0.2,)),
+        Record(task=1, number=0, candidate=failed.candidate, failure=Failure.RUN_CRASH, detail="it died"),
+        Record(task=1, number=1, candidate=disturbed.candidate, latency_s=(0.5, 0.1), disturbed="load"),
+        Record(task=1, number=2, candidate=FOREIGN, latency_s=(0.2,)),
     ]
     _select(bench, _restored(bench, mixed))
 

@@ -338,8 +338,8 @@ def a_job_without_luck_ends_too(bench: BackendHarness) -> None:
     session, tuner = bench.imported("unlucky")
     candidates = tuner.select(bench.subject.count, bench.lease("select"))
     failed = [
-        Record(task=1, trial=trial, candidate=candidate, failure=Failure.RUN_ERROR)
-        for trial, candidate in enumerate(candidates)
+        Record(task=1, number=number, candidate=candidate, failure=Failure.RUN_ERROR)
+        for number, candidate in enumerate(candidates)
     ]
     session.compile(failed, bench.lease("compile"))
     session.evaluate(bench.lease("evaluate"))

@@ -13,7 +13,7 @@ TEACHER = 7
 def _records(bench: BackendHarness) -> list[Record]:
     """Records of a first round, including a failure."""
     first, *others = bench.round.records()
-    return [Record(task=1, trial=0, candidate=first.candidate, failure=Failure.RUN_CRASH, detail="it died"), *others]
+    return [Record(task=1, number=0, candidate=first.candidate, failure=Failure.RUN_CRASH, detail="it died"), *others]
 
 
 def _earlier(bench: BackendHarness, workload: str, records: Sequence[Record]) -> Earlier:

@@ -292,7 +292,7 @@ class AddProgram(Method, frozen=True):
 
 
 class AddRecord(Method, frozen=True):
-    """Notification: a trial is over. Durable at the latest when the answer to the next EndStep arrives."""
+    """Notification: a record. Durable at the latest when the answer to the next EndStep arrives."""
 
     result = Done
     askers = (Asker.CLIENT,)
@@ -301,17 +301,17 @@ class AddRecord(Method, frozen=True):
 
 
 class TagRecords(Method, frozen=True):
-    """Notification, in both directions: these trials of the client's job were disturbed. A client measures them
-    again."""
+    """Notification, in both directions: these records of the client's job, by their numbers, were disturbed. A client
+    measures them again."""
 
     result = Done
     askers = (Asker.CLIENT, Asker.DAEMON)
     bytes_max = 96 * 1024
-    trials: Annotated[tuple[Annotated[int, Meta(ge=0)], ...], Meta(max_length=10_000)]
+    numbers: Annotated[tuple[Annotated[int, Meta(ge=0)], ...], Meta(max_length=10_000)]
     reason: Text
 
 
-POISON_MAX = 500
+BLOCKS_MAX = 500
 
 
 class CandidateBlock(Struct, frozen=True):
@@ -323,13 +323,13 @@ class CandidateBlock(Struct, frozen=True):
     """Why the candidate must not be run; empty if it may be run again."""
 
 
-class Poisoned(Method, frozen=True):
+class BlockCandidates(Method, frozen=True):
     """Notification: these candidates are blocked. Known blocks are sent before the answer to PlanNetwork."""
 
     result = Done
     askers = (Asker.DAEMON,)
     bytes_max = FRAME_BYTES
-    candidates: Annotated[tuple[CandidateBlock, ...], Meta(max_length=POISON_MAX)]
+    candidates: Annotated[tuple[CandidateBlock, ...], Meta(max_length=BLOCKS_MAX)]
 
 
 class EndStep(Method, frozen=True):
@@ -348,7 +348,7 @@ class EndStep(Method, frozen=True):
     error: Text = ""
     worked_s: Seconds | None = None
     """Seconds that the stage itself ran, by the client's clock."""
-    device: DeviceNote | None = None
+    note: DeviceNote | None = None
     """Observation of the device, after a step on a device with cores."""
 
 

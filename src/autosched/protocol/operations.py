@@ -245,22 +245,22 @@ class BlockedCandidate(Struct, frozen=True):
     """How the candidate failed, where, and in which jobs."""
 
 
-class PoisonList(Struct, frozen=True):
+class BlockedList(Struct, frozen=True):
     """Blocked candidates, newest last."""
 
     candidates: tuple[BlockedCandidate, ...]
 
 
-class ListPoison(Method, frozen=True):
+class ListBlocked(Method, frozen=True):
     """List the latest `limit` blocked candidates; with `before`, of those with a smaller number."""
 
-    result = PoisonList
+    result = BlockedList
     least_role = Role.VIEWER
     limit: Annotated[int, Meta(ge=1, le=500)] = 100
     before: Annotated[int, Meta(ge=0)] | None = None
 
 
-class ForgivePoison(Method, frozen=True):
+class ForgiveBlocked(Method, frozen=True):
     """Allow a blocked candidate to be run again."""
 
     result = Done

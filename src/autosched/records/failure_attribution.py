@@ -40,12 +40,13 @@ class Suspect(Struct, frozen=True):
 class Incident(Struct, frozen=True):
     """A failure of a suspect on a device."""
 
-    device: UnitName
+    unit: UnitName
     at: float
     words: str
     """Message of the failure."""
     job: JobId
-    trial: int
+    number: int
+    """Number of the record."""
     owner: str = ""
     """Owner of the job; empty for incidents before owners were noted, which count for all."""
 
@@ -57,7 +58,7 @@ class Case(Struct, frozen=True):
     suspect: Suspect
     mishaps: tuple[Incident, ...]
     """The first incident, and the last."""
-    poisoned: bool = False
+    blocked: bool = False
 
     @property
     def owners(self) -> set[str]:
@@ -71,12 +72,12 @@ class Case(Struct, frozen=True):
 
     def blocks(self, owner: str) -> bool:
         """Whether the candidate is blocked for the jobs of an owner."""
-        return self.poisoned and (self.is_shared or owner in self.owners)
+        return self.blocked and (self.is_shared or owner in self.owners)
 
     @property
     def reason(self) -> str:
         """The reason in words."""
-        return "; ".join(f"{one.words} on {one.device} (job {one.job})" for one in self.mishaps)
+        return "; ".join(f"{one.words} on {one.unit} (job {one.job})" for one in self.mishaps)
 
 
 class Finding(Struct, frozen=True):
@@ -99,7 +100,7 @@ class CandidateSuspicion:
         self._open: dict[UnitName, dict[Suspect, None]] = {}
         """By device: cases of two failures, at least one of them there; decided when one of the devices proves
         sound."""
-        self._poisoned: dict[tuple[str, str], dict[Suspect, None]] = {}
+        self._blocked: dict[tuple[str, str], dict[Suspect, None]] = {}
         """By place and workload."""
         for case in cases:
             self._keep(case)
@@ -112,13 +113,13 @@ class CandidateSuspicion:
             self._last += 1
             case = self._keep(Case(self._last, suspect, (mishap,)))
             return Finding((case,), self._make_room())
-        if known.poisoned:
+        if known.blocked:
             if known.blocks(mishap.owner):
                 return Finding()
             self._close(known)
             return Finding((self._keep(Case(known.number, suspect, (known.mishaps[0], mishap), True)),))
         first = known.mishaps[0]
-        sound = any(self._good_at.get(one.device, first.at) > first.at for one in (first, mishap))
+        sound = any(self._good_at.get(one.unit, first.at) > first.at for one in (first, mishap))
         self._close(known)
         return Finding((self._keep(Case(known.number, suspect, (first, mishap), sound)),))
 
@@ -127,25 +128,25 @@ class CandidateSuspicion:
         another owner alone has blocked."""
         self._good_at[device] = at
         known = self.cases.get(suspect)
-        if known is not None and not known.poisoned:
+        if known is not None and not known.blocked:
             self._close(known)
         changed = []
         for case in [self.cases[other] for other in self._open.get(device, {})]:
             self._close(case)
-            changed.append(self._keep(Case(case.number, case.suspect, case.mishaps, poisoned=True)))
-        if known is not None and known.poisoned and not known.blocks(owner):
+            changed.append(self._keep(Case(case.number, case.suspect, case.mishaps, blocked=True)))
+        if known is not None and known.blocked and not known.blocks(owner):
             self._close(known)
             return Finding(tuple(changed), (known,))
-        if known is None or known.poisoned:
+        if known is None or known.blocked:
             return Finding(tuple(changed))
-        elsewhere = dict.fromkeys(one.device for one in known.mishaps if one.device != device)
+        elsewhere = dict.fromkeys(one.unit for one in known.mishaps if one.unit != device)
         return Finding(tuple(changed), (known,), tuple((culprit, known) for culprit in elsewhere))
 
     def excuse(self, device: UnitName) -> Finding:
         """Drop the evidence of a faulty device about candidates that are not blocked yet."""
         changed, closed = [], []
-        for case in [case for case in self.cases.values() if not case.poisoned]:
-            left = tuple(one for one in case.mishaps if one.device != device)
+        for case in [case for case in self.cases.values() if not case.blocked]:
+            left = tuple(one for one in case.mishaps if one.unit != device)
             if len(left) == len(case.mishaps):
                 continue
             self._close(case)
@@ -162,9 +163,9 @@ class CandidateSuspicion:
             self._close(found)
         return found
 
-    def poisoned(self, place: str, workloads: Iterable[str]) -> list[Case]:
+    def blocked(self, place: str, workloads: Iterable[str]) -> list[Case]:
         """Blocked candidates of these workloads."""
-        wanted = (self._poisoned.get((place, workload), {}) for workload in dict.fromkeys(workloads))
+        wanted = (self._blocked.get((place, workload), {}) for workload in dict.fromkeys(workloads))
         return [self.cases[suspect] for suspects in wanted for suspect in suspects]
 
     def _keep(self, case: Case) -> Case:
@@ -180,10 +181,10 @@ class CandidateSuspicion:
 
     def _shelves(self, case: Case) -> list[dict[Suspect, None]]:
         """Indexes that contain a case, besides the list of all."""
-        if case.poisoned:
-            return [self._poisoned.setdefault((case.suspect.place, case.suspect.workload), {})]
+        if case.blocked:
+            return [self._blocked.setdefault((case.suspect.place, case.suspect.workload), {})]
         if len(case.mishaps) > 1:
-            return [self._open.setdefault(one.device, {}) for one in case.mishaps]
+            return [self._open.setdefault(one.unit, {}) for one in case.mishaps]
         return []
 
     def _make_room(self) -> tuple[Case, ...]:

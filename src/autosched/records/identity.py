@@ -66,7 +66,7 @@ def moved(records: Sequence[Record], known: Sequence[IdentityFrom], device: str)
     """
     found = []
     for record in records:
-        identity = of_trial(known, record.trial)
+        identity = of_record(known, record.number)
         elsewhere = identity is not None and bool(identity.device) and identity.device != device
         if elsewhere and identity is not None and record.latency_s and not record.disturbed:
             record = structs.replace(record, disturbed=f"measured on another model of device, {identity.device}")
@@ -74,7 +74,7 @@ def moved(records: Sequence[Record], known: Sequence[IdentityFrom], device: str)
     return found
 
 
-def of_trial(known: Sequence[IdentityFrom], trial: int) -> Identity | None:
+def of_record(known: Sequence[IdentityFrom], number: int) -> Identity | None:
     """The identity of a job's record; None if unknown. `known`: in ascending order of trials."""
-    place = bisect_right([one.trial for one in known], trial)
+    place = bisect_right([one.number for one in known], number)
     return known[place - 1].identity if place else None

@@ -23,7 +23,7 @@ class Measured(Protocol):
     """A record, or the part of it that these rules need."""
 
     @property
-    def trial(self) -> int:
+    def number(self) -> int:
         """Number within the job, in the order of measurement."""
 
     @property
@@ -87,7 +87,7 @@ def best(records: Sequence[Record]) -> Record | None:
 def fastest(records: Iterable[M]) -> M | None:
     """The fastest valid record, the first of equal ones; None if there is none."""
     valid = [record for record in records if record.best_s is not None]
-    return min(valid, key=lambda record: (record.best_s or 0.0, record.trial), default=None)
+    return min(valid, key=lambda record: (record.best_s or 0.0, record.number), default=None)
 
 
 def latest_undisturbed(records: Iterable[M]) -> list[M]:
@@ -115,7 +115,7 @@ def is_final(records: Sequence[Record]) -> bool:
 def finalists(records: Sequence[Record]) -> list[bytes]:
     """The candidates of a task that may be its best, the fastest first; without the default."""
     searched = [record for record in latest_undisturbed(records) if record.purpose is not Purpose.DEFAULT]
-    valid = sorted((best_s, record.trial, record.candidate) for record in searched if (best_s := record.best_s))
+    valid = sorted((best_s, record.number, record.candidate) for record in searched if (best_s := record.best_s))
     return [candidate for best_s, _, candidate in valid[:FINALISTS_MAX] if best_s <= FINALISTS_WITHIN * valid[0][0]]
 
 
@@ -126,7 +126,7 @@ def suspects(records: Iterable[Record]) -> list[bytes]:
         for record in latest_undisturbed(record for record in records if record.purpose not in FINALS)
         if record.disturbed and (record.latency_s or record.failure is Failure.RUN_TIMEOUT)
     ]
-    found.sort(key=lambda record: (record.best_s is None, record.best_s, record.trial))
+    found.sort(key=lambda record: (record.best_s is None, record.best_s, record.number))
     return [record.candidate for record in found]
 
 

@@ -24,7 +24,7 @@ def short_digest(candidate: bytes) -> bytes:
 class Measurement(Struct, frozen=True, array_like=True):
     """The part of a record that decides which candidate of a task is the best one."""
 
-    trial: int
+    number: int
     candidate: bytes
     """Digest of the candidate, of DIGEST_BYTES."""
     purpose: Purpose
@@ -39,7 +39,7 @@ class Measurement(Struct, frozen=True, array_like=True):
         undisturbed = structs.replace(record, disturbed="")
         fastest_s = min(record.latency_s, default=None)
         return cls(
-            record.trial,
+            record.number,
             short_digest(record.candidate),
             record.purpose,
             undisturbed.best_s,
@@ -84,18 +84,18 @@ class TaskBest:
         if before is None or record_selection.replaces(measurement, before):
             self.lasting[measurement.candidate] = measurement
         self.searched_only &= measurement.purpose in (Purpose.TRIAL, Purpose.AGAIN, Purpose.KNOWN)
-        was_best = before is not None and self.best is not None and self.best.trial == before.trial
+        was_best = before is not None and self.best is not None and self.best.number == before.number
         if was_best or not self.searched_only:
             self._decide()
         elif self.lasting[measurement.candidate] is measurement:
             self.best = record_selection.fastest([self.best, measurement] if self.best is not None else [measurement])
 
-    def tag(self, trials: Collection[int]) -> None:
+    def tag(self, numbers: Collection[int]) -> None:
         """Tag measurements as disturbed."""
-        if not any(one.trial in trials for one in self.measurements):
+        if not any(one.number in numbers for one in self.measurements):
             return
         self.measurements = [
-            structs.replace(one, disturbed=True) if one.trial in trials else one for one in self.measurements
+            structs.replace(one, disturbed=True) if one.number in numbers else one for one in self.measurements
         ]
         self.lasting = {one.candidate: one for one in record_selection.latest_undisturbed(self.measurements)}
         self._decide()

@@ -161,7 +161,7 @@ def _add(
 ) -> None:
     for origin, measurements in found.items():
         disturbed = [one for one in measurements if one.record.disturbed]
-        tags = [Tag(one.job.number, one.record.trial, one.record.disturbed) for one in disturbed]
+        tags = [Tag(one.job.number, one.record.number, one.record.disturbed) for one in disturbed]
         taken.new += store.add(origin, measurements, tags)
     store.add_programs(programs)
     found.clear()

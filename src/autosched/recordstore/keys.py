@@ -116,7 +116,7 @@ def measurement_id(origin: str, job: int, workload: str, record: Record) -> byte
     Two records with one number (after restoring a backup) have different names.
     """
     failure = record.failure.value if record.failure is not None else ""
-    told = (origin, job, record.trial, workload, record.candidate, record.latency_s, failure, record.purpose.value)
+    told = (origin, job, record.number, workload, record.candidate, record.latency_s, failure, record.purpose.value)
     return blake2b(msgspec.msgpack.encode(told), digest_size=DIGEST_BYTES).digest()
 
 

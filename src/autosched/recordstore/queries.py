@@ -98,8 +98,8 @@ _TRIED = (
 MEASURED = (
     select(
         *(MEASUREMENTS.c[name] for name in (
-            "job_id", "trial", "id", "environment_id", "purpose", "samples_s", "failure", "detail", "disturbed", "code",
-            "unit", "build_s", "profile_s", "measured_at",
+            "job_id", "record", "id", "environment_id", "purpose", "samples_s", "failure", "detail", "disturbed",
+            "code", "unit", "build_s", "profile_s", "measured_at",
         )),
         SCHEDULES.c.candidate, WORKLOADS.c.hash, WORKLOADS.c.name, WORKLOADS.c.shape, WORKLOADS.c.flops,
     )
@@ -108,12 +108,12 @@ MEASURED = (
         SCHEDULES,
         and_(*(SCHEDULES.c[name] == MEASUREMENTS.c[name] for name in ("workload_id", "environment_id", "digest"))),
     )
-    .order_by(MEASUREMENTS.c.job_id, MEASUREMENTS.c.trial, MEASUREMENTS.c.id)
+    .order_by(MEASUREMENTS.c.job_id, MEASUREMENTS.c.record, MEASUREMENTS.c.id)
 )  # fmt: skip
 """Measurements with their schedules, as `Lookup._measurements` reads them, in the order in which jobs came."""
 _EVERYTHING = MEASURED.where(
-    tuple_(MEASUREMENTS.c.job_id, MEASUREMENTS.c.trial, MEASUREMENTS.c.id)
-    > tuple_(bindparam("job"), bindparam("trial"), bindparam("id"))
+    tuple_(MEASUREMENTS.c.job_id, MEASUREMENTS.c.record, MEASUREMENTS.c.id)
+    > tuple_(bindparam("job"), bindparam("record"), bindparam("id"))
 ).limit(EVERYTHING_PAGE)
 _IMPORTED = select(func.count()).select_from(MEASUREMENTS).join(JOBS).join(ORIGINS).where(ORIGINS.c.imported != 0)
 _KINDS = ENVIRONMENTS.c.backend, ENVIRONMENTS.c.device, ENVIRONMENTS.c.compiler
@@ -272,14 +272,14 @@ class Lookup:
         """All measurements, each with its schedule, in the order of their jobs' arrival."""
         last = (-1, -1, b"")
         while True:
-            told = dict(zip(("job", "trial", "id"), last, strict=True))
+            told = dict(zip(("job", "record", "id"), last, strict=True))
             with self._database.transaction() as connection:
                 rows = connection.execute(_EVERYTHING, told).all()
                 found = self._measurements(connection, rows)
             yield from found
             if len(rows) < EVERYTHING_PAGE:
                 return
-            last = (rows[-1].job_id, rows[-1].trial, rows[-1].id)
+            last = (rows[-1].job_id, rows[-1].record, rows[-1].id)
 
     def schedule_count(self) -> int:
         """Number of schedules, failures included."""
@@ -434,8 +434,8 @@ class Lookup:
 
 def _record(row: Row[*tuple[Any, ...]]) -> Record:
     return Record(
-        task=0, trial=row.trial, candidate=row.candidate, latency_s=_SAMPLES.decode(row.samples_s),
-        failure=Failure(row.failure) if row.failure else None, detail=row.detail, device=row.unit, build_s=row.build_s,
+        task=0, number=row.record, candidate=row.candidate, latency_s=_SAMPLES.decode(row.samples_s),
+        failure=Failure(row.failure) if row.failure else None, detail=row.detail, unit=row.unit, build_s=row.build_s,
         profile_s=row.profile_s, purpose=Purpose(row.purpose), disturbed=row.disturbed, code=row.code,
         measured_at=row.measured_at,
     )  # fmt: skip

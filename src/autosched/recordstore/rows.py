@@ -76,7 +76,7 @@ class Tag(Struct, frozen=True):
     """A disturbance of a measurement by other load, found later."""
 
     job: int
-    trial: int
+    number: int
     reason: str
 
 

@@ -253,8 +253,8 @@ class RecordStore:
             }
             measured.append(
                 {
-                    **key, **told, "id": one.id, "trial": record.trial, "purpose": record.purpose.value,
-                    "detail": _storable(record.detail), "disturbed": _storable(record.disturbed), "unit": record.device,
+                    **key, **told, "id": one.id, "record": record.number, "purpose": record.purpose.value,
+                    "detail": _storable(record.detail), "disturbed": _storable(record.disturbed), "unit": record.unit,
                     "build_s": record.build_s, "profile_s": record.profile_s,
                 }
             )  # fmt: skip
@@ -266,7 +266,7 @@ class RecordStore:
                 }
             )  # fmt: skip
         # In a fixed order, so that two daemons cannot deadlock on each other's rows.
-        measured.sort(key=itemgetter("job_id", "trial", "id"))
+        measured.sort(key=itemgetter("job_id", "record", "id"))
         schedules.sort(key=_KEY_AND_ORDER)
         schedules = [last for _, (*_, last) in groupby(schedules, _KEY_OF)]
         new = self._add_measurements.execute(connection, measured)
@@ -276,7 +276,7 @@ class RecordStore:
     def _tag(self, connection: Connection, origin: Origin, tag: Tag) -> None:
         """Tag a measurement, and update its schedule if another measurement ranks higher now."""
         where = and_(
-            MEASUREMENTS.c.trial == tag.trial,
+            MEASUREMENTS.c.record == tag.number,
             MEASUREMENTS.c.disturbed == "",
             MEASUREMENTS.c.job_id.in_(
                 select(JOBS.c.id).join(ORIGINS).where(ORIGINS.c.name == origin.name, JOBS.c.number == tag.job)
@@ -389,7 +389,7 @@ def _judged(row: Row[Any]) -> dict[str, Any]:
     """The columns of a schedule for this row of `measurements`."""
     record = Record(
         task=0,
-        trial=row.trial,
+        number=row.record,
         candidate=b"",
         latency_s=_SAMPLES.decode(row.samples_s),
         failure=Failure(row.failure) if row.failure else None,

@@ -23,7 +23,7 @@ COLUMNS: dict[str, type] = {
     "high_s": float, "samples_s": str, "failure": str, "detail": str, "disturbed": str, "purpose": str,
     "measured_at": float, "device": str, "target": str, "threads": int, "compiler": str, "measurement": str,
     "backend": str, "template": str, "code": str, "unit": str, "build_s": float, "profile_s": float, "network": str,
-    "model": str, "job": int, "job_name": str, "owner": str, "trial": int, "origin": str, "host": str,
+    "model": str, "job": int, "job_name": str, "owner": str, "record": int, "origin": str, "host": str,
     "imported": bool, "candidate": str,
 }  # fmt: skip
 """Names and types of the columns. Times and latencies are in seconds, `measured_at` in Unix time; `latency_s` is the
@@ -45,8 +45,8 @@ def row(origin: Origin, one: Measurement) -> dict[str, Any]:
         "disturbed": record.disturbed, "purpose": record.purpose.value, "measured_at": record.measured_at or None,
         "device": where.device, "target": where.target, "threads": where.threads or None, "compiler": where.compiler,
         "measurement": where.measurement, "backend": where.backend, "template": where.template, "code": record.code,
-        "unit": record.device, "build_s": record.build_s, "profile_s": record.profile_s, "network": job.network,
-        "model": job.model, "job": job.number, "job_name": job.name, "owner": job.owner, "trial": record.trial,
+        "unit": record.unit, "build_s": record.build_s, "profile_s": record.profile_s, "network": job.network,
+        "model": job.model, "job": job.number, "job_name": job.name, "owner": job.owner, "record": record.number,
         "origin": origin.name, "host": origin.detail, "imported": origin.imported,
         "candidate": base64.b64encode(record.candidate).decode(),
     }  # fmt: skip

@@ -75,7 +75,7 @@ MEASUREMENTS = Table(
     "measurements",
     META,
     Column("job_id", ID, ForeignKey("jobs.id"), primary_key=True, autoincrement=False),
-    Column("trial", BigInteger, primary_key=True, autoincrement=False),
+    Column("record", BigInteger, primary_key=True, autoincrement=False),
     Column("id", LargeBinary, primary_key=True),  # keys.measurement_id
     Column("workload_id", ID, ForeignKey("workloads.id"), nullable=False),
     Column("environment_id", ID, ForeignKey("environments.id"), nullable=False),

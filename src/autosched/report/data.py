@@ -158,7 +158,7 @@ def _curves(job: JobView, records: Sequence[Record], spans: Sequence[Span]) -> d
     whole = (job.ended_at or job.now) - job.submitted_at
     curves: dict[int, list[Point]] = {}
     for task in sorted({record.task for record in records}):
-        own = sorted((r for r in records if r.task == task), key=lambda r: r.trial)
+        own = sorted((r for r in records if r.task == task), key=lambda r: r.number)
         steps = [s for s in spans if s.job == job.job and s.task == task and s.stage == PROFILE]
         windows = [(s.started_at, s.ended_at or s.started_at) for s in steps] or [(0.0, whole)]
         points: list[Point] = []

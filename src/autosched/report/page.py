@@ -306,7 +306,7 @@ def _about(report: Report) -> str:
          f"{size(machine.memory_bytes)}"), ("system", f"{machine.system}, Python {machine.python}, {report.software}"),
     ]  # fmt: skip
     facts += [
-        (f"measured from trial {one.trial} on" if one.trial else "measured", _identity(one.identity))
+        (f"measured from record {one.number} on" if one.number else "measured", _identity(one.identity))
         for one in report.job.identities
     ]
     if spec is not None:

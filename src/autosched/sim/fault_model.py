@@ -45,7 +45,7 @@ class Sickness:
         self._blame, self._ward = CandidateSuspicion(), DeviceSuspicion(PAUSE_S)
         self.never: dict[str, None] = {}
         """Candidates that were blocked so far."""
-        self.barred: dict[StepId, None] = {}
+        self.blocked: dict[StepId, None] = {}
         """Steps that did not run their blocked candidate."""
 
     def restart(self) -> None:
@@ -56,27 +56,27 @@ class Sickness:
         """Whether a device is really faulty."""
         return any(unit == device and begin <= now < end for begin, unit, end in self._faults.sick)
 
-    def is_poisoned(self, candidate: str) -> bool:
+    def is_blocked(self, candidate: str) -> bool:
         """Whether a candidate is blocked."""
         known = self._blame.cases.get(_suspect(candidate))
-        poisoned = known is not None and known.poisoned
-        assert poisoned or candidate not in self.never, f"{candidate} was poisoned, and is to be run again"
-        return poisoned
+        blocked = known is not None and known.blocked
+        assert blocked or candidate not in self.never, f"{candidate} was blocked, and is to be run again"
+        return blocked
 
-    def bars(self, candidate: str, step: Step) -> bool:
+    def blocks(self, candidate: str, step: Step) -> bool:
         """Whether a step does not run its candidate."""
-        if barred := self.is_poisoned(candidate):
-            self.barred[step.id] = None
-        return barred
+        if blocked := self.is_blocked(candidate):
+            self.blocked[step.id] = None
+        return blocked
 
     def is_to_be_repeated(self, step: Step, candidate: str, outcome: Outcome, client: SimClient) -> bool:
         """Attribute the end of a step; returns whether the step must be repeated."""
         device = step.units[-1]
-        if not candidate or step.id in self.barred or outcome is Outcome.LOST:
+        if not candidate or step.id in self.blocked or outcome is Outcome.LOST:
             return False
         if outcome is Outcome.DONE:
             return not self._measured(step, candidate, device) and (
-                client.may_retry(step.task) and not self.is_poisoned(candidate)
+                client.may_retry(step.task) and not self.is_blocked(candidate)
             )
         mishap = Mishap(self._clock(), (step.job, step.task), "a step failed", "", False)
         if self._ward.against(device, mishap) is not None:
@@ -87,7 +87,7 @@ class Sickness:
         """Whether the measurement succeeded."""
         now, suspect = self._clock(), _suspect(candidate)
         drawn = self._rng.random() if self.is_sick(device, now) else 1.0
-        if candidate in self._faults.poison or drawn < SICK_FAILS:
+        if candidate in self._faults.broken or drawn < SICK_FAILS:
             self._note(self._blame.failed(suspect, Incident(device, now, "simulated", step.job, 0)))
             return False
         self._ward.well(device)
@@ -115,11 +115,11 @@ class Sickness:
         return UnitReturned(device, BY)
 
     def _note(self, found: Finding) -> None:
-        for case in (case for case in found.changed if case.poisoned):
+        for case in (case for case in found.changed if case.blocked):
             name, mishaps = case.suspect.sha256, case.mishaps
-            assert len(mishaps) == 2, f"{name} was poisoned after {len(mishaps)} failures"
-            sick = all(self.is_sick(one.device, one.at) for one in mishaps)
-            assert sick or name in self._faults.poison, f"{name} was blamed without a reason"
+            assert len(mishaps) == 2, f"{name} was blocked after {len(mishaps)} failures"
+            sick = all(self.is_sick(one.unit, one.at) for one in mishaps)
+            assert sick or name in self._faults.broken, f"{name} was blamed without a reason"
             self.never[name] = None
 
 

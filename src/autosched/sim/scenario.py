@@ -97,7 +97,7 @@ class Faults(Struct, frozen=True, kw_only=True):
     meanwhile."""
     drains: tuple[tuple[float, UnitName, float], ...] = ()
     """Start, unit and end of drains."""
-    poison: tuple[str, ...] = ()
+    broken: tuple[str, ...] = ()
     """Candidates that fail on every device, also after `until_s`."""
     sick: tuple[tuple[float, UnitName, float], ...] = ()
     """Start, device and end of periods in which most measurements fail."""
@@ -238,7 +238,7 @@ def _random_faults(rng: Random, names: Random, resources: tuple[Pool, ...]) -> F
         until_s=rng.choice((50.0, 200.0)),
         client_outlives=rng.choice((0.0, 0.7, 1.0)),
         drains=tuple(_random_drain(rng, units) for _ in range(rng.choice((0, 0, 1, 2)))),
-        poison=tuple(CANDIDATES[: names.choice((0, 0, 1, 2))]),
+        broken=tuple(CANDIDATES[: names.choice((0, 0, 1, 2))]),
         sick=tuple(_random_illness(names, devices) for _ in range(names.choice((0, 0, 1, 2)))),
         client_cut_off=names.choice((0.0, 0.0, 0.1)),
     )

@@ -509,7 +509,7 @@ class Simulator:
             self._share_work(step, [self._running[other] for other in sharers if other in self._running])
             return
         duration_s, outcome = work.duration_s, Outcome.DONE
-        if self._sickness.bars(work.candidate, step):
+        if self._sickness.blocks(work.candidate, step):
             duration_s = 0.0
         if self._risk(faults.step_hangs):
             duration_s = float("inf")

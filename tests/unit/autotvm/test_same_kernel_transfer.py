@@ -42,7 +42,7 @@ class Job:
         nothing_is_built = cast(KernelMeasurer, None)
         tuner = TvmTuner(task, nothing_is_built, self._experience, lambda _: self._method.search(site))
         by_rule = Record(
-            task=task.task, trial=0, candidate=UNTUNED, latency_s=(1.0,)
+            task=task.task, number=0, candidate=UNTUNED, latency_s=(1.0,)
         )  # candidates that are tried before a search's own
         tuner.restore([by_rule, *records])
         return tuner
@@ -74,7 +74,7 @@ def tune(tuner: TvmTuner, rounds: int = 1, size: int = 8) -> list[bytes]:
 
 def recorded(task: TaskInfo, candidates: Sequence[bytes]) -> list[Record]:
     return [
-        Record(task=task.task, trial=trial, candidate=candidate, latency_s=latency_s(candidate))
+        Record(task=task.task, number=trial, candidate=candidate, latency_s=latency_s(candidate))
         for trial, candidate in enumerate(candidates)
     ]
 

@@ -63,7 +63,7 @@ def sound() -> Evidence:
 
 
 def record(trial: int, candidate: str, latency_s: tuple[float, ...] = LATENCY_S) -> Record:
-    return Record(task=1, trial=trial, candidate=bytes.fromhex(candidate), latency_s=latency_s)
+    return Record(task=1, number=trial, candidate=bytes.fromhex(candidate), latency_s=latency_s)
 
 
 def step_of(evidence: Evidence, pid: int, stage: str) -> LoggedStep:

@@ -7,9 +7,11 @@ from autosched.recordstore.keys import candidate_digest
 from chaos.store_check import Row, violations
 
 RECORDS = {
-    job: [Record(task=1, trial=n, candidate=b"%d" % n, latency_s=(n + 1.0,)) for n in range(3)] for job in (1, 2)
+    job: [Record(task=1, number=n, candidate=b"%d" % n, latency_s=(n + 1.0,)) for n in range(3)] for job in (1, 2)
 }
-ROWS = [(job, one.trial, candidate_digest(one.candidate), one.latency_s) for job, own in RECORDS.items() for one in own]
+ROWS = [
+    (job, one.number, candidate_digest(one.candidate), one.latency_s) for job, own in RECORDS.items() for one in own
+]
 
 
 def test_a_store_with_each_record_once_is_sound() -> None:

@@ -60,7 +60,7 @@ def log(tmp_path: Path) -> Path:
 
 def taking_over(log: Path) -> StageRunner:
     """Returns the worker of a client that replaces one which died during a round, after its import."""
-    half = [Record(task=1, trial=0, candidate=b"0", latency_s=(1.0,))]
+    half = [Record(task=1, number=0, candidate=b"0", latency_s=(1.0,))]
     session = WitnessSession(Networks(), Log(log, log.parent))
     worker = StageRunner(session, JobSpec(name="net", model="0" * 64, trials=64), lambda record: None)
     worker.import_network(lease("import"), half)

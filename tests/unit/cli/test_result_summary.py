@@ -82,7 +82,7 @@ def test_steps_that_shared_units_are_reported(tmp_path: Path) -> None:
 def test_the_summary_reports_finals_and_disturbances(tmp_path: Path) -> None:
     made = [(1, b"c", Purpose.FINAL, 2e-3), (1, b"", Purpose.DEFAULT, 1e-3)]
     held = [
-        Record(task=task, trial=10 + i, candidate=candidate, latency_s=(s,), purpose=purpose)
+        Record(task=task, number=10 + i, candidate=candidate, latency_s=(s,), purpose=purpose)
         for i, (task, candidate, purpose, s) in enumerate(made)
     ]
     gathered = report.gather(replace(job_view(), disturbed_records=4, records=12), None, [*records(), *held], spans())

@@ -30,7 +30,7 @@ def test_accepted_measurements_can_be_records() -> None:
     for one in strange:
         found = backend_boundary.measured(one, [b"a"])
         record = Record(
-            task=1, trial=0, candidate=found.candidate, latency_s=found.latency_s, failure=found.failure,
+            task=1, number=0, candidate=found.candidate, latency_s=found.latency_s, failure=found.failure,
             detail=found.detail, build_s=found.build_s, profile_s=found.profile_s,
         )  # fmt: skip
         assert msgspec.msgpack.decode(msgspec.msgpack.encode(record), type=Record) == record

@@ -36,7 +36,7 @@ END = EndStep(step=3, outcome=Outcome.DONE, load=JobLoad())
 
 
 def record(trial: int, size: int = 1) -> AddRecord:
-    return AddRecord(record=Record(task=1, trial=trial, candidate=b"x" * size))
+    return AddRecord(record=Record(task=1, number=trial, candidate=b"x" * size))
 
 
 class Daemon:
@@ -70,7 +70,7 @@ class Daemon:
         return Done()
 
     def trials(self) -> list[int]:
-        return [method.record.trial for method in self.told if isinstance(method, AddRecord)]
+        return [method.record.number for method in self.told if isinstance(method, AddRecord)]
 
     async def die(self) -> None:
         """Ends like kill -9."""

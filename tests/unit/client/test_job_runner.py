@@ -149,7 +149,7 @@ class FakeDaemon:
                 self.ended.set()
             return Done()
         assert isinstance(method, GetRecords)
-        found = (Record(task=1, trial=trial, candidate=b"") for trial in self._trials[method.job])
+        found = (Record(task=1, number=trial, candidate=b"") for trial in self._trials[method.job])
         return RecordPage(tuple(found), False)
 
 
@@ -172,7 +172,7 @@ def open_to(daemon: object) -> DaemonSession:
 def test_trial_numbers_continue_after_the_last_of_the_job(tmp_path: Path) -> None:
     made = asyncio.run(begun(tmp_path, {OTHER: [0, 1, 2], OWN: [0, 1, 5]}))
     assert made._runner is not None
-    assert (made._runner.trials, made._past.borrowed, len(made._past.records)) == (6, 3, 6)
+    assert (made._runner.next_number, made._past.borrowed, len(made._past.records)) == (6, 3, 6)
 
 
 EARLIER = EarlierJob(3, JobSpec(name="before", model=hashlib.sha256(MODEL).hexdigest()), {1: "00ff"})
@@ -206,7 +206,7 @@ def test_records_of_earlier_jobs_reach_the_backend_before_its_tuners(
     (one, task) = seen
     assert isinstance(one, Earlier)
     assert (one.job, one.workloads, one.model) == (3, {1: "00ff"}, tmp_path / "earlier/3/before.onnx")
-    assert [record.trial for record in one.records] == [1], "one record of each candidate"
+    assert [record.number for record in one.records] == [1], "one record of each candidate"
     assert task == 1
 
 

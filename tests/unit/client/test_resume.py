@@ -101,7 +101,7 @@ def life(records: list[Record], trials: int, tasks: int, until: int | None, tune
             raise Died
 
     worker = StageRunner(Networks(tuner, tasks, None), spec, keep)
-    worker.trials = len(records)
+    worker.next_number = len(records)
     waiting: dict[int, str] = {}
 
     def note(load: JobLoad) -> None:
@@ -143,7 +143,7 @@ def lives(trials: int, tasks: int, deaths: Sequence[int], tuner: type[Learner] =
 
 
 def found(records: Sequence[Record]) -> list[Found]:
-    assert [record.trial for record in records] == list(range(len(records)))
+    assert [record.number for record in records] == list(range(len(records)))
     return [(r.task, r.candidate, r.latency_s, str(r.failure)) for r in records]
 
 
@@ -191,7 +191,7 @@ def test_a_selection_that_fails_after_a_death_forgets_nothing() -> None:
 
 
 def record(trial: int, purpose: Purpose = Purpose.TRIAL) -> Record:
-    return Record(task=1, trial=trial, candidate=b"%d" % trial, latency_s=(1.0,), purpose=purpose)
+    return Record(task=1, number=trial, candidate=b"%d" % trial, latency_s=(1.0,), purpose=purpose)
 
 
 @pytest.mark.parametrize(

@@ -95,7 +95,7 @@ def test_known_schedules_are_taken_over_as_records_and_hints() -> None:
     knowledge = of(Line({"aa": ENOUGH, "bb": hints}))
     recalled, records, first = run(knowledge.recall(SPEC, NETWORK, (), 3))
     assert recalled.taken == (1,)
-    assert [(record.task, record.trial, record.candidate) for record in records] == [(1, 3, b"best")]
+    assert [(record.task, record.number, record.candidate) for record in records] == [(1, 3, b"best")]
     assert first == {2: (b"try",)}
     assert knowledge.elsewhere == {1: {}, 2: {b"try": 1.5}}
 

@@ -39,7 +39,7 @@ class OldTuner(FakeTuner):
     """Tuner of a backend without comparisons."""
 
     def restore(self, records: Sequence[Record]) -> None:
-        self.restored = [record.trial for record in records]
+        self.restored = [record.number for record in records]
 
 
 class NewTuner(OldTuner):
@@ -157,9 +157,9 @@ def test_equal_object_code_is_measured_once_in_a_round() -> None:
     assert tuner.measured == [b"a1", b"b1", b"f1", b"x", b"f2"], "of what failed, the twin is measured itself"
     found = {one.candidate: one for one in records}
     assert found[b"a2"].latency_s == found[b"a1"].latency_s
-    assert found[b"a2"].detail == "not measured: the same object code as trial 0"
+    assert found[b"a2"].detail == "not measured: the same object code as record 0"
     assert [one.candidate for one in records if one.copied] == [b"a2"]
-    assert set(numbers) == {one.trial for one in records}, "what disturbed the one disturbed both"
+    assert set(numbers) == {one.number for one in records}, "what disturbed the one disturbed both"
     runner.update(1, current, LEASE)
     assert {one.candidate for one in tuner.told} == set(found), "the search learns from all"
 
@@ -175,9 +175,9 @@ def test_object_code_that_another_job_measured_is_not_measured() -> None:
     assert tuner.measured == [b"b1"]
     copied = {one.candidate: one for one in records if one.copied}
     assert copied.keys() == {b"a1", b"a2"}
-    assert all((one.latency_s, one.device) == ((0.5,), "") for one in copied.values())
+    assert all((one.latency_s, one.unit) == ((0.5,), "") for one in copied.values())
     assert copied[b"a1"].detail == "not measured: the same object code as job 7"
-    assert set(numbers) == {one.trial for one in records if not one.copied}
+    assert set(numbers) == {one.number for one in records if not one.copied}
 
 
 def test_remeasurements_are_never_skipped() -> None:
@@ -222,7 +222,7 @@ def test_records_of_two_devices_are_handed_on_in_the_order_of_their_numbers() ->
         if record.task == 1:  # delayed here, while the other device has a result as well
             other.start()
             other.join(WAIT_S)
-        handed.append(record.trial)
+        handed.append(record.number)
 
     worker, first, second = made(keep, 1)
     other = threading.Thread(target=worker.profile, args=(2, second, LEASE))
@@ -304,10 +304,10 @@ class Shared:
             assert not thread.is_alive()
         found = [record.candidate for record in self.records]
         assert sorted(found) == [bytes([number]) for number in range(16)], "each is measured, once"
-        assert [record.trial for record in self.records] == list(range(16))
+        assert [record.number for record in self.records] == list(range(16))
         assert [one.candidate for one in self.current.measured] == found, "the search hears of them in their order"
         for device, numbers in self.numbers.items():
-            assert numbers == [record.trial for record in self.records if record.device == device]
+            assert numbers == [record.number for record in self.records if record.unit == device]
 
 
 def test_the_faster_of_two_devices_measures_more() -> None:
@@ -401,8 +401,8 @@ def test_finals_of_equal_object_code_say_whose_latency_they_have() -> None:
     worker.profile(1, current, LEASE, numbers=[])
     assert [(r.candidate, r.latency_s, r.detail, r.copied) for r in kept] == [
         (b"a", (2.0,), "", False),
-        (b"b", (2.0,), "not measured: the same object code as trial 0", True),
-        (b"", (2.0,), "not measured: the same object code as trial 0", True),
+        (b"b", (2.0,), "not measured: the same object code as record 0", True),
+        (b"", (2.0,), "not measured: the same object code as record 0", True),
     ]
 
 
@@ -419,15 +419,15 @@ def test_tuners_and_compile_get_the_valid_records() -> None:
     session = ComparingSession()
     worker = StageRunner(session, JobSpec(name="net", model="0" * 64), lambda record: None)
     records = [
-        Record(task=1, trial=0, candidate=b"a", latency_s=(9.0,), disturbed="load"),
-        Record(task=1, trial=1, candidate=b"a", latency_s=(1.0,), purpose=Purpose.AGAIN),
-        Record(task=1, trial=2, candidate=b"a", latency_s=(1.1,), purpose=Purpose.FINAL),
-        Record(task=1, trial=3, candidate=b"", latency_s=(5.0,), purpose=Purpose.DEFAULT),
+        Record(task=1, number=0, candidate=b"a", latency_s=(9.0,), disturbed="load"),
+        Record(task=1, number=1, candidate=b"a", latency_s=(1.0,), purpose=Purpose.AGAIN),
+        Record(task=1, number=2, candidate=b"a", latency_s=(1.1,), purpose=Purpose.FINAL),
+        Record(task=1, number=3, candidate=b"", latency_s=(5.0,), purpose=Purpose.DEFAULT),
     ]
     worker.import_network(LEASE, records)
     assert session.tuners[1].restored == [1]
     worker.compile(records, LEASE)
-    assert [record.trial for record in session.compiled] == [2, 3]
+    assert [record.number for record in session.compiled] == [2, 3]
 
 
 class SilentTuner(FakeTuner):
@@ -498,7 +498,7 @@ def test_a_candidate_that_ran_at_two_device_losses_is_a_failed_trial() -> None:
     assert not records, "once it may have been the device"
     runner.blame(1, current, b"b1", "board0", "it ended the session")
     (record,) = records
-    assert (record.candidate, record.failure, record.device) == (b"b1", Failure.RUN_CRASH, "board0")
+    assert (record.candidate, record.failure, record.unit) == (b"b1", Failure.RUN_CRASH, "board0")
     assert record.detail == "the device was lost 2 times while it ran: it ended the session"
     assert [one.candidate for one in current.measured] == [b"b1"]
 

@@ -105,7 +105,7 @@ def test_an_instance_has_no_candidates_after_its_last_round(opened: Callable[...
 def test_a_resumed_tuner_goes_on_in_the_round_that_its_records_tell(opened: Callable[..., MockSession]) -> None:
     session = opened(instance="standard", instance_name="hom-N2-C1-M1-s1", time_scale=1e-6)
     search = tuner(session)
-    search.restore([Record(task=1, trial=trial, candidate=bytes([trial]), latency_s=(1e-3,)) for trial in range(7)])
+    search.restore([Record(task=1, number=trial, candidate=bytes([trial]), latency_s=(1e-3,)) for trial in range(7)])
     assert [one_round(search, 1) for _ in range(4)] == [1, 1, 1, 0]
 
 

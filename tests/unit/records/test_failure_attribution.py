@@ -43,30 +43,30 @@ class Court:
         return self.blame.passed(suspect(name), device, self.now, owner)
 
     def blocked(self, owner: str) -> set[str]:
-        found = self.blame.poisoned("mock auto on cpu", ["conv"])
+        found = self.blame.blocked("mock auto on cpu", ["conv"])
         return {case.suspect.sha256 for case in found if case.blocks(owner)}
 
-    def poisoned(self) -> set[str]:
-        return {case.suspect.sha256 for case in self.blame.poisoned("mock auto on cpu", ["conv", "conv", "other"])}
+    def all_blocked(self) -> set[str]:
+        return {case.suspect.sha256 for case in self.blame.blocked("mock auto on cpu", ["conv", "conv", "other"])}
 
 
 def test_the_first_failure_proves_nothing() -> None:
     court = Court()
     (case,) = court.fails("x", "a").changed
-    assert not case.poisoned
-    assert court.poisoned() == set()
+    assert not case.blocked
+    assert court.all_blocked() == set()
 
 
 @pytest.mark.parametrize(("second", "sound"), [("a", "a"), ("b", "b"), ("b", "a")])
-def test_a_second_failure_poisons_when_one_of_the_devices_has_been_good_since(second: str, sound: str) -> None:
+def test_a_second_failure_blocks_when_one_of_the_devices_has_been_good_since(second: str, sound: str) -> None:
     court = Court()
     court.fails("x", "a")
     court.passes("other", sound)
     (case,) = court.fails("x", second).changed
-    assert case.poisoned
-    assert [one.device for one in case.mishaps] == ["a", second]
+    assert case.blocked
+    assert [one.unit for one in case.mishaps] == ["a", second]
     assert case.reason == f"run crash on a (job 7); run crash on {second} (job 7)"
-    assert court.poisoned() == {"x"}
+    assert court.all_blocked() == {"x"}
 
 
 @pytest.mark.parametrize("second", ["a", "b"])
@@ -77,19 +77,19 @@ def test_where_nothing_works_no_candidate_is_blocked(second: str) -> None:
         court.fails(name, "a")
         court.fails(name, second)
         court.fails(name, second)
-    assert court.poisoned() == set()
+    assert court.all_blocked() == set()
 
 
 @pytest.mark.parametrize("sound", ["a", "b"])
-def test_a_device_that_proves_sound_later_makes_what_failed_twice_poison(sound: str) -> None:
+def test_a_device_that_proves_sound_later_makes_what_failed_twice_blocked(sound: str) -> None:
     court = Court()
     for device in ("a", "b"):
         court.fails("x", device)
         court.fails("y", device)
     court.fails("once", "b")
-    assert court.poisoned() == set()
+    assert court.all_blocked() == set()
     assert {case.suspect.sha256 for case in court.passes("good", sound).changed} == {"x", "y"}
-    assert court.poisoned() == {"x", "y"}
+    assert court.all_blocked() == {"x", "y"}
     assert court.passes("good", "a") == court.passes("good", "b") == Finding()
 
 
@@ -98,7 +98,7 @@ def test_a_good_measurement_of_another_device_decides_nothing() -> None:
     court.fails("x", "a")
     court.fails("x", "b")
     court.passes("good", "c")
-    assert court.poisoned() == set()
+    assert court.all_blocked() == set()
 
 
 def test_what_passes_elsewhere_speaks_against_the_device() -> None:
@@ -123,14 +123,14 @@ def test_a_third_measurement_that_passes_acquits_what_was_not_proved() -> None:
     assert court.passes("good", "b") == Finding(), "it is no suspect any more"
 
 
-def test_poison_stays_poison() -> None:
+def test_what_is_blocked_stays_blocked() -> None:
     court = Court()
     court.fails("x", "a")
     court.passes("good", "b")
     court.fails("x", "b")
     assert court.fails("x", "c") == Finding()
-    assert court.passes("x", "c") == Finding(), "it was under way when it was poisoned"
-    assert court.poisoned() == {"x"}
+    assert court.passes("x", "c") == Finding(), "it was under way when it was blocked"
+    assert court.all_blocked() == {"x"}
 
 
 def test_only_of_the_same_place_and_workload() -> None:
@@ -138,8 +138,8 @@ def test_only_of_the_same_place_and_workload() -> None:
     court.fails("x", "a")
     court.passes("good", "a")
     court.fails("x", "a")
-    assert court.blame.poisoned("gcc auto on cpu", ["conv"]) == []
-    assert court.blame.poisoned("mock auto on cpu", ["dense"]) == []
+    assert court.blame.blocked("gcc auto on cpu", ["conv"]) == []
+    assert court.blame.blocked("mock auto on cpu", ["dense"]) == []
 
 
 def test_an_excused_device_has_shown_nothing() -> None:
@@ -150,18 +150,18 @@ def test_an_excused_device_has_shown_nothing() -> None:
     court.fails("on b", "b")
     found = court.blame.excuse("a")
     assert [case.suspect.sha256 for case in found.closed] == ["on a"]
-    assert [(case.suspect.sha256, [m.device for m in case.mishaps]) for case in found.changed] == [("on both", ["b"])]
+    assert [(case.suspect.sha256, [m.unit for m in case.mishaps]) for case in found.changed] == [("on both", ["b"])]
     court.passes("good", "a")
-    assert court.poisoned() == set()
+    assert court.all_blocked() == set()
 
 
-def test_an_excuse_does_not_undo_poison() -> None:
+def test_an_excuse_does_not_undo_a_block() -> None:
     court = Court()
     court.fails("x", "a")
     court.passes("good", "a")
     court.fails("x", "a")
     assert court.blame.excuse("a") == Finding()
-    assert court.poisoned() == {"x"}
+    assert court.all_blocked() == {"x"}
 
 
 def test_forgiven_is_forgotten() -> None:
@@ -171,27 +171,27 @@ def test_forgiven_is_forgotten() -> None:
     (case,) = court.fails("x", "a").changed
     assert court.blame.forgive(case.number) == case
     assert court.blame.forgive(case.number) is None
-    assert court.poisoned() == set()
+    assert court.all_blocked() == set()
     (again,) = court.fails("x", "a").changed
     assert (again.number, len(again.mishaps)) == (case.number + 1, 1)
 
 
 def test_the_next_daemon_knows_what_this_one_knew() -> None:
     court = Court()
-    court.fails("poison", "a")
+    court.fails("broken", "a")
     court.passes("good", "a")
-    court.fails("poison", "a")
+    court.fails("broken", "a")
     court.fails("once", "a")
     court.fails("twice", "b")
     court.fails("twice", "b")
     again = Court(court.blame.cases.values())
-    assert again.poisoned() == {"poison"}
+    assert again.all_blocked() == {"broken"}
     again.passes("good", "b")
-    assert again.poisoned() == {"poison", "twice"}
+    assert again.all_blocked() == {"broken", "twice"}
     (case,) = again.fails("new", "a").changed
     assert case.number == 4
     again.fails("once", "a")
-    assert "once" not in again.poisoned(), "the device has shown nothing in this life"
+    assert "once" not in again.all_blocked(), "the device has shown nothing in this life"
 
 
 def test_the_oldest_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:

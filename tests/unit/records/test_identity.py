@@ -56,19 +56,19 @@ def test_the_digest_is_the_same_in_every_process() -> None:
 def test_a_record_has_the_identity_that_was_told_before_it() -> None:
     other = replace(KNOWN, compiler="another")
     known = [IdentityFrom(4, KNOWN), IdentityFrom(9, other)]
-    found = [identity.of_trial(known, trial) for trial in (0, 3, 4, 8, 9, 100)]
+    found = [identity.of_record(known, trial) for trial in (0, 3, 4, 8, 9, 100)]
     assert found == [None, None, KNOWN, KNOWN, other, other]
-    assert identity.of_trial([], 3) is None
+    assert identity.of_record([], 3) is None
 
 
 def test_what_was_measured_on_another_model_of_device_is_measured_again() -> None:
     here, there = KNOWN, replace(KNOWN, device="another")
     known = [IdentityFrom(2, there), IdentityFrom(5, here)]
-    records = [Record(task=1, trial=trial, candidate=b"", latency_s=(1.0,)) for trial in range(8)]
+    records = [Record(task=1, number=trial, candidate=b"", latency_s=(1.0,)) for trial in range(8)]
     records[3] = replace(records[3], latency_s=(), failure=Failure.BUILD_ERROR)
     records[4] = replace(records[4], disturbed="a noise")
     found = identity.moved(records, known, here.device)
-    assert [record.trial for record in found if record != records[record.trial]] == [2]
+    assert [record.number for record in found if record != records[record.number]] == [2]
     assert "another model of device, another" in found[2].disturbed
     assert identity.moved(records, (), here.device) == records
     assert identity.moved(records, [IdentityFrom(0, Identity())], here.device) == records, "it was not told"

@@ -7,7 +7,7 @@ from autosched.records import record_selection
 def record(trial: int, candidate: str, *latency_s: float, disturbed: bool = False, **words: object) -> Record:
     words.setdefault("failure", None if latency_s else Failure.RUN_ERROR)
     return Record(
-        task=words.pop("task", 1), trial=trial, candidate=candidate.encode(), latency_s=latency_s,  # type: ignore[arg-type]
+        task=words.pop("task", 1), number=trial, candidate=candidate.encode(), latency_s=latency_s,  # type: ignore[arg-type]
         disturbed="load" if disturbed else "", **words,  # type: ignore[arg-type]
     )  # fmt: skip
 
@@ -18,7 +18,7 @@ def final(trial: int, candidate: str, *latency_s: float, **words: object) -> Rec
 
 
 def trials(records: list[Record]) -> list[int]:
-    return [one.trial for one in records]
+    return [one.number for one in records]
 
 
 def test_an_undisturbed_record_replaces_the_disturbed_ones_of_its_candidate() -> None:
@@ -78,7 +78,7 @@ def test_disturbed_finals_count_but_are_held_again_and_the_last_ones_count() -> 
     assert not record_selection.is_final(first)
     best = record_selection.best(first)
     assert best is not None
-    assert best.trial == 2
+    assert best.number == 2
     second = [*first, final(3, "a", 0.9), final(4, "", 1.1)]
     assert record_selection.is_final(second)
     assert trials(record_selection.finals(second)) == [3, 4]
@@ -124,13 +124,13 @@ def test_a_search_is_told_one_record_of_each_candidate_and_nothing_of_finals() -
 
 def test_a_candidate_that_was_wrong_in_the_network_counts_no_more() -> None:
     trials = [
-        Record(task=1, trial=0, candidate=b"wrong", latency_s=(1.0,)),
-        Record(task=1, trial=1, candidate=b"next", latency_s=(2.0,)),
-        Record(task=1, trial=2, candidate=b"wrong", latency_s=(1.0,), purpose=Purpose.FINAL),
-        Record(task=1, trial=3, candidate=b"default", latency_s=(3.0,), purpose=Purpose.DEFAULT),
+        Record(task=1, number=0, candidate=b"wrong", latency_s=(1.0,)),
+        Record(task=1, number=1, candidate=b"next", latency_s=(2.0,)),
+        Record(task=1, number=2, candidate=b"wrong", latency_s=(1.0,), purpose=Purpose.FINAL),
+        Record(task=1, number=3, candidate=b"default", latency_s=(3.0,), purpose=Purpose.DEFAULT),
     ]
-    verdict = Record(task=1, trial=4, candidate=b"wrong", failure=Failure.WRONG_RESULT, purpose=Purpose.NETWORK)
-    again = Record(task=1, trial=5, candidate=b"wrong", latency_s=(1.0,), purpose=Purpose.AGAIN)
+    verdict = Record(task=1, number=4, candidate=b"wrong", failure=Failure.WRONG_RESULT, purpose=Purpose.NETWORK)
+    again = Record(task=1, number=5, candidate=b"wrong", latency_s=(1.0,), purpose=Purpose.AGAIN)
     best = record_selection.best([*trials, verdict, again])
     assert best is not None
     assert best.candidate == b"next"

@@ -12,7 +12,7 @@ from autosched.records.task_best import Measurement, TaskBest
 def records_of(rows: list[tuple[str, list[float], bool, Purpose]]) -> list[Record]:
     return [
         Record(
-            task=1, trial=trial, candidate=candidate.encode(), latency_s=tuple(latencies_s), purpose=purpose,
+            task=1, number=trial, candidate=candidate.encode(), latency_s=tuple(latencies_s), purpose=purpose,
             failure=None if latencies_s else Failure.RUN_ERROR, disturbed="load" if disturbed else "",
         )
         for trial, (candidate, latencies_s, disturbed, purpose) in enumerate(rows)
@@ -38,7 +38,7 @@ def test_after_each_record_the_best_is_that_of_all_records(rows: list[tuple[str,
     for number, record in enumerate(records, 1):
         best.add(Measurement.of(record))
         expected, finals = record_selection.best(records[:number]), record_selection.finals(records[:number])
-        assert (best.best.trial if best.best else None) == (expected.trial if expected else None)
+        assert (best.best.number if best.best else None) == (expected.number if expected else None)
         assert best.best_s == (expected.best_s if expected else None)
         assert best.default_s == (finals[-1].best_s if finals else None)
 

@@ -12,7 +12,7 @@ def record(name: str, *latency_s: float, size: int = 100, code: str = "", distur
     """Returns a record whose object code has a size and, by default, its own name."""
     named = code_name((code or name).encode(), size)
     return Record(
-        task=task, trial=len(name), candidate=name.encode(), latency_s=latency_s, code=named, disturbed=disturbed
+        task=task, number=len(name), candidate=name.encode(), latency_s=latency_s, code=named, disturbed=disturbed
     )
 
 
@@ -72,10 +72,10 @@ def test_the_digest_decides_at_last() -> None:
 
 
 def test_code_without_a_name_is_larger_than_any() -> None:
-    unnamed = Record(task=1, trial=0, candidate=b"u", latency_s=around(1.0))
+    unnamed = Record(task=1, number=0, candidate=b"u", latency_s=around(1.0))
     assert code_bytes(unnamed) > code_bytes(record("a", size=2**40))
     assert [one.candidate for one in ranked([unnamed, record("z", *around(1.0), size=9)])] == [b"z", b"u"]
-    assert not are_tied(unnamed, Record(task=1, trial=1, candidate=b"v", latency_s=(1.0,)))
+    assert not are_tied(unnamed, Record(task=1, number=1, candidate=b"v", latency_s=(1.0,)))
 
 
 def test_all_tasks_are_ordered_and_failures_left_out() -> None:

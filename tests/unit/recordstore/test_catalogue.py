@@ -96,7 +96,7 @@ def test_a_schedule_is_found_by_its_first_digits(catalogue: Catalogue, store: Re
 def test_measurements_of_a_schedule_come_in_order(catalogue: Catalogue, store: RecordStore) -> None:
     store.add(LAB, [measured(11, 2.1e-3, candidate="schedule 1", disturbed="load")])
     (known,) = catalogue.schedule(candidate_digest(b"schedule 1").hex())
-    told = [(one.record.trial, one.record.disturbed) for one in catalogue.measurements(known)]
+    told = [(one.record.number, one.record.disturbed) for one in catalogue.measurements(known)]
     assert told == [(1, ""), (11, "load")]
 
 

@@ -62,7 +62,7 @@ def test_measurement_is_named_by_what_was_measured_and_not_by_what_is_found_late
         measurement_id(LAB.name, 99, "w", record),
         measurement_id(LAB.name, JOB.number, "v", record),
         *(measurement_id(LAB.name, JOB.number, "w", replace(record, **changed)) for changed in (
-            {"trial": 1}, {"candidate": b"x"}, {"latency_s": (1.0,)})),
+            {"number": 1}, {"candidate": b"x"}, {"latency_s": (1.0,)})),
     ]  # fmt: skip
     assert len({name, *others}) == 1 + len(others)
 

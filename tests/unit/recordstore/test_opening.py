@@ -47,9 +47,10 @@ def test_store_of_an_earlier_schema_is_brought_up_to_date_with_its_data(schema: 
             if table.name not in there.tables or table.name == "rankers":  # schema 6 makes it anew
                 continue
             names = [column.name for column in there.tables[table.name].columns]
-            found = source.execute(select(*(table.c[name] for name in names))).mappings().all()
-            if found:
-                target.execute(insert(table).values([dict(one) for one in found]))
+            now = {"trial": "record"}
+            found = source.execute(select(*(table.c[now.get(name, name)].label(name) for name in names)))
+            if rows_there := [dict(one) for one in found.mappings().all()]:
+                target.execute(insert(there.tables[table.name]).values(rows_there))
     if "programs" not in there.tables:  # schema 3 writes it anew
         with old.begin() as target:
             target.execute(update(META.tables["environments"]).values(loose_key=b"old"))

@@ -98,7 +98,7 @@ def test_finals_say_what_they_changed() -> None:
     search = [record for record in records() if record.task == 1]
     measured = [(b"c2", Purpose.FINAL, 0.5e-3), (b"d", Purpose.FINAL, 0.45e-3), (b"", Purpose.DEFAULT, 0.9e-3)]
     held = [
-        Record(task=1, trial=10 + i, candidate=candidate, latency_s=(s,), purpose=purpose)
+        Record(task=1, number=10 + i, candidate=candidate, latency_s=(s,), purpose=purpose)
         for i, (candidate, purpose, s) in enumerate(measured)
     ]
     gathered = report.gather(job_view(), None, [*search, *held], spans(), {"cpu0": "steady"})
@@ -116,7 +116,7 @@ def test_finals_say_what_they_changed() -> None:
 def test_twice_the_trials_are_expected_to_gain_what_the_second_half_did() -> None:
     """Estimates of 4 calls of task 2 and 2 of task 1: 6.4 ms at half, 5.6 ms at the end."""
     measured = [(1, 1.2e-3), (2, 1.0e-3), (1, 0.8e-3), (2, 2.0e-3)]
-    made = [Record(task=t, trial=i, candidate=bytes([i]), latency_s=(s,)) for i, (t, s) in enumerate(measured)]
+    made = [Record(task=t, number=i, candidate=bytes([i]), latency_s=(s,)) for i, (t, s) in enumerate(measured)]
     gathered = report.gather(job_view(), None, made, spans())
     assert gathered.expected_gain == pytest.approx(6.4 / 5.6)
     assert report.gather(job_view(), None, made[:2], spans()).expected_gain is None, "no estimate at half"

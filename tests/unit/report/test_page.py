@@ -165,7 +165,7 @@ def test_a_job_of_many_steps_stays_small() -> None:
 
 def test_it_says_what_the_measurements_are_worth() -> None:
     held = [
-        Record(task=1, trial=10 + i, candidate=candidate, latency_s=(1e-3,), purpose=purpose)
+        Record(task=1, number=10 + i, candidate=candidate, latency_s=(1e-3,), purpose=purpose)
         for i, (candidate, purpose) in enumerate([(b"c2", Purpose.FINAL), (b"", Purpose.DEFAULT)])
     ]
     view = replace(job_view(), disturbed_records=3, records=9)
@@ -221,4 +221,4 @@ def test_the_page_says_under_which_circumstances_was_measured() -> None:
     known = (IdentityFrom(0, first), IdentityFrom(64, replace(first, compiler="tvm <0.27>")))
     page = report.page(report.gather(replace(job_view(), identities=known), None, records(), spans()))
     assert "AMD EPYC, znver4, tvm 0.26, autotvm 0.1.0" in page
-    assert "measured from trial 64 on" in page and "tvm &lt;0.27&gt;" in page
+    assert "measured from record 64 on" in page and "tvm &lt;0.27&gt;" in page

@@ -48,19 +48,19 @@ class Lab:
             id=self._steps, job=1, task=self._steps, stage="profile", units=(device,), started_at=at, deadline_at=at + 9
         )  # fmt: skip
         client = SimClient(ScenarioJob(tasks=((((Work("profile", (DEVICE,), 1.0)),),),)))
-        self.world.bars(candidate, step)
+        self.world.blocks(candidate, step)
         return self.world.is_to_be_repeated(step, candidate, outcome, client)
 
 
-def test_poison_fails_everywhere_and_is_barred_after_two_failures() -> None:
-    lab = Lab(poison=("x",))
+def test_a_broken_candidate_fails_everywhere_and_is_blocked_after_two_failures() -> None:
+    lab = Lab(broken=("x",))
     assert lab.again("x", "cpu0", 1.0)
     assert not lab.again("y", "cpu1", 2.0)
     assert not lab.again("x", "cpu1", 3.0)
-    assert lab.world.is_poisoned("x")
+    assert lab.world.is_blocked("x")
     lab.world.restart()
     assert not lab.again("x", "cpu0", 4.0)
-    assert list(lab.world.barred) == [4]
+    assert list(lab.world.blocked) == [4]
 
 
 def test_a_sick_device_is_found_and_returns_when_it_is_well() -> None:
@@ -85,7 +85,7 @@ def test_steps_that_fail_count_against_a_device() -> None:
 
 def test_a_verdict_without_a_reason_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fault_model, "SICK_FAILS", 1.0)
-    lab = Lab(poison=("x",), sick=((3.0, "cpu0", 4.0),))
+    lab = Lab(broken=("x",), sick=((3.0, "cpu0", 4.0),))
     lab.again("x", "cpu0", 1.0)
     lab.again("y", "cpu0", 2.0)
     lab.world._faults = Faults(sick=lab.world._faults.sick)

@@ -101,7 +101,7 @@ def test_a_choice_that_never_ends_is_given_up(opened: Callable[..., tuple[Sessio
 def test_a_job_publishes_the_faster_choice(opened: Callable[..., tuple[Session, Tuner]], tmp_path: Path) -> None:
     session, tuner = opened("well fast")
     records = [
-        Record(task=1, trial=trial, candidate=one.candidate, latency_s=one.latency_s)
+        Record(task=1, number=trial, candidate=one.candidate, latency_s=one.latency_s)
         for trial, one in enumerate(measured(tuner).values())
     ]
     session.compile(records, lease("compile"))
@@ -318,7 +318,7 @@ def test_what_suggest_must_return_is_said(
 
 def earlier(workload: str, seconds: dict[str, float], backend: str = SPEC.backend) -> Earlier:
     records = [
-        Record(task=1, trial=trial, candidate=encode({"how": how}), latency_s=(s,) if s else ())
+        Record(task=1, number=trial, candidate=encode({"how": how}), latency_s=(s,) if s else ())
         for trial, (how, s) in enumerate(seconds.items())
     ]
     spec = msgspec.structs.replace(SPEC, model="1" * 64, backend=backend, options={"care": 7})

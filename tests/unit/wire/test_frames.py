@@ -259,7 +259,7 @@ def test_a_long_request_is_read_like_a_short_one(id: int) -> None:
 
 
 def test_a_long_notification_is_read_like_a_short_one() -> None:
-    told = AddRecord(record=Record(task=1, trial=0, candidate=b"x" * 100_000))
+    told = AddRecord(record=Record(task=1, number=0, candidate=b"x" * 100_000))
     assert Peer(CLIENT_METHODS, FRAME_BYTES).receive(peer().notify(told)) == [Notice(told)]
 
 

@@ -79,7 +79,7 @@ class JobPlan:
     """Position of each of the job's own records, by number."""
     codes: dict[str, int] = field(default_factory=dict)
     """Number of a record with a latency of each object code, by the digest of the code."""
-    poison: BlockedCandidates = field(default_factory=BlockedCandidates)
+    blocked: BlockedCandidates = field(default_factory=BlockedCandidates)
     durations_s: defaultdict[str, deque[float]] = field(default_factory=lambda: defaultdict(lambda: deque(maxlen=9)))
     """Durations of the last steps of each kind, in seconds."""
     last_error: str = ""
@@ -197,22 +197,22 @@ class JobPlan:
         """Add a record; one of a task that the network does not have is ignored."""
         if (state := self.tasks.get(record.task)) is None:
             return
-        self.places[record.trial] = state, len(state.records)
+        self.places[record.number] = state, len(state.records)
         state.recorded(record)
         if record.code and record.latency_s and self.timing(record.code) is None:
-            self.codes[record.code] = record.trial
+            self.codes[record.code] = record.number
 
     def timing(self, code: str) -> Record | None:
         """A record of this object code with an undisturbed latency."""
-        if (trial := self.codes.get(code)) is None:
+        if (number := self.codes.get(code)) is None:
             return None
-        state, index = self.places[trial]
+        state, index = self.places[number]
         record = state.records[index]
         return None if record.disturbed else record
 
-    def tagged(self, trials: Iterable[int], reason: str) -> list[Record]:
+    def tagged(self, numbers: Iterable[int], reason: str) -> list[Record]:
         """Tag records as disturbed; each task measures its own again when its next round begins."""
-        places = [self.places[trial] for trial in trials if trial in self.places]
+        places = [self.places[number] for number in numbers if number in self.places]
         changed = (state.tagged(index, reason) for state, index in places)
         return [record for record in changed if record is not None]
 
@@ -534,7 +534,7 @@ class JobPlan:
         assert self.network is not None
         most = min(self._again_left(), self.network.batch)
         for state in self._idle if most > 0 else ():
-            candidates, device = state.doubtful(self.poison)
+            candidates, device = state.doubtful(self.blocked)
             if len(candidates) >= min(least, self.network.batch):
                 state.begin(Purpose.AGAIN, candidates[:most], avoid=device)
                 return state.task
@@ -560,7 +560,7 @@ class JobPlan:
         batch = self.network.batch
         trials = ceil((self.trials - self.spent) / batch) if self._any_open else 0
         again = sum(ceil(len(state.suspects()) / batch) for state in self._idle if state.shaky)
-        again += sum(bool(state.doubtful(self.poison)[0]) for state in self._idle)
+        again += sum(bool(state.doubtful(self.blocked)[0]) for state in self._idle)
         finals = sum(
             state.finals == 0 and not state.is_final and (state.may_be_best or state.round is not None or trials > 0)
             for state in self.tasks.values()

@@ -40,13 +40,13 @@ def recall(
     network: Network,
     trials: int | None,
     known: Mapping[TaskIndex, KnownSchedules],
-    first_trial: int = 0,
+    first_number: int = 0,
     *,
     goes_on: bool = False,
 ) -> Recall:
     """Choose the known schedules that a job takes over, and the tasks that need no search.
 
-    `trials`: number that the job's user asked for. `first_trial`: number of the first record. `goes_on`: the search
+    `trials`: number that the job's user asked for. `first_number`: number of the first record. `goes_on`: the search
     continues from the known schedules in any case, because the user asked for a latency.
     """
     whole = budget(network, trials, NOTHING_RECALLED)
@@ -59,7 +59,7 @@ def recall(
     for task, found in sorted(known.items()):
         kept = winners[task][:FINALISTS_MAX] if task in taken else found.own
         for one in kept:
-            records.append(_record(task, first_trial + len(records), one))
+            records.append(_record(task, first_number + len(records), one))
     hints = {
         task: tuple(one.candidate for one in found.hints[:HINTS_MAX])
         for task, found in known.items()
@@ -82,9 +82,9 @@ def first_hints(hints: Sequence[bytes], done: Sequence[Record]) -> list[bytes]:
     return [candidate for candidate in hints if candidate not in measured]
 
 
-def _record(task: TaskIndex, trial: int, one: KnownSchedule) -> Record:
+def _record(task: TaskIndex, number: int, one: KnownSchedule) -> Record:
     return Record(
-        task=task, trial=trial, candidate=one.candidate, latency_s=one.latency_s, detail=one.source,
+        task=task, number=number, candidate=one.candidate, latency_s=one.latency_s, detail=one.source,
         purpose=Purpose.KNOWN, code=one.code, measured_at=one.measured_at,
     )  # fmt: skip
 

@@ -115,7 +115,7 @@ class TaskState:
         if record.purpose is Purpose.NETWORK or candidate in self.doubts:
             self.doubts[candidate] = ""
         elif record.failure in DOUBTFUL and record.purpose not in record_selection.FINALS:
-            self.doubts[candidate] = record.device
+            self.doubts[candidate] = record.unit
         if record.purpose is Purpose.AGAIN and (self.round is None or self.round.purpose is not Purpose.AGAIN):
             self.attempts[candidate] += 1  # by an earlier client
 

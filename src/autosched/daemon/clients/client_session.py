@@ -110,8 +110,8 @@ class ClientSession:
                 return self._end_step(method)
             case AddRecord():
                 return self._add_record(method)
-            case TagRecords(trials=trials, reason=reason):
-                return self._tag(trials, reason)
+            case TagRecords(numbers=numbers, reason=reason):
+                return self._tag(numbers, reason)
             case GetOrder():
                 return self._order()
             case PlanNetwork():
@@ -278,36 +278,36 @@ class ClientSession:
         progress = self._progress.get(self._job)
         known = method.record.purpose is Purpose.KNOWN  # measured by an earlier job
         record = method.record if known else received_now(method.record)
-        if record.trial >= TRIALS_MAX:
-            raise RequestError(f"trial {record.trial} is out of range: a job has at most {TRIALS_MAX}")
-        if record.trial < progress.next_trial:
-            return self._refuse_stored(record.trial)
+        if record.number >= TRIALS_MAX:
+            raise RequestError(f"record {record.number} is out of range: a job has at most {TRIALS_MAX}")
+        if record.number < progress.next_number:
+            return self._refuse_stored(record.number)
         if not known and (why := self._impossible(record)):
-            raise RequestError(f"trial {record.trial} of job {self._job}: {why}; its backend measures wrongly")
+            raise RequestError(f"record {record.number} of job {self._job}: {why}; its backend measures wrongly")
         durable = self._store.add_record(
             self._job, progress.records, record, *self._attribution.recorded(self._job, record)
         )
         progress.add(Found.of(self._job, record))
         if record.purpose is Purpose.TRIAL:
             progress.recent.append(self._runtime.clock())
-        if record.device in self._runtime.state.slots:
-            self._monitor.of(record.device).recorded(self._job, record.trial, self._runtime.clock())
+        if record.unit in self._runtime.state.slots:
+            self._monitor.of(record.unit).recorded(self._job, record.number, self._runtime.clock())
         self._runtime.stream.publish(recorded(self._job, record))
         self._progress.changed(self._job)
         return durable
 
     def _impossible(self, record: Record) -> str:
         """Why a record's latencies cannot be right; empty if they can."""
-        task, slot = self._progress.get(self._job).tasks.get(record.task), self._runtime.state.slots.get(record.device)
+        task, slot = self._progress.get(self._job).tasks.get(record.task), self._runtime.state.slots.get(record.unit)
         cores = len(slot.unit.cores) if slot is not None and slot.unit.accelerator is None else 0
         return latency_bound.impossible(record.latency_s or (), task.info.flops if task is not None else 0.0, cores)
 
-    async def _refuse_stored(self, trial: int) -> None:
+    async def _refuse_stored(self, number: int) -> None:
         await self._store.flush()  # a client that gets this answer does not send the record again
-        raise Refused(f"trial {trial} of job {self._job} is stored already")
+        raise Refused(f"record {number} of job {self._job} is stored already")
 
-    def _tag(self, trials: Sequence[int], reason: str) -> Awaitable[None]:
-        own = [trial for trial in trials if trial < self._progress.get(self._job).next_trial]
+    def _tag(self, numbers: Sequence[int], reason: str) -> Awaitable[None]:
+        own = [number for number in numbers if number < self._progress.get(self._job).next_number]
         return self._monitor.tag(self._job, own, reason)
 
     def _end_step(self, method: EndStep) -> Awaitable[None]:
@@ -323,8 +323,8 @@ class ClientSession:
                 return None  # a repeated report: steps that ended just now are remembered
             if step is None or step.job != self._job or self._lost():
                 raise self._stale(method.step)
-            if method.device is not None and len(step.units) == 1:  # noted before the device's next step begins
-                self._monitor.noted(step.units[0], method.device, self._runtime.clock())
+            if method.note is not None and len(step.units) == 1:  # noted before the device's next step begins
+                self._monitor.noted(step.units[0], method.note, self._runtime.clock())
             self._attribution.ended(step, method.outcome, method.error)
             return StepEnded(method.step, method.outcome, method.load, method.error, method.worked_s)
 

@@ -49,6 +49,7 @@ from autosched.protocol import (
     CLIENT_METHODS,
     SILENCE_S,
     AskLoad,
+    BlockCandidates,
     Done,
     EndStep,
     ForgetMoved,
@@ -56,7 +57,6 @@ from autosched.protocol import (
     Hello,
     Method,
     PartEnded,
-    Poisoned,
     Return,
     RunElsewhere,
     StartHostClient,
@@ -278,7 +278,7 @@ class ClientSupervisor:
         )
         self._tell(client, link, call)
 
-    def notify(self, job: JobId, news: TagRecords | Poisoned) -> None:
+    def notify(self, job: JobId, news: TagRecords | BlockCandidates) -> None:
         """Notify the job's client of changes to its records or candidates."""
         if (client := self._clients.get(job)) is not None and client.link is not None and not client.link.closed:
             client.link.notify(news)

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from autosched.daemon.devices.device_monitor import DeviceMonitor, is_device
-from autosched.daemon.event_stream.daemon_events import CandidatePoisoned
+from autosched.daemon.event_stream.daemon_events import CandidateBlocked
 from autosched.daemon.jobs.progress import ProgressRegistry
 from autosched.daemon.runtime import Runtime
 from autosched.daemon.storage import failure_cases
@@ -19,7 +19,7 @@ from autosched.daemon.storage.batched_statements import Statement
 from autosched.daemon.storage.schema import checked
 from autosched.errors import NotFound
 from autosched.model import Failure, JobId, Outcome, Purpose, Record, Step, StepId, TaskIndex, UnitName, encode
-from autosched.protocol import POISON_MAX, BlockedCandidate, CandidateBlock, Poisoned
+from autosched.protocol import BLOCKS_MAX, BlockCandidates, BlockedCandidate, CandidateBlock
 from autosched.records import identity
 from autosched.records.failure_attribution import (
     DOUBTFUL,
@@ -58,7 +58,7 @@ class AttributionHandler:
         runtime: Runtime,
         progress: ProgressRegistry,
         monitor: DeviceMonitor,
-        tell: Callable[[JobId, Poisoned], None],
+        tell: Callable[[JobId, BlockCandidates], None],
         quarantine: Callable[[UnitName, Verdict], None],
         suspicion: DeviceSuspicion,
     ) -> None:
@@ -88,13 +88,13 @@ class AttributionHandler:
             tally = self._tallies[step.id] = Tally()
         place = self._circumstances(job)
         suspect = Suspect(place, known.info.workload, hashlib.sha256(record.candidate).hexdigest())
-        now, device, owner = self._runtime.clock(), record.device, self._runtime.state.jobs[job].owner
+        now, device, owner = self._runtime.clock(), record.unit, self._runtime.state.jobs[job].owner
         if failed:
             tally.bad += record.purpose is Purpose.TRIAL
             tally.gone += record.purpose is Purpose.TRIAL and record.failure in GONE
             self._monitor.doubt(device)
             return self._act(
-                self.blame.failed(suspect, Incident(device, now, _words(record), job, record.trial, owner)), owner
+                self.blame.failed(suspect, Incident(device, now, _words(record), job, record.number, owner)), owner
             )
         tally.good += 1
         self._proven.add(place)
@@ -130,17 +130,17 @@ class AttributionHandler:
         state = self._runtime.state
         task = state.jobs[job].tasks.get(record.task)
         steps = [state.steps[step] for step in task.steps] if task is not None else []
-        step = next((step for step in steps if record.device in step.units), None)
-        return step if step is not None and is_device(state.slots[record.device]) else None
+        step = next((step for step in steps if record.unit in step.units), None)
+        return step if step is not None and is_device(state.slots[record.unit]) else None
 
     # Reactions --------------------------------------------------------------------------------------------------------
 
     def _act(self, finding: Finding, owner: str) -> tuple[Statement, ...]:
-        poisoned = [case for case in finding.changed if case.poisoned]
-        for case in poisoned:
-            self._runtime.stream.publish(CandidatePoisoned(case.number, case.suspect.workload, case.reason))
-        self._announce(poisoned)
-        self._announce([case for case in finding.closed if case.poisoned], forgiven=True)
+        blocked = [case for case in finding.changed if case.blocked]
+        for case in blocked:
+            self._runtime.stream.publish(CandidateBlocked(case.number, case.suspect.workload, case.reason))
+        self._announce(blocked)
+        self._announce([case for case in finding.closed if case.blocked], forgiven=True)
         for device, case in finding.against:
             words = f"{case.mishaps[0].words} (job {case.mishaps[0].job}), which passes elsewhere"
             self._against(device, case.suspect, words, owner, proved=True)
@@ -174,13 +174,13 @@ class AttributionHandler:
             for case in cases
             for task in tasks.get(case.suspect.workload, ())
         ]
-        for begin in range(0, len(notes), POISON_MAX):
-            self._tell(job, Poisoned(candidates=tuple(notes[begin : begin + POISON_MAX])))
+        for begin in range(0, len(notes), BLOCKS_MAX):
+            self._tell(job, BlockCandidates(candidates=tuple(notes[begin : begin + BLOCKS_MAX])))
 
     def tell_all(self, job: JobId) -> None:
         """Tell the client of a job whose network is known which candidates are blocked."""
         workloads = (task.info.workload for task in self._progress.get(job).tasks.values())
-        owner, known = self._runtime.state.jobs[job].owner, self.blame.poisoned(self._circumstances(job), workloads)
+        owner, known = self._runtime.state.jobs[job].owner, self.blame.blocked(self._circumstances(job), workloads)
         self._send(job, [case for case in known if case.blocks(owner)])
 
     # Calls of users ---------------------------------------------------------------------------------------------------
@@ -189,7 +189,7 @@ class AttributionHandler:
         """The latest blocked candidates, newest last."""
         found = []
         for case in reversed(self.blame.cases.values()):
-            if case.poisoned and (before is None or case.number < before):
+            if case.blocked and (before is None or case.number < before):
                 found.append(
                     BlockedCandidate(number=case.number, reason=case.reason, **msgspec.structs.asdict(case.suspect))
                 )

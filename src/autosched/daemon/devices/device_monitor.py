@@ -135,10 +135,10 @@ class DeviceWatch:
             self.fresh.clear()
         return due
 
-    def recorded(self, job: JobId, trial: int, now: float) -> None:
+    def recorded(self, job: JobId, number: int, now: float) -> None:
         """Note a record of the device."""
-        self.fresh.append((job, trial))
-        self.timed.append((now, job, trial))
+        self.fresh.append((job, number))
+        self.timed.append((now, job, number))
 
     def _due(self, now: float) -> bool:
         if self.doubted or self.measured_at is None or now - self.measured_at >= self.interval_s:
@@ -301,7 +301,7 @@ class DeviceMonitor:
     def disturbed(self, unit: UnitName, since: float, reason: str) -> None:
         """Tag the records that were reported since other programs used the device's machine."""
         if (watch := self.watched(unit)) is not None:
-            recent = tuple((job, trial) for reported_at, job, trial in watch.timed if reported_at >= since)
+            recent = tuple((job, number) for reported_at, job, number in watch.timed if reported_at >= since)
             self._tag_all(Tagged(recent, reason))
 
     def noted(self, unit: UnitName, note: DeviceNote, now: float) -> None:
@@ -320,17 +320,17 @@ class DeviceMonitor:
 
     def _tag_all(self, tagged: Tagged) -> None:
         """Tag records of several jobs, and notify their clients."""
-        trials: dict[JobId, list[int]] = {}
-        for job, trial in tagged.records:
-            trials.setdefault(job, []).append(trial)
-        for job, own in trials.items():
+        numbers: dict[JobId, list[int]] = {}
+        for job, number in tagged.records:
+            numbers.setdefault(job, []).append(number)
+        for job, own in numbers.items():
             self.tag(job, own, tagged.reason)
-            self._tell(job, TagRecords(trials=tuple(own), reason=tagged.reason))
+            self._tell(job, TagRecords(numbers=tuple(own), reason=tagged.reason))
 
-    def tag(self, job: JobId, trials: Sequence[int], reason: str) -> asyncio.Future[None]:
+    def tag(self, job: JobId, numbers: Sequence[int], reason: str) -> asyncio.Future[None]:
         """Tag records of a job as disturbed; done when the tags are durable."""
-        stored = self._store.tag(job, trials, reason)
-        self._progress.get(job).tag(trials)
-        self._stream.publish(RecordsTagged(job, len(trials), reason))
+        stored = self._store.tag(job, numbers, reason)
+        self._progress.get(job).tag(numbers)
+        self._stream.publish(RecordsTagged(job, len(numbers), reason))
         self._progress.changed(job)
         return stored

@@ -52,7 +52,7 @@ class Recorded(Struct, frozen=True):
 
     job: JobId
     task: TaskIndex
-    trial: int
+    number: int
     purpose: str
     unit: UnitName
     latency_s: float | None
@@ -89,7 +89,7 @@ class DeviceDisturbed(Struct, frozen=True):
     """Share of one core."""
 
 
-class CandidatePoisoned(Struct, frozen=True):
+class CandidateBlocked(Struct, frozen=True):
     """A candidate was blocked after repeated failures."""
 
     number: int
@@ -162,7 +162,7 @@ What = (
     | DeviceDrifts
     | DeviceSteady
     | DeviceDisturbed
-    | CandidatePoisoned
+    | CandidateBlocked
     | Calibrated
     | Commanded
     | SubmissionRefused
@@ -177,7 +177,7 @@ _LEVELS: dict[type, int] = {
     Recorded: logging.DEBUG,
     DeviceDrifts: logging.WARNING,
     DeviceDisturbed: logging.WARNING,
-    CandidatePoisoned: logging.WARNING,
+    CandidateBlocked: logging.WARNING,
     Dropped: logging.WARNING,
     LoopStalled: logging.WARNING,
     SubmissionRefused: logging.WARNING,
@@ -237,8 +237,8 @@ class DaemonEvent(Struct, frozen=True):
 def recorded(job: JobId, record: Record) -> Recorded:
     """The event of a record, without the candidate."""
     failure = "" if record.failure is None else record.failure.value
-    purpose, device = record.purpose.value, record.device
-    return Recorded(job, record.task, record.trial, purpose, device, record.best_s, failure, record.detail)
+    purpose, device = record.purpose.value, record.unit
+    return Recorded(job, record.task, record.number, purpose, device, record.best_s, failure, record.detail)
 
 
 def _inner(what: What) -> object:

@@ -3,7 +3,7 @@
 from autosched import formatting
 from autosched.core import actions, events
 from autosched.daemon.event_stream.daemon_events import (
-    CandidatePoisoned,
+    CandidateBlocked,
     DaemonEvent,
     DeviceDisturbed,
     DeviceDrifts,
@@ -77,7 +77,7 @@ def sentence(event: DaemonEvent) -> str:
             return f"other programs used {formatting.share(share, 1.0)} of a core of {unit} during a step"
         case RecordsTagged(job=job, records=records, reason=reason):
             return f"{formatting.count(records, 'record')} of job {job} tagged: {reason}"
-        case CandidatePoisoned(number=number, reason=reason):
+        case CandidateBlocked(number=number, reason=reason):
             return f"candidate {number} is not run any more: {reason}"
         case Kept(kind=kind, folder=folder):
             return f"{kind} made: {folder}"

@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from autosched.core import actions, events
 from autosched.daemon.event_stream.daemon_events import (
-    CandidatePoisoned,
+    CandidateBlocked,
     DaemonEvent,
     DeviceDisturbed,
     DeviceDrifts,
@@ -33,7 +33,7 @@ TOLD: frozenset[type[Struct]] = frozenset({
     events.JobSubmitted, events.JobAltered, events.JobCancelRequested, events.ClientCutOff, events.ClientLost,
     events.Paused, events.PolicyChosen, events.UnitDrained, events.UnitReturned,
     actions.EndJob, actions.ReplacePolicy, actions.RevokeStep,
-    DeviceDrifts, DeviceSteady, DeviceDisturbed, RecordsTagged, CandidatePoisoned, Kept, LoopStalled, Said,
+    DeviceDrifts, DeviceSteady, DeviceDisturbed, RecordsTagged, CandidateBlocked, Kept, LoopStalled, Said,
 })  # fmt: skip
 """Types of events for all users. Commands are for operators only."""
 

@@ -56,8 +56,8 @@ class JobProgress:
     failures: Counter[str] = field(default_factory=Counter)
     tasks: dict[TaskIndex, TaskProgress] = field(default_factory=dict)
     identities: list[IdentityFrom] = field(default_factory=list)
-    """Identities of the records, by the first trial that has each."""
-    next_trial: int = 0
+    """Identities of the records, by the first record that has each."""
+    next_number: int = 0
     version: int = 0
     began_at: float | None = None
     """Time at which the job's client attached first since the daemon started, by the scheduler's clock."""
@@ -87,18 +87,18 @@ class JobProgress:
         known = self.identities[-1] if self.identities else None
         if identity is None or (known is not None and known.identity == identity):
             return None
-        if known is not None and known.trial == self.next_trial:
+        if known is not None and known.number == self.next_number:
             self.identities.pop()  # nothing was measured under it
-        self.identities.append(IdentityFrom(self.next_trial, identity))
+        self.identities.append(IdentityFrom(self.next_number, identity))
         return self.identities[-1]
 
     def add(self, record: Found) -> None:
         """Count a record."""
         measured, task = record.measurement, self.tasks.get(record.task)
         self.records += 1
-        self.next_trial = max(self.next_trial, measured.trial + 1)
+        self.next_number = max(self.next_number, measured.number + 1)
         if measured.disturbed:
-            self.disturbed.add(measured.trial)
+            self.disturbed.add(measured.number)
         if task is not None:
             task.best.add(measured)
         if measured.purpose is not Purpose.TRIAL:
@@ -111,11 +111,11 @@ class JobProgress:
             task.failed += measured.best_s is None
             task.first_s = measured.best_s if task.first_s is None else task.first_s
 
-    def tag(self, trials: Collection[int]) -> None:
+    def tag(self, numbers: Collection[int]) -> None:
         """Mark records as disturbed by other load. Another schedule may become the best one."""
-        self.disturbed.update(trials)
+        self.disturbed.update(numbers)
         for task in self.tasks.values():
-            task.best.tag(trials)
+            task.best.tag(numbers)
 
     def close(self) -> None:
         """Drop the details that only later records could need, since the job has ended."""

@@ -10,19 +10,19 @@ from autosched.daemon.runtime import Runtime
 from autosched.errors import NotFound, Refused
 from autosched.model import UnitName
 from autosched.protocol import (
+    BlockedList,
     Done,
     DrainUnit,
     ForgetBoard,
-    ForgivePoison,
+    ForgiveBlocked,
     FreeUnit,
     IdleList,
+    ListBlocked,
     ListDevices,
     ListIdle,
     ListNews,
-    ListPoison,
     NewsList,
     Pause,
-    PoisonList,
     Resume,
     ReturnUnit,
     UnitList,
@@ -109,13 +109,13 @@ async def _resume(session: UserSession, _method: Resume) -> Done:
     return await _durably(session, resumed)
 
 
-@ANSWERS.to(ListPoison)
-def _poison(session: UserSession, method: ListPoison) -> PoisonList:
-    return PoisonList(session.services.attribution.listed(method.limit, method.before))
+@ANSWERS.to(ListBlocked)
+def _blocked(session: UserSession, method: ListBlocked) -> BlockedList:
+    return BlockedList(session.services.attribution.listed(method.limit, method.before))
 
 
-@ANSWERS.to(ForgivePoison)
-async def _forgive(session: UserSession, method: ForgivePoison) -> Done:
+@ANSWERS.to(ForgiveBlocked)
+async def _forgive(session: UserSession, method: ForgiveBlocked) -> Done:
     await session.services.attribution.forgive(method.number)
     return Done()
 

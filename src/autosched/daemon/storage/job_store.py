@@ -20,12 +20,12 @@ from autosched.records.task_best import Measurement
 TABLES = (
     "CREATE TABLE IF NOT EXISTS networks (job INTEGER PRIMARY KEY, trials INTEGER, body BLOB, crc INTEGER) STRICT",
     "CREATE TABLE IF NOT EXISTS network_status (job INTEGER PRIMARY KEY, body BLOB, crc INTEGER) STRICT",
-    "CREATE TABLE IF NOT EXISTS records (job INTEGER, ordinal INTEGER, task INTEGER, trial INTEGER, crc INTEGER,"
+    "CREATE TABLE IF NOT EXISTS records (job INTEGER, ordinal INTEGER, task INTEGER, number INTEGER, crc INTEGER,"
     " body BLOB, PRIMARY KEY (job, ordinal)) STRICT",
-    "CREATE TABLE IF NOT EXISTS identities (job INTEGER, trial INTEGER, body BLOB, crc INTEGER,"
-    " PRIMARY KEY (job, trial)) STRICT",
-    "CREATE TABLE IF NOT EXISTS disturbances (id INTEGER PRIMARY KEY, job INTEGER, trial INTEGER, reason TEXT,"
-    " crc INTEGER, UNIQUE (job, trial)) STRICT",
+    "CREATE TABLE IF NOT EXISTS identities (job INTEGER, number INTEGER, body BLOB, crc INTEGER,"
+    " PRIMARY KEY (job, number)) STRICT",
+    "CREATE TABLE IF NOT EXISTS disturbances (id INTEGER PRIMARY KEY, job INTEGER, number INTEGER, reason TEXT,"
+    " crc INTEGER, UNIQUE (job, number)) STRICT",
     "CREATE TABLE IF NOT EXISTS artifacts (job INTEGER, name TEXT, sha256 TEXT, bytes INTEGER, crc INTEGER,"
     " PRIMARY KEY (job, name)) STRICT",
     "CREATE TABLE IF NOT EXISTS spans (step INTEGER PRIMARY KEY, body BLOB, crc INTEGER) STRICT",
@@ -41,9 +41,9 @@ PUT_STATUS = (
 PUT_IDENTITY = (
     "INSERT INTO identities VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET body = excluded.body, crc = excluded.crc"
 )
-ADD_RECORD = Insert("records (job, ordinal, task, trial, body, crc)", 6)
+ADD_RECORD = Insert("records (job, ordinal, task, number, body, crc)", 6)
 ADD_DISTURBANCE = (
-    "INSERT INTO disturbances (id, job, trial, reason, crc) SELECT next, ?1, ?2, ?3, crc(next, ?1, ?2, ?3)"
+    "INSERT INTO disturbances (id, job, number, reason, crc) SELECT next, ?1, ?2, ?3, crc(next, ?1, ?2, ?3)"
     " FROM (SELECT coalesce(max(id), 0) + 1 AS next FROM disturbances) WHERE true ON CONFLICT DO NOTHING"
 )
 """Disturbances are numbered in the order in which they were found; the record store copies them in this order."""
@@ -153,11 +153,11 @@ class JobStore:
         chosen, which = (
             ("WHERE job IN (SELECT value FROM json_each(?))", (_listed(of),)) if of is not None else ("", ())
         )
-        rows = self._journal.rows(f"SELECT job, trial, body FROM identities {chosen} ORDER BY job, trial", *which)
-        for job, trial, body in rows:
-            assert isinstance(job, int) and isinstance(trial, int) and isinstance(body, bytes)
+        rows = self._journal.rows(f"SELECT job, number, body FROM identities {chosen} ORDER BY job, number", *which)
+        for job, number, body in rows:
+            assert isinstance(job, int) and isinstance(number, int) and isinstance(body, bytes)
             try:
-                yield job, IdentityFrom(trial, _IDENTITY.decode(body))
+                yield job, IdentityFrom(number, _IDENTITY.decode(body))
             except msgspec.MsgspecError as error:
                 raise Damaged(
                     f"{self._journal.path}: an identity of job {job} is damaged ({error}). {WAYS_OUT}"
@@ -174,7 +174,7 @@ class JobStore:
     def _found(self, chosen: str, *which: object) -> Iterator[Found]:
         sql = (
             "SELECT r.job, d.reason, r.body FROM records r"
-            f" LEFT JOIN disturbances d ON d.job = r.job AND d.trial = r.trial WHERE {chosen} ORDER BY r.rowid"
+            f" LEFT JOIN disturbances d ON d.job = r.job AND d.number = r.number WHERE {chosen} ORDER BY r.rowid"
         )
         for job, disturbed, body in self._journal.rows(sql, *which):
             assert isinstance(job, int) and isinstance(body, bytes)
@@ -192,7 +192,7 @@ class JobStore:
             (PUT_STATUS, checked(job, encode(planned.status))),
         ]
         if changed is not None:
-            rows.append((PUT_IDENTITY, checked(job, changed.trial, encode(changed.identity))))
+            rows.append((PUT_IDENTITY, checked(job, changed.number, encode(changed.identity))))
         return self._journal.write(*rows)
 
     def set_status(self, job: JobId, status: NetworkStatus) -> asyncio.Future[None]:
@@ -204,13 +204,13 @@ class JobStore:
 
         The write is lazy: only the end of the record's step waits for it.
         """
-        row = checked(job, ordinal, record.task, record.trial, encode(record))
+        row = checked(job, ordinal, record.task, record.number, encode(record))
         return self._journal.write((ADD_RECORD, row), *also, lazy=True)
 
-    def tag(self, job: JobId, trials: Iterable[int], reason: str) -> asyncio.Future[None]:
+    def tag(self, job: JobId, numbers: Iterable[int], reason: str) -> asyncio.Future[None]:
         """Tag records with the reason of a disturbance. The first reason of each record counts; records do not
         change."""
-        return self._journal.write(*((ADD_DISTURBANCE, (job, trial, reason)) for trial in trials))
+        return self._journal.write(*((ADD_DISTURBANCE, (job, number, reason)) for number in numbers))
 
     def add_artifacts(self, job: JobId, artifacts: Iterable[Artifact]) -> asyncio.Future[None]:
         """Store the names of result files in one transaction. A later file replaces one of the same name."""
@@ -226,8 +226,8 @@ class JobStore:
     async def records(self, job: JobId, after: int) -> RecordPage:
         """A page of a job's records from the `after`-th on."""
         sql = (
-            "SELECT r.job, r.ordinal, r.task, r.trial, r.body, r.crc, d.reason FROM records r"
-            " LEFT JOIN disturbances d ON d.job = r.job AND d.trial = r.trial"
+            "SELECT r.job, r.ordinal, r.task, r.number, r.body, r.crc, d.reason FROM records r"
+            " LEFT JOIN disturbances d ON d.job = r.job AND d.number = r.number"
             " WHERE r.job = ? AND r.ordinal >= ? ORDER BY r.ordinal LIMIT ?"
         )
         # Candidates may be large: few rows at a time bound the memory of a page.

@@ -60,9 +60,9 @@ Facts = Callable[[JobId], tuple[SourceJob, str]]
 """Returns a job as named in the store, and the name of its backend."""
 RECORDS_AFTER = (
     "SELECT r.rowid, r.crc, r.job, r.body, d.reason FROM records r"
-    " LEFT JOIN disturbances d ON d.job = r.job AND d.trial = r.trial WHERE r.rowid > ? ORDER BY r.rowid LIMIT ?"
+    " LEFT JOIN disturbances d ON d.job = r.job AND d.number = r.number WHERE r.rowid > ? ORDER BY r.rowid LIMIT ?"
 )
-TAGS_AFTER = "SELECT id, job, trial, reason FROM disturbances WHERE id > ? ORDER BY id LIMIT ?"
+TAGS_AFTER = "SELECT id, job, number, reason FROM disturbances WHERE id > ? ORDER BY id LIMIT ?"
 VERSIONS = (
     "SELECT job, crc, (SELECT count(*) FROM identities i WHERE i.job = n.job) FROM networks n"
     " WHERE job IN (SELECT value FROM json_each(?))"
@@ -230,7 +230,7 @@ class RecordProjection:
         return _Piece(
             tuple((job, record) for job, record in records if record is not None),
             planned,
-            tuple(Tag(job, trial, reason) for _, job, trial, reason in tags),
+            tuple(Tag(job, number, reason) for _, job, number, reason in tags),
             after,
             (last_record - after.record) + (last_tag - after.tag),
         )
@@ -285,8 +285,8 @@ class RecordProjection:
             if self._batch > 1:
                 self._batch = max(1, self._batch // 4)  # smaller batches find the row that cannot be stored
                 return False
-            left_out = [f"record {one.record.trial} of job {one.job.number}" for one in measurements]
-            left_out += [f"the tag of record {tag.trial} of job {tag.job}" for tag in piece.tags]
+            left_out = [f"record {one.record.number} of job {one.job.number}" for one in measurements]
+            left_out += [f"the tag of record {tag.number} of job {tag.job}" for tag in piece.tags]
             log.error("left out of the record store: %s (%s)", " and ".join(left_out), error)
             store.write(origin, (), (), before, piece.after)
         self._cursor = self._reached = piece.after
@@ -322,8 +322,8 @@ class RecordProjection:
 
     def _plan(self, db: sqlite3.Connection, job: JobId, crc: int) -> _Planned:
         (body,) = db.execute("SELECT body FROM networks WHERE job = ?", (job,)).fetchone()
-        told = db.execute("SELECT trial, body FROM identities WHERE job = ? ORDER BY trial", (job,))
-        identities = tuple(IdentityFrom(trial, _IDENTITY.decode(one)) for trial, one in told)
+        told = db.execute("SELECT number, body FROM identities WHERE job = ? ORDER BY number", (job,))
+        identities = tuple(IdentityFrom(number, _IDENTITY.decode(one)) for number, one in told)
         return _Planned(crc, {info.task: info for info in _NETWORK.decode(body).tasks}, identities)
 
 
@@ -340,7 +340,7 @@ def _measurement(origin: str, job: SourceJob, backend: str, planned: _Planned, r
     """A record as the store has it; None if its workload is unknown, or if it comes from a store."""
     if (info := planned.tasks.get(record.task)) is None or record.purpose is Purpose.KNOWN:
         return None
-    told = identity.of_trial(planned.identities, record.trial)
+    told = identity.of_record(planned.identities, record.number)
     return Measurement(
         measurement_id(origin, job.number, info.workload, record),
         job,

@@ -3,6 +3,7 @@
 import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -12,6 +13,8 @@ LAST = 6
 """Last schema version before the first release."""
 FIRST = 3
 """First one that is upgraded: earlier ones had no checksums in all tables."""
+NEW_NAMES = {"trial": "number", "device": "unit", "poisoned": "blocked"}
+"""Names of fields of records and cases."""
 STATUS = ("comparison", "measured", "recalled", "movable", "divisible")
 """Fields of a network that are in a table of their own now."""
 
@@ -25,17 +28,45 @@ def upgrade(db: sqlite3.Connection, path: Path, form: int, tables: Sequence[str]
         )
     if "marks" in there:
         _disturbances_of(db, there, tables)
+    db.create_function("renamed", 1, _renamed, deterministic=True)
     if "records" in there:
         db.execute(
-            "UPDATE records SET crc = CASE WHEN crc = crc(job, ordinal, task, trial, best_s, failure, body)"
-            " THEN crc(job, ordinal, task, trial, body) ELSE -1 END"
+            "UPDATE records SET body = renamed(body), crc = CASE WHEN"
+            " crc = crc(job, ordinal, task, trial, best_s, failure, body)"
+            " THEN crc(job, ordinal, task, trial, renamed(body)) ELSE -1 END"
         )
         for column in ("best_s", "failure"):
             db.execute(f"ALTER TABLE records DROP COLUMN {column}")
+        db.execute("ALTER TABLE records RENAME COLUMN trial TO number")
+    if "identities" in there:
+        db.execute("ALTER TABLE identities RENAME COLUMN trial TO number")
+    if "cases" in there:
+        db.execute(
+            "UPDATE cases SET body = renamed(body), crc = CASE WHEN crc = crc(number, body)"
+            " THEN crc(number, renamed(body)) ELSE -1 END"
+        )
     for statement in tables:
         db.execute(statement)
     for job, trials, body, crc, right in db.execute("SELECT *, crc(job, trials, body) FROM networks").fetchall():
         _split(db, job, trials, body, sound=crc == right)
+
+
+def _renamed(body: bytes) -> bytes:
+    """A record, or a case of failure attribution, with the present names of its fields. A damaged one stays as it
+    is."""
+    try:
+        old = msgspec.msgpack.decode(body)
+        return msgspec.msgpack.encode(_with_new_names(old))
+    except (msgspec.MsgspecError, AttributeError, TypeError, UnicodeDecodeError):
+        return body
+
+
+def _with_new_names(old: dict[str, Any]) -> dict[str, Any]:
+    if "mishaps" in old:
+        old["mishaps"] = [_with_new_names(one) for one in old["mishaps"]]
+    elif old.get("failure") == "poisoned":
+        old["failure"] = "blocked"
+    return {NEW_NAMES.get(name, name): value for name, value in old.items()}
 
 
 def _disturbances_of(db: sqlite3.Connection, there: set[str], tables: Sequence[str]) -> None:

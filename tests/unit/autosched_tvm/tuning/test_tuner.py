@@ -148,8 +148,8 @@ def test_a_candidate_that_is_to_be_measured_again_keeps_its_kernel(tmp_path: Pat
 def test_measurements_of_earlier_clients_reach_all_tasks_before_a_search_begins(tmp_path: Path) -> None:
     experience = JobMeasurements()
     records = [
-        Record(task=1, trial=0, candidate=b"a", latency_s=(3.0, 1.0, 2.0)),
-        Record(task=1, trial=1, candidate=b"b"),
+        Record(task=1, number=0, candidate=b"a", latency_s=(3.0, 1.0, 2.0)),
+        Record(task=1, number=1, candidate=b"b"),
     ]
     tuner_of(FakeKernels(tmp_path), experience).restore(records)
     assert experience.elsewhere(2) == [{b"a": 2.0}]
@@ -180,7 +180,7 @@ def test_the_best_of_earlier_jobs_for_the_same_workload_are_tried_first() -> Non
     assert second[0] == b"e5"
     assert len(set(second)) == 3
     assert second[1].startswith(b'[["own'), "then the search says"
-    again = begun([Record(task=1, trial=at, candidate=one, latency_s=(1.0,)) for at, one in enumerate(first)])
+    again = begun([Record(task=1, number=at, candidate=one, latency_s=(1.0,)) for at, one in enumerate(first)])
     assert again.select(3, LEASE)[0] == b"e5", "a client that takes over goes on behind what was measured"
 
 
@@ -198,7 +198,7 @@ def test_the_schedule_by_rule_is_the_first_trial_and_not_learned_from() -> None:
     assert (len(first), first[0]) == (3, UNTUNED)
     tuner.update([Measured(one, (1.0,)) for one in first], LEASE)
     assert UNTUNED not in tuner.select(3, LEASE)
-    records = [Record(task=1, trial=at, candidate=one, latency_s=(1.0,)) for at, one in enumerate(first)]
+    records = [Record(task=1, number=at, candidate=one, latency_s=(1.0,)) for at, one in enumerate(first)]
     assert UNTUNED not in begun(records).select(3, LEASE), "a client that takes over does not measure it again"
     assert UNTUNED not in {candidate for candidate, _ in search.told}
     assert all(UNTUNED not in known for known in experience.elsewhere(2))

@@ -25,8 +25,8 @@ def record(
     purpose: Purpose = Purpose.TRIAL,
 ) -> Record:  # fmt: skip
     return Record(
-        task=1, trial=trial, candidate=str(candidate).encode(), latency_s=(1e-3,) if good else (),
-        failure=None if good else failure, device=device, purpose=purpose,
+        task=1, number=trial, candidate=str(candidate).encode(), latency_s=(1e-3,) if good else (),
+        failure=None if good else failure, unit=device, purpose=purpose,
     )  # fmt: skip
 
 
@@ -61,7 +61,7 @@ def test_failed_candidates_are_tried_again_on_another_device() -> None:
     assert c.spent - spent == 8
 
 
-@pytest.mark.parametrize("failure", [f for f in Failure if "build" in f.value or f is Failure.POISONED])
+@pytest.mark.parametrize("failure", [f for f in Failure if "build" in f.value or f is Failure.BLOCKED])
 def test_failures_that_no_device_causes_are_final(failure: Failure) -> None:
     c = after_a_round(["cpu0"] * 8, failure=failure)
     assert wants(c.updated(1, None)) == {1: "select"}
@@ -92,7 +92,7 @@ def test_second_tries_of_one_device_go_together() -> None:
 
 def test_candidates_blocked_meanwhile_are_not_tried_again() -> None:
     c = after_a_round(["cpu0"] * RETRIED_LEAST)
-    c.poison.note([note(1, b"0")])
+    c.blocked.note([note(1, b"0")])
     c.updated(1, None)
     assert wants(c.load()) == {1: "select"}, "three are too few"
 
@@ -142,16 +142,16 @@ def test_second_tries_end_where_a_quarter_of_the_budget_is_used_up() -> None:
     assert wants(c.updated(1, None)) == {NETWORK_TASK: "compile"}
 
 
-# Poison ---------------------------------------------------------------------------------------------------------------
+# Blocks ---------------------------------------------------------------------------------------------------------------
 
 
 def test_candidates_are_blocked_by_task_and_content_until_unblocked() -> None:
-    poison = BlockedCandidates()
-    assert poison.reason(1, b"x") == ""
-    poison.note([note(1, b"x")])
-    assert (poison.reason(1, b"x"), poison.reason(2, b"x"), poison.reason(1, b"y")) == ("run crash on cpu0", "", "")
-    poison.note([note(1, b"x", ""), note(1, b"never", "")])
-    assert poison.reason(1, b"x") == ""
+    blocked = BlockedCandidates()
+    assert blocked.reason(1, b"x") == ""
+    blocked.note([note(1, b"x")])
+    assert (blocked.reason(1, b"x"), blocked.reason(2, b"x"), blocked.reason(1, b"y")) == ("run crash on cpu0", "", "")
+    blocked.note([note(1, b"x", ""), note(1, b"never", "")])
+    assert blocked.reason(1, b"x") == ""
 
 
 class Watched(NewTuner):
@@ -189,35 +189,35 @@ class WatchedSession(FakeSession):
 
 
 def at_work() -> tuple[StageRunner, Watched, list[Record], BlockedCandidates]:
-    session, kept, poison = WatchedSession(), list[Record](), BlockedCandidates()
-    worker = StageRunner(session, JobSpec(name="net", model="0" * 64), kept.append, poison)
+    session, kept, blocked = WatchedSession(), list[Record](), BlockedCandidates()
+    worker = StageRunner(session, JobSpec(name="net", model="0" * 64), kept.append, blocked)
     worker.import_network(LEASE, [])
-    return worker, session.tuner_of[1], kept, poison
+    return worker, session.tuner_of[1], kept, blocked
 
 
 def test_a_blocked_candidate_is_neither_built_nor_run_and_becomes_a_record() -> None:
-    worker, tuner, kept, poison = at_work()
-    poison.note([note(1, b"a", "run crash on cpu0; run crash on cpu1")])
+    worker, tuner, kept, blocked = at_work()
+    blocked.note([note(1, b"a", "run crash on cpu0; run crash on cpu1")])
     current = Round(Purpose.TRIAL, "select", trials=2)
     assert worker.select(1, current, LEASE) == 2
     worker.build(1, current, LEASE)
     worker.profile(1, current, LEASE)
     assert (tuner.built, tuner.ran) == ([b"b"], [b"b"])
-    assert [(r.candidate, r.failure) for r in kept] == [(b"a", Failure.POISONED), (b"b", Failure.RUN_CRASH)]
-    assert kept[0].detail == "poisoned: run crash on cpu0; run crash on cpu1"
+    assert [(r.candidate, r.failure) for r in kept] == [(b"a", Failure.BLOCKED), (b"b", Failure.RUN_CRASH)]
+    assert kept[0].detail == "blocked: run crash on cpu0; run crash on cpu1"
     worker.update(1, current, LEASE)
     assert tuner.learned == [b"a", b"b"], "its search knows, and proposes it no more"
 
 
 @pytest.mark.parametrize("when", ["before the build", "before the measurement"])
 def test_a_round_of_blocked_candidates_does_not_call_the_backend(when: str) -> None:
-    worker, tuner, kept, poison = at_work()
+    worker, tuner, kept, blocked = at_work()
     current = Round(Purpose.TRIAL, "select", trials=2)
     worker.select(1, current, LEASE)
 
     def happen(now: str) -> None:
         if now == when:
-            poison.note([note(1, b"a"), note(1, b"b")])
+            blocked.note([note(1, b"a"), note(1, b"b")])
 
     steps: list[tuple[str, Callable[[], None]]] = [
         ("before the build", lambda: worker.build(1, current, LEASE)),
@@ -227,18 +227,18 @@ def test_a_round_of_blocked_candidates_does_not_call_the_backend(when: str) -> N
         happen(name)
         step()
     assert tuner.ran == []
-    assert [r.failure for r in kept] == [Failure.POISONED] * 2
+    assert [r.failure for r in kept] == [Failure.BLOCKED] * 2
 
 
 def test_finals_continue_without_blocked_candidates_but_never_without_the_default() -> None:
-    worker, tuner, kept, poison = at_work()
-    poison.note([note(1, b"a"), note(1, b"")])
+    worker, tuner, kept, blocked = at_work()
+    blocked.note([note(1, b"a"), note(1, b"")])
     current = Round(Purpose.FINAL, "build", candidates=[b"a", b"b"])
     worker.build(1, current, LEASE)
     worker.profile(1, current, LEASE)
     assert tuner.ran == [b"b", b""]
     assert [(r.candidate, r.purpose, r.failure) for r in kept] == [
-        (b"a", Purpose.FINAL, Failure.POISONED), (b"b", Purpose.FINAL, None), (b"", Purpose.DEFAULT, None),
+        (b"a", Purpose.FINAL, Failure.BLOCKED), (b"b", Purpose.FINAL, None), (b"", Purpose.DEFAULT, None),
     ]  # fmt: skip
 
 

@@ -51,7 +51,7 @@ def purposes(plan: JobPlan) -> dict[int, Purpose]:
 
 
 def record(task: int, trial: int, latency_s: float | None) -> Record:
-    return Record(task=task, trial=trial, candidate=str(trial).encode(), latency_s=(latency_s,) if latency_s else ())
+    return Record(task=task, number=trial, candidate=str(trial).encode(), latency_s=(latency_s,) if latency_s else ())
 
 
 def test_a_job_begins_with_import_on_the_host() -> None:
@@ -225,7 +225,7 @@ def test_earlier_records_count_as_rounds_and_as_spent_trials() -> None:
     assert c.tasks[1].search.best_s == [1e-3]
     half = c.tasks[1].half
     assert half is not None
-    assert [r.trial for r in half.half] == [4, 5]
+    assert [r.number for r in half.half] == [4, 5]
     assert c.tasks[2].search.best_s == []
     assert c.spent == 6 + sum(trials(c).values())
     c.selected(1, 2)

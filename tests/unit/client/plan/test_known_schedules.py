@@ -37,7 +37,7 @@ def test_a_network_that_was_searched_enough_needs_no_search() -> None:
     found = recall(network(), None, {1: known("a", "b"), 2: known("c", hints=2)})
     assert found.recalled.taken == (1, 2)
     assert found.recalled.trials == 32
-    assert [(r.task, r.trial, r.candidate, r.purpose) for r in found.records] == [
+    assert [(r.task, r.number, r.candidate, r.purpose) for r in found.records] == [
         (1, 0, b"a", Purpose.KNOWN), (1, 1, b"b", Purpose.KNOWN), (2, 2, b"c", Purpose.KNOWN),
     ]  # fmt: skip
     first = found.records[0]
@@ -79,7 +79,7 @@ def test_uncompared_schedules_are_restored_and_searched_further() -> None:
 def test_hints_are_measured_first_and_few_of_them() -> None:
     found = recall(network(1), None, {1: known(hints=9)})
     assert found.hints == {1: tuple(f"h{n}".encode() for n in range(HINTS_MAX))}
-    done = [Record(task=1, trial=0, candidate=b"h0")]
+    done = [Record(task=1, number=0, candidate=b"h0")]
     assert first_hints(found.hints[1], done) == [b"h1", b"h2", b"h3"]
 
 
@@ -89,7 +89,7 @@ def test_an_empty_store_changes_nothing() -> None:
 
 
 def test_numbering_of_records_continues() -> None:
-    assert [record.trial for record in recall(network(1), 0, {1: known("a", "b")}, 5).records] == [5, 6]
+    assert [record.number for record in recall(network(1), 0, {1: known("a", "b")}, 5).records] == [5, 6]
 
 
 # The course of a job ----------------------------------------------------------------------------------------------
@@ -123,7 +123,7 @@ def test_without_trials_hints_meet_in_finals() -> None:
     assert stages(made) == {1: "build"}
     assert (made.current(1).purpose, made.current(1).candidates) == (Purpose.FINAL, (b"h0", b"h1", b"h2"))
     for task, trial, candidate, purpose in ((1, 9, b"h0", Purpose.FINAL), (1, 10, b"", Purpose.DEFAULT)):
-        made.recorded(Record(task=task, trial=trial, candidate=candidate, latency_s=(1.0,), purpose=purpose))
+        made.recorded(Record(task=task, number=trial, candidate=candidate, latency_s=(1.0,), purpose=purpose))
     made.advanced(1)
     made.advanced(1)
     assert stages(made) == {0: "compile"}
@@ -132,7 +132,7 @@ def test_without_trials_hints_meet_in_finals() -> None:
 def test_a_replaced_client_keeps_the_known_schedules() -> None:
     found = recall(network(), None, {1: known("a"), 2: known(compared=False)})
     made = ToldPlan(JobSpec(name="net", model="0" * 64), lanes=1, devices=1)
-    own = [Record(task=2, trial=1, candidate=b"x", latency_s=(1.0,))]
+    own = [Record(task=2, number=1, candidate=b"x", latency_s=(1.0,))]
     made.imported(network(2), [*found.records, *own], 0, (1, 2), recalled=found.recalled)
     assert made.trials == 16
     assert trials(made) == {2: BATCH - 1}  # the round that the first client began

@@ -15,7 +15,7 @@ ALL = (1, 2, 3)
 
 def again(candidate: int, trial: int, latency_s: float | None = 1e-3, task: int = 1) -> Record:
     return Record(
-        task=task, trial=trial, candidate=str(candidate).encode(), latency_s=(latency_s,) if latency_s else (),
+        task=task, number=trial, candidate=str(candidate).encode(), latency_s=(latency_s,) if latency_s else (),
         purpose=Purpose.AGAIN,
     )  # fmt: skip
 
@@ -23,7 +23,7 @@ def again(candidate: int, trial: int, latency_s: float | None = 1e-3, task: int 
 def final(trial: int, candidate: bytes, latency_s: float, task: int = 1, disturbed: str = "") -> Record:
     purpose = Purpose.FINAL if candidate else Purpose.DEFAULT
     return Record(
-        task=task, trial=trial, candidate=candidate, latency_s=(latency_s,), purpose=purpose, disturbed=disturbed
+        task=task, number=trial, candidate=candidate, latency_s=(latency_s,), purpose=purpose, disturbed=disturbed
     )
 
 
@@ -45,7 +45,7 @@ def one_round(trials: int = 8, finals: tuple[int, ...] = ()) -> JobPlan:
 
 def test_disturbed_candidates_precede_new_trials_and_cost_none() -> None:
     c = one_round(trials=12)
-    assert [r.trial for r in c.tagged([1, 2, 99], "load")] == [1, 2]
+    assert [r.number for r in c.tagged([1, 2, 99], "load")] == [1, 2]
     load = c.updated(1, 1e-3)
     assert wants(load) == {1: "build"}
     assert (c.current(1).purpose, c.current(1).candidates) == (Purpose.AGAIN, (b"1", b"2"))
@@ -252,14 +252,14 @@ class Anything:
         for candidate in candidates:
             latency_s = (self.rng.random() + 0.1,) if self.rng.random() < 0.8 else ()
             made = Record(
-                task=task, trial=len(self.records), candidate=candidate, latency_s=latency_s,
+                task=task, number=len(self.records), candidate=candidate, latency_s=latency_s,
                 purpose=purpose if candidate else Purpose.DEFAULT,
             )  # fmt: skip
             self.records.append(made)
             c.recorded(made)
         if self.rng.random() < 0.4:
             for tagged in c.tagged(range(max(0, len(self.records) - 6), len(self.records)), "load"):
-                self.records[tagged.trial] = tagged
+                self.records[tagged.number] = tagged
 
     def step(self) -> JobLoad:
         """Runs one step of one task."""

@@ -21,7 +21,7 @@ def state(*best_s: float | None) -> TaskState:
 
 
 def record(candidate: bytes, *, device: str = "cpu0", **fields: Any) -> Record:
-    return Record(task=1, trial=0, candidate=candidate, device=device, **fields)
+    return Record(task=1, number=0, candidate=candidate, unit=device, **fields)
 
 
 def crash(candidate: bytes, device: str = "cpu0") -> Record:

@@ -23,7 +23,7 @@ class TrustsNumbers(ClientSession):
     """Takes each record for new, whatever its number."""
 
     def _add_record(self, method: AddRecord) -> Awaitable[None]:
-        self._progress.get(self._job).next_trial = 0
+        self._progress.get(self._job).next_number = 0
         return super()._add_record(method)
 
 

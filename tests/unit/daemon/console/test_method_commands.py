@@ -73,7 +73,7 @@ def test_an_answer_is_a_line_for_each_field_and_entry() -> None:
 
 def test_an_empty_answer_has_the_text_of_its_command() -> None:
     assert said("resume", p.Done())[0].first == "steps start again"
-    assert said("forgive_poison 3", p.Done())[0].first == "done"
+    assert said("forgive_blocked 3", p.Done())[0].first == "done"
 
 
 def test_usage_and_help_come_from_the_method() -> None:

@@ -13,7 +13,7 @@ from autosched.backend import Network
 from autosched.core.events import ClientAttached, JobSubmitted, ResourcesDeclared, StepEnded
 from autosched.core.scheduler import Scheduler
 from autosched.daemon.devices.attribution_handler import BATCH_LEAST, AttributionHandler
-from autosched.daemon.event_stream.daemon_events import CandidatePoisoned, DaemonEvent
+from autosched.daemon.event_stream.daemon_events import CandidateBlocked, DaemonEvent
 from autosched.daemon.jobs.progress import ProgressRegistry
 from autosched.daemon.runtime import Runtime, spawn
 from autosched.daemon.storage.database import TABLES
@@ -35,7 +35,7 @@ from autosched.model import (
     TaskLoad,
     Unit,
 )
-from autosched.protocol import POISON_MAX, Poisoned
+from autosched.protocol import BLOCKS_MAX, BlockCandidates
 from autosched.records.failure_attribution import MISHAPS_MAX, DeviceSuspicion
 from deadlines import DEADLINE_S
 
@@ -51,7 +51,7 @@ class Bench:
         self.journal, self.runtime, self.progress = journal, Runtime(journal, Scheduler()), ProgressRegistry()
         self.runtime.performer = cast(Any, SimpleNamespace(perform=lambda action: None, changed=lambda job: None))
         self.doubted: list[str] = []
-        self.told: list[tuple[JobId, Poisoned]] = []
+        self.told: list[tuple[JobId, BlockCandidates]] = []
         self.quarantined: list[tuple[str, str]] = []
         self.happened: list[DaemonEvent] = []
         self.verdicts = AttributionHandler(
@@ -61,7 +61,7 @@ class Bench:
         )  # fmt: skip
         self.runtime.replay()
         self.runtime.stream.attach(self.happened.append)
-        self._trials = 0
+        self._numbers = 0
 
     async def job(self, spec: JobSpec = SPEC, identity: Identity | None = None) -> JobId:
         """Returns a job whose client has reported its network."""
@@ -86,10 +86,10 @@ class Bench:
 
     async def says(self, step: Step, candidate: str, *, good: bool = False, **words: Any) -> None:
         """Its client reports a measurement."""
-        self._trials += 1
+        self._numbers += 1
         record = Record(
             **{
-                "task": step.task, "trial": self._trials, "candidate": candidate.encode(), "device": step.units[0],
+                "task": step.task, "number": self._numbers, "candidate": candidate.encode(), "unit": step.units[0],
                 "latency_s": (1e-3,) if good else (), "failure": None if good else Failure.RUN_CRASH, **words,
             }
         )  # fmt: skip
@@ -105,7 +105,7 @@ class Bench:
             await self.says(step, candidate, good=good)
         await self.end(step)
 
-    def poisoned(self) -> list[str]:
+    def blocked(self) -> list[str]:
         return [case.workload for case in self.verdicts.listed(500, None)]
 
 
@@ -129,7 +129,7 @@ def live(path: Path, *works: Callable[[Bench], Awaitable[None]]) -> None:
         asyncio.run(one(work))
 
 
-async def poison(bench: Bench, job: JobId, name: str = "x") -> None:
+async def break_down(bench: Bench, job: JobId, name: str = "x") -> None:
     await bench.measures(job, "dev0", name)
     await bench.measures(job, "dev0", "sound", good=True)
     await bench.measures(job, "dev1", name)
@@ -139,13 +139,13 @@ def test_all_clients_with_the_same_task_learn_of_a_blocked_candidate(tmp_path: P
     async def work(bench: Bench) -> None:
         first, second = await bench.job(), await bench.job()
         other = await bench.job(JobSpec(name="net", model="0" * 64, backend="gcc"))
-        await poison(bench, first)
+        await break_down(bench, first)
         assert [job for job, _ in bench.told] == [first, second]
         ((note,),) = {told.candidates for _, told in bench.told}
         assert (note.task, note.reason) == (1, "run crash on dev0 (job 1); run crash on dev1 (job 1)")
         assert other not in dict(bench.told)
-        assert bench.poisoned() == ["w1"]
-        assert [one.what.workload for one in bench.happened if isinstance(one.what, CandidatePoisoned)] == ["w1"]
+        assert bench.blocked() == ["w1"]
+        assert [one.what.workload for one in bench.happened if isinstance(one.what, CandidateBlocked)] == ["w1"]
 
     live(tmp_path, work)
 
@@ -153,17 +153,17 @@ def test_all_clients_with_the_same_task_learn_of_a_blocked_candidate(tmp_path: P
 def test_blocked_candidates_survive_a_restart_and_reach_later_jobs(tmp_path: Path) -> None:
     async def before(bench: Bench) -> None:
         job = await bench.job()
-        await poison(bench, job)
+        await break_down(bench, job)
         await bench.measures(job, "dev0", "once")
 
     async def after(bench: Bench) -> None:
-        assert bench.poisoned() == ["w1"]
+        assert bench.blocked() == ["w1"]
         job = await bench.job()
-        ((told, poisoned),) = bench.told
-        assert (told, len(poisoned.candidates)) == (job, 1)
+        ((told, blocked),) = bench.told
+        assert (told, len(blocked.candidates)) == (job, 1)
         await bench.measures(job, "dev1", "sound", good=True)
         await bench.measures(job, "dev1", "once")
-        assert bench.poisoned() == ["w1", "w1"], "its first failure was in another job and another life"
+        assert bench.blocked() == ["w1", "w1"], "its first failure was in another job and another life"
 
     live(tmp_path, before, after)
 
@@ -175,7 +175,7 @@ def test_a_candidate_is_blocked_for_one_identity_only(tmp_path: Path) -> None:
     async def first(bench: Bench) -> None:
         unknown, old = await bench.job(), await bench.job(identity=one)
         new, same = await bench.job(identity=other), await bench.job(replace(SPEC, target="znver4"), identity=one)
-        await poison(bench, old)
+        await break_down(bench, old)
         assert [job for job, _ in bench.told] == [old, same]
         assert {unknown, new}.isdisjoint(job for job, _ in bench.told)
 
@@ -190,7 +190,7 @@ def test_a_candidate_is_blocked_for_one_identity_only(tmp_path: Path) -> None:
 
 def test_an_unblocked_candidate_is_reported_and_stays_unblocked(tmp_path: Path) -> None:
     async def before(bench: Bench) -> None:
-        await poison(bench, await bench.job())
+        await break_down(bench, await bench.job())
         (case,) = bench.verdicts.listed(500, None)
         bench.told.clear()
         await bench.verdicts.forgive(case.number)
@@ -200,7 +200,7 @@ def test_an_unblocked_candidate_is_reported_and_stays_unblocked(tmp_path: Path) 
             await bench.verdicts.forgive(case.number)
 
     async def after(bench: Bench) -> None:
-        assert bench.poisoned() == []
+        assert bench.blocked() == []
 
     live(tmp_path, before, after)
 
@@ -208,21 +208,21 @@ def test_an_unblocked_candidate_is_reported_and_stays_unblocked(tmp_path: Path) 
 def test_a_long_list_of_blocked_candidates_is_paged(tmp_path: Path) -> None:
     async def work(bench: Bench) -> None:
         job = await bench.job()
-        names = [str(n) for n in range(POISON_MAX + 1)]
+        names = [str(n) for n in range(BLOCKS_MAX + 1)]
         for device in ("dev0", "dev1"):
             step = await bench.step(job, device)
             for name in names:
                 bench.verdicts.recorded(
-                    job, Record(task=1, trial=0, candidate=name.encode(), failure=Failure.RUN_CRASH, device=device)
+                    job, Record(task=1, number=0, candidate=name.encode(), failure=Failure.RUN_CRASH, unit=device)
                 )
             await bench.says(step, "sound", good=True)
             await bench.end(step)
         bench.told.clear()
         bench.verdicts.tell_all(job)
-        assert [len(told.candidates) for _, told in bench.told] == [POISON_MAX, 1]
+        assert [len(told.candidates) for _, told in bench.told] == [BLOCKS_MAX, 1]
         last = bench.verdicts.listed(100, None)
-        assert [one.number for one in last] == list(range(POISON_MAX - 98, POISON_MAX + 2))
-        assert [one.number for one in bench.verdicts.listed(2, last[0].number)] == [POISON_MAX - 100, POISON_MAX - 99]
+        assert [one.number for one in last] == list(range(BLOCKS_MAX - 98, BLOCKS_MAX + 2))
+        assert [one.number for one in bench.verdicts.listed(2, last[0].number)] == [BLOCKS_MAX - 100, BLOCKS_MAX - 99]
 
     live(tmp_path, work)
 
@@ -313,13 +313,13 @@ def test_a_few_failed_candidates_in_a_step_count_against_the_candidates(tmp_path
 @pytest.mark.parametrize(
     "words",
     [
-        {"device": "dev1"},
-        {"device": "host/0"},
-        {"device": "nowhere"},
+        {"unit": "dev1"},
+        {"unit": "host/0"},
+        {"unit": "nowhere"},
         {"task": 2},
         {"purpose": Purpose.DEFAULT},
         {"failure": Failure.BUILD_CRASH},
-        {"failure": Failure.POISONED},
+        {"failure": Failure.BLOCKED},
     ],
 )
 def test_failures_without_a_device_are_not_counted(words: dict[str, Any], tmp_path: Path) -> None:

@@ -31,13 +31,13 @@ class Story:
     def __init__(self) -> None:
         self.watch = DeviceWatch(INTERVAL_S)
         self.now = 0.0
-        self.trial = -1
+        self.number = -1
 
     def step(self, core_s: float = 1e-3, memory_s: float = 5e-3, after_s: float = INTERVAL_S) -> Tagged | None:
         self.now += after_s
         sentinel = self.watch.begin(self.now)
-        self.trial += 1
-        self.watch.recorded(1, self.trial, self.now)
+        self.number += 1
+        self.watch.recorded(1, self.number, self.now)
         return self.watch.noted(DeviceNote(core_s, memory_s, 0.0, 1.0) if sentinel else DeviceNote(), self.now)
 
     def learned(self) -> "Story":
@@ -165,7 +165,7 @@ def test_each_job_receives_the_tags_of_its_own_records() -> None:
         monitor.of("cpu0").recorded(1 + i % 2, i, INTERVAL_S * i)
         monitor.noted("cpu0", DeviceNote(core_s, 1.0), INTERVAL_S * i)
     assert [(job, trials) for job, trials, _ in kept.tags] == [(1, (4,)), (2, (5,))]
-    assert {job: tags.trials for job, tags in told.items()} == {1: (4,), 2: (5,)}
+    assert {job: tags.numbers for job, tags in told.items()} == {1: (4,), 2: (5,)}
     assert progress.get(2).disturbed == {5}
     assert published == ["DeviceDrifts", "RecordsTagged", "RecordsTagged"]
 
@@ -177,7 +177,7 @@ def test_records_measured_while_other_programs_ran_are_tagged() -> None:
         monitor.of("board@lab2").recorded(1 + trial % 2, trial, float(trial))
     monitor.disturbed("board@lab2", 7.0, "its owner is back")
     assert [(job, trials) for job, trials, _ in kept.tags] == [(2, (7, 9)), (1, (8,))]
-    assert {job: tags.trials for job, tags in told.items()} == {1: (8,), 2: (7, 9)}
+    assert {job: tags.numbers for job, tags in told.items()} == {1: (8,), 2: (7, 9)}
     monitor.disturbed("board@lab2", 10.0, "its owner is back")
     monitor.disturbed("board@lab3", 0.0, "its owner is back")
     assert len(kept.tags) == 2

@@ -7,7 +7,7 @@ import pytest
 import autosched
 from autosched.core import actions, events
 from autosched.daemon.event_stream.daemon_events import (
-    CandidatePoisoned,
+    CandidateBlocked,
     DaemonEvent,
     DeviceDisturbed,
     DeviceDrifts,
@@ -44,7 +44,7 @@ SENTENCES: tuple[tuple[What, str], ...] = (
     (DeviceSteady("cpu0"), "cpu0 is steady again"),
     (DeviceDisturbed("cpu0", 0.25), "other programs used 25 % of a core of cpu0 during a step"),
     (RecordsTagged(3, 2, "drift"), "2 records of job 3 tagged: drift"),
-    (CandidatePoisoned(4, "w", "run crash"), "candidate 4 is not run any more: run crash"),
+    (CandidateBlocked(4, "w", "run crash"), "candidate 4 is not run any more: run crash"),
     (Kept("snapshot", "here"), "snapshot made: here"),
     (LoopStalled(0.25, "f at x.py:1"), "the daemon stood still for 250 ms in f at x.py:1"),
     (events.ClientAttached(3, JobLoad()), "ClientAttached job=3"),

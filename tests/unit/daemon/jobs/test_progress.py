@@ -92,7 +92,7 @@ def test_failures_are_counted_by_reason_and_by_task() -> None:
         progress.add(found(1, trial, None if failure else 0.1, failure=failure))
     assert (progress.trials, progress.failed, dict(progress.failures)) == (4, 3, {"build error": 2, "run crash": 1})
     assert (progress.tasks[1].trials, progress.tasks[1].failed, progress.tasks[2].trials) == (4, 3, 0)
-    assert progress.next_trial == 4
+    assert progress.next_number == 4
 
 
 def test_a_second_plan_of_the_same_network_keeps_the_counts() -> None:
@@ -175,7 +175,7 @@ def test_remeasurements_cost_no_trials_and_finals_alone_decide() -> None:
     for trial, purpose in ((4, Purpose.FINAL), (5, Purpose.DEFAULT)):  # held again
         progress.add(found(1, trial, 0.005, purpose))
     assert (task.best_s, task.default_s) == (0.005, 0.005)
-    assert (progress.trials, progress.next_trial) == (1, 6)
+    assert (progress.trials, progress.next_number) == (1, 6)
 
 
 def test_a_disturbed_latency_is_replaced_by_a_remeasurement() -> None:

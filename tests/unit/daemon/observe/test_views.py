@@ -143,8 +143,8 @@ def test_a_job_with_many_steps_names_the_first() -> None:
 def test_a_full_view_of_a_job_has_tasks_and_the_number_left_out() -> None:
     state = happened(JobSubmitted(1, SPEC), *attached(1, BUILD)).state
     made = progress()
-    made.add(Found.of(1, Record(task=1, trial=0, candidate=b"a", latency_s=(0.5,))))
-    made.add(Found.of(1, Record(task=1, trial=1, candidate=b"b", failure=Failure.RUN_CRASH)))
+    made.add(Found.of(1, Record(task=1, number=0, candidate=b"a", latency_s=(0.5,))))
+    made.add(Found.of(1, Record(task=1, number=1, candidate=b"b", failure=Failure.RUN_CRASH)))
     view = job_view(state, state.jobs[1], made, 9.0, whole=True)
     assert (view.trials, view.trials_total, view.failed, view.failures) == (2, 10, 1, {"run crash": 1})
     assert view.estimate_s == pytest.approx(1.0)

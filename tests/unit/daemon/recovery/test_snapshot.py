@@ -124,7 +124,7 @@ def record(trial: int, purpose: Purpose = Purpose.TRIAL) -> Record:
     failure = Failure.RUN_CRASH if trial % 5 == 4 else None
     latency_s = () if failure else (0.1 / (trial + 1), 0.2 / (trial + 1))
     return Record(
-        task=1 + trial % 2, trial=trial, candidate=b"c", latency_s=latency_s, failure=failure, purpose=purpose
+        task=1 + trial % 2, number=trial, candidate=b"c", latency_s=latency_s, failure=failure, purpose=purpose
     )
 
 

@@ -85,12 +85,12 @@ def test_an_undamaged_database_passes_the_check(tmp_path: Path) -> None:
     [
         ("UPDATE journal SET now = now + 1 WHERE seq = 5", "the checksum of row 5 of the journal"),
         ("DELETE FROM journal WHERE seq = 5", "row 5 of the journal is missing"),
-        ("UPDATE records SET trial = 77 WHERE job = 1 AND ordinal = 3", "row of records with job 1, ordinal 3"),
+        ("UPDATE records SET number = 77 WHERE job = 1 AND ordinal = 3", "row of records with job 1, ordinal 3"),
         ("UPDATE records SET body = CAST(body || x'00' AS BLOB) WHERE ordinal = 4", "records with job 1, ordinal 4"),
         ("UPDATE spans SET body = x'00' WHERE step = 1", "the row of spans with step 1"),
         ("UPDATE artifacts SET sha256 = 'f' || substr(sha256, 2)", "the row of artifacts with job 1, name net.so"),
         ("UPDATE networks SET trials = 65 WHERE job = 2", "the row of networks with job 2"),
-        ("UPDATE disturbances SET reason = '' WHERE trial = 1", "the row of disturbances with id 1"),
+        ("UPDATE disturbances SET reason = '' WHERE number = 1", "the row of disturbances with id 1"),
         ("UPDATE stage_times SET count = count + 1", "the row of stage_times with workload w"),
         ("UPDATE header SET count = count + 1 WHERE name = 'records'", f"records has {2 * RECORDS} rows, and 25"),
     ],
@@ -174,7 +174,7 @@ def test_data_loss_is_accepted_up_to_the_first_damaged_event(tmp_path: Path) -> 
     assert started(folder) == second - 1
 
 
-@pytest.mark.parametrize("statement", ["UPDATE records SET trial = trial + 1 WHERE job = 1 AND ordinal = 5"])
+@pytest.mark.parametrize("statement", ["UPDATE records SET number = number + 1 WHERE job = 1 AND ordinal = 5"])
 def test_records_after_a_damaged_one_are_dropped_too(tmp_path: Path, statement: str) -> None:
     folder = filled(tmp_path)
     events = backups.verify(database.database(folder)).rows["journal"]
@@ -299,6 +299,15 @@ def as_of_format_6(folder: Path) -> None:
     db = sqlite3.connect(database.database(folder), isolation_level=None)
     schema.add_functions(db)
     counted = backups.verify(database.database(folder)).rows
+
+    def old_names(body: bytes) -> bytes:
+        record = msgspec.msgpack.decode(body)
+        record["trial"] = record.pop("number")
+        if "unit" in record:
+            record["device"] = record.pop("unit")
+        return msgspec.msgpack.encode(record)
+
+    db.create_function("old_names", 1, old_names)
     db.execute("BEGIN")
     for table in ("disturbances", "network_status", "records"):
         for change in ("insert", "delete"):
@@ -307,16 +316,17 @@ def as_of_format_6(folder: Path) -> None:
         "ALTER TABLE records RENAME TO old",
         "CREATE TABLE records (job INTEGER, ordinal INTEGER, task INTEGER, trial INTEGER, best_s REAL, failure TEXT,"
         " crc INTEGER, body BLOB, PRIMARY KEY (job, ordinal)) STRICT",
-        "INSERT INTO records SELECT job, ordinal, task, trial, 0.5, NULL,"
-        " crc(job, ordinal, task, trial, 0.5, NULL, body), body FROM old",
+        "INSERT INTO records SELECT job, ordinal, task, number, 0.5, NULL,"
+        " crc(job, ordinal, task, number, 0.5, NULL, old_names(body)), old_names(body) FROM old",
         "DROP TABLE old",
         "CREATE TABLE tags (id INTEGER PRIMARY KEY, job INTEGER, trial INTEGER, reason TEXT, crc INTEGER) STRICT",
-        "INSERT INTO tags SELECT id, job, trial, reason, crc(id, job, trial, reason) FROM disturbances",
+        "INSERT INTO tags SELECT id, job, number, reason, crc(id, job, number, reason) FROM disturbances",
         "CREATE TABLE marks (job INTEGER, trial INTEGER, purpose TEXT, disturbed TEXT, crc INTEGER,"
         " PRIMARY KEY (job, trial)) STRICT",
-        "INSERT INTO marks SELECT job, trial, 'trial', reason, crc(job, trial, 'trial', reason) FROM disturbances",
+        "INSERT INTO marks SELECT job, number, 'trial', reason, crc(job, number, 'trial', reason) FROM disturbances",
         "INSERT INTO marks VALUES (99, 5, 'known', '', crc(99, 5, 'known', ''))",
         "DROP TABLE disturbances",
+        "ALTER TABLE identities RENAME COLUMN number TO trial",
     ):
         db.execute(statement)
     for job, trials, body, status in db.execute(

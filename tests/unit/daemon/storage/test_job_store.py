@@ -38,7 +38,7 @@ def with_store(path: Path, work: Callable[[Journal, JobStore], Awaitable[None]])
 
 def record(trial: int, candidate: bytes = b"c", failure: Failure | None = None) -> Record:
     latency_s = () if failure else (0.003, 0.001, 0.002)
-    return Record(task=1, trial=trial, candidate=candidate, latency_s=latency_s, failure=failure)
+    return Record(task=1, number=trial, candidate=candidate, latency_s=latency_s, failure=failure)
 
 
 async def all_records(store: JobStore, job: int) -> list[Record]:
@@ -172,19 +172,19 @@ def test_tags_lie_beside_the_records_and_come_with_them(tmp_path: Path) -> None:
             store.add_record(4, ordinal, one)
         store.add_record(5, 0, record(1))
         await store.flush()
-        body = await journal.read("SELECT body FROM records WHERE job = 4 AND trial = 1")
+        body = await journal.read("SELECT body FROM records WHERE job = 4 AND number = 1")
         store.tag(4, [1, 2], "other load")
         store.tag(4, [1], "drift")
         await store.flush()
         tagged = [record(0), replace(record(1), disturbed="other load"), replace(final, disturbed="other load")]
         assert await all_records(store, 4) == tagged
         assert await all_records(store, 5) == [record(1)]
-        assert await journal.read("SELECT body FROM records WHERE job = 4 AND trial = 1") == body
+        assert await journal.read("SELECT body FROM records WHERE job = 4 AND number = 1") == body
 
     with_store(tmp_path / "db", work)
     journal = Journal(tmp_path / "db", *TABLES)
     measured = [one.measurement for one in JobStore(journal).found() if one.job == 4]
-    found = [(one.trial, one.purpose, one.disturbed, one.best_s) for one in measured]
+    found = [(one.number, one.purpose, one.disturbed, one.best_s) for one in measured]
     journal.close()
     assert found == [
         (0, Purpose.TRIAL, False, 0.002),
@@ -193,7 +193,7 @@ def test_tags_lie_beside_the_records_and_come_with_them(tmp_path: Path) -> None:
     ]
 
 
-def test_identities_come_back_by_job_and_trial(tmp_path: Path) -> None:
+def test_identities_come_back_by_job_and_number(tmp_path: Path) -> None:
     first, second = (IdentityFrom(trial, Identity(compiler=str(trial))) for trial in (0, 7))
 
     async def work(journal: Journal, store: JobStore) -> None:

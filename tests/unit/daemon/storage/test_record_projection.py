@@ -47,7 +47,7 @@ def record(trial: int, task: int = 1, purpose: Purpose = Purpose.TRIAL, candidat
     failed = trial % 7 == 6
     return Record(
         task=task,
-        trial=trial,
+        number=trial,
         candidate=(candidate or f"{task}/{trial}").encode(),
         latency_s=() if failed else (1e-3 * (trial + 1), 1.1e-3 * (trial + 1)),
         failure=Failure.RUN_ERROR if failed else None,
@@ -284,7 +284,7 @@ def test_one_record_that_the_store_refuses_costs_that_record_alone(
     add = RecordStore._add
 
     def refuse(self: RecordStore, connection: object, origin: object, measurements: list[object]) -> None:
-        if any(one.record.trial == 33 for one in measurements):  # type: ignore[attr-defined]
+        if any(one.record.number == 33 for one in measurements):  # type: ignore[attr-defined]
             raise OverflowError("trial 33")
         add(self, connection, origin, measurements)  # type: ignore[arg-type]
 
