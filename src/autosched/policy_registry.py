@@ -1,6 +1,6 @@
 """Registry of policies: those of the core, and those of other packages.
 
-A package offers a policy by an entry point of the group `autosched.policies` whose object is a `core.policy.Policy`.
+A package offers a `core.policies.policy.Policy` by an entry point of the group `autosched.policies`.
 Its code runs inside the daemon: a policy that raises, or takes longer than `scheduler.policy_budget_s`, is replaced.
 """
 

@@ -1,7 +1,6 @@
 """Properties of the whole tree that no single module can enforce. import-linter checks imports."""
 
 import ast
-import importlib
 import re
 import subprocess
 import sys
@@ -163,17 +162,3 @@ def test_leases_and_deadlines_know_no_wall_clock(pattern: str) -> None:
     paths = list((ROOT / "src" / "autosched").glob(pattern))
     assert paths
     assert not [p for p in paths if re.search(r"\bdatetime\b|\btime\.time\(|CLOCK_REALTIME", p.read_text())]
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "name"),
-    [
-        ("autosched.testing", "autosched.conformance", "BackendContract"),
-        ("autosched.core.policy", "autosched.core.policies.policy", "Policy"),
-    ],
-)
-def test_old_names_that_other_packages_use_work_with_a_note(old: str, new: str, name: str) -> None:
-    sys.modules.pop(old, None)
-    with pytest.warns(DeprecationWarning, match=f"{old} is now {new}"):
-        found = importlib.import_module(old)
-    assert getattr(found, name) is getattr(importlib.import_module(new), name)

@@ -25,8 +25,7 @@ The life of a task's step::
 Files: events.py (inputs of the scheduler), actions.py (its outputs), state.py (its state), ranking.py (queues in the
 policy's order), leases.py (units of a step), placement.py (host of a client), idle_units.py (work for units for which
 no task waits), scheduler.py (the state machine), explain.py (why a task waits), estimates.py (durations of stages),
-remaining_work.py (work that is left), policy.py (the old place of the class `Policy`). Folder: policies/ (scheduling
-order).
+remaining_work.py (work that is left). Folder: policies/ (scheduling order).
 
 The shell's promises (kept by daemon/runtime.py and sim/simulator.py)
 ----------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Opens the database of a record store: connections with deadlines, and migrations.
+"""Opens the database of a record store: connections with deadlines, and the version of its tables.
 
 The server ends a statement after a deadline. If the server itself hangs, `interrupt` cuts the connection from another
 thread.
@@ -8,21 +8,24 @@ import contextlib
 import os
 import socket
 import sqlite3
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Engine, create_engine, event, inspect, text
+from sqlalchemy import Connection, Engine, create_engine, event, insert, inspect, select, text
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DataError, DBAPIError, IntegrityError, SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
 from autosched.errors import ConfigError, NotFound, StoreUnavailable
+from autosched.recordstore.tables import META, VERSIONS
+from autosched.version import LAST_UNRELEASED
 
 SCHEMA = "1.0"
-"""Revision of the present schema, the last one in migrations/versions."""
+"""Version of the present schema."""
+UNRELEASED = ("1", "2", "3", "4", "5", "6")
+"""Versions from before the first release."""
 CONNECT_S = 5
 """Maximum seconds of a connection attempt."""
 STATEMENT_S = 30
@@ -33,13 +36,9 @@ CACHE_KIB = 32 * 1024
 """Page cache of each connection to SQLite, in KiB."""
 CHECKPOINT_PAGES = 4_000
 """Pages in SQLite's log before they are moved to the file: a page that changes often is moved once."""
-MIGRATING = 0x6175746F
-"""Key of the lock that lets one process at a time migrate a PostgreSQL database."""
+CREATING = 0x6175746F
+"""Key of the lock that lets one process at a time create the tables in a PostgreSQL database."""
 DIALECTS = ("sqlite", "postgresql")
-
-
-_ONE_AT_A_TIME = threading.Lock()
-"""Alembic keeps the running migration in global variables."""
 
 
 class Unstorable(StoreUnavailable):
@@ -106,51 +105,43 @@ def engine(url: URL) -> Engine:
     return create_engine(url.set(drivername="postgresql+psycopg"), connect_args=limits, poolclass=NullPool)
 
 
-def migrate(made: Engine, schema: str = SCHEMA) -> None:
-    """Migrate the tables to a schema, by default the present one; creates them in an empty database.
-
-    Raises StoreUnavailable.
-    """
+def create(made: Engine) -> None:
+    """Create the tables in an empty database. Raises StoreUnavailable for one of another schema."""
     with explained(made.url), made.begin() as connection:
-        if _schema(connection) == schema:
+        if _schema(connection) == SCHEMA:
             return
     with explained(made.url), made.begin() as connection:
         _lock(connection)
-        found = _schema(connection)
-        if found == schema:
-            return  # another process has migrated it
-        import alembic.command
-        from alembic.config import Config
-        from alembic.script import ScriptDirectory
-        from alembic.util import CommandError
-
-        config = Config()
-        config.set_main_option("script_location", str(Path(__file__).with_name("migrations")))
-        config.attributes["connection"] = connection
-        try:
-            ScriptDirectory.from_config(config).get_revision(found or "base")
-        except CommandError:
+        if (found := _schema(connection)) == SCHEMA:
+            return  # another process has created them
+        if found in UNRELEASED:
+            raise StoreUnavailable(
+                f"the record store {shown(made.url)} is from before the first release. Open it once with autosched"
+                f" records list as of commit {LAST_UNRELEASED}, or name another database in records.url: a daemon"
+                " writes there what it has measured itself"
+            )
+        if found:
             raise StoreUnavailable(
                 f"the record store {shown(made.url)} was written by a newer autosched (schema {found}); install that"
                 " again, or name another database in records.url"
-            ) from None
-        with _ONE_AT_A_TIME:
-            alembic.command.upgrade(config, schema)
+            )
+        META.create_all(connection)
+        connection.execute(insert(VERSIONS).values(version_num=SCHEMA))
 
 
 def _lock(connection: Connection) -> None:
     """Let one process at a time change the schema, in this transaction."""
     if connection.dialect.name == "postgresql":
-        connection.execute(text(f"SELECT pg_advisory_xact_lock({MIGRATING})"))
+        connection.execute(text(f"SELECT pg_advisory_xact_lock({CREATING})"))
     else:
         connection.exec_driver_sql("BEGIN IMMEDIATE")
 
 
 def _schema(connection: Connection) -> str:
-    """Revision of the schema; empty if there is none yet."""
-    if not inspect(connection).has_table("alembic_version"):
+    """Version of the schema; empty if there is none yet."""
+    if not inspect(connection).has_table(VERSIONS.name):
         return ""
-    return connection.execute(text("SELECT version_num FROM alembic_version")).scalar() or ""
+    return connection.execute(select(VERSIONS.c.version_num)).scalar() or ""
 
 
 def _prepare_sqlite(connection: sqlite3.Connection, _: object) -> None:
@@ -208,7 +199,7 @@ def interrupt(connection: Any) -> None:
 
 class Database:
     """One connection to a store, for one thread at a time. It connects on first use, and again after each error, and
-    migrates the tables before it uses them."""
+    creates the tables before it uses them."""
 
     def __init__(self, url: str | URL, *, reads_only: bool = False) -> None:
         """`reads_only`: each statement stands alone, which saves a server two round trips. Raises ConfigError for a URL
@@ -240,7 +231,7 @@ class Database:
         try:
             with explained(self.url):
                 if self._connection is None:
-                    migrate(self.engine)
+                    create(self.engine)
                     self._connection = self.engine.connect()
                     if self._reads_only:
                         self._connection.execution_options(isolation_level="AUTOCOMMIT")

@@ -1,4 +1,4 @@
-"""Tables of the store, in its present schema. `migrations/` upgrades earlier ones."""
+"""Tables of the store."""
 
 from sqlalchemy import (
     BigInteger,
@@ -10,6 +10,7 @@ from sqlalchemy import (
     LargeBinary,
     MetaData,
     SmallInteger,
+    String,
     Table,
     Text,
     UniqueConstraint,
@@ -160,6 +161,8 @@ RANKERS = Table(
     Column("content", LargeBinary, nullable=False),
 )
 """Models that order schedules before anything is measured."""
+VERSIONS = Table("alembic_version", META, Column("version_num", String(32), primary_key=True))
+"""The version of the schema, in the form that Alembic expects: it can upgrade the tables of a later version."""
 RANKER_KEY = ("family", "device")
 """Columns that identify a ranker."""
 SCHEDULE_KEY = ("workload_id", "environment_id", "digest")

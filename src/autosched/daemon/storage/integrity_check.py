@@ -46,7 +46,7 @@ class Findings(Struct, frozen=True):
 
 def check(db: sqlite3.Connection, acknowledged: Mark | None) -> Findings:
     """Check everything. O(rows). Raises one of UNREADABLE if the file is no database."""
-    form = schema.form(db)
+    form: int = db.execute("PRAGMA user_version").fetchone()[0]
     rows: dict[str, int] = {}
     damage: list[Damage] = []
     there = schema.tables(db)

@@ -13,13 +13,15 @@ from pathlib import Path
 
 import msgspec
 
-from autosched.daemon.storage import unreleased_forms
 from autosched.errors import ConfigError
+from autosched.version import LAST_UNRELEASED
 
 VERSION = 1
 """Schema version, the `user_version` of a database."""
 APPLICATION = 0x61757363
 """The `application_id` of a database: version numbers from before the first release do not count."""
+MIGRATIONS: dict[int, tuple[str, ...]] = {}
+"""Statements from each earlier version to the next; version 1 has none before it."""
 JOURNAL = (
     "CREATE TABLE IF NOT EXISTS journal (seq INTEGER PRIMARY KEY, now REAL, event BLOB, crc INTEGER, started BLOB)"
     " STRICT"
@@ -54,16 +56,15 @@ def add_functions(db: sqlite3.Connection) -> None:
     db.create_function("journal_crc", 4, journal_crc, deterministic=True)
 
 
-def form(db: sqlite3.Connection) -> int:
-    """Schema version of the database; 0 if it is new, negative if it is from before the first release."""
+def version(db: sqlite3.Connection, path: Path) -> int:
+    """Schema version of the database; 0 if it is new. Raises ConfigError if this program cannot read it."""
     found: int = db.execute("PRAGMA user_version").fetchone()[0]
     (application,) = db.execute("PRAGMA application_id").fetchone()
-    return found if application == APPLICATION or not found else found - unreleased_forms.LAST - 1
-
-
-def version(db: sqlite3.Connection, path: Path) -> int:
-    """Schema version of the database; 0 if it is new. Raises ConfigError if it is newer than this program."""
-    found = form(db)
+    if found and application != APPLICATION:
+        raise ConfigError(
+            f"{path} is from before the first release. Upgrade it with autosched as of commit {LAST_UNRELEASED}:"
+            " autosched db upgrade; or name another daemon.state_dir"
+        )
     if found > VERSION:
         raise ConfigError(f"{path} was written by a newer autosched (format {found}); install that again")
     return found
@@ -98,8 +99,9 @@ def prepare(db: sqlite3.Connection, path: Path, wanted: Iterable[str]) -> None:
     """Create missing tables and upgrade an earlier version, in one transaction."""
     found = version(db, path)
     db.execute("BEGIN IMMEDIATE")
-    if found < 0:
-        unreleased_forms.upgrade(db, path, found + unreleased_forms.LAST + 1, tuple(wanted))
+    for earlier in range(found or VERSION, VERSION):
+        for statement in MIGRATIONS[earlier]:
+            db.execute(statement)
     for statement in (JOURNAL, *wanted, HEADER, f"INSERT OR IGNORE INTO header VALUES ('{COMMITS}', 0)"):
         db.execute(statement)
     db.execute("INSERT OR IGNORE INTO header VALUES (?, ?)", (ORIGIN, secrets.randbits(63)))

@@ -8,7 +8,6 @@ import sqlite3
 from pathlib import Path
 from random import Random
 
-import msgspec
 import pytest
 from bit_flips import fill, flip, killed_copy
 
@@ -20,6 +19,7 @@ from autosched.daemon.storage.job_store import JobStore
 from autosched.daemon.storage.journal import Journal
 from autosched.errors import ConfigError, Damaged, NotFound
 from autosched.protocol import Artifact
+from autosched.version import LAST_UNRELEASED
 
 RECORDS = 12
 
@@ -294,102 +294,50 @@ def test_old_backups_are_deleted(tmp_path: Path) -> None:
 # Earlier forms --------------------------------------------------------------------------------------------------------
 
 
-def as_of_format_6(folder: Path) -> None:
-    """Makes of a database one as the last version before the first release wrote it."""
-    db = sqlite3.connect(database.database(folder), isolation_level=None)
-    schema.add_functions(db)
-    counted = backups.verify(database.database(folder)).rows
-
-    def old_names(body: bytes) -> bytes:
-        record = msgspec.msgpack.decode(body)
-        record["trial"] = record.pop("number")
-        if "unit" in record:
-            record["device"] = record.pop("unit")
-        return msgspec.msgpack.encode(record)
-
-    db.create_function("old_names", 1, old_names)
-    db.execute("BEGIN")
-    for table in ("disturbances", "network_status", "records"):
-        for change in ("insert", "delete"):
-            db.execute(f"DROP TRIGGER {change}_{table}")
-    for statement in (
-        "ALTER TABLE records RENAME TO old",
-        "CREATE TABLE records (job INTEGER, ordinal INTEGER, task INTEGER, trial INTEGER, best_s REAL, failure TEXT,"
-        " crc INTEGER, body BLOB, PRIMARY KEY (job, ordinal)) STRICT",
-        "INSERT INTO records SELECT job, ordinal, task, number, 0.5, NULL,"
-        " crc(job, ordinal, task, number, 0.5, NULL, old_names(body)), old_names(body) FROM old",
-        "DROP TABLE old",
-        "CREATE TABLE tags (id INTEGER PRIMARY KEY, job INTEGER, trial INTEGER, reason TEXT, crc INTEGER) STRICT",
-        "INSERT INTO tags SELECT id, job, number, reason, crc(id, job, number, reason) FROM disturbances",
-        "CREATE TABLE marks (job INTEGER, trial INTEGER, purpose TEXT, disturbed TEXT, crc INTEGER,"
-        " PRIMARY KEY (job, trial)) STRICT",
-        "INSERT INTO marks SELECT job, number, 'trial', reason, crc(job, number, 'trial', reason) FROM disturbances",
-        "INSERT INTO marks VALUES (99, 5, 'known', '', crc(99, 5, 'known', ''))",
-        "DROP TABLE disturbances",
-        "ALTER TABLE identities RENAME COLUMN number TO trial",
-    ):
-        db.execute(statement)
-    for job, trials, body, status in db.execute(
-        "SELECT job, trials, n.body, s.body FROM networks n JOIN network_status s USING (job)"
-    ).fetchall():
-        whole = msgspec.msgpack.encode(msgspec.msgpack.decode(body) | msgspec.msgpack.decode(status))
-        db.execute("UPDATE networks SET body = ?2, crc = crc(?1, ?3, ?2) WHERE job = ?1", (job, whole, trials))
-    db.execute("DROP TABLE network_status")
-    db.execute("DELETE FROM header WHERE name IN ('network_status', 'disturbances')")
-    for table in ("marks", "tags"):
-        db.execute(f"INSERT INTO header SELECT '{table}', count(*) FROM {table}")
-    assert counted["records"] == db.execute("SELECT count(*) FROM records").fetchone()[0]
-    db.execute(f"UPDATE header SET count = {schema.shape(db)} WHERE name = 'schema'")
-    db.execute("PRAGMA application_id = 0")
-    db.execute("PRAGMA user_version = 6")
-    db.execute("COMMIT")
-    db.close()
+def come_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From here on, the program is a later version, which empties a table when it upgrades."""
+    monkeypatch.setattr(schema, "MIGRATIONS", {schema.VERSION: ("DELETE FROM audit",)})
+    monkeypatch.setattr(schema, "VERSION", schema.VERSION + 1)
 
 
-def content(folder: Path) -> tuple[list[object], ...]:
-    """Returns networks, records and identities of a database."""
-    journal = Journal(database.database(folder), *database.TABLES)
-    try:
-        store = JobStore(journal)
-        return [*store.networks()], [*store.found()], [*store.identities()]
-    finally:
-        journal.close()
-
-
-def test_a_database_of_the_last_unreleased_format_is_upgraded_and_kept_as_it_was(tmp_path: Path) -> None:
+def test_a_database_of_an_earlier_version_is_upgraded_and_kept_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = filled(tmp_path)
-    rows, known = backups.verify(database.database(folder)).rows, content(folder)
-    as_of_format_6(folder)
-    old = backups.look(database.database(folder))
-    assert (old.format, old.damage) == (-1, ())
+    rows = backups.verify(database.database(folder)).rows
+    come_later(monkeypatch)
     assert started(folder) == rows["journal"]
     found = backups.verify(database.database(folder))
-    assert (found.format, found.rows) == (schema.VERSION, rows)
-    assert content(folder) == known
+    assert (found.format, found.rows) == (schema.VERSION, rows | {"audit": 0})
     (kept,) = backups.all_of(folder)
-    assert backups.look(kept).format == -1
+    old = backups.look(kept)
+    assert (old.format, old.rows) == (schema.VERSION - 1, rows)
     filled(folder)
     backups.verify(database.database(folder))
 
 
 @pytest.mark.parametrize("accept", [False, True])
-def test_an_upgrade_does_not_hide_damaged_rows(tmp_path: Path, accept: bool) -> None:
+def test_an_upgrade_does_not_hide_damaged_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, accept: bool) -> None:
     folder = filled(tmp_path)
-    as_of_format_6(folder)
     sql(folder, "UPDATE records SET body = x'00' WHERE job = 2 AND ordinal = 7")
+    come_later(monkeypatch)
     if not accept:
         with pytest.raises(Damaged, match="records with job 2, ordinal 7"):
             started(folder)
-        assert backups.look(database.database(folder)).format == -1
+        assert backups.look(database.database(folder)).format == schema.VERSION - 1
     else:
         started(folder, accept_data_loss=True)
         found = backups.verify(database.database(folder))
         assert (found.format, found.rows["records"]) == (schema.VERSION, RECORDS + 7)
 
 
-def test_a_database_of_a_first_trial_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("accept", [False, True])
+def test_a_database_from_before_the_first_release_is_refused_with_the_way_to_upgrade_it(
+    tmp_path: Path, accept: bool
+) -> None:
     folder = filled(tmp_path)
-    as_of_format_6(folder)
-    sql(folder, "PRAGMA user_version = 2")
-    with pytest.raises(ConfigError, match="cannot be upgraded; move it away"):
-        started(folder)
+    sql(folder, "PRAGMA application_id = 0", "PRAGMA user_version = 6")
+    with pytest.raises(ConfigError, match=rf"as of commit {LAST_UNRELEASED}: autosched db upgrade"):
+        started(folder, accept_data_loss=accept)
+    (count,) = sql(folder, "SELECT count(*) FROM records")[0]
+    assert count == 2 * RECORDS
