@@ -39,6 +39,7 @@ from autosched_tvm.api import (
     hash_of,
     schedule_traces,
 )
+from autosched_tvm.tvm_types import Schedule
 
 SELECT_ATTEMPTS = 3
 """Maximum number of generations of a select."""
@@ -82,7 +83,7 @@ class TaskModel(ms.cost_model.PyCostModel):  # type: ignore[misc]
     def update(self, context: Any, candidates: Any, results: Any) -> None:
         """Does nothing: measurements reach the model without TVM."""
 
-    def predict(self, context: Any, candidates: Any) -> Any:
+    def predict(self, context: Any, candidates: Any) -> np.ndarray[Any, Any]:
         """Scores; larger is better."""
         if not self._model.warm:
             return self._random.uniform(size=len(candidates))
@@ -137,7 +138,7 @@ class AnsorSearch:
             rows = _rows(self._extractor, self._context, [_measurable(schedule) for schedule, _ in news])
             self._model.learn(self._task, rows, [now_s for _, now_s in news])
 
-    def _taken_in(self, candidate: bytes, latency_s: float | None) -> Any | None:
+    def _taken_in(self, candidate: bytes, latency_s: float | None) -> Schedule | None:
         """The schedule of a measured candidate; None if it does not fit the task."""
         grown = self._pending.pop(candidate, None) or self._read(candidate)
         if grown is None:
@@ -251,7 +252,7 @@ def _call(name: str, strategy: Any, *arguments: Any) -> Any:
     return tvm.get_global_func(STRATEGY + name)(strategy, *arguments)
 
 
-def _measurable(schedule: Any) -> Any:
+def _measurable(schedule: Schedule) -> Any:
     infos = ms.arg_info.ArgInfo.from_entry_func(schedule.mod, remove_preproc=True)
     return ms.search_strategy.MeasureCandidate(schedule, infos)
 

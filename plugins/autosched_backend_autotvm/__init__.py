@@ -2,13 +2,14 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from autosched.backend import Session
 from autosched.model import JobSpec
 from autosched_backend_autotvm import options
 from autosched_backend_autotvm.options import Options
 from autosched_tvm.api import SearchMethod, TvmBackend
+from autosched_tvm.tvm_types import IRModule, Target
 
 if TYPE_CHECKING:
     from autosched_tvm.api import Family, MeasuredTask
@@ -34,7 +35,7 @@ class AutoTvmBackend(TvmBackend[Options]):
         return AutoTvmMethod(given)
 
     def measured_task(
-        self, workload: str, module: Any, target: Any, networks: frozenset[str],
+        self, workload: str, module: IRModule, target: Target, networks: frozenset[str],
         latencies_s: Mapping[bytes, float | None],
     ) -> "tuple[Family, MeasuredTask] | None":  # fmt: skip
         """Returns the template of a workload, and the features of its measured configurations; None without one."""

@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable, Sequence
 from itertools import islice
 from statistics import median
-from typing import Any, Protocol
+from typing import Protocol
 
 import tvm
 
@@ -13,6 +13,7 @@ from autosched_backend_autotvm.config_space import Config, ConfigSpace
 from autosched_backend_autotvm.same_kernel_transfer import Siblings
 from autosched_backend_autotvm.tuners import Tuner
 from autosched_tvm.api import EarlyStopping, hash_of
+from autosched_tvm.tvm_types import IRModule, Schedule
 
 TRIED_PER_WANTED = 16
 """Maximum number of configurations tried per requested candidate before the space counts as exhausted."""
@@ -23,7 +24,7 @@ ADOPTED_SHARE = 0.25
 class Template(Protocol):
     """Template as a search uses it."""
 
-    def apply(self, schedule: Any, config: Config) -> None:
+    def apply(self, schedule: Schedule, config: Config) -> None:
         """Applies a configuration to the schedule. Raises TVM's exceptions."""
 
 
@@ -41,7 +42,7 @@ class Making(Protocol):
 class Maker:
     """Applies configurations to a workload."""
 
-    def __init__(self, workload: Any, template: Template, space: ConfigSpace) -> None:
+    def __init__(self, workload: IRModule, template: Template, space: ConfigSpace) -> None:
         self._workload, self._template, self._space = workload, template, space
 
     def make(self, config: Config) -> Made | None:
@@ -65,7 +66,7 @@ class AutoTvmSearch:
     """
 
     def __init__(
-        self, workload: Any, template: Template, space: ConfigSpace, tuner: Tuner, early_stopping: int,
+        self, workload: IRModule, template: Template, space: ConfigSpace, tuner: Tuner, early_stopping: int,
         siblings: Siblings | None = None,
     ) -> None:  # fmt: skip
         self.rank: Callable[[int], Sequence[int]] = lambda count: ()

@@ -22,6 +22,7 @@ from autosched_backend_autotvm.templates import user_templates
 from autosched_backend_autotvm.tuners.config_sampler import ConfigSampler
 from autosched_backend_autotvm.tuners.tuner_factory import tuner_of
 from autosched_tvm.api import Family, Prediction, SearchContext, Unsupported, decode_ranker, targets
+from autosched_tvm.tvm_types import Target
 
 
 class AutoTvmMethod:
@@ -41,7 +42,7 @@ class AutoTvmMethod:
         """Returns the templates of other packages that failed. Other problems are errors before the search begins."""
         return user_templates.failures.notes()
 
-    def check_network(self, workloads: Iterable[Any], target: Any) -> None:
+    def check_network(self, workloads: Iterable[Any], target: Target) -> None:
         """Raises RequestError for a knob in the options that no task of the network has."""
         asked = dict.fromkeys(self._restrict, "knobs") | dict.fromkeys(self._enlarge, "enlarge")
         if not asked:

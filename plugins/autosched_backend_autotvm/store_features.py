@@ -5,7 +5,6 @@ they only rerank the best of a plan.
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import tvm
@@ -16,6 +15,7 @@ from autosched_backend_autotvm.config_space import ConfigSpace
 from autosched_backend_autotvm.knob_features import Matrix
 from autosched_backend_autotvm.search import Template
 from autosched_tvm.api import SearchContext, intrinsics
+from autosched_tvm.tvm_types import IRModule
 
 PER_STORE = 164
 KEPT_MAX = 10_000
@@ -54,7 +54,7 @@ class StoreFeatures:
         return np.concatenate([stores.max(axis=0), stores.mean(axis=0)]).astype(np.float32)
 
 
-def shape_of(workload: Any) -> tuple[int, ...]:
+def shape_of(workload: IRModule) -> tuple[int, ...]:
     """Returns the dimensions of all inputs and outputs, in order."""
     args = ms.arg_info.ArgInfo.from_entry_func(workload, remove_preproc=True)
     return tuple(int(extent) for arg in args for extent in arg.shape)

@@ -1,7 +1,6 @@
 """Stored schedules of a workload as rows of features, from which rankers learn."""
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
@@ -12,6 +11,7 @@ from autosched_backend_autotvm.store_features import shape_of
 from autosched_backend_autotvm.task_features import TaskFeatures
 from autosched_backend_autotvm.tuners.config_sampler import ConfigSampler
 from autosched_tvm.api import Family, MeasuredTask
+from autosched_tvm.tvm_types import IRModule, Target
 
 
 def configurations(space: ConfigSpace, latencies_s: Mapping[bytes, float | None]) -> dict[int, float | None]:
@@ -22,7 +22,7 @@ def configurations(space: ConfigSpace, latencies_s: Mapping[bytes, float | None]
 
 
 def measured_task(
-    workload: str, module: Any, target: Any, networks: frozenset[str], latencies_s: Mapping[bytes, float | None]
+    workload: str, module: IRModule, target: Target, networks: frozenset[str], latencies_s: Mapping[bytes, float | None]
 ) -> tuple[Family, MeasuredTask] | None:
     """Returns the operator family of a workload and its measured schedules; None without a template, and where no
     schedule is one of the template as it is now.

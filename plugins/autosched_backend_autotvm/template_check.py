@@ -14,6 +14,7 @@ from autosched_backend_autotvm.templates import user_templates
 from autosched_backend_autotvm.templates.user_templates import UserTemplate
 from autosched_backend_autotvm.tuners.config_sampler import ConfigSampler
 from autosched_tvm.api import candidate_build
+from autosched_tvm.tvm_types import IRModule, Target
 
 DRAWN = 8
 """Number of configurations that are checked."""
@@ -22,7 +23,7 @@ RELATIVE, ABSOLUTE = 1e-4, 1e-5
 CPU = {"kind": "llvm", "num-cores": 1}
 
 
-def check(template: UserTemplate, workload: Any, target: Any | None = None, drawn: int = DRAWN) -> int:
+def check(template: UserTemplate, workload: IRModule, target: Target | None = None, drawn: int = DRAWN) -> int:
     """Checks configurations of a task that the template matches; returns the number of those that could be applied.
 
     `workload`: an IRModule with one PrimFunc "main", whose last argument is the result. `target`: a tvm.target.Target,
@@ -49,13 +50,13 @@ def check(template: UserTemplate, workload: Any, target: Any | None = None, draw
     return applied
 
 
-def _inputs(workload: Any) -> list[Any]:
+def _inputs(workload: IRModule) -> list[np.ndarray[Any, Any]]:
     infos = ArgInfo.from_entry_func(workload, remove_preproc=True)
     random = np.random.default_rng(0)
     return [random.uniform(0.1, 1.0, [int(extent) for extent in one.shape]).astype(str(one.dtype)) for one in infos]
 
 
-def _results(module: Any, target: Any, inputs: Sequence[Any]) -> Any:
+def _results(module: IRModule, target: Target, inputs: Sequence[np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
     buffers = [tvm.runtime.tensor(array) for array in inputs]
     tvm.tirx.build(module, target=target)["main"](*buffers)
     return buffers[-1].numpy()

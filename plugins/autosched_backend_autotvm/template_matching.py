@@ -1,7 +1,6 @@
 """Finds the template for a task by the computation of its kernel, or the reason why there is none."""
 
 from dataclasses import dataclass
-from typing import Any
 
 from autosched_backend_autotvm.templates import (
     convolution,
@@ -17,6 +16,7 @@ from autosched_backend_autotvm.templates.fused_kernel import prepare, understand
 from autosched_backend_autotvm.templates.kernel_analysis import KernelAnalysis, NotUnderstood
 from autosched_backend_autotvm.templates.template import Machine, Template
 from autosched_tvm.api import kernel_sketches, targets, winograd_kernel, winograd_workload
+from autosched_tvm.tvm_types import IRModule, Target
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Found:
     why_not: str = ""
 
 
-def find(workload: Any, target: Any) -> Found:
+def find(workload: IRModule, target: Target) -> Found:
     """Returns the template for an IRModule with one PrimFunc "main", scheduled or not, and a TVM target."""
     if (template := user_templates.find(workload, target)) is not None:
         return Found(template)
@@ -49,7 +49,7 @@ def find(workload: Any, target: Any) -> Found:
         return Found(None, str(error))
 
 
-def _winograd(workload: Any, target: Any) -> Found:
+def _winograd(workload: IRModule, target: Target) -> Found:
     """Returns the template of a workload that is marked as a Winograd convolution."""
     if str(target.kind.name) != "llvm":
         return Found(None, "Winograd's algorithm has a template for CPUs only")
@@ -59,7 +59,7 @@ def _winograd(workload: Any, target: Any) -> Found:
         return Found(None, str(error))
 
 
-def machine(target: Any) -> Machine:
+def machine(target: Target) -> Machine:
     """Returns the properties of a CPU that templates use."""
     return Machine(
         targets.vector_bits(target) // 8,
@@ -78,7 +78,7 @@ def _on_cpu(found: KernelAnalysis, cpu: Machine) -> Template:
     return convolution.template(found, cpu)
 
 
-def _try(workload: Any, found: KernelAnalysis) -> None:
+def _try(workload: IRModule, found: KernelAnalysis) -> None:
     """Raises NotUnderstood where the surroundings of the main computation cannot be fused with it."""
     from tvm import s_tir
 

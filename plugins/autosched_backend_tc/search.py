@@ -5,7 +5,7 @@ import zlib
 from collections.abc import Hashable, Sequence
 from random import Random
 from statistics import median
-from typing import Any, cast
+from typing import cast
 
 import msgspec
 
@@ -13,6 +13,7 @@ from autosched_backend_tc.decision_mutation import beside
 from autosched_backend_tc.genetic import Evolution, Gene, Individual, Rules
 from autosched_backend_tc.options import Options
 from autosched_tvm.api import EarlyStopping, Grown, SearchContext, SketchSpace, Unsupported, schedule_traces
+from autosched_tvm.tvm_types import Schedule
 
 PUBLISHED = {"pop_size": 100, "number_elites": 10, "mutation_rate": 7}
 OWN = {"pop_size": 12, "number_elites": 4, "mutation_rate": 20}
@@ -123,7 +124,7 @@ def rules_of(options: Options) -> Rules:
     )
 
 
-def launched(schedule: Any) -> int:
+def launched(schedule: Schedule) -> int:
     """Number of threads that a GPU program starts."""
     extents: dict[str, int] = {}
     for block in schedule.get_child_blocks(schedule.get_sblock("root")):

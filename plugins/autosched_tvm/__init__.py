@@ -9,7 +9,8 @@ outputs), `tuning` (a job's session: search, build, measure, publish), `record_f
 `commands` (programs that other processes start). Beside them, `ranking` learns an order of schedules from records.
 
 Modules: `worker_messages` (messages between a job's process and its workers), `worker_failures` (classifies errors of
-workers), `worker_preload` (imports of each worker), `tensors` (inputs and outputs of a network), `granted_features`
-(CPU features that programs may use), `rounding` (rounding errors of sums), `generated_inputs` (random inputs for a
-network), `source_fingerprint` (detects changes of code), `build_cache` (builds of earlier jobs).
+workers), `worker_preload` (imports of each worker), `tensors` (inputs and outputs of a network), `tvm_types` (names of
+TVM's types, for annotations), `granted_features` (CPU features that programs may use), `rounding` (rounding errors of
+sums), `generated_inputs` (random inputs for a network), `source_fingerprint` (detects changes of code), `build_cache`
+(builds of earlier jobs).
 """

@@ -162,3 +162,17 @@ def test_leases_and_deadlines_know_no_wall_clock(pattern: str) -> None:
     paths = list((ROOT / "src" / "autosched").glob(pattern))
     assert paths
     assert not [p for p in paths if re.search(r"\bdatetime\b|\btime\.time\(|CLOCK_REALTIME", p.read_text())]
+
+
+ANY_MAX = 300
+"""Maximum annotations `Any` in plugins. TVM and ONNX have many values without a type of their own."""
+
+
+def test_plugins_say_what_their_functions_take_and_return() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}:{line}: {match}"
+        for path in (ROOT / "plugins").rglob("*.py")
+        for line, text in enumerate(path.read_text().splitlines(), 1)
+        for match in re.findall(r"(?:: |-> )Any\b", text)
+    ]
+    assert 0 < len(found) < ANY_MAX, "a type of autosched_tvm.tvm_types, of ONNX or of NumPy says more"

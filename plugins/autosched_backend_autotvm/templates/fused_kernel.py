@@ -7,6 +7,7 @@ import tvm
 from tvm import s_tir, tirx
 
 from autosched_backend_autotvm.templates.kernel_analysis import KernelAnalysis, NotUnderstood, nodes, read
+from autosched_tvm.tvm_types import BlockRV, IRModule, LoopRV, Schedule
 
 
 @dataclass
@@ -24,12 +25,12 @@ class Kernel:
     rest: Any | None
     """Block that moves the results to another shape; None without one."""
 
-    def loops(self) -> dict[str, Any]:
+    def loops(self) -> dict[str, LoopRV]:
         """Returns the loops of `out`, by the role of the dimension."""
         return dict(zip(self.nest.roles, self.schedule.get_loops(self.out), strict=True))
 
 
-def understand(workload: Any) -> KernelAnalysis:
+def understand(workload: IRModule) -> KernelAnalysis:
     """Returns the main computation of a workload with one function, "main". Raises NotUnderstood."""
     schedule = s_tir.Schedule(workload, debug_mask=0, enable_check=False)
     blocks = schedule.get_child_blocks(schedule.get_sblock("root"))
@@ -44,7 +45,7 @@ def understand(workload: Any) -> KernelAnalysis:
     return read(workload["main"], schedule.get(anchors[0]))
 
 
-def prepare(schedule: Any, nest: KernelAnalysis) -> Kernel:
+def prepare(schedule: Schedule, nest: KernelAnalysis) -> Kernel:
     """Fuses what can be fused. Raises TVM's exceptions, and NotUnderstood."""
     anchor = schedule.get_sblock(nest.block)
     pads = _prepare_inputs(schedule, anchor)
@@ -57,7 +58,7 @@ def prepare(schedule: Any, nest: KernelAnalysis) -> Kernel:
     return Kernel(schedule, nest, anchor, pads, schedule.cache_write(anchor, 0, "global"), last)
 
 
-def _check_plain(schedule: Any, block: Any) -> None:
+def _check_plain(schedule: Schedule, block: BlockRV) -> None:
     """Raises NotUnderstood unless each loop is one of the block's variables."""
     content = schedule.get(block)
     loops = schedule.get_loops(block)
@@ -65,7 +66,7 @@ def _check_plain(schedule: Any, block: Any) -> None:
         raise NotUnderstood(f"the kernel is scheduled already ({content.name_hint})")
 
 
-def _prepare_inputs(schedule: Any, anchor: Any) -> list[Any]:
+def _prepare_inputs(schedule: Schedule, anchor: BlockRV) -> list[Any]:
     """Inlines elementwise blocks, and keeps those that pad."""
     kept: list[Any] = []
     waiting = list(schedule.get_producers(anchor))
@@ -79,7 +80,7 @@ def _prepare_inputs(schedule: Any, anchor: Any) -> list[Any]:
     return kept
 
 
-def _pads(schedule: Any, block: Any) -> bool:
+def _pads(schedule: Schedule, block: BlockRV) -> bool:
     """Returns whether elements depend on a condition. Such a block gets a buffer, since the main computation reads it
     many times."""
     store = schedule.get(block).body
@@ -90,7 +91,7 @@ def _pads(schedule: Any, block: Any) -> bool:
     )
 
 
-def _after(schedule: Any, anchor: Any) -> list[Any]:
+def _after(schedule: Schedule, anchor: BlockRV) -> list[Any]:
     """Returns all blocks that depend on the main computation, in the order of the kernel. Raises NotUnderstood."""
     blocks = schedule.get_child_blocks(schedule.get_sblock("root"))
     names = [str(schedule.get(block).name_hint) for block in blocks]
@@ -100,7 +101,7 @@ def _after(schedule: Any, anchor: Any) -> list[Any]:
     return list(after)
 
 
-def _is_elementwise(schedule: Any, anchor: Any, last: Any) -> bool:
+def _is_elementwise(schedule: Schedule, anchor: BlockRV, last: BlockRV) -> bool:
     """Returns whether a block computes each element from the element of the main computation at the same place."""
     content = schedule.get(last)
     variables = content.iter_vars

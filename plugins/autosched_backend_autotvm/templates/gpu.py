@@ -18,6 +18,7 @@ from autosched_backend_autotvm.config_space import Knob, Value
 from autosched_backend_autotvm.templates.fused_kernel import Kernel
 from autosched_backend_autotvm.templates.kernel_analysis import DEPTHWISE, KernelAnalysis
 from autosched_backend_autotvm.templates.template import Template, divisors, number
+from autosched_tvm.tvm_types import BlockRV, LoopRV, Schedule, Target
 
 WARP = 32
 THREADS_MAX, SHARED_BYTES_MAX = 1024, 49_152
@@ -40,7 +41,7 @@ class Limits:
     shared_bytes: int
 
 
-def limits(target: Any) -> Limits:
+def limits(target: Target) -> Limits:
     """Returns the limits of the target, or those that all devices meet."""
     return Limits(
         int(target.attrs.get("max_num_threads", THREADS_MAX)),
@@ -48,7 +49,7 @@ def limits(target: Any) -> Limits:
     )
 
 
-def template(nest: KernelAnalysis, target: Any) -> Template:
+def template(nest: KernelAnalysis, target: Target) -> Template:
     """Returns the template for a convolution or product."""
     size = nest.extents
     roles = TILED.get(nest.layout, ("m", "n"))
@@ -163,7 +164,7 @@ def _schedule(kernel: Kernel, roles: Sequence[str], channel: str, config: Mappin
         _spread(sch, kernel.rest)
 
 
-def _bind(kernel: Kernel, roles: Sequence[str], config: Mapping[str, Value]) -> tuple[Any, int]:
+def _bind(kernel: Kernel, roles: Sequence[str], config: Mapping[str, Value]) -> tuple[LoopRV, int]:
     """Binds the result's loops to blocks and threads; returns the loop over threads and their number."""
     sch = kernel.schedule
     blocks: list[Any] = []
@@ -185,7 +186,7 @@ def _bind(kernel: Kernel, roles: Sequence[str], config: Mapping[str, Value]) -> 
     return thread, math.prod(_triple(config, role)[1] for role in roles)
 
 
-def _fetch(sch: Any, block: Any, own: int, threads: int, vector: int) -> None:
+def _fetch(sch: Schedule, block: BlockRV, own: int, threads: int, vector: int) -> None:
     """Lets all threads of a block copy their share."""
     fused = sch.fuse(*sch.get_loops(block)[-own:])
     if vector > 1 and int(sch.get(fused).extent) % vector == 0:
@@ -196,7 +197,7 @@ def _fetch(sch: Any, block: Any, own: int, threads: int, vector: int) -> None:
     sch.bind(thread, "threadIdx.x")
 
 
-def _spread(sch: Any, block: Any) -> None:
+def _spread(sch: Schedule, block: BlockRV) -> None:
     """Assigns one element to each thread."""
     blocks, thread = sch.split(sch.fuse(*sch.get_loops(block)), factors=[None, 8 * WARP])
     sch.bind(blocks, "blockIdx.x")

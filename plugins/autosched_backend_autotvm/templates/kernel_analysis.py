@@ -16,6 +16,8 @@ import tvm
 import tvm_ffi
 from tvm import tirx
 
+from autosched_tvm.tvm_types import Expr, PrimFunc, Stmt
+
 CONV2D, DEPTHWISE, GROUPED = "conv2d", "depthwise_conv2d", "group_conv2d"
 MATMUL, BATCH_MATMUL = "matmul", "batch_matmul"
 DTYPES = {"float16": 2, "float32": 4, "float64": 8, "int32": 4, "int8": 1, "uint8": 1}
@@ -84,7 +86,7 @@ class _Factor:
     """One of the two factors of the product."""
 
     name: str
-    indices: tuple[Any, ...]
+    indices: tuple[Expr, Expr]
     names: tuple[frozenset[str], ...]
     """Variables in each dimension."""
 
@@ -120,7 +122,7 @@ class _Window:
     dilation: int
 
 
-def read(function: Any, block: Any) -> KernelAnalysis:
+def read(function: PrimFunc, block: Stmt) -> KernelAnalysis:
     """Returns the analysis of the main computation `block` of `function`. Raises NotUnderstood."""
     spatial, reduced, extents = _variables(block)
     result, left, right = _product(block)
@@ -137,7 +139,7 @@ def read(function: Any, block: Any) -> KernelAnalysis:
     return _matrix_product(loops, left, right)
 
 
-def _variables(block: Any) -> tuple[list[str], list[str], dict[str, int]]:
+def _variables(block: Stmt) -> tuple[list[str], list[str], dict[str, int]]:
     spatial: list[str] = []
     reduced: list[str] = []
     extents: dict[str, int] = {}
@@ -152,7 +154,7 @@ def _variables(block: Any) -> tuple[list[str], list[str], dict[str, int]]:
     return spatial, reduced, extents
 
 
-def _product(block: Any) -> tuple[Any, _Factor, _Factor]:
+def _product(block: Stmt) -> tuple[Any, _Factor, _Factor]:
     """Returns the indices of the result, and the factors."""
     store = block.body
     if not isinstance(store, tirx.BufferStore) or not isinstance(store.value, tirx.Add):
@@ -175,31 +177,31 @@ def _product(block: Any) -> tuple[Any, _Factor, _Factor]:
     return store.indices, left, right
 
 
-def _bare(expression: Any) -> Any:
+def _bare(expression: Expr) -> Expr:
     while isinstance(expression, tirx.Cast):
         expression = expression.value
     return expression
 
 
-def key(variable: Any) -> str:
+def key(variable: Expr) -> str:
     """Returns a key that distinguishes variables, including those of the same name."""
     return f"{variable.name}@{variable.id_}"
 
 
-def nodes(expression: Any, kind: Any) -> list[Any]:
+def nodes(expression: Expr, kind: Any) -> list[Expr]:
     """Returns all parts of an expression that are of this class."""
     found: list[Any] = []
     tvm_ffi.structural_walk(expression, (kind, found.append))
     return found
 
 
-def _only(index: Any, what: str) -> str:
+def _only(index: Expr, what: str) -> str:
     if not isinstance(index, tirx.Var):
         raise NotUnderstood(f"{what} {index} is not a plain loop variable")
     return key(index)
 
 
-def _steps(index: Any) -> dict[str, int] | None:
+def _steps(index: Expr) -> dict[str, int] | None:
     """Returns the coefficient of each variable in a linear index; None if it is not linear."""
     if isinstance(index, tirx.Var):
         return {key(index): 1}

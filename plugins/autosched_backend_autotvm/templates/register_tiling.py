@@ -25,6 +25,7 @@ from typing import Any
 
 from autosched_backend_autotvm.templates.fused_kernel import Kernel
 from autosched_backend_autotvm.templates.kernel_analysis import Axis, NotUnderstood
+from autosched_tvm.tvm_types import BlockRV, LoopRV, Schedule
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,7 @@ def schedule(kernel: Kernel, tiling: Tiling) -> None:
         sch.vectorize(sch.get_loops(sch.decompose_reduction(kernel.anchor, chunk))[-1])
 
 
-def _cut(kernel: Kernel, tiling: Tiling) -> tuple[dict[str, Any], list[Any], Any]:
+def _cut(kernel: Kernel, tiling: Tiling) -> tuple[dict[str, LoopRV], list[LoopRV], LoopRV]:
     """Splits the loops of the result: over tiles, inside the tile, and the vector."""
     sch = kernel.schedule
     outer, within = {}, {}
@@ -103,18 +104,18 @@ def _cut(kernel: Kernel, tiling: Tiling) -> tuple[dict[str, Any], list[Any], Any
     return outer, _ordered(within, tiling.inner), vector
 
 
-def _ordered(loops: Mapping[str, Any], last: Sequence[str]) -> list[Any]:
+def _ordered(loops: Mapping[str, LoopRV], last: Sequence[str]) -> list[LoopRV]:
     return [*(loop for role, loop in loops.items() if role not in last), *(loops[r] for r in last if r in loops)]
 
 
-def _keep(sch: Any, tile: Sequence[Any], vector: Any) -> None:
+def _keep(sch: Schedule, tile: Sequence[LoopRV], vector: LoopRV) -> None:
     """Turns a tile's loops into registers."""
     for loop in tile:
         sch.unroll(loop)
     sch.vectorize(vector)
 
 
-def _chunk(kernel: Kernel, tiling: Tiling, under: Any) -> tuple[Any, list[Axis], Any]:
+def _chunk(kernel: Kernel, tiling: Tiling, under: LoopRV) -> tuple[BlockRV, list[Axis], LoopRV]:
     """Adds up chunks under a loop; returns the block that sums one chunk, its axes in the order of its loops, and the
     loop over chunks."""
     sch, nest = kernel.schedule, kernel.nest
@@ -137,7 +138,7 @@ def _chunk(kernel: Kernel, tiling: Tiling, under: Any) -> tuple[Any, list[Axis],
     return part, axes, chunk
 
 
-def _sum(kernel: Kernel, tiling: Tiling, block: Any, axes: Sequence[Axis]) -> Any:
+def _sum(kernel: Kernel, tiling: Tiling, block: BlockRV, axes: Sequence[Axis]) -> LoopRV:
     """Sums a tile in registers, where `block` is inside the loops over tiles already. Returns the outermost reduction
     loop."""
     sch, nest = kernel.schedule, kernel.nest
@@ -157,7 +158,7 @@ def _sum(kernel: Kernel, tiling: Tiling, block: Any, axes: Sequence[Axis]) -> An
     return sums[0]
 
 
-def _pads(kernel: Kernel, tiling: Tiling, outer: Mapping[str, Any]) -> None:
+def _pads(kernel: Kernel, tiling: Tiling, outer: Mapping[str, LoopRV]) -> None:
     sch = kernel.schedule
     for block in kernel.pads:
         if tiling.pad == "root":
@@ -181,7 +182,7 @@ def _right(kernel: Kernel) -> int:
     return names.index(kernel.nest.right)
 
 
-def _pack(kernel: Kernel, tiling: Tiling, block: Any, loop: Any) -> None:
+def _pack(kernel: Kernel, tiling: Tiling, block: BlockRV, loop: LoopRV) -> None:
     sch = kernel.schedule
     if kernel.nest.layout == "nt":
         sch.transform_layout(block, ("write", 0), lambda *index: (*index[:-2], index[-1], index[-2]))

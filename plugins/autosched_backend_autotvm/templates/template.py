@@ -11,6 +11,7 @@ from autosched_backend_autotvm.config_space import Admit, ConfigSpace, Insight, 
 from autosched_backend_autotvm.templates.fused_kernel import Kernel, prepare
 from autosched_backend_autotvm.templates.kernel_analysis import KernelAnalysis
 from autosched_backend_autotvm.templates.template_version import version_of
+from autosched_tvm.tvm_types import Schedule
 
 SUMS_MIN = 4
 """Minimum number of vectors of sums in a tile. Two multiply-adds a cycle with a latency of four cycles need eight."""
@@ -56,7 +57,7 @@ class Template:
         version = version_of(self.run.__module__, *self.makers)
         return ConfigSpace(self.name, self.knobs, self.admit, self.doubt, self.insight, version)
 
-    def apply(self, schedule: Any, config: Mapping[str, Value]) -> None:
+    def apply(self, schedule: Schedule, config: Mapping[str, Value]) -> None:
         """Applies a configuration to the task; the trace contains no sampling. Raises TVM's exceptions where it does
         not fit."""
         self.run(self.prepare(schedule, self.nest), config)

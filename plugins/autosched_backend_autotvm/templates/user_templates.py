@@ -15,6 +15,7 @@ from autosched_backend_autotvm.templates.fused_kernel import Kernel
 from autosched_backend_autotvm.templates.kernel_analysis import KernelAnalysis
 from autosched_backend_autotvm.templates.template import Template
 from autosched_tvm.api import hash_of
+from autosched_tvm.tvm_types import IRModule, Schedule, Target
 
 log = logging.getLogger(__name__)
 
@@ -28,13 +29,13 @@ class UserTemplate(Protocol):
     It may have a method `admit(config)`, which returns the reason why a configuration cannot work, or None.
     """
 
-    def knobs(self, workload: Any, target: Any) -> Sequence[Knob] | None:
+    def knobs(self, workload: IRModule, target: Target) -> Sequence[Knob] | None:
         """Returns the choices for a task's schedule; None for a task that it is not for.
 
         `workload`: an IRModule with one PrimFunc "main", not scheduled. `target`: a tvm.target.Target.
         """
 
-    def schedule(self, schedule: Any, config: Mapping[str, Value]) -> None:
+    def schedule(self, schedule: Schedule, config: Mapping[str, Value]) -> None:
         """Schedules a task by a value of each knob, with a tvm.s_tir.Schedule and without its `sample_` methods. Raises
         TVM's exceptions if the task does not allow it."""
 
@@ -72,7 +73,7 @@ def installed() -> dict[str, UserTemplate]:
     return found
 
 
-def find(workload: Any, target: Any) -> Template | None:
+def find(workload: IRModule, target: Target) -> Template | None:
     """Returns the first installed template for a task, if there is one."""
     for name, template in installed().items():
         try:

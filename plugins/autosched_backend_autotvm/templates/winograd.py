@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -12,6 +11,7 @@ from autosched_backend_autotvm.templates.fused_kernel import Kernel
 from autosched_backend_autotvm.templates.kernel_analysis import Axis, KernelAnalysis
 from autosched_backend_autotvm.templates.template import Machine, Template, fits, number, pieces
 from autosched_tvm.api import winograd_algebra, winograd_kernel, winograd_workload
+from autosched_tvm.tvm_types import IRModule, Schedule
 
 VECTORS_MAX = 4
 BLOCKS_MAX = 64
@@ -22,7 +22,7 @@ WEIGHTS_TILES = 4.0
 """Number of tiles whose multiplications take as long as loading the weights for a chunk, apart from overlap."""
 
 
-def template(workload: Any, machine: Machine) -> Template:
+def template(workload: IRModule, machine: Machine) -> Template:
     """Returns the template for a workload that is marked as a Winograd convolution. Raises NotExpandable."""
     sizes = winograd_kernel.understand(workload).sizes
     registers = machine.registers
@@ -108,7 +108,7 @@ def _nest(sizes: winograd_workload.Sizes) -> KernelAnalysis:
     )  # fmt: skip
 
 
-def _plain(schedule: Any, nest: KernelAnalysis) -> Kernel:
+def _plain(schedule: Schedule, nest: KernelAnalysis) -> Kernel:
     """Returns the workload unchanged: the loop nest takes fused operators apart later."""
     anchor = schedule.get_sblock(nest.block)
     return Kernel(schedule, nest, anchor, [], anchor, None)

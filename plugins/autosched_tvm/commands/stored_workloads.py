@@ -4,11 +4,11 @@ import json
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from autosched.recordstore.keys import Environment, join_target
 from autosched.recordstore.queries import Lookup
 from autosched.recordstore.rows import Standing, judge
+from autosched_tvm.tvm_types import IRModule, Target
 from autosched_tvm.worker_messages import UNTUNED
 
 
@@ -19,8 +19,8 @@ class StoredWorkload:
     hash: str
     device: str
     """Device model."""
-    target: Any
-    module: Any
+    target: Target
+    module: IRModule
     """IRModule with one PrimFunc "main"."""
     networks: frozenset[str]
     """Networks that contain the workload."""

@@ -20,6 +20,7 @@ from autosched.recordstore.keys import split_target
 from autosched.task_bundle import BundledTask, Change, Taken
 from autosched_tvm.commands.model_check import quiet, read_shapes
 from autosched_tvm.tuning import options
+from autosched_tvm.tvm_types import IRModule
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -83,7 +84,7 @@ def collect(
     return found
 
 
-def _taken(module: Any, change: Change, aim: Any, defaults: options.Options) -> Taken:
+def _taken(module: IRModule, change: Change, aim: Any, defaults: options.Options) -> Taken:
     from autosched_tvm.compile import network_import, task_extraction, workload_program
     from autosched_tvm.compile.layouts.layout_variants import offered
     from autosched_tvm.compile.resized_network import resized

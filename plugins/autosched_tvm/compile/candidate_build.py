@@ -3,7 +3,6 @@
 import json
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 import tvm
 from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
@@ -11,22 +10,23 @@ from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
 from autosched_tvm.compile import intrinsics, lowering, rules, shared_library, targets
 from autosched_tvm.compile.integers import tile_instructions
 from autosched_tvm.compile.winograd import kernel
+from autosched_tvm.tvm_types import IRModule, Schedule, Target
 
 
 @lru_cache(maxsize=256)
-def load_task(path: str) -> Any:
+def load_task(path: str) -> IRModule:
     """Returns a task's workload."""
     return tvm.ir.load_json(Path(path).read_text())
 
 
 @lru_cache(maxsize=8)
-def load_target(text: str) -> Any:
+def load_target(text: str) -> Target:
     """Returns a target from its JSON form, and registers its intrinsics."""
     intrinsics.install_for(targets.triple_of(text))
     return tvm.target.Target(json.loads(text))
 
 
-def replay(workload: Any, candidate: bytes) -> Any:
+def replay(workload: IRModule, candidate: bytes) -> Schedule:
     """Returns the workload under a candidate's schedule. Other fields that the search stores in the candidate are
     ignored."""
     tile_instructions.register_named(candidate.decode())
@@ -35,7 +35,7 @@ def replay(workload: Any, candidate: bytes) -> Any:
     return schedule
 
 
-def scheduled(workload: Any, candidate: bytes) -> Any:
+def scheduled(workload: IRModule, candidate: bytes) -> IRModule:
     """Returns the workload's module under a candidate's schedule, ready to be lowered."""
     module = RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(replay(workload, candidate).mod)
     return kernel.expanded(module)
@@ -55,6 +55,6 @@ def build_by_rule(task: str, target: str, output: str) -> str:
     return _link(tvm.IRModule({"main": rules.by_rule(workload["main"], load_target(target))}), target, output)
 
 
-def _link(module: Any, target: str, output: str) -> str:
+def _link(module: IRModule, target: str, output: str) -> str:
     library = tvm.tirx.build(module, target=load_target(target), pipeline=lowering.install())
     return shared_library.write(library, output, targets.triple_of(target))

@@ -14,6 +14,7 @@ import tvm_ffi
 from tvm import relax, s_tir, tirx
 
 from autosched_tvm.compile.relax_operators import Shape, shape_of
+from autosched_tvm.tvm_types import Binding, Expr, Function, IRModule, Pass, PrimFunc, Stmt
 
 NAME = "T_concat"
 """TVM's name of the block of a concatenation."""
@@ -24,19 +25,19 @@ ALLOC = "relax.builtin.alloc_tensor"
 class Part:
     """Part of a concatenation that one kernel writes."""
 
-    tensor: Any
+    tensor: Expr
     """Variable of the tensor written so far."""
     writer: int
     """Index of the binding that calls the kernel."""
     offset: int
 
 
-def in_place() -> Any:
+def in_place() -> Pass:
     """Returns the pass, for a pipeline."""
     return tvm.transform.module_pass(lambda module, _context: joined(module), opt_level=0, name="autosched.concats")
 
 
-def joined(module: Any) -> Any:
+def joined(module: IRModule) -> IRModule:
     """Returns the module without the concatenations that can be avoided."""
     main = module["main"]
     blocks: Sequence[Any] = getattr(main.body, "blocks", ())
@@ -51,7 +52,7 @@ def joined(module: Any) -> Any:
 class _Work:
     """The bindings of a function while they change."""
 
-    def __init__(self, module: Any, bindings: list[Any], result: Any) -> None:
+    def __init__(self, module: IRModule, bindings: list[Any], result: Expr) -> None:
         self.module = module
         self._builder = relax.BlockBuilder(module.clone())
         self.bindings = list(bindings)
@@ -69,7 +70,7 @@ class _Work:
         }
         self._shifted: dict[Any, Any] = {}
 
-    def done(self, main: Any) -> Any:
+    def done(self, main: Function) -> IRModule:
         """Returns the module with the remaining bindings, and the kernels that they call."""
         left: list[Any] = []
         for number, binding in enumerate(self.bindings):
@@ -122,7 +123,7 @@ class _Work:
         self.bindings[place] = self.bindings[number] = None
         self._writers.pop(result, None)  # several kernels write the tensor now
 
-    def _kernel(self, binding: Any) -> Any | None:
+    def _kernel(self, binding: Binding) -> PrimFunc | None:
         """Returns the function that a binding calls."""
         value = binding.value
         if not isinstance(value, relax.Call) or not isinstance(value.op, relax.GlobalVar) or not value.args:
@@ -130,12 +131,12 @@ class _Work:
         function = self.module[value.op]
         return function if isinstance(function, tirx.PrimFunc) else None
 
-    def _fresh(self, tensor: Any) -> bool:
+    def _fresh(self, tensor: Expr) -> bool:
         """Returns whether a variable is memory allocated in this function."""
         binding = self.bindings[self._places[tensor]]
         return binding is not None and getattr(getattr(binding.value, "op", None), "name", "") == ALLOC
 
-    def _source(self, value: Any) -> Any:
+    def _source(self, value: Expr) -> Expr:
         """Returns the tensor of which a variable is an alias."""
         while (place := self._places.get(value)) is not None and self.bindings[place] is not None:
             named = self.bindings[place].value
@@ -144,7 +145,7 @@ class _Work:
             value = named
         return value
 
-    def _alone(self, value: Any, tensor: Any) -> bool:
+    def _alone(self, value: Expr, tensor: Expr) -> bool:
         """Returns whether only its kernel and the concatenation use a part."""
         if not self._fresh(tensor):
             return False
@@ -153,7 +154,7 @@ class _Work:
         direct = self.bindings[self._places[value]].value.same_as(tensor)
         return direct and self._uses[tensor] == 2 and self._uses[value] == 1
 
-    def _moved(self, part: Part, axis: int, shape: Shape) -> Any | None:
+    def _moved(self, part: Part, axis: int, shape: Shape) -> Expr | None:
         """Returns the kernel of a part, changed to write into the whole."""
         variable = self.bindings[part.writer].value.op
         key = (variable, axis, part.offset, shape)
@@ -163,7 +164,7 @@ class _Work:
         return self._shifted[key]
 
 
-def shifted(function: Any, axis: int, offset: int, shape: Shape) -> Any | None:
+def shifted(function: PrimFunc, axis: int, offset: int, shape: Shape) -> PrimFunc | None:
     """Returns a kernel that writes its result into a tensor of this shape, at `offset` of an axis; None if it
     cannot."""
     old = function.params[-1]
@@ -172,16 +173,16 @@ def shifted(function: Any, axis: int, offset: int, shape: Shape) -> Any | None:
         return None
     new = tirx.decl_buffer([tirx.IntImm("int64", size) for size in shape], old.ty.dtype, old.name)
 
-    def place(indices: Sequence[Any]) -> list[Any]:
+    def place(indices: Sequence[Any]) -> list[Expr]:
         return [index + offset if number == axis else index for number, index in enumerate(indices)]
 
-    def store(node: Any) -> Any:
+    def store(node: Stmt) -> Stmt:
         return tirx.BufferStore(new, node.value, place(node.indices)) if node.buffer.same_as(old) else node
 
-    def load(node: Any) -> Any:
+    def load(node: Expr) -> Expr:
         return tirx.BufferLoad(new, place(node.indices)) if node.source.same_as(old) else node
 
-    def region(node: Any) -> Any:
+    def region(node: Expr) -> Expr:
         if not node.source.same_as(old):
             return node
         starts = place([span.min for span in node.region])
@@ -196,16 +197,16 @@ def shifted(function: Any, axis: int, offset: int, shape: Shape) -> Any | None:
     return tirx.PrimFunc([*function.params[:-1], new], body, function.ret_type, function.attrs)
 
 
-def _concatenates(function: Any) -> bool:
+def _concatenates(function: PrimFunc) -> bool:
     """Returns whether a kernel is a concatenation and nothing else."""
     return [b.name_hint for b in _inside(function.body, s_tir.SBlock) if b.name_hint != "root"] == [NAME]
 
 
-def _inside(body: Any, kind: Any) -> list[Any]:
+def _inside(body: Stmt, kind: Any) -> list[Stmt]:
     """Returns the nodes of a kind in a kernel."""
     found: list[Any] = []
 
-    def note(node: Any) -> Any:
+    def note(node: Stmt) -> Stmt:
         found.append(node)
         return node
 
@@ -222,7 +223,7 @@ def _axis(parts: Sequence[Shape], whole: Shape) -> int | None:
     return axes[0] if fits else None
 
 
-def _found(value: Any, kind: Any) -> list[Any]:
+def _found(value: Expr, kind: Any) -> list[Expr]:
     """Returns the nodes of a kind in an expression."""
     found: list[Any] = []
     relax.analysis.post_order_visit(value, lambda node: found.append(node) if isinstance(node, kind) else None)

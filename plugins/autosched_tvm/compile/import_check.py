@@ -1,7 +1,7 @@
 """Compares what TVM makes of each node of an ONNX model with the types and shapes that ONNX infers for it."""
 
 import contextlib
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from tvm.relax.frontend.onnx import onnx_frontend
 from autosched.errors import ModelRejected
 from autosched_tvm.compile.frontend import shape_inference
 from autosched_tvm.compile.frontend.refused_operators import OperatorRejected, name_of
+from autosched_tvm.tvm_types import Expr, Type
 from autosched_tvm.worker_failures import gist
 
 _RUNNABLE = frozenset({
@@ -27,7 +28,7 @@ Known = dict[str, tuple[str, tuple[int | None, ...] | None]]
 
 
 @contextlib.contextmanager
-def compared(model: Any) -> Iterator[None]:
+def compared(model: onnx.ModelProto) -> Iterator[None]:
     """Context in which the importer raises OperatorRejected for a node whose result is not as ONNX says, and for one of
     which the converter does not read an attribute or an input."""
     known, original = _known(model), onnx_frontend.ONNXGraphImporter
@@ -36,7 +37,9 @@ def compared(model: Any) -> Iterator[None]:
     outputs = {value.name for value in model.graph.output}
 
     class Compared(original):  # type: ignore[misc,valid-type]  # TVM has no types
-        def _convert_operator(self, operator: str, inputs: Any, attributes: dict[str, Any], opset: int) -> Any:
+        def _convert_operator(
+            self, operator: str, inputs: Sequence[Any], attributes: dict[str, Any], opset: int
+        ) -> Expr:
             read, taken = _Attributes(attributes), _Inputs(inputs)
             name = attributes["tvm_custom"]["name"]
             own = [n for n in model.graph.node if n.op_type == operator and name in (n.name, *n.output)][:1]
@@ -55,7 +58,7 @@ def compared(model: Any) -> Iterator[None]:
                 raise OperatorRejected(f"TVM ignores {said} of {where}: export that layer without it", model.graph, own)
             return made
 
-        def _construct_nodes(self, graph: Any) -> None:
+        def _construct_nodes(self, graph: onnx.GraphProto) -> None:
             super()._construct_nodes(graph)
             for node in graph.node:
                 for name in node.output:
@@ -76,7 +79,7 @@ SAID_MAX = 400
 """Maximum number of characters of TVM's message; the advice follows it."""
 
 
-def _advice(node: Any, constants: Collection[str]) -> str:
+def _advice(node: onnx.NodeProto, constants: Collection[str]) -> str:
     """How a node may become one that can be imported."""
     given = [repr(name) for name in node.input[1:] if name and name not in constants]
     if not given:
@@ -122,12 +125,12 @@ class _Attributes(dict[str, Any]):
 class _Inputs(onnx_frontend.onnx_input):  # type: ignore[misc]  # TVM has no types
     """Inputs of a node, and which of them were read."""
 
-    def __init__(self, inputs: Any) -> None:
+    def __init__(self, inputs: Sequence[Any]) -> None:
         super().__init__()
         self.extend(inputs)
         self.read: set[int] = set()
 
-    def __getitem__(self, place: Any) -> Any:
+    def __getitem__(self, place: int) -> Expr:
         numbers = range(len(self))
         self.read.update(numbers[place] if isinstance(place, slice) else [place % len(self)] if len(self) else [])
         return super().__getitem__(place)
@@ -174,7 +177,7 @@ def _usual(operator: str, opset: int) -> dict[str, Any] | None:
     return found
 
 
-def check_types(model: Any) -> None:
+def check_types(model: onnx.ModelProto) -> None:
     """Raises OperatorRejected for a network with values of types that builds do not compute with."""
     makers = {name: node for node in model.graph.node for name in node.output if name}
     ends = {value.name for value in (*model.graph.input, *model.graph.output)}
@@ -204,7 +207,7 @@ def _numpy_name(kind: int) -> str:
     return str(np.dtype(helper.tensor_dtype_to_np_dtype(kind)).name)
 
 
-def _known(model: Any) -> Known:
+def _known(model: onnx.ModelProto) -> Known:
     found: Known = {}
     for value in shape_inference.values(model):
         tensor = value.type.tensor_type
@@ -215,7 +218,7 @@ def _known(model: Any) -> Known:
     return found
 
 
-def _check(graph: Any, node: Any, name: str, made: Any, known: Known) -> None:
+def _check(graph: onnx.GraphProto, node: onnx.NodeProto, name: str, made: Expr, known: Known) -> None:
     type_of = getattr(made, "ty", None)
     if name not in known or not isinstance(type_of, relax.TensorType):
         return
@@ -230,7 +233,7 @@ def _check(graph: Any, node: Any, name: str, made: Any, known: Known) -> None:
         raise _misread(graph, node, name, f"the shape {_told(extents)}, and not {_told(shape)}")
 
 
-def _extents(type_of: Any) -> tuple[int | None, ...] | None:
+def _extents(type_of: Type) -> tuple[int | None, ...] | None:
     if type_of.shape is None or not hasattr(type_of.shape, "values"):
         return None
     return tuple(int(one) if isinstance(one, tvm.tirx.IntImm) else None for one in type_of.shape.values)
@@ -240,7 +243,7 @@ def _told(shape: tuple[int | None, ...]) -> str:
     return "x".join("?" if one is None else str(one) for one in shape) or "scalar"
 
 
-def _misread(graph: Any, node: Any, name: str, what: str) -> OperatorRejected:
+def _misread(graph: onnx.GraphProto, node: onnx.NodeProto, name: str, what: str) -> OperatorRejected:
     return OperatorRejected(
         f"TVM misreads operator {node.op_type} (node {name_of(node)}): its result {name!r} has {what}."
         " Export that layer in another way", graph, [node],
@@ -251,7 +254,7 @@ DATA_DEPENDENT = frozenset({"Compress", "NonZero", "Unique"})
 """Operators that make as many values as they find."""
 
 
-def _check_fixed(graph: Any, node: Any, name: str, made: Any) -> None:
+def _check_fixed(graph: onnx.GraphProto, node: onnx.NodeProto, name: str, made: Expr) -> None:
     type_of = getattr(made, "ty", None)
     extents = _extents(type_of) if isinstance(type_of, relax.TensorType) else None
     if isinstance(type_of, relax.ShapeType) or (extents is not None and None not in extents):

@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 import tvm
 
+from autosched_tvm.tvm_types import BlockBuilder, Expr, Tensor
+
 _START: dict[str, tuple[Callable[[Any, Any], Any], float, Any]] = {
     "relax.max": (lambda one, other: tvm.tirx.max(one, other), -np.inf, tvm.topi.max),
     "relax.min": (lambda one, other: tvm.tirx.min(one, other), np.inf, tvm.topi.min),
@@ -14,7 +16,7 @@ _START: dict[str, tuple[Callable[[Any, Any], Any], float, Any]] = {
 """Combination, neutral value, and TVM's own computation, by operator."""
 
 
-def _legalised(builder: Any, call: Any) -> Any:
+def _legalised(builder: BlockBuilder, call: Expr) -> Expr:
     name, value = call.op.name, call.args[0]
     function, start, usual = _START[name]
     axes, kept = call.attrs.axis, bool(call.attrs.keepdims)
@@ -22,13 +24,13 @@ def _legalised(builder: Any, call: Any) -> Any:
         return builder.call_te(usual, value, axes, kept, primfunc_name_hint=name.rpartition(".")[2])
     reducer = tvm.te.comm_reducer(function, lambda dtype: tvm.tirx.const(start, dtype), name=name.rpartition(".")[2])
 
-    def reduced(tensor: Any) -> Any:
+    def reduced(tensor: Tensor) -> Expr:
         rank = len(tensor.shape)
         chosen = range(rank) if axes is None else sorted(int(axis) % rank for axis in axes)
         over = {axis: tvm.te.reduce_axis((0, tensor.shape[axis]), f"k{axis}") for axis in chosen}
         shape = [1 if axis in over else tensor.shape[axis] for axis in range(rank) if kept or axis not in over]
 
-        def element(*at: Any) -> Any:
+        def element(*at: Expr) -> Expr:
             rest = iter([index for axis, index in enumerate(at) if axis not in over] if kept else at)
             place = [over[axis] if axis in over else next(rest) for axis in range(rank)]
             return reducer(tensor(*place), axis=list(over.values()))

@@ -15,6 +15,7 @@ from autosched_tvm.compile.integers import (
     tile_sketch,
     winograd_sketch,
 )
+from autosched_tvm.tvm_types import IRModule, PrimFunc
 
 _ROUNDED = (product.DOT, product.DEPTHWISE)
 """Blocks of sums that are multiplied by scales, rounded, and often looked up in a table before they are stored."""
@@ -35,25 +36,25 @@ _PLAIN: dict[str, Callable[[Any, Any], None]] = {
 """The same for kernels that schedules are compared with."""
 
 
-def has_root(function: Any) -> bool:
+def has_root(function: PrimFunc) -> bool:
     """Returns whether a function consists of blocks below a root. TVM's scatter operators are one block without."""
     return isinstance(function.body, tvm.s_tir.SBlockRealize) and function.body.block.name_hint == ROOT
 
 
-def sampled(workload: Any, seed: int) -> Any | None:
+def sampled(workload: IRModule, seed: int) -> Any | None:
     """Returns a schedule of a task's workload with drawn tile sizes, from which each search of decisions starts; None
     for a workload without such sums."""
     return _scheduled(workload, seed, None)
 
 
-def by_rule(function: Any, registers: int) -> Any | None:
+def by_rule(function: PrimFunc, registers: int) -> PrimFunc | None:
     """Returns a function with tile sizes that suit most shapes; None for one without such sums. `registers`: number of
     vector registers of the CPU."""
     schedule = _scheduled(tvm.IRModule({"main": function}), 1, registers)
     return None if schedule is None else schedule.mod["main"]
 
 
-def plain(function: Any) -> Any:
+def plain(function: PrimFunc) -> PrimFunc:
     """Returns a function with its sums of 8-bit products in vectors, and else without a schedule."""
     if not has_root(function):
         return function
@@ -65,7 +66,7 @@ def plain(function: Any) -> Any:
     return function
 
 
-def _scheduled(workload: Any, seed: int, registers: int | None) -> Any | None:
+def _scheduled(workload: IRModule, seed: int, registers: int | None) -> Any | None:
     if not has_root(workload["main"]):
         return None
     schedule = tvm.s_tir.Schedule(workload, seed=seed, debug_mask=0, enable_check=False)

@@ -20,6 +20,7 @@ from tvm.tirx import compilation_pipeline
 from autosched_tvm.compile import nan_operands
 from autosched_tvm.compile.integers import table_registers, tile_instructions
 from autosched_tvm.compile.vector_math import call_replacement
+from autosched_tvm.tvm_types import IRModule, PrimFunc, Stmt
 
 PIPELINE = "autosched"
 """Name for `tirx.build(pipeline=)` and `relax.build(tir_pipeline=)`, registered by `install`."""
@@ -47,7 +48,7 @@ def install() -> str:
 def _factory() -> tuple[Any, Any, Any]:
     lower, finalize_host, finalize_device = compilation_pipeline.get_tir_pipeline(BASE)
 
-    def lowered(module: Any, context: Any) -> Any:
+    def lowered(module: IRModule, context: Any) -> IRModule:
         # what a kernel needs is told before its loops are unrolled, while it is small
         steps = {name.name_hint: [s for needed, s in STEPS if needed(f)] for name, f in _kernels(module)}
         with _without(SKIPPED, context):
@@ -59,7 +60,7 @@ def _factory() -> tuple[Any, Any, Any]:
     return tvm.transform.module_pass(lowered, opt_level=0, name="autosched.lower"), finalize_host, finalize_device
 
 
-def _kernels(module: Any) -> list[tuple[Any, Any]]:
+def _kernels(module: IRModule) -> list[tuple[Any, Any]]:
     return [(name, function) for name, function in module.functions.items() if isinstance(function, tirx.PrimFunc)]
 
 
@@ -70,7 +71,7 @@ def _without(passes: Sequence[str], context: Any) -> Any:
     )
 
 
-def _completed(function: Any, steps: Sequence[Step]) -> Any:
+def _completed(function: PrimFunc, steps: Sequence[Step]) -> PrimFunc:
     """Returns a lowered function without checks of its arguments, with its small buffers on the stack, and after
     further steps."""
     callbacks = (tirx.AllocBuffer, _mark), (tirx.AssertStmt, lambda _: tirx.Evaluate(0))
@@ -80,7 +81,7 @@ def _completed(function: Any, steps: Sequence[Step]) -> Any:
     return function
 
 
-def _mark(allocation: Any) -> Any:
+def _mark(allocation: Stmt) -> Stmt:
     buffer = allocation.buffer
     if not all(isinstance(extent, tirx.IntImm) for extent in buffer.shape):
         return allocation

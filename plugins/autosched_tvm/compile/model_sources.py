@@ -23,6 +23,7 @@ from autosched_tvm.compile.integers import dot_instructions, packed_products, ti
 from autosched_tvm.compile.relax_import import Imported
 from autosched_tvm.compile.rules.parallelisation import cores_of
 from autosched_tvm.tensors import Tensor
+from autosched_tvm.tvm_types import IRModule, Target
 
 
 class Source(Protocol):
@@ -40,7 +41,7 @@ class Source(Protocol):
     def integers(self) -> bool:
         """Whether products of 8-bit integers are kept."""
 
-    def cleaned(self, target: Any) -> Any:
+    def cleaned(self, target: Target) -> Any:
         """Returns the Relax module before layouts are chosen. Raises ModelRejected."""
 
     def save(self, path: Path) -> None:
@@ -66,7 +67,7 @@ class Ready:
 class OnnxSource:
     """An ONNX graph after all rewrites."""
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: onnx.ModelProto) -> None:
         self.model = model
 
     @property
@@ -84,7 +85,7 @@ class OnnxSource:
         """Whether products of 8-bit integers are kept."""
         return any(map(stays, self.model.graph.node))
 
-    def cleaned(self, target: Any) -> Any:
+    def cleaned(self, target: Target) -> IRModule:
         """Returns the Relax module before layouts are chosen. Raises ModelRejected."""
         instruction = dot_instructions.of_target(target) if self.integers else None
         module = onnx_import.cleaned(self.model, instruction, cores_of(target))
@@ -109,7 +110,7 @@ class _Saved(Struct, frozen=True):
 class RelaxSource:
     """A Relax module, with the names of its inputs and outputs in the original file."""
 
-    def __init__(self, module: Any, inputs: tuple[Tensor, ...], outputs: tuple[str, ...]) -> None:
+    def __init__(self, module: IRModule, inputs: tuple[Tensor, ...], outputs: tuple[str, ...]) -> None:
         self._module, self._inputs, self._outputs = module, inputs, outputs
 
     @property
@@ -124,7 +125,7 @@ class RelaxSource:
 
     integers = False
 
-    def cleaned(self, target: Any) -> Any:
+    def cleaned(self, target: Target) -> IRModule:
         """Returns the Relax module before layouts are chosen. Raises ModelRejected."""
         return onnx_import.clean(self._module)
 

@@ -12,13 +12,15 @@ import tvm
 import tvm_ffi
 from tvm import tirx
 
+from autosched_tvm.tvm_types import Expr, PrimFunc
+
 ROUNDINGS = "autosched.roundings"
 """Attribute with the number of roundings of a function that `movable` has changed."""
 _ROUND = {"tirx.round": tirx.round, "tirx.nearbyint": tirx.nearbyint}
 """Functions that round, by the name of their operator. Quantised networks have the second."""
 
 
-def movable(function: Any) -> Any:
+def movable(function: PrimFunc) -> PrimFunc:
     """Returns a function that rounds several times with one more parameter: a tensor of float32, with a number for each
     rounding that is added to what it rounds. Other functions stay."""
     found: list[Any] = []
@@ -29,7 +31,7 @@ def movable(function: Any) -> Any:
     moves = tirx.decl_buffer((roundings,), "float32", "moves")
     number = count()
 
-    def moved(call: Any) -> Any:
+    def moved(call: Expr) -> Expr:
         if not _rounds(call):
             return call
         (value,) = call.args
@@ -41,10 +43,10 @@ def movable(function: Any) -> Any:
     return changed.with_attr(ROUNDINGS, roundings)
 
 
-def roundings_of(function: Any) -> int:
+def roundings_of(function: PrimFunc) -> int:
     """Returns the number of roundings of a function that `movable` has changed; 0 for others."""
     return int((function.attrs or {}).get(ROUNDINGS, 0))
 
 
-def _rounds(call: Any) -> bool:
+def _rounds(call: Expr) -> bool:
     return str(getattr(call.op, "name", "")) in _ROUND

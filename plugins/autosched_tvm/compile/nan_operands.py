@@ -10,12 +10,14 @@ from typing import Any
 import tvm_ffi
 from tvm import tirx
 
+from autosched_tvm.tvm_types import Expr, PrimFunc
+
 EXTREMA = (tirx.Max, tirx.Min)
 KEEPS_NAN = {tirx.Max: "llvm.maximum", tirx.Min: "llvm.minimum"}
 """Functions of LLVM that are one instruction on AArch64, and several on x86."""
 
 
-def are_lost(function: Any) -> bool:
+def are_lost(function: PrimFunc) -> bool:
     """Returns whether a function drops NaN that its result could show.
 
     A function that converts to whole numbers may use them as places in a table: there the constant stays the result.
@@ -25,7 +27,7 @@ def are_lost(function: Any) -> bool:
     return any(_clips(one) for one in found) and not any(_to_whole_number(one) for one in found)
 
 
-def kept(function: Any) -> Any:
+def kept(function: PrimFunc) -> PrimFunc:
     """Returns a lowered function whose maxima and minima with a constant keep NaN, if LLVM compiles it."""
     target = (function.attrs or {}).get("target")
     if target is None or str(target.kind.name) != "llvm":
@@ -35,17 +37,17 @@ def kept(function: Any) -> Any:
     return function.with_body(tvm_ffi.structural.structural_map(function.body, callback))
 
 
-def _clips(extremum: Any) -> bool:
+def _clips(extremum: Expr) -> bool:
     return isinstance(extremum, EXTREMA) and str(extremum.ty).startswith("float") and _is_constant(extremum.b)
 
 
-def _is_constant(expression: Any) -> bool:
+def _is_constant(expression: Expr) -> bool:
     if isinstance(expression, tirx.Broadcast | tirx.Cast):
         return _is_constant(expression.value)
     return isinstance(expression, tirx.FloatImm)
 
 
-def _to_whole_number(cast: Any) -> bool:
+def _to_whole_number(cast: Expr) -> bool:
     return isinstance(cast, tirx.Cast) and "int" in str(cast.ty) and str(cast.value.ty).startswith("float")
 
 
@@ -53,5 +55,5 @@ def _exchanged(extremum: Any) -> Any:
     return type(extremum)(extremum.b, extremum.a)
 
 
-def _as_intrinsic(extremum: Any) -> Any:
+def _as_intrinsic(extremum: Expr) -> Expr:
     return tirx.call_llvm_pure_intrin(extremum.ty, KEEPS_NAN[type(extremum)], extremum.a, extremum.b)

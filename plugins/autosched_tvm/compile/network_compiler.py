@@ -34,6 +34,7 @@ from autosched_tvm.compile.movable_rounding import roundings_of
 from autosched_tvm.compile.side_file import SideFile
 from autosched_tvm.source_fingerprint import text_digest
 from autosched_tvm.tensors import Tensor
+from autosched_tvm.tvm_types import IRModule, Pass, PrimFunc, Target
 from autosched_tvm.worker_messages import Compilation, Compiled, TaskSchedules
 
 FORMAT = 1
@@ -110,7 +111,7 @@ def _compile_tuned(compilation: Compilation, choices: Sequence[TaskSchedules], n
     return Compiled(used, (*lacking, *notes), len(best) - kept, tuple(builds))
 
 
-def _write_unscheduled(compilation: Compilation, fused: Any, source: Source) -> None:
+def _write_unscheduled(compilation: Compilation, fused: IRModule, source: Source) -> None:
     """Writes the unscheduled build, unless there is one of the same network in the same layouts. It takes as long to
     compile as the tuned build."""
     path, key = Path(compilation.folder) / UNSCHEDULED, Path(compilation.folder) / f"{UNSCHEDULED}.key"
@@ -124,8 +125,8 @@ def _write_unscheduled(compilation: Compilation, fused: Any, source: Source) -> 
 
 
 def with_schedules(
-    fused: Any, schedules: Mapping[str, "Applied"], without_rule: Collection[str] = ()
-) -> tuple[Any, int]:
+    fused: IRModule, schedules: Mapping[str, "Applied"], without_rule: Collection[str] = ()
+) -> tuple[IRModule, int]:
     """Returns a fused network with its kernels scheduled, by hash of the workload; and the number of workloads with a
     schedule. The kernels of the workloads `without_rule` get no schedule by rule later."""
     module = fused.clone()
@@ -140,7 +141,7 @@ def with_schedules(
     return module, len(used)
 
 
-def kernels(fused: Any) -> Iterator[tuple[Any, Any]]:
+def kernels(fused: IRModule) -> Iterator[tuple[Any, Any]]:
     """Yields the name of each kernel of a fused network, and its program as that of a task."""
     for variable, function in fused.functions_items():
         if isinstance(function, tvm.tirx.PrimFunc):
@@ -148,7 +149,7 @@ def kernels(fused: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def laid_out(
-    cleaned: Any, target: Any, choices: Sequence[TaskSchedules], layout: LayoutOption, *, winograd: bool,
+    cleaned: IRModule, target: Target, choices: Sequence[TaskSchedules], layout: LayoutOption, *, winograd: bool,
     offer: Offer | None = None,
 ) -> tuple[Any, list[str]]:  # fmt: skip
     """Returns the fused network in its layouts, and notes on the choice. `offer`: its variants, if they are made
@@ -166,7 +167,7 @@ def laid_out(
 
 
 def write_build(
-    path: Path, fused: Any, source: Source, target: str, who: SideName, *, database: Any | None = None
+    path: Path, fused: IRModule, source: Source, target: str, who: SideName, *, database: Any | None = None
 ) -> None:
     """Compiles a fused network into `path`.so, and writes its side file. In a tuned build, kernels without a schedule
     get one by rule.
@@ -191,7 +192,7 @@ def write_build(
     path.with_name(f"{path.name}.json").write_bytes(text + b"\n")
 
 
-def _link(triple: str, output: str, objects: Sequence[str], **_options: Any) -> None:
+def _link(triple: str, output: str, objects: Sequence[str], **_options: object) -> None:
     toolchain.link(output, objects, triple)
 
 
@@ -214,7 +215,7 @@ class Applied(Struct, frozen=True):
     functions: dict[str, Any | None]
     """Function by `hash_of` the kernel's program; None if the schedule does not apply to it."""
 
-    def to(self, kernel: Any) -> Any | None:
+    def to(self, kernel: IRModule) -> PrimFunc | None:
         """Returns the function of a kernel of the task under the schedule; None if the schedule does not apply to
         it."""
         if (key := task_extraction.hash_of(kernel)) not in self.functions:
@@ -248,8 +249,8 @@ def applied(choices: Sequence[TaskSchedules]) -> tuple[dict[str, Applied], list[
 
 
 def _pipeline(
-    by_rule: Any | None = None, schedules: dict[str, str] | None = None, roundings: dict[str, int] | None = None
-) -> Any:
+    by_rule: Target | None = None, schedules: dict[str, str] | None = None, roundings: dict[str, int] | None = None
+) -> Pass:
     """Returns the passes from schedules to a lowered Relax program; fusion was done before.
 
     `by_rule`: target for which kernels without a schedule get one by rule; None: only join the stages of kernels with
@@ -281,7 +282,7 @@ def _pipeline(
     ]
 
     @tvm.transform.module_pass(opt_level=0)  # type: ignore[untyped-decorator]
-    def lower(module: Any, _context: Any) -> Any:
+    def lower(module: IRModule, _context: object) -> IRModule:
         lowered = tvm.transform.Sequential(steps)(module)
         if schedules is not None:
             for variable, function in lowered.functions_items():
@@ -294,12 +295,12 @@ def _pipeline(
     return lower
 
 
-def untuned_pipeline() -> Any:
+def untuned_pipeline() -> Pass:
     """Returns the passes of a build without schedules."""
     return _pipeline()
 
 
-def _outputs(fused: Any, names: Sequence[str]) -> tuple[Tensor, ...]:
+def _outputs(fused: IRModule, names: Sequence[str]) -> tuple[Tensor, ...]:
     """Returns the outputs with TVM's shapes and types, and the model's names."""
     returned = fused["main"].ret_ty
     fields = returned.fields if hasattr(returned, "fields") else [returned]

@@ -13,6 +13,7 @@ from autosched_tvm.compile import opset_converters
 from autosched_tvm.compile.integers import onnx_convolution, onnx_lookup, onnx_nibbles
 from autosched_tvm.compile.integers.dot_instructions import DotInstruction
 from autosched_tvm.compile.recurrent import converters as recurrent
+from autosched_tvm.tvm_types import BlockBuilder, Expr
 
 KERNELS = ("Clip", "Pad")
 """Names of these operators."""
@@ -53,13 +54,13 @@ def _told(converter: Any) -> Any:
 class _Builder:
     """A block builder that emits operators in place of some kernels."""
 
-    def __init__(self, builder: Any) -> None:
+    def __init__(self, builder: BlockBuilder) -> None:
         self._builder = builder
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._builder, name)
 
-    def emit_te(self, function: Any, *arguments: Any, **words: Any) -> Any:
+    def emit_te(self, function: Any, *arguments: Any, **words: Any) -> Expr:
         """Emits an operator where there is one, and a kernel otherwise."""
         made = None if words else _operator(function, arguments)
         return self._builder.emit_te(function, *arguments, **words) if made is None else self._builder.emit(made)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import tvm
-from onnx import helper
+from onnx import ModelProto, NodeProto, helper
 from tvm import relax
 
 from autosched.errors import ModelRejected
@@ -19,6 +19,7 @@ from autosched_tvm.compile.frontend.preparation import Prepared, Shapes
 from autosched_tvm.compile.integers import onnx_lookup
 from autosched_tvm.compile.integers.dot_instructions import DotInstruction
 from autosched_tvm.compile.rules.parallelisation import cores_of
+from autosched_tvm.tvm_types import IRModule, Pass, Target
 from autosched_tvm.worker_failures import gist
 
 _IN_TVM_ONLY_BY_NAME = {"If", "Constant"}
@@ -40,7 +41,7 @@ def unsupported(nodes: Iterable[Any]) -> list[Any]:
     ]
 
 
-def _is_ignored_part(node: Any) -> bool:
+def _is_ignored_part(node: NodeProto) -> bool:
     """Returns whether TVM's converter would ignore or misread a part of what the node computes."""
     part = _MISREAD.get(node.op_type)
     return part is not None and part(node)
@@ -84,18 +85,18 @@ def prepare(path: Path, shapes: Shapes, *, integers: bool = False) -> Prepared:
     return prepared
 
 
-def network(model: Any, target: Any) -> Any:
+def network(model: ModelProto, target: Target) -> IRModule:
     """Returns the fused module of an ONNX model, in the model's layouts. Raises ModelRejected."""
     return fused(cleaned(model, cores=cores_of(target)), target)
 
 
-def cleaned(model: Any, instruction: DotInstruction | None = None, cores: int = 1) -> Any:
+def cleaned(model: ModelProto, instruction: DotInstruction | None = None, cores: int = 1) -> IRModule:
     """Returns the module of an ONNX model before layouts are chosen. `instruction`: the CPU's dot instruction for 8-bit
     integers. `cores`: number of cores of the target. Raises ModelRejected."""
     return clean(_from_onnx(model, instruction, cores))
 
 
-def clean(module: Any) -> Any:
+def clean(module: IRModule) -> IRModule:
     """Returns an imported module with its constants folded, ready for a choice of layouts. Raises ModelRejected."""
     passes = relax.transform
     steps = (
@@ -125,7 +126,7 @@ def fused(module: Any, target: Any) -> Any:
         return _passed(fusion.fused(module, target), steps)
 
 
-def _passed(module: Any, steps: Sequence[Any]) -> Any:
+def _passed(module: IRModule, steps: Sequence[Pass]) -> IRModule:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -135,7 +136,7 @@ def _passed(module: Any, steps: Sequence[Any]) -> Any:
         raise ModelRejected(f"{said}. Export it with another opset, or report it with the model") from error
 
 
-def _from_onnx(model: Any, instruction: DotInstruction | None, cores: int) -> Any:
+def _from_onnx(model: ModelProto, instruction: DotInstruction | None, cores: int) -> IRModule:
     from tvm.relax.frontend.onnx import from_onnx
 
     try:

@@ -1,6 +1,6 @@
 """Converters for operator versions that TVM's importer lacks, or on which it spends seconds."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import Any
 
@@ -9,6 +9,8 @@ import tvm
 from onnx import TensorProto, helper
 from tvm import relax
 from tvm.relax.frontend.onnx import onnx_frontend
+
+from autosched_tvm.tvm_types import BlockBuilder, Expr
 
 Convert = Callable[..., Any]
 
@@ -19,10 +21,12 @@ class AnyVersion(onnx_frontend.OnnxOpConverter):  # type: ignore[misc]  # TVM ha
     @classmethod
     def get_converter(cls, _opset: int) -> Convert:
         """Returns the converter for any version."""
-        return cls._convert  # type: ignore[no-any-return]  # a subclass has it
+        return cls._convert  # a subclass has it
 
 
-def _slice(convert: Convert, builder: Any, inputs: Any, attributes: dict[str, Any], params: Any) -> Any:
+def _slice(
+    convert: Convert, builder: BlockBuilder, inputs: Sequence[Any], attributes: dict[str, Any], params: object
+) -> Expr:
     """Before version 10 the bounds were attributes."""
     if "starts" not in attributes:
         return convert(builder, inputs, attributes, params)
@@ -32,7 +36,9 @@ def _slice(convert: Convert, builder: Any, inputs: Any, attributes: dict[str, An
     return convert(builder, _inputs(inputs[0], *constants), attributes, params)
 
 
-def _resize(convert: Convert, builder: Any, inputs: Any, attributes: dict[str, Any], params: Any) -> Any:
+def _resize(
+    convert: Convert, builder: BlockBuilder, inputs: Sequence[Any], attributes: dict[str, Any], params: object
+) -> Expr:
     """Version 10 has two inputs, and samples as Upsample does. Later versions may have an empty input, which means
     omitted."""
     if len(inputs) > 2:
@@ -40,7 +46,9 @@ def _resize(convert: Convert, builder: Any, inputs: Any, attributes: dict[str, A
     return convert(builder, _inputs(inputs[0], None, inputs[1]), attributes | _OLD_SAMPLING, params)
 
 
-def _upsample(convert: Convert, builder: Any, inputs: Any, attributes: dict[str, Any], params: Any) -> Any:
+def _upsample(
+    convert: Convert, builder: BlockBuilder, inputs: Sequence[Any], attributes: dict[str, Any], params: object
+) -> Expr:
     """Predecessor of Resize. The scales are an attribute before version 9, and an input since."""
     given = attributes.get("scales")
     scales = inputs[1] if given is None else relax.const(np.array(given, "float32"))
@@ -48,7 +56,9 @@ def _upsample(convert: Convert, builder: Any, inputs: Any, attributes: dict[str,
     return convert(builder, _inputs(inputs[0], None, scales), rest | _OLD_SAMPLING, params)
 
 
-def _clip(convert: Convert, builder: Any, inputs: Any, attributes: dict[str, Any], params: Any) -> Any:
+def _clip(
+    convert: Convert, builder: BlockBuilder, inputs: Sequence[Any], attributes: dict[str, Any], params: object
+) -> Expr:
     """TVM compiles and runs a kernel for each constant bound to see whether it is a number."""
     bounds = [inputs[i] if len(inputs) > i else None for i in (1, 2)]
     if {"min", "max"} & attributes.keys() or any(b is not None and not _is_number(b) for b in bounds):
@@ -61,7 +71,9 @@ def _clip(convert: Convert, builder: Any, inputs: Any, attributes: dict[str, Any
     return value
 
 
-def _gather(convert: Convert, builder: Any, inputs: Any, attributes: dict[str, Any], params: Any) -> Any:
+def _gather(
+    convert: Convert, builder: BlockBuilder, inputs: Sequence[Any], attributes: dict[str, Any], params: object
+) -> Expr:
     """TVM compiles and runs three kernels to make constant indices positive."""
     data, indices = inputs[0], inputs[1]
     if isinstance(data, tvm.ir.GenericConst | relax.ShapeExpr) or not isinstance(indices, tvm.ir.GenericConst):
@@ -74,11 +86,13 @@ def _gather(convert: Convert, builder: Any, inputs: Any, attributes: dict[str, A
     return relax.op.take(data, relax.const(np.where(numbers < 0, numbers + int(extent), numbers), "int64"), axis)
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: Expr) -> bool:
     return isinstance(value, tvm.ir.GenericConst) and all(int(extent) == 1 for extent in value.value.shape)
 
 
-def _cast(convert: Convert, builder: Any, inputs: Any, attributes: dict[str, Any], params: Any) -> Any:
+def _cast(
+    convert: Convert, builder: BlockBuilder, inputs: Sequence[Any], attributes: dict[str, Any], params: object
+) -> Expr:
     """TVM checks whether a number fits into the type; it does not recognise a value that was clipped before."""
     made = builder.lookup_binding(inputs[0]) if isinstance(inputs[0], relax.Var) else None
     bounded = getattr(getattr(made, "op", None), "name", "") in ("relax.minimum", "relax.maximum", "relax.clip")
@@ -87,7 +101,9 @@ def _cast(convert: Convert, builder: Any, inputs: Any, attributes: dict[str, Any
     return convert(builder, inputs, attributes, params)
 
 
-def _top_k(_convert: Convert, builder: Any, inputs: Any, attributes: dict[str, Any], params: Any) -> Any:
+def _top_k(
+    _convert: Convert, builder: BlockBuilder, inputs: Sequence[Any], attributes: dict[str, Any], params: object
+) -> Any:
     """TVM ignores the number of values in version 10, and refuses what need not be sorted. Its kernel takes few
     types."""
     given = {name: value for name, value in attributes.items() if name != "sorted"}
@@ -108,7 +124,9 @@ def _top_k(_convert: Convert, builder: Any, inputs: Any, attributes: dict[str, A
 _SORTED_AS_WIDE = frozenset({"int8", "uint8", "int16", "uint16", "uint32", "bool"})
 
 
-def _roi_align(convert: Convert, builder: Any, inputs: Any, attributes: dict[str, Any], params: Any) -> Any:
+def _roi_align(
+    convert: Convert, builder: BlockBuilder, inputs: Sequence[Any], attributes: dict[str, Any], params: object
+) -> Any:
     """With half pixels TVM moves regions before it scales them, and the standard afterwards."""
     usual = b"half_pixel" if convert.__name__ == "_impl_v16" else b"output_half_pixel"
     scale = float(attributes.get("spatial_scale", 1.0))
@@ -118,7 +136,9 @@ def _roi_align(convert: Convert, builder: Any, inputs: Any, attributes: dict[str
     return convert(builder, _inputs(inputs[0], builder.normalize(moved), inputs[2]), attributes, params)
 
 
-def _softmax(convert: Convert, builder: Any, inputs: Any, attributes: dict[str, Any], params: Any) -> Any:
+def _softmax(
+    convert: Convert, builder: BlockBuilder, inputs: Sequence[Any], attributes: dict[str, Any], params: object
+) -> Expr:
     """Before version 13 the operator flattens its input to a matrix, which makes no difference along the last axis."""
     rank = inputs[0].ty.ndim
     if "axis" not in attributes or rank < 1 or attributes["axis"] % rank != rank - 1:
@@ -126,7 +146,9 @@ def _softmax(convert: Convert, builder: Any, inputs: Any, attributes: dict[str, 
     return relax.op.nn.softmax(inputs[0], axis=-1)
 
 
-def _integer_product(convert: Convert, builder: Any, inputs: Any, attributes: dict[str, Any], params: Any) -> Any:
+def _integer_product(
+    convert: Convert, builder: BlockBuilder, inputs: Sequence[Any], attributes: dict[str, Any], params: object
+) -> Expr:
     """TVM widens both operands to 32 bits, which hides that they have 8."""
     if len(inputs) > 2:
         return convert(builder, inputs, attributes, params)
@@ -137,12 +159,14 @@ class _BitCast(AnyVersion):
     """The same bits as a type of the same size."""
 
     @classmethod
-    def _convert(cls, builder: Any, inputs: Any, attributes: dict[str, Any], _params: Any) -> Any:
+    def _convert(
+        cls, builder: BlockBuilder, inputs: Sequence[Any], attributes: dict[str, Any], _params: object
+    ) -> Expr:
         dtype = np.dtype(helper.tensor_dtype_to_np_dtype(attributes["to"])).name
         if "bool" in (dtype, str(inputs[0].ty.dtype)):
             return relax.op.astype(inputs[0], dtype)
 
-        def reinterpreted(value: Any) -> Any:
+        def reinterpreted(value: Expr) -> Expr:
             return tvm.te.compute(value.shape, lambda *at: tvm.tirx.reinterpret(dtype, value(*at)), name="bits")
 
         return builder.emit_te(reinterpreted, inputs[0], primfunc_name_hint="bit_cast")
@@ -152,13 +176,13 @@ class _CumProd(AnyVersion):
     """Products of the first values along a constant axis, as CumSum adds them."""
 
     @classmethod
-    def _convert(cls, builder: Any, inputs: Any, attributes: dict[str, Any], params: Any) -> Any:
+    def _convert(cls, builder: BlockBuilder, inputs: Sequence[Any], attributes: dict[str, Any], params: object) -> Expr:
         axis = onnx_frontend.get_constant(inputs[1], params)
         if not isinstance(axis, tvm.ir.GenericConst):
             raise ValueError("CumProd takes an axis that is computed at run time")
         where = int(axis.value.numpy().reshape(()))
 
-        def turned(value: Any) -> Any:
+        def turned(value: Expr) -> Expr:
             return builder.emit_te(tvm.topi.flip, value, axis=where) if attributes.get("reverse", 0) else value
 
         made = relax.op.cumprod(turned(inputs[0]), where, exclusive=bool(attributes.get("exclusive", 0)))
@@ -169,39 +193,47 @@ def _pairwise(function: Callable[[Any, Any], Any]) -> Callable[..., Any]:
     """Returns a converter of Min or Max. TVM stacks the operands and reduces the stack, and gives the second operand
     where the first is NaN (see `nan_operands` for numbers)."""
 
-    def combined(builder: Any, one: Any, other: Any) -> Any:
+    def combined(builder: BlockBuilder, one: Expr, other: Expr) -> Expr:
         if isinstance(other, tvm.ir.GenericConst) and not _is_number(other):
             one, other = other, one
         found = builder.emit(function(one, other))
         simple = isinstance(one, tvm.ir.GenericConst) or _is_number(other)
         return found if simple else _with_nan_of(builder, one, found)
 
-    def convert(_convert: Convert, builder: Any, inputs: Any, _attributes: dict[str, Any], _params: Any) -> Any:
+    def convert(
+        _convert: Convert, builder: BlockBuilder, inputs: Sequence[Any], _attributes: dict[str, Any], _params: object
+    ) -> Expr:
         return reduce(lambda one, other: combined(builder, one, other), inputs)
 
     return convert
 
 
-def _sign(_convert: Convert, builder: Any, inputs: Any, _attributes: dict[str, Any], _params: Any) -> Any:
+def _sign(
+    _convert: Convert, builder: BlockBuilder, inputs: Sequence[Any], _attributes: dict[str, Any], _params: object
+) -> Expr:
     """TVM gives 0 for NaN."""
     return _with_nan_of(builder, inputs[0], builder.emit(relax.op.sign(inputs[0])))
 
 
-def _with_nan_of(builder: Any, value: Any, found: Any) -> Any:
+def _with_nan_of(builder: BlockBuilder, value: Expr, found: Expr) -> Expr:
     """A result, and NaN where the value is NaN."""
     if "float" not in str(value.ty.dtype):
         return found
     return builder.emit(relax.op.where(builder.emit(relax.op.isnan(value)), value, found))
 
 
-def _thresholded_relu(_convert: Convert, builder: Any, inputs: Any, attributes: dict[str, Any], _params: Any) -> Any:
+def _thresholded_relu(
+    _convert: Convert, builder: BlockBuilder, inputs: Sequence[Any], attributes: dict[str, Any], _params: object
+) -> Expr:
     """TVM multiplies by 0 where the value is at most alpha, which makes NaN of infinities."""
     dtype = str(inputs[0].ty.dtype)
     above = builder.emit(relax.op.greater(inputs[0], relax.const(attributes.get("alpha", 1.0), dtype)))
     return builder.emit(relax.op.where(above, inputs[0], relax.const(0, dtype)))
 
 
-def _mod(convert: Convert, builder: Any, inputs: Any, attributes: dict[str, Any], params: Any) -> Any:
+def _mod(
+    convert: Convert, builder: BlockBuilder, inputs: Sequence[Any], attributes: dict[str, Any], params: object
+) -> Expr:
     """With floating-point numbers, TVM computes a - floor(a / b) * b, which is NaN for an infinite b. This is NumPy's
     way, which corrects the remainder that has the sign of a."""
     one, other = inputs[0], inputs[1]
@@ -230,7 +262,7 @@ _RULES = {
 """Converter, and the function that prepares its arguments, by operator."""
 
 
-def _is_empty(value: Any) -> bool:
+def _is_empty(value: Expr) -> bool:
     return isinstance(value, tvm.ir.GenericConst) and 0 in value.value.shape
 
 

@@ -6,8 +6,12 @@ from typing import Any
 import tvm
 from tvm import relax, tirx
 
+from autosched_tvm.tvm_types import Expr, IRModule, Pass
 
-def replaced(module: Any, wanted: Callable[[Any], bool], expression: Callable[[Any, Any, list[Any]], Any]) -> Any:
+
+def replaced(
+    module: IRModule, wanted: Callable[[Any], bool], expression: Callable[[Any, Any, list[Any]], Any]
+) -> IRModule:
     """Returns the module with the `wanted` calls of its main function replaced. `expression` receives a builder, the
     original call, and its arguments in the new function."""
 
@@ -15,7 +19,7 @@ def replaced(module: Any, wanted: Callable[[Any], bool], expression: Callable[[A
     class Replaced(relax.PyExprMutator):  # type: ignore[misc] # the base class is not typed
         """Visits each call."""
 
-        def visit_call_(self, call: Any) -> Any:
+        def visit_call_(self, call: Expr) -> Expr:
             """Returns a call or its replacement."""
             if not wanted(call):
                 return super().visit_call_(call)
@@ -26,10 +30,10 @@ def replaced(module: Any, wanted: Callable[[Any], bool], expression: Callable[[A
     return mutator.builder_.get()
 
 
-def kernel_pass(name: str, wanted: Callable[[Any], bool], change: Callable[[Any], Any]) -> Any:
+def kernel_pass(name: str, wanted: Callable[[Any], bool], change: Callable[[Any], Any]) -> Pass:
     """Returns the pass that changes the `wanted` kernels of a module."""
 
-    def run(module: Any, _context: Any) -> Any:
+    def run(module: IRModule, _context: object) -> IRModule:
         changed = module.clone()
         for variable, function in module.functions_items():
             if isinstance(function, tirx.PrimFunc) and wanted(function):

@@ -15,6 +15,7 @@ from autosched_tvm.compile.frontend.input_ranges import MASK_HIGH, PLAIN_HIGH, w
 from autosched_tvm.compile.frontend.preparation import Shapes
 from autosched_tvm.compile.import_check import SAID_MAX
 from autosched_tvm.tensors import Kind, Tensor
+from autosched_tvm.tvm_types import Expr, IRModule
 from autosched_tvm.worker_failures import gist
 
 _SAME_VALUES = {
@@ -28,7 +29,7 @@ _SAME_VALUES = {
 class Imported:
     """A network that is imported as a Relax module."""
 
-    module: Any
+    module: IRModule
     inputs: tuple[Tensor, ...]
     outputs: tuple[str, ...]
     format: str
@@ -53,7 +54,7 @@ def quietly(file: str) -> Iterator[None]:
         ) from error
 
 
-def fixed(module: Any, names: tuple[str, ...], shapes: Shapes, fixes: list[str]) -> Any:
+def fixed(module: IRModule, names: tuple[str, ...], shapes: Shapes, fixes: list[str]) -> IRModule:
     """Returns the module with all input dimensions fixed: as given in `shapes`, and unknown batches at 1.
 
     Raises RequestError for a shape that does not fit, ModelRejected where one is missing.
@@ -87,7 +88,7 @@ def fixed(module: Any, names: tuple[str, ...], shapes: Shapes, fixes: list[str])
     return relax.transform.BindSymbolicVars(known, "main")(module) if known else module
 
 
-def _dims(parameter: Any) -> list[Any]:
+def _dims(parameter: Expr) -> list[int | Expr]:
     """Returns a parameter's shape: numbers, and TVM variables for unknown dimensions."""
     return [int(d) if isinstance(d, int | tvm.tirx.IntImm) else d for d in parameter.ty.shape]
 
@@ -104,7 +105,7 @@ def _match(name: str, dims: list[Any], wanted: tuple[int, ...], known: dict[Any,
     known.update((d, w) for d, w in zip(dims, wanted, strict=True) if not isinstance(d, int))
 
 
-def tensors(module: Any, names: tuple[str, ...]) -> tuple[Tensor, ...]:
+def tensors(module: IRModule, names: tuple[str, ...]) -> tuple[Tensor, ...]:
     """Returns the inputs of a module with fixed shapes."""
     highs = _highs(module)
     made = []
@@ -114,7 +115,7 @@ def tensors(module: Any, names: tuple[str, ...]) -> tuple[Tensor, ...]:
     return with_kinds(made, lambda _: Kind.IMAGE)
 
 
-def _highs(module: Any) -> list[int]:
+def _highs(module: IRModule) -> list[int]:
     """Returns the exclusive upper bound of each integer parameter: the size of the smallest table that it indexes."""
     main = module["main"]
     origin = {parameter: number for number, parameter in enumerate(main.params)}

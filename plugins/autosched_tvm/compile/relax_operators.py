@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from autosched_tvm.tvm_types import Expr
+
 Shape = tuple[int, ...]
 
 UNARY = frozenset(
@@ -17,7 +19,7 @@ BINARY = frozenset(f"relax.{name}" for name in ("add", "subtract", "multiply", "
 """Names of operators that combine two values element by element."""
 
 
-def shape_of(value: Any) -> Shape | None:
+def shape_of(value: Expr) -> Shape | None:
     """Returns the fixed shape of a tensor; None for other values."""
     dims = getattr(getattr(getattr(value, "ty", None), "shape", None), "values", None)
     if dims is None:
@@ -26,7 +28,7 @@ def shape_of(value: Any) -> Shape | None:
     return sizes if all(isinstance(size, int) for size in sizes) else None
 
 
-def is_lookup(call: Any) -> bool:
+def is_lookup(call: Expr) -> bool:
     """Returns whether an operator maps bytes through a constant table of 256 entries, elementwise."""
     if getattr(getattr(call, "op", None), "name", "") != "relax.take" or str(call.args[1].ty.dtype) != "uint8":
         return False
@@ -34,6 +36,6 @@ def is_lookup(call: Any) -> bool:
     return table is not None and table.shape == (256,) and table.dtype.itemsize == 1
 
 
-def constant(value: Any) -> Any:
+def constant(value: Expr) -> Any:
     """Returns a constant's array; None for a computed value."""
     return value.value.numpy() if type(value).__name__ == "GenericConst" else None

@@ -19,6 +19,7 @@ from tvm import relax
 
 from autosched.errors import RequestError
 from autosched.task_bundle import Change
+from autosched_tvm.tvm_types import Binding, Expr, IRModule, Type
 
 Shape = tuple[int, ...]
 
@@ -38,12 +39,12 @@ _OPAQUE = frozenset({"relax.call_tir", "relax.call_dps_packed", "relax.call_pure
 class Resized:
     """A network with other sizes."""
 
-    module: Any
+    module: IRModule
     kept: list[str] = field(default_factory=list)
     """Operators before which the network was cut, with the sizes that they keep."""
 
 
-def resized(module: Any, change: Change) -> Resized:
+def resized(module: IRModule, change: Change) -> Resized:
     """Resizes a cleaned module. Raises RequestError for a network without an image or without a batch, and for one with
     control flow."""
     found = Resized(module)
@@ -137,7 +138,7 @@ def _groups(old: Shape, target: Shape) -> Iterator[tuple[range, range]]:
 class _Rebuilt:
     """Builds the resized function, operator by operator."""
 
-    def __init__(self, module: Any, shapes: Sequence[Shape], change: Change) -> None:
+    def __init__(self, module: IRModule, shapes: Sequence[Shape], change: Change) -> None:
         self._main, self._change = module["main"], change
         self._builder = relax.BlockBuilder()
         self._functions = {
@@ -169,7 +170,7 @@ class _Rebuilt:
         made["main"] = made["main"].with_attrs(dict(self._main.attrs or {}))
         self.module = relax.transform.DeadCodeElimination()(made)
 
-    def _bind(self, binding: Any, flow: bool) -> None:
+    def _bind(self, binding: Binding, flow: bool) -> None:
         """Repeats a binding with the present values of its operands. Raises RequestError for control flow."""
         value = binding.value
         if isinstance(binding, relax.MatchCast) or isinstance(value, relax.If | relax.Function):
@@ -179,7 +180,7 @@ class _Rebuilt:
         emit = self._builder.emit if inside or not flow else self._builder.emit_output
         self._values[binding.var] = emit(new)
 
-    def _replaced(self, expression: Any) -> Any:
+    def _replaced(self, expression: Expr) -> Expr:
         """Returns an expression with the present values of its variables."""
         if isinstance(expression, relax.Var):
             return self._values.get(expression, expression)
@@ -191,7 +192,7 @@ class _Rebuilt:
             return self._functions.get(expression, expression)
         return expression
 
-    def _resized(self, call: Any, flow: bool) -> Any:
+    def _resized(self, call: Expr, flow: bool) -> Expr:
         """Returns a call with resized operands, or with operands of the old sizes where it accepts no others."""
         arguments = [self._replaced(one) for one in call.args]
         if not any(self._differs(*pair) for pair in zip(call.args, arguments, strict=True)):
@@ -205,7 +206,7 @@ class _Rebuilt:
                     return made
         return self._call(call, self._cut(call, arguments, flow))
 
-    def _cut(self, call: Any, arguments: Sequence[Any], flow: bool) -> list[Any]:
+    def _cut(self, call: Expr, arguments: Sequence[Expr], flow: bool) -> list[Expr]:
         """Returns operands of the old sizes: new inputs replace those that are resized."""
         operator = getattr(call.op, "name", "") or getattr(call.op, "name_hint", "a function")
         operands = [part for one in call.args for part in (one.fields if isinstance(one, relax.Tuple) else [one])]
@@ -213,7 +214,7 @@ class _Rebuilt:
         self.kept.append(f"{operator.rpartition('.')[2]} of {sizes}")
         return [self._as_before(*pair, flow) for pair in zip(call.args, arguments, strict=True)]
 
-    def _as_before(self, old: Any, new: Any, flow: bool) -> Any:
+    def _as_before(self, old: Expr, new: Expr, flow: bool) -> Expr:
         if isinstance(old, relax.Tuple):
             return relax.Tuple([self._as_before(*pair, flow) for pair in zip(old.fields, new.fields, strict=True)])
         if not self._differs(old, new):
@@ -223,14 +224,14 @@ class _Rebuilt:
         return self._parameters[-1]
 
     @staticmethod
-    def _differs(old: Any, new: Any) -> bool:
+    def _differs(old: Expr, new: Expr) -> bool:
         return hasattr(old, "ty") and not tvm_ffi.structural_equal(old.ty, new.ty)
 
     @staticmethod
-    def _call(call: Any, arguments: Sequence[Any]) -> Any:
+    def _call(call: Expr, arguments: Sequence[Expr]) -> Expr:
         return relax.Call(call.op, list(arguments), call.attrs, call.ty_args)
 
-    def _fitting(self, name: str, call: Any, arguments: list[Any]) -> list[Any]:
+    def _fitting(self, name: str, call: Expr, arguments: list[Expr]) -> list[Expr]:
         """Returns the operands, with the sizes that are written into the network adapted."""
         old, new = _shape_of(call.args[0]), _shape_of(arguments[0])
         match name.rpartition(".")[2]:
@@ -261,7 +262,7 @@ class _Rebuilt:
         return arguments
 
 
-def _as_long(value: Any, old: Any, new: Any) -> Any:
+def _as_long(value: Expr, old: Expr, new: Expr) -> Expr:
     """Returns a constant for a batch of one, repeated to the batch of the other operand."""
     batches = {(_shape_of(before)[:1], _shape_of(after)[:1]) for before, after in zip(old, new, strict=True)}
     after = next((after for before, after in batches if before == (1,) != after), None)
@@ -270,23 +271,23 @@ def _as_long(value: Any, old: Any, new: Any) -> Any:
     return relax.const(np.repeat(value.value.numpy(), after[0], axis=0))
 
 
-def _numbers(expression: Any) -> Shape:
+def _numbers(expression: Expr) -> Shape:
     """Returns the integers of a shape, or of a tuple of them."""
     if isinstance(expression, relax.ShapeExpr):
         return tuple(int(one) for one in expression.values)
     return tuple(int(one.value) for one in expression.fields)
 
 
-def _is_tensor(expression: Any) -> bool:
+def _is_tensor(expression: Expr) -> bool:
     return isinstance(getattr(expression, "ty", None), relax.TensorType)
 
 
-def _shape_of(expression: Any) -> Shape:
+def _shape_of(expression: Expr) -> Shape:
     """Returns the shape of a value; empty for other values than tensors."""
     return tuple(int(size) for size in expression.ty.shape) if _is_tensor(expression) else ()
 
 
-def _is_possible(kind: Any) -> bool:
+def _is_possible(kind: Type) -> bool:
     """Returns whether all sizes of a type are known and above 0. A pool larger than its image has negative ones."""
     if isinstance(kind, relax.TupleType):
         return all(_is_possible(one) for one in kind.fields)

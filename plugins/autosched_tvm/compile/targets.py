@@ -14,6 +14,7 @@ from autosched.device_types import TARGET_KINDS
 from autosched.errors import RequestError
 from autosched.recordstore.keys import WITHOUT_EFFECT
 from autosched_tvm.granted_features import ARM_FEATURES, granted
+from autosched_tvm.tvm_types import Target
 
 AUTO = "auto"
 EXAMPLES = 'auto, llvm, x86-64-v3, "llvm -mcpu=skylake-avx512", {"kind": "llvm", "mcpu": "znver4", "num-cores": 4}'
@@ -61,7 +62,7 @@ def of_this_machine() -> dict[str, Any]:
     return exact({"kind": "llvm", "mcpu": str(llvm_get_system_cpu())}, granted())
 
 
-def exact(named: Mapping[str, Any], has: Mapping[str, bool]) -> dict[str, Any]:
+def exact(named: Mapping[str, str], has: Mapping[str, bool]) -> dict[str, Any]:
     """Returns a target with the features of a CPU instead of those that its name implies.
 
     `has`: each known feature, and whether programs on that CPU may use its instructions.
@@ -157,7 +158,7 @@ def _flags(words: list[str]) -> dict[str, Any]:
     return flags
 
 
-def _check_cpu(mcpu: str | None, codegen: Any, target: Any) -> None:
+def _check_cpu(mcpu: str | None, codegen: Any, target: Target) -> None:
     if mcpu is None:
         return
     known = [str(name) for name in codegen.llvm_get_cpu_archlist(target)]
@@ -170,7 +171,7 @@ def _first_sentence(error: Exception) -> str:
     return str(error).strip().splitlines()[-1].split(" Target creation from")[0].rstrip(". ")
 
 
-def cpu_classes(target: Any) -> tuple[str, ...]:
+def cpu_classes(target: Target) -> tuple[str, ...]:
     """Returns the classes of instruction sets that a CPU has, the most special one first; none of other targets.
 
     Dot products of 8-bit integers (VNNI, and DOTPROD on Arm) make no class: their kernels have no templates.
@@ -184,7 +185,7 @@ def cpu_classes(target: Any) -> tuple[str, ...]:
     return tuple(name for name, features in X86_CLASSES.items() if target_has_features(list(features), target))
 
 
-def vector_bits(target: Any) -> int:
+def vector_bits(target: Target) -> int:
     """Returns the width of a CPU's vector registers in bits. TVM itself reports 512 for each x86 CPU."""
     from tvm.target.codegen import target_has_features
 
@@ -192,7 +193,7 @@ def vector_bits(target: Any) -> int:
     return int(target.attrs.get("vector-width", known))
 
 
-def vector_registers(target: Any) -> int:
+def vector_registers(target: Target) -> int:
     """Returns the number of vector registers of a CPU: 32 with AVX-512 and on 64-bit Arm, else 16."""
     from tvm.target.codegen import target_has_features
 

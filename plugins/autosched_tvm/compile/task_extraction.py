@@ -19,6 +19,7 @@ from tvm.s_tir.meta_schedule.arg_info import ArgInfo
 
 from autosched.backend import Skipped
 from autosched.model import TaskInfo
+from autosched_tvm.tvm_types import Expr, IRModule, PrimFunc, Target
 from autosched_tvm.worker_messages import TEMPLATE, Extracted
 
 TRIVIAL_FLOPS_PER_ELEMENT = 1.0
@@ -43,7 +44,7 @@ NAME_MAX = 200
 Shape = tuple[int, ...]
 
 
-def extract(modules: Sequence[Any], target: Any) -> tuple[Extracted, list[Any]]:
+def extract(modules: Sequence[IRModule], target: Target) -> tuple[Extracted, list[IRModule]]:
     """Returns the tasks of one network, fused in one or several layouts, with their workloads: each distinct one once,
     the heaviest first. Shares of the network refer to the first module."""
     found: dict[str, _Found] = {}
@@ -83,7 +84,7 @@ class _Found:
     weight: int
     flops: float
     buffers: list[Shape]
-    workload: Any
+    workload: IRModule
     scheduled: bool
 
     @property
@@ -109,36 +110,36 @@ def _merged(found: Iterable[_Found]) -> list[_Found]:
     return list(by_hash.values())
 
 
-def program_of(kernel: Any) -> Any:
+def program_of(kernel: PrimFunc) -> IRModule:
     """Returns a kernel of a fused network as the program of a task."""
     return tvm.IRModule({"main": kernel.with_attr("global_symbol", "main")})
 
 
-def hash_of(program: Any) -> str:
+def hash_of(program: IRModule) -> str:
     """Returns the structural hash of a program, scheduled or not, in 16 digits. Equal programs have equal hashes in
     each process."""
     return f"{tvm_ffi.structural_hash(program) & (2**64 - 1):016x}"
 
 
-def workload_hash(program: Any) -> str:
+def workload_hash(program: IRModule) -> str:
     """Returns a hash like `hash_of` that is equal for programs without schedules that differ only in float
     constants."""
     return hash_of(tvm_ffi.structural.structural_map(program, (tirx.FloatImm, _anonymous)))
 
 
-def _anonymous(constant: Any) -> Any:
+def _anonymous(constant: Expr) -> Expr:
     value = abs(float(constant.value))
     if value <= PLAIN_MAX and value * 2 == int(value * 2):
         return constant
     return tirx.FloatImm(str(constant.ty), ANY) if math.isfinite(value) and value < HUGE else constant
 
 
-def buffers_of(workload: Any) -> list[Shape]:
+def buffers_of(workload: IRModule) -> list[Shape]:
     """Returns the shapes of the buffers that a workload reads, and last the one that it writes."""
     return [tuple(int(d) for d in info.shape) for info in ArgInfo.from_entry_func(workload, remove_preproc=True)]
 
 
-def save(workload: Any, path: Path) -> None:
+def save(workload: IRModule, path: Path) -> None:
     """Writes a workload for the workers."""
     path.write_text(tvm.ir.save_json(workload))
 

@@ -12,6 +12,7 @@ from autosched_tvm.compile import relax_import
 from autosched_tvm.compile.frontend.dequantisation import dequantised
 from autosched_tvm.compile.frontend.preparation import Shapes
 from autosched_tvm.compile.relax_import import Imported
+from autosched_tvm.tvm_types import Expr
 
 _FLOAT32, _INT32, _UINT8, _INT64, _INT16, _INT8 = 0, 2, 3, 4, 7, 9
 """Element types, as TFLite's schema numbers them."""
@@ -164,7 +165,7 @@ class Converter(tflite_frontend.OperatorConverter):  # type: ignore[misc] # TVM 
     def _bounding(self, convert: Any) -> Any:
         """Returns a converter whose results are clipped to the quantised range in the file."""
 
-        def converted(op: Any) -> Any:
+        def converted(op: Any) -> Expr:
             value = convert(op=op)
             outputs = self.get_output_tensors(op)
             if value is None or len(outputs) != 1 or not isinstance(outputs[0].tensor, _Real):

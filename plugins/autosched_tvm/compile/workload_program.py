@@ -1,18 +1,18 @@
 """Programs of workloads, as the record store keeps them: TVM's JSON of the module, compressed."""
 
 import zlib
-from typing import Any
 
 import tvm
 
 from autosched.model import Program
 from autosched_tvm.compile import toolchain
+from autosched_tvm.tvm_types import IRModule
 
 COMPRESSION = 9
 """Compression level of zlib. A program is written once and kept for years."""
 
 
-def of_module(module: Any) -> Program:
+def of_module(module: IRModule) -> Program:
     """Returns the program of a workload's module."""
     return of_text(tvm.ir.save_json(module).encode())
 
@@ -27,6 +27,6 @@ def text_of(program: Program) -> bytes:
     return zlib.decompress(program.content)
 
 
-def module_of(text: bytes) -> Any:
+def module_of(text: bytes) -> IRModule:
     """Returns the module of TVM's JSON. Raises TVM's exceptions for the JSON of another version."""
     return tvm.ir.load_json(text.decode())

@@ -11,6 +11,7 @@ from tvm.s_tir.meta_schedule.arg_info import ArgInfo
 from autosched_tvm.compile.candidate_build import load_task
 from autosched_tvm.device.place import Place, place_of
 from autosched_tvm.rounding import LEVELS, rounding_share, terms_of
+from autosched_tvm.tvm_types import IRModule
 from autosched_tvm.worker_messages import MeasurementPlan, Remote
 
 HOPELESS_RATIO = 5.0
@@ -174,7 +175,7 @@ def compare(
         return [one if isinstance(one, str) else tuple(one) for one in found]
 
 
-def _checked(module: Any, own: Bench) -> float:
+def _checked(module: IRModule, own: Bench) -> float:
     """Seconds of the first call, by the clock of this machine. Raises WrongResult."""
     function = module["main"]
     own.clear()

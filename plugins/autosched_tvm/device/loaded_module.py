@@ -24,6 +24,7 @@ from autosched_tvm.device.thread_pool import use as use_threads
 from autosched_tvm.generated_inputs import random_inputs
 from autosched_tvm.granted_features import granted
 from autosched_tvm.tensors import Array, Tensor, describe
+from autosched_tvm.tvm_types import DeviceTensor
 
 if TYPE_CHECKING:
     from autosched_tvm.device.place import Place
@@ -97,11 +98,11 @@ class LoadedModule:
 
         return relax.VirtualMachine(self._library, self._place.device)
 
-    def bind(self, inputs: Mapping[str, Array] | Sequence[Array]) -> list[Any]:
+    def bind(self, inputs: Mapping[str, Array] | Sequence[Array]) -> list[DeviceTensor]:
         """Inputs in the form of `sample`."""
         return self._tensors(inputs)
 
-    def sample(self, tensors: list[Any], number: int) -> float:
+    def sample(self, tensors: list[DeviceTensor], number: int) -> float:
         """Mean latency of `number` calls in a row, in seconds."""
         if not self._is_here:
             timer = self._machine.time_evaluator("main", self._place.device, number=number)
@@ -116,7 +117,7 @@ class LoadedModule:
             return self._main(*tensors)
         return self._repeated(tensors, 1)
 
-    def _repeated(self, tensors: list[Any], number: int) -> Any:
+    def _repeated(self, tensors: list[DeviceTensor], number: int) -> DeviceTensor:
         """Run several inferences in this process; returns the result of the last."""
         context = THREADS.mine(self.threads)
         if context is None:
@@ -125,7 +126,7 @@ class LoadedModule:
             use_threads(self.threads)
             return self._in_context(tensors, number, context)
 
-    def _in_context(self, tensors: list[Any], number: int, context: Context) -> Any:
+    def _in_context(self, tensors: list[DeviceTensor], number: int, context: Context) -> DeviceTensor:
         main = self._main if context is self._first else self._main_of(context)
         for _ in range(number - 1):
             main(*tensors)
@@ -145,7 +146,7 @@ class LoadedModule:
     def _arrays(self, result: Any) -> list[Array]:
         return [r.numpy() for r in result] if not hasattr(result, "numpy") else [result.numpy()]
 
-    def _tensors(self, inputs: Mapping[str, Array] | Sequence[Array]) -> list[Any]:
+    def _tensors(self, inputs: Mapping[str, Array] | Sequence[Array]) -> list[DeviceTensor]:
         return [self._place.tensor(array) for array in fit(self.info.inputs, inputs)]
 
 

@@ -21,6 +21,7 @@ from tvm import relax, tirx
 from autosched.backend import OperatorTime, OperatorTimes
 from autosched_tvm.compile import task_extraction
 from autosched_tvm.device.loaded_module import LoadedModule
+from autosched_tvm.tvm_types import DeviceTensor
 
 QUIET_SHARE = 4
 """Number of runs of which the fastest counts: a run that another program interrupts is slower as a whole, while most of
@@ -60,7 +61,7 @@ class Call:
     samples_s: list[float] = field(default_factory=list)
 
 
-def measured(module: LoadedModule, tensors: list[Any], budget_s: float) -> OperatorTimes:
+def measured(module: LoadedModule, tensors: list[DeviceTensor], budget_s: float) -> OperatorTimes:
     """The time of each operator in one inference, the longest first. `tensors`: of `LoadedModule.bind`."""
     machine = module.machine()
     calls: list[Call] = []
@@ -144,7 +145,7 @@ def _described(call: Call) -> str:
 def _recorder(calls: list[Call]) -> Any:
     """An instrument that records the calls."""
 
-    def around(_function: Any, name: str, before: bool, _result: Any, *arguments: Any) -> None:
+    def around(_function: object, name: str, before: bool, _result: object, *arguments: Any) -> None:
         if before:
             shapes = tuple(tuple(int(d) for d in one.shape) for one in arguments if hasattr(one, "shape"))
             calls.append(Call(str(name), shapes, len(arguments)))
@@ -157,7 +158,7 @@ def _timer(clock: list[float]) -> Any:
     now = time.perf_counter
     since = 0.0
 
-    def around(_function: Any, _name: str, before: bool, _result: Any, *_arguments: Any) -> None:
+    def around(_function: object, _name: str, before: bool, _result: object, *_arguments: object) -> None:
         nonlocal since
         if not before:
             clock.append(now() - since)

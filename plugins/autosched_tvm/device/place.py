@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from autosched.errors import DeviceLost
 from autosched_tvm.compile import python_call
 from autosched_tvm.tensors import Array
+from autosched_tvm.tvm_types import Device, DeviceTensor, Module
 from autosched_tvm.worker_failures import gist
 from autosched_tvm.worker_messages import Remote
 
@@ -44,19 +45,19 @@ class ThisProcess:
     """The cores of this process."""
 
     @cached_property
-    def device(self) -> Any:
+    def device(self) -> Device:
         """The device of the tensors, in TVM's form."""
         import tvm
 
         return tvm.cpu()
 
-    def load(self, path: str) -> Any:
+    def load(self, path: str) -> Module:
         """The compiled module of a file."""
         import tvm
 
         return tvm.runtime.load_module(path)
 
-    def tensor(self, array: Array) -> Any:
+    def tensor(self, array: Array) -> DeviceTensor:
         """A copy of an array."""
         import tvm
 

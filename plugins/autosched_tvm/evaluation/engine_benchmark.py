@@ -182,14 +182,14 @@ class EngineBenchmark:
         remote = self._remote and structs.replace(self._remote, lasts_s=self.left_s)
         return self.enter(name, worker_messages.LOAD_MODULE, str(path), remote)[0], side
 
-    def onnxruntime(self, name: str, model: str, *, optimised: bool = True) -> tuple[EngineProcess, str]:
+    def onnxruntime(self, name: str, model: str, *, optimised: bool = True) -> tuple[EngineProcess, Any]:
         """Starts ONNX Runtime with an ONNX file and one thread per core; returns its process and version.
 
         Raises WorkerError. `optimised=False` turns the graph optimisations off.
         """
         return self._rival_in("onnxruntime", name, model, optimised=optimised)
 
-    def _rival_in(self, engine: str, name: str, model: str, *, optimised: bool = True) -> tuple[EngineProcess, str]:
+    def _rival_in(self, engine: str, name: str, model: str, *, optimised: bool = True) -> tuple[EngineProcess, Any]:
         threads = max(1, len(self.cores))
         if self._remote is not None:
             remote = structs.replace(self._remote, lasts_s=self.left_s)

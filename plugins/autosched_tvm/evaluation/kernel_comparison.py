@@ -20,6 +20,7 @@ from autosched_tvm.evaluation.output_comparison import Expected, Tolerances, sam
 from autosched_tvm.evaluation.verification_messages import Check
 from autosched_tvm.rounding import EPSILON, LEVELS, terms_of
 from autosched_tvm.tensors import Array
+from autosched_tvm.tvm_types import DeviceTensor
 
 LIMIT_S = 60.0
 """Time after which no further call is compared, in seconds. Kernels without a schedule are slow."""
@@ -81,7 +82,7 @@ class _Calls:
         self._before: dict[int, Array] = {}
         """Tensors before the call, by number of the argument."""
 
-    def around(self, _function: Any, name: str, before: bool, _result: Any, *arguments: Any) -> None:
+    def around(self, _function: object, name: str, before: bool, _result: object, *arguments: Any) -> None:
         """Compares a call. The virtual machine calls this before and after each of its calls."""
         if before:
             self._right = self._form(str(name))
@@ -127,7 +128,9 @@ class _Calls:
         right = msgspec.structs.replace(right, amplified=dict(enumerate(amplified)))
         return Tolerances([right], names, terms=terms).check([shown[2]])
 
-    def _amplified(self, arguments: tuple[Any, ...], expected: Mapping[int, Array], roundings: int) -> list[Array]:
+    def _amplified(
+        self, arguments: tuple[DeviceTensor, DeviceTensor], expected: Mapping[int, Array], roundings: int
+    ) -> list[Array]:
         """Returns how far each element may be off where ties are rounded the other way: the sum of its changes while
         one rounding after the other moves, up and down."""
         total = [np.zeros(one.shape) for one in expected.values()]
@@ -140,7 +143,12 @@ class _Calls:
                 total = [one + np.nan_to_num(change) for one, change in zip(total, changes, strict=True)]
         return total
 
-    def _results(self, arguments: tuple[Any, ...], values: Mapping[int, Array], moves: Array) -> dict[int, Array]:
+    def _results(
+        self,
+        arguments: tuple[Any, ...],
+        values: Mapping[int, Array],
+        moves: Array,
+    ) -> dict[int, Array]:
         """Returns the tensors after a call of the unscheduled kernel with other values, and moved roundings."""
         tensors = {n: HERE.tensor(value) for n, value in values.items()}
         last = [HERE.tensor(moves)] if moves.size else []

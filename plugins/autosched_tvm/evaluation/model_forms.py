@@ -6,7 +6,6 @@ lose operators that ONNX Runtime recognises. Runs in a child process, since the 
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import onnx
 
@@ -42,7 +41,7 @@ def write(model: str, shapes: Mapping[str, tuple[int, ...]], folder: str) -> lis
     return forms
 
 
-def with_shapes(model: Any, shapes: Mapping[str, tuple[int, ...]]) -> Any:
+def with_shapes(model: onnx.ModelProto, shapes: Mapping[str, tuple[int, ...]]) -> onnx.ModelProto:
     """Returns a copy whose inputs have these shapes; dimensions of the same name are replaced everywhere."""
     fixed = onnx.ModelProto()
     fixed.CopyFrom(model)
@@ -69,7 +68,7 @@ def with_shapes(model: Any, shapes: Mapping[str, tuple[int, ...]]) -> Any:
     return fixed
 
 
-def _simplified(model: Any) -> Any | None:
+def _simplified(model: onnx.ModelProto) -> onnx.ModelProto | None:
     import onnxsim
 
     try:
@@ -79,7 +78,7 @@ def _simplified(model: Any) -> Any | None:
     return simple if list(simple.graph.node) != list(model.graph.node) else None
 
 
-def _saved(model: Any, name: str, folder: str) -> Form:
+def _saved(model: onnx.ModelProto, name: str, folder: str) -> Form:
     path = Path(folder) / f"{name.replace(' ', '-')}.onnx"
     path.parent.mkdir(parents=True, exist_ok=True)
     onnx.save(model, str(path))

@@ -66,7 +66,7 @@ class Reference:
         """Whether builds round between operators."""
         self._open(path, self._form or model, rewritten=self._form is not None, outputs=outputs)
 
-    def _open(self, path: Path, model: Any | None, *, rewritten: bool, outputs: int | None) -> None:
+    def _open(self, path: Path, model: onnx.ModelProto | None, *, rewritten: bool, outputs: int | None) -> None:
         """Opens this model, which is `rewritten` from the file's, or the same; None: it is too large to change."""
         import onnxruntime
 
@@ -132,7 +132,7 @@ class Reference:
             self._open(self._path, self._quantised, rewritten=False, outputs=len(self.names))
         self._quantised = self._form = None
 
-    def _run_once(self, model: Any, inputs: Mapping[str, Array]) -> list[Array]:
+    def _run_once(self, model: onnx.ModelProto, inputs: Mapping[str, Array]) -> list[Array]:
         import onnxruntime
 
         session = self._session(model.SerializeToString(), onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL)
@@ -179,7 +179,7 @@ def perturbed_inputs(inputs: Mapping[str, Array], generator: np.random.Generator
     return {name: _perturbed(array, generator) for name, array in inputs.items()}
 
 
-def perturbed_model(model: Any, generator: np.random.Generator) -> Any:
+def perturbed_model(model: onnx.ModelProto, generator: np.random.Generator) -> onnx.ModelProto:
     """Returns a copy of an ONNX model with its weights changed by a few units in the last place."""
     changed = onnx.ModelProto()
     changed.CopyFrom(model)
@@ -205,7 +205,7 @@ def _weights(nodes: Iterable[Any]) -> tuple[set[str], set[str]]:
     return weights, {name for name, users in read.items() if users and users <= _SCALES}
 
 
-def _perturb(tensor: Any, generator: np.random.Generator, weight: bool, scale: bool) -> None:
+def _perturb(tensor: onnx.TensorProto, generator: np.random.Generator, weight: bool, scale: bool) -> None:
     if onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type).name not in EPSILON:
         return
     array = numpy_helper.to_array(tensor)
@@ -221,7 +221,7 @@ def _perturbed(array: Array, generator: np.random.Generator) -> Array:
     return np.asarray(array.astype("float64") * factor).astype(array.dtype)
 
 
-def scored_outputs(model: Any) -> dict[int, tuple[str, int]]:
+def scored_outputs(model: onnx.ModelProto) -> dict[int, tuple[str, int]]:
     """Returns the outputs that are indices chosen among values: the values' name and the axis, by number of the
     output."""
     makers = {name: node for node in model.graph.node for name in node.output}

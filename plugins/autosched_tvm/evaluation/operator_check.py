@@ -31,6 +31,7 @@ from autosched_tvm.evaluation.output_comparison import Expected, Scores, Toleran
 from autosched_tvm.evaluation.verification_messages import Request
 from autosched_tvm.rounding import EPSILON
 from autosched_tvm.tensors import Array
+from autosched_tvm.tvm_types import Target
 
 ELEMENTS_MAX = 4_000_000
 """Maximum number of values that a node reads and writes, so that the check takes seconds."""
@@ -72,18 +73,18 @@ class Wrong(Struct, frozen=True):
     """A node whose result in TVM is another one."""
 
     operator: str
-    node: Any
+    node: onnx.NodeProto
     said: str
 
 
 class _Case(Struct, frozen=True):
     """One node to run, under names of its own."""
 
-    original: Any
-    node: Any
+    original: onnx.NodeProto
+    node: onnx.NodeProto
     inputs: dict[str, str]
     """The network's value by the case's input."""
-    constants: tuple[Any, ...]
+    constants: tuple[onnx.TensorProto]
 
 
 def check(model: str, prepared: str, target: str, samples: str = "", unverified: bool = False) -> None:
@@ -95,7 +96,7 @@ def check(model: str, prepared: str, target: str, samples: str = "", unverified:
 
 
 def check_source(
-    model: Path, source: model_sources.Source, target: Any, samples: str = "", *, unverified: bool = False
+    model: Path, source: model_sources.Source, target: Target, samples: str = "", *, unverified: bool = False
 ) -> None:
     """Does the same for a network in memory."""
     if not isinstance(source, model_sources.OnnxSource):
@@ -168,7 +169,9 @@ def _gist(error: Exception) -> str:
     return (_SOURCE.sub("", said).strip().rstrip(".") or type(error).__name__)[:SAID_MAX]
 
 
-def _rewritten(original: Any, model: Any, inputs: Mapping[str, Array], before: Sequence[Array], run: Run) -> str:
+def _rewritten(
+    original: onnx.ModelProto, model: onnx.ModelProto, inputs: Mapping[str, Array], before: Sequence[Array], run: Run
+) -> str:
     """Says how the outputs of a prepared network differ from those of the original; empty if they do not, and for
     networks whose outputs may, since rounding changes a choice, or since they are random."""
     if any(node.op_type in JUMPS_OR_RANDOM for one in (original, model) for node in one.graph.node):
@@ -183,7 +186,7 @@ def _rewritten(original: Any, model: Any, inputs: Mapping[str, Array], before: S
     return ""
 
 
-def find(model: Any, inputs: Mapping[str, Array], target: Any, run: Run) -> list[Wrong]:
+def find(model: onnx.ModelProto, inputs: Mapping[str, Array], target: Target, run: Run) -> list[Wrong]:
     """Returns the nodes of a network that TVM computes otherwise than the engine `run`, in the network's order."""
     cases = list(_cases(model))
     values = _values(model, inputs, sorted({name for case in cases for name in case.inputs.values()}), run)
@@ -194,7 +197,7 @@ def find(model: Any, inputs: Mapping[str, Array], target: Any, run: Run) -> list
 
 
 def _wrong(
-    cases: Sequence[_Case], values: Mapping[str, Array], model: Any, target: Any, run: Run, until: float
+    cases: Sequence[_Case], values: Mapping[str, Array], model: onnx.ModelProto, target: Target, run: Run, until: float
 ) -> list[Wrong]:
     """Runs cases together. Where TVM or the engine refuses one of them, halves the cases."""
     if not cases or time.monotonic() > until:
@@ -237,7 +240,7 @@ def _difference(right: Array, own: Array, scores: Mapping[int, Scores]) -> str:
     return f"{at.output}{list(at.index) if at.index else ''} is {at.got}, and not {at.expected}"
 
 
-def _cases(model: Any) -> Iterator[_Case]:
+def _cases(model: onnx.ModelProto) -> Iterator[_Case]:
     constants = {tensor.name: tensor for tensor in model.graph.initializer}
     known = {value.name: value.type.tensor_type for value in shape_inference.values(model)}
     seen: set[bytes] = set()
@@ -266,7 +269,7 @@ def _elements(tensor: Any) -> int | None:
     return None if any(size <= 0 for size in dims) else int(np.prod(dims, dtype=np.int64))
 
 
-def _products(node: Any, known: Mapping[str, Any], constants: Mapping[str, Any]) -> int:
+def _products(node: onnx.NodeProto, known: Mapping[str, Any], constants: Mapping[str, onnx.TensorProto]) -> int:
     """The number of multiplications of a product or convolution; 0 for other nodes, which have few for each value."""
     if node.op_type not in ("Conv", "ConvTranspose", "Gemm", "MatMul", "Einsum"):
         return 0
@@ -276,7 +279,7 @@ def _products(node: Any, known: Mapping[str, Any], constants: Mapping[str, Any])
     return outputs * max(1, int(np.prod(shape, dtype=np.int64)) // max(1, min(shape, default=1)))
 
 
-def _key(node: Any, known: Mapping[str, Any], constants: Mapping[str, Any]) -> bytes:
+def _key(node: onnx.NodeProto, known: Mapping[str, Any], constants: Mapping[str, onnx.TensorProto]) -> bytes:
     """Key of equal nodes: they compute the same of inputs of the same types and shapes. Of large constants, only those
     count."""
     copy = onnx.NodeProto()
@@ -295,7 +298,7 @@ def _key(node: Any, known: Mapping[str, Any], constants: Mapping[str, Any]) -> b
     return b"|".join([bytes(copy.SerializeToString()), *parts])
 
 
-def _renamed(node: Any, number: int, constants: Mapping[str, Any]) -> _Case:
+def _renamed(node: onnx.NodeProto, number: int, constants: Mapping[str, onnx.TensorProto]) -> _Case:
     copy = onnx.NodeProto()
     copy.CopyFrom(node)
     copy.name = f"case_{number}"
@@ -317,7 +320,9 @@ def _renamed(node: Any, number: int, constants: Mapping[str, Any]) -> _Case:
     return _Case(node, copy, inputs, tuple(own.values()))
 
 
-def _network(cases: Sequence[_Case], values: Mapping[str, Array], model: Any) -> tuple[Any, dict[str, Array]]:
+def _network(
+    cases: Sequence[_Case], values: Mapping[str, Array], model: onnx.ModelProto
+) -> tuple[onnx.ModelProto, dict[str, Array]]:
     """The network of all cases, and its inputs."""
     given = {fresh: values[name] for case in cases for fresh, name in case.inputs.items()}
     kinds = {fresh: helper.np_dtype_to_tensor_dtype(array.dtype) for fresh, array in given.items()}
@@ -335,7 +340,9 @@ def _network(cases: Sequence[_Case], values: Mapping[str, Array], model: Any) ->
     return made, given
 
 
-def _values(model: Any, inputs: Mapping[str, Array], wanted: Sequence[str], run: Run) -> dict[str, Array] | None:
+def _values(
+    model: onnx.ModelProto, inputs: Mapping[str, Array], wanted: Sequence[str], run: Run
+) -> dict[str, Array] | None:
     """The values of a network for a sample; None if the engine cannot run it."""
     there = {value.name for value in model.graph.input}
     exposed = onnx.ModelProto()
@@ -350,11 +357,11 @@ def _values(model: Any, inputs: Mapping[str, Array], wanted: Sequence[str], run:
     return {name: array for name, array in (*inputs.items(), *found.items()) if isinstance(array, np.ndarray)}
 
 
-def _by_runtime(model: Any, inputs: Mapping[str, Array], names: Sequence[str] | None) -> list[Array]:
+def _by_runtime(model: onnx.ModelProto, inputs: Mapping[str, Array], names: Sequence[str] | None) -> list[Array]:
     return _outputs(_session(model), inputs, names)
 
 
-def _by_standard(model: Any, inputs: Mapping[str, Array], names: Sequence[str] | None) -> list[Array]:
+def _by_standard(model: onnx.ModelProto, inputs: Mapping[str, Array], names: Sequence[str] | None) -> list[Array]:
     """Runs a network in the standard's reference implementation, where ONNX Runtime cannot."""
     try:
         return _by_runtime(model, inputs, names)
@@ -365,7 +372,7 @@ def _by_standard(model: Any, inputs: Mapping[str, Array], names: Sequence[str] |
             return isolated_run.outputs(path, [inputs], standard_reference.__name__)[0]
 
 
-def _session(model: Any) -> Any:
+def _session(model: onnx.ModelProto) -> Any:
     import onnxruntime
 
     return session_of(model.SerializeToString(), onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL)
@@ -376,7 +383,7 @@ def _outputs(session: Any, inputs: Mapping[str, Array], names: Sequence[str] | N
     return list(session.run(names, {name: array for name, array in inputs.items() if name in known}))
 
 
-def _quick(target: Any) -> Any:
+def _quick(target: Target) -> Target:
     """The target with code that is compiled fast."""
     return tvm.target.Target({**dict(target.export()), "opt-level": 0})
 

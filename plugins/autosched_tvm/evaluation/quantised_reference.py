@@ -40,7 +40,7 @@ class Fidelity(Struct, frozen=True):
     note: str
 
 
-def float_form(model: Any, *, integers: bool = False) -> Any | None:
+def float_form(model: onnx.ModelProto, *, integers: bool = False) -> onnx.ModelProto | None:
     """Returns the float form of a quantised model; None for a float model, and where it cannot be rewritten completely.
 
     `integers`: keep products of 8-bit integers.
@@ -54,7 +54,7 @@ def float_form(model: Any, *, integers: bool = False) -> Any | None:
     return form
 
 
-def make_weights_unsigned(model: Any) -> None:
+def make_weights_unsigned(model: onnx.ModelProto) -> None:
     """Adds 128 to the constant signed weights of integer products, and to their zero points. ONNX Runtime's products of
     unsigned data and signed weights saturate on CPUs with AVX2 and without VNNI, in sessions without optimisations."""
     constants = {tensor.name: tensor for tensor in model.graph.initializer}
@@ -79,7 +79,7 @@ def make_weights_unsigned(model: Any) -> None:
             node.input[zero] = unsigned(known or f"{found.name}.zero", start)
 
 
-def fidelity(model: Any, form: Any, run: Run, *, integers: bool = False) -> Fidelity:
+def fidelity(model: onnx.ModelProto, form: onnx.ModelProto, run: Run, *, integers: bool = False) -> Fidelity:
     """Compares the builds' form of a quantised model with the model, and with the form that rounds. Raises the
     exceptions of `run`."""
     quantised, real, rounded = run(model), run(form), run(_rewritten(model, rounded=True))
@@ -107,7 +107,7 @@ def fidelity(model: Any, form: Any, run: Run, *, integers: bool = False) -> Fide
     )
 
 
-def _rewritten(model: Any, *, rounded: bool = False, integers: bool = False) -> Any:
+def _rewritten(model: onnx.ModelProto, *, rounded: bool = False, integers: bool = False) -> onnx.ModelProto:
     form = onnx.ModelProto()
     form.CopyFrom(model)
     standard_operators.rewrite(form, rounded=rounded, integers=integers)

@@ -18,6 +18,7 @@ from autosched_tvm.ranking.measured_task import (
     shape_distance,
     stacked,
 )
+from autosched_tvm.tensors import Array
 
 Scorer: TypeAlias = Callable[[MeasuredTask], Vector]
 """Scores the schedules of a task."""
@@ -108,7 +109,7 @@ def linear(tasks: Sequence[MeasuredTask]) -> Scorer:
     spread = np.nan_to_num(np.nanstd(features, axis=0))
     spread[spread < 1e-6] = 1.0
 
-    def normalised(rows: Any) -> Any:
+    def normalised(rows: Array) -> Array:
         return np.nan_to_num((rows - mean) / spread)
 
     rows = normalised(features).astype("float64")

@@ -30,6 +30,7 @@ from autosched_tvm.compile import workload_program
 from autosched_tvm.compile.task_extraction import buffers_of, describe, workload_hash
 from autosched_tvm.compile.winograd import workload as stages
 from autosched_tvm.record_formats import foreign_record
+from autosched_tvm.tvm_types import Expr, IRModule
 from autosched_tvm.worker_messages import TEMPLATE
 
 WORKLOADS, RECORDS = "database_workload.json", "database_tuning_record.json"
@@ -191,7 +192,7 @@ def _seconds(record: Record) -> bytes:
     return msgspec.json.encode(record.latency_s) if record.latency_s else b"null"
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: Expr) -> Any:
     """Convert TVM's numbers, texts and lists to JSON."""
     return list(value) if isinstance(value, Iterable) else getattr(value, "value", None) or int(value)
 
@@ -235,7 +236,7 @@ def _workloads(path: Path, complain: Complain) -> Iterator[tuple[int, tuple[Work
                 complain(number + 1, f"{path.name}: {error}")
 
 
-def module_of(line: bytes) -> Any:
+def module_of(line: bytes) -> IRModule:
     """The module in a line of a workload. Raises any exception of decoders and TVM for other lines."""
     _, packed = _WORKLOAD_LINE.decode(line)
     return workload_program.module_of(base64.b64decode(packed, validate=True)[LENGTH_BYTES:])

@@ -29,6 +29,7 @@ from autosched_tvm.tuning import schedule_traces
 from autosched_tvm.tuning.schedule_traces import Decision, Sketch
 from autosched_tvm.tuning.search_method import SearchContext
 from autosched_tvm.tuning.sketch_space import SketchSpace
+from autosched_tvm.tvm_types import IRModule, Schedule
 from autosched_tvm.worker_messages import TEMPLATE
 
 SEEDS_MAX = 16
@@ -89,7 +90,7 @@ def read(file: BinaryIO, store: RecordStore, known: Catalogue, complain: Complai
 class _Space:
     """A known workload with MetaSchedule's sketches."""
 
-    def __init__(self, workload: Workload, where: Environment, module: Any) -> None:
+    def __init__(self, workload: Workload, where: Environment, module: IRModule) -> None:
         self.workload, self.environment = workload, where
         target = json.loads(join_target(where.target, where.threads))
         info = TaskInfo(task=1, name=workload.name or "workload", workload=workload.hash)
@@ -129,7 +130,7 @@ def _spaces(known: Catalogue) -> dict[tuple[int, ...], dict[str, _Space]]:
     return found
 
 
-def _tiles(design: Any) -> list[Tile]:
+def _tiles(design: Schedule) -> list[Tile]:
     """The tiles of a schedule of a design space, in the order of its loops."""
     trace = schedule_traces.read(schedule_traces.write(design.trace.as_json()))
     assert trace is not None, "TVM's design spaces have all decisions made"

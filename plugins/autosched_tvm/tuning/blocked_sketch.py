@@ -6,11 +6,10 @@ in registers during the reduction; the padding is a separate pass. Tile sizes ar
 decisions works on it. Source of the shape: the direct convolution of Georganas et al. (SC 2018).
 """
 
-from typing import Any
-
 import tvm
 
 from autosched_tvm.compile.integers.schedule_steps import in_registers
+from autosched_tvm.tvm_types import BlockRV, IRModule, Schedule
 
 ANCHORS = ("conv2d_NCHWc", "depthwise_conv2d_NCHWc", "DepthwiseConv2d")
 VECTOR_MAX = 32
@@ -21,7 +20,7 @@ INNER_MAX = 64
 UNROLL = (0, 16, 64, 512)
 
 
-def blocked_sketch(workload: Any, seed: int) -> Any | None:
+def blocked_sketch(workload: IRModule, seed: int) -> Schedule | None:
     """Returns a schedule of this shape for a task's workload with drawn decisions; None for other tasks."""
     schedule = tvm.s_tir.Schedule(workload, seed=seed, debug_mask=0, enable_check=False)
     blocks = schedule.get_child_blocks(schedule.get_sblock("root"))
@@ -40,7 +39,7 @@ def blocked_sketch(workload: Any, seed: int) -> Any | None:
     return schedule
 
 
-def _apply(schedule: Any, anchor: Any) -> None:
+def _apply(schedule: Schedule, anchor: BlockRV) -> None:
     pads = schedule.get_producers(anchor)
     chain = [anchor]
     while after := schedule.get_consumers(chain[-1]):
@@ -67,7 +66,7 @@ def _apply(schedule: Any, anchor: Any) -> None:
     schedule.annotate(schedule.get_sblock("root"), "meta_schedule.unroll_explicit", step)
 
 
-def _reduce(schedule: Any, anchor: Any) -> None:
+def _reduce(schedule: Schedule, anchor: BlockRV) -> None:
     """Orders the loops: input channels outside, the kernel's window, input channels inside, then the tile."""
     # After the parallel loop, the columns of tiles and the batch. Channels inside: a pixel is loaded once for them all.
     _, _, _, channels, rows, columns, block, *order = schedule.get_loops(anchor)

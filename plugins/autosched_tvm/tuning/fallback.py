@@ -14,6 +14,7 @@ from autosched_tvm.tuning.search_method import (
     SearchMethod,
     Unsupported,
 )
+from autosched_tvm.tvm_types import Target
 
 
 class Fallback:
@@ -39,7 +40,7 @@ class Fallback:
             ]
             return (*said, *self._first.notes, *(self._other.notes if self._other is not None else ()))
 
-    def check_network(self, workloads: Iterable[Any], target: Any) -> None:
+    def check_network(self, workloads: Iterable[Any], target: Target) -> None:
         """Raises RequestError for options of the first method that no task can use."""
         if isinstance(self._first, ChecksNetwork):
             self._first.check_network(workloads, target)

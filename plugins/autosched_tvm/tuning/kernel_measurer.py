@@ -113,7 +113,13 @@ class KernelMeasurer:
         return self._call_build(worker_messages.BUILD, task, artifact, (self._target, candidate), lease, timeout_s)
 
     def _call_build(
-        self, function: str, task: TaskInfo, artifact: Path, arguments: Sequence[Any], lease: Lease, timeout_s: float
+        self,
+        function: str,
+        task: TaskInfo,
+        artifact: Path,
+        arguments: Sequence[Any],
+        lease: Lease,
+        timeout_s: float,
     ) -> str:
         key = self._key(function, task, arguments) if self.cache.keeps else ""
         if (known := self.cache.take(key, {KERNEL: artifact})) is not None:

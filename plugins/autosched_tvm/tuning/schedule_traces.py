@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from autosched_tvm.tvm_types import Expr
+
 POSTPROC = "EnterPostproc"
 SAMPLING = ("SamplePerfectTile", "SamplePartitionedTile", "SampleCategorical", "SampleComputeLocation")
 
@@ -84,9 +86,9 @@ def options(instruction: Any, decision: Decision) -> list[Decision] | None:
     return None
 
 
-def _decision(value: Any) -> Decision:
+def _decision(value: int | list[int]) -> Decision:
     return tuple(int(v) for v in value) if isinstance(value, list) else int(value)
 
 
-def _plain(number: Any) -> Any:
+def _plain(number: Expr) -> int:
     return number.value

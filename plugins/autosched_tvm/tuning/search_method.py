@@ -6,6 +6,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from autosched.backend import NoteGroup
 from autosched.model import TaskInfo
+from autosched_tvm.tvm_types import IRModule, Target
 
 
 @dataclass(frozen=True)
@@ -13,9 +14,9 @@ class SearchContext:
     """A task, as a search receives it."""
 
     info: TaskInfo
-    workload: Any
+    workload: IRModule
     """IRModule with the one PrimFunc `main`."""
-    target: Any
+    target: Target
     """A tvm.target.Target."""
     seed: int
     threads: int
@@ -77,6 +78,6 @@ class RanksSchedules(Protocol):
 class ChecksNetwork(Protocol):
     """A method with options that may fit no task of a network."""
 
-    def check_network(self, workloads: Iterable[Any], target: Any) -> None:
+    def check_network(self, workloads: Iterable[Any], target: Target) -> None:
         """Raises RequestError for options that no task can use. `workloads`: an IRModule for each task, created lazily;
         `target`: a tvm.target.Target."""

@@ -17,6 +17,7 @@ from autosched_tvm.tuning import schedule_traces
 from autosched_tvm.tuning.blocked_sketch import blocked_sketch
 from autosched_tvm.tuning.schedule_traces import Decision, Sketch
 from autosched_tvm.tuning.search_method import SearchContext, Unsupported
+from autosched_tvm.tvm_types import IRModule, Schedule, Trace
 
 LOG = logging.getLogger("autosched_tvm.search")
 LOG.addHandler(logging.NullHandler())
@@ -36,7 +37,7 @@ class Grown:
     decisions: tuple[Decision, ...]
     key: str
     """Key that is the same for equal programs."""
-    schedule: Any = field(repr=False, compare=False)
+    schedule: Schedule = field(repr=False, compare=False)
 
     def candidate(self, memo: dict[str, Any] | None = None) -> bytes:
         """Returns the candidate in the form that is built and stored."""
@@ -97,7 +98,7 @@ class SketchSpace:
         made = tuple(decision for decision in decisions if decision is not None)
         return Grown(sketch, made, hash_of(schedule.mod), schedule)  # reading its trace takes as long as all else
 
-    def grown(self, schedule: Any) -> Grown | None:
+    def grown(self, schedule: Schedule) -> Grown | None:
         """Returns the sketch and decisions of a schedule that TVM's own search made; None for a schedule of no
         sketch."""
         trace = _parsed(schedule.trace)
@@ -107,18 +108,18 @@ class SketchSpace:
         return Grown(sketch, trace.decisions, hash_of(schedule.mod), schedule)
 
 
-def _computations(workload: Any) -> int:
+def _computations(workload: IRModule) -> int:
     blocks: list[Any] = []
     tvm_ffi.structural_walk(workload["main"].body, (tvm.s_tir.SBlock, blocks.append))
     return sum(str(block.name_hint) != "root" for block in blocks)
 
 
-def _parsed(trace: Any) -> schedule_traces.Trace | None:
+def _parsed(trace: Trace) -> schedule_traces.Trace | None:
     """Returns a trace of TVM as data; None for one that lacks a decision."""
     return schedule_traces.read(schedule_traces.write(trace.as_json()))
 
 
-def _listed(drawn: Any) -> list[tuple[Decision, ...]] | None:
+def _listed(drawn: Schedule) -> list[tuple[Decision, ...]] | None:
     """Returns all combinations of decisions, of which a schedule has one; None for too many."""
     trace = _parsed(drawn.trace.simplified(True))
     assert trace is not None, "all decisions of a drawn schedule are made"
@@ -132,7 +133,7 @@ def _listed(drawn: Any) -> list[tuple[Decision, ...]] | None:
     return list(product(*known))
 
 
-def _sketch(simplified: Any) -> Sketch:
+def _sketch(simplified: Trace) -> Sketch:
     """Returns the sketch of a trace without unused instructions, which TVM's search removes as well."""
     trace = _parsed(simplified)
     assert trace is not None, "TVM's design spaces have all decisions made"

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Generic
+from typing import TYPE_CHECKING, ClassVar, Generic
 
 from autosched import backend
 from autosched.backend import Session
@@ -11,6 +11,7 @@ from autosched.model import JobSpec
 from autosched_tvm.tuning import options as option_table
 from autosched_tvm.tuning.fallback import Fallback
 from autosched_tvm.tuning.options import AnyOptions
+from autosched_tvm.tvm_types import IRModule, Target
 
 if TYPE_CHECKING:
     from autosched_tvm.ranking.measured_task import Family, MeasuredTask
@@ -46,7 +47,7 @@ class TvmBackend(Generic[AnyOptions]):
         raise NotImplementedError
 
     def measured_task(
-        self, workload: str, module: Any, target: Any, networks: frozenset[str],
+        self, workload: str, module: IRModule, target: Target, networks: frozenset[str],
         latencies_s: Mapping[bytes, float | None],
     ) -> "tuple[Family, MeasuredTask] | None":  # fmt: skip
         """Returns the operator family of a workload, and the features of its measured schedules; None for a workload

@@ -16,9 +16,9 @@ from typing import TypeVar
 import msgspec
 from msgspec import Struct
 
-from autosched.backend import Baseline, Built, Evaluation, Measured, Network, Session, Tuner
+from autosched.backend import Backend, Baseline, Built, Evaluation, Measured, Network, Session, Tuner
 from autosched.errors import Hindered, RequestError, StepFailed
-from autosched.model import CODE_DIGEST_PATTERN, DeviceNote, Failure, Program
+from autosched.model import CODE_DIGEST_PATTERN, DeviceNote, Failure, JobSpec, Program
 
 CANDIDATE_BYTES_MAX = 200_000
 BUILD_BYTES = 1 << 20
@@ -32,8 +32,12 @@ OURS, LIBRARY = os.path.dirname(os.path.dirname(__file__)) + "/", os.path.dirnam
 T = TypeVar("T", bound=Struct)
 
 
-def session(found: object) -> Session:
-    """The session that a backend has opened. Raises RequestError for another object."""
+def opened(backend: Backend, spec: JobSpec, model: Path, workdir: Path, device_cores: int) -> Session:
+    """Open a session with its files in `workdir`, and the user's in its folder `out`. Raises RequestError if the
+    backend answers with another object, and what its `open` raises."""
+    outdir = workdir / "out"
+    outdir.mkdir(parents=True, exist_ok=True)
+    found: object = backend.open(spec, model, workdir, outdir, device_cores)
     if not isinstance(found, Session):
         raise RequestError(
             f"the backend's open() answered with a {type(found).__name__}; it must be a subclass of"

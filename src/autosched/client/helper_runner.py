@@ -77,12 +77,10 @@ class HelperRunner:
         if network.identity is not None and network.identity.target:
             spec = structs.replace(spec, target=network.identity.target)
         model = await job_files.fetch_inputs(self._line, spec, self._workdir)
-        outdir = self._workdir / "out"
-        outdir.mkdir(parents=True, exist_ok=True)
 
         def opened() -> tuple[Session, Network]:
-            opens = backend.load(spec.backend).open
-            session = backend_boundary.session(opens(spec, model, self._workdir, outdir, order.device_cores))
+            loaded = backend.load(spec.backend)
+            session = backend_boundary.opened(loaded, spec, model, self._workdir, order.device_cores)
             if not session.movable:
                 raise RequestError(f"backend {spec.backend!r} runs no stages on other hosts")
             self._session = session

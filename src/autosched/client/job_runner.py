@@ -116,15 +116,12 @@ class JobRunner:
         order = await self._line.ask(GetOrder(), JobOrder)
         keep_to(order.host_cores)
         self._helpers.host, self._board = order.host, order.board
-        self._outdir.mkdir(parents=True, exist_ok=True)
         model = await job_files.fetch_inputs(self._line, order.spec, self._workdir)
         plan = JobPlan(order.spec, lanes=order.lanes, devices=order.devices)
         try:
             session = await asyncio.to_thread(
-                lambda: backend_boundary.session(
-                    backend.load(order.spec.backend).open(
-                        order.spec, model, self._workdir, self._outdir, order.device_cores
-                    )
+                lambda: backend_boundary.opened(
+                    backend.load(order.spec.backend), order.spec, model, self._workdir, order.device_cores
                 )
             )
             if order.earlier and not session.learns:

@@ -103,10 +103,8 @@ class BackendHarness:
     ) -> Session:
         """Open a session in its own folder, which keeps its content when the name is used again. Raises
         RequestError."""
-        outdir = self.workdir(name) / "out"
-        outdir.mkdir(parents=True, exist_ok=True)
-        words = self.spec(options, seed), model or self.model, self.workdir(name), outdir, 1
-        return backend_boundary.session(self.backend.open(*words))
+        spec = self.spec(options, seed)
+        return backend_boundary.opened(self.backend, spec, model or self.model, self.workdir(name), 1)
 
     @property
     def model(self) -> Path:

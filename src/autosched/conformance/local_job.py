@@ -57,8 +57,6 @@ class LocalJob:
 
     def __init__(self, backend: Backend, spec: JobSpec, model: Path, folder: Path, told: Told) -> None:
         """Raises RequestError for unacceptable settings, and PluginFailed for other errors of the backend."""
-        outdir = folder / "out"
-        outdir.mkdir(parents=True)
         cores = sorted(os.sched_getaffinity(0))
         self._lane, self._device = (cores[0],), (cores[-1],)
         self._told = told
@@ -71,7 +69,7 @@ class LocalJob:
 
     def _opened(self, spec: JobSpec, model: Path, folder: Path) -> Session:
         try:
-            return backend_boundary.session(self._backend.open(spec, model, folder, folder / "out", 1))
+            return backend_boundary.opened(self._backend, spec, model, folder, 1)
         except AutoschedError:
             raise
         except (Exception, SystemExit) as error:  # boundary to the plugin's code

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from autosched_tvm.compile.attention import computation
 from autosched_tvm.compile.integers import dot_sketch
 from autosched_tvm.compile.integers.schedule_steps import drawn, extent, factors, in_registers, spread, start_apart
+from autosched_tvm.tvm_types import BlockRV, LoopRV, Schedule
 
 ROWS_MAX, VECTORS_MAX = 16, 8
 """Maximum size of a tile, in rows and vectors. The largest has a few more vectors than there are registers."""
@@ -39,7 +40,7 @@ class Tiles(NamedTuple):
     """Number of tiles, one below the other; 0: drawn."""
 
 
-def apply(schedule: Any, anchor: Any, registers: int | None) -> None:
+def apply(schedule: Schedule, anchor: BlockRV, registers: int | None) -> None:
     """Schedules the kernel whose block of sums is `anchor`. `registers`: number of vector registers of the CPU; None:
     draw tile sizes."""
     _inline(schedule)
@@ -59,7 +60,7 @@ def apply(schedule: Any, anchor: Any, registers: int | None) -> None:
         schedule.vectorize(schedule.split(last, [None, width])[1])
 
 
-def _tiles(schedule: Any, anchor: Any, registers: int | None) -> Tiles:
+def _tiles(schedule: Schedule, anchor: BlockRV, registers: int | None) -> Tiles:
     *_, rows, blocks, _, _ = schedule.get_loops(anchor)
     *_, mixed, _, _ = schedule.get_loops(schedule.get_sblock(computation.MIX))
     if registers is not None:
@@ -68,7 +69,7 @@ def _tiles(schedule: Any, anchor: Any, registers: int | None) -> Tiles:
     return Tiles(high, wide, drawn(schedule, mixed, VECTORS_MAX), 0)
 
 
-def _rows(schedule: Any, tiles: Tiles, width: int) -> Any:
+def _rows(schedule: Schedule, tiles: Tiles, width: int) -> LoopRV:
     """Splits the loops over finished rows; returns the loop inside which a group of rows is computed."""
     *batch, row, columns = schedule.get_loops(schedule.get_sblock(computation.ROWS))
     parts, tile_row = schedule.split(row, [None, tiles.rows])
@@ -84,7 +85,7 @@ def _rows(schedule: Any, tiles: Tiles, width: int) -> Any:
     return place
 
 
-def _scores(schedule: Any, anchor: Any, place: Any, tiles: Tiles, width: int) -> None:
+def _scores(schedule: Schedule, anchor: BlockRV, place: LoopRV, tiles: Tiles, width: int) -> None:
     """Computes the scores of a place, tile by tile."""
     terms = schedule.get_sblock(computation.TERMS)
     schedule.compute_at(terms, place, preserve_unit_loops=True)
@@ -112,7 +113,7 @@ def usual(rows: int, blocks: int, mixed: int, registers: int) -> Tiles:
     return max(found)[1]
 
 
-def _inline(schedule: Any) -> None:
+def _inline(schedule: Schedule) -> None:
     """Inlines the blocks between the named ones."""
     for block in schedule.get_child_blocks(schedule.get_sblock("root")):
         name = str(schedule.get(block).name_hint)
@@ -124,12 +125,12 @@ def _inline(schedule: Any) -> None:
             spread(schedule, block)
 
 
-def _block(schedule: Any, name: str) -> Any | None:
+def _block(schedule: Schedule, name: str) -> Any | None:
     names = {str(schedule.get(b).name_hint) for b in schedule.get_child_blocks(schedule.get_sblock("root"))}
     return schedule.get_sblock(name) if name in names else None
 
 
-def _sums(schedule: Any, anchor: Any) -> None:
+def _sums(schedule: Schedule, anchor: BlockRV) -> None:
     """Keeps a tile of sums in registers, with the loop over the depth outside."""
     *_, row, block, lane, depth = schedule.get_loops(anchor)
     schedule.reorder(depth, row, block, lane)
@@ -137,13 +138,13 @@ def _sums(schedule: Any, anchor: Any) -> None:
     start_apart(schedule, anchor, depth)
 
 
-def _vectors(schedule: Any, block: Any, place: Any, width: int) -> None:
+def _vectors(schedule: Schedule, block: BlockRV, place: LoopRV, width: int) -> None:
     """Computes a block for the rows of a place, vectorised."""
     schedule.compute_at(block, place, preserve_unit_loops=True)
     schedule.vectorize(schedule.split(schedule.get_loops(block)[-1], [None, width])[1])
 
 
-def _combined(schedule: Any, name: str, by_lane: str, place: Any) -> None:
+def _combined(schedule: Schedule, name: str, by_lane: str, place: LoopRV) -> None:
     """Reduces each row of a place: first its vectors, then their lanes."""
     block, lanes = schedule.get_sblock(name), schedule.get_sblock(by_lane)
     schedule.compute_at(block, place, preserve_unit_loops=True)

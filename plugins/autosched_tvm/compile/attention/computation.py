@@ -12,6 +12,8 @@ from typing import Any
 
 from tvm import te, tirx
 
+from autosched_tvm.tvm_types import Expr, Tensor
+
 QUERIES, KEYS, VALUES = "attention_queries", "attention_keys", "attention_values"
 """Names of the blocks that pack the inputs."""
 DOT, SCORES, TERMS = "attention_dot", "attention_scores", "attention_terms"
@@ -50,24 +52,24 @@ def filled_columns(columns: int, lanes: int) -> int:
     return filled(-(-columns // lanes), VECTOR_TILES) * lanes
 
 
-def queries(data: Any) -> Any:
+def queries(data: Tensor) -> Tensor:
     """Returns [..., rows, depth] with the rows padded."""
     *batch, rows, depth = _shape(data)
     count = filled_rows(rows)
 
-    def value(*index: Any) -> Any:
+    def value(*index: Expr) -> Expr:
         *outer, row, k = index
         return data[(*outer, row if count == rows else tirx.min(row, rows - 1), k)]
 
     return te.compute((*batch, count, depth), value, name=QUERIES)
 
 
-def keys(data: Any, lanes: int) -> Any:
+def keys(data: Tensor, lanes: int) -> Tensor:
     """Returns [..., depth, columns] as [..., blocks of columns, depth, lanes]."""
     *batch, depth, columns = _shape(data)
     blocks = filled_columns(columns, lanes) // lanes
 
-    def value(*index: Any) -> Any:
+    def value(*index: Expr) -> Expr:
         *outer, block, k, lane = index
         column = block * lanes + lane
         filled = _filled(data, outer, k, column, columns, blocks * lanes)
@@ -79,19 +81,19 @@ def keys(data: Any, lanes: int) -> Any:
     return te.compute((*batch, blocks, depth, lanes), value, name=KEYS)
 
 
-def values(data: Any, lanes: int) -> Any:
+def values(data: Tensor, lanes: int) -> Tensor:
     """Returns [..., rows, columns] with the columns padded."""
     *batch, rows, columns = _shape(data)
     size = -(-columns // lanes) * lanes
 
-    def value(*index: Any) -> Any:
+    def value(*index: Expr) -> Expr:
         *outer, row, column = index
         return _filled(data, outer, row, column, columns, size)
 
     return te.compute((*batch, rows, size), value, name=VALUES)
 
 
-def operand(data: Any, rows: int, lanes: int) -> Any:
+def operand(data: Tensor, rows: int, lanes: int) -> Tensor:
     """Returns a tensor that is combined with scores, [..., 1 or rows, 1 or columns], padded alike."""
     shape = _shape(data)
     size = list(shape)
@@ -100,7 +102,7 @@ def operand(data: Any, rows: int, lanes: int) -> Any:
     if len(shape) > 1 and shape[-2] == rows:
         size[-2] = filled_rows(rows)
 
-    def value(*index: Any) -> Any:
+    def value(*index: Expr) -> Expr:
         *outer, column = index
         if outer and size[-2] != shape[-2]:
             outer[-1] = tirx.min(outer[-1], rows - 1)
@@ -110,38 +112,38 @@ def operand(data: Any, rows: int, lanes: int) -> Any:
     return te.compute(tuple(size), value, name=OPERAND)
 
 
-def scores(rows: Any, packed: Any) -> Any:
+def scores(rows: Tensor, packed: Tensor) -> Tensor:
     """Returns the products of padded queries and packed keys: [..., padded rows, padded columns]."""
     *batch, count, depth = _shape(rows)
     blocks, _, lanes = _shape(packed)[-3:]
     step = te.reduce_axis((0, depth), name="k")
 
-    def sums(*index: Any) -> Any:
+    def sums(*index: Expr) -> Expr:
         *outer, row, block, lane = index
         return te.sum(rows[(*outer, row, step)] * packed[(*outer, block, step, lane)], axis=step)
 
     dot = te.compute((*batch, count, blocks, lanes), sums, name=DOT)
 
-    def value(*index: Any) -> Any:
+    def value(*index: Expr) -> Expr:
         *outer, column = index
         return dot[(*outer, column // lanes, column % lanes)]
 
     return te.compute((*batch, count, blocks * lanes), value, name=SCORES)
 
 
-def softmax(data: Any, columns: int, lanes: int) -> tuple[Any, Any]:
+def softmax(data: Tensor, columns: int, lanes: int) -> tuple[Tensor, Tensor]:
     """Returns the exponentials, zero beyond `columns`, and their sum in each row."""
     *batch, size = _shape(data)
     dtype = str(data.dtype)
     lowest, none = tirx.min_value(dtype), tirx.const(0.0, dtype)
 
-    def known(column: Any, value: Any, other: Any) -> Any:
+    def known(column: Expr, value: Expr, other: Expr) -> Expr:
         return value if columns == size else tirx.Select(column < columns, value, other)
 
     terms = te.compute((*batch, size), lambda *i: known(i[-1], data[i], lowest), name=TERMS)
     top = _combined(terms, (te.max, tirx.max), lanes, TOP_LANES, TOP)
 
-    def power(*index: Any) -> Any:
+    def power(*index: Expr) -> Expr:
         # an argument known not to be positive takes fewer steps
         exponent = tirx.min(terms[index] - top[index[:-1]], none)
         return known(index[-1], tirx.exp(exponent), none)
@@ -150,30 +152,30 @@ def softmax(data: Any, columns: int, lanes: int) -> tuple[Any, Any]:
     return powers, _combined(powers, (te.sum, operator.add), lanes, TOTAL_LANES, TOTAL)
 
 
-def shares(powers: Any, total: Any) -> Any:
+def shares(powers: Tensor, total: Tensor) -> Tensor:
     """Returns the softmax, for networks with operators between it and the product with values."""
     return te.compute(_shape(powers), lambda *i: powers[i] * _reciprocal(total, i[:-1]), name="attention_shares")
 
 
-def weights(data: Any) -> Any:
+def weights(data: Tensor) -> Tensor:
     """Returns the weights of the values, in memory, where operators follow the softmax."""
     return te.compute(_shape(data), lambda *i: data[i], name=WEIGHTS)
 
 
-def mix(factors: Any, packed: Any, total: Any | None, lanes: int) -> Any:
+def mix(factors: Tensor, packed: Tensor, total: Tensor | None, lanes: int) -> Tensor:
     """Returns the weighted values: [..., padded rows, padded columns]. `total`: divisor of the sums, if they are not
     divided yet."""
     *batch, count, _ = _shape(factors)
     inner, size = _shape(packed)[-2:]
     step = te.reduce_axis((0, inner), name="k")
 
-    def sums(*index: Any) -> Any:
+    def sums(*index: Expr) -> Expr:
         *outer, row, block, lane = index
         return te.sum(factors[(*outer, row, step)] * packed[(*outer, step, block * lanes + lane)], axis=step)
 
     added = te.compute((*batch, count, size // lanes, lanes), sums, name=MIX)
 
-    def value(*index: Any) -> Any:
+    def value(*index: Expr) -> Expr:
         *outer, column = index
         found = added[(*outer, column // lanes, column % lanes)]
         return found if total is None else found * _reciprocal(total, outer)
@@ -181,13 +183,13 @@ def mix(factors: Any, packed: Any, total: Any | None, lanes: int) -> Any:
     return te.compute((*batch, count, size), value, name=ROWS)
 
 
-def result(data: Any, rows: int, columns: int) -> Any:
+def result(data: Tensor, rows: int, columns: int) -> Tensor:
     """Returns the rows and columns without padding."""
     *batch, _, _ = _shape(data)
     return te.compute((*batch, rows, columns), lambda *i: data[i], name=RESULT)
 
 
-def _combined(data: Any, combine: Any, lanes: int, by_lane: str, name: str) -> Any:
+def _combined(data: Tensor, combine: Any, lanes: int, by_lane: str, name: str) -> Tensor:
     """Returns a reduction over the last axis: first over vectors, then over the lanes of one, halving each time."""
     *batch, size = _shape(data)
     block = te.reduce_axis((0, size // lanes), name="block")
@@ -196,7 +198,7 @@ def _combined(data: Any, combine: Any, lanes: int, by_lane: str, name: str) -> A
         (*batch, lanes), lambda *i: reduce(data[(*i[:-1], block * lanes + i[-1])], axis=block), name=by_lane
     )
 
-    def halved(*index: Any) -> Any:
+    def halved(*index: Expr) -> Expr:
         left = [vectors[(*index, lane)] for lane in range(lanes)]
         while half := len(left) // 2:
             left = [pair(left[lane], left[half + lane]) for lane in range(half)]
@@ -205,14 +207,14 @@ def _combined(data: Any, combine: Any, lanes: int, by_lane: str, name: str) -> A
     return te.compute(tuple(batch), halved, name=name)
 
 
-def _filled(data: Any, outer: list[Any], row: Any, column: Any, columns: int, size: int) -> Any:
+def _filled(data: Tensor, outer: list[Expr], row: Expr, column: Expr, columns: int, size: int) -> Expr:
     """Returns an element of a matrix whose columns are padded with copies of the last one."""
     return data[(*outer, row, column if columns == size else tirx.min(column, columns - 1))]
 
 
-def _reciprocal(total: Any, index: Any) -> Any:
+def _reciprocal(total: Tensor, index: list[Expr]) -> Expr:
     return tirx.const(1.0, str(total.dtype)) / total[tuple(index)]
 
 
-def _shape(data: Any) -> tuple[int, ...]:
+def _shape(data: Tensor) -> tuple[int, ...]:
     return tuple(int(size) for size in data.shape)

@@ -1,35 +1,34 @@
 """Expands TVM's attention operator, which PyTorch programs contain, into matrix products and a softmax."""
 
-from typing import Any
-
 import numpy as np
 import tvm
 from tvm import relax
 
 from autosched_tvm.compile import relax_calls
+from autosched_tvm.tvm_types import BlockBuilder, Expr, IRModule, Pass
 
 _OPERATORS = ("relax.nn.attention", "relax.nn.attention_bias")
 _HEADS_FIRST = [0, 2, 1, 3]
 """Permutation of axes that puts heads before rows, and back."""
 
 
-def expansion() -> Any:
+def expansion() -> Pass:
     """Returns the pass. Attention over a sliding window of rows stays."""
     return tvm.transform.module_pass(
         lambda module, _context: _expanded(module), opt_level=0, name="autosched.attention"
     )
 
 
-def _expanded(module: Any) -> Any:
+def _expanded(module: IRModule) -> IRModule:
 
     return relax.transform.CanonicalizeBindings()(relax_calls.replaced(module, _is_attention, _written_out))
 
 
-def _is_attention(call: Any) -> bool:
+def _is_attention(call: Expr) -> bool:
     return getattr(call.op, "name", "") in _OPERATORS and call.attrs.window_size is None
 
 
-def _written_out(builder: Any, call: Any, inputs: list[Any]) -> Any:
+def _written_out(builder: BlockBuilder, call: Expr, inputs: list[Expr]) -> Expr:
     """Returns attention over [batch, rows, heads, depth] as separate operators."""
     op, attributes = relax.op, call.attrs
     query, key, value, *bias = inputs

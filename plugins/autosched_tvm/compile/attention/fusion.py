@@ -8,6 +8,7 @@ from autosched_tvm.compile import targets
 from autosched_tvm.compile.attention import computation, pattern
 from autosched_tvm.compile.attention.pattern import Attention
 from autosched_tvm.compile.relax_operators import constant, shape_of
+from autosched_tvm.tvm_types import Binding, BlockBuilder, Expr, IRModule, Target
 
 NAME = "attention"
 """Name of the kernels."""
@@ -15,7 +16,7 @@ PART = "autosched.attention"
 """Attribute that names the part of a kernel which a function computes. TVM would merge equal functions."""
 
 
-def fused(module: Any, target: Any) -> Any:
+def fused(module: IRModule, target: Target) -> IRModule:
     """Returns a cleaned module with such kernels, or the module itself for targets other than CPUs. Each kernel is a
     Relax function, which TVM's FuseTIR turns into one loop nest."""
     if str(target.kind.name) != "llvm":
@@ -31,7 +32,7 @@ def fused(module: Any, target: Any) -> Any:
     class Fused(relax.PyExprMutator):  # type: ignore[misc] # the base class is not typed
         """Replaces the last operator of each attention."""
 
-        def visit_var_binding_(self, binding: Any) -> None:
+        def visit_var_binding_(self, binding: Binding) -> None:
             """Emits a binding, or the kernel in its place."""
             if binding.var not in calls:
                 super().visit_var_binding_(binding)
@@ -45,7 +46,7 @@ def fused(module: Any, target: Any) -> Any:
     return relax.transform.DeadCodeElimination()(mutator.builder_.get())
 
 
-def _call(builder: Any, found: Attention, lanes: int) -> Any:
+def _call(builder: BlockBuilder, found: Attention, lanes: int) -> Expr:
     """Returns a call of the kernel, in the network's own variables."""
     kernel = _Kernel(builder, found, lanes)
     with builder.function(NAME, list(kernel.parameters.values()), {"Primitive": True}, private=True):
@@ -58,7 +59,7 @@ def _call(builder: Any, found: Attention, lanes: int) -> Any:
 class _Kernel:
     """The operators of one attention, over the parameters of a function."""
 
-    def __init__(self, builder: Any, found: Attention, lanes: int) -> None:
+    def __init__(self, builder: BlockBuilder, found: Attention, lanes: int) -> None:
         self.builder, self.found, self.lanes = builder, found, lanes
         self.parameters: dict[Any, Any] = {}
         """Parameter, by the outer variable or constant."""
@@ -70,11 +71,11 @@ class _Kernel:
         *_, self.rows, self.columns = shape_of(found.softmax) or ()
         self._total: Any = None
 
-    def result(self) -> Any:
+    def result(self) -> Expr:
         """Value of the last operator."""
         return self._value(self.found.last)
 
-    def _value(self, given: Any) -> Any:
+    def _value(self, given: Expr) -> Expr:
         """Returns a variable's value inside the function; a constant as it is."""
         if given in self.parameters:
             return self.parameters[given]
@@ -94,7 +95,7 @@ class _Kernel:
             self._made[given] = self.builder.emit(made)
         return self._made[given]
 
-    def _operand(self, given: Any) -> Any:
+    def _operand(self, given: Expr) -> Expr:
         """Returns an argument of an operator between the products, padded as the scores are."""
         value = self._value(given)
         shape = shape_of(value)
@@ -104,18 +105,18 @@ class _Kernel:
         high = shape[-2:-1] == (self.rows,) and self.rows != computation.filled_rows(self.rows)
         return self._te(computation.operand, value, self.rows, self.lanes) if wide or high else value
 
-    def _scores(self, queries: Any, keys: Any) -> Any:
+    def _scores(self, queries: Expr, keys: Expr) -> Expr:
         rows = self._te(computation.queries, self._value(queries))
         return self._te(computation.scores, rows, self._te(computation.keys, self._value(keys), self.lanes))
 
-    def _softmax(self, given: Any) -> Any:
+    def _softmax(self, given: Expr) -> Expr:
         powers = self._te(computation.softmax, self._operand(given), self.columns, self.lanes)
         powers, self._total = (self.builder.emit(relax.TupleGetItem(powers, number)) for number in range(2))
         if self.found.softmax_alone:
             return powers
         return self._te(computation.shares, powers, self._total)
 
-    def _mixed(self, factors: Any, values: Any) -> Any:
+    def _mixed(self, factors: Expr, values: Expr) -> Expr:
         packed = self._te(computation.values, self._value(values), self.lanes)
         if self.found.softmax_alone:
             found = self._te(computation.mix, self._value(factors), packed, self._total, lanes=self.lanes)
@@ -124,12 +125,12 @@ class _Kernel:
             found = self._te(computation.mix, weights, packed, None, lanes=self.lanes)
         return self._te(computation.result, found, self.rows, (shape_of(self.found.mixed) or ())[-1])
 
-    def _te(self, function: Any, *arguments: Any, **options: Any) -> Any:
+    def _te(self, function: Any, *arguments: Any, **options: Any) -> Expr:
         """Emits a part of the kernel, with an attribute that keeps it apart from an equal part."""
         return self.builder.emit_te(function, *arguments, primfunc_attrs={PART: function.__name__}, **options)
 
 
-def _is_parameter(value: Any, call: Any) -> bool:
+def _is_parameter(value: Expr, call: Expr) -> bool:
     """Returns whether an argument of a call is a parameter of the function: a variable, or a constant that TVM does not
     write into the operator's expression."""
     array = constant(value)

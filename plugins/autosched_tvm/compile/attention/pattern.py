@@ -9,6 +9,7 @@ import tvm_ffi
 from tvm import relax
 
 from autosched_tvm.compile.relax_operators import BINARY, UNARY, Shape, constant, shape_of
+from autosched_tvm.tvm_types import Expr, Function
 
 ELEMENTWISE = UNARY | BINARY | {"relax.where"}
 MATMUL, SOFTMAX, PERMUTE = "relax.matmul", "relax.nn.softmax", "relax.permute_dims"
@@ -18,23 +19,23 @@ MATMUL, SOFTMAX, PERMUTE = "relax.matmul", "relax.nn.softmax", "relax.permute_di
 class Attention:
     """The operators of one attention. Only the last has readers outside."""
 
-    scores: Any
+    scores: Expr
     """Variable of the product of queries and keys."""
-    softmax: Any
+    softmax: Expr
     """Variable of the softmax."""
-    mixed: Any
+    mixed: Expr
     """Variable of the product with values."""
-    last: Any
+    last: Expr
     """Variable of the last operator."""
     combined: frozenset[Any]
     """Variables of elementwise operators between the products."""
     softmax_alone: bool
     """Whether no operator lies between the softmax and the product with values."""
-    calls: Mapping[Any, Any]
+    calls: Mapping[Expr, Expr]
     """All operators by variable, in order."""
 
 
-def find(function: Any) -> list[Attention]:
+def find(function: Function) -> list[Attention]:
     """Returns each attention in a function that is one block of operators."""
     blocks: Sequence[Any] = getattr(function.body, "blocks", ())
     if len(blocks) != 1 or any(not isinstance(one, relax.VarBinding) for one in blocks[0].bindings):
@@ -45,7 +46,7 @@ def find(function: Any) -> list[Attention]:
 
 
 class _Graph:
-    def __init__(self, bindings: Any, result: Any) -> None:
+    def __init__(self, bindings: Any, result: Expr) -> None:
         self.calls = {one.var: one.value for one in bindings if isinstance(one.value, relax.Call)}
         self._uses: Counter[Any] = Counter()
         self._readers: dict[Any, Any] = {}
@@ -54,11 +55,11 @@ class _Graph:
                 self._uses[read] += 1
                 self._readers[read] = variable
 
-    def name(self, variable: Any) -> str:
+    def name(self, variable: Expr) -> str:
         """Returns the name of the operator that computes a value; empty for inputs."""
         return str(getattr(getattr(self.calls.get(variable), "op", None), "name", ""))
 
-    def attention(self, softmax: Any) -> Attention | None:
+    def attention(self, softmax: Expr) -> Attention | None:
         """Returns the attention around a softmax."""
         shape = shape_of(softmax)
         call = self.calls[softmax]
@@ -80,7 +81,7 @@ class _Graph:
         calls = {variable: call for variable, call in self.calls.items() if variable in inside}
         return Attention(scores, softmax, mixed, (mixed, *epilogue)[-1], frozenset((*above, *below)), not below, calls)
 
-    def _to_product(self, variable: Any, shape: Shape) -> list[Any] | None:
+    def _to_product(self, variable: Expr, shape: Shape) -> list[Expr] | None:
         """Returns the variables from the product of queries and keys to the softmax."""
         if self._uses[variable] != 1 or shape_of(variable) != shape or variable not in self.calls:
             return None
@@ -93,7 +94,7 @@ class _Graph:
                 return [*before, variable]
         return None
 
-    def _to_values(self, softmax: Any, shape: Shape) -> list[Any] | None:
+    def _to_values(self, softmax: Expr, shape: Shape) -> list[Expr] | None:
         """Returns the product with values, followed by the variables between it and the softmax."""
         between: list[Any] = []
         variable = softmax
@@ -106,21 +107,21 @@ class _Graph:
             variable = reader
         return None
 
-    def _fits(self, product: Any, values: Any, shape: Shape) -> bool:
+    def _fits(self, product: Any, values: Expr, shape: Shape) -> bool:
         queries, keys, last = shape_of(product[0]), shape_of(product[1]), shape_of(values)
         if queries is None or keys is None or last is None:
             return False
         computed = all(isinstance(one, relax.Var) and str(one.ty.dtype) == "float32" for one in (*product, values))
         return computed and queries[:-2] == keys[:-2] == last[:-2] == shape[:-2]
 
-    def _epilogue(self, variable: Any) -> Iterator[Any]:
+    def _epilogue(self, variable: Expr) -> Iterator[Any]:
         """Yields the operators after the product with values that join the kernel."""
         while self._uses[variable] == 1 and (reader := self._readers[variable]) in self.calls:
             if not self._alone(reader, variable):
                 return
             yield (variable := reader)
 
-    def _prologue(self, variable: Any) -> list[Any]:
+    def _prologue(self, variable: Expr) -> list[Any]:
         """Returns the operators before an input that join the kernel, back to the first that moves elements. Earlier
         ones join the kernel before."""
         above: list[Any] = []
@@ -131,7 +132,7 @@ class _Graph:
             above.pop()
         return above
 
-    def _alone(self, variable: Any, source: Any | None = None) -> bool:
+    def _alone(self, variable: Expr, source: Any | None = None) -> bool:
         """Returns whether an operator moves or computes the elements of one value, without another computed operand."""
         name = self.name(variable)
         arguments = [one for one in getattr(self.calls.get(variable), "args", ()) if constant(one) is None]
@@ -141,7 +142,7 @@ class _Graph:
         return name == PERMUTE or (name in ELEMENTWISE and shape_of(variable) == shape_of(read[0]))
 
 
-def _variables(value: Any) -> list[Any]:
+def _variables(value: Expr) -> list[Expr]:
     """Returns the variables in an expression, with repetitions."""
     found: list[Any] = []
     tvm_ffi.structural_walk(value, (relax.Var, found.append))

@@ -9,13 +9,16 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from onnx import helper
+from onnx import GraphProto, helper
+from onnx import NodeProto as Node
 
 from autosched_tvm.compile.frontend.node_builder import read_inside
+from autosched_tvm.tensors import Array
 
 Graph = Any
+
 """Type of `autosched_tvm.compile.frontend.rewrites.Graph`."""
-Node = Any
+
 HEIGHT = 2
 """Axis at which the height is inserted."""
 OPSET_AXES_AS_INPUT = 13
@@ -197,7 +200,7 @@ class _Lifter:
             raise _Fixed
         return [int(value) for value in array.ravel()]
 
-    def _add_constant(self, like: str, array: Any) -> str:
+    def _add_constant(self, like: str, array: Array) -> str:
         name: str = self._state.constant(like, array)
         self._ranks[name] = array.ndim
         return name
@@ -213,6 +216,6 @@ def _pads(pads: list[int]) -> list[int]:
     return [*pads[:2], 0, pads[2], *pads[3:5], 0, pads[5]]
 
 
-def _captured(graph: Any) -> set[str]:
+def _captured(graph: GraphProto) -> set[str]:
     """Returns the names that subgraphs of the graph's nodes read."""
     return {name for node in graph.node for name in read_inside(node)}

@@ -18,7 +18,9 @@ from autosched_tvm.compile.frontend.refused_operators import OperatorRejected, f
 _STANDARD = ("", "ai.onnx")
 
 
-def expand_functions(model: Any, unsupported: Callable[[Iterable[Any]], list[Any]]) -> tuple[Any, list[str]]:
+def expand_functions(
+    model: onnx.ModelProto, unsupported: Callable[[Iterable[Any]], list[Any]]
+) -> tuple[Any, list[str]]:
     """Returns the model with unsupported operators replaced by their function bodies in the standard, and their
     names. A body may have such operators itself.
 
@@ -45,7 +47,7 @@ NESTED_MAX = 4
 """Maximum depth of functions in functions that are expanded."""
 
 
-def _fill_defaults(node: Node, model: Any) -> None:
+def _fill_defaults(node: Node, model: onnx.ModelProto) -> None:
     """Writes the default values of a node's attributes out. The inliner drops them."""
     given = {attribute.name for attribute in node.attribute}
     for name, attribute in defs.get_schema(node.op_type, opset_of(model), "").attributes.items():
@@ -53,7 +55,7 @@ def _fill_defaults(node: Node, model: Any) -> None:
             node.attribute.append(attribute.default_value)
 
 
-def _inlined(model: Any, nodes: list[Node]) -> Any:
+def _inlined(model: onnx.ModelProto, nodes: list[Node]) -> onnx.ModelProto:
     """Returns the model with the bodies of nodes, each made for the types of its node's inputs."""
     opset = opset_of(model)
     types: dict[str, Any] = {}
@@ -101,7 +103,7 @@ def _is_function(node: Node) -> bool:
     return bool(schema.has_function or schema.has_context_dependent_function)
 
 
-def rewrite(model: Any, reasons: dict[str, str] | None = None) -> dict[str, int]:
+def rewrite(model: onnx.ModelProto, reasons: dict[str, str] | None = None) -> dict[str, int]:
     """Rewrites the model in place; returns the number of rewritten nodes by operator. `reasons` gets the reason why a
     node stays, by its first output."""
     if not any(node.op_type in RULES and node.domain in _STANDARD for node in model.graph.node):

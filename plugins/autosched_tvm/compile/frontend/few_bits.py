@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 from msgspec import Struct
-from onnx import TensorProto, helper, numpy_helper
+from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from autosched_tvm.compile.frontend.dequantisation import MICROSOFT, Dequantiser, dequantised
 from autosched_tvm.compile.frontend.node_builder import Array, Node, Unknown, attributes, optional
@@ -103,7 +103,7 @@ _WIDE = {
 }  # fmt: skip
 
 
-def widen_moved(model: Any) -> int:
+def widen_moved(model: ModelProto) -> int:
     """Stores constants of few bits that are moved before they are dequantised, such as tables of embeddings, as 8-bit
     numbers; returns the number of constants. Changes the model in place."""
     graph = model.graph

@@ -14,14 +14,14 @@ from typing import Any
 
 import numpy as np
 import onnx
+from onnx import NodeProto as Node
 from onnx import defs, helper, numpy_helper, shape_inference
 from onnx.reference import ReferenceEvaluator
 
 from autosched_tvm.compile.frontend.shape_inference import schema_of
 from autosched_tvm.compile.frontend.unused_names import unused
+from autosched_tvm.tensors import Array
 
-Array = Any
-Node = Any
 Type = Any
 
 COMPUTED_ELEMENTS_MAX = 1 << 20
@@ -46,7 +46,7 @@ _TYPE_OF_FIRST_INPUT = frozenset({"FastGelu", "Gelu", "BiasGelu", "QuickGelu", "
 """Non-standard operators whose first output has the type of their first input."""
 
 
-def fold(model: Any) -> tuple[Any, dict[str, int]]:
+def fold(model: onnx.ModelProto) -> tuple[Any, dict[str, int]]:
     """Returns the model with everything its shapes determine folded, and the number of rewrites by kind."""
     folder = _Folder(model)
     folder.walk(model.graph.node, {})
@@ -60,7 +60,7 @@ class _Unknown(Exception):
 class _Folder:
     """State of one walk."""
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: onnx.ModelProto) -> None:
         self.model = model
         self.opsets = {opset.domain: int(opset.version) for opset in model.opset_import}
         self.opset = max((v for domain, v in self.opsets.items() if domain in _STANDARD), default=1)
@@ -76,7 +76,7 @@ class _Folder:
         for value in model.graph.input:
             self.types[value.name] = value.type
 
-    def result(self) -> Any:
+    def result(self) -> onnx.ModelProto:
         """Returns the model with the remaining graph."""
         needed = set(self.wanted)
         kept: list[Node] = []
@@ -371,7 +371,7 @@ class _Folder:
         self._connect([*states, *stacked], node.output, names)
         self.done["Scan unrolled"] += 1
 
-    def _inlined(self, graph: Any, names: Mapping[str, str], inputs: Iterable[str] = ()) -> list[str]:
+    def _inlined(self, graph: onnx.GraphProto, names: Mapping[str, str], inputs: Iterable[str] = ()) -> list[str]:
         """Inserts a subgraph's nodes here; returns the names of its outputs."""
         inside = dict(names)
         inside.update(zip((value.name for value in graph.input), inputs, strict=True))
@@ -429,7 +429,7 @@ def _subgraphs(node: Node) -> Iterator[Any]:
         yield from attribute.graphs
 
 
-def _names(graph: Any) -> Iterator[str]:
+def _names(graph: onnx.GraphProto) -> Iterator[str]:
     """Returns all names in a graph and its subgraphs."""
     yield from (value.name for value in (*graph.input, *graph.output, *graph.initializer))
     for node in graph.node:
@@ -461,7 +461,7 @@ def _rename(node: Node, names: Mapping[str, str]) -> None:
             value.name = visible.get(value.name, value.name)
 
 
-def _without_graph(model: Any) -> Any:
+def _without_graph(model: onnx.ModelProto) -> onnx.ModelProto:
     """Returns a model with the same versions and metadata, and no graph."""
     copy = onnx.ModelProto(
         ir_version=model.ir_version, producer_name=model.producer_name, opset_import=model.opset_import,

@@ -17,7 +17,7 @@ _TYPES = frozenset({"to", "dtype", "output_datatype", "output_dtype", "precision
 """Attributes that are an element type."""
 
 
-def compute_in_float32(model: Any) -> bool:
+def compute_in_float32(model: onnx.ModelProto) -> bool:
     """Changes the model in place; returns whether it had 16-bit floats. Leaves a model that reads the bits of
     values."""
     graphs = list(_graphs(model.graph))
@@ -46,18 +46,18 @@ def compute_in_float32(model: Any) -> bool:
     return any(changed) or added
 
 
-def _graphs(graph: Any) -> Iterator[Any]:
+def _graphs(graph: onnx.GraphProto) -> Iterator[Any]:
     yield graph
     for node in graph.node:
         for inner in subgraphs(node):
             yield from _graphs(inner)
 
 
-def _is_half(value: Any) -> bool:
+def _is_half(value: onnx.ValueInfoProto) -> bool:
     return value.type.tensor_type.elem_type in HALVES
 
 
-def _widened(graph: Any, *, outermost: bool) -> bool:
+def _widened(graph: onnx.GraphProto, *, outermost: bool) -> bool:
     """Widens what a graph holds; returns whether anything was of 16 bits."""
     tensors = [*graph.initializer, *(sparse.values for sparse in graph.sparse_initializer)]
     found = False
@@ -79,7 +79,7 @@ def _widened(graph: Any, *, outermost: bool) -> bool:
     return found
 
 
-def _rename(graphs: list[Any], old: str, new: str) -> None:
+def _rename(graphs: list[onnx.GraphProto], old: str, new: str) -> None:
     """Renames a value wherever nodes make and read it; inputs and outputs of the network keep their names."""
     for number, graph in enumerate(graphs):
         for node in graph.node:

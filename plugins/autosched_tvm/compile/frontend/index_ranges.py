@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 from msgspec import Struct
-from onnx import numpy_helper
+from onnx import GraphProto, numpy_helper
 
 from autosched_tvm.compile.frontend.node_builder import Node, attributes, optional
 
@@ -40,7 +40,7 @@ class Interval(Struct, frozen=True):
         return bool(np.array_equal(self.low, self.high))
 
 
-def valid(graph: Any, name: str, dims: Mapping[str, list[int]]) -> tuple[int, int] | None:
+def valid(graph: GraphProto, name: str, dims: Mapping[str, list[int]]) -> tuple[int, int] | None:
     """Returns the lowest run of valid numbers of an input, its end exclusive; None where no index is computed from it,
     or where all numbers are valid. `dims`: known shapes."""
     count = NUMBERS_MIN
@@ -59,7 +59,7 @@ def valid(graph: Any, name: str, dims: Mapping[str, list[int]]) -> tuple[int, in
     return None
 
 
-def _allowed(graph: Any, name: str, dims: Mapping[str, list[int]], count: int) -> Array | None:
+def _allowed(graph: GraphProto, name: str, dims: Mapping[str, list[int]], count: int) -> Array | None:
     """Whether each number below `count` is valid; None if no index is computed from the input."""
     numbers = np.arange(count, dtype="float64")
     known = {name: Interval(numbers, numbers)}

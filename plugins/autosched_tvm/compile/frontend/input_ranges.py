@@ -7,13 +7,16 @@ a variance of almost 0. Indices therefore use the whole range of the table that 
 import math
 import re
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from autosched_tvm.compile.frontend import index_ranges, preparation
 from autosched_tvm.compile.frontend.shape_inference import values
 from autosched_tvm.tensors import Kind, Tensor
+
+if TYPE_CHECKING:
+    from onnx import ModelProto, NodeProto
 
 PLAIN_HIGH = 128
 MASK_HIGH = 2
@@ -44,7 +47,7 @@ _LENGTH_NAME = re.compile(r"(^|[_./:])(lens?|lengths?)([_./:\d]|$)", re.I)
 _POSITION_NAME = re.compile(r"position", re.I)
 
 
-def inputs(model: Any) -> tuple[Tensor, ...]:
+def inputs(model: "ModelProto") -> tuple[Tensor, ...]:
     """Returns the inputs of a model with fixed shapes, and the values that generated ones have."""
     bounds = ranges(model)
     found = [
@@ -108,7 +111,7 @@ def _is_sound(shape: tuple[int, ...]) -> bool:
     return bool(extents) and extents[0] >= SOUND_LENGTH_MIN and math.prod(extents[1:]) <= 2
 
 
-def _positive_inputs(model: Any) -> set[str]:
+def _positive_inputs(model: "ModelProto") -> set[str]:
     """Returns the inputs by which the network divides, or whose logarithm or root it takes: distances, durations,
     variances.
 
@@ -133,7 +136,7 @@ def _positive_inputs(model: Any) -> set[str]:
     return found
 
 
-def _image_kind(model: Any, name: str) -> Kind:
+def _image_kind(model: "ModelProto", name: str) -> Kind:
     """Returns the range of an image's values, found in the network's own normalisation."""
     constants = {tensor.name: tensor for tensor in model.graph.initializer}
     factor, adjusted = 1.0, False
@@ -150,7 +153,7 @@ def _image_kind(model: Any, name: str) -> Kind:
     return Kind.PIXELS if 0 < factor < 1 / _PIXEL_RATIO else Kind.UNIT_IMAGE
 
 
-def _factor(node: Any, name: str, constants: dict[str, Any]) -> float:
+def _factor(node: "NodeProto", name: str, constants: dict[str, Any]) -> float:
     """Returns the average factor by which an operator multiplies its input; 1 where it is unknown."""
     import numpy as np
     from onnx import numpy_helper
@@ -168,7 +171,7 @@ def _factor(node: Any, name: str, constants: dict[str, Any]) -> float:
     return 1.0
 
 
-def ranges(model: Any) -> dict[str, tuple[int, int]]:
+def ranges(model: "ModelProto") -> dict[str, tuple[int, int]]:
     """Returns the whole numbers that each input may have, as a half-open range."""
     graph = model.graph
     constants = {tensor.name: list(tensor.dims) for tensor in graph.initializer}
@@ -184,7 +187,7 @@ def ranges(model: Any) -> dict[str, tuple[int, int]]:
     return found
 
 
-def _computed_dims(model: Any) -> dict[str, list[int]]:
+def _computed_dims(model: "ModelProto") -> dict[str, list[int]]:
     """Returns the known shapes of the values that the network computes."""
     shapes = {value.name: preparation.dims_of(value) for value in values(model)}
     return {name: [size or 1 for size in dims] for name, dims in shapes.items() if dims is not None and all(dims)}

@@ -61,7 +61,7 @@ class _Input:
     """Whether the file says 0 for a dimension. Some exporters write it for an unknown one."""
 
 
-def fix(model: Any, given: Shapes) -> list[str]:
+def fix(model: onnx.ModelProto, given: Shapes) -> list[str]:
     """Fixes the shapes of all inputs in place; returns the decisions made, in words.
 
     Raises RequestError for a shape that does not fit, and ModelRejected with an example for a shape that must be given.
@@ -85,13 +85,13 @@ def fix(model: Any, given: Shapes) -> list[str]:
     return said + batches
 
 
-def _write(model: Any, inputs: Mapping[str, _Input]) -> None:
+def _write(model: onnx.ModelProto, inputs: Mapping[str, _Input]) -> None:
     for value in _inputs_of(model):
         made = helper.make_tensor_type_proto(1, inputs[value.name].dims or [])
         value.type.tensor_type.shape.CopyFrom(made.tensor_type.shape)
 
 
-def _batch_inside(model: Any, inputs: Mapping[str, _Input], before: Mapping[str, Dims]) -> list[str]:
+def _batch_inside(model: onnx.ModelProto, inputs: Mapping[str, _Input], before: Mapping[str, Dims]) -> list[str]:
     """Sets the batch dimensions to the size that the network has inside, if there is one."""
     until = time.monotonic() + BATCHES_S
     for size in _sizes_inside(model):
@@ -109,7 +109,7 @@ def _batch_inside(model: Any, inputs: Mapping[str, _Input], before: Mapping[str,
     return []
 
 
-def _sizes_inside(model: Any) -> list[int]:
+def _sizes_inside(model: onnx.ModelProto) -> list[int]:
     """Numbers that the network's constants hold or have as sizes: a batch that it was exported with is among them, or
     their quotients."""
     found = set()
@@ -130,12 +130,12 @@ BATCHES_S = 2.0
 """Seconds after which no further batch sizes are tried."""
 
 
-def _inputs_of(model: Any) -> list[Any]:
+def _inputs_of(model: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
     constants = {tensor.name for tensor in model.graph.initializer}
     return [value for value in model.graph.input if value.name not in constants]
 
 
-def _read(value: Any) -> _Input:
+def _read(value: onnx.ValueInfoProto) -> _Input:
     if not value.type.HasField("tensor_type"):
         raise ModelRejected(f"input {value.name!r} is not a tensor; export the model with tensor inputs only")
     tensor = value.type.tensor_type
@@ -202,7 +202,7 @@ def _of(one: _Input, place: int) -> str:
 # Dimensions that a constant weight forces.
 
 
-def _forced(model: Any, inputs: Mapping[str, _Input]) -> list[str]:
+def _forced(model: onnx.ModelProto, inputs: Mapping[str, _Input]) -> list[str]:
     """Sets the dimensions that allow one size only."""
     weights = {tensor.name: list(tensor.dims) for tensor in model.graph.initializer}
     said = []
@@ -216,7 +216,7 @@ def _forced(model: Any, inputs: Mapping[str, _Input]) -> list[str]:
     return said
 
 
-def _forced_sizes(model: Any, one: _Input, weights: Mapping[str, list[int]]) -> dict[int, tuple[int, str]]:
+def _forced_sizes(model: onnx.ModelProto, one: _Input, weights: Mapping[str, list[int]]) -> dict[int, tuple[int, str]]:
     """Returns size and reason by dimension, found by following the input through operators that keep its dimensions."""
     rank = len(one.dims or [])
     places: dict[str, list[int]] = {one.name: list(range(rank))}
@@ -240,7 +240,7 @@ def _forced_sizes(model: Any, one: _Input, weights: Mapping[str, list[int]]) -> 
 
 
 def _taken(
-    node: Any, attributes: Mapping[str, Any], weights: Mapping[str, list[int]], rank: int
+    node: onnx.NodeProto, attributes: Mapping[str, Any], weights: Mapping[str, list[int]], rank: int
 ) -> tuple[int, int] | None:
     """Returns the axis of the first input that a weight determines, and its size."""
     weight = weights.get(node.input[1]) if len(node.input) > 1 else None
@@ -265,7 +265,7 @@ def _taken(
 # What is asked for.
 
 
-def _question(model: Any, missing: list[_Input], inputs: Mapping[str, _Input]) -> str:
+def _question(model: onnx.ModelProto, missing: list[_Input], inputs: Mapping[str, _Input]) -> str:
     told = [
         f"{one.name!r} is {'of unknown rank' if one.dims is None else _unknown(one.dims, one.names)}" for one in missing
     ]
@@ -276,7 +276,7 @@ def _question(model: Any, missing: list[_Input], inputs: Mapping[str, _Input]) -
     return f"the model's input {noun} not fixed: {'; '.join(told)}{zero}. Fix them, for example: {' '.join(example)}"
 
 
-def _example(model: Any, missing: list[_Input], inputs: Mapping[str, _Input]) -> dict[str, list[int]]:
+def _example(model: onnx.ModelProto, missing: list[_Input], inputs: Mapping[str, _Input]) -> dict[str, list[int]]:
     """Returns example shapes for the inputs that lack one, checked against the network by type inference."""
     positions = _positions(model)
     first: dict[str, list[int]] = {}
@@ -296,7 +296,7 @@ def _example(model: Any, missing: list[_Input], inputs: Mapping[str, _Input]) ->
     return first
 
 
-def _fits(model: Any, shapes: Mapping[str, list[Any]]) -> bool:
+def _fits(model: onnx.ModelProto, shapes: Mapping[str, list[Any]]) -> bool:
     """Returns whether type inference accepts the network with these input shapes."""
     tried = onnx.ModelProto()
     tried.CopyFrom(model)
@@ -346,7 +346,7 @@ def _guessed(one: _Input, place: int, positions: int | None) -> int:
     return SAMPLES if rank == 2 and place == 1 else FRAMES
 
 
-def _positions(model: Any) -> int | None:
+def _positions(model: onnx.ModelProto) -> int | None:
     """Returns the length of the network's table of position embeddings."""
     for tensor in model.graph.initializer:
         if re.search(r"position|pos_emb|wpe", tensor.name, re.IGNORECASE) and len(tensor.dims) >= 2:

@@ -10,15 +10,14 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from onnx import TensorProto, helper, numpy_helper
+from onnx import ModelProto, TensorProto, helper, numpy_helper
+from onnx import NodeProto as Node
 from onnx.reference import ReferenceEvaluator
 
 from autosched_tvm.compile.frontend import normalisation_patterns, rewrites
 from autosched_tvm.compile.frontend.node_builder import read_inside
 from autosched_tvm.compile.frontend.rewrites import Graph
-
-Array = Any
-Node = Any
+from autosched_tvm.tensors import Array
 
 DOMAIN, LOOKUP = "autosched", "Lookup"
 """Domain and name of the operator that maps (8-bit integers, table of 256) to table entries."""
@@ -34,7 +33,7 @@ _ELEMENTWISE = frozenset({
 })  # fmt: skip
 
 
-def put_in(model: Any) -> int:
+def put_in(model: ModelProto) -> int:
     """Rewrites the model in place; returns the number of tables."""
     return _Tables(model).put_in()
 
@@ -52,7 +51,7 @@ class _Region:
 class _Tables:
     """State of one rewrite."""
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: ModelProto) -> None:
         self._model, self._graph, self._state = model, model.graph, Graph(model)
         self._constants = self._state.constants
         self._types = self._state.types
@@ -150,10 +149,10 @@ def _dims(kind: Any) -> Iterator[int | None]:
         yield size.dim_value or None
 
 
-def _size(tensor: Any) -> int:
+def _size(tensor: TensorProto) -> int:
     return int(np.prod(tensor.dims, dtype=int))
 
 
-def _scalar(tensor: Any) -> Any:
+def _scalar(tensor: TensorProto) -> TensorProto:
     """Returns a constant of one element without axes."""
     return numpy_helper.from_array(numpy_helper.to_array(tensor).reshape(()), tensor.name)

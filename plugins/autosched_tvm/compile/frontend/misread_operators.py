@@ -14,8 +14,8 @@ from onnx.reference import ReferenceEvaluator
 from autosched.errors import ModelRejected
 from autosched_tvm.compile.frontend.node_builder import Node, NodeBuilder, Unknown, attributes, optional, text
 from autosched_tvm.compile.frontend.refused_operators import name_of
+from autosched_tvm.tensors import Array
 
-Array = Any
 Rule = Callable[[NodeBuilder, Node], None]
 
 _FLOATS = {TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16}

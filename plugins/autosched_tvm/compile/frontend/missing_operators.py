@@ -13,8 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from autosched_tvm.compile.frontend.misread_operators import Rule
 from autosched_tvm.compile.frontend.node_builder import Node, NodeBuilder, Unknown, attributes, optional, text
-
-Array = Any
+from autosched_tvm.tensors import Array
 
 
 def _numbers(emit: NodeBuilder, name: str) -> list[int]:

@@ -19,13 +19,13 @@ CUTS_MAX = 20
 class Cut(Struct, frozen=True):
     """The two parts of a network, and why it was cut there."""
 
-    head: Any
-    rest: Any
+    head: onnx.ModelProto
+    rest: onnx.ModelProto
     why: str
     """Refusal of the whole network; empty if the cut was asked for."""
 
 
-def before_refused(model: Any, refusal: Callable[[Any], ModelRejected | None]) -> Cut:
+def before_refused(model: onnx.ModelProto, refusal: Callable[[Any], ModelRejected | None]) -> Cut:
     """Cuts a network with fixed shapes before the operators for which it is refused.
 
     `refusal`: why a network cannot be tuned; None if it can. Raises ModelRejected where no cut helps.
@@ -47,7 +47,7 @@ def before_refused(model: Any, refusal: Callable[[Any], ModelRejected | None]) -
     return _parts(model, after, why)
 
 
-def at(model: Any, names: Sequence[str]) -> Cut:
+def at(model: onnx.ModelProto, names: Sequence[str]) -> Cut:
     """Cuts a network behind these values. Raises RequestError for names that no operator makes."""
     made = [name for node in model.graph.node for name in node.output if name]
     for name in names:
@@ -65,7 +65,7 @@ def at(model: Any, names: Sequence[str]) -> Cut:
     return _parts(model, after, "")
 
 
-def _parts(model: Any, after: Sequence[Node], why: str) -> Cut:
+def _parts(model: onnx.ModelProto, after: Sequence[Node], why: str) -> Cut:
     head = _head(model, after)
     given = [value.name for value in head.graph.output]
     inputs = [value.name for value in model.graph.input]
@@ -76,7 +76,7 @@ def _parts(model: Any, after: Sequence[Node], why: str) -> Cut:
     return Cut(head, rest, why)
 
 
-def _blamed(model: Any, error: OperatorRejected) -> list[Node]:
+def _blamed(model: onnx.ModelProto, error: OperatorRejected) -> list[Node]:
     """The model's own nodes that a refusal means: the import renames values, and adds others."""
     makers = {name: node for node in model.graph.node for name in node.output if name}
     found = []
@@ -87,14 +87,14 @@ def _blamed(model: Any, error: OperatorRejected) -> list[Node]:
     return found
 
 
-def _with_readers(model: Any, nodes: Sequence[Node]) -> list[Node]:
+def _with_readers(model: onnx.ModelProto, nodes: Sequence[Node]) -> list[Node]:
     """These nodes and all that is computed from them, in the network's order."""
     own = {name for node in nodes for name in node.output if name}
     own |= {first_output(node) for node in computed_from(model.graph.node, own)}
     return [node for node in model.graph.node if first_output(node) in own]
 
 
-def _head(model: Any, after: Sequence[Node]) -> Any:
+def _head(model: onnx.ModelProto, after: Sequence[Node]) -> onnx.ModelProto:
     """The part that needs none of these nodes, with what they read of it as outputs. Raises ModelRejected."""
     gone = set(map(first_output, after))
     before = [node for node in model.graph.node if first_output(node) not in gone]
@@ -108,7 +108,9 @@ def _head(model: Any, after: Sequence[Node]) -> Any:
     return _extracted(model, [value.name for value in model.graph.input], wanted, only_needed=True)
 
 
-def _extracted(model: Any, inputs: Sequence[str], outputs: Sequence[str], *, only_needed: bool = False) -> Any:
+def _extracted(
+    model: onnx.ModelProto, inputs: Sequence[str], outputs: Sequence[str], *, only_needed: bool = False
+) -> onnx.ModelProto:
     """The part of a network from these values to those. The onnx package's own function leaves out what subgraphs
     read."""
     known = {value.name: value for value in shape_inference.values(model)}

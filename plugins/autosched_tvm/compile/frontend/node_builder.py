@@ -1,14 +1,14 @@
 """Builds the new nodes of an ONNX graph that is being rewritten: constants, unused names, opset differences."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-Node = Any
-Array = Any
+Node: TypeAlias = onnx.NodeProto
+Array = np.ndarray[Any, Any]
 
 _FOLDED = frozenset({
     "Cast", "Concat", "DequantizeLinear", "Expand", "Gather", "Identity", "Mul", "QuantizeLinear", "Reshape", "Slice",
@@ -24,7 +24,7 @@ class Unknown(Exception):
 class NodeBuilder:
     """The nodes of one graph in order, old and new; a subgraph looks names up in the graph around it."""
 
-    def __init__(self, graph: Any, opset: int, outer: "NodeBuilder | None" = None) -> None:
+    def __init__(self, graph: onnx.GraphProto, opset: int, outer: "NodeBuilder | None" = None) -> None:
         self.graph, self.opset, self._outer = graph, opset, outer
         self.nodes: list[Node] = []
         self.constants = {tensor.name: tensor for tensor in graph.initializer}
@@ -84,7 +84,7 @@ class NodeBuilder:
             raise Unknown(f"the shape of {name!r} is not known")
         return shape
 
-    def constant(self, value: Array, name: str = "") -> str:
+    def constant(self, value: Array | np.generic, name: str = "") -> str:
         """Adds a constant; returns its name."""
         name = name or self.fresh("constant")
         self.constants[name] = numpy_helper.from_array(np.asarray(value, order="C"), name)
@@ -279,7 +279,7 @@ def attributes(node: Node) -> dict[str, Any]:
     return {a.name: helper.get_attribute_value(a) for a in node.attribute}
 
 
-def text(value: Any) -> str:
+def text(value: bytes | str) -> str:
     """Returns a text attribute."""
     return value.decode() if isinstance(value, bytes) else str(value)
 
@@ -289,12 +289,12 @@ def optional(node: Node, index: int) -> str:
     return node.input[index] if index < len(node.input) else ""
 
 
-def opset_of(model: Any) -> int:
+def opset_of(model: onnx.ModelProto) -> int:
     """Returns the version of the standard operators that a model uses."""
     return max((int(o.version) for o in model.opset_import if o.domain in ("", "ai.onnx")), default=1)
 
 
-def subgraphs(node: Node) -> list[Any]:
+def subgraphs(node: Node) -> list[onnx.GraphProto]:
     """Returns the graphs in a node's attributes, such as the branches of an If."""
     return [
         graph

@@ -9,11 +9,11 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from onnx import NodeProto as Node
 from onnx import helper
 
 from autosched_tvm.compile.frontend.node_builder import read_inside
 
-Node = Any
 State = Any
 """Type of `rewrites.Graph`."""
 

@@ -28,7 +28,7 @@ _GONE = frozenset({"consumed_inputs", "is_test", "output_sequence", "broadcast"}
 Ranks = dict[str, int]
 
 
-def raised(model: Any) -> Any:
+def raised(model: onnx.ModelProto) -> onnx.ModelProto:
     """Returns a model of an opset before 7 as one of opset 7; any other as it is. Raises ModelRejected."""
     opset = opset_of(model)
     if opset >= OPSET:
@@ -165,7 +165,7 @@ _RULES: dict[str, Callable[[NodeBuilder, Node, Ranks], None]] = {
 }  # fmt: skip
 
 
-def _ranks(model: Any) -> Ranks:
+def _ranks(model: onnx.ModelProto) -> Ranks:
     """The number of dimensions of each value, as far as it is known."""
     found = {tensor.name: len(tensor.dims) for tensor in model.graph.initializer}
     known = onnx.ModelProto()

@@ -48,7 +48,7 @@ _QUANTIZED = ("Integer", "QLinear", "DynamicQuantize")
 class Prepared:
     """A model ready for import, and the changes made to it."""
 
-    model: Any
+    model: onnx.ModelProto
     opset: int
     nodes_before: int
     nodes_after: int
@@ -106,7 +106,7 @@ def with_fixed_shapes(path: Path, shapes: Shapes) -> Any:
     return prepared.model
 
 
-def read(path: Path) -> Any:
+def read(path: Path) -> onnx.ModelProto:
     """Returns the model in a file. Raises ModelRejected."""
     try:
         data = path.read_bytes()
@@ -142,12 +142,12 @@ def read(path: Path) -> Any:
     return model
 
 
-def external_tensors(model: Any) -> Iterator[Any]:
+def external_tensors(model: onnx.ModelProto) -> Iterator[Any]:
     """Yields the tensors of a model whose values lie in other files."""
     return (one for one in _tensors(model) if one.data_location == onnx.TensorProto.EXTERNAL or one.external_data)
 
 
-def _tensors(message: Any) -> Iterator[Any]:
+def _tensors(message: onnx.ModelProto) -> Iterator[Any]:
     """Yields all tensors in a message of ONNX, wherever they stand: initialisers, sparse ones, attributes of nodes, of
     functions and of graphs in attributes, training information."""
     waiting = [message]
@@ -161,7 +161,7 @@ def _tensors(message: Any) -> Iterator[Any]:
                 waiting += [value] if isinstance(value, Message) else list(value)
 
 
-def _check_whole(model: Any, path: Path) -> None:
+def _check_whole(model: onnx.ModelProto, path: Path) -> None:
     """Raises ModelRejected for a graph that is no valid ONNX, where no later step would say it in words."""
     graph = model.graph
     standard = any(one.domain in ("", "ai.onnx") for one in model.opset_import)
@@ -182,13 +182,13 @@ def _check_whole(model: Any, path: Path) -> None:
         there.update(node.output)
 
 
-def inputs_of(model: Any) -> list[Any]:
+def inputs_of(model: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
     """Returns the inputs that a caller must give."""
     constants = {tensor.name for tensor in model.graph.initializer}
     return [value for value in model.graph.input if value.name not in constants]
 
 
-def dims_of(value: Any) -> list[int | None] | None:
+def dims_of(value: onnx.ValueInfoProto) -> list[int | None] | None:
     """Returns the shape of an input or output, with None for open dimensions; None for an unknown rank."""
     tensor = value.type.tensor_type
     if not tensor.HasField("shape"):
@@ -196,7 +196,7 @@ def dims_of(value: Any) -> list[int | None] | None:
     return [int(d.dim_value) if d.HasField("dim_value") and d.dim_value > 0 else None for d in tensor.shape.dim]
 
 
-def _own_inputs(model: Any) -> None:
+def _own_inputs(model: onnx.ModelProto) -> None:
     """Removes weights from the inputs, where they were listed up to IR version 3."""
     keep = inputs_of(model)
     if len(keep) != len(model.graph.input):
@@ -218,7 +218,7 @@ def _modernise(prepared: Prepared) -> None:
         prepared.fixes.append(f"opset {prepared.opset} raised to {old_operators.OPSET}")
 
 
-def _fill_defaults(model: Any) -> None:
+def _fill_defaults(model: onnx.ModelProto) -> None:
     """Writes the default attributes of the model's own functions out where they are called. The inliner drops them."""
     functions = {(function.domain, function.name): function for function in model.functions}
     graphs = [model.graph, *model.functions]
@@ -230,7 +230,7 @@ def _fill_defaults(model: Any) -> None:
                 node.attribute.extend(default for default in called.attribute_proto if default.name not in given)
 
 
-def _make_dense(graph: Any, path: Path) -> None:
+def _make_dense(graph: onnx.GraphProto, path: Path) -> None:
     """Writes sparse constants as dense ones, also in subgraphs. Neither TVM nor the simplifier knows them."""
     for sparse in graph.sparse_initializer:
         graph.initializer.append(_dense(sparse, path))
@@ -244,7 +244,7 @@ def _make_dense(graph: Any, path: Path) -> None:
                 node.attribute.append(helper.make_attribute("value", _dense(attribute.sparse_tensor, path)))
 
 
-def _dense(sparse: Any, path: Path) -> Any:
+def _dense(sparse: onnx.SparseTensorProto, path: Path) -> onnx.TensorProto:
     shape = tuple(sparse.dims)
     if math.prod(shape) > DENSE_ELEMENTS_MAX:
         raise ModelRejected(
@@ -269,7 +269,7 @@ _VALUES = {
 """Types of the attributes of a Constant that are numbers."""
 
 
-def _write_constants_as_tensors(graph: Any) -> None:
+def _write_constants_as_tensors(graph: onnx.GraphProto) -> None:
     """Gives each Constant its value as a tensor, also in subgraphs. TVM knows no other form."""
     for node in graph.node:
         for inner in subgraphs(node):
@@ -306,7 +306,7 @@ def _simplify(prepared: Prepared) -> None:
         prepared.fixes.append(f"simplified: {before} -> {len(simple.graph.node)} nodes, constants folded")
 
 
-def _unsupported_message(nodes: list[Any], reasons: dict[str, str]) -> str:
+def _unsupported_message(nodes: list[onnx.NodeProto], reasons: dict[str, str]) -> str:
     kinds: dict[str, list[Any]] = {}
     for node in nodes:
         kinds.setdefault(
@@ -322,7 +322,7 @@ def _unsupported_message(nodes: list[Any], reasons: dict[str, str]) -> str:
     return "; ".join(said)
 
 
-def _advice(node: Any) -> str:
+def _advice(node: onnx.NodeProto) -> str:
     if any(word in node.op_type for word in _QUANTIZED):
         return "export the model in QDQ form (QuantizeLinear and DequantizeLinear around float operators), or in float"
     if node.domain == "ai.onnx.ml":
@@ -335,6 +335,6 @@ def _advice(node: Any) -> str:
     return _ADVICE.get(node.op_type, "replace that layer")
 
 
-def dtype_of(value: Any) -> str:
+def dtype_of(value: onnx.ValueInfoProto) -> str:
     """Returns the element type of an input or output, as numpy names it."""
     return str(helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type))

@@ -1,10 +1,13 @@
 """Refusals of a network for some of its operators, and the advice to cut it before them."""
 
 from collections.abc import Collection, Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from autosched.errors import ModelRejected
 from autosched_tvm.compile.frontend.node_builder import Node, read_inside
+
+if TYPE_CHECKING:
+    from onnx import GraphProto
 
 _WORTH_TUNING = frozenset({
     "Conv", "ConvTranspose", "MatMul", "Gemm", "LSTM", "GRU", "RNN", "Attention", "MultiHeadAttention",
@@ -17,7 +20,7 @@ NAMES_SHOWN = 3
 class OperatorRejected(ModelRejected):
     """Some operators of a network cannot be built."""
 
-    def __init__(self, message: str, graph: Any, nodes: Sequence[Node]) -> None:
+    def __init__(self, message: str, graph: "GraphProto", nodes: Sequence[Node]) -> None:
         """`message`: what is wrong, without the advice to cut the network."""
         self.results = [_after(graph, node) for node in nodes]
         """For each operator, its results, and the values computed from them, nearest first."""
@@ -44,12 +47,12 @@ def computed_from(nodes: Iterable[Node], values: Collection[str]) -> list[Node]:
     return found
 
 
-def _after(graph: Any, node: Node) -> list[str]:
+def _after(graph: "GraphProto", node: Node) -> list[str]:
     own = [name for name in node.output if name]
     return own + [name for one in computed_from(graph.node, own) for name in one.output if name]
 
 
-def _advice(graph: Any, nodes: Sequence[Node]) -> str:
+def _advice(graph: "GraphProto", nodes: Sequence[Node]) -> str:
     """The advice to cut the network, if something worth tuning is left."""
     own = [name for node in nodes for name in node.output if name]
     gone = {first_output(node) for node in (*nodes, *computed_from(graph.node, own))}

@@ -5,24 +5,22 @@ normalisation that is not merged into a convolution becomes one multiplication a
 """
 
 import hashlib
-from typing import Any
 
 import numpy as np
-from onnx import helper, numpy_helper
+from onnx import ModelProto, helper, numpy_helper
+from onnx import NodeProto as Node
 
 from autosched_tvm.compile.frontend import conv1d_to_conv2d, normalisation_patterns
 from autosched_tvm.compile.frontend.node_builder import opset_of
 from autosched_tvm.compile.frontend.shape_inference import values
 from autosched_tvm.compile.frontend.unused_names import unused
-
-Node = Any
-Array = Any
+from autosched_tvm.tensors import Array
 
 
 class Graph:
     """A graph that is being rewritten: constants by name, new nodes, unused names."""
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: ModelProto) -> None:
         self.graph = model.graph
         self.constants = {t.name: t for t in self.graph.initializer}
         self.types = {value.name: value.type.tensor_type for value in values(model)}
@@ -61,7 +59,7 @@ class Graph:
         self.graph.initializer.extend(tensor for name, tensor in self.constants.items() if name in used)
 
 
-def apply(model: Any) -> dict[str, int]:
+def apply(model: ModelProto) -> dict[str, int]:
     """Rewrites the model in place; returns the number of uses of each rewrite."""
     state = Graph(model)
     counts = {

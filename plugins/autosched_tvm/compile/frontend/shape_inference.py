@@ -16,7 +16,7 @@ SHAPE_ELEMENTS_MAX = 1_024
 """Maximum number of elements of a constant whose values may matter to shapes, such as the target of a Reshape."""
 
 
-def inferred(model: Any) -> Any:
+def inferred(model: onnx.ModelProto) -> onnx.GraphProto:
     """Returns the model's graph with the shapes and types of all values that it computes, and without its large
     constants; the model's own graph where ONNX cannot infer them."""
     _register()
@@ -28,14 +28,14 @@ def inferred(model: Any) -> Any:
     return found
 
 
-def values(model: Any) -> list[Any]:
+def values(model: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
     """Returns the values that the network computes, its inputs and its outputs, with their types and shapes as far as
     ONNX can infer them."""
     graph = inferred(model)
     return [*graph.value_info, *graph.input, *graph.output]
 
 
-def contradicts(model: Any) -> bool:
+def contradicts(model: onnx.ModelProto) -> bool:
     """Returns whether the shapes of the inputs contradict the network."""
     _register()
     try:
@@ -54,7 +54,7 @@ def contradicts(model: Any) -> bool:
     )
 
 
-def _without_weights(model: Any) -> Any:
+def _without_weights(model: onnx.ModelProto) -> onnx.ModelProto:
     """Returns a copy that has large constants as further inputs: ONNX copies the whole model three times."""
     graph = model.graph
     small = [tensor for tensor in graph.initializer if math.prod(tensor.dims) <= SHAPE_ELEMENTS_MAX]
@@ -73,7 +73,7 @@ def _without_weights(model: Any) -> Any:
     )
 
 
-def schema_of(node: Any, opset: int) -> Any | None:
+def schema_of(node: onnx.NodeProto, opset: int) -> Any | None:
     """Returns the definition of an operator; None for one of another domain. Raises onnx.defs.SchemaError where the
     opset lacks it."""
     _register()

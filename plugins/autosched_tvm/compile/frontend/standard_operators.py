@@ -3,7 +3,6 @@ place."""
 
 from collections import Counter
 from collections.abc import Callable
-from typing import Any
 
 import onnx
 
@@ -38,7 +37,7 @@ _QUANTISED_IN = {
 )
 
 
-def is_quantised(model: Any, *, integers: bool = False) -> bool:
+def is_quantised(model: onnx.ModelProto, *, integers: bool = False) -> bool:
     """Returns whether the model has operators on quantised numbers, at any depth. `integers`: ignore those that are
     compiled as they are."""
     return any(node.op_type in _QUANTISED and not (integers and stays(node)) for node in _nodes(model.graph))
@@ -51,7 +50,7 @@ def stays(node: Node) -> bool:
     return integer_products.stays(node) or integer_convolutions.stays(node) or few_bits.stays(node)
 
 
-def rewrite(model: Any, *, rounded: bool = False, integers: bool = False) -> list[str]:
+def rewrite(model: onnx.ModelProto, *, rounded: bool = False, integers: bool = False) -> list[str]:
     """Rewrites the model in place; returns the changes made, in words. `rounded`: round activations as the quantised
     network does. `integers`: keep products of 8-bit integers."""
     done: Counter[str] = Counter()
@@ -71,7 +70,7 @@ def rewrite(model: Any, *, rounded: bool = False, integers: bool = False) -> lis
     return _told(done, words) + ([f"operators on 8-bit numbers kept ({kept})"] if kept else [])
 
 
-def _left(model: Any, opset: int, *, integers: bool) -> int:
+def _left(model: onnx.ModelProto, opset: int, *, integers: bool) -> int:
     """Returns the number of nodes that are to be rewritten."""
     return sum(_wanted(node, opset) and not (integers and stays(node)) for node in _nodes(model.graph))
 
@@ -96,7 +95,7 @@ def _wanted(node: Node, opset: int) -> bool:
     return node.op_type in _FUSED_IN.get(node.domain, {})
 
 
-def _nodes(graph: Any) -> list[Node]:
+def _nodes(graph: onnx.GraphProto) -> list[Node]:
     nodes = []
     for node in graph.node:
         nodes.append(node)
@@ -105,14 +104,14 @@ def _nodes(graph: Any) -> list[Node]:
     return nodes
 
 
-def _learn_shapes(model: Any) -> None:
+def _learn_shapes(model: onnx.ModelProto) -> None:
     """Writes the inferred types and shapes into the model, as far as its operators are known."""
     found = list(inferred(model).value_info)
     del model.graph.value_info[:]
     model.graph.value_info.extend(found)
 
 
-def _rewrite_graph(graph: Any, emit: NodeBuilder, form: Form, done: Counter[str]) -> None:
+def _rewrite_graph(graph: onnx.GraphProto, emit: NodeBuilder, form: Form, done: Counter[str]) -> None:
     state = Dequantiser(emit, form)
     for node in list(graph.node):
         emit.about(node)

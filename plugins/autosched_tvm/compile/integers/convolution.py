@@ -13,6 +13,7 @@ from tvm import relax, te, tirx, topi
 
 from autosched_tvm.compile.integers.dot_instructions import DotInstruction
 from autosched_tvm.compile.integers.product import BORDER, DEPTHWISE, DOT, FUSES_ELEMENTWISE, IMAGE, RESULT, filled_rows
+from autosched_tvm.tvm_types import BlockBuilder, Expr, Tensor
 
 Array = np.ndarray[Any, Any]
 
@@ -61,7 +62,7 @@ def filled_blocks(blocks: int) -> int:
     return whole if (whole - blocks) * FEW_BLOCKS <= blocks else -(-blocks // 2) * 2
 
 
-def convolution(data: Any, weights: Any, excess: Any, how: Window) -> Any:
+def convolution(data: Expr, weights: Expr, excess: Expr, how: Window) -> Tensor:
     """Returns the sums of `data` [n, blocks, rows, columns, block] and packed weights, plus each filter's `excess`.
 
     `excess` is [filters], without padding: int32 [n, filters / lanes, rows, columns, lanes].
@@ -80,7 +81,7 @@ def convolution(data: Any, weights: Any, excess: Any, how: Window) -> Any:
     chunk, inner = te.reduce_axis((0, depth), name="kc"), te.reduce_axis((0, block), name="ki")
     row, column = te.reduce_axis((0, tall), name="kh"), te.reduce_axis((0, wide), name="kw")
 
-    def sums(b: Any, o: Any, y: Any, x: Any, lane: Any) -> Any:
+    def sums(b: Expr, o: Expr, y: Expr, x: Expr, lane: Expr) -> Expr:
         across = x if filled == out_width else tirx.min(x, out_width - 1)
         first = tirx.min(o // parts, groups - 1) * depth if groups > 1 else 0
         place = (
@@ -95,13 +96,13 @@ def convolution(data: Any, weights: Any, excess: Any, how: Window) -> Any:
 
     dot = te.compute((n, filters, out_height, filled, lanes), sums, name=DOT)
 
-    def result(b: Any, o: Any, y: Any, x: Any, i: Any) -> Any:
+    def result(b: Expr, o: Expr, y: Expr, x: Expr, i: Expr) -> Expr:
         return dot[b, o, y, x, i] + excess[o * lanes + i]
 
     return te.compute((n, int(excess.shape[0]) // lanes, out_height, out_width, lanes), result, name=RESULT)
 
 
-def depthwise(builder: Any, data: Any, weights: Array, how: Window) -> Any:
+def depthwise(builder: BlockBuilder, data: Expr, weights: Array, how: Window) -> Expr:
     """Returns a call for the sums of unsigned integers in NCHW[c]c and one filter per channel, in NCHW[c]c.
 
     The kernel multiplies float32 numbers, which is exact: the sums have less than 24 bits. It reads bytes.
@@ -115,13 +116,13 @@ def depthwise(builder: Any, data: Any, weights: Array, how: Window) -> Any:
     )  # fmt: skip
 
 
-def _depthwise(data: Any, weights: Any, how: Window) -> Any:
+def _depthwise(data: Tensor, weights: Tensor, how: Window) -> Tensor:
     n, chunks, height, width, block = (int(size) for size in data.shape)
     _, tall, wide, _ = (int(size) for size in weights.shape)
     top, left, bottom, right = how.border
     rows, columns = height + top + bottom, width + left + right
 
-    def inside(b: Any, c: Any, y: Any, x: Any, i: Any) -> Any:
+    def inside(b: Expr, c: Expr, y: Expr, x: Expr, i: Expr) -> Expr:
         value = data[b, c, y - top, x - left, i].astype("float32")
         if not any(how.border):
             return value
@@ -131,7 +132,7 @@ def _depthwise(data: Any, weights: Any, how: Window) -> Any:
     image = te.compute((n, chunks, rows, columns, block), inside, name=IMAGE)
     row, column = te.reduce_axis((0, tall), name="kh"), te.reduce_axis((0, wide), name="kw")
 
-    def sums(b: Any, c: Any, y: Any, x: Any, i: Any) -> Any:
+    def sums(b: Expr, c: Expr, y: Expr, x: Expr, i: Expr) -> Expr:
         place = y * how.strides[0] + row * how.dilation[0], x * how.strides[1] + column * how.dilation[1]
         return te.sum(image[(b, c, *place, i)] * weights[c, row, column, i], axis=[row, column])
 
@@ -140,7 +141,7 @@ def _depthwise(data: Any, weights: Any, how: Window) -> Any:
     return te.compute(shape, lambda *index: found(*index).astype("int32"), name=RESULT)
 
 
-def unfolded(data: Any, taps: tuple[int, int], block: int, how: Window) -> tuple[Any, Window]:
+def unfolded(data: Any, taps: tuple[int, int], block: int, how: Window) -> tuple[Tensor, Window]:
     """Returns an image of one channel with the numbers under each row of the window side by side, and the window over
     the rows that is left.
 
@@ -151,7 +152,7 @@ def unfolded(data: Any, taps: tuple[int, int], block: int, how: Window) -> tuple
     top, left, bottom, _ = how.border
     _, columns = how.results((height, width), taps)
 
-    def number(b: Any, _c: Any, y: Any, x: Any, tap: Any) -> Any:
+    def number(b: Expr, _c: Expr, y: Expr, x: Expr, tap: Expr) -> Expr:
         row, column = y - top, x * how.strides[1] + tap * how.dilation[1] - left
         inside = tirx.all(row >= 0, row < height, column >= 0, column < width)
         return tirx.if_then_else(inside, data[b, 0, row, column], tirx.const(how.border_value, data.dtype))
@@ -160,7 +161,7 @@ def unfolded(data: Any, taps: tuple[int, int], block: int, how: Window) -> tuple
     return image, Window((how.strides[0], 1), (how.dilation[0], 1))
 
 
-def packed(builder: Any, data: Any, weights: Array, how: Window, instruction: DotInstruction) -> Any:
+def packed(builder: BlockBuilder, data: Expr, weights: Array, how: Window, instruction: DotInstruction) -> Expr:
     """Returns a call for the sums of unsigned integers and weights OIHW, in NCHW[lanes]c. The data are in NCHW[i]c, or
     in NCHW if they have one channel."""
     lanes, taps = instruction.lanes, weights.shape[2:]
@@ -174,7 +175,7 @@ def packed(builder: Any, data: Any, weights: Array, how: Window, instruction: Do
         block, weights = taps[1] + -taps[1] % instruction.group, weights.transpose(0, 3, 2, 1)
     factors = pack(np.pad(weights, ((0, missing), (0, 0), (0, 0), (0, 0))), block, instruction)
 
-    def sums(x: Any, w: Any, e: Any) -> Any:
+    def sums(x: Expr, w: Expr, e: Expr) -> Expr:
         image, window = unfolded(x, taps, block, how) if single else (x, how)
         return convolution(image, w, e, window)
 

@@ -4,10 +4,9 @@ Some rows of the image at a time are converted to float32, and stay in the L1 ca
 sums, some places of the image by one vector of channels, stays in registers.
 """
 
-from typing import Any
-
 from autosched_tvm.compile.integers import product
 from autosched_tvm.compile.integers.schedule_steps import drawn, extent, factors, in_registers, joined, start_apart
+from autosched_tvm.tvm_types import BlockRV, Schedule
 
 ROWS_MAX, COLUMNS_MAX = 4, 16
 """Maximum size of a tile, in rows and columns of the image."""
@@ -16,7 +15,7 @@ TILES_MAX = 16
 TILES_USUAL = 4
 
 
-def apply(schedule: Any, anchor: Any, registers: int | None) -> None:
+def apply(schedule: Schedule, anchor: BlockRV, registers: int | None) -> None:
     """Schedules the block of sums. `registers`: number of vector registers of the CPU; None: draw tile sizes."""
     last = joined(schedule, anchor)
     images, channels, rows, columns, lane = schedule.get_loops(last)

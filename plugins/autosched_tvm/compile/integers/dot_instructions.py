@@ -17,6 +17,8 @@ from typing import Any
 
 import numpy as np
 
+from autosched_tvm.tvm_types import BlockBuilder, Expr, PrimFunc, Stmt, Target
+
 Array = np.ndarray[Any, Any]
 
 SIGN = 128
@@ -69,7 +71,7 @@ class DotInstruction:
         other = self.few_rows
         return other if other and rows <= FEW_ROWS and weights.min(initial=0) >= other.weights_min else self
 
-    def taken(self, builder: Any, data: Any) -> Any:
+    def taken(self, builder: BlockBuilder, data: Expr) -> Expr:
         """Returns a Relax tensor of unsigned 8-bit integers in the instruction's data type."""
         from tvm import relax
 
@@ -81,7 +83,7 @@ class DotInstruction:
         moved = relax.op.subtract(wide, relax.const(np.int16(self.offset)))
         return builder.emit(relax.op.astype(moved, self.data))
 
-    def added(self, sums: Any, data: Any, weights: Any) -> Any:
+    def added(self, sums: Expr, data: Expr, weights: Expr) -> Expr:
         """Returns the vector of sums after the instruction. `data`: a group of integers; `weights`: a group for each
         lane."""
         from tvm import tirx
@@ -96,7 +98,7 @@ class DotInstruction:
 class SignedPairs(DotInstruction):
     """Products of signed bytes in pairs (AVX2). They do not saturate: a pair is at most 2 * 128 * 127."""
 
-    def added(self, sums: Any, data: Any, weights: Any) -> Any:
+    def added(self, sums: Expr, data: Expr, weights: Expr) -> Expr:
         """Returns the vector of sums after the instructions. The weights are above -128, which has no opposite."""
         from tvm import tirx
 
@@ -127,7 +129,7 @@ ALL = (VNNI_512, VNNI_256, SDOT, PAIRS_512, PAIRS_256, SIGNED_PAIRS)
 """All dot instructions, best first."""
 
 
-def available(target: Any) -> list[DotInstruction]:
+def available(target: Target) -> list[DotInstruction]:
     """Returns the dot instructions of a target's CPU, best first."""
     from tvm.target import codegen
 
@@ -137,12 +139,12 @@ def available(target: Any) -> list[DotInstruction]:
     return [one for one in ALL if any(has(feature, target) for feature in one.features)]
 
 
-def of_target(target: Any) -> DotInstruction | None:
+def of_target(target: Target) -> DotInstruction | None:
     """Returns the best dot instruction of a target's CPU; None where it has none."""
     return next(iter(available(target)), None)
 
 
-def of_block(block: Any) -> DotInstruction:
+def of_block(block: Stmt) -> DotInstruction:
     """Returns the dot instruction for which the weights of a block of sums are packed, by the types and lanes that the
     block reads. Raises LookupError for weights that are packed for none."""
     data, weights = (region.source for region in block.reads[-2:])
@@ -163,7 +165,7 @@ def register(one: DotInstruction) -> str:
     return one.intrinsic
 
 
-def _function(one: DotInstruction, body: Callable[[DotInstruction, Any, Any, Any], None]) -> Any:
+def _function(one: DotInstruction, body: Callable[[DotInstruction, Any, Any, Any], None]) -> PrimFunc:
     """Returns a function of a group of integers A, weights B for each lane, and sums C."""
     from tvm.script.ir_builder import IRBuilder
     from tvm.script.ir_builder import tirx as T
@@ -179,7 +181,7 @@ def _function(one: DotInstruction, body: Callable[[DotInstruction, Any, Any, Any
     return builder.get()
 
 
-def _meaning(one: DotInstruction, data: Any, weights: Any, sums: Any) -> None:
+def _meaning(one: DotInstruction, data: Expr, weights: Expr, sums: Expr) -> None:
     """Emits the computation of the instruction, lane by lane."""
     from tvm.script.ir_builder import tirx as T
 
@@ -189,7 +191,7 @@ def _meaning(one: DotInstruction, data: Any, weights: Any, sums: Any) -> None:
         T.buffer_store(sums, sums[lane] + product, [lane])
 
 
-def _instruction(one: DotInstruction, data: Any, weights: Any, sums: Any) -> None:
+def _instruction(one: DotInstruction, data: Expr, weights: Expr, sums: Expr) -> None:
     """Emits the instruction. The sums and the weights are vectors, the data is a group that all lanes share."""
     from tvm import tirx
     from tvm.script.ir_builder import tirx as T

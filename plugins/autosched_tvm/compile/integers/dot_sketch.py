@@ -24,6 +24,7 @@ from autosched_tvm.compile.integers.schedule_steps import (
     start_apart,
     tiled,
 )
+from autosched_tvm.tvm_types import BlockRV, Schedule
 
 ROWS_MAX, VECTORS_MAX = 16, 8
 """Maximum size of a tile, in rows and vectors. The largest has a few more vectors than there are registers."""
@@ -72,7 +73,7 @@ def reuse(rows: int, vectors: int) -> float:
     return rows * vectors / (rows + vectors)
 
 
-def apply(schedule: Any, anchor: Any, registers: int | None) -> None:
+def apply(schedule: Schedule, anchor: BlockRV, registers: int | None) -> None:
     """Schedules the block of sums. `registers`: number of vector registers of the CPU; None: draw tile sizes. Raises
     LookupError for weights that are packed for no known instruction."""
     instruction = dot_instructions.of_block(schedule.get(anchor))
@@ -98,7 +99,7 @@ def apply(schedule: Any, anchor: Any, registers: int | None) -> None:
     schedule.tensorize(lane, dot_instructions.register(instruction))
 
 
-def apply_plain(schedule: Any, anchor: Any) -> None:
+def apply_plain(schedule: Schedule, anchor: BlockRV) -> None:
     """Adds vectors of products one after the other, without tiles and instructions: what schedules are compared with.
     Single products take five times as long."""
     axes = schedule.get(anchor).iter_vars
@@ -111,7 +112,7 @@ def apply_plain(schedule: Any, anchor: Any) -> None:
     start_apart(schedule, anchor, sums[0])
 
 
-def _rows(schedule: Any, anchor: Any, last: Any, registers: int | None) -> None:
+def _rows(schedule: Schedule, anchor: BlockRV, last: Any, registers: int | None) -> None:
     """Computes the sums of a product in tiles of rows and columns."""
     row, columns = matrix_loops(schedule, last)
     dot_rows, blocks, lanes, _ = schedule.get_loops(anchor)
@@ -122,7 +123,7 @@ def _rows(schedule: Any, anchor: Any, last: Any, registers: int | None) -> None:
     compute_in(schedule, anchor, tiled(schedule, row, columns, (high, wide, extent(schedule, lanes))))
 
 
-def _windows(schedule: Any, anchor: Any, last: Any, registers: int | None) -> None:
+def _windows(schedule: Schedule, anchor: BlockRV, last: Any, registers: int | None) -> None:
     """Computes the sums of a convolution in tiles of an image's rows and columns, and of filters."""
     images, filters, rows, columns, lane = schedule.get_loops(last)
     _, blocks, dot_rows, dot_columns, lanes, *sums = schedule.get_loops(anchor)

@@ -1,7 +1,5 @@
 """Schedules products with 4-bit weights: a tile of sums, some rows by some vectors of columns, stays in registers."""
 
-from typing import Any
-
 from autosched_tvm.compile.integers.schedule_steps import (
     compute_in,
     drawn,
@@ -13,6 +11,7 @@ from autosched_tvm.compile.integers.schedule_steps import (
     start_apart,
     tiled,
 )
+from autosched_tvm.tvm_types import BlockRV, Schedule
 
 ROWS_MAX, VECTORS_MAX = 16, 8
 """Maximum size of a tile, in rows and vectors. The largest has a few more vectors than there are registers."""
@@ -21,7 +20,7 @@ PAIRS_MAX = 8
 PAIRS_USUAL = 2
 
 
-def apply(schedule: Any, anchor: Any, registers: int | None) -> None:
+def apply(schedule: Schedule, anchor: BlockRV, registers: int | None) -> None:
     """Schedules the block of sums. `registers`: number of vector registers of the CPU; None: draw tile sizes."""
     last = joined(schedule, anchor)
     row, columns = matrix_loops(schedule, last)

@@ -13,6 +13,7 @@ import numpy as np
 from tvm import te, tirx
 
 from autosched_tvm.compile.integers.product import as_data
+from autosched_tvm.tvm_types import Expr, Tensor
 
 Array = np.ndarray[Any, Any]
 
@@ -40,7 +41,7 @@ def _by_block(values: Array) -> Array:
     return np.ascontiguousarray(values.reshape(rows, columns // LANES, LANES).transpose(1, 0, 2))
 
 
-def product(data: Any, weights: Any, scales: Any, offsets: Any, block: int) -> Any:
+def product(data: Tensor, weights: Tensor, scales: Tensor, offsets: Tensor, block: int) -> Tensor:
     """Returns the product of `data` [..., rows, ..., depth] and packed weights: float32 [..., rows, ..., columns].
 
     All other axes have the size 1. `block`: number of rows of the weights that share a scale; it is even and divides
@@ -54,7 +55,7 @@ def product(data: Any, weights: Any, scales: Any, offsets: Any, block: int) -> A
     pair = te.reduce_axis((0, block // 2), name="pair")
     half = te.reduce_axis((0, 2), name="half")
 
-    def sums(row: Any, part: Any, lane: Any) -> Any:
+    def sums(row: Expr, part: Expr, lane: Expr) -> Expr:
         place = [row if one == axis else 0 for one in range(len(outer))]
         byte = weights[part, group * (block // 2) + pair, lane].astype("int32")
         level = tirx.bitwise_and(tirx.shift_right(byte, (half * 4).astype("int32")), tirx.const(15, "int32"))

@@ -12,13 +12,16 @@ from tvm import relax
 
 from autosched.errors import ModelRejected
 from autosched_tvm.compile.opset_converters import AnyVersion
+from autosched_tvm.tvm_types import BlockBuilder, Expr
 
 
 class ConvInteger(AnyVersion):
     """Converter for unsigned data, whose zero point may be computed at run time, and constant signed weights."""
 
     @classmethod
-    def _convert(cls, builder: Any, inputs: Any, attributes: dict[str, Any], _params: Any) -> Any:
+    def _convert(
+        cls, builder: BlockBuilder, inputs: Sequence[Any], attributes: dict[str, Any], _params: object
+    ) -> Expr:
         data, weights, zero = inputs[:3]
         if len(inputs) > 3 or not isinstance(weights, tvm.ir.GenericConst):
             raise ModelRejected("ConvInteger takes weights, or a zero point of weights, that the network computes")
@@ -40,14 +43,14 @@ class ConvInteger(AnyVersion):
         return relax.op.subtract(builder.emit(sums), relax.const(start * filters)) if start else sums
 
 
-def _start(builder: Any, zero: Any) -> Any:
+def _start(builder: BlockBuilder, zero: Expr) -> int | Expr:
     """Returns a zero point as an integer, or as an int32 tensor if the network computes it."""
     if isinstance(zero, tvm.ir.GenericConst):
         return int(zero.value.numpy().ravel()[0])
     return builder.emit(relax.op.astype(relax.op.reshape(zero, ()), "int32"))
 
 
-def _padded(builder: Any, data: Any, padding: Sequence[int], start: Any) -> Any:
+def _padded(builder: BlockBuilder, data: Expr, padding: Sequence[int], start: int | Expr) -> Expr:
     """Returns an image padded with its zero point, of `_start`. `padding`: before each axis, then after each axis."""
     if not any(padding):
         return data

@@ -1,5 +1,6 @@
 """Converts lookups in tables of 256 entries into Relax, with a kernel that can be fused."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from autosched_tvm.compile.frontend.lookup_tables import LOOKUP
 from autosched_tvm.compile.integers import table_registers
 from autosched_tvm.compile.opset_converters import AnyVersion
 from autosched_tvm.compile.relax_operators import is_lookup
+from autosched_tvm.tvm_types import BlockBuilder, Expr, Pass, Target
 
 MARK = "autosched.lookup"
 """Attribute of a lookup's kernel until its pattern is set."""
@@ -21,7 +23,9 @@ class Lookup(AnyVersion):
     """Converter for lookups of 8-bit integers."""
 
     @classmethod
-    def _convert(cls, builder: Any, inputs: Any, _attributes: dict[str, Any], _params: Any) -> Any:
+    def _convert(
+        cls, builder: BlockBuilder, inputs: Sequence[Any], _attributes: dict[str, Any], _params: object
+    ) -> Expr:
         levels, table = inputs[:2]
         if str(levels.ty.dtype) == "int8":  # the table starts with the entry of 0; that of -128 is in the middle
             table = relax.const(np.roll(table.value.numpy(), 128))
@@ -30,7 +34,7 @@ class Lookup(AnyVersion):
         return relax.op.take(table, levels, axis=0, mode="clip")
 
 
-def legalised(builder: Any, call: Any) -> Any:
+def legalised(builder: BlockBuilder, call: Expr) -> Expr:
     """Returns the kernel of a lookup; TVM's own for other uses of the operator."""
     if not is_lookup(call):
         return call.op.get_attr("FLegalize")(builder, call)
@@ -40,7 +44,7 @@ def legalised(builder: Any, call: Any) -> Any:
     )  # fmt: skip
 
 
-def fusable(target: Any) -> Any:
+def fusable(target: Target) -> Pass:
     """Returns the pass that fuses lookups into the kernels before them, where the CPU keeps a table in registers.
 
     Elsewhere each entry is loaded separately, and a loop over bytes in memory is faster. TVM's analysis treats a

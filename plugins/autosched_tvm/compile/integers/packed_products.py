@@ -11,19 +11,21 @@ from tvm import relax
 from autosched_tvm.compile import relax_calls
 from autosched_tvm.compile.integers import product, tile_instructions
 from autosched_tvm.compile.integers.dot_instructions import DotInstruction
+from autosched_tvm.tensors import Array
+from autosched_tvm.tvm_types import BlockBuilder, Expr, IRModule
 
 
-def packed(module: Any, instruction: DotInstruction, *, tiles: bool = False) -> Any:
+def packed(module: IRModule, instruction: DotInstruction, *, tiles: bool = False) -> IRModule:
     """Returns the module with such products for a dot instruction. `tiles`: use instructions on whole tiles where there
     are enough rows."""
 
-    def packed_product(builder: Any, call: Any, arguments: list[Any]) -> Any:
+    def packed_product(builder: BlockBuilder, call: Expr, arguments: list[Expr]) -> Expr:
         return _product(builder, arguments[0], call.args[1].value.numpy(), instruction, tiles)
 
     return relax.transform.CanonicalizeBindings()(relax_calls.replaced(module, _fits, packed_product))
 
 
-def _fits(call: Any) -> bool:
+def _fits(call: Expr) -> bool:
     """Returns whether a call is a product of unsigned integers and constant weights."""
     if getattr(call.op, "name", "") != "relax.matmul" or str(call.ty.dtype) != "int32":
         return False
@@ -35,7 +37,7 @@ def _fits(call: Any) -> bool:
     return known and dtypes == ("uint8", "int8")
 
 
-def _product(builder: Any, data: Any, weights: Any, instruction: DotInstruction, tiles: bool) -> Any:
+def _product(builder: BlockBuilder, data: Expr, weights: Array, instruction: DotInstruction, tiles: bool) -> Expr:
     """Returns the product as int32."""
     depth, columns = weights.shape
     count = math.prod(map(int, data.ty.shape)) // depth
@@ -44,7 +46,7 @@ def _product(builder: Any, data: Any, weights: Any, instruction: DotInstruction,
     multiple = tile_instructions.DEPTH if tiled else instruction.group
     made = product.tiled_product if tiled else product.product
 
-    def packed(rows: Any) -> Any:
+    def packed(rows: Expr) -> Expr:
         if missing := -depth % multiple:
             rows = builder.emit(relax.op.nn.pad(rows, [0, 0] * (len(rows.ty.shape) - 1) + [0, missing], "constant", 0))
         found = builder.emit(
@@ -62,7 +64,7 @@ def _product(builder: Any, data: Any, weights: Any, instruction: DotInstruction,
     return over_rows(builder, data, columns, packed)
 
 
-def over_rows(builder: Any, data: Any, columns: int, multiplied: Callable[[Any], Any]) -> Any:
+def over_rows(builder: BlockBuilder, data: Expr, columns: int, multiplied: Callable[[Any], Any]) -> Expr:
     """Returns a product of data [..., depth], made by a kernel that takes one axis of rows. `multiplied`: emits the
     kernel, whose last columns may be padding."""
     shape = [int(size) for size in data.ty.shape]

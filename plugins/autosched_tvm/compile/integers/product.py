@@ -12,6 +12,7 @@ from tvm import te, tirx
 
 from autosched_tvm.compile.integers import tile_instructions
 from autosched_tvm.compile.integers.dot_instructions import DotInstruction
+from autosched_tvm.tvm_types import Expr, Tensor
 
 Array = np.ndarray[Any, Any]
 
@@ -46,7 +47,7 @@ def filled_rows(rows: int) -> int:
     return rows if rows <= FEW_ROWS else min(-(-rows // tile) * tile for tile in TILES)
 
 
-def product(data: Any, weights: Any) -> Any:
+def product(data: Tensor, weights: Tensor) -> Tensor:
     """Returns the product of `data` [..., rows, ..., depth] and packed weights, as int32 [..., rows, ..., columns].
 
     All other axes have the size 1, the depth is a multiple of a group, and the columns include the padding of the last
@@ -58,7 +59,7 @@ def product(data: Any, weights: Any) -> Any:
     axis = outer.index(rows)
     step = te.reduce_axis((0, depth), name="k")
 
-    def sums(i: Any, block: Any, lane: Any) -> Any:
+    def sums(i: Expr, block: Expr, lane: Expr) -> Expr:
         row = i if filled_rows(rows) == rows else tirx.min(i, rows - 1)
         place = [row if one == axis else 0 for one in range(len(outer))]
         factor = weights[block, step // group, lane, step % group].astype("int32")
@@ -67,7 +68,7 @@ def product(data: Any, weights: Any) -> Any:
     return as_data(te.compute((filled_rows(rows), blocks, lanes), sums, name=DOT), outer)
 
 
-def tiled_product(data: Any, weights: Any) -> Any:
+def tiled_product(data: Tensor, weights: Tensor) -> Tensor:
     """Returns the same for instructions on whole tiles, where the depth is a multiple of a tile's.
 
     The rows are padded in memory with copies of the last one, since the instructions read rows at equal distances.
@@ -78,26 +79,26 @@ def tiled_product(data: Any, weights: Any) -> Any:
     axis = outer.index(rows)
     count = -(-rows // tile_instructions.ROWS) * tile_instructions.ROWS
 
-    def filled(i: Any, k: Any) -> Any:
+    def filled(i: Expr, k: Expr) -> Expr:
         return data[(*(tirx.min(i, rows - 1) if one == axis else 0 for one in range(len(outer))), k)]
 
     if count != rows or len(outer) > 1:
         data = te.compute((count, depth), filled, name=BORDER)
     step, part = te.reduce_axis((0, groups), name="step"), te.reduce_axis((0, group), name="part")
 
-    def sums(i: Any, block: Any, lane: Any) -> Any:
+    def sums(i: Expr, block: Expr, lane: Expr) -> Expr:
         number = data[i, step * group + part].astype("int32")
         return te.sum(number * weights[block, step, lane, part].astype("int32"), axis=[step, part])
 
     return as_data(te.compute((count, blocks, lanes), sums, name=TILE_DOT), outer)
 
 
-def as_data(dot: Any, outer: list[int]) -> Any:
+def as_data(dot: Tensor, outer: list[int]) -> Tensor:
     """Returns sums [rows, blocks, lanes] as [..., rows, ..., columns]: the axes `outer` of the data, then columns."""
     axis = outer.index(math.prod(outer))
     blocks, lanes = (int(size) for size in dot.shape[1:])
 
-    def result(*index: Any) -> Any:
+    def result(*index: Expr) -> Expr:
         return dot[index[axis], index[-1] // lanes, index[-1] % lanes]
 
     return te.compute((*outer, blocks * lanes), result, name=RESULT)

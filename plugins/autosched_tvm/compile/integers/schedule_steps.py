@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from autosched_tvm.compile.integers import product
+from autosched_tvm.tvm_types import BlockRV, Expr, LoopRV, Schedule
 
 VECTOR = 16
 """Number of values of a vector where nothing is tiled."""
 
 
-def joined(schedule: Any, anchor: Any, border: Callable[[Any, Any], None] | None = None) -> Any:
+def joined(schedule: Schedule, anchor: BlockRV, border: Callable[[Any, Any], None] | None = None) -> BlockRV:
     """Returns the block whose loops the sums follow, with the blocks between inlined.
 
     `border`: schedules the padded data; default: a separate block in vectors.
@@ -46,13 +47,13 @@ class Nest:
     """Loop over the lanes of a vector."""
 
 
-def matrix_loops(schedule: Any, block: Any) -> tuple[Any, Any]:
+def matrix_loops(schedule: Schedule, block: BlockRV) -> tuple[LoopRV, LoopRV]:
     """Returns the loops over the rows and columns of a matrix; all axes but the last are rows."""
     *rows, columns = schedule.get_loops(block)
     return (schedule.fuse(*rows) if len(rows) > 1 else rows[0]), columns
 
 
-def tiled(schedule: Any, row: Any, columns: Any, sizes: tuple[Any, Any, int]) -> Nest:
+def tiled(schedule: Schedule, row: LoopRV, columns: LoopRV, sizes: tuple[int | Expr, int | Expr, int]) -> Nest:
     """Splits a matrix into tiles. `sizes`: rows and vectors of a tile, lanes of a vector."""
     high, wide, lanes = sizes
     row, tile_row = schedule.split(row, [None, high])
@@ -63,13 +64,13 @@ def tiled(schedule: Any, row: Any, columns: Any, sizes: tuple[Any, Any, int]) ->
     return Nest(place, (tile_row, tile_column), lane)
 
 
-def compute_in(schedule: Any, anchor: Any, nest: Nest) -> None:
+def compute_in(schedule: Schedule, anchor: BlockRV, nest: Nest) -> None:
     """Computes the sums of a tile where the tile is finished, in registers."""
     schedule.compute_at(anchor, nest.place, preserve_unit_loops=True)
     in_registers(schedule, *nest.tile, nest.lane)
 
 
-def in_registers(schedule: Any, *loops: Any) -> None:
+def in_registers(schedule: Schedule, *loops: LoopRV) -> None:
     """Vectorises the last loop and unrolls the others."""
     *unrolled, lane = loops
     for loop in unrolled:
@@ -77,30 +78,30 @@ def in_registers(schedule: Any, *loops: Any) -> None:
     schedule.vectorize(lane)
 
 
-def start_apart(schedule: Any, anchor: Any, loop: Any) -> None:
+def start_apart(schedule: Schedule, anchor: BlockRV, loop: LoopRV) -> None:
     """Moves the initialisation of sums before the reduction loop, in vectors."""
     start = schedule.decompose_reduction(anchor, loop)
     schedule.vectorize(schedule.get_loops(start)[-1])
 
 
-def size(schedule: Any, block: Any) -> int:
+def size(schedule: Schedule, block: BlockRV) -> int:
     """Returns the number of values that a block computes, counting repeated computations."""
     return math.prod(int(schedule.get(loop).extent) for loop in schedule.get_loops(block))
 
 
-def spread(schedule: Any, block: Any) -> None:
+def spread(schedule: Schedule, block: BlockRV) -> None:
     """Computes a block separately, in vectors."""
     *outer, columns = schedule.get_loops(block)
     schedule.parallel(schedule.fuse(*outer) if len(outer) > 1 else outer[0])
     schedule.vectorize(schedule.split(columns, [None, VECTOR])[1])
 
 
-def drawn(schedule: Any, loop: Any, most: int) -> Any:
+def drawn(schedule: Schedule, loop: Any, most: int) -> Any:
     """Returns a drawn factor of a loop."""
     return schedule.sample_perfect_tile(loop, n=2, max_innermost_factor=most)[1]
 
 
-def extent(schedule: Any, loop: Any) -> int:
+def extent(schedule: Schedule, loop: LoopRV) -> int:
     """Returns the number of iterations of a loop."""
     return int(schedule.get(loop).extent)
 

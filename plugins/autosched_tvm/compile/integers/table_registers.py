@@ -11,6 +11,8 @@ import tvm_ffi
 from tvm import tirx
 from tvm.target import codegen
 
+from autosched_tvm.tvm_types import Expr, PrimFunc, Target
+
 FEATURE = "avx512vbmi"
 """LLVM name of the CPU feature."""
 PERMUTE = "llvm.x86.avx512.vpermi2var.qi.512"
@@ -18,19 +20,19 @@ PERMUTE = "llvm.x86.avx512.vpermi2var.qi.512"
 ENTRIES, LANES = 256, 64
 
 
-def available(target: Any) -> bool:
+def available(target: Target) -> bool:
     """Returns whether a target's CPU has the instruction."""
     return target.kind.name == "llvm" and bool(codegen.llvm_cpu_has_features(FEATURE, target))
 
 
-def is_used(function: Any) -> bool:
+def is_used(function: PrimFunc) -> bool:
     """Returns whether a function reads tables."""
     loads: list[Any] = []
     tvm_ffi.structural_walk(function.body, (tvm.ir.TensorLoad, loads.append))
     return any(_is_table(load.source) for load in loads)
 
 
-def in_registers(function: Any) -> Any:
+def in_registers(function: PrimFunc) -> PrimFunc:
     """Returns a lowered function with vectors of entries looked up in registers, where its target allows it."""
     target = (function.attrs or {}).get("target")
     if target is None or not available(target):
@@ -38,12 +40,12 @@ def in_registers(function: Any) -> Any:
     return function.with_body(tvm_ffi.structural.structural_map(function.body, (tvm.ir.TensorLoad, _looked_up)))
 
 
-def _is_table(buffer: Any) -> bool:
+def _is_table(buffer: Expr) -> bool:
     extents = [int(extent) for extent in buffer.shape if isinstance(extent, tirx.IntImm)]  # of 32 or 64 bits
     return len(buffer.shape) == 1 and extents == [ENTRIES] and str(buffer.dtype) in ("uint8", "int8")
 
 
-def _looked_up(load: Any) -> Any:
+def _looked_up(load: Expr) -> Expr:
     table = load.source
     index = load.indices[-1]
     lanes = str(index.ty).partition("x")[2]
@@ -57,11 +59,11 @@ def _looked_up(load: Any) -> Any:
     name = tirx.Var("places", f"uint8x{LANES}")
     signed = tirx.reinterpret(f"int8x{LANES}", name)
 
-    def quarter(number: int) -> Any:
+    def quarter(number: int) -> Expr:
         loaded = tirx.BufferLoad(table, [tirx.Ramp(number * LANES, 1, LANES)])
         return tirx.reinterpret(f"int8x{LANES}", loaded)
 
-    def half(number: int) -> Any:
+    def half(number: int) -> Expr:
         low, high = quarter(2 * number), quarter(2 * number + 1)
         return tirx.call_llvm_pure_intrin(f"int8x{LANES}", PERMUTE, low, signed, high)
 

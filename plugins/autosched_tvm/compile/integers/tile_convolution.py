@@ -19,6 +19,7 @@ from autosched_tvm.compile.integers.convolution import Window
 from autosched_tvm.compile.integers.product import BORDER, FUSES_ELEMENTWISE, RESULT, TILE_DOT
 from autosched_tvm.compile.integers.schedule_steps import factors
 from autosched_tvm.compile.integers.tile_instructions import DEPTH, LANES, ROWS
+from autosched_tvm.tvm_types import BlockBuilder, BlockRV, Expr, Schedule, Tensor
 
 Array = np.ndarray[Any, Any]
 
@@ -136,7 +137,7 @@ def pack(weights: Array, channels: int, run: int) -> Array:
     return np.ascontiguousarray(lines.reshape(-1, LANES, rows, run // 4, 4).transpose(0, 2, 3, 1, 4))
 
 
-def convolution(data: Any, weights: Any, sizes: Geometry, how: Window, result: tuple[int, int, int]) -> Any:
+def convolution(data: Tensor, weights: Tensor, sizes: Geometry, how: Window, result: tuple[int, int, int]) -> Tensor:
     """Returns the sums of `data` [n, blocks, rows, columns, block] and packed weights: int32 [n, O / 16, rows, columns,
     16].
 
@@ -147,7 +148,7 @@ def convolution(data: Any, weights: Any, sizes: Geometry, how: Window, result: t
     top, left, _, _ = how.border
     line, channels = sizes.width * sizes.channels, sizes.channels
 
-    def copied(b: Any, band: Any, j: Any) -> Any:
+    def copied(b: Expr, band: Expr, j: Expr) -> Expr:
         start = band * (sizes.groups * sizes.group.rows * sizes.strides[0])
         y, x, c = start + j // line - top, j % line // channels - left, j % channels
         here = tirx.all(y >= 0, y < height, x >= 0, x < across)
@@ -158,7 +159,7 @@ def convolution(data: Any, weights: Any, sizes: Geometry, how: Window, result: t
     tap, step = te.reduce_axis((0, sizes.taps), name="tap"), te.reduce_axis((0, sizes.run // 4), name="step")
     part = te.reduce_axis((0, 4), name="part")
 
-    def sums(b: Any, group: Any, place: Any, o: Any, lane: Any) -> Any:
+    def sums(b: Expr, group: Expr, place: Expr, o: Expr, lane: Expr) -> Expr:
         band, own = group // sizes.groups, group % sizes.groups
         at = own * sizes.first + tap * sizes.below + place * sizes.apart + step * 4 + part
         factor = weights[o, tap, step, lane, part].astype("int32")
@@ -169,20 +170,20 @@ def convolution(data: Any, weights: Any, sizes: Geometry, how: Window, result: t
     dot = te.compute(shape, sums, name=TILE_DOT, attrs=known)
     rows = sizes.group.rows
 
-    def found(b: Any, o: Any, y: Any, x: Any, i: Any) -> Any:
+    def found(b: Expr, o: Expr, y: Expr, x: Expr, i: Expr) -> Expr:
         return dot[b, y // rows, y % rows * sizes.width + x, o, i]
 
     return te.compute((n, *result, LANES), found, name=RESULT)
 
 
-def sizes_of(schedule: Any, anchor: Any) -> Geometry:
+def sizes_of(schedule: Schedule, anchor: BlockRV) -> Geometry:
     """Returns the sizes of a convolution, from its block of sums."""
     bands, groups, group, *others = json.loads(str(schedule.get(anchor).annotations[SIZES]))
     width, channels, strides, below, taps, run = others
     return Geometry(bands, groups, Group(*group), width, channels, tuple(strides), below, taps, run)
 
 
-def packed(builder: Any, data: Any, weights: Array, how: Window) -> Any:
+def packed(builder: BlockBuilder, data: Expr, weights: Array, how: Window) -> Expr:
     """Returns a call for the sums of unsigned integers in NCHW[i]c and weights OIHW, in NCHW[16]c."""
     _, chunks, height, width, block = (int(size) for size in data.ty.shape)
     channels = chunks * block

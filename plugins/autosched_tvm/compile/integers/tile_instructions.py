@@ -20,6 +20,7 @@ from tvm.script.ir_builder import tirx as T
 from tvm.target import codegen
 
 from autosched_tvm.granted_features import TILE_REQUEST
+from autosched_tvm.tvm_types import Expr, PrimFunc, Target
 
 FEATURE = "amx-int8"
 """LLVM name of the CPU feature."""
@@ -63,7 +64,7 @@ class Tiles(NamedTuple):
         return f"{_PREFIX}{self.rows}x{self.vectors}x{self.depth}{windows}"
 
 
-def available(target: Any) -> bool:
+def available(target: Target) -> bool:
     """Returns whether a target's CPU has the instructions. The target of this machine has them only if Linux grants
     their registers."""
     return target.kind.name == "llvm" and bool(codegen.llvm_cpu_has_features(FEATURE, target))
@@ -88,7 +89,7 @@ def register_named(text: str) -> None:
         register(Tiles(*(int(size or 0) for size in sizes)))
 
 
-def _function(tiles: Tiles, body: Any) -> Any:
+def _function(tiles: Tiles, body: Any) -> PrimFunc:
     """Returns a function of rows of data A, packed weights B, and sums C."""
     rows, vectors, groups = tiles.rows * ROWS, tiles.vectors, tiles.depth // 4
     taken = [rows, tiles.depth]
@@ -97,11 +98,11 @@ def _function(tiles: Tiles, body: Any) -> Any:
         taken = [(rows - 1) * tiles.apart + (tiles.taps - 1) * tiles.below + tiles.depth]
         factors.insert(1, tiles.taps)
 
-    def buffer(name: str, shape: list[int], dtype: str) -> Any:
+    def buffer(name: str, shape: list[int], dtype: str) -> Expr:
         strides = [*(tirx.Var(f"{name.lower()}{axis}", "int64") for axis in range(len(shape) - 1)), 1]
         return T.arg(name, T.buffer(shape, dtype, offset_factor=1, strides=strides))
 
-    def whole(one: Any, shape: list[int]) -> Any:
+    def whole(one: Expr, shape: list[int]) -> Expr:
         return one[*(slice(0, size) for size in shape)]
 
     with IRBuilder() as builder, T.prim_func(s_tir=True):
@@ -114,7 +115,7 @@ def _function(tiles: Tiles, body: Any) -> Any:
     return builder.get()
 
 
-def _meaning(tiles: Tiles, data: Any, weights: Any, sums: Any) -> None:
+def _meaning(tiles: Tiles, data: Expr, weights: Expr, sums: Expr) -> None:
     """Emits the computation of the instructions."""
     rows, vectors, groups = tiles.rows * ROWS, tiles.vectors, tiles.depth // 4
     with (
@@ -136,20 +137,20 @@ def _meaning(tiles: Tiles, data: Any, weights: Any, sums: Any) -> None:
         T.buffer_store(sums, sums[row, vector, own] + product, [row, vector, own])
 
 
-def _instructions(tiles: Tiles, data: Any, weights: Any, sums: Any) -> None:
+def _instructions(tiles: Tiles, data: Expr, weights: Expr, sums: Expr) -> None:
     """Emits the instructions. Sums are in the first registers, then one tile of data for each row, then weights."""
     rows, vectors, depth = tiles.rows, tiles.vectors, tiles.depth
 
     def emit(name: str, *arguments: Any) -> None:
         T.evaluate(tirx.call_llvm_intrin("int32", f"llvm.x86.{name}", *arguments))
 
-    def register(number: int) -> Any:
+    def register(number: int) -> Expr:
         return tirx.const(number, "int8")
 
-    def place(buffer: Any, *index: Any) -> Any:
+    def place(buffer: Expr, *index: Expr | int) -> Expr:
         return tirx.address_of(tirx.BufferLoad(buffer, list(index)))
 
-    def apart(buffer: Any, size: int) -> Any:
+    def apart(buffer: Expr, size: int) -> Expr:
         """Returns the bytes from one row of a buffer to the next."""
         return tirx.Cast("int64", buffer.strides[0]) * tirx.const(size, "int64")
 
@@ -192,21 +193,21 @@ def _settings() -> list[int]:
     return [int.from_bytes(contents[at : at + 8], "little", signed=True) for at in range(0, 64, 8)]
 
 
-def are_used(function: Any) -> bool:
+def are_used(function: PrimFunc) -> bool:
     """Returns whether a function uses the registers of tiles."""
     calls: list[Any] = []
     tvm_ffi.structural_walk(function.body, (tvm.ir.Call, calls.append))
     return any(map(_uses_tiles, calls))
 
 
-def requested(function: Any) -> Any:
+def requested(function: PrimFunc) -> PrimFunc:
     """Returns a lowered function that requests the registers from the operating system first."""
     numbers = (tirx.const(number, "int64") for number in TILE_REQUEST)
     request = tirx.Evaluate(tirx.call_extern("int64", "syscall", *numbers))
     return function.with_body(tirx.SeqStmt([request, function.body]))
 
 
-def _uses_tiles(call: Any) -> bool:
+def _uses_tiles(call: Expr) -> bool:
     if str(getattr(call.op, "name", "")) not in ("tirx.call_llvm_intrin", "tirx.call_llvm_pure_intrin"):
         return False
     return bool(int(call.args[0]) == codegen.llvm_lookup_intrinsic_id(DOT))

@@ -5,11 +5,11 @@ products.
 """
 
 from math import gcd
-from typing import Any
 
 from autosched_tvm.compile.integers import product, tile_convolution
 from autosched_tvm.compile.integers.schedule_steps import drawn, extent, in_registers, joined, matrix_loops, start_apart
 from autosched_tvm.compile.integers.tile_instructions import ROWS, Tiles, register
+from autosched_tvm.tvm_types import BlockRV, Schedule
 
 _WINDOW_AXES = 8
 """Number of axes of the sums over windows of an image."""
@@ -17,7 +17,7 @@ ROWS_MAX = 8
 """Maximum number of places, one below the other, that read the same weights."""
 
 
-def apply(schedule: Any, anchor: Any, registers: int | None) -> None:
+def apply(schedule: Schedule, anchor: BlockRV, registers: int | None) -> None:
     """Schedules the block of sums. `registers`: None: draw the number of places that read the same weights.
 
     There are two tiles of data and two of weights where possible: with four of sums they take all registers.
@@ -28,7 +28,7 @@ def apply(schedule: Any, anchor: Any, registers: int | None) -> None:
         _rows(schedule, anchor, registers)
 
 
-def _rows(schedule: Any, anchor: Any, registers: int | None) -> None:
+def _rows(schedule: Schedule, anchor: BlockRV, registers: int | None) -> None:
     last = joined(schedule, anchor)
     row, columns = matrix_loops(schedule, last)
     dot_rows, blocks, lanes, _, _ = schedule.get_loops(anchor)
@@ -47,7 +47,7 @@ def _rows(schedule: Any, anchor: Any, registers: int | None) -> None:
     schedule.tensorize(sums_row, register(Tiles(high, wide, depth)))
 
 
-def _windows(schedule: Any, anchor: Any, registers: int | None) -> None:
+def _windows(schedule: Schedule, anchor: BlockRV, registers: int | None) -> None:
     """Schedules the same for an image: all windows of a group of its rows form a matrix."""
     sizes = tile_convolution.sizes_of(schedule, anchor)
     last = joined(schedule, anchor, lambda *_: None)

@@ -18,6 +18,7 @@ from autosched_tvm.compile.integers.convolution import Window
 from autosched_tvm.compile.integers.dot_instructions import DotInstruction
 from autosched_tvm.compile.integers.product import BORDER, FUSES_ELEMENTWISE, POINTS, RESULT, WINOGRAD
 from autosched_tvm.compile.winograd.algebra import BOTH_AXES, SQUARE
+from autosched_tvm.tvm_types import BlockBuilder, BlockRV, Expr, Schedule, Tensor
 
 Array = np.ndarray[Any, Any]
 
@@ -73,7 +74,7 @@ def worthwhile(data: Sequence[Any], weights: Sequence[int], how: Window, one: Do
     return products + transforms < WORTH_SHARE * direct
 
 
-def convolution(data: Any, weights: Any, how: Window) -> Any:
+def convolution(data: Tensor, weights: Tensor, how: Window) -> Tensor:
     """Returns the sums of `data` [n, blocks, rows, columns, block] and packed weights: int32 [n, filters / lanes, rows,
     columns, lanes]."""
     n, chunks, height, width, block = (int(size) for size in data.shape)
@@ -85,13 +86,13 @@ def convolution(data: Any, weights: Any, how: Window) -> Any:
     after = (0, 0, bottom + down * TILE - height, right + across * TILE - width, 0)
     image = topi.nn.pad(data, (0, 0, top, left, 0), after, tirx.const(how.border_value, data.dtype), name=BORDER)
 
-    def point(b: Any, p: Any, t: Any, c: Any) -> Any:
+    def point(b: Expr, p: Expr, t: Expr, c: Expr) -> Expr:
         y, x = _first(t // across, tall), _first(t % across, wide)
 
-        def number(i: Any, j: Any) -> Any:
+        def number(i: Expr, j: Expr) -> Expr:
             return image[b, c // block, y + i * tall, x + j * wide, c % block].astype(weights.dtype)
 
-        def along(i: Any) -> Any:
+        def along(i: Expr) -> Expr:
             return _of_data(lambda j: number(i, j), p % SIDE, weights.dtype)
 
         return _of_data(along, p // SIDE, weights.dtype)
@@ -99,17 +100,17 @@ def convolution(data: Any, weights: Any, how: Window) -> Any:
     points = te.compute((n, COUNT, down * across, chunks * block), point, name=POINTS)
     step = te.reduce_axis((0, chunks * block), name="k")
 
-    def sums(b: Any, p: Any, t: Any, o: Any, lane: Any) -> Any:
+    def sums(b: Expr, p: Expr, t: Expr, o: Expr, lane: Expr) -> Expr:
         factor = weights[o, p, step // group, lane, step % group]
         return te.sum(points[b, p, t, step].astype("int32") * factor.astype("int32"), axis=[step])
 
     shape = n, COUNT, down * across, filters, lanes
     dot = te.compute(shape, sums, name=WINOGRAD, attrs={DISTANCES: list(how.dilation)})
 
-    def result(b: Any, o: Any, y: Any, x: Any, lane: Any) -> Any:
+    def result(b: Expr, o: Expr, y: Expr, x: Expr, lane: Expr) -> Expr:
         (row, above), (column, before) = _tile_of(y, tall), _tile_of(x, wide)
 
-        def along(i: Any) -> Any:
+        def along(i: Expr | int) -> Expr:
             return _of_results(lambda j: dot[b, i * SIDE + j, row * across + column, o, lane], before)
 
         return tirx.shift_right(_of_results(along, above), tirx.const(SCALE_BITS, "int32"))
@@ -122,17 +123,17 @@ def _tiles(extent: int, apart: int) -> int:
     return -(-extent // (TILE * apart)) * apart
 
 
-def _first(tile: Any, apart: int) -> Any:
+def _first(tile: Expr, apart: int) -> Expr:
     """Returns the place of a tile's first number along an axis."""
     return tile // apart * (TILE * apart) + tile % apart
 
 
-def _tile_of(place: Any, apart: int) -> tuple[Any, Any]:
+def _tile_of(place: Expr, apart: int) -> tuple[Expr, Expr]:
     """Returns the tile of a result along an axis, and its place there."""
     return place // (TILE * apart) * apart + place % apart, place % (TILE * apart) // apart
 
 
-def distances_of(schedule: Any, anchor: Any) -> tuple[int, int]:
+def distances_of(schedule: Schedule, anchor: BlockRV) -> tuple[int, int]:
     """Returns the distances of a tile's rows and columns, from the block of sums."""
     tall, wide = schedule.get(anchor).annotations[DISTANCES]
     return int(tall), int(wide)
@@ -153,7 +154,7 @@ def _of_results(values: Callable[[Any], Any], place: Any) -> Any:
     return values(1) + values(3 * place) + values(2) * sign
 
 
-def packed(builder: Any, data: Any, weights: Array, how: Window, instruction: DotInstruction) -> Any:
+def packed(builder: BlockBuilder, data: Expr, weights: Array, how: Window, instruction: DotInstruction) -> Expr | None:
     """Returns a call for the sums of unsigned integers in NCHW[i]c and weights OIHW, in NCHW[lanes]c; None for weights
     whose sums could overflow."""
     factors = pack(weights, int(data.ty.shape[1]) * int(data.ty.shape[4]), instruction)

@@ -11,12 +11,11 @@ Data of neighbouring points would lie at distances that are powers of two, in th
 distance is an odd multiple of a cache line.
 """
 
-from typing import Any
-
 from autosched_tvm.compile.integers import dot_instructions, dot_sketch, winograd_convolution
 from autosched_tvm.compile.integers.product import POINTS
 from autosched_tvm.compile.integers.schedule_steps import drawn, extent, in_registers, joined, start_apart
 from autosched_tvm.compile.integers.winograd_convolution import COUNT, TILE
+from autosched_tvm.tvm_types import BlockRV, LoopRV, Schedule
 
 PLAIN_VECTOR = 4
 """Number of channels that a kernel without a schedule transforms together. Each image has a multiple of it."""
@@ -24,7 +23,7 @@ APART, LINE = 1024, 64
 """The distance between points is a multiple of APART, plus LINE bytes."""
 
 
-def apply(schedule: Any, anchor: Any, registers: int | None) -> None:
+def apply(schedule: Schedule, anchor: BlockRV, registers: int | None) -> None:
     """Schedules the block of sums. `registers`: number of vector registers of the CPU; None: draw tile sizes. Raises
     LookupError for weights that are packed for no known instruction."""
     instruction = dot_instructions.of_block(schedule.get(anchor))
@@ -81,20 +80,20 @@ def apply(schedule: Any, anchor: Any, registers: int | None) -> None:
     schedule.tensorize(lane, dot_instructions.register(instruction))
 
 
-def apply_plain(schedule: Any, anchor: Any) -> None:
+def apply_plain(schedule: Schedule, anchor: BlockRV) -> None:
     """Transforms all points of a tile together, and adds vectors of products, without tiles and instructions: what
     schedules are compared with."""
     _transform(schedule, _points_of(schedule, anchor), PLAIN_VECTOR)
     dot_sketch.apply_plain(schedule, anchor)
 
 
-def _points_of(schedule: Any, anchor: Any) -> Any:
+def _points_of(schedule: Schedule, anchor: BlockRV) -> BlockRV:
     """Returns the block of points that the sums read."""
     (points,) = (one for one in schedule.get_producers(anchor) if str(schedule.get(one).name_hint) == POINTS)
     return points
 
 
-def _transform(schedule: Any, points: Any, block: int) -> Any:
+def _transform(schedule: Schedule, points: BlockRV, block: int) -> LoopRV:
     """Computes all points of a tile together, in vectors of a block of channels; returns the loop over tiles."""
     *_, point, tile, channel = schedule.get_loops(points)
     outer, channel = schedule.split(channel, [None, block])
@@ -103,6 +102,6 @@ def _transform(schedule: Any, points: Any, block: int) -> Any:
     return tile
 
 
-def _apart(schedule: Any, block: Any, size: int) -> None:
+def _apart(schedule: Schedule, block: BlockRV, size: int) -> None:
     """Puts the values of neighbouring points, of this number of bytes, at a good distance."""
     schedule.storage_align(block, 0, 1, APART // size, LINE // size)

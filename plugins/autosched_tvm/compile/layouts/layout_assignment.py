@@ -15,6 +15,7 @@ from autosched_tvm.compile.layouts.layout import NCHW, Layout, lanes_of
 from autosched_tvm.compile.layouts.layout_option import LayoutOption
 from autosched_tvm.compile.layouts.operator_layouts import Operator, Way
 from autosched_tvm.compile.relax_operators import Shape, shape_of
+from autosched_tvm.tvm_types import Expr, Function, IRModule, Target
 
 SPLITS = 1.25
 """Cost factor of a layout transform before an operator that would otherwise be fused."""
@@ -24,7 +25,7 @@ SPLITS = 1.25
 class Node:
     """A value of the network: an input, or the result of an operator."""
 
-    value: Any
+    value: Expr
     shape: Shape | None
     sources: tuple[int, ...]
     """Nodes that the operator reads."""
@@ -47,7 +48,7 @@ class Node:
 class Survey:
     """A network before its layouts are chosen."""
 
-    function: Any
+    function: Function
     others: Mapping[Any, Any]
     """Kernels that it calls, by global variable."""
     nodes: tuple[Node, ...]
@@ -63,10 +64,10 @@ class Survey:
 class Converted:
     """A network in its layouts."""
 
-    module: Any
+    module: IRModule
     wanted: tuple[LayoutOption, ...]
     """Requested layout of each convolution, in order."""
-    kernels: tuple[Any, ...]
+    kernels: tuple[Expr]
     """Weights of each convolution in the module."""
     moves: tuple[tuple[Shape, Layout, Layout], ...]
     """Remaining layout transforms, without those that are free."""
@@ -76,14 +77,16 @@ Price = Callable[[int, Way], float]
 """Cost of computing a node in one way; `math.inf`: impossible."""
 
 
-def lanes(target: Any) -> int:
+def lanes(target: Target) -> int:
     """Returns the number of float32 values in a vector register of the target."""
     if target.kind.name != "llvm":
         return lanes_of(0)
     return lanes_of(targets.vector_bits(target))
 
 
-def survey(module: Any, width: int, instruction: DotInstruction | None = None, *, tiles: bool = False) -> Survey | None:
+def survey(
+    module: IRModule, width: int, instruction: DotInstruction | None = None, *, tiles: bool = False
+) -> Survey | None:
     """Returns the operators of a cleaned Relax module; None unless they are one dataflow block. `width`: lanes;
     `instruction`: the CPU's dot instruction for 8-bit integers; `tiles`: whether the CPU has instructions on whole
     tiles."""
@@ -152,7 +155,7 @@ def plan(found: Survey, price: Price, move_cost: float = 1.0) -> tuple[Way, ...]
     return tuple(node.operator.ways[option] for node, option in zip(found.nodes, options, strict=False))
 
 
-def convert(found: Survey, ways: Sequence[Way], target: Any) -> Converted:
+def convert(found: Survey, ways: Sequence[Way], target: Target) -> Converted:
     """Returns the network with each node computed in the given way."""
     return _Conversion(found, ways).run(target)
 
@@ -199,7 +202,7 @@ class _Conversion:
                 self.kernels[index] = operator_layouts.kernel_of(made)
         self.values[index, way.output] = self.builder.emit(made)
 
-    def _value(self, index: int, layout: Layout) -> Any:
+    def _value(self, index: int, layout: Layout) -> Expr:
         """Returns a node's value in a layout. Each transform is emitted once."""
         if (index, layout) not in self.values:
             own, shape = self.ways[index].output, self.found.nodes[index].shape
@@ -210,7 +213,7 @@ class _Conversion:
             self.values[index, layout] = self.builder.emit(made)
         return self.values[index, layout]
 
-    def _plain(self, expression: Any) -> Any:
+    def _plain(self, expression: Expr) -> Expr:
         """Returns an expression over the new values; outside of convolutions none has a layout."""
         if isinstance(expression, relax.Var):
             return self._value(self.numbers[expression], NCHW)
@@ -232,12 +235,12 @@ class _Conversion:
         return self.functions[variable]
 
 
-def _plain(inputs: Sequence[Any]) -> Operator:
+def _plain(inputs: Sequence[Expr]) -> Operator:
     """Returns an operator without layouts."""
     return Operator(tuple(inputs), (Way((NCHW,) * len(inputs), NCHW),), None)
 
 
-def _variables(expression: Any) -> tuple[Any, ...]:
+def _variables(expression: Expr) -> tuple[Expr, ...]:
     """Returns the distinct variables in an expression."""
     if isinstance(expression, relax.Var):
         return (expression,)
@@ -251,7 +254,7 @@ def _variables(expression: Any) -> tuple[Any, ...]:
     return tuple(dict.fromkeys(value for part in parts for value in _variables(part)))
 
 
-def _simple(expression: Any) -> bool:
+def _simple(expression: Expr) -> bool:
     """Returns whether the conversion can rebuild an expression."""
     return not isinstance(expression, relax.If | relax.Function | relax.SeqExpr)
 

@@ -1,7 +1,6 @@
 """Kernels that exist only with layouts: convolutions with packed weights, and layout transforms."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import tvm
@@ -13,6 +12,7 @@ from autosched_tvm.compile.layouts.packing import Array, pack_columns, pack_kern
 from autosched_tvm.compile.layouts.weight import Weight
 from autosched_tvm.compile.relax_operators import Shape
 from autosched_tvm.compile.winograd import algebra, workload
+from autosched_tvm.tvm_types import Attrs, BlockBuilder, Expr, Tensor
 
 TRANSFORM = "layout_transform"
 """Name of each kernel that transforms a layout."""
@@ -33,7 +33,7 @@ class Convolution:
         return (self.strides, self.dilation, self.groups) == ((1, 1), (1, 1), 1)
 
     @classmethod
-    def of(cls, attrs: Any) -> "Convolution":
+    def of(cls, attrs: Attrs) -> "Convolution":
         """Returns the window in the attributes of a Relax operator."""
         strides, padding, dilation = (
             tuple(int(v) for v in values) for values in (attrs.strides, attrs.padding, attrs.dilation)
@@ -41,7 +41,9 @@ class Convolution:
         return cls(strides, padding, dilation, int(attrs.groups))  # type: ignore[arg-type]
 
 
-def conv2d_blocked(builder: Any, data: Any, kernel: Weight, how: Convolution, blocks: tuple[int, int]) -> Any:
+def conv2d_blocked(
+    builder: BlockBuilder, data: Expr, kernel: Weight, how: Convolution, blocks: tuple[int, int]
+) -> Expr:
     """Emits a convolution of NCHW[i]c values that returns NCHW[o]c. `kernel`: OIHW, packed here; `blocks`: i, o."""
     inside, outside = blocks
     filters, depth = kernel.array.shape[:2]
@@ -53,9 +55,9 @@ def conv2d_blocked(builder: Any, data: Any, kernel: Weight, how: Convolution, bl
 
 
 def conv2d_winograd(
-    builder: Any, data: Any, kernel: Weight, one: algebra.Algorithm, padding: tuple[int, int, int, int],
+    builder: BlockBuilder, data: Expr, kernel: Weight, one: algebra.Algorithm, padding: tuple[int, int, int, int],
     blocks: tuple[int, int],
-) -> Any:  # fmt: skip
+) -> Expr:  # fmt: skip
     """Emits a convolution of NCHW[i]c values by Winograd's algorithm. `kernel`: OIHW, transformed here; `blocks`: i,
     o."""
     packed = kernel.form((one, *blocks), lambda array: one.pack(array, *blocks))
@@ -65,7 +67,7 @@ def conv2d_winograd(
     )  # fmt: skip
 
 
-def conv2d_nhwc(builder: Any, data: Any, kernel: Weight, how: Convolution) -> Any:
+def conv2d_nhwc(builder: BlockBuilder, data: Expr, kernel: Weight, how: Convolution) -> Expr:
     """Emits a convolution of NHWC values. `kernel`: OIHW."""
     turned = kernel.form("HWIO", lambda array: np.ascontiguousarray(array.transpose(2, 3, 1, 0)))
     name = "conv2d_NHWC" if how.groups == 1 else "group_conv2d_NHWC"
@@ -76,15 +78,15 @@ def conv2d_nhwc(builder: Any, data: Any, kernel: Weight, how: Convolution) -> An
     )  # fmt: skip
 
 
-def packed_matmul(builder: Any, data: Any, weights: Weight, block: int) -> Any:
+def packed_matmul(builder: BlockBuilder, data: Expr, weights: Weight, block: int) -> Expr:
     """Emits the product of `data` and a matrix [k, n], whose columns are packed here into blocks [n/block, k,
     block]."""
     columns = weights.array.shape[1]
 
-    def compute(x: Any, w: Any) -> Any:
+    def compute(x: Expr, w: Expr) -> Expr:
         step = te.reduce_axis((0, w.shape[1]), name="k")
 
-        def element(*index: Any) -> Any:
+        def element(*index: Expr) -> Expr:
             column = index[-1]
             factor = w[tvm.tirx.floordiv(column, block), step, tvm.tirx.floormod(column, block)]
             return te.sum(x[(*index[:-1], step)] * factor, axis=step)
@@ -95,11 +97,11 @@ def packed_matmul(builder: Any, data: Any, weights: Weight, block: int) -> Any:
     return builder.call_te(compute, data, packed, primfunc_name_hint="packed_matmul")
 
 
-def prelu(builder: Any, value: Any, slopes: Array) -> Any:
+def prelu(builder: BlockBuilder, value: Expr, slopes: Array) -> Expr:
     """Emits a PReLU; `slopes` is broadcast to the value."""
 
-    def compute(x: Any, slope: Any) -> Any:
-        def element(*index: Any) -> Any:
+    def compute(x: Expr, slope: Expr) -> Expr:
+        def element(*index: Expr) -> Expr:
             factor = slope(*(0 if size == 1 else i for size, i in zip(slopes.shape, index, strict=True)))
             return tvm.tirx.Select(x(*index) > 0, x(*index), x(*index) * factor)
 
@@ -108,7 +110,7 @@ def prelu(builder: Any, value: Any, slopes: Array) -> Any:
     return builder.call_te(compute, value, relax.const(slopes), primfunc_name_hint="prelu")
 
 
-def transform(builder: Any, value: Any, shape: Shape, source: Layout, sink: Layout) -> Any:
+def transform(builder: BlockBuilder, value: Expr, shape: Shape, source: Layout, sink: Layout) -> Expr:
     """Emits the transform of a value of NCHW `shape` from one layout into another."""
     if free(shape, source, sink):
         return relax.op.reshape(value, sink.stored(shape))
@@ -123,12 +125,12 @@ def free(shape: Shape, source: Layout, sink: Layout) -> bool:
     return h == w == 1 and not source.filled(channels) and not sink.filled(channels)
 
 
-def _conv2d_te(data: Any, kernel: Any, how: Convolution) -> Any:
+def _conv2d_te(data: Tensor, kernel: Tensor, how: Convolution) -> Tensor:
     names = f"NCHW{data.shape[4]}c", f"NCHW{kernel.shape[5]}c"
     return topi.nn.conv2d_NCHWc(data, kernel, how.strides, how.padding, how.dilation, *names, "float32")
 
 
-def _depthwise_te(data: Any, kernel: Any, how: Convolution) -> Any:
+def _depthwise_te(data: Tensor, kernel: Tensor, how: Convolution) -> Tensor:
     n, chunks, height, width, block = (int(d) for d in data.shape)
     rows, columns = int(kernel.shape[2]), int(kernel.shape[3])
     top, left, bottom, right = how.padding
@@ -149,16 +151,16 @@ def _depthwise_te(data: Any, kernel: Any, how: Convolution) -> Any:
     )
 
 
-def moved(value: Any, shape: Shape, source: Layout, sink: Layout) -> Any:
+def moved(value: Tensor, shape: Shape, source: Layout, sink: Layout) -> Tensor:
     """Returns the computation of `transform`."""
     channels = shape[1]
 
-    def read(n: Any, c: Any, h: Any, w: Any) -> Any:
+    def read(n: Expr, c: Expr, h: Expr, w: Expr) -> Expr:
         if source.block:
             return value[n, c // source.block, h, w, c % source.block]
         return value[n, h, w, c] if source.name == "NHWC" else value[n, c, h, w]
 
-    def element(*index: Any) -> Any:
+    def element(*index: Expr) -> Expr:
         if sink.block:
             n, chunk, h, w, inner = index
             c = chunk * sink.block + inner

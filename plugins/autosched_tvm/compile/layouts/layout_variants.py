@@ -21,6 +21,7 @@ from autosched_tvm.compile.layouts.layout_option import UNTOUCHED, LayoutOption
 from autosched_tvm.compile.layouts.operator_layouts import Way
 from autosched_tvm.compile.relax_operators import Shape
 from autosched_tvm.compile.winograd.algebra import Algorithm
+from autosched_tvm.tvm_types import IRModule, PrimFunc, Target
 
 BUSY_ENOUGH = 0.75
 """Minimum share of busy lanes with blocks; below it NHWC is tried as well."""
@@ -81,7 +82,7 @@ class Kernel:
     bytes: float
 
     @classmethod
-    def of(cls, function: Any) -> "Kernel":
+    def of(cls, function: PrimFunc) -> "Kernel":
         """Returns the kernel in the form of which tasks are made."""
         workload = task_extraction.program_of(function)
         size = sum(4.0 * math.prod(shape) for shape in task_extraction.buffers_of(workload))
@@ -115,7 +116,7 @@ class Best:
     said: str
 
 
-def single(module: Any, target: Any, wanted: LayoutOption) -> Variant:
+def single(module: IRModule, target: Target, wanted: LayoutOption) -> Variant:
     """Returns a cleaned module with all convolutions in one layout, where they allow it."""
     found = None if wanted in UNTOUCHED else _surveyed(module, target)
     if found is None:
@@ -124,7 +125,7 @@ def single(module: Any, target: Any, wanted: LayoutOption) -> Variant:
     return _variant(wanted.value, found, ways, target)
 
 
-def offered(module: Any, target: Any, wanted: LayoutOption, *, winograd: bool = False) -> Offer:
+def offered(module: IRModule, target: Target, wanted: LayoutOption, *, winograd: bool = False) -> Offer:
     """Returns the variants to tune. Several, whose tasks compete, for `auto` with several layouts, and for `winograd`
     where blocks exist (the direct way and Winograd's algorithm)."""
     if wanted not in (LayoutOption.AUTO, LayoutOption.NCHWC) or (wanted is LayoutOption.NCHWC and not winograd):
@@ -177,7 +178,7 @@ def _operator(info: TaskInfo) -> str:
     return info.shape.partition(" ")[0].partition("+")[0]
 
 
-def best(offer: Offer, target: Any, latencies_s: Mapping[str, float], wanted: LayoutOption) -> Best:
+def best(offer: Offer, target: Target, latencies_s: Mapping[str, float], wanted: LayoutOption) -> Best:
     """Returns the assignment with the lowest expected latency, from the best latency of each workload (by hash) and the
     cost of transforms.
 
@@ -212,26 +213,26 @@ def _measured_s(variant: Variant, latencies_s: Mapping[str, float]) -> float | N
     return sum(latencies_s.get(call.kernel.hash, 0.0) for call in variant.calls)
 
 
-def _surveyed(module: Any, target: Any) -> Survey | None:
+def _surveyed(module: IRModule, target: Target) -> Survey | None:
     width = layout_assignment.lanes(target)
     instruction, tiles = dot_instructions.of_target(target), tile_instructions.available(target)
     return layout_assignment.survey(module, width, instruction, tiles=tiles)
 
 
-def _variant(name: str, found: Survey, ways: Sequence[Way], target: Any) -> Variant:
+def _variant(name: str, found: Survey, ways: Sequence[Way], target: Target) -> Variant:
     made: Converted = layout_assignment.convert(found, ways, target)
     chosen = tuple(ways[index] for index in found.convolutions)
     return Variant(name, onnx_import.fused(made.module, target), tuple(ways), chosen, made.kernels, made.moves)
 
 
-def _kept(found: Survey, module: Any, target: Any) -> Variant:
+def _kept(found: Survey, module: IRModule, target: Target) -> Variant:
     convolutions = [found.nodes[index] for index in found.convolutions]
     kernels = tuple(node.value.value.args[1] for node in convolutions)
     ways = tuple(node.operator.ways[0] for node in convolutions)
     return Variant("nchw", onnx_import.fused(module, target), (), ways, kernels)
 
 
-def _converted(found: Survey, width: int, target: Any) -> list[Variant]:
+def _converted(found: Survey, width: int, target: Target) -> list[Variant]:
     """Returns the blocked variant, and where blocks fit badly a second one with those convolutions in NHWC."""
     ways = layout_assignment.plan(found, layout_assignment.uniform(LayoutOption.NCHWC))
     made = [_variant("nchwc", found, ways, target)]
@@ -245,7 +246,7 @@ def _converted(found: Survey, width: int, target: Any) -> list[Variant]:
     return made
 
 
-def _winograd(found: Survey, target: Any) -> list[Variant]:
+def _winograd(found: Survey, target: Target) -> list[Variant]:
     """Returns variants with each suitable convolution by the most promising Winograd algorithm, then the second most
     promising, and so on; the rest is blocked."""
     worth = {

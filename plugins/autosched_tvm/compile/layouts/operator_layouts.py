@@ -28,6 +28,7 @@ from autosched_tvm.compile.layouts.layout_option import LayoutOption
 from autosched_tvm.compile.layouts.weight import Weight
 from autosched_tvm.compile.relax_operators import BINARY, UNARY, Shape, constant, is_lookup, shape_of
 from autosched_tvm.compile.winograd import algebra
+from autosched_tvm.tvm_types import BlockBuilder, Expr
 
 FLOPS_PER_BYTE = 16.0
 """Operations in the time in which a core moves a byte; weighs arithmetic against traffic where nothing is measured."""
@@ -82,7 +83,7 @@ class Around:
     """Number of float32 values in a vector register."""
     outputs: Mapping[Any, Sequence[Layout]]
     """Possible layouts of the values computed before."""
-    calls: Mapping[Any, Any] = field(default_factory=dict)
+    calls: Mapping[Expr, Expr] = field(default_factory=dict)
     """Calls that compute them."""
     instruction: DotInstruction | None = None
     """The CPU's dot instruction for 8-bit integers."""
@@ -91,7 +92,7 @@ class Around:
     weights: dict[Any, Weight] = field(default_factory=dict)
     """Weights by constant."""
 
-    def weight(self, value: Any) -> Weight | None:
+    def weight(self, value: Expr) -> Weight | None:
         """Returns a constant, the same for each call that reads it; None for a computed value."""
         if value not in self.weights:
             if (array := constant(value)) is None:
@@ -105,7 +106,7 @@ class Around:
         return list(dict.fromkeys((*blocks_of(channels, self.lanes), *coming)))
 
 
-def describe(call: Any, around: Around) -> Operator | None:
+def describe(call: Expr, around: Around) -> Operator | None:
     """Returns the ways to compute a call; None for an operator without layouts."""
     name = getattr(getattr(call, "op", None), "name", "")
     shape = shape_of(call)
@@ -136,13 +137,13 @@ def describe(call: Any, around: Around) -> Operator | None:
     return None
 
 
-def fuses(call: Any) -> bool:
+def fuses(call: Expr) -> bool:
     """Returns whether an operator can be fused into the kernel that computes its input."""
     name = getattr(getattr(call, "op", None), "name", "")
     return name in UNARY or name in BINARY or name == "relax.nn.prelu" or is_lookup(call)
 
 
-def kernel_of(convolution: Any) -> Any:
+def kernel_of(convolution: Expr) -> Expr:
     """Returns the weights of an emitted convolution, as they are in the module."""
     arguments = convolution.args
     packed = getattr(arguments[1], "fields", None)  # the arguments of a call to a kernel are a tuple
@@ -152,7 +153,7 @@ def kernel_of(convolution: Any) -> Any:
 # Convolutions ---------------------------------------------------------------------------------------------------------
 
 
-def _conv2d(call: Any, around: Around) -> Operator | None:
+def _conv2d(call: Expr, around: Around) -> Operator | None:
     data, attrs = call.args[0], call.attrs
     kernel = around.weight(call.args[1])
     shape, out = shape_of(data), shape_of(call)
@@ -175,7 +176,7 @@ def _conv2d(call: Any, around: Around) -> Operator | None:
         image = algebra.Shape(out[0], shape[1], out[1], out[2], out[3], (window[0], window[1]))
         ways += _winograd_ways(ways, algebra.worth(image, around.lanes))
 
-    def emit(builder: Any, inputs: list[Any], way: Way) -> Any:
+    def emit(builder: BlockBuilder, inputs: list[Expr], way: Way) -> Expr:
         if way.output == NCHW:
             return relax.Call(call.op, [inputs[0], call.args[1]], call.attrs, call.ty_args)
         if way.output == NHWC:
@@ -192,7 +193,7 @@ def _conv2d(call: Any, around: Around) -> Operator | None:
     return Operator((data,), tuple(ways), emit)
 
 
-def _conv2d_of_integers(call: Any, around: Around) -> Operator | None:
+def _conv2d_of_integers(call: Expr, around: Around) -> Operator | None:
     """An 8-bit convolution, including the operator that pads its image."""
     data, kernel, attrs = call.args[0], constant(call.args[1]), call.attrs
     how = layout_kernels.Convolution.of(attrs)
@@ -227,7 +228,7 @@ def _conv2d_of_integers(call: Any, around: Around) -> Operator | None:
             for one, other in pairs
         )
 
-    def emit(builder: Any, inputs: list[Any], way: Way) -> Any:
+    def emit(builder: BlockBuilder, inputs: list[Expr], way: Way) -> Expr:
         if way.output == NCHW:
             image = inputs[0]
             if any(border):
@@ -260,7 +261,7 @@ def _border(call: Any) -> tuple[Any, tuple[int, int, int, int], int] | None:
     return call.args[0], (top, left, bottom, right), int(call.attrs.pad_value)
 
 
-def _blocked_ways(data: Any, sizes: tuple[int, int, int], work: float, around: Around) -> list[Way]:
+def _blocked_ways(data: Expr, sizes: tuple[int, int, int], work: float, around: Around) -> list[Way]:
     channels, filters, groups = sizes
     lanes = around.lanes
     ways = []
@@ -291,7 +292,7 @@ def _winograd_ways(ways: Sequence[Way], algorithms: Sequence[algebra.Algorithm])
     ]
 
 
-def _conv2d_transpose(call: Any, around: Around) -> Operator | None:
+def _conv2d_transpose(call: Expr, around: Around) -> Operator | None:
     """A dense convolution with one output channel for each result of an input position, then a kernel that interleaves
     these channels. TVM's own computation multiplies by the zeros between the data."""
     data, attrs = call.args[0], call.attrs
@@ -315,7 +316,7 @@ def _conv2d_transpose(call: Any, around: Around) -> Operator | None:
         few = blocks_of(how.phases * out[1], around.lanes)[0]
         ways.append(Way((blocked(block),), NCHW, None, work / lost / busy(how.phases * out[1], few, around.lanes)))
 
-    def emit(builder: Any, inputs: list[Any], way: Way) -> Any:
+    def emit(builder: BlockBuilder, inputs: list[Expr], way: Way) -> Expr:
         together = 1 if way.output == NCHW else way.output.block
         filters = how.kernel(kernel, together)
         sink = way.output.block or blocks_of(filters.shape[0], around.lanes)[0]
@@ -330,7 +331,7 @@ def _conv2d_transpose(call: Any, around: Around) -> Operator | None:
 # Products with weights ------------------------------------------------------------------------------------------------
 
 
-def _product(call: Any, around: Around) -> Operator | None:
+def _product(call: Expr, around: Around) -> Operator | None:
     """A product with a constant matrix, unchanged or in blocks of columns."""
     data, weights = call.args[0], around.weight(call.args[1])
     shape = shape_of(data)
@@ -348,7 +349,7 @@ def _product(call: Any, around: Around) -> Operator | None:
         Way((NCHW,), NCHW, LayoutOption.NCHWC, work, columns=block),
     )
 
-    def emit(builder: Any, inputs: list[Any], way: Way) -> Any:
+    def emit(builder: BlockBuilder, inputs: list[Expr], way: Way) -> Expr:
         if not way.columns:
             return relax.Call(call.op, [inputs[0], call.args[1]], call.attrs, call.ty_args)
         return layout_kernels.packed_matmul(builder, inputs[0], weights, way.columns)
@@ -370,13 +371,13 @@ _REDUCTIONS = {
 """Function that emits a reduction, by name of the operator."""
 
 
-def _follow(channels: int, inputs: Sequence[Any], around: Around, *, fill: bool = True) -> list[Layout]:
+def _follow(channels: int, inputs: Sequence[Expr], around: Around, *, fill: bool = True) -> list[Layout]:
     """Returns the layouts of an operator that accepts any, the original one first."""
     candidates = [blocked(block) for block in around.blocks(channels, *inputs)]
     return [NCHW, NHWC, *(layout for layout in candidates if fill or not layout.filled(channels))]
 
 
-def _elementwise(call: Any, name: str, shape: Shape, around: Around) -> Operator | None:
+def _elementwise(call: Expr, name: str, shape: Shape, around: Around) -> Operator | None:
     table = [call.args[0]] if is_lookup(call) else []
     arguments = list(call.args) if name in BINARY else [call.args[len(table)]]
     rest = list(call.args[len(table) + len(arguments) :])
@@ -392,7 +393,7 @@ def _elementwise(call: Any, name: str, shape: Shape, around: Around) -> Operator
         if all(_operand(value, shape, layout, divides) is not None for value in constants)
     ]
 
-    def emit(builder: Any, inputs: list[Any], way: Way) -> Any:
+    def emit(builder: BlockBuilder, inputs: list[Expr], way: Way) -> Expr:
         queue = iter(inputs)
         operands = [
             _shaped(builder, next(queue), value, shape, way.output)
@@ -405,23 +406,23 @@ def _elementwise(call: Any, name: str, shape: Shape, around: Around) -> Operator
     return Operator(tuple(computed), tuple(ways), emit)
 
 
-def _stubborn(value: Any, shape: Shape) -> bool:
+def _stubborn(value: Expr, shape: Shape) -> bool:
     """Returns whether an operand cannot have the layout: it has another rank, and more than one number."""
     own = shape_of(value)
     return own is None or (len(own) != 4 and math.prod(own) != 1) or (len(own) == 4 and own[1] not in (1, shape[1]))
 
 
-def _single(value: Any, shape: Shape) -> bool:
+def _single(value: Expr, shape: Shape) -> bool:
     """Returns whether an operand has one channel where the result has several."""
     own = shape_of(value) or ()
     return len(own) != 4 or own[1] != shape[1]
 
 
-def _input(value: Any, shape: Shape, layout: Layout) -> Layout:
+def _input(value: Expr, shape: Shape, layout: Layout) -> Layout:
     return NCHW if _single(value, shape) else layout
 
 
-def _shaped(builder: Any, given: Any, value: Any, shape: Shape, layout: Layout) -> Any:
+def _shaped(builder: BlockBuilder, given: Expr, value: Expr, shape: Shape, layout: Layout) -> Expr:
     """Returns an operand with one channel in the shape of the layout, which is the same in memory."""
     own = shape_of(value) or ()
     if layout == NCHW or len(own) != 4 or not _single(value, shape):
@@ -438,19 +439,19 @@ def _operand(value: Any, shape: Shape, layout: Layout, divisor: bool) -> Any:
     return None if packed is None else relax.const(packed, str(array.dtype))
 
 
-def _pool(call: Any, shape: Shape, around: Around) -> Operator | None:
+def _pool(call: Expr, shape: Shape, around: Around) -> Operator | None:
     data, attrs = call.args[0], call.attrs
     if attrs.layout != "NCHW" or attrs.out_layout != "NCHW" or constant(data) is not None:
         return None
 
-    def emit(_builder: Any, inputs: list[Any], way: Way) -> Any:
+    def emit(_builder: BlockBuilder, inputs: list[Expr], way: Way) -> Expr:
         changes = {"layout": str(way.output), "out_layout": str(way.output)}
         return relax.Call(call.op, [inputs[0]], _with(attrs, changes), call.ty_args)
 
     return Operator((data,), tuple(Way((layout,), layout) for layout in _follow(shape[1], [data], around)), emit)
 
 
-def _resize(call: Any, shape: Shape, around: Around) -> Operator | None:
+def _resize(call: Expr, shape: Shape, around: Around) -> Operator | None:
     """A resize acts on each channel separately, so each layout works."""
     data, size, attrs = call.args[0], call.args[1], call.attrs
     if attrs.layout != "NCHW" or constant(data) is not None:
@@ -462,19 +463,19 @@ def _resize(call: Any, shape: Shape, around: Around) -> Operator | None:
     kept = {name: getattr(attrs, name) for name in names}
     roi = tuple(float(edge) for edge in attrs.roi)
 
-    def emit(_builder: Any, inputs: list[Any], way: Way) -> Any:
+    def emit(_builder: BlockBuilder, inputs: list[Expr], way: Way) -> Expr:
         return relax.op.image.resize2d(inputs[0], size, roi=roi, layout=str(way.output), **kept)
 
     return Operator((data,), tuple(Way((layout,), layout) for layout in _follow(shape[1], [data], around)), emit)
 
 
-def _prelu(call: Any, shape: Shape, around: Around) -> Operator | None:
+def _prelu(call: Expr, shape: Shape, around: Around) -> Operator | None:
     """A PReLU with a slope for each channel, for which blocks have no axis."""
     data, slopes = call.args[0], constant(call.args[1])
     if int(call.attrs.axis) != 1 or slopes is None or slopes.shape != (shape[1],) or constant(data) is not None:
         return None
 
-    def emit(builder: Any, inputs: list[Any], way: Way) -> Any:
+    def emit(builder: BlockBuilder, inputs: list[Expr], way: Way) -> Expr:
         if way.output == NCHW:
             return relax.Call(call.op, [inputs[0], call.args[1]], call.attrs, call.ty_args)
         return layout_kernels.prelu(builder, inputs[0], packing.pack(slopes.reshape(1, -1, 1, 1), way.output))
@@ -489,7 +490,7 @@ def _with(attrs: Any, changes: dict[str, str]) -> Any:
     return tvm.ir.make_node(type(attrs).__tvm_ffi_type_info__.type_key, **kept, **changes)
 
 
-def _reduction(call: Any, around: Around) -> Operator | None:
+def _reduction(call: Expr, around: Around) -> Operator | None:
     """A reduction over each plane of an image, whose result has one row and one column or is no image; or over a whole
     image."""
     data, attrs = call.args[0], call.attrs
@@ -503,7 +504,7 @@ def _reduction(call: Any, around: Around) -> Operator | None:
     if axes != [2, 3]:
         return None
 
-    def emit(builder: Any, inputs: list[Any], way: Way) -> Any:
+    def emit(builder: BlockBuilder, inputs: list[Expr], way: Way) -> Expr:
         layout = way.inputs[0]
         reduced = function(inputs[0], [layout.axis(2), layout.axis(3)], keepdims=layout != NCHW or keeps)
         return reduced if keeps or layout == NCHW else relax.op.reshape(builder.emit(reduced), out)
@@ -512,17 +513,17 @@ def _reduction(call: Any, around: Around) -> Operator | None:
     return Operator((data,), tuple(Way((layout,), layout if keeps else NCHW) for layout in candidates), emit)
 
 
-def _total(data: Any, out: Shape, function: Callable[..., Any], layouts: Sequence[Layout]) -> Operator:
+def _total(data: Expr, out: Shape, function: Callable[..., Any], layouts: Sequence[Layout]) -> Operator:
     """A reduction of all values to one, which may be taken in any order."""
 
-    def emit(builder: Any, inputs: list[Any], _way: Way) -> Any:
+    def emit(builder: BlockBuilder, inputs: list[Expr], _way: Way) -> Expr:
         reduced = function(inputs[0], None)
         return relax.op.reshape(builder.emit(reduced), out) if out else reduced
 
     return Operator((data,), tuple(Way((layout,), NCHW) for layout in layouts), emit)
 
 
-def _concat(call: Any, shape: Shape, around: Around) -> Operator | None:
+def _concat(call: Expr, shape: Shape, around: Around) -> Operator | None:
     fields = list(getattr(call.args[0], "fields", ()))
     axis = int(call.attrs.axis) % 4 if call.attrs.axis is not None else 0
     shapes = [shape_of(value) for value in fields]
@@ -536,13 +537,13 @@ def _concat(call: Any, shape: Shape, around: Around) -> Operator | None:
     )
     candidates += [blocked(block) for block in blocks if axis != 1 or common % block == 0]
 
-    def emit(_builder: Any, inputs: list[Any], way: Way) -> Any:
+    def emit(_builder: BlockBuilder, inputs: list[Expr], way: Way) -> Expr:
         return relax.op.concat(inputs, way.output.axis(axis))
 
     return Operator(tuple(fields), tuple(Way((layout,) * len(fields), layout) for layout in candidates), emit)
 
 
-def _permute(call: Any, shape: Shape) -> Operator | None:
+def _permute(call: Expr, shape: Shape) -> Operator | None:
     """A permutation between NHWC and NCHW is free if the NCHW value is stored as NHWC."""
     data, axes = call.args[0], [int(axis) for axis in call.attrs.axes or ()]
     if axes not in ([0, 3, 1, 2], [0, 2, 3, 1]) or constant(data) is not None:
@@ -550,19 +551,19 @@ def _permute(call: Any, shape: Shape) -> Operator | None:
     free = Way((NCHW,), NHWC) if axes == [0, 3, 1, 2] else Way((NHWC,), NCHW)
     turn = Way((NCHW,), NCHW, cost=2 * 4.0 * math.prod(shape))
 
-    def emit(_builder: Any, inputs: list[Any], way: Way) -> Any:
+    def emit(_builder: BlockBuilder, inputs: list[Expr], way: Way) -> Expr:
         return inputs[0] if way == free else relax.Call(call.op, inputs, call.attrs, call.ty_args)
 
     return Operator((data,), (turn, free), emit)
 
 
-def _pad(call: Any, shape: Shape, around: Around) -> Operator | None:
+def _pad(call: Expr, shape: Shape, around: Around) -> Operator | None:
     data, attrs = call.args[0], call.attrs
     widths = np.asarray([int(width) for width in attrs.pad_width]).reshape(-1, 2)
     if attrs.pad_mode != "constant" or len(widths) != 4 or widths[1].any() or constant(data) is not None:
         return None
 
-    def emit(_builder: Any, inputs: list[Any], way: Way) -> Any:
+    def emit(_builder: BlockBuilder, inputs: list[Expr], way: Way) -> Expr:
         ordered = [(0, 0)] * (5 if way.output.block else 4)
         for axis, pair in enumerate(widths):
             ordered[way.output.axis(axis)] = (int(pair[0]), int(pair[1]))

@@ -10,7 +10,6 @@ call the following step pixel shuffle ("Real-Time Single Image and Video Super-R
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from tvm import te
@@ -18,6 +17,7 @@ from tvm import te
 from autosched_tvm.compile.layouts.layout import Layout
 from autosched_tvm.compile.layouts.packing import Array
 from autosched_tvm.compile.relax_operators import Shape
+from autosched_tvm.tvm_types import Attrs, BlockBuilder, Expr
 
 SPREAD = "spread"
 """Name of each kernel that interleaves the results of the phases."""
@@ -43,7 +43,7 @@ class Upsampling:
         return self.strides[0] * self.strides[1]
 
     @classmethod
-    def of(cls, attrs: Any, kernel: Sequence[int], image: Sequence[int], out: Sequence[int]) -> "Upsampling":
+    def of(cls, attrs: Attrs, kernel: Sequence[int], image: Sequence[int], out: Sequence[int]) -> "Upsampling":
         """Returns the window in the attributes of a Relax operator. The other arguments are rows and columns of its
         kernel, data and result."""
         down, across = (int(step) for step in attrs.strides)
@@ -66,17 +66,17 @@ class Upsampling:
         return np.ascontiguousarray(turned.reshape(-1, channels, tall, wide))
 
 
-def spread(builder: Any, value: Any, how: Upsampling, out: Shape, sink: Layout) -> Any:
+def spread(builder: BlockBuilder, value: Expr, how: Upsampling, out: Shape, sink: Layout) -> Expr:
     """Returns the results of NCHW shape `out` from those of all phases in a blocked layout: in the same layout with the
     filters of each phase padded, or in NCHW without padding."""
     (down, across), (top, left) = how.strides, how.start
     filters = out[1]
 
-    def compute(phases: Any) -> Any:
+    def compute(phases: Expr) -> Expr:
         block = int(phases.shape[4])
         chunks = -(-filters // block)
 
-        def element(*index: Any) -> Any:
+        def element(*index: Expr) -> Expr:
             n, chunk, h, w = index[:4]
             phase = (h + top) % down * across + (w + left) % across
             place = (h + top) // down, (w + left) // across

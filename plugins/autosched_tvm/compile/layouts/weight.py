@@ -10,6 +10,7 @@ from typing import Any
 from tvm import relax
 
 from autosched_tvm.compile.layouts.packing import Array
+from autosched_tvm.tvm_types import Expr
 
 
 class Weight:
@@ -19,7 +20,7 @@ class Weight:
         self.array = array
         self._forms: dict[Hashable, Any] = {}
 
-    def form(self, name: Hashable, pack: Callable[[Array], Array]) -> Any:
+    def form(self, name: Hashable, pack: Callable[[Array], Array]) -> Expr:
         """Returns the Relax constant of a form that `pack` makes; equal names mean equal forms."""
         if name not in self._forms:
             self._forms[name] = relax.const(pack(self.array))

@@ -1,7 +1,7 @@
 """Converters of ONNX's recurrent layers."""
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,9 +22,8 @@ from autosched_tvm.compile.recurrent.weights import (
     packed_reset_bias,
 )
 from autosched_tvm.compile.task_extraction import SCHEDULED
-
-Array = Any
-
+from autosched_tvm.tensors import Array
+from autosched_tvm.tvm_types import BlockBuilder, Expr, Tensor
 
 _FLOPS = "estimated_flops"
 """TVM's attribute for the arithmetic of a kernel, which TVM cannot count in instructions."""
@@ -38,12 +37,14 @@ class Recurrent(AnyVersion):
     """Number of cores of the target."""
 
     @classmethod
-    def weights(cls, inputs: Any) -> Weights:
+    def weights(cls, inputs: Sequence[Any]) -> Weights:
         """Returns the weights among an operator's inputs. Raises ModelRejected."""
         return FloatWeights(_constant(cls.kind, inputs[1]), _constant(cls.kind, inputs[2]))
 
     @classmethod
-    def _convert(cls, builder: Any, inputs: Any, attributes: dict[str, Any], _params: Any) -> Any:
+    def _convert(
+        cls, builder: BlockBuilder, inputs: Sequence[Any], attributes: dict[str, Any], _params: object
+    ) -> Expr:
         given = [inputs[i] if i < len(inputs) else None for i in range(8)]
         by_batch = bool(attributes.get("layout", 0))
         x = relax.op.permute_dims(given[0], [1, 0, 2]) if by_batch else given[0]
@@ -78,7 +79,7 @@ class Recurrent(AnyVersion):
             tensors["lengths"] = builder.emit(relax.op.astype(lengths, "int32"))
         names = list(tensors)
 
-        def steps_of(*arguments: Any) -> Any:
+        def steps_of(*arguments: Any) -> list[Tensor]:
             return recurrence(layer, dict(zip(names, arguments, strict=True)), weights.kernel)
 
         steps_of.__name__ = f"{layer.kind.lower()}_steps"
@@ -111,7 +112,7 @@ def converters(instruction: DotInstruction | None, number_of_cores: int) -> dict
         """ONNX Runtime's layer with 8-bit weights. Inputs and hidden states are quantised by their own range."""
 
         @classmethod
-        def weights(cls, inputs: Any) -> Weights:
+        def weights(cls, inputs: Sequence[Any]) -> Weights:
             """Returns the weights among an operator's inputs. Raises ModelRejected."""
             return quantised_weights([_constant(cls.kind, inputs[i]) for i in (1, 2, 8, 9, 10, 11)], instruction)
 
@@ -119,13 +120,13 @@ def converters(instruction: DotInstruction | None, number_of_cores: int) -> dict
     return {name: type(name, (one,), {"cores": number_of_cores}) for name, one in found.items()}
 
 
-def _constant(kind: str, value: Any) -> Array:
+def _constant(kind: str, value: Expr) -> Array:
     if not isinstance(value, tvm.ir.GenericConst):
         raise ModelRejected(f"{kind} takes weights that the network computes; export the model with constant weights")
     return value.value.numpy()
 
 
-def _state(layer: Layer, value: Any, by_batch: bool) -> Any:
+def _state(layer: Layer, value: Expr | None, by_batch: bool) -> Expr:
     """Returns an initial state, padded to whole blocks."""
     padded = layer.blocks * layer.block
     if value is None:
@@ -136,7 +137,7 @@ def _state(layer: Layer, value: Any, by_batch: bool) -> Any:
     return value
 
 
-def _results(layer: Layer, made: Any, by_batch: bool) -> Iterator[Any]:
+def _results(layer: Layer, made: Expr, by_batch: bool) -> Iterator[Any]:
     """Yields the node's outputs: the kernel's results without padding, and with the batch dimension where the node has
     it."""
     for number in range(3 if layer.kind == "LSTM" else 2):

@@ -19,6 +19,7 @@ from tvm.script.ir_builder import tirx as T
 from autosched_tvm.compile.integers.dot_instructions import DotInstruction
 from autosched_tvm.compile.recurrent.kernel import Kernel
 from autosched_tvm.compile.recurrent.layer import Layer
+from autosched_tvm.tvm_types import Expr
 
 LEVELS = 255
 """Largest level; the smallest is 0."""
@@ -34,7 +35,7 @@ class IntegerKernel(Kernel):
     """Reads the weights `r0` (D x block x group of hidden units x gate x bytes of a dot instruction), their sums `rc`
     and their scales `rs` (D x block x gate x unit)."""
 
-    def __init__(self, layer: Layer, buffers: dict[str, Any], instruction: DotInstruction) -> None:
+    def __init__(self, layer: Layer, buffers: dict[str, Expr], instruction: DotInstruction) -> None:
         super().__init__(layer, buffers)
         self.instruction, self.r0 = instruction, buffers["r0"]
         self.levels: Any = None
@@ -52,7 +53,7 @@ class IntegerKernel(Kernel):
         self.scale = T.alloc_buffer((1,), layer.dtype)
         self.level_of_zero = T.alloc_buffer((1,), "int32")
 
-    def begin_step(self, d: int, time: Any) -> None:
+    def begin_step(self, d: int, time: Expr) -> None:
         """Quantises the hidden states."""
         layer = self.layer
         low, high = self._ends(d, time)
@@ -66,7 +67,7 @@ class IntegerKernel(Kernel):
             bounded = tirx.max(tirx.min(level, most - float(offset)), self.zero - float(offset))
             T.buffer_store(self.levels, tirx.Cast(self.instruction.data, tirx.Cast("int32", bounded)), [row, j])
 
-    def _ends(self, d: int, time: Any) -> tuple[Any, Any]:
+    def _ends(self, d: int, time: Expr) -> tuple[Expr, Expr]:
         """Returns the minimum and the maximum of all hidden states and 0."""
         layer, width = self.layer, self.layer.block
         ends = [T.alloc_buffer((width,), layer.dtype, scope="local") for _ in range(2)]
@@ -88,14 +89,14 @@ class IntegerKernel(Kernel):
             left -= half
         return ends[0][0], ends[1][0]
 
-    def _counted(self, d: int, time: Any, row: Any, j: Any) -> Any:
+    def _counted(self, d: int, time: Expr, row: Expr, j: Expr) -> Expr:
         """Returns a hidden state if its sequence continues or ended in the step before, else 0."""
         state, layer = self.b["hn"][d, row, j], self.layer
         if layer.blocks * layer.block != layer.hidden:
             state = tirx.Select(j < layer.hidden, state, self.zero)
         return tirx.Select(time <= self.b["lengths"][row], state, self.zero) if layer.lengths else state
 
-    def _fetch_ahead(self, d: int, block: Any, k: Any) -> None:
+    def _fetch_ahead(self, d: int, block: Expr, k: Expr) -> None:
         """Fetches the weights that are multiplied some iterations later. Where they come from the third cache, the
         CPU's own prefetching leaves some of the time to waiting."""
         _, _, _, gates, size = (int(extent) for extent in self.r0.shape)

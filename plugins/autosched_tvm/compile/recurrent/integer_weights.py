@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from tvm import relax
@@ -12,8 +11,8 @@ from autosched_tvm.compile.recurrent.integer_kernel import LEVELS, IntegerKernel
 from autosched_tvm.compile.recurrent.kernel import Kernel
 from autosched_tvm.compile.recurrent.layer import Layer
 from autosched_tvm.compile.recurrent.weights import FloatWeights, Weights, packed_inputs, packed_recurrent
-
-Array = Any
+from autosched_tvm.tensors import Array
+from autosched_tvm.tvm_types import BlockBuilder, Expr
 
 
 @dataclass(frozen=True)
@@ -52,7 +51,7 @@ class IntegerWeights:
         """Number of hidden units."""
         return int(self.of_states.levels.shape[-1])
 
-    def inputs(self, builder: Any, layer: Layer, x: Any) -> Any:
+    def inputs(self, builder: BlockBuilder, layer: Layer, x: Expr) -> Expr:
         """Returns the product of the inputs of all steps, a matrix with the columns D, block, gate, unit of the
         block."""
         levels, scale, zero = _rounded(builder, x)
@@ -79,7 +78,7 @@ class IntegerWeights:
             "rs": np.ascontiguousarray(scales.reshape(per_unit)),
         }
 
-    def kernel(self, layer: Layer, buffers: dict[str, Any]) -> Kernel:
+    def kernel(self, layer: Layer, buffers: dict[str, Expr]) -> Kernel:
         """Returns the writer of the recurrence."""
         return IntegerKernel(layer, buffers, self.instruction)
 
@@ -104,7 +103,7 @@ def _numbers(weights: Array, scales: Array, zeros: Array) -> Numbers:
     return Numbers(levels.swapaxes(1, 2), np.ascontiguousarray(np.broadcast_to(scales, (directions, columns))))
 
 
-def _rounded(builder: Any, x: Any) -> tuple[Any, Any, Any]:
+def _rounded(builder: BlockBuilder, x: Expr) -> tuple[Expr, Expr, Expr]:
     """Returns real numbers as levels between their minimum and maximum (0 included): the levels as uint8, their scale,
     and the level of 0 as int32."""
     zero, one, most = (relax.const(np.float32(value)) for value in (0.0, 1.0, LEVELS))
@@ -113,7 +112,7 @@ def _rounded(builder: Any, x: Any) -> tuple[Any, Any, Any]:
     width = builder.emit(relax.op.subtract(high, low))
     scale = builder.emit(relax.op.where(relax.op.equal(width, zero), one, relax.op.divide(width, most)))
 
-    def bounded(value: Any) -> Any:
+    def bounded(value: Expr) -> Expr:
         return relax.op.minimum(relax.op.maximum(value, zero), most)
 
     start = builder.emit(relax.op.round(bounded(relax.op.divide(relax.op.negative(low), scale))))

@@ -9,12 +9,13 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
 from autosched_tvm.compile.recurrent.layer import Layer
+from autosched_tvm.tvm_types import Expr, Stmt, Tensor
 
 
 class Kernel:
     """Writes the kernel's statements. Buffers are in `b`, by name; see `recurrence` for their shapes."""
 
-    def __init__(self, layer: Layer, buffers: dict[str, Any]) -> None:
+    def __init__(self, layer: Layer, buffers: dict[str, Expr]) -> None:
         self.layer = layer
         self.b = {name: T.buffer_proxy(buffer) for name, buffer in buffers.items()}
         self.states = ("h", "c") if layer.kind == "LSTM" else ("h",)
@@ -26,7 +27,7 @@ class Kernel:
         self.update: Any = None
         """Update gate of the GRU."""
 
-    def statements(self) -> Any:
+    def statements(self) -> Stmt:
         """Returns the body."""
         layer = self.layer
         with IRBuilder() as ib:
@@ -79,7 +80,7 @@ class Kernel:
         with T.serial(0, layer.batch) as row, T.serial(0, layer.blocks) as block, T.vectorized(0, layer.block) as lane:
             yield row, block * layer.block + lane
 
-    def _part(self, d: int, time: Any, phase: int, first: Any, blocks: Any) -> None:
+    def _part(self, d: int, time: Expr, phase: int, first: int, blocks: int) -> None:
         """Computes the recurrent products and the gates of all rows for some blocks, from `first`."""
         layer = self.layer
         whole = layer.batch // layer.rows
@@ -90,7 +91,7 @@ class Kernel:
         for row in range(whole * layer.rows, layer.batch):
             self._tile(d, time, phase, [row], (first, blocks, (time * passes + passes - 1) % 2 == 0))
 
-    def _tile(self, d: int, time: Any, phase: int, rows: list[Any], blocks: tuple[Any, Any, Any]) -> None:
+    def _tile(self, d: int, time: Expr, phase: int, rows: list[int | Expr], blocks: tuple[Any, Any, Any]) -> None:
         """Computes the recurrent products and the gates of some rows. `blocks`: the first one, their number, and
         whether they are passed over in ascending order.
 
@@ -104,10 +105,10 @@ class Kernel:
             for r, row in enumerate(rows):
                 self._cell(d, time, phase, row, block, lambda g, lane, r=r: sums[r, g, lane])  # type: ignore[misc]
 
-    def begin_step(self, d: int, time: Any) -> None:
+    def begin_step(self, d: int, time: Expr) -> None:
         """Emits the statements of a step before its products."""
 
-    def sums(self, d: int, time: Any, phase: int, rows: list[Any], block: Any) -> Any:
+    def sums(self, d: int, time: Expr, phase: int, rows: list[int | Expr], block: Expr) -> Expr:
         """Returns the recurrent products of some rows for a block, added to their start: row x gate x unit."""
         layer, gates = self.layer, self.layer.phases[phase]
         width = layer.block
@@ -126,13 +127,13 @@ class Kernel:
                         T.buffer_store(sums, sums[r, g, lane] + state * weight, [r, g, lane])
         return sums
 
-    def start(self, d: int, time: Any, row: Any, block: Any, gate: int, lane: Any) -> Any:
+    def start(self, d: int, time: Expr, row: Any, block: Expr, gate: int, lane: Expr) -> Expr:
         """Returns the value to which the recurrent products are added."""
         if self.layer.kind == "GRU" and self.layer.reset_after and gate == 2:
             return self.b["rb"][d, block, lane] if "rb" in self.b else self.zero
         return self.b["xw"][time, row, d, block, gate, lane]
 
-    def _clipped(self, x: Any) -> Any:
+    def _clipped(self, x: Expr) -> Expr:
         if not self.layer.clip:
             return x
         limit = tirx.const(self.layer.clip, self.layer.dtype)
@@ -143,7 +144,7 @@ class Kernel:
         cell = {"LSTM": self._lstm, "GRU": self._gru, "RNN": self._rnn}[self.layer.kind]
         cell(d, time, phase, row, block, sums)
 
-    def _new_state(self, d: int, time: Any, row: Any, j: Any, value: Any) -> None:
+    def _new_state(self, d: int, time: Expr, row: int | Expr, j: Expr, value: Expr) -> None:
         """Stores a hidden state, unless the row's sequence has ended."""
         if self.layer.lengths:
             live = time < self.b["lengths"][row]
@@ -153,7 +154,9 @@ class Kernel:
             self.b["y"][time, d, row, j] = value
         T.buffer_store(self.next, value, [row, j])
 
-    def _lstm(self, d: int, time: Any, _phase: int, row: Any, block: Any, sums: Callable[[int, Any], Any]) -> None:
+    def _lstm(
+        self, d: int, time: Expr, _phase: int, row: int | Expr, block: Expr, sums: Callable[[int, Any], Any]
+    ) -> None:
         f, g, h = self.layer.activations[d]
         cell = T.alloc_buffer((self.layer.block,), self.layer.dtype, scope="local")
         with T.vectorized(0, self.layer.block) as lane:
@@ -173,10 +176,12 @@ class Kernel:
                 new = tirx.Select(time < self.b["lengths"][row], new, self.b["cn"][d, row, j])
             self.b["cn"][d, row, j] = new
 
-    def _peeped(self, total: Any, d: int, gate: int, j: Any, cell: Any) -> Any:
+    def _peeped(self, total: Expr, d: int, gate: int, j: Expr, cell: Expr) -> Expr:
         return total + self.b["p"][d, gate, j] * cell if self.layer.peepholes else total
 
-    def _gru(self, d: int, time: Any, phase: int, row: Any, block: Any, sums: Callable[[int, Any], Any]) -> None:
+    def _gru(
+        self, d: int, time: Expr, phase: int, row: int | Expr, block: Expr, sums: Callable[[int, Any], Any]
+    ) -> None:
         f, g = self.layer.activations[d]
         with T.vectorized(0, self.layer.block) as lane:
             j = block * self.layer.block + lane
@@ -192,13 +197,13 @@ class Kernel:
                 z, candidate = self.update[row, j], g(self._clipped(sums(0, lane)))
             self._new_state(d, time, row, j, (1.0 - z) * candidate + z * old)
 
-    def _rnn(self, d: int, time: Any, _phase: int, row: Any, block: Any, sums: Callable[[int, Any], Any]) -> None:
+    def _rnn(self, d: int, time: Expr, _phase: int, row: Expr, block: Expr, sums: Callable[[int, Any], Any]) -> None:
         (f,) = self.layer.activations[d]
         with T.vectorized(0, self.layer.block) as lane:
             self._new_state(d, time, row, block * self.layer.block + lane, f(self._clipped(sums(0, lane))))
 
 
-def recurrence(layer: Layer, tensors: dict[str, Any], kernel: Callable[..., Kernel] = Kernel) -> list[Any]:
+def recurrence(layer: Layer, tensors: dict[str, Tensor], kernel: Callable[..., Kernel] = Kernel) -> list[Tensor]:
     """Returns the kernel's results: hidden states of all steps, T x D x B x padded hidden units; the last hidden state
     and, for an LSTM, the last cell state, D x B x padded hidden units.
 
@@ -211,7 +216,7 @@ def recurrence(layer: Layer, tensors: dict[str, Any], kernel: Callable[..., Kern
     if layer.kind == "LSTM":
         results["cn"] = state
 
-    def statements(inputs: Any, outputs: Any) -> Any:
+    def statements(inputs: list[Expr], outputs: list[Expr]) -> Stmt:
         names = (*tensors, *results)
         return kernel(layer, dict(zip(names, (*inputs, *outputs), strict=True))).statements()
 

@@ -7,8 +7,7 @@ from typing import Any
 from tvm import tirx
 
 from autosched.errors import ModelRejected
-
-Expr = Any
+from autosched_tvm.tvm_types import Expr
 
 LANES = 8
 """Number of float32 sums computed together: one vector of AVX2."""
@@ -168,5 +167,5 @@ def _activations(names: Sequence[str], attributes: dict[str, Any]) -> list[Activ
     return functions
 
 
-def _text(value: Any) -> str:
+def _text(value: bytes | str) -> str:
     return value.decode() if isinstance(value, bytes) else str(value)

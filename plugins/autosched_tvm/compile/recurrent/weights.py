@@ -9,8 +9,8 @@ from tvm import relax
 
 from autosched_tvm.compile.recurrent.kernel import Kernel
 from autosched_tvm.compile.recurrent.layer import LANES, Layer
-
-Array = Any
+from autosched_tvm.tensors import Array
+from autosched_tvm.tvm_types import BlockBuilder, Expr
 
 
 class Weights(Protocol):
@@ -24,7 +24,7 @@ class Weights(Protocol):
     def hidden(self) -> int:
         """Number of hidden units."""
 
-    def inputs(self, builder: Any, layer: Layer, x: Any) -> Any:
+    def inputs(self, builder: BlockBuilder, layer: Layer, x: Expr) -> Any:
         """Returns the product of the inputs of all steps, a matrix with the columns D, block, gate, unit of the
         block."""
 
@@ -48,7 +48,7 @@ class FloatWeights:
         """Number of hidden units."""
         return int(self.of_states.shape[-1])
 
-    def inputs(self, _builder: Any, layer: Layer, x: Any) -> Any:
+    def inputs(self, _builder: BlockBuilder, layer: Layer, x: Expr) -> Expr:
         """Returns the product of the inputs of all steps, a matrix with the columns D, block, gate, unit of the
         block."""
         return relax.op.matmul(x, relax.const(packed_inputs(layer, self.of_inputs)))
@@ -57,7 +57,7 @@ class FloatWeights:
         """Returns the constants that the kernel reads, by name."""
         return {f"r{i}": packed_recurrent(layer, self.of_states, phase) for i, phase in enumerate(layer.phases)}
 
-    def kernel(self, layer: Layer, buffers: dict[str, Any]) -> Kernel:
+    def kernel(self, layer: Layer, buffers: dict[str, Expr]) -> Kernel:
         """Returns the writer of the recurrence."""
         return Kernel(layer, buffers)
 

@@ -17,6 +17,7 @@ from tvm import tirx
 
 from autosched_tvm.compile.rules import index_set_splitting, loop_nests, memory_access, parallelisation
 from autosched_tvm.compile.rules.kernel_ir import Computation, Loop, bytes_of, nodes, substitute
+from autosched_tvm.tvm_types import Expr, Stmt
 
 LINE_BYTES = 64
 SPLITS_MAX = 12
@@ -25,7 +26,7 @@ UNROLLED_MAX = 4
 """Maximum number of iterations of a loop that is unrolled inside others."""
 
 
-def statements(stage: Computation, vector_bytes: int, cores: int) -> list[Any]:
+def statements(stage: Computation, vector_bytes: int, cores: int) -> list[Stmt]:
     """Returns the loop nests that compute a stage."""
     parts = [part for box in index_set_splitting.boxes(stage) for part in undivided(box.stage)]
     return [_nest(merged(part), vector_bytes, cores) for part in parts]
@@ -143,13 +144,13 @@ def cut(stage: Computation, loop: Loop, length: int) -> Computation:
     made = replace(stage, loops=parts(stage.loops), reduction=reduction)
     spans = {one.variable: (0, one.extent) for one in made.every_loop}
 
-    def shown(expression: Any) -> Any:
+    def shown(expression: Expr) -> Expr:
         return index_set_splitting.simplified(substitute(expression, value), spans)
 
     return replace(made, value=shown(stage.value), indices=tuple(shown(index) for index in stage.indices))
 
 
-def _nest(stage: Computation, vector_bytes: int, cores: int) -> Any:
+def _nest(stage: Computation, vector_bytes: int, cores: int) -> Stmt:
     lanes = lanes_of(stage, vector_bytes)
     if not stage.loops:
         return tirx.BufferStore(stage.buffer, stage.value, list(stage.indices))
@@ -162,12 +163,12 @@ def _nest(stage: Computation, vector_bytes: int, cores: int) -> Any:
     cores = parallelisation.cores_for(stage, cores)
     outside = all(loop.extent == 1 for loop in others)
 
-    def store(values: dict[Any, Any]) -> Any:
+    def store(values: dict[Expr, Expr]) -> Stmt:
         indices = [substitute(index, values) for index in stage.indices]
         return tirx.BufferStore(stage.buffer, substitute(stage.value, values), indices)
 
-    def vectors(values: dict[Any, Any]) -> Any:
-        def one(value: Any) -> Any:
+    def vectors(values: dict[Expr, Expr]) -> Stmt:
+        def one(value: Expr) -> Stmt:
             return store({**values, vector.variable: value})
 
         own = cores if outside else 1
@@ -191,15 +192,15 @@ def _line(stage: Computation, vector: int) -> Loop | None:
 
 def _transposed(
     stage: Computation, vector: Loop, line: Loop, others: list[Loop], store: Any, lanes: int, cores: int
-) -> Any:
+) -> Stmt:
     """Writes tiles of a cache line times a vector."""
     length = LINE_BYTES // bytes_of(stage.buffer.ty.dtype)
     around = [loop for loop in others if loop is not line]
     spread = loop_nests.PARALLEL if cores > 1 and all(loop.extent == 1 for loop in around) else loop_nests.SERIAL
 
-    def tiles(values: dict[Any, Any]) -> Any:
-        def tile(rows: loop_nests.Piece, columns: loop_nests.Piece, row: Any, column: Any) -> Any:
-            def one(inside: Any, lane: Any) -> Any:
+    def tiles(values: dict[Expr, Expr]) -> Stmt:
+        def tile(rows: loop_nests.Piece, columns: loop_nests.Piece, row: Expr, column: Expr) -> Stmt:
+            def one(inside: Expr, lane: Expr) -> Stmt:
                 return store({
                     **values, line.variable: row * rows.length + inside + rows.start,
                     vector.variable: column * columns.length + lane + columns.start,
@@ -210,7 +211,7 @@ def _transposed(
                 lambda inside: loop_nests.vector(vector, columns.length, lambda lane: one(inside, lane)),
             )  # fmt: skip
 
-        def across(rows: loop_nests.Piece, columns: loop_nests.Piece, row: Any) -> Any:
+        def across(rows: loop_nests.Piece, columns: loop_nests.Piece, row: Expr) -> Stmt:
             return loop_nests.loop(
                 vector, "_o", columns.count, loop_nests.SERIAL, lambda column: tile(rows, columns, row, column)
             )

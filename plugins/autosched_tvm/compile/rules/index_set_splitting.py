@@ -12,6 +12,7 @@ import tvm
 from tvm import sym, tirx
 
 from autosched_tvm.compile.rules.kernel_ir import Computation, Loop, nodes, substitute
+from autosched_tvm.tvm_types import Expr
 
 BOXES_MAX = 64
 """Maximum number of boxes of a stage. A stage that needs more stays whole."""
@@ -66,7 +67,7 @@ def part(stage: Computation, loop: Loop, low: int, high: int) -> Computation:
     return _box(stage, {**spans, loop.variable: (low, high)}).stage
 
 
-def simplified(expression: Any, spans: Mapping[Any, tuple[int, int]]) -> Any:
+def simplified(expression: Expr, spans: Mapping[Any, tuple[int, int]]) -> Expr:
     """Returns an expression, simplified for variables within spans."""
     analyzer = sym.Analyzer()
     for variable, (low, high) in spans.items():
@@ -77,7 +78,7 @@ def simplified(expression: Any, spans: Mapping[Any, tuple[int, int]]) -> Any:
         return expression
 
 
-def _cuts(value: Any, spans: Spans, free: list[Any]) -> Iterator[tuple[Any, int]]:
+def _cuts(value: Expr, spans: Spans, free: list[Expr]) -> Iterator[tuple[Any, int]]:
     """Yields the places where a condition of a value changes inside the spans: variable, and first index after the
     change."""
     for condition in _conditions(value):
@@ -88,13 +89,13 @@ def _cuts(value: Any, spans: Spans, free: list[Any]) -> Iterator[tuple[Any, int]
                     yield variable, place
 
 
-def _conditions(value: Any) -> list[Any]:
+def _conditions(value: Expr) -> list[Expr]:
     selected = [choice.condition for choice in nodes(value, tirx.Select)]
     called = [call.args[0] for call in nodes(value, tvm.ir.Call) if str(call.op.name).endswith("if_then_else")]
     return [*called, *selected]
 
 
-def _borders(comparison: Any, free: list[Any]) -> list[tuple[Any, int]]:
+def _borders(comparison: Expr, free: list[Expr]) -> list[tuple[Any, int]]:
     """Returns the places where a comparison of one variable may change its value."""
     left, right = comparison.a, comparison.b
     used = set(nodes(left, tirx.Var)) | set(nodes(right, tirx.Var))

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import tvm
 import tvm_ffi
@@ -10,6 +9,7 @@ from tvm import tirx
 
 from autosched_tvm.compile.rules.index_set_splitting import boxes, is_conditional
 from autosched_tvm.compile.rules.kernel_ir import Computation, Program, nodes, substitute
+from autosched_tvm.tvm_types import Expr
 
 AGAIN_MAX = 4.0
 """Maximum reads per element of a stage whose arithmetic is repeated at each read."""
@@ -49,11 +49,11 @@ def _may_join(stage: Computation, readers: Sequence[Computation]) -> bool:
     return reads <= elements or (not heavy(stage.value) and reads < AGAIN_MAX * elements)
 
 
-def _loads(reader: Computation, buffer: Any) -> list[Any]:
+def _loads(reader: Computation, buffer: Expr) -> list[Expr]:
     return [load for load in nodes(reader.value, tvm.ir.TensorLoad) if load.source.same_as(buffer)]
 
 
-def _reads(reader: Computation, buffer: Any) -> int:
+def _reads(reader: Computation, buffer: Expr) -> int:
     """Returns the number of reads of a buffer's elements by a stage."""
     return sum(box.size * len(_loads(box.stage, buffer)) for box in boxes(reader))
 
@@ -61,7 +61,7 @@ def _reads(reader: Computation, buffer: Any) -> int:
 def _inlined(reader: Computation, stage: Computation) -> Computation:
     """Returns the reader with the stage's expression in place of its loads."""
 
-    def load(node: Any) -> Any:
+    def load(node: Expr) -> Expr:
         if not node.source.same_as(stage.buffer):
             return node
         pairs = zip(stage.indices, node.indices, strict=True)
@@ -71,14 +71,14 @@ def _inlined(reader: Computation, stage: Computation) -> Computation:
     return replace(reader, value=value)
 
 
-def moves(value: Any) -> bool:
+def moves(value: Expr) -> bool:
     """Returns whether an expression only reads an element, and at most casts it."""
     while isinstance(value, tirx.Cast):
         value = value.value
     return isinstance(value, tvm.ir.TensorLoad | tirx.IntImm | tirx.FloatImm)
 
 
-def heavy(value: Any) -> bool:
+def heavy(value: Expr) -> bool:
     """Returns whether an expression contains a function, or a division of floating-point numbers."""
     calls = [str(call.op.name).rpartition(".")[2] for call in nodes(value, tvm.ir.Call)]
     return any(name not in CHEAP for name in calls) or bool(nodes(value, tirx.Div))

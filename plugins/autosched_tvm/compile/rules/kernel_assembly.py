@@ -1,7 +1,6 @@
 """Assembles a kernel from the loop nests of its stages."""
 
 import dataclasses
-from typing import Any
 
 import tvm
 from tvm import s_tir, tirx
@@ -10,9 +9,10 @@ from autosched_tvm.compile import kernel_sketches, targets
 from autosched_tvm.compile.rules import elementwise, inlining, loop_nests, parallelisation, reduction, row_fusion
 from autosched_tvm.compile.rules.kernel_ir import Computation, Program, nodes, read, shape_of, substitute
 from autosched_tvm.compile.winograd import kernel as winograd
+from autosched_tvm.tvm_types import Expr, PrimFunc, Stmt, Target
 
 
-def scheduled(function: Any, target: Any) -> Any:
+def scheduled(function: PrimFunc, target: Target) -> PrimFunc:
     """Returns a function without a schedule, scheduled by the rules. Raises NoRule."""
     registers = targets.vector_registers(target)
     made = winograd.by_rule(function, registers, parallelisation.cores_of(target))
@@ -36,7 +36,7 @@ class _Assembly:
         self.program, self.place = program, place
         self.buffers = list(program.buffers)
 
-    def made(self) -> Any:
+    def made(self) -> PrimFunc:
         """Returns the function."""
         found = row_fusion.rows_of(self.program)
         body = loop_nests.sequence(self._statements(self.program, self.place)) if found is None else self._rows(found)
@@ -47,20 +47,20 @@ class _Assembly:
         )  # fmt: skip
         return self.program.function.with_body(s_tir.SBlockRealize([], tirx.IntImm("bool", 1), block))
 
-    def _rows(self, found: row_fusion.Rows) -> Any:
+    def _rows(self, found: row_fusion.Rows) -> Stmt:
         """Writes all stages of a row, then those of the next one."""
         cores = self.place.cores
         spread = any(parallelisation.worthwhile(stage, cores) for stage in self.program.stages)
         self.buffers = [*found.program.buffers]
         alone = dataclasses.replace(self.place, cores=1)
 
-        def row(values: dict[Any, Any]) -> Any:
+        def row(values: dict[Expr, Expr]) -> Stmt:
             stages = tuple(_for(stage, values) for stage in found.program.stages)
             return loop_nests.sequence(self._statements(dataclasses.replace(found.program, stages=stages), alone))
 
         return loop_nests.around(found.loops, row, cores=cores if spread else 1)
 
-    def _statements(self, program: Program, place: reduction.Place) -> list[Any]:
+    def _statements(self, program: Program, place: reduction.Place) -> list[Stmt]:
         parts, waiting = [], list(program.stages)
         while waiting:
             stage = waiting.pop(0)
@@ -93,7 +93,7 @@ class _Assembly:
         return readers[0]
 
 
-def _for(stage: Computation, values: dict[Any, Any]) -> Computation:
+def _for(stage: Computation, values: dict[Expr, Expr]) -> Computation:
     """Returns a stage with values in place of variables."""
     indices = tuple(substitute(index, values) for index in stage.indices)
     return dataclasses.replace(stage, indices=indices, value=substitute(stage.value, values))

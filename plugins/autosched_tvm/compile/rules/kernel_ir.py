@@ -9,6 +9,7 @@ import tvm_ffi
 from tvm import s_tir, tirx
 
 from autosched_tvm.compile.kernel_sketches import has_root
+from autosched_tvm.tvm_types import Expr, PrimFunc, Stmt, Type
 
 COMBINERS = (tirx.Add, tirx.Mul, tirx.Max, tirx.Min)
 """Operations that may combine the terms of a reduction. All are associative and commutative."""
@@ -22,7 +23,7 @@ class NoRule(Exception):
 class Loop:
     """A variable that counts from 0 to its extent."""
 
-    variable: Any
+    variable: Expr
     extent: int
 
 
@@ -43,9 +44,9 @@ class Computation:
 
     name: str
     loops: tuple[Loop, ...]
-    buffer: Any
-    indices: tuple[Any, ...]
-    value: Any
+    buffer: Expr
+    indices: tuple[Expr, ...]
+    value: Expr
     reduction: Reduction | None = None
 
     @property
@@ -67,13 +68,13 @@ class Computation:
 class Program:
     """A kernel's stages in order, and the buffers between them."""
 
-    function: Any
+    function: PrimFunc
     stages: tuple[Computation, ...]
-    buffers: tuple[Any, ...]
+    buffers: tuple[Expr, ...]
     """Buffers that are allocated inside the kernel."""
 
 
-def read(function: Any) -> Program:
+def read(function: PrimFunc) -> Program:
     """Returns the stages of a function. Raises NoRule for other functions than nests of plain loops."""
     if not has_root(function):
         raise NoRule("the kernel has no root block")
@@ -82,7 +83,7 @@ def read(function: Any) -> Program:
     return Program(function, tuple(_stage(part) for part in parts), tuple(root.block.alloc_buffers))
 
 
-def _stage(statement: Any) -> Computation:
+def _stage(statement: Stmt) -> Computation:
     around = []
     while isinstance(statement, tirx.For):
         if statement.kind != tirx.ForKind.SERIAL or statement.annotations or not zero(statement.min):
@@ -116,7 +117,7 @@ def _stage(statement: Any) -> Computation:
     return _reduction(made, block.init, tuple(loops[True]))
 
 
-def _reduction(made: Computation, init: Any, loops: tuple[Loop, ...]) -> Computation:
+def _reduction(made: Computation, init: Stmt, loops: tuple[Loop, ...]) -> Computation:
     combined = made.value
     if not isinstance(init, tirx.BufferStore) or not isinstance(combined, COMBINERS):
         raise NoRule(f"{made.name} reduces in a way that no rule knows")
@@ -129,7 +130,7 @@ def _reduction(made: Computation, init: Any, loops: tuple[Loop, ...]) -> Computa
     return replace(made, value=terms[0], reduction=Reduction(loops, init.value, type(combined)))
 
 
-def _is_element(side: Any, made: Computation) -> bool:
+def _is_element(side: Expr, made: Computation) -> bool:
     return (
         isinstance(side, tvm.ir.TensorLoad)
         and side.source.same_as(made.buffer)
@@ -137,41 +138,41 @@ def _is_element(side: Any, made: Computation) -> bool:
     )
 
 
-def zero(expression: Any) -> bool:
+def zero(expression: Expr) -> bool:
     """Returns whether an expression is the integer 0."""
     return isinstance(expression, tirx.IntImm) and int(expression) == 0
 
 
-def nodes(expression: Any, kind: Any) -> list[Any]:
+def nodes(expression: Expr, kind: Any) -> list[Expr]:
     """Returns all parts of an expression that are of a class."""
     found: list[Any] = []
     tvm_ffi.structural_walk(expression, (kind, found.append))
     return found
 
 
-def substitute(expression: Any, values: Mapping[Any, Any]) -> Any:
+def substitute(expression: Expr, values: Mapping[Expr, Expr]) -> Expr:
     """Returns an expression with some of its variables replaced."""
 
-    def value(variable: Any) -> Any:
+    def value(variable: Expr) -> Expr:
         return values.get(variable, variable)
 
     return tvm_ffi.structural.structural_map(expression, (tirx.Var, value))
 
 
-def shape_of(buffer: Any) -> tuple[int, ...]:
+def shape_of(buffer: Expr) -> tuple[int, ...]:
     """Returns the shape of a buffer. Raises NoRule for a variable shape, and for elements that are not contiguous."""
     if not all(isinstance(size, tirx.IntImm) for size in buffer.ty.shape) or len(buffer.ty.strides):
         raise NoRule(f"the shape of {buffer.name} is not fixed")
     return tuple(int(size) for size in buffer.ty.shape)
 
 
-def bytes_of(dtype: Any) -> int:
+def bytes_of(dtype: Type) -> int:
     """Returns the size of an element of a type in bytes."""
     kind = tvm.DataType(str(dtype))
     return max(1, int(kind.bits) * int(kind.lanes) // 8)
 
 
-def flat(buffer: Any, indices: Sequence[Any]) -> Any:
+def flat(buffer: Expr, indices: Sequence[Any]) -> Expr:
     """Returns the offset of an element in its buffer, in elements."""
     place: Any = None
     for index, size in zip(indices, shape_of(buffer), strict=True):

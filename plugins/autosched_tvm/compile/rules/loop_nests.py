@@ -9,6 +9,7 @@ from tvm import tirx
 
 from autosched_tvm.compile.rules import parallelisation
 from autosched_tvm.compile.rules.kernel_ir import Loop
+from autosched_tvm.tvm_types import Expr, Stmt
 
 Body = Callable[[Any], Any]
 """Returns the statements of a loop for the value of its variable."""
@@ -20,12 +21,12 @@ SERIAL, VECTORIZED, UNROLLED, PARALLEL = (
 )
 
 
-def number(like: Any, value: int) -> Any:
+def number(like: Expr, value: int) -> Expr:
     """Returns an integer of a variable's type."""
     return tirx.IntImm(str(like.ty), value)
 
 
-def loop(of: Loop, suffix: str, extent: int, kind: Any, body: Body) -> Any:
+def loop(of: Loop, suffix: str, extent: int, kind: Any, body: Body) -> Stmt:
     """Returns a loop over `extent` values that is part of another loop; one value needs no loop."""
     if extent == 1:
         return body(number(of.variable, 0))
@@ -33,13 +34,13 @@ def loop(of: Loop, suffix: str, extent: int, kind: Any, body: Body) -> Any:
     return tirx.For(variable, number(variable, 0), number(variable, extent), kind, body(variable))
 
 
-def around(loops: Sequence[Loop], body: Callable[[dict[Any, Any]], Any], *, cores: int = 1) -> Any:
+def around(loops: Sequence[Loop], body: Callable[[dict[Any, Any]], Any], *, cores: int = 1) -> Stmt:
     """Returns nested loops, the first one outermost. `body` receives the value of each loop's variable.
 
     On several cores, outer loops are fused into one parallel loop.
     """
 
-    def inner(rest: Sequence[Loop], values: dict[Any, Any]) -> Any:
+    def inner(rest: Sequence[Loop], values: dict[Expr, Expr]) -> Stmt:
         if not rest:
             return body(values)
         first = rest[0]
@@ -54,7 +55,7 @@ def around(loops: Sequence[Loop], body: Callable[[dict[Any, Any]], Any], *, core
         return inner(loops, {})
     whole = Loop(joined[0].variable, math.prod(one.extent for one in joined))
 
-    def spread(place: Any) -> Any:
+    def spread(place: Expr) -> Stmt:
         values, inside = dict(alone), whole.extent
         for one in joined:
             inside //= one.extent
@@ -87,23 +88,23 @@ def pieces(extent: int, lengths: Sequence[int]) -> list[Piece]:
     return found
 
 
-def vector(of: Loop, lanes: int, body: Body) -> Any:
+def vector(of: Loop, lanes: int, body: Body) -> Stmt:
     """Returns one vector. `body` receives the lane."""
     return loop(of, "_v", lanes, VECTORIZED, body)
 
 
-def vectors(of: Loop, piece: Piece, body: Body, *, cores: int = 1) -> Any:
+def vectors(of: Loop, piece: Piece, body: Body, *, cores: int = 1) -> Stmt:
     """Returns a piece of a loop with each part as one vector. `body` receives the value of the loop's variable.
 
     On several cores, the parts are spread over them.
     """
 
-    def part(number: Any) -> Any:
+    def part(number: Expr) -> Stmt:
         return vector(of, piece.length, lambda lane: body(number * piece.length + lane + piece.start))
 
     return loop(of, "_o", piece.count, SERIAL if cores == 1 else PARALLEL, part)
 
 
-def sequence(statements: Sequence[Any]) -> Any:
+def sequence(statements: Sequence[Stmt]) -> Stmt:
     """Returns the statements as one sequence."""
     return statements[0] if len(statements) == 1 else tirx.SeqStmt(list(statements))

@@ -9,6 +9,7 @@ from tvm import sym, tirx
 
 from autosched_tvm.compile.rules import index_set_splitting
 from autosched_tvm.compile.rules.kernel_ir import Computation, Loop, flat, nodes
+from autosched_tvm.tvm_types import Expr
 
 GATHERED = 1.0
 """Cost of a single element that is read or written, in accesses to a whole vector."""
@@ -18,7 +19,7 @@ GATHERED = 1.0
 class Access:
     """A read or a write of a stage."""
 
-    buffer: Any
+    buffer: Expr
     steps: tuple[int | None, ...]
     """Distance in elements between two values of each loop; None where it varies."""
 
@@ -52,7 +53,7 @@ def cost(stage: Computation, number: int, lanes: int) -> float:
     return GATHERED * alone + (1 + len(accesses) - alone) / width
 
 
-def _access(buffer: Any, indices: Sequence[Any], loops: Sequence[Loop]) -> Access:
+def _access(buffer: Expr, indices: Sequence[Any], loops: Sequence[Loop]) -> Access:
     place = index_set_splitting.simplified(flat(buffer, indices), {loop.variable: (0, loop.extent) for loop in loops})
     steps: list[int | None] = []
     for loop in loops:

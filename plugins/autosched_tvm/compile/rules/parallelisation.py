@@ -6,12 +6,12 @@ longest run determines the time: three values on two cores take as long as four.
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import tvm
 
 from autosched_tvm.compile.rules import memory_access
 from autosched_tvm.compile.rules.kernel_ir import Computation, Loop, bytes_of, nodes
+from autosched_tvm.tvm_types import Target
 
 SERIAL_S_MIN = 5e-6
 """Minimum time of a stage on one core for which threads pay off, in seconds. A fork and join of TVM's pool takes 1 to 4
@@ -38,7 +38,7 @@ def cores_for(stage: Computation, cores: int) -> int:
     return cores if worthwhile(stage, cores) else 1
 
 
-def cores_of(target: Any) -> int:
+def cores_of(target: Target) -> int:
     """Returns the number of cores of a target."""
     return int(target.attrs.get("num-cores", 1))
 

@@ -11,6 +11,7 @@ from autosched_tvm.compile.movable_rounding import movable
 from autosched_tvm.compile.rules import index_set_splitting, inlining, stage_inlining
 from autosched_tvm.compile.rules.kernel_assembly import scheduled
 from autosched_tvm.compile.rules.kernel_ir import NoRule, Program, flat, nodes, read, shape_of
+from autosched_tvm.tvm_types import BlockBuilder, Expr, IRModule, Pass, PrimFunc, Target
 
 SCHEDULED = "tirx.is_scheduled"
 """TVM's attribute of a function that has a schedule from a database."""
@@ -23,37 +24,37 @@ NO_RULE = "autosched.no_rule"
 log = logging.getLogger(__name__)
 
 
-def with_rules(target: Any) -> Any:
+def with_rules(target: Target) -> Pass:
     """Returns the pass that schedules each function without a schedule."""
 
     return relax_calls.kernel_pass("autosched.rules", _unscheduled, lambda function: by_rule(function, target))
 
 
-def with_joined_stages() -> Any:
+def with_joined_stages() -> Pass:
     """Returns the pass that joins the stages of each function without a schedule."""
     return relax_calls.kernel_pass("autosched.joined_stages", _unscheduled, stage_inlining.joined)
 
 
-def with_plain_sums() -> Any:
+def with_plain_sums() -> Pass:
     """Returns the pass that does the same, adds sums of 8-bit products in vectors, and makes roundings movable."""
 
-    def plain(function: Any) -> Any:
+    def plain(function: PrimFunc) -> Expr:
         return kernel_sketches.plain(stage_inlining.joined(movable(function)))
 
     return relax_calls.kernel_pass("autosched.plain_sums", _unscheduled, plain)
 
 
-def _unscheduled(function: Any) -> bool:
+def _unscheduled(function: PrimFunc) -> bool:
     return schedule_of(function) == DEFAULT
 
 
-def schedule_of(function: Any) -> str:
+def schedule_of(function: PrimFunc) -> str:
     """Returns the source of a function's schedule."""
     attributes = function.attrs or {}
     return str(attributes.get(SCHEDULE, TUNED if attributes.get(SCHEDULED) else DEFAULT))
 
 
-def by_rule(function: Any, target: Any) -> Any:
+def by_rule(function: PrimFunc, target: Target) -> PrimFunc:
     """Returns a function scheduled by the rules. Where none fits or the function may have none, its stages are
     joined."""
     if NO_RULE in (function.attrs or {}):
@@ -65,12 +66,12 @@ def by_rule(function: Any, target: Any) -> Any:
         return stage_inlining.joined(function)
 
 
-def with_views() -> Any:
+def with_views() -> Pass:
     """Returns the pass that replaces kernels which copy a tensor in memory order by views that share the memory."""
     return tvm.transform.module_pass(lambda module, _context: _viewed(module), opt_level=0, name="autosched.views")
 
 
-def _viewed(module: Any) -> Any:
+def _viewed(module: IRModule) -> IRModule:
     module = relax.transform.CanonicalizeBindings()(module)  # without it, a result may have aliases
     copies = {
         variable
@@ -88,14 +89,14 @@ def _viewed(module: Any) -> Any:
     if not wanted:
         return module
 
-    def view(_builder: Any, call: Any, arguments: list[Any]) -> Any:
+    def view(_builder: BlockBuilder, call: Expr, arguments: list[Expr]) -> Expr:
         return relax.op.reshape(arguments[1][0], call.ty.shape)
 
     views = relax_calls.replaced(module, lambda call: any(call.same_as(one) for one in wanted), view)
     return relax.transform.DeadCodeElimination()(views)
 
 
-def _calls(value: Any, functions: set[Any]) -> bool:
+def _calls(value: Expr, functions: set[Any]) -> bool:
     return (
         isinstance(value, relax.Call)
         and getattr(value.op, "name", "") == "relax.call_tir"
@@ -106,7 +107,7 @@ def _calls(value: Any, functions: set[Any]) -> bool:
     )
 
 
-def copies_in_order(function: Any) -> bool:
+def copies_in_order(function: PrimFunc) -> bool:
     """Returns whether a function of one tensor writes the tensor's elements in memory order."""
     try:
         return len(function.params) == 2 and _is_copy(inlining.joined(read(function)))
@@ -134,7 +135,7 @@ def _is_copy(program: Program) -> bool:
     return not nodes(load.indices, tvm.ir.TensorLoad) and bool(analyzer.can_prove_equal(distance, 0))
 
 
-def _count(buffer: Any) -> int:
+def _count(buffer: Expr) -> int:
     count = 1
     for size in shape_of(buffer):
         count *= size

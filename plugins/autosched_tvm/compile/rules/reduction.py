@@ -24,6 +24,7 @@ from tvm import tirx
 from autosched_tvm.compile.rules import loop_nests, memory_access, parallelisation
 from autosched_tvm.compile.rules.elementwise import cut, lanes_of, undivided
 from autosched_tvm.compile.rules.kernel_ir import Computation, Loop, nodes, substitute
+from autosched_tvm.tvm_types import Expr, Stmt
 
 VECTORS_MAX = 4
 """Maximum number of vectors in a row of a tile."""
@@ -56,14 +57,14 @@ class Place:
     cores: int
 
 
-def statement(stage: Computation, after: Computation | None, place: Place, buffers: list[Any]) -> Any:
+def statement(stage: Computation, after: Computation | None, place: Place, buffers: list[Expr]) -> Stmt:
     """Returns the loop nests of a reduction. `after`: the stage that computes each element's final value in the same
     order, if there is one. New buffers are appended to `buffers`."""
     parts = [_nest(part, after, place, buffers) for part in undivided(stage)]
     return loop_nests.sequence(parts)
 
 
-def _nest(stage: Computation, after: Computation | None, place: Place, buffers: list[Any]) -> Any:
+def _nest(stage: Computation, after: Computation | None, place: Place, buffers: list[Expr]) -> Stmt:
     lanes = lanes_of(stage, place.vector_bytes)
     loops = stage.every_loop
     costs = [memory_access.cost(stage, number, lanes) for number in range(len(loops))]
@@ -194,7 +195,7 @@ def _vectors(vector: Loop, rows: Loop | None, lanes: int, registers: int) -> int
 
 class _Work:
     def __init__(
-        self, stage: Computation, after: Computation | None, place: Place, buffers: list[Any], lanes: int
+        self, stage: Computation, after: Computation | None, place: Place, buffers: list[Expr], lanes: int
     ) -> None:
         assert stage.reduction is not None
         self.stage, self.after, self.place, self.buffers, self.lanes = stage, after, place, buffers, lanes
@@ -205,7 +206,7 @@ class _Work:
 
     # Along elements ---------------------------------------------------------------------------------------------
 
-    def along_elements(self, number: int, joint: Loop | None) -> Any:
+    def along_elements(self, number: int, joint: Loop | None) -> Stmt:
         """Writes vectors of neighbouring elements. All values of the loop `joint` belong to each tile."""
         vector = self.stage.loops[number]
         self.joint = joint
@@ -216,7 +217,7 @@ class _Work:
         high = [self._height(rows, across)] if rows is not None else [1]
         others = [loop for loop in self.stage.loops if loop is not vector and loop is not rows and loop is not joint]
 
-        def tiles(values: dict[Any, Any]) -> Any:
+        def tiles(values: dict[Expr, Expr]) -> Any:
             return loop_nests.sequence([
                 self._tile_loops(values, rows, row, vector, column)
                 for row in loop_nests.pieces(rows.extent if rows is not None else 1, high)
@@ -226,13 +227,13 @@ class _Work:
         return loop_nests.around(others, tiles, cores=self.cores)
 
     def _tile_loops(
-        self, values: dict[Any, Any], rows: Loop | None, row: loop_nests.Piece, vector: Loop, column: loop_nests.Piece
+        self, values: dict[Expr, Expr], rows: Loop | None, row: loop_nests.Piece, vector: Loop, column: loop_nests.Piece
     ) -> Any:
         def tile(y: Any, x: Any) -> Any:
             first = {} if rows is None else {rows.variable: (y * row.length + row.start)}
             return self._tile(values, rows, first, row.length, vector, x * column.length + column.start, column.length)
 
-        def across(y: Any) -> Any:
+        def across(y: Expr | None) -> Any:
             return loop_nests.loop(vector, "_o", column.count, loop_nests.SERIAL, lambda x: tile(y, x))
 
         if rows is None:
@@ -240,8 +241,8 @@ class _Work:
         return loop_nests.loop(rows, "_o", row.count, loop_nests.SERIAL, across)
 
     def _tile(
-        self, values: dict[Any, Any], rows: Loop | None, first: dict[Any, Any], height: int, vector: Loop, start: Any,
-        width: int,
+        self, values: dict[Expr, Expr], rows: Loop | None, first: dict[Any, Any], height: int, vector: Loop,
+        start: Expr, width: int,
     ) -> Any:  # fmt: skip
         """Computes `height` times `width` elements in registers."""
         lanes = self.lanes if width % self.lanes == 0 else width
@@ -252,7 +253,7 @@ class _Work:
         def each(body: Any) -> Any:
             """Unrolls `body` for each vector of the tile: values of the variables, index of the accumulator."""
 
-            def one(number: int, lane: Any) -> Any:
+            def one(number: int, lane: Expr) -> Expr:
                 y, z, x = vectors[number]
                 own = {**values, vector.variable: start + x + lane}
                 if rows is not None:
@@ -265,11 +266,11 @@ class _Work:
                 [loop_nests.vector(vector, lanes, partial(one, number)) for number in range(len(vectors))]
             )
 
-        def begin(_own: dict[Any, Any], place: Any) -> Any:
+        def begin(_own: dict[Any, Any], place: Any) -> Expr:
             return tirx.BufferStore(sums, self.reduction.start, [place])
 
-        def add(terms: dict[Any, Any]) -> Any:
-            def one(own: dict[Any, Any], place: Any) -> Any:
+        def add(terms: dict[Any, Any]) -> Expr:
+            def one(own: dict[Any, Any], place: Any) -> Expr:
                 value = substitute(self.stage.value, {**own, **terms})
                 return tirx.BufferStore(sums, self.reduction.combine(sums[place], value), [place])
 
@@ -297,7 +298,7 @@ class _Work:
 
     # Along terms ------------------------------------------------------------------------------------------------
 
-    def along_terms(self, number: int) -> Any:
+    def along_terms(self, number: int) -> Stmt:
         """Writes vectors of neighbouring terms of one element."""
         vector = self.reduction.loops[number]
         lanes = min(self.lanes, vector.extent)
@@ -306,20 +307,20 @@ class _Work:
         terms = [loop for loop in self._terms() if loop is not vector]
         others = list(self.stage.loops)
 
-        def element(values: dict[Any, Any]) -> Any:
+        def element(values: dict[Expr, Expr]) -> Stmt:
             sums, total = self._accumulators(width), self._accumulators(1)
             zero = loop_nests.number(vector.variable, 0)
 
-            def combine(into: Any, place: Any, value: Any) -> Any:
+            def combine(into: Expr, place: Expr, value: Expr) -> Stmt:
                 return tirx.BufferStore(into, self.reduction.combine(into[place], value), [place])
 
-            def add(own: dict[Any, Any]) -> Any:
+            def add(own: dict[Expr, Expr]) -> Stmt:
                 """Combines the terms of all values of the vector's loop."""
 
-                def term(value: Any) -> Any:
+                def term(value: Expr) -> Expr:
                     return substitute(self.stage.value, {**values, **own, vector.variable: value})
 
-                def step(piece: loop_nests.Piece, outer: Any) -> Any:
+                def step(piece: loop_nests.Piece, outer: Expr) -> Stmt:
                     start = outer * piece.length + piece.start
                     if piece.length < lanes:
                         return loop_nests.loop(
@@ -334,7 +335,7 @@ class _Work:
                         for first in range(0, piece.length, lanes)
                     ])  # fmt: skip
 
-                def lane_of(start: Any, first: int, lane: Any) -> Any:
+                def lane_of(start: Expr, first: int, lane: Expr) -> Stmt:
                     return combine(sums, lane + first, term(start + first + lane))
 
                 return loop_nests.sequence([
@@ -342,7 +343,7 @@ class _Work:
                     for piece in loop_nests.pieces(vector.extent, [width, lanes])
                 ])  # fmt: skip
 
-            def begin(first: int, lane: Any) -> Any:
+            def begin(first: int, lane: Expr) -> Stmt:
                 return tirx.BufferStore(sums, self.reduction.start, [lane + first])
 
             halves, left = [], lanes
@@ -350,7 +351,7 @@ class _Work:
                 left //= 2
                 halves.append(left)
 
-            def fold(first: int, lane: Any) -> Any:
+            def fold(first: int, lane: Expr) -> Stmt:
                 return combine(sums, lane, sums[lane + first])
 
             firsts = range(0, width, lanes)
@@ -372,12 +373,12 @@ class _Work:
         """Returns the loops over terms, in the order of the kernel."""
         return self.reduction.loops
 
-    def _accumulators(self, size: int) -> Any:
+    def _accumulators(self, size: int) -> Expr:
         buffer = tirx.decl_buffer([size], self.dtype, f"{self.stage.buffer.name}_acc{len(self.buffers)}", scope="local")
         self.buffers.append(buffer)
         return buffer
 
-    def _finish(self, values: dict[Any, Any], result: Any) -> Any:
+    def _finish(self, values: dict[Expr, Expr], result: Expr) -> Stmt:
         """Writes an element's final value."""
         indices = [substitute(index, values) for index in self.stage.indices]
         if self.after is None:
@@ -390,18 +391,18 @@ class _Work:
                 loop.variable, loop_nests.number(loop.variable, 0)
             )  # all others are mapped: its extent is 1
 
-        def load(node: Any) -> Any:
+        def load(node: Expr) -> Expr:
             return result if node.source.same_as(self.stage.buffer) else substitute(node, names)
 
         value = _mapped(after.value, load, names)
         return tirx.BufferStore(after.buffer, value, [substitute(index, names) for index in after.indices])
 
 
-def _mapped(value: Any, load: Any, names: dict[Any, Any]) -> Any:
+def _mapped(value: Expr, load: Any, names: dict[Expr, Expr]) -> Expr:
     """Returns a value with its loads replaced, and its variables elsewhere."""
     hidden: dict[Any, Any] = {}
 
-    def hide(node: Any) -> Any:
+    def hide(node: Expr) -> Expr:
         stand_in = tirx.Var("load", str(node.ty))
         hidden[stand_in] = substitute(load(node), hidden)  # the index of a load may be loaded itself
         return stand_in

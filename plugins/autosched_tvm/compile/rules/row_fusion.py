@@ -14,6 +14,7 @@ import tvm_ffi
 from tvm import tirx
 
 from autosched_tvm.compile.rules.kernel_ir import Computation, Loop, Program, bytes_of, nodes, shape_of, substitute
+from autosched_tvm.tvm_types import Expr
 
 ROW_BYTES_MAX = 1024 * 1024
 """Maximum size of the intermediate results of a row in bytes. Larger rows do not stay in the L2 cache."""
@@ -58,7 +59,7 @@ def _reduces_its_row(stage: Computation, found: Rows) -> bool:
     return all(_variables(load) >= rows or (single and not _variables(load) & rows) for load in others)
 
 
-def _variables(load: Any) -> set[Any]:
+def _variables(load: Expr) -> set[Expr]:
     return {variable for index in load.indices for variable in nodes(index, tirx.Var)}
 
 
@@ -99,15 +100,15 @@ def _of_one_row(program: Program, depth: int) -> Rows:
     return Rows(loops, replace(program, stages=tuple(stages), buffers=tuple(scratch.values())))
 
 
-def _one_row(stage: Computation, loops: tuple[Loop, ...], scratch: dict[Any, Any]) -> Computation:
+def _one_row(stage: Computation, loops: tuple[Loop, ...], scratch: dict[Expr, Expr]) -> Computation:
     """Returns a stage for the row that the loops' variables select."""
     depth = len(loops)
     names = {own: loop.variable for own, loop in zip(stage.indices, loops, strict=False) if isinstance(own, tirx.Var)}
 
-    def inside(indices: Any) -> list[Any]:
+    def inside(indices: Any) -> list[Expr]:
         return [substitute(index, names) for index in indices[depth:]] or [tirx.IntImm(str(indices[0].ty), 0)]
 
-    def load(node: Any) -> Any:
+    def load(node: Expr) -> Expr:
         small = scratch.get(node.source)
         return node if small is None else tirx.BufferLoad(small, inside(node.indices))
 
@@ -168,7 +169,7 @@ def _is_sum(stage: Computation, power: Computation) -> bool:
 def _multiplied(stage: Computation, sums: list[Computation]) -> Computation:
     """Returns a stage that multiplies by the reciprocals of these sums instead of dividing."""
 
-    def product(node: Any) -> Any:
+    def product(node: Expr) -> Expr:
         if any(isinstance(node.b, tvm.ir.TensorLoad) and node.b.source.same_as(one.buffer) for one in sums):
             return node.a * (tirx.const(1.0, str(node.b.ty)) / node.b)
         return node

@@ -4,17 +4,16 @@ A fused kernel of a quantised network has up to 80 stages: each rounding is six 
 that many loop nests over the same memory, and a fiftieth of it after inlining.
 """
 
-from typing import Any
-
 import tvm
 
 from autosched_tvm.compile.integers import product
+from autosched_tvm.tvm_types import PrimFunc
 
 STAGES_MAX = 8
 """Maximum number of stages of a kernel that is left unchanged."""
 
 
-def joined(function: Any) -> Any:
+def joined(function: PrimFunc) -> PrimFunc:
     """Returns a function whose stages are inlined into their readers, if there are many."""
     schedule = tvm.s_tir.Schedule(tvm.IRModule({"main": function}), debug_mask=0, enable_check=False)
     try:

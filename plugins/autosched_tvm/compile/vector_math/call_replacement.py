@@ -9,6 +9,7 @@ from tvm import tirx
 
 from autosched_tvm.compile.vector_math import formulas
 from autosched_tvm.compile.vector_math.expression_builder import ExpressionBuilder
+from autosched_tvm.tvm_types import Expr, PrimFunc, Stmt
 
 UNARY: dict[str, formulas.Formula] = {
     **{
@@ -40,12 +41,12 @@ def mark_vectorizable() -> None:
             operator.set_attr("TVectorizable", True)
 
 
-def is_used(function: Any) -> bool:
+def is_used(function: PrimFunc) -> bool:
     """Returns whether a function has such calls."""
     return bool(_transcendental(function.body))
 
 
-def in_registers(function: Any) -> Any:
+def in_registers(function: PrimFunc) -> PrimFunc:
     """Returns a lowered function with such calls replaced, if LLVM compiles it."""
     if not _is_llvm(function):
         return function
@@ -53,7 +54,7 @@ def in_registers(function: Any) -> Any:
     return function.with_body(tvm_ffi.structural.structural_map(body, (tvm.ir.Call, replaced)))
 
 
-def separated(store: Any) -> Any:
+def separated(store: Stmt) -> Stmt:
     """Returns a store without nested calls: an inner call is stored in a local buffer first.
 
     A formula uses its argument many times, and TVM's analyser expands all variables of an expression, so nested
@@ -64,7 +65,7 @@ def separated(store: Any) -> Any:
         return store
     before: list[Any] = []
 
-    def separate(call: Any) -> Any:
+    def separate(call: Expr) -> Expr:
         if getattr(call.op, "name", "") not in FUNCTIONS:
             return call
         arguments = [_stored(argument, before) if _transcendental(argument) else argument for argument in call.args]
@@ -74,7 +75,7 @@ def separated(store: Any) -> Any:
     return tirx.SeqStmt([*before, tirx.BufferStore(store.buffer, value, store.indices)]) if before else store
 
 
-def _stored(expression: Any, before: list[Any]) -> Any:
+def _stored(expression: Expr, before: list[Stmt]) -> Expr:
     """Returns a load of the expression's value, which statements added to `before` store on the stack."""
     scalar, _, lanes = str(expression.ty).partition("x")
     count = int(lanes or 1)
@@ -86,12 +87,12 @@ def _stored(expression: Any, before: list[Any]) -> Any:
     return tirx.BufferLoad(buffer, place)
 
 
-def _transcendental(expression: Any) -> list[Any]:
+def _transcendental(expression: Expr | Stmt) -> list[Expr]:
     """Returns the calls in an expression that become formulas."""
     return [call for call in _calls(expression) if getattr(call.op, "name", "") in FUNCTIONS]
 
 
-def _guarded(expression: Any) -> bool:
+def _guarded(expression: Expr) -> bool:
     """Returns whether a part of an expression is evaluated conditionally, or binds a variable."""
     if any(getattr(call.op, "name", "") == IF_THEN_ELSE for call in _calls(expression)):
         return True
@@ -100,13 +101,13 @@ def _guarded(expression: Any) -> bool:
     return bool(found)
 
 
-def _calls(expression: Any) -> list[Any]:
+def _calls(expression: Expr | Stmt) -> list[Expr]:
     found: list[Any] = []
     tvm_ffi.structural_walk(expression, (tvm.ir.Call, found.append))
     return found
 
 
-def replaced(call: Any) -> Any:
+def replaced(call: Expr) -> Expr:
     """Returns a call of a transcendental function as arithmetic; any other call as it is."""
     name = getattr(call.op, "name", "")
     if name not in FUNCTIONS:
@@ -121,7 +122,7 @@ def replaced(call: Any) -> Any:
     return v.close(v.cast(scalar, _evaluated(v, name, [v.cast(wide, argument) for argument in call.args])))
 
 
-def _evaluated(v: ExpressionBuilder, name: str, arguments: Sequence[Any]) -> Any:
+def _evaluated(v: ExpressionBuilder, name: str, arguments: Sequence[Any]) -> Expr:
     if name == EXPONENTIAL and isinstance(arguments[0], tirx.Min) and _constant(arguments[0].b) == 0:
         return formulas.exp_of_negative(v, v.keep(arguments[0].a))
     operands = [v.keep(argument) for argument in arguments]
@@ -132,13 +133,13 @@ def _evaluated(v: ExpressionBuilder, name: str, arguments: Sequence[Any]) -> Any
     return formulas.power(v, *operands) if known is None else known
 
 
-def _constant(expression: Any) -> float | None:
+def _constant(expression: Expr) -> float | None:
     """Returns the value of a constant, in all lanes; None for other expressions."""
     if isinstance(expression, tirx.Cast | tirx.Broadcast):
         return _constant(expression.value)
     return float(expression.value) if isinstance(expression, tirx.FloatImm) else None
 
 
-def _is_llvm(function: Any) -> bool:
+def _is_llvm(function: PrimFunc) -> bool:
     target = (function.attrs or {}).get("target")
     return target is not None and str(target.kind.name) == "llvm"

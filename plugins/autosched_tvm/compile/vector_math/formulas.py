@@ -20,6 +20,7 @@ from autosched_tvm.compile.vector_math.expression_builder import (
     FLOAT32_SIGN,
     ExpressionBuilder,
 )
+from autosched_tvm.tvm_types import Expr
 
 Formula = Callable[[ExpressionBuilder, Any], Any]
 Finish = Callable[[ExpressionBuilder, Any, Any, Any], Any]
@@ -99,18 +100,18 @@ WHOLE_FLOAT32 = 2.0**24
 """Magnitude from which each float32 is an even integer."""
 
 
-def exp(v: ExpressionBuilder, x: Any) -> Any:
+def exp(v: ExpressionBuilder, x: Expr) -> Expr:
     """Returns e**x."""
     bounded = v.at_most(v.at_least(x, EXP_LOWEST), EXP_HIGHEST)
     return _normal(v, x, EXP_LOWEST, _exp(v, bounded, _scaling(v, bounded)))
 
 
-def exp_of_negative(v: ExpressionBuilder, x: Any) -> Any:
+def exp_of_negative(v: ExpressionBuilder, x: Expr) -> Expr:
     """Returns e**x for x <= 0, in fewer steps."""
     return _normal(v, x, EXP_LOWEST, _exp(v, v.at_least(x, EXP_LOWEST), _small_scaling(v)))
 
 
-def exp2(v: ExpressionBuilder, x: Any) -> Any:
+def exp2(v: ExpressionBuilder, x: Expr) -> Expr:
     """Returns 2**x."""
     bounded = v.at_most(v.at_least(x, EXP2_LOWEST), 128.0)
     scaling = _scaling(v, bounded)
@@ -120,7 +121,7 @@ def exp2(v: ExpressionBuilder, x: Any) -> Any:
     return _normal(v, x, EXP2_LOWEST, result)
 
 
-def exp10(v: ExpressionBuilder, x: Any) -> Any:
+def exp10(v: ExpressionBuilder, x: Expr) -> Expr:
     """Returns 10**x."""
     bounded = v.at_most(v.at_least(x, EXP10_LOWEST), 38.6)
     scaling = _scaling(v, bounded)
@@ -131,7 +132,7 @@ def exp10(v: ExpressionBuilder, x: Any) -> Any:
     return _normal(v, x, EXP10_LOWEST, scaling.applied(v, fraction, shifted))
 
 
-def sigmoid(v: ExpressionBuilder, x: Any) -> Any:
+def sigmoid(v: ExpressionBuilder, x: Expr) -> Expr:
     """Returns 1 / (1 + e**-x), computed from e**-|x|, which does not overflow."""
     negative = v.bits(v.bits(x) | v.constant(FLOAT32_SIGN, "int32"), "float32")
     power = v.keep(exp_of_negative(v, v.keep(negative)))
@@ -139,7 +140,7 @@ def sigmoid(v: ExpressionBuilder, x: Any) -> Any:
     return v.where(x < v.constant(0.0), power, one) / (one + power)
 
 
-def tanh(v: ExpressionBuilder, x: Any) -> Any:
+def tanh(v: ExpressionBuilder, x: Expr) -> Expr:
     """Returns (e**2a - 1) / (e**2a + 1) of a = |x|, with the sign of x."""
     doubled = v.keep(v.at_most(v.magnitude(x), TANH_LIMIT) * v.constant(2.0))
     minus_one, scale = _expm1_parts(v, doubled)
@@ -147,14 +148,14 @@ def tanh(v: ExpressionBuilder, x: Any) -> Any:
     return v.with_sign_of(expm1 / (expm1 + v.constant(2.0)), x)
 
 
-def erf(v: ExpressionBuilder, x: Any) -> Any:
+def erf(v: ExpressionBuilder, x: Expr) -> Expr:
     """Returns 1 - e**log(erfc(a)) of a = |x|, with the sign of x; log(erfc(a)) / a is a polynomial."""
     a = v.at_most(v.magnitude(x), ERF_LIMIT)
     minus_one, scale = _expm1_parts(v, v.keep(a * v.polynomial(a, ERFC_LOG)))
     return v.with_sign_of((v.constant(1.0) - scale) - minus_one * scale, x)
 
 
-def log(v: ExpressionBuilder, x: Any) -> Any:
+def log(v: ExpressionBuilder, x: Expr) -> Expr:
     """Returns the natural logarithm."""
     mantissa, exponent = _split(v, x)
     f, tail = _log_parts(v, mantissa)
@@ -162,14 +163,14 @@ def log(v: ExpressionBuilder, x: Any) -> Any:
     return _log_domain(v, x, v.keep(exponent * v.constant(LN_2_HIGH) + (f + low)))
 
 
-def log2(v: ExpressionBuilder, x: Any) -> Any:
+def log2(v: ExpressionBuilder, x: Expr) -> Expr:
     """Returns the logarithm to base 2."""
     mantissa, exponent = _split(v, x)
     f, tail = _log_parts(v, mantissa)
     return _log_domain(v, x, v.keep((f + tail) * v.constant(LOG2_E) + exponent))
 
 
-def log10(v: ExpressionBuilder, x: Any) -> Any:
+def log10(v: ExpressionBuilder, x: Expr) -> Expr:
     """Returns the logarithm to base 10."""
     mantissa, exponent = _split(v, x)
     f, tail = _log_parts(v, mantissa)
@@ -177,7 +178,7 @@ def log10(v: ExpressionBuilder, x: Any) -> Any:
     return _log_domain(v, x, v.keep(exponent * v.constant(LOG10_2_HIGH) + low))
 
 
-def log1p(v: ExpressionBuilder, x: Any) -> Any:
+def log1p(v: ExpressionBuilder, x: Expr) -> Expr:
     """Returns log(1 + x): the logarithm of the rounded sum u, corrected by (1 + x - u) / u."""
     one = v.constant(1.0)
     total = v.keep(one + x)
@@ -187,24 +188,24 @@ def log1p(v: ExpressionBuilder, x: Any) -> Any:
     return v.where(v.magnitude(x) < v.constant(2.0**-25), x, v.keep(log(v, total)) + correction)
 
 
-def sin(v: ExpressionBuilder, x: Any) -> Any:
+def sin(v: ExpressionBuilder, x: Expr) -> Expr:
     """Returns the sine. The C library computes a vector with an element beyond 2**17."""
     return _reduced(v, x, tirx.sin, _turned)
 
 
-def cos(v: ExpressionBuilder, x: Any) -> Any:
+def cos(v: ExpressionBuilder, x: Expr) -> Expr:
     """Returns the cosine. The C library computes a vector with an element beyond 2**17."""
 
-    def finish(inner: ExpressionBuilder, sine: Any, cosine: Any, quarter: Any) -> Any:
+    def finish(inner: ExpressionBuilder, sine: Expr, cosine: Expr, quarter: Expr) -> Expr:
         return _turned(inner, sine, cosine, inner.keep(quarter + inner.constant(1, "int32")))
 
     return _reduced(v, x, tirx.cos, finish)
 
 
-def tan(v: ExpressionBuilder, x: Any) -> Any:
+def tan(v: ExpressionBuilder, x: Expr) -> Expr:
     """Returns the tangent. The C library computes a vector with an element beyond 2**17."""
 
-    def finish(inner: ExpressionBuilder, sine: Any, cosine: Any, quarter: Any) -> Any:
+    def finish(inner: ExpressionBuilder, sine: Expr, cosine: Expr, quarter: Expr) -> Expr:
         odd = _is_odd(inner, quarter)
         return inner.where(odd, inner.constant(0.0) - cosine, sine) / inner.where(odd, sine, cosine)
 
@@ -227,7 +228,7 @@ def power(v: ExpressionBuilder, x: Any, y: Any) -> Any:
     return v.where((x == one) | (y == zero), one, result)
 
 
-def constant_power(v: ExpressionBuilder, x: Any, exponent: float) -> Any:
+def constant_power(v: ExpressionBuilder, x: Expr, exponent: float) -> Expr | None:
     """Returns x**exponent for the exponents common in networks; None for others."""
     if exponent == 0:
         return v.constant(1.0)
@@ -242,11 +243,11 @@ def _square_root(v: ExpressionBuilder, x: Any) -> Any:
     return v.where(x == v.constant(-math.inf), v.constant(math.inf), root)
 
 
-def _reciprocal(v: ExpressionBuilder, x: Any) -> Any:
+def _reciprocal(v: ExpressionBuilder, x: Expr) -> Expr:
     return v.keep(v.constant(1.0) / x)
 
 
-def _square(v: ExpressionBuilder, x: Any) -> Any:
+def _square(v: ExpressionBuilder, x: Expr) -> Expr:
     return v.keep(x * x)
 
 
@@ -267,17 +268,17 @@ class _Scaling:
     """Multiplication by 2**n for n in [-126, 128]: by 2**(n + k), which is normal, and by 2**-k. The result overflows
     to infinity."""
 
-    rounding: Any
+    rounding: Expr
     """ROUNDING + k and the bias of an exponent. A number plus this one ends with the bits of 2**(n + k)."""
-    rest: Any
+    rest: Expr
     """2**-k."""
 
-    def applied(self, v: ExpressionBuilder, fraction: Any, shifted: Any) -> Any:
+    def applied(self, v: ExpressionBuilder, fraction: Expr, shifted: Expr) -> Expr:
         """Returns fraction * 2**n, from n + `rounding`."""
         return fraction * _exponent_of(v, shifted) * self.rest
 
 
-def _exponent_of(v: ExpressionBuilder, shifted: Any) -> Any:
+def _exponent_of(v: ExpressionBuilder, shifted: Expr) -> Expr:
     """Returns the float32 whose exponent is in the low bits of a number."""
     return v.bits(tirx.shift_left(v.bits(shifted), v.constant(FLOAT32_MANTISSA_BITS, "int32")), "float32")
 
@@ -287,43 +288,43 @@ def _small_scaling(v: ExpressionBuilder) -> _Scaling:
     return _Scaling(v.constant(ROUNDING + FLOAT32_EXPONENT_BIAS), v.constant(1.0))
 
 
-def _scaling(v: ExpressionBuilder, x: Any) -> _Scaling:
+def _scaling(v: ExpressionBuilder, x: Expr) -> _Scaling:
     """Returns the scaling for exponents of the sign of x."""
     small = _small_scaling(v)
     rounding = v.where(x < v.constant(0.0), small.rounding, v.constant(ROUNDING + FLOAT32_EXPONENT_BIAS - 1))
     return _Scaling(v.keep(rounding), v.keep(v.where(x < v.constant(0.0), small.rest, v.constant(2.0))))
 
 
-def _normal(v: ExpressionBuilder, x: Any, lowest: float, result: Any) -> Any:
+def _normal(v: ExpressionBuilder, x: Expr, lowest: float, result: Expr) -> Expr:
     """Returns a result, or 0 where it would be subnormal."""
     return v.where(x < v.constant(lowest), v.constant(0.0), result)
 
 
-def _exp(v: ExpressionBuilder, x: Any, scaling: _Scaling) -> Any:
+def _exp(v: ExpressionBuilder, x: Expr, scaling: _Scaling) -> Expr:
     """Returns e**x of an argument in [EXP_LOWEST, EXP_HIGHEST]."""
     rest, shifted = _reduce(v, x, scaling.rounding)
     return scaling.applied(v, v.polynomial(rest, (1.0, *EXP_SERIES)), shifted)
 
 
-def _reduce(v: ExpressionBuilder, x: Any, rounding: Any) -> tuple[Any, Any]:
+def _reduce(v: ExpressionBuilder, x: Expr, rounding: Expr) -> tuple[Expr, Expr]:
     """Returns r and n + rounding, with x = n ln 2 + r."""
     shifted = v.keep(x * v.constant(LOG2_E) + rounding)
     whole = v.keep(shifted - rounding)
     return v.keep((x - whole * v.constant(LN_2_HIGH)) - whole * v.constant(LN_2_LOW)), shifted
 
 
-def _small_expm1(v: ExpressionBuilder, rest: Any) -> Any:
+def _small_expm1(v: ExpressionBuilder, rest: Expr) -> Expr:
     """Returns e**r - 1 of |r| <= ln(2) / 2, with a small relative error."""
     return v.polynomial(rest, EXP_TAIL) * v.keep(rest * rest) + rest
 
 
-def _expm1_parts(v: ExpressionBuilder, x: Any) -> tuple[Any, Any]:
+def _expm1_parts(v: ExpressionBuilder, x: Expr) -> tuple[Expr, Expr]:
     """Returns m and s, with e**x - 1 = m * s + (s - 1) and s a power of two. |x| is below 80."""
     rest, shifted = _reduce(v, x, v.constant(ROUNDING + FLOAT32_EXPONENT_BIAS))
     return v.keep(_small_expm1(v, rest)), v.keep(_exponent_of(v, shifted))
 
 
-def _split(v: ExpressionBuilder, x: Any) -> tuple[Any, Any]:
+def _split(v: ExpressionBuilder, x: Expr) -> tuple[Expr, Expr]:
     """Returns m and k, both float32, with |x| = m * 2**k and sqrt(1/2) <= m < sqrt(2), of a finite x other than 0."""
     size = v.magnitude(x)
     tiny = size < v.constant(SMALLEST_NORMAL)
@@ -335,7 +336,7 @@ def _split(v: ExpressionBuilder, x: Any) -> tuple[Any, Any]:
     return mantissa, v.keep(v.cast("float32", exponent) + offset)
 
 
-def _log_parts(v: ExpressionBuilder, mantissa: Any) -> tuple[Any, Any]:
+def _log_parts(v: ExpressionBuilder, mantissa: Expr) -> tuple[Expr, Expr]:
     """Returns f and tail, with log(m) = f + tail."""
     f = v.keep(mantissa - v.constant(1.0))
     square = v.keep(f * f)
@@ -349,7 +350,7 @@ def _log_domain(v: ExpressionBuilder, x: Any, result: Any) -> Any:
     return v.where(v.constant(0.0) < x, inside, outside)
 
 
-def _reduced(v: ExpressionBuilder, x: Any, library: Callable[[Any], Any], finish: Finish) -> Any:
+def _reduced(v: ExpressionBuilder, x: Expr, library: Callable[[Any], Any], finish: Finish) -> Expr:
     """Returns a function of sine and cosine of r, and of n, with x = n pi/2 + r."""
     far = v.any_above(v.bits(v.magnitude(x)), CIRCLE_LIMIT_BITS)
     inner = ExpressionBuilder(v.lanes)
@@ -365,11 +366,11 @@ def _reduced(v: ExpressionBuilder, x: Any, library: Callable[[Any], Any], finish
     return tirx.if_then_else(far, library(x), result)
 
 
-def _is_odd(v: ExpressionBuilder, number: Any) -> Any:
+def _is_odd(v: ExpressionBuilder, number: Expr) -> Any:
     return (number & v.constant(1, "int32")) == v.constant(1, "int32")
 
 
-def _turned(v: ExpressionBuilder, sine: Any, cosine: Any, quarter: Any) -> Any:
+def _turned(v: ExpressionBuilder, sine: Expr, cosine: Expr, quarter: Expr) -> Expr:
     """Returns the sine of the angle r + `quarter` quarter turns."""
     sign = tirx.shift_left(quarter & v.constant(2, "int32"), v.constant(30, "int32"))
     return v.bits(v.bits(v.where(_is_odd(v, quarter), cosine, sine)) ^ sign, "float32")
@@ -387,7 +388,7 @@ def _log2_double(v: ExpressionBuilder, base: Any) -> Any:
     return v.keep(v.where(base == zero, v.constant(0.0, "float64") - infinite, inside))
 
 
-def _exp2_double(v: ExpressionBuilder, x: Any) -> Any:
+def _exp2_double(v: ExpressionBuilder, x: Expr) -> Expr:
     """Returns 2**x of a float64, within the range of float32 and a little beyond."""
     x = v.at_most(v.at_least(x, -200.0, "float64"), 200.0, "float64")
     shifted = v.keep(x + v.constant(ROUNDING_DOUBLE, "float64"))
@@ -397,7 +398,7 @@ def _exp2_double(v: ExpressionBuilder, x: Any) -> Any:
     return v.polynomial(rest, EXP2_SERIES, "float64") * scale
 
 
-def _parity(v: ExpressionBuilder, y: Any, size: Any) -> tuple[Any, Any]:
+def _parity(v: ExpressionBuilder, y: Expr, size: Expr) -> tuple[Expr, Expr]:
     """Returns whether y is an integer, and whether it is odd."""
     large = size >= v.constant(WHOLE_FLOAT32)
     whole = v.keep(v.cast("int32", v.where(large, v.constant(0.0), y)))

@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from autosched_tvm.tvm_types import Expr
+
 Matrix = np.ndarray[Any, Any]
 
 FLOAT_MACS_PER_BYTE = 4.0
@@ -238,7 +240,7 @@ def _sum(factors: Any, terms: Sequence[Any]) -> Any:
     return found
 
 
-def _plus(left: Any, factor: float, term: Any) -> Any:
+def _plus(left: Expr, factor: float, term: Expr) -> Expr:
     if abs(factor) == 1:
         return left + term if factor > 0 else left - term
     return left + term * factor if factor > 0 else left - term * -factor

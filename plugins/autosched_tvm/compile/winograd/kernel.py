@@ -21,9 +21,11 @@ import tvm
 import tvm_ffi
 from tvm import s_tir, tirx
 
+from autosched_tvm import tvm_types
 from autosched_tvm.compile.winograd import workload as stages
 from autosched_tvm.compile.winograd.algebra import Algorithm
 from autosched_tvm.compile.winograd.workload import Sizes
+from autosched_tvm.tvm_types import BlockRV, IRModule, PrimFunc, Schedule
 
 INDEX = "int64"
 DTYPE = "float32"
@@ -43,8 +45,8 @@ CHUNKS, FILTERS = "chunks", "filters"
 """Names of the loops that can be spread over threads."""
 
 Value = int | str
-Expr = Any
-Stmt = Any
+Expr = tvm_types.Expr | int
+Stmt = tvm_types.Stmt
 
 
 class NotExpandable(Exception):
@@ -75,7 +77,7 @@ class Knobs:
 class Fused:
     """Parts of a workload."""
 
-    function: Any
+    function: PrimFunc
     sizes: Sizes
     data: Any
     weights: Any
@@ -88,7 +90,7 @@ class Fused:
     """Buffer of the convolution's own results, which `value` reads at the same place."""
 
 
-def expanded(module: Any) -> Any:
+def expanded(module: IRModule) -> IRModule:
     """Returns a scheduled module with the loop nest in place of the stages; any other module unchanged. Raises
     NotExpandable."""
     if stages.marked(module) is None:
@@ -100,7 +102,7 @@ def expanded(module: Any) -> Any:
     return tvm.IRModule({"main": _made(understand(module), Knobs.of(values))})
 
 
-def by_rule(function: Any, registers: int, cores: int) -> Any | None:
+def by_rule(function: PrimFunc, registers: int, cores: int) -> Any | None:
     """Returns the loop nest of a workload without knobs from a search; None for a function without the mark, or with
     operators around the convolution that cannot be part of the nest. `registers`: number of vector registers of the
     CPU."""
@@ -146,13 +148,13 @@ def _busy(sums: int) -> float:
     return min(1.0, sums / SUMS_BUSY)
 
 
-def _made(fused: Fused, knobs: Knobs) -> Any:
+def _made(fused: Fused, knobs: Knobs) -> PrimFunc:
     """Returns the function with the loop nest as its body."""
     nest = s_tir.SBlock([], [], [], "root", _Nest(fused, knobs).body())
     return fused.function.with_body(s_tir.SBlockRealize([], tirx.IntImm("bool", 1), nest))
 
 
-def understand(module: Any) -> Fused:
+def understand(module: IRModule) -> Fused:
     """Returns the parts of a workload with the mark. Raises NotExpandable."""
     mark = stages.marked(module)
     if mark is None:
@@ -189,7 +191,7 @@ def understand(module: Any) -> Fused:
     return Fused(function, sizes, data, weights, store.buffer, value, variables, result)
 
 
-def _inlined(schedule: Any) -> Any:
+def _inlined(schedule: Schedule) -> BlockRV:
     """Returns the last block of the kernel, with all that follows the convolution inlined."""
     blocks = schedule.get_child_blocks(schedule.get_sblock("root"))
     names = [str(schedule.get(block).name_hint) for block in blocks]
@@ -306,7 +308,7 @@ class _Nest:
         whole = tirx.all(*inside(top, self.sizes.height, high), *inside(left, self.sizes.width, long))
         return tirx.IfThenElse(whole, direct, padded)
 
-    def _transform(self, at: Callable[[int, int, Expr], Expr], channels: Expr, place: tuple[Expr, Expr]) -> Stmt:
+    def _transform(self, at: Callable[[int, Expr, Expr], Expr], channels: Expr, place: tuple[Expr, Expr]) -> Stmt:
         (high, long), lanes = self.algorithm.inputs, self.sizes.channel_block
         block, number = place
         half = _buffer("half", high, long, lanes)

@@ -21,6 +21,8 @@ import tvm_ffi
 from tvm import te
 
 from autosched_tvm.compile.winograd.algebra import FILTERINGS, Algorithm
+from autosched_tvm.tensors import Array
+from autosched_tvm.tvm_types import IRModule, Schedule, Stmt, Tensor
 
 MARK = "autosched.winograd"
 """Annotation of the last stage: for rows and for columns, the size of a tile of results and the taps of a filter; last
@@ -68,7 +70,7 @@ class Sizes:
         return self.batch * self.tile_rows * self.tile_columns
 
 
-def convolution(data: Any, weights: Any, one: Algorithm, padding: tuple[int, int, int, int]) -> Any:
+def convolution(data: Tensor, weights: Tensor, one: Algorithm, padding: tuple[int, int, int, int]) -> Tensor:
     """Returns the result [n, filters / o, h, w, o] of data [n, channels / i, h, w, i] and packed weights.
 
     `padding`: top, left, bottom, right.
@@ -132,7 +134,7 @@ def convolution(data: Any, weights: Any, one: Algorithm, padding: tuple[int, int
     )
 
 
-def _constant(matrix: Any, name: str) -> Any:
+def _constant(matrix: Array, name: str) -> Tensor:
     """Returns a small matrix that is computed where it is used."""
 
     def element(i: Any, j: Any) -> Any:
@@ -147,11 +149,11 @@ def _constant(matrix: Any, name: str) -> Any:
     return te.compute(matrix.shape, element, name=name)
 
 
-def marked(workload: Any) -> tuple[Algorithm, int, int] | None:
+def marked(workload: IRModule) -> tuple[Algorithm, int, int] | None:
     """Returns the mark of a workload: the algorithm, padding at the top and on the left; None without one."""
     found: list[tuple[Algorithm, int, int]] = []
 
-    def note(block: Any) -> None:
+    def note(block: Stmt) -> None:
         if MARK in block.annotations:
             tall, rows, wide, columns, top, left = (int(number) for number in block.annotations[MARK])
             found.append((Algorithm(FILTERINGS[tall, rows], FILTERINGS[wide, columns]), top, left))
@@ -160,12 +162,12 @@ def marked(workload: Any) -> tuple[Algorithm, int, int] | None:
     return found[0] if len(found) == 1 else None
 
 
-def annotate(schedule: Any, knobs: Mapping[str, int | str]) -> None:
+def annotate(schedule: Schedule, knobs: Mapping[str, int | str]) -> None:
     """Writes the knobs' values beside the computation."""
     schedule.annotate(schedule.get_sblock("root"), CHOSEN, json.dumps(knobs, sort_keys=True, separators=(",", ":")))
 
 
-def chosen(schedule: Any) -> dict[str, int | str] | None:
+def chosen(schedule: Schedule) -> dict[str, int | str] | None:
     """Returns the knobs' values of a scheduled workload; None without any."""
     text = schedule.get(schedule.get_sblock("root")).annotations.get(CHOSEN)
     return None if text is None else json.loads(str(text))
