@@ -140,7 +140,7 @@ def _reference(
         if loaded and not isinstance(found, list):
             whose = "the given inputs" if given else "the inputs that were generated for this network"
             raise ModelRejected(
-                f"ONNX Runtime refuses {whose}: {_gist(error)}. Give valid ones: --inputs FILE.npz, written with"
+                f"ONNX Runtime refuses {whose}: {_reason(error)}. Give valid ones: --inputs FILE.npz, written with"
                 " numpy.savez(FILE, **{INPUT: ARRAY})"
             ) from error
         if isinstance(found, str) and not unverified:
@@ -163,7 +163,7 @@ def _by_other(path: Path, source: model_sources.OnnxSource, inputs: Mapping[str,
     return found if isinstance(found, str) else None
 
 
-def _gist(error: Exception) -> str:
+def _reason(error: Exception) -> str:
     """The reason in a message of ONNX Runtime, which begins with places in its sources."""
     said = str(error).strip().rpartition("Status Message: ")[2].rpartition(" was false. ")[2]
     return (_SOURCE.sub("", said).strip().rstrip(".") or type(error).__name__)[:SAID_MAX]

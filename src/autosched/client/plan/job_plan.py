@@ -22,7 +22,7 @@ from autosched.client.plan.allocation import LIGHT_TRIALS, TaskRounds, leading, 
 from autosched.client.plan.blocked_candidates import BlockedCandidates
 from autosched.client.plan.early_builds import BuildMeasurement, EarlyBuilds, in_tasks_s, untuned
 from autosched.client.plan.rounds import budget, first_count, pasts, searched, spent
-from autosched.client.plan.task_state import STAGES, Round, TaskState
+from autosched.client.plan.task_state import ROUND_STAGES, Round, TaskState
 from autosched.model import (
     DEVICE_POOL,
     HOST_POOL,
@@ -499,7 +499,7 @@ class JobPlan:
         return self._search(self.tasks[search.task], count)
 
     def _search(self, state: TaskState, count: int) -> TaskIndex:
-        state.round = Round(Purpose.TRIAL, STAGES[Purpose.TRIAL][0], trials=count)
+        state.round = Round(Purpose.TRIAL, ROUND_STAGES[Purpose.TRIAL][0], trials=count)
         self.spent += count
         return state.task
 

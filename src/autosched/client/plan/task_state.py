@@ -21,7 +21,7 @@ from autosched.records import record_selection
 from autosched.records.failure_attribution import DOUBTFUL
 from autosched.stages import BUILD, PROFILE, SELECT, UPDATE
 
-STAGES = {
+ROUND_STAGES = {
     Purpose.TRIAL: (SELECT, BUILD, PROFILE, UPDATE),
     Purpose.AGAIN: (BUILD, PROFILE, UPDATE),
     Purpose.FINAL: (BUILD, PROFILE),
@@ -59,7 +59,7 @@ class Round:
     @property
     def stage_after(self) -> str:
         """The next stage of the round; empty if there is none."""
-        stages = STAGES.get(self.purpose, ())
+        stages = ROUND_STAGES.get(self.purpose, ())
         return stages[stages.index(self.stage) + 1] if self.stage in stages[:-1] else ""
 
     @property
@@ -134,7 +134,7 @@ class TaskState:
             self.attempts.update(candidates)
         if purpose is Purpose.FINAL and self.finals is not None:
             self.finals += 1
-        self.round = Round(purpose, STAGES[purpose][0], candidates=tuple(candidates), avoid=avoid)
+        self.round = Round(purpose, ROUND_STAGES[purpose][0], candidates=tuple(candidates), avoid=avoid)
 
     def learned(self, best_s: float | None) -> None:
         """End the measurements of the round. `best_s`: its best latency in seconds; None if nothing was valid."""

@@ -7,7 +7,7 @@ import pytest
 
 from autosched.backend import Built, Measured, Network
 from autosched.client.plan.job_plan import JobPlan
-from autosched.client.plan.task_state import STAGES, Round
+from autosched.client.plan.task_state import ROUND_STAGES, Round
 from autosched.model import NETWORK_TASK, JobFailure, JobLoad, JobSpec, Purpose, Record, TaskInfo, TaskLoad
 from told_plan import ToldPlan
 
@@ -269,7 +269,7 @@ def test_any_plan_ends_within_its_budget(seed: int) -> None:
             measured += c.current(task).trials
             load = c.updated(task, rng.choice([None, rng.random()]))
         else:
-            assert stage in STAGES[Purpose.TRIAL]
+            assert stage in ROUND_STAGES[Purpose.TRIAL]
             load = c.advanced(task)
         new = wants(load)
         assert not new.keys() & pending.keys(), "a task has two stages at once"

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from autosched.client.plan.job_plan import JobPlan
-from autosched.client.plan.task_state import FINALS_MAX, STAGES
+from autosched.client.plan.task_state import FINALS_MAX, ROUND_STAGES
 from autosched.model import NETWORK_TASK, JobLoad, Purpose, Record
 from autosched.records.record_selection import ATTEMPTS_MAX
 from unit.client.plan.test_job_plan import course, network, purposes, record, wants
@@ -268,7 +268,7 @@ class Anything:
         if task == NETWORK_TASK:
             return c.compiled() if stage == "compile" else c.evaluated()
         current = c.current(task)
-        assert stage in STAGES[current.purpose]
+        assert stage in ROUND_STAGES[current.purpose]
         if self.rng.random() < 0.05:
             return c.failed(task, measured=current.trials if stage == "update" else 0, error="x")
         if stage == "select":

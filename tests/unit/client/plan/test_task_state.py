@@ -9,7 +9,7 @@ from autosched.backend import Measured
 from autosched.client.plan.allocation import TaskRounds
 from autosched.client.plan.blocked_candidates import BlockedCandidates
 from autosched.client.plan.rounds import PastRounds
-from autosched.client.plan.task_state import FINALS_MAX, STAGES, Round, TaskState
+from autosched.client.plan.task_state import FINALS_MAX, ROUND_STAGES, Round, TaskState
 from autosched.model import Failure, Purpose, Record
 from autosched.protocol import CandidateBlock
 
@@ -28,13 +28,13 @@ def crash(candidate: bytes, device: str = "cpu0") -> Record:
     return record(candidate, device=device, failure=Failure.RUN_CRASH)
 
 
-@pytest.mark.parametrize("purpose", STAGES)
+@pytest.mark.parametrize("purpose", ROUND_STAGES)
 def test_a_round_goes_through_its_stages_to_its_end(purpose: Purpose) -> None:
-    current, seen = Round(purpose, STAGES[purpose][0]), [STAGES[purpose][0]]
+    current, seen = Round(purpose, ROUND_STAGES[purpose][0]), [ROUND_STAGES[purpose][0]]
     while current.stage_after:
         current.stage = current.stage_after
         seen.append(current.stage)
-    assert tuple(seen) == STAGES[purpose]
+    assert tuple(seen) == ROUND_STAGES[purpose]
 
 
 @pytest.mark.parametrize("stage", ["import", "baseline", "compile", "evaluate"])
@@ -44,7 +44,7 @@ def test_a_round_of_the_network_has_one_stage(stage: str) -> None:
 
 
 def test_steps_of_different_length_are_of_different_kinds() -> None:
-    kinds = {Round(purpose, "profile").kind for purpose in STAGES}
+    kinds = {Round(purpose, "profile").kind for purpose in ROUND_STAGES}
     assert kinds == {"profile", "again profile", "final profile"}
 
 
