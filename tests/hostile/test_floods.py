@@ -266,10 +266,10 @@ def test_a_viewer_who_has_many_reports_drawn_delays_no_other(
         step = await puppet.steps.get()
         assert puppet.link is not None
         for number in range(RECORDS):
-            puppet.link.notify(AddRecord(record=replace(record(number), device=step.units[0])))
+            puppet.link.notify(AddRecord(record=replace(record(number), unit=step.units[0])))
             if number % 500 == 499:
                 await puppet.ask(Heartbeat(), Done)
-        await puppet.ask(AddRecord(record=replace(record(RECORDS), device=step.units[0])))
+        await puppet.ask(AddRecord(record=replace(record(RECORDS), unit=step.units[0])))
         assert puppet.heart is not None
         puppet.heart.cancel()
         puppet.link.close()

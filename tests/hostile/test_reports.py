@@ -43,7 +43,7 @@ def test_an_impossible_latency_is_refused(latency_s: float, tmp_path: Path, monk
             (await user(tmp_path)).close()
             puppet = await hostile(served._addresses[1], tmp_path, monkeypatch, eve)
             step = await puppet.steps.get()
-            invented = replace(record(0), latency_s=(1.0, latency_s), device=step.units[0])
+            invented = replace(record(0), latency_s=(1.0, latency_s), unit=step.units[0])
             with pytest.raises(RequestError, match="is impossible"):
                 await puppet.ask(AddRecord(record=invented))
             honest = replace(invented, latency_s=(1e-3,))
