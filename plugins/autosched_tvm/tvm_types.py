@@ -1,6 +1,5 @@
 """Names of TVM's types, for annotations. TVM has no types that a checker reads; nothing is an instance of these."""
 
-from collections.abc import Iterator
 from typing import Any
 
 
@@ -10,25 +9,18 @@ class Object:
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(name)
 
+    def _unchecked(self, *_: object) -> Any:
+        raise NotImplementedError
+
 
 class Expr(Object):
     """An expression of Relax or TIR."""
 
-    def _operator(self, *_: object) -> Any:
-        raise NotImplementedError
-
-    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _operator
-    __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __and__ = __or__ = __xor__ = __lshift__ = __rshift__ = _operator
-    __lt__ = __le__ = __gt__ = __ge__ = __neg__ = __invert__ = __call__ = __getitem__ = _operator
-
-    def __iter__(self) -> Iterator[Any]:
-        raise NotImplementedError
-
-    def __int__(self) -> int:
-        raise NotImplementedError
-
-    def __len__(self) -> int:
-        raise NotImplementedError
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = Object._unchecked
+    __truediv__ = __rtruediv__ = __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = Object._unchecked
+    __and__ = __or__ = __xor__ = __lshift__ = __rshift__ = __neg__ = __invert__ = Object._unchecked
+    __lt__ = __le__ = __gt__ = __ge__ = Object._unchecked
+    __call__ = __getitem__ = __iter__ = __int__ = __len__ = Object._unchecked
 
 
 class Tensor(Expr):
@@ -46,14 +38,7 @@ class Function(Expr):
 class IRModule(Object):
     """A module: functions by their names."""
 
-    def __getitem__(self, name: Any) -> Any:
-        raise NotImplementedError
-
-    def __setitem__(self, name: Any, function: Any) -> None:
-        raise NotImplementedError
-
-    def __contains__(self, name: object) -> bool:
-        raise NotImplementedError
+    __getitem__ = __setitem__ = __contains__ = Object._unchecked
 
 
 class Stmt(Object):
@@ -95,9 +80,7 @@ class Binding(Object):
 class Pass(Object):
     """A pass over a module."""
 
-    def __call__(self, module: IRModule) -> IRModule:
-        """The module after the pass."""
-        raise NotImplementedError
+    __call__ = Object._unchecked
 
 
 class Attrs(Object):
@@ -115,5 +98,4 @@ class DeviceTensor(Object):
 class Module(Object):
     """Compiled code."""
 
-    def __getitem__(self, name: str) -> Any:
-        raise NotImplementedError
+    __getitem__ = Object._unchecked

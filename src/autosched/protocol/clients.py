@@ -65,7 +65,7 @@ class JobOrder(Struct, frozen=True):
     host: HostName = OWN_HOST
     """Host of the client. A step on a unit of another host is run by the client's helper there, by RunElsewhere."""
     identities: tuple[IdentityFrom, ...] = ()
-    """Identities of the job's records, in ascending order of trials."""
+    """Identities of the job's records, in ascending order of record numbers."""
     board: bool = False
     """Whether the job's devices are boards: the client gets access to a step's board with GetBoard."""
     earlier: tuple[EarlierJob, ...] = ()

@@ -59,7 +59,7 @@ def digest(identity: Identity) -> str:
 
 def moved(records: Sequence[Record], known: Sequence[IdentityFrom], device: str) -> list[Record]:
     """A job's records for a client that may be on another host now. `device`: model of its devices; `known`: identities
-    of the records, in ascending order of trials.
+    of the records, in ascending order of record numbers.
 
     A measurement on another device model shows which schedules are good, and not how fast they are here: it counts as
     disturbed, so that the best ones are measured again.
@@ -75,6 +75,6 @@ def moved(records: Sequence[Record], known: Sequence[IdentityFrom], device: str)
 
 
 def of_record(known: Sequence[IdentityFrom], number: int) -> Identity | None:
-    """The identity of a job's record; None if unknown. `known`: in ascending order of trials."""
+    """The identity of a job's record; None if unknown. `known`: in ascending order of record numbers."""
     place = bisect_right([one.number for one in known], number)
     return known[place - 1].identity if place else None

@@ -102,6 +102,8 @@ class ClientSession:
         self._blobs, self._progress, self._monitor = parts.blobs, parts.progress, parts.monitor
         self._attribution, self._lookup, self._moved = parts.attribution, parts.lookup, parts.moved
         self._boards = parts.boards
+        self._told = False
+        """Whether the client was told, on this connection, what earlier jobs know about its network."""
 
     def handle(self, method: Method) -> Awaitable[Struct | None]:
         """Begin to answer one call. Its changes are queued when this returns: a step's end follows its records."""
@@ -252,14 +254,16 @@ class ClientSession:
         progress, planned = self._progress.get(self._job), Planned(method.network, method.trials, method.status)
         progress.plan(*planned)
         stored = self._store.plan(self._job, planned, progress.identify(method.network.identity))
-        self._runtime.tell(partial(self._freed, method.status))
-        return self._planned(stored)
+        return self._reported(method.status, stored)
 
     def _report_status(self, status: NetworkStatus) -> Awaitable[None]:
         self._progress.get(self._job).status = status
-        stored = self._store.set_status(self._job, status)
+        return self._reported(status, self._store.set_status(self._job, status))
+
+    def _reported(self, status: NetworkStatus, stored: asyncio.Future[None]) -> Awaitable[None]:
         self._runtime.tell(partial(self._freed, status))
-        return self._added(stored)
+        told, self._told = self._told, True
+        return self._added(stored) if told else self._planned(stored)
 
     def _freed(self, status: NetworkStatus) -> Event | None:
         job = self._runtime.state.jobs[self._job]

@@ -117,14 +117,10 @@ class JobStore:
         )
         sql = f"SELECT job, trials, n.body, s.body FROM networks n LEFT JOIN network_status s USING (job) {chosen}"
         for job, trials, body, status in self._journal.rows(sql, *which):
-            assert isinstance(job, int) and isinstance(trials, int)
-            assert isinstance(body, bytes)
+            assert isinstance(job, int) and isinstance(trials, int) and isinstance(body, bytes)
             try:
-                network = _NETWORK.decode(body)
-                yield (
-                    job,
-                    Planned(network, trials, _STATUS.decode(status) if isinstance(status, bytes) else NOT_MEASURED),
-                )
+                known = _STATUS.decode(status) if isinstance(status, bytes) else NOT_MEASURED
+                yield job, Planned(_NETWORK.decode(body), trials, known)
             except msgspec.MsgspecError as error:
                 raise Damaged(
                     f"{self._journal.path}: the network of job {job} is damaged ({error}). {WAYS_OUT}"
@@ -149,7 +145,7 @@ class JobStore:
         return {job: (network, disturbance) for job, network, disturbance in rows}
 
     def identities(self, of: Iterable[JobId] | None = None) -> Iterator[tuple[JobId, IdentityFrom]]:
-        """The identities of each job's records, in ascending order of trials; `of`: of these jobs only."""
+        """The identities of each job's records, in ascending order of record numbers; `of`: of these jobs only."""
         chosen, which = (
             ("WHERE job IN (SELECT value FROM json_each(?))", (_listed(of),)) if of is not None else ("", ())
         )
