@@ -250,15 +250,19 @@ class Daemon:
         resources.stay_off_devices()
         environment.check_proc()
         environment.allow_connections(self._settings.limits.connections_max)
-        if disk_reserve.release(self._folder, disk_reserve.JOURNAL):
+        self._give_back_reserve()
+
+    def _give_back_reserve(self) -> bool:
+        """Give back the space that is kept for a full disk, if the disk is full; returns whether there was any."""
+        if full := disk_reserve.release(self._folder, disk_reserve.JOURNAL):
             log.error("%s", disk_reserve.FULL_WORDS)
+        return full
 
     async def _keep_reserve(self, journal: Journal) -> None:
         """Keep space for a full disk, give it back when the disk is full, and take it again when there is plenty. The
         journal asks for it when it needs it; files of clients need it, too. Never returns."""
         while True:
-            if await asyncio.to_thread(disk_reserve.release, self._folder, disk_reserve.JOURNAL):
-                log.error("%s", disk_reserve.FULL_WORDS)
+            if await asyncio.to_thread(self._give_back_reserve):
                 journal.worry = disk_reserve.FULL_WORDS
             elif await asyncio.to_thread(disk_reserve.make, self._folder) and journal.worry == disk_reserve.FULL_WORDS:
                 journal.worry = ""

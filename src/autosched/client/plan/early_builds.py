@@ -13,14 +13,7 @@ from dataclasses import dataclass, field
 
 from msgspec import structs
 
-from autosched.backend import (
-    RIVALS,
-    TUNED,
-    Baseline,
-    Evaluation,
-    OperatorTimes,
-    Timing,
-)
+from autosched.backend import RIVALS, TUNED, Baseline, Evaluation, OperatorTimes, Timing
 from autosched.model import StepId, TaskIndex, TaskInfo
 from autosched.network_status import (
     BUILDS_MAX,

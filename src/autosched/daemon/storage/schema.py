@@ -52,7 +52,6 @@ def journal_crc(seq: int, now: float, event: bytes, started: bytes | None) -> in
 def add_functions(db: sqlite3.Connection) -> None:
     """Define the checksum functions in SQL for a connection."""
     db.create_function("crc", -1, row_crc, deterministic=True)
-    db.create_function("crc32", 1, zlib.crc32, deterministic=True)
     db.create_function("journal_crc", 4, journal_crc, deterministic=True)
 
 
