@@ -40,7 +40,7 @@ def check_nothing_waits_that_could_start(scheduler: Scheduler) -> None:
     for queue in queues.values():
         if queue:
             task, admits = state.jobs[queue[0][2]].tasks[queue[0][3]], scheduler.policy.admits
-            first_everywhere = all(queues[pool][0][1] == task.ticket for pool in task.queued_in)
+            first_everywhere = all(queues[pool][0][2:] == (task.job, task.index) for pool in task.queued_in)
             if first_everywhere and (admits is None or admits(state, task)):
                 free = [
                     [
@@ -170,7 +170,8 @@ def known(state: State) -> dict[str, object]:
     """Returns the state that determines further decisions, except the order of the queues, which is empty at a
     restart."""
     for task in (task for job in state.jobs.values() for task in job.tasks.values()):
-        task.key = ()
+        if task.waiting is not None:
+            task.waiting.key = ()
     kept = ("rule", "goal", "jobs", "active", "steps", "slots", "revoked", "estimates", "last_job", "last_step")
     return {name: getattr(state, name) for name in kept}
 

@@ -18,11 +18,8 @@ Rules
 6. Nothing waits without a deadline: a client must connect and must name work, a step must end, and a client that
    does not kill an overdue step is killed. Every job therefore ends, even if all its clients crash.
 
-The life of a task's step::
-
-    idle --(load names resources)--> waiting --(units free, head of queue)--> running --(StepEnded)--> idle
-
-Files: events.py (inputs of the scheduler), actions.py (its outputs), state.py (its state), ranking.py (queues in the
+Files: events.py (inputs of the scheduler), actions.py (its outputs), lifecycles.py (the states of a client and of a
+task, and what may follow what), state.py (the scheduler's state), ranking.py (queues in the
 policy's order), leases.py (units of a step), placement.py (host of a client), idle_units.py (work for units for which
 no task waits), scheduler.py (the state machine), explain.py (why a task waits), estimates.py (durations of stages),
 remaining_work.py (work that is left). Folder: policies/ (scheduling order).

@@ -9,8 +9,9 @@ from collections.abc import Iterator, Sequence
 from msgspec import Struct
 
 from autosched.core import placement
+from autosched.core.lifecycles import CutOff, Queued
 from autosched.core.policies.policy import POLICIES
-from autosched.core.state import Job, Queue, State, Task
+from autosched.core.state import Job, JobEnd, Queue, State, Task
 from autosched.formatting import count, duration, failed_steps
 from autosched.model import OWN_HOST, JobId, JobState, PoolName, Step, StepId, TaskIndex, UnitName
 
@@ -75,7 +76,7 @@ def why_task(state: State, job: JobId, index: TaskIndex, now: float | None = Non
     """The pools for which a task waits; None: it does not wait, or does not exist."""
     now = state.now if now is None else now
     task = state.jobs[job].tasks.get(index) if job in state.jobs else None
-    if task is None or not task.ticket:
+    if task is None or task.waiting is None:
         return None
     pools = tuple(_blocked(state, state.queues[pool], task, now) for pool in task.queued_in)
     return WhyTask(task=index, stage=task.load.stage_next, waited_s=now - task.ready_at, pools=pools)
@@ -86,11 +87,12 @@ def explain_job(state: State, job: JobId, policy_name: str = "interleaved", now:
     job."""
     now = state.now if now is None else now
     it = state.jobs[job]
-    if it.state.ended:
-        return list(_ended(state, it, now))
+    if it.end is not None:
+        return list(_ended(it, it.end, state, now))
     halted = [f"no steps start, all jobs wait: {state.paused}"] if state.paused else []
     halted += [f"job {job} is held and starts no steps: {it.held}"] if it.held else []
-    halted += [f"job {job} starts no steps: its client is cut off ({it.cut_off})"] if it.cut_off else []
+    cut_off = it.client.reason if isinstance(it.client, CutOff) else ""
+    halted += [f"job {job} starts no steps: its client is cut off ({cut_off})"] if cut_off else []
     halted += _host(state, it, now)
     if it.state is JobState.STARTING:
         trouble = (
@@ -101,7 +103,7 @@ def explain_job(state: State, job: JobId, policy_name: str = "interleaved", now:
     for group in _groups(state, it):
         if (first := why_task(state, job, group[0].index, now)) is not None:
             lines.extend(_waits(first, group, now, "" if halted else policy_name))
-    lines = halted + (lines or ([] if it.waiting or it.cut_off else [_nothing_to_do(it, now)]))
+    lines = halted + (lines or ([] if it.waiting or cut_off else [_nothing_to_do(it, now)]))
     return [*lines, failed_steps(it.failed_steps, it.last_error)] if it.failed_steps else lines
 
 
@@ -148,7 +150,7 @@ def _blocked(state: State, queue: Queue, task: Task, now: float) -> WhyPool:
         away=all(state.slots[name].away and name not in state.boards for name in held_by),
         gone=tuple((name, why) for name in held_by if name in state.boards and (why := state.boards[name].gone)),
         holders=tuple(_running(state, state.steps[step], now) for step in holders),
-        ahead=next((place for place, entry in enumerate(line) if entry[1] == task.ticket), len(line)),
+        ahead=next((place for place, entry in enumerate(line) if entry[2:] == (task.job, task.index)), len(line)),
         first=(line[0][2], line[0][3]) if line else (task.job, task.index),
     )
 
@@ -160,10 +162,9 @@ def _may_have(state: State, task: Task, unit: UnitName) -> bool:
 # Sentences --------------------------------------------------------------------------------------------------------
 
 
-def _ended(state: State, job: Job, now: float) -> Iterator[str]:
-    ago = duration(now - job.ended_at) if job.ended_at is not None else "?"
-    why = f": {job.failure.message}" if job.failure is not None else ""
-    yield f"job {job.id} ended {ago} ago, {job.state.value}{why}"
+def _ended(job: Job, end: JobEnd, state: State, now: float) -> Iterator[str]:
+    why = f": {end.failure.message}" if end.failure is not None else ""
+    yield f"job {job.id} ended {duration(now - end.at)} ago, {end.state.value}{why}"
     for step_id in job.steps:
         step = _running(state, state.steps[step_id], now)
         held = ", ".join(step.units)
@@ -189,12 +190,12 @@ def _waits_for_host(state: State, job: Job) -> str:
 
 
 def _starting(state: State, job: Job, now: float) -> str:
-    if job.id in state.without_host:
+    if isinstance(job.client, Queued):
         return _waits_for_host(state, job)
     again = f" ({count(job.losses, 'client')} of it died before)" if job.losses else ""
-    if job.speak_deadline_at is None:
+    if job.speak_by is None:
         return f"job {job.id}: its client did not connect in time and is being stopped{again}"
-    left = duration(job.speak_deadline_at - now)
+    left = duration(job.speak_by - now)
     if job.spec.external:
         return f"job {job.id} waits for its client, which its user starts; it must connect within {left}{again}"
     where = f" on host {job.host}" if job.host != OWN_HOST else ""
@@ -262,7 +263,7 @@ def _spoken(step: WhyStep) -> str:
 def _nothing_to_do(job: Job, now: float) -> str:
     complete = sum(1 for task in job.tasks.values() if task.load.complete)
     tasks = f"; {complete} of {count(len(job.tasks), 'task')} complete" if job.tasks else ""
-    if job.speak_deadline_at is None:
+    if job.speak_by is None:
         return f"job {job.id}: its client named nothing to run and is being stopped{tasks}"
-    left = duration(job.speak_deadline_at - now)
+    left = duration(job.speak_by - now)
     return f"job {job.id}: its client names nothing to run now; without a word it is stopped in {left}{tasks}"

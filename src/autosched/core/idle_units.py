@@ -88,7 +88,7 @@ def _near(state: State, kind: PoolKind, step: StepId) -> list[PoolName]:
 
 
 def _for_task(state: State, ranking: Ranking, kind: PoolKind, task: Task) -> Found | None:
-    if not task.ticket or state.kinds.get(task.movable_in) is not kind:
+    if (waiting := task.waiting) is None or state.kinds.get(waiting.movable_in) is not kind:
         return None
     job = state.jobs[task.job]
     if job.held or not placement.is_worth_a_helper(state, job, task.load.stage_next):

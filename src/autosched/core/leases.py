@@ -1,6 +1,7 @@
 """Leases: choice of a step's units (all of them or none), deadline, and release."""
 
 from autosched.core.estimates import SURE_COUNT
+from autosched.core.lifecycles import IDLE, Running
 from autosched.core.ranking import Ranking
 from autosched.core.state import Job, State, Task, one_of_each
 from autosched.model import PoolName, Step, StepId, TaskLoad, UnitName
@@ -44,7 +45,7 @@ def units_for(state: State, ranking: Ranking, task: Task) -> tuple[UnitName, ...
     """One unit of each pool that the task needs, or None. Only for the first task of each queue: otherwise tasks that
     need one pool could overtake a task that needs two for ever. Units of the client's host come first."""
     pools = task.queued_in
-    if len(pools) > 1 and any(ranking.head(pool) is not task for pool in pools):
+    if len(pools) > 1 and any((head := ranking.head(pool)) is None or head[2] is not task for pool in pools):
         return None
     if ranking.policy.shares_units:
         shared = [next((u.name for u in state.queues[p].pool.units if state.is_usable(u.name)), None) for p in pools]
@@ -60,18 +61,18 @@ def units_for(state: State, ranking: Ranking, task: Task) -> tuple[UnitName, ...
 
 
 def grant(state: State, task: Task, units: tuple[UnitName, ...], until: float | None) -> Step:
-    """Lease these units to the task's next step or, while a step runs, to a further step that shares its work. `until`:
-    the deadline, if it is known from the journal."""
+    """Lease these units to the next step of a waiting task or, while a step runs, to a further step that shares its
+    work. `until`: the deadline, if it is known from the journal."""
     state.last_step += 1
     host = state.slots[units[0]].unit.host
-    shares, claim_s = task.step is not None, task.load.expected_s
-    stage = task.load.stage_next if task.step is None else state.steps[task.step].stage
+    running, claim_s = task.running, task.load.expected_s
+    stage = task.load.stage_next if running is None else running.stage
     if state.oracle is None:
         job_s, seen = state.estimates.of_job(task.job, stage)
         expected_s = state.estimates.narrow(job_s, task.job, (task.index, stage), claim_s)
     else:
         expected_s, seen = state.oracle(task.job, task.index)[0][2], SURE_COUNT
-    if not shares:
+    if running is None:
         state.estimates.begin(state.last_step, expected_s, stage, sure=seen >= SURE_COUNT)
     if until is None:
         unseen_s, spec = task.load.timeout_s or state.step_timeout_s, state.jobs[task.job].spec
@@ -92,10 +93,10 @@ def grant(state: State, task: Task, units: tuple[UnitName, ...], until: float | 
     state.jobs[task.job].steps[step.id] = None
     if host != state.jobs[task.job].host:
         state.jobs[task.job].helpers[host] = None
-    if shares:
-        task.sharers[step.id] = None
+    if running is not None:
+        running.steps[step.id] = None
     else:
-        task.step = step.id
+        state.move_task(task, Running(stage, {step.id: None}))
         state.note_divisible(step)
     for unit in units:
         assert state.shares_units or state.slots[unit].holder is None, f"{unit} is held already"
@@ -112,8 +113,13 @@ def release(state: State, ranking: Ranking, step_id: StepId) -> None:
     del job.steps[step_id]
     for kind in state.kinds.values():
         kind.divisible.pop(step_id, None)
-    if (task := job.tasks.get(step.task)) is not None and step_id in task.steps:
-        _leave(job, task, step_id)
+    task = job.tasks[step.task]
+    running = task.running
+    assert running is not None, f"step {step_id} runs, and its task does not"
+    del running.steps[step_id]
+    running.dealt_out = True
+    if not running.steps:
+        state.move_task(task, IDLE)
     for unit in step.units:
         slot = state.slots[unit]
         if slot.holder == step_id:
@@ -122,27 +128,8 @@ def release(state: State, ranking: Ranking, step_id: StepId) -> None:
         state.forget_slot(unit)
 
 
-def _leave(job: Job, task: Task, step_id: StepId) -> None:
-    """Remove a step from its task."""
-    rest = [step for step in task.steps if step != step_id]
-    task.step, task.sharers = (rest[0], dict.fromkeys(rest[1:])) if rest else (None, {})
-    task.dealt_out = bool(rest)
-    if not rest:
-        task.shared_s = 0.0
-        move(job, task, "")
-
-
 def offer(state: State, ranking: Ranking, unit: UnitName) -> None:
     """List a unit as free, if it exists: a task that waits for it may start."""
     for pool, index in state.slots[unit].places if unit in state.slots else ():
         state.queues[pool].offer(index)
         ranking.dirty[pool] = None
-
-
-def move(job: Job, task: Task, stage: str) -> None:
-    """Count the task at another stage, or at none."""
-    if task.at:
-        job.at[task.at] -= 1
-    if stage:
-        job.at[stage] = job.at.get(stage, 0) + 1
-    task.at = stage

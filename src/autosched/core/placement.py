@@ -6,6 +6,7 @@ where a helper of the client runs them. A helper costs a start and an import of 
 
 from collections.abc import Iterator
 
+from autosched.core.lifecycles import Attached, CutOff, Starting
 from autosched.core.policies import work_estimation
 from autosched.core.state import Host, Job, State
 from autosched.model import DEVICE_POOL, HOST_POOL, OWN_HOST, HostName, JobSpec, PoolName, Step, TaskLoad, at_host
@@ -33,7 +34,7 @@ def choose(state: State, job: Job) -> HostName | None:
         return reachable[0]
     placed = dict.fromkeys(reachable, 1)
     for other in (state.jobs[number] for number in state.active):
-        if other is not job and other.host in placed and (other.placed or other.attached):
+        if other is not job and other.host in placed and isinstance(other.client, Starting | Attached | CutOff):
             placed[other.host] += 1
     ready = {host: _ready(state, job.spec, host) for host in reachable}
     return min(reachable, key=lambda host: (not ready[host], placed[host] / max(ready[host], 1)))
@@ -98,8 +99,10 @@ def is_worth_a_helper(state: State, job: Job, stage: str) -> bool:
 def may_share(state: State, step: Step, pool: PoolName) -> bool:
     """Whether it is worth starting a step on the pool that shares the work of a running step."""
     job = state.jobs[step.job]
-    task, host = job.tasks.get(step.task), state.queues[pool].pool.units[0].host
-    if task is None or task.dealt_out or job.state.ended or job.held or job.cut_off or step.id in state.revoked:
+    running, host = job.tasks[step.task].running, state.queues[pool].pool.units[0].host
+    if running is None or running.dealt_out or step.id in state.revoked:
+        return False
+    if job.end is not None or job.held or not isinstance(job.client, Attached):
         return False
     if host != job.host:
         if step.stage not in job.movable or job.spec.external:
@@ -110,7 +113,7 @@ def may_share(state: State, step: Step, pool: PoolName) -> bool:
     if expected_s is None:
         return True
     left_s = step.started_at + expected_s - state.now
-    return left_s >= SHARE_LEAST_S * (len(task.steps) + 1)
+    return left_s >= SHARE_LEAST_S * (len(running.steps) + 1)
 
 
 def software_of(state: State, host: HostName) -> str:

@@ -8,9 +8,10 @@ from itertools import islice
 
 from autosched.core import placement
 from autosched.core.actions import ReplacePolicy
+from autosched.core.lifecycles import IDLE, Attached, Key, Waiting
 from autosched.core.policies import work_estimation
 from autosched.core.policies.policy import INTERLEAVED, POLICIES, Policy
-from autosched.core.state import Key, Queue, State, Task
+from autosched.core.state import Queue, State, Task
 from autosched.model import JobId, PoolName, TaskIndex
 
 RECOMPUTE_ALL = 32
@@ -36,8 +37,9 @@ class Ranking:
         """Pools in which a task may be able to start now."""
         self._state = state
         self._guard: AbstractContextManager[object] = guard or nullcontext()
-        waiting = [task for job in state.jobs.values() for task in job.tasks.values() if task.ticket]
-        self._in_turn = {task.ticket: task for task in sorted(waiting, key=lambda task: task.ticket)}
+        tasks = [task for job in state.jobs.values() for task in job.tasks.values()]
+        waiting = [(it.ticket, task) for task in tasks if (it := task.waiting) is not None]
+        self._in_turn = dict(sorted(waiting, key=lambda entry: entry[0]))
         self._events = 0
         self._computed_at = -math.inf
 
@@ -49,11 +51,11 @@ class Ranking:
 
     def reorder(self) -> None:
         """Compute all keys anew."""
-        waiting = list(self._in_turn.values())
+        tasks = list(self._in_turn.values())
         for queue in (*self._state.queues.values(), *(kind.queue for kind in self._state.kinds.values())):
             queue.heap.clear()
-        for task in waiting:
-            self._insert(task, self._key(task))
+        for task in tasks:
+            self._insert(task, _waiting(task), self._key(task))
 
     def forget(self) -> None:
         """Forget all waiting tasks."""
@@ -61,46 +63,57 @@ class Ranking:
         self.dirty.clear()
 
     def enter(self, task: Task) -> None:
-        """Add a task to the queues of its pools."""
+        """Add a waiting task to the queues of its pools."""
         task.ready_at = self._state.now
-        self._join(task)
+        self._join(task, _waiting(task))
 
-    def _join(self, task: Task) -> None:
+    def _join(self, task: Task, waiting: Waiting) -> None:
         self._state.jobs[task.job].waiting += 1
-        task.movable_in = self._state.movable_name(task)
-        if task.movable_in:
-            self._state.kinds[task.movable_in].new_tasks[task.job, task.index] = None
+        waiting.movable_in = self._state.movable_name(task, waiting)
+        if waiting.movable_in:
+            self._state.kinds[waiting.movable_in].new_tasks[task.job, task.index] = None
         elif self._state.hosts:
             self._state.jobs[task.job].bound[task.index] = None
-        for queue in self._queues(task):
+        for queue in self._queues(task, waiting):
             queue.waiting += 1
-        self._insert(task, self._key(task))
+        self._insert(task, waiting, self._key(task))
 
-    def _queues(self, task: Task) -> Iterator[Queue]:
+    def _queues(self, task: Task, waiting: Waiting) -> Iterator[Queue]:
         """All queues of the task."""
         for pool in task.pools:
             yield self._state.queues[pool]
-        if task.movable_in:
-            yield self._state.kinds[task.movable_in].queue
+        if waiting.movable_in:
+            yield self._state.kinds[waiting.movable_in].queue
 
     def send(self, task: Task, elsewhere: tuple[PoolName, ...]) -> None:
         """Let a waiting task also wait for these pools of other hosts. Its waiting time stays."""
-        self.leave(task)
-        task.elsewhere = elsewhere
-        self._join(task)
+        waiting = _waiting(task)
+        self._leave_queues(task, waiting)
+        waiting.elsewhere = elsewhere
+        self._join(task, waiting)
 
-    def leave(self, task: Task) -> None:
+    def withdraw(self, task: Task) -> None:
+        """Make a task idle that waits, if it does."""
+        if self.leave(task):
+            self._state.move_task(task, IDLE)
+
+    def leave(self, task: Task) -> bool:
+        """Take a task out of its queues, if it waits. Returns whether it does."""
+        if (waiting := task.waiting) is not None and waiting.ticket:
+            self._leave_queues(task, waiting)
+        return waiting is not None
+
+    def _leave_queues(self, task: Task, waiting: Waiting) -> None:
         """Take a task out of its queues. Its stale heap entries are dropped when they reach the top."""
-        if task.ticket:
-            del self._in_turn[task.ticket]
-            task.ticket = 0
-            self._state.jobs[task.job].waiting -= 1
-            self._state.jobs[task.job].bound.pop(task.index, None)
-            for queue in self._queues(task):
-                queue.waiting -= 1
-            if task.movable_in:
-                self._state.kinds[task.movable_in].new_tasks.pop((task.job, task.index), None)
-            self.dirty.update(dict.fromkeys(task.pools))
+        del self._in_turn[waiting.ticket]
+        waiting.ticket = 0
+        self._state.jobs[task.job].waiting -= 1
+        self._state.jobs[task.job].bound.pop(task.index, None)
+        for queue in self._queues(task, waiting):
+            queue.waiting -= 1
+        if waiting.movable_in:
+            self._state.kinds[waiting.movable_in].new_tasks.pop((task.job, task.index), None)
+        self.dirty.update(dict.fromkeys(task.pools))
 
     def refresh(self) -> None:
         """Compute the keys of waiting tasks anew, since time and new estimates change them: of all tasks, or of the one
@@ -117,30 +130,31 @@ class Ranking:
             work_estimation.update_remaining_work(state, state.jobs[job])
         for task in tasks:
             key = self._key(task)  # a policy that breaks here gives all new tickets
-            if key != task.key:
-                self._insert(task, key)
+            waiting = _waiting(task)
+            if key != waiting.key:
+                self._insert(task, waiting, key)
             elif count > RECOMPUTE_ALL:  # now the newest
-                self._in_turn[task.ticket] = self._in_turn.pop(task.ticket)
+                self._in_turn[waiting.ticket] = self._in_turn.pop(waiting.ticket)
 
-    def head(self, pool: PoolName) -> Task | None:
-        """The first waiting task of the pool, if the policy lets it start now.
+    def head(self, pool: PoolName) -> tuple[Key, int, Task] | None:
+        """Key, ticket and task of the first waiting task of the pool, if the policy lets it start now.
 
         A task that avoids the free units does not block others.
         """
         state, queue = self._state, self._state.queues[pool]
         found, passed = None, []
         while queue.heap and found is None:
-            _, ticket, job, index = queue.heap[0]
+            key, ticket, job, index = queue.heap[0]
             task = state.jobs[job].tasks[index] if state.is_live(ticket, job, index) else None
             if task is None:
                 heapq.heappop(queue.heap)
             elif task.load.avoid and not self.policy.shares_units and not state.free_for(task, pool, 1):
                 passed.append(heapq.heappop(queue.heap))
             else:
-                found = task
+                found = key, ticket, task
         for entry in passed:
             heapq.heappush(queue.heap, entry)
-        return found if found is not None and self.admits(found) else None
+        return found if found is not None and self.admits(found[2]) else None
 
     def mover(self, queue: Queue, pool: PoolName) -> Task | None:
         """The first task that may run on any host and is worth moving to an idle unit of this pool; None: none.
@@ -163,18 +177,19 @@ class Ranking:
             heapq.heappush(queue.heap, entry)
         return found
 
-    def _insert(self, task: Task, key: Key) -> None:
+    def _insert(self, task: Task, waiting: Waiting, key: Key) -> None:
         """Insert the task into its queues with a new key."""
         state = self._state
-        self._in_turn.pop(task.ticket, None)
+        self._in_turn.pop(waiting.ticket, None)
         state.last_ticket += 1
-        task.ticket, task.key = state.last_ticket, key
-        self._in_turn[task.ticket] = task
-        for queue in self._queues(task):
+        waiting.ticket = ticket = state.last_ticket
+        waiting.key = key
+        self._in_turn[ticket] = task
+        for queue in self._queues(task, waiting):
             if len(queue.heap) > 2 * queue.waiting + STALE_MIN:
                 queue.heap = [entry for entry in queue.heap if state.is_live(*entry[1:])]
                 heapq.heapify(queue.heap)
-            heapq.heappush(queue.heap, (task.key, task.ticket, task.job, task.index))
+            heapq.heappush(queue.heap, (key, ticket, task.job, task.index))
         self.dirty.update(dict.fromkeys(task.pools))
 
     # Calls of the policy, which may be foreign code ------------------------------------------------------------------
@@ -221,7 +236,7 @@ class Ranking:
             and not state.steps
             and not state.paused
             and any(state.first_free(p) and any(state.is_live(*e[1:]) for e in q.heap) for p, q in state.queues.items())
-            and all(state.jobs[job].attached and not state.jobs[job].cut_off for job in state.active)
+            and all(isinstance(state.jobs[job].client, Attached) for job in state.active)
         )
 
     def replace(self, reason: str) -> None:
@@ -230,3 +245,10 @@ class Ranking:
         self.broken = ReplacePolicy(name, INTERLEAVED.name, f"policy {name!r} is broken: {reason}")
         self.policy = INTERLEAVED
         self.reorder()
+
+
+def _waiting(task: Task) -> Waiting:
+    """The state of a task that waits."""
+    waiting = task.waiting
+    assert waiting is not None, f"task {task.index} of job {task.job} does not wait"
+    return waiting

@@ -11,10 +11,11 @@ from msgspec.structs import replace
 from autosched.core import events, idle_units, leases, placement
 from autosched.core.actions import Action, EndJob, ReplacePolicy, RevokeStep, StartClient, StartStep, StopClient
 from autosched.core.events import Event, RuleChosen
+from autosched.core.lifecycles import Attached, CutOff, Key, Lost, Placing, Queued, Starting, Waiting
 from autosched.core.policies import lookahead, work_estimation
 from autosched.core.policies.policy import INTERLEAVED, POLICIES, Policy
 from autosched.core.ranking import Ranking
-from autosched.core.state import Job, State, Task
+from autosched.core.state import Job, JobEnd, State, Task
 from autosched.model import (
     OWN_HOST,
     Goal,
@@ -137,7 +138,7 @@ class Scheduler:
     def _alarm_is_live(self, at: float, step: StepId, job: JobId) -> bool:
         if step:
             return step in self.state.steps
-        return job in self.state.active and self.state.jobs[job].speak_deadline_at == at
+        return job in self.state.active and self.state.jobs[job].speak_by == at
 
     # What happened ------------------------------------------------------------------------------------------
 
@@ -183,8 +184,10 @@ class Scheduler:
                 return self._take_host(event)
             case events.ClientPlaced(job=job_id, host=host):
                 job = self.state.jobs[job_id]
-                job.host, job.placed = host, True
-                self._look(job)
+                if isinstance(job.client, Placing):  # else the job has ended, or its client was lost, in the meantime
+                    self.state.move_client(job, Starting(job.client.speak_by))
+                    job.host = host
+                    self._look(job)
             case events.StagesFreed(job=job_id):
                 self.state.jobs[job_id].movable, self.state.jobs[job_id].divisible = event.stages, event.divisible
                 self._let_move([job_id])
@@ -216,9 +219,14 @@ class Scheduler:
                 yield RevokeStep(step=step, job=job_id, reason=reason)
             else:
                 job = self.state.jobs[job_id]
-                job.speak_deadline_at = None
-                silent = "named nothing to run" if job.attached else "did not connect in time"
-                silent = "did not come back" if job.cut_off else silent
+                match job.client:
+                    case Attached():
+                        silent = "named nothing to run"
+                    case CutOff():
+                        silent = "did not come back"
+                    case _:
+                        silent = "did not connect in time"
+                self._speak_by(job, None)
                 yield StopClient(job=job_id, reason=f"its client {silent}")
 
     def _is_out_of_reach(self, step: Step) -> bool:
@@ -234,6 +242,8 @@ class Scheduler:
                 self._release(step.id)
         for job in (state.jobs[job_id] for job_id in state.active):
             self._forget_tasks(job)
+            if job.id not in kept:
+                state.move_client(job, Queued())
         state.declare(event.pools)
         idle = dict.fromkeys(state.queues if state.hosts or state.kinds else ())
         state.shares_units = self.policy.shares_units
@@ -295,14 +305,13 @@ class Scheduler:
 
     def _let_move(self, jobs: Iterable[JobId]) -> None:
         """Queue the waiting tasks of these jobs at other hosts too, where more stages may run there than before."""
-        for task in [task for job in jobs for task in self.state.jobs[job].tasks.values() if task.ticket]:
+        for task in [task for job in jobs for task in self.state.jobs[job].tasks.values() if task.waiting]:
             self._ranking.send(task, placement.alternatives(self.state, self.state.jobs[task.job], task.load))
 
     def _place_waiting(self) -> Iterator[Action]:
         """Start the clients of jobs that waited for a host which is there now."""
         for job in [self.state.jobs[number] for number in self.state.without_host]:
             if not placement.waits(self.state, job.spec):
-                del self.state.without_host[job.id]
                 yield from self._await_client(job)
 
     def _leave(self, host: HostName, reason: str) -> Iterator[Action]:
@@ -350,45 +359,47 @@ class Scheduler:
         yield from self._await_client(job)
 
     def _await_client(self, job: Job) -> Iterator[Action]:
-        job.state, job.attached, job.cut_off, job.placed = JobState.STARTING, False, "", False
         job.helpers.clear()
-        self.state.without_host.pop(job.id, None)
-        starting = self.state.starting
         if job.host != OWN_HOST:
             job.host = OWN_HOST
             self._look(job)
         if not job.spec.external and placement.waits(self.state, job.spec):
-            starting.pop(job.id, None)
-            self.state.without_host[job.id], job.speak_deadline_at = None, None
+            self.state.move_client(job, Queued())
             return
-        self._await_word(job, 0.0 if job.spec.external else TURN_S * (len(starting) - (job.id in starting)))
+        before = 0 if job.spec.external else len(self.state.starting) - (job.id in self.state.starting)
+        self.state.move_client(job, Placing(self._alarm(job, TURN_S * before)))
         if not job.spec.external:
-            starting[job.id] = None
             yield StartClient(job.id)
 
-    def _await_word(self, job: Job, turn_s: float = 0.0) -> None:
-        """Set the deadline of the client's next message. Nothing of the job runs or waits: only the client can continue
-        it."""
-        job.speak_deadline_at = self.state.now + turn_s + self.state.attach_timeout_s
-        heapq.heappush(self.state.alarms, (job.speak_deadline_at, 0, job.id))
+    def _alarm(self, job: Job, turn_s: float = 0.0) -> float:
+        """The deadline of the client's next message, where nothing of the job runs or waits: only the client can
+        continue it."""
+        at = self.state.now + turn_s + self.state.attach_timeout_s
+        heapq.heappush(self.state.alarms, (at, 0, job.id))
+        return at
+
+    def _speak_by(self, job: Job, at: float | None) -> None:
+        """Change the deadline of the client's next message, in the same state."""
+        if isinstance(job.client, Placing | Starting | Attached | CutOff):
+            job.client = replace(job.client, speak_by=at)
 
     def _await_return(self, job: Job, reason: str) -> None:
         """Wait for a client that cannot be reached. Its steps go on; none of its tasks wait until it reconnects."""
-        job.cut_off = reason
-        if not (job.spec.external and job.steps):  # the deadlines of running steps bound the wait of an external client
-            self._await_word(job)
+        if not job.connected:  # it has as long again to connect
+            return self._speak_by(job, self._alarm(job))
+        bounded = job.spec.external and job.steps  # by the deadlines of its running steps
+        self.state.move_client(job, CutOff(reason, None if bounded else self._alarm(job)))
 
     def _attach(self, job: Job, event: events.ClientAttached) -> Iterator[Action]:
-        if job.state.ended:
+        if job.end is not None:
             yield StopClient(job.id, "the job has ended")
             return
         if event.holds is not None:
             for step_id in [step for step in job.steps if step not in event.holds]:
                 self._release(step_id)
             self._forget_tasks(job)
-        job.attached, job.state, job.cut_off, job.speak_deadline_at = True, JobState.RUNNING, "", None
+        self.state.move_client(job, Attached())
         job.trouble = ""
-        self.state.starting.pop(job.id, None)
         load = event.load
         if job.steps:  # their ends are still to come and say this again; else what the client made would count as lost
             load = replace(load, complete=False, failure=None)
@@ -400,8 +411,9 @@ class Scheduler:
             self._release(step_id)
         self._forget_tasks(job)
         self._look(job)
-        job.attached, job.cut_off, job.speak_deadline_at = False, "", None
-        if job.state.ended:
+        if job.end is not None:
+            if not isinstance(job.client, Lost):
+                self.state.move_client(job, Lost())
             return
         job.trouble = event.reason if event.hindered else ""
         if not self.state.has_left(job.host) and not event.hindered:  # else the host caused the loss
@@ -413,9 +425,8 @@ class Scheduler:
 
     def _forget_tasks(self, job: Job) -> None:
         """Forget all tasks without a running step."""
-        for task in [task for task in job.tasks.values() if task.step is None]:
-            self._ranking.leave(task)
-            leases.move(job, task, "")
+        for task in [task for task in job.tasks.values() if task.running is None]:
+            self._ranking.withdraw(task)
             del job.tasks[task.index]
         if not job.tasks:
             job.at.clear()
@@ -430,17 +441,17 @@ class Scheduler:
         self._release(event.step)
         if event.outcome is Outcome.FAILED:
             job.failed_steps, job.last_error = job.failed_steps + 1, f"{step.stage}: {event.error}"
-        return () if job.state.ended else self._take_load(job, event.load or JobLoad())
+        return () if job.end is not None else self._take_load(job, event.load or JobLoad())
 
     def _learn(self, job: Job, step: Step, worked_s: float | None) -> None:
         held_s = self.state.now - step.started_at
         seconds = held_s if worked_s is None else min(worked_s, held_s)  # a client that was cut off reports late
         job.done_s += seconds
         job.rounds_seen += self.state.role_of(step.stage) is StageRole.FEEDS
-        task = job.tasks.get(step.task)
-        if task is not None and (task.sharers or task.dealt_out):
-            task.shared_s = seconds = task.shared_s + seconds
-            if task.sharers:
+        running = job.tasks[step.task].running
+        if running is not None and (running.dealt_out or len(running.steps) > 1):
+            running.shared_s = seconds = running.shared_s + seconds
+            if len(running.steps) > 1:
                 return  # the stage takes as long as all of its steps together
         estimates, predicted = self.state.estimates, self.state.oracle is not None or self.state.estimates.told
         estimates.learn(job.id, step.task, step.stage, step.id, seconds)
@@ -460,20 +471,17 @@ class Scheduler:
                 task = job.tasks[said.task] = Task(job=job.id, index=said.task, load=said)
             wanted = self.state.pools_of(job, said.resources_next) if said.stage_done and not said.complete else ()
             elsewhere = placement.alternatives(self.state, job, said) if wanted else ()
-            places = (task.queued_in, task.elsewhere, task.load.stage_next)
-            if task.ticket and places == (wanted, elsewhere, said.stage_next):
+            now = task.waiting
+            if now and now.ticket and (now.stage, now.pools, now.elsewhere) == (said.stage_next, wanted, elsewhere):
                 task.load = said  # it goes on waiting where it stands
                 continue
-            if task.ticket:
-                self._ranking.leave(task)
+            self._ranking.withdraw(task)
             ready.pop(task.index, None)
             task.load = said
-            if task.step is None:
-                leases.move(job, task, said.stage_next if wanted else "")
-                if wanted:
-                    task.queued_in, task.elsewhere = wanted, elsewhere
-                    work_estimation.show_place(self.state, job, said.stage, said.resources_next)
-                    ready[task.index] = task
+            if wanted and task.running is None:
+                self.state.move_task(task, Waiting(said.stage_next, wanted, elsewhere))
+                work_estimation.show_place(self.state, job, said.stage, said.resources_next)
+                ready[task.index] = task
         job.rounds_left = load.rounds_left
         self._look(job)
         for task in ready.values():
@@ -482,7 +490,7 @@ class Scheduler:
             state = JobState.FAILED if load.failure is not None else JobState.DONE
             return self._end(job, state, load.failure)
         if not job.steps and not job.waiting:
-            self._await_word(job)
+            self._speak_by(job, self._alarm(job))
         return ()
 
     def _look(self, job: Job, *, always: bool = False) -> None:
@@ -493,11 +501,11 @@ class Scheduler:
     def _end(self, job: Job, state: JobState, failure: JobFailure | None) -> Iterator[Action]:
         """End the job. Its running steps are killed; their units are free when that is known."""
         for task in job.tasks.values():
-            self._ranking.leave(task)
-        job.state, job.failure, job.ended_at, job.speak_deadline_at = state, failure, self.state.now, None
+            self._ranking.withdraw(task)
+        job.end = JobEnd(state, failure, self.state.now)
+        if not job.connected:
+            self.state.move_client(job, Lost())
         del self.state.active[job.id]
-        self.state.starting.pop(job.id, None)
-        self.state.without_host.pop(job.id, None)
         self.state.estimates.forget(job.id)
         self._look(job, always=True)
         yield EndJob(job=job.id, state=state, failure=failure)
@@ -517,7 +525,7 @@ class Scheduler:
             return
         if ranking.policy.admits is not None:  # tasks that it held back may start now, in any queue
             ranking.dirty.update(dict.fromkeys(queues))
-        heads: dict[PoolName, Task] = {}
+        heads: dict[PoolName, tuple[Key, int, Task]] = {}
         while True:
             for pool in ranking.dirty:
                 heads.pop(pool, None)
@@ -532,8 +540,8 @@ class Scheduler:
                     return
                 yield StartStep(self._lease(*found))
                 continue
-            pool = min(heads, key=lambda name: (heads[name].key, heads[name].ticket))
-            task = self._bound(heads[pool]) or heads[pool]
+            pool = min(heads, key=lambda name: heads[name][:2])
+            task = self._bound(heads[pool][2]) or heads[pool][2]
             units = self._room_elsewhere(task) or leases.units_for(self.state, ranking, task)
             if units is None:
                 del heads[pool]
@@ -543,26 +551,26 @@ class Scheduler:
     def _bound(self, task: Task) -> Task | None:
         """A task of the same job that can run only on its client's host. It starts before this one, which helpers can
         run: otherwise helpers would wait for selections that come too late."""
-        job, own = self.state.jobs[task.job], task.queued_in
-        if not task.elsewhere or not job.bound or self.state.first_free(own[0]) is None:
+        job, waiting = self.state.jobs[task.job], task.waiting
+        if waiting is None or not waiting.elsewhere or not job.bound or self.state.first_free(waiting.pools[0]) is None:
             return None
-        return next((job.tasks[index] for index in job.bound if job.tasks[index].queued_in == own), None)
+        return next((job.tasks[index] for index in job.bound if job.tasks[index].queued_in == waiting.pools), None)
 
     def _room_elsewhere(self, task: Task) -> tuple[UnitName, ...] | None:
         """An idle unit of another host for a task that may move, where other tasks wait for the last free unit of its
         host: some of them may not move."""
-        state = self.state
-        if not task.movable_in or self._ranking.policy.shares_units:
+        state, waiting = self.state, task.waiting
+        if waiting is None or not waiting.movable_in or self._ranking.policy.shares_units:
             return None
-        own = task.queued_in[0]
+        own = waiting.pools[0]
         if state.queues[own].waiting < 2 or len(state.free_units(own, 2)) > 1:
             return None
         others: list[PoolName] = []
         if placement.is_worth_a_helper(state, job := state.jobs[task.job], task.load.stage_next):
-            idle = islice(state.kinds[task.movable_in].idle, idle_units.POOLS_MAX)
+            idle = islice(state.kinds[waiting.movable_in].idle, idle_units.POOLS_MAX)
             there = (pool for pool in idle if pool in state.queues and pool not in task.pools)
             others = [pool for pool in there if placement.may_run(state, job, pool)]
-        for pool in (*task.elsewhere, *others):
+        for pool in (*waiting.elsewhere, *others):
             if units := state.free_for(task, pool, 1):
                 return tuple(units)
         return None
@@ -574,7 +582,7 @@ class Scheduler:
                 self.state.last_step = step.id
                 continue
             task = self.state.jobs[step.job].tasks[step.task]
-            assert task.ticket or task.step, f"step {step.id} was started for a task that does not wait"
+            assert task.stage, f"step {step.id} was started for a task that does not wait"
             again = self._lease(task, step.units, step.deadline_at)
             assert again.id == step.id, f"step {step.id} was started, and is now step {again.id}"
             yield StartStep(again)

@@ -7,8 +7,27 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import product
 
+from msgspec import Struct
+
 from autosched.core.estimates import Estimates
 from autosched.core.events import BoardGone, BoardJoined, UnitDrained
+from autosched.core.lifecycles import (
+    CLIENT,
+    IDLE,
+    NO_CLIENT,
+    TASK,
+    Attached,
+    ClientState,
+    CutOff,
+    Key,
+    Placing,
+    Queued,
+    Running,
+    Starting,
+    TaskState,
+    Waiting,
+    follow,
+)
 from autosched.core.remaining_work import PoolWork, RemainingWork
 from autosched.model import (
     OWN_HOST,
@@ -34,8 +53,6 @@ BOARDS_KEPT_S = 7 * 86_400.0
 """Seconds after which a board that is gone is forgotten at a start of the daemon."""
 NAMES_MAX = 10_000
 """Maximum number of cached pool names of hosts."""
-Key = tuple[float | int | str, ...]
-"""Sort key of a task in a queue: the smallest starts first."""
 Oracle = Callable[[JobId, TaskIndex], Sequence[tuple[str, tuple[PoolName, ...], float]]]
 """Stage, pools and seconds of a task's remaining steps, including the running one. For simulations."""
 
@@ -48,36 +65,55 @@ class Task:
     index: TaskIndex
     load: TaskLoad
     ready_at: float = 0.0
-    ticket: int = 0
-    """0: not waiting. Otherwise the queue entries that carry this number are valid, all others are stale."""
-    queued_in: tuple[PoolName, ...] = ()
-    """Pools of the client's host; the next step needs one unit of each."""
-    elsewhere: tuple[PoolName, ...] = ()
-    """Alternative pools on other hosts, where the job has helpers; one unit is enough."""
-    movable_in: PoolName = ""
-    """Name of the kind in `State.kinds` in whose queue the task waits too; empty: in none."""
-    step: StepId | None = None
-    """The running step; None: the task runs none."""
-    sharers: dict[StepId, None] = field(default_factory=dict)
-    """Further running steps of the same stage, on other units, that share its work."""
-    shared_s: float = 0.0
-    """Total seconds of ended steps that shared the stage's work."""
-    dealt_out: bool = False
-    """Whether one of the sharing steps has ended: no work is left to share then."""
-    at: str = ""
-    """The stage that runs or waits for units; empty: neither."""
-    key: Key = ()
-    """Sort key in the queues, as last computed."""
+    """Time at which it last began to wait."""
+    state: TaskState = IDLE
+
+    @property
+    def waiting(self) -> Waiting | None:
+        """Its state while it waits for units; None: it does not."""
+        return state if isinstance(state := self.state, Waiting) else None
+
+    @property
+    def running(self) -> Running | None:
+        """Its state while steps run; None: none does."""
+        return state if isinstance(state := self.state, Running) else None
+
+    @property
+    def stage(self) -> str:
+        """The stage that runs or waits for units; empty: neither."""
+        return self.state.stage
+
+    @property
+    def step(self) -> StepId | None:
+        """The first of its running steps; None: none runs."""
+        return next(iter(state.steps)) if isinstance(state := self.state, Running) else None
 
     @property
     def steps(self) -> tuple[StepId, ...]:
         """All running steps."""
-        return () if self.step is None else (self.step, *self.sharers)
+        return tuple(state.steps) if isinstance(state := self.state, Running) else ()
+
+    @property
+    def queued_in(self) -> tuple[PoolName, ...]:
+        """Pools of the client's host in which it waits; the next step needs one unit of each."""
+        return state.pools if isinstance(state := self.state, Waiting) else ()
 
     @property
     def pools(self) -> tuple[PoolName, ...]:
         """The pools in whose queues the task waits, each once."""
-        return tuple(dict.fromkeys((*self.queued_in, *self.elsewhere)))
+        if not isinstance(state := self.state, Waiting):
+            return ()
+        if len(state.pools) == 1 and not state.elsewhere:
+            return state.pools
+        return tuple(dict.fromkeys((*state.pools, *state.elsewhere)))
+
+
+class JobEnd(Struct, frozen=True):
+    """The end of a job."""
+
+    state: JobState
+    failure: JobFailure | None
+    at: float
 
 
 @dataclass(slots=True)
@@ -88,27 +124,19 @@ class Job:
     spec: JobSpec
     submitted_at: float
     owner: str = ""
-    state: JobState = JobState.STARTING
-    failure: JobFailure | None = None
-    ended_at: float | None = None
+    client: ClientState = NO_CLIENT
+    end: JobEnd | None = None
+    """None: it has not ended."""
     host: HostName = OWN_HOST
-    """Host of its client."""
-    placed: bool = False
-    """Whether the host was chosen for the present client."""
+    """Host of its client; the daemon's own while none is chosen."""
     movable: tuple[str, ...] = ()
     """Stages that may run on other hosts."""
     divisible: tuple[str, ...] = ()
     """Stages of which several steps may share the work."""
     helpers: dict[HostName, None] = field(default_factory=dict)
     """Other hosts with a helper of the present client, since a step has run there."""
-    attached: bool = False
-    cut_off: str = ""
-    """Reason why the attached client cannot be reached; empty: it can."""
     held: str = ""
     """Reason why none of the job's steps start; empty: they do."""
-    speak_deadline_at: float | None = None
-    """Deadline of the client's next message, while only the client can continue the job: until it connects, and
-    while it names no work."""
     trouble: str = ""
     """Why its last client could not run, for a reason of the machine; empty: it could."""
     losses: int = 0
@@ -134,6 +162,29 @@ class Job:
     done_s: float = 0.0
     """Total seconds of its ended steps."""
     remaining: RemainingWork = field(default_factory=RemainingWork)
+
+    @property
+    def connected(self) -> bool:
+        """Whether its client has connected. It may be cut off."""
+        return isinstance(self.client, (Attached, CutOff))
+
+    @property
+    def state(self) -> JobState:
+        """State of the job, as users see it."""
+        if self.end is not None:
+            return self.end.state
+        return JobState.RUNNING if self.connected else JobState.STARTING
+
+    @property
+    def failure(self) -> JobFailure | None:
+        """Why the job ended; None: it has not, or is done."""
+        return None if self.end is None else self.end.failure
+
+    @property
+    def speak_by(self) -> float | None:
+        """Deadline of the client's next message, while only the client can continue the job: until it connects, and
+        while it names no work. None: there is none."""
+        return state.speak_by if isinstance(state := self.client, (Placing, Starting, Attached, CutOff)) else None
 
 
 @dataclass(slots=True)
@@ -229,13 +280,13 @@ class State:
     active: dict[JobId, None] = field(default_factory=dict)
     """Jobs that have not ended, in order of submission."""
     starting: dict[JobId, None] = field(default_factory=dict)
-    """Jobs whose client is being started by the daemon."""
+    """Jobs whose client is `Placing` or `Starting`, without external jobs."""
     hosts: dict[HostName, Host] = field(default_factory=dict)
     """Hosts that have joined and are not forgotten, in the order of joining."""
     boards: dict[UnitName, Board] = field(default_factory=dict)
     """Boards that have registered themselves, including those that are gone, in that order."""
     without_host: dict[JobId, None] = field(default_factory=dict)
-    """Jobs whose client cannot be started until a host is back."""
+    """Jobs whose client is `Queued` until a host is back."""
     steps: dict[StepId, Step] = field(default_factory=dict)
     """Running steps."""
     slots: dict[UnitName, Slot] = field(default_factory=dict)
@@ -288,11 +339,33 @@ class State:
         """Whether estimates are typical durations. For the makespan, a rare long stage counts in full."""
         return self.goal is Goal.BALANCED
 
+    def move_client(self, job: Job, new: ClientState) -> None:
+        """Change the state of a job's client."""
+        follow(CLIENT, job.client, new)
+        job.client = new
+        self.starting.pop(job.id, None)
+        self.without_host.pop(job.id, None)
+        match new:
+            case Placing() | Starting() if not job.spec.external:
+                self.starting[job.id] = None
+            case Queued():
+                self.without_host[job.id] = None
+
+    def move_task(self, task: Task, new: TaskState) -> None:
+        """Change a task's state. A waiting task has left its queues before."""
+        follow(TASK, task.state, new)
+        counts = self.jobs[task.job].at
+        if (old_stage := task.state.stage) != new.stage:
+            if old_stage:
+                counts[old_stage] -= 1
+            if new.stage:
+                counts[new.stage] = counts.get(new.stage, 0) + 1
+        task.state = new
+
     def declare(self, pools: tuple[Pool, ...]) -> None:
         """Replace all resources of the daemon's own host. Precondition: no task waits, and only running steps hold
         leases."""
-        self.slots, self.queues, self.starting, self.without_host, self.shares_units = {}, {}, {}, {}, False
-        self.kinds = {}
+        self.slots, self.queues, self.kinds, self.shares_units = {}, {}, {}, False
         self._add(pools)
         for host in (host for host in self.hosts.values() if not host.left):
             host.away = host.away or "the daemon was started again"
@@ -466,11 +539,11 @@ class State:
         """Pools of a host, by the names that they have there."""
         return pools if host == OWN_HOST else _at_host(host, pools)
 
-    def movable_name(self, task: Task) -> PoolName:
+    def movable_name(self, task: Task, waiting: Waiting) -> PoolName:
         """Name of the kind in whose queue a task waits, which is created if needed; empty: the task may not move, or
         there are no other hosts."""
         job = self.jobs[task.job]
-        if not self.hosts or len(task.queued_in) != 1 or task.load.stage_next not in job.movable or job.spec.external:
+        if not self.hosts or len(waiting.pools) != 1 or task.load.stage_next not in job.movable or job.spec.external:
             return ""  # an external client measures on a machine that nothing was compared with
         name = task.load.resources_next[0]
         self.kind(name)
@@ -497,14 +570,14 @@ class State:
         return [queue.pool.units[index].name for index in found]
 
     def free_for(self, task: Task, pool: PoolName, count: int) -> list[UnitName]:
-        """Free units for one task: like `free_units`, without the units in `load.avoid`. They count if no other unit of
-        the task's pools is usable."""
+        """Free units for one task: like `free_units`, without the units in `load.avoid`. They count for a waiting task
+        if no other unit of its pools is usable."""
         if not (avoid := task.load.avoid):
             return self.free_units(pool, count)
         free = self.free_units(pool, count + len(avoid))
         would_do = (pool,) if len(task.queued_in) > 1 else (pool, *task.pools)
         others = (unit.name for one in would_do for unit in self.queues[one].pool.units)
-        if any(name not in avoid and self.is_usable(name) for name in others):
+        if task.waiting is None or any(name not in avoid and self.is_usable(name) for name in others):
             free = [name for name in free if name not in avoid]
         return free[:count]
 
@@ -516,7 +589,9 @@ class State:
         """Whether a queue entry is valid. Entries of a held job are not; they are created again at its release."""
         known = self.jobs.get(job)
         task = known.tasks.get(index) if known is not None else None  # None: it was pruned
-        return known is not None and task is not None and task.ticket == ticket and not known.held
+        if known is None or task is None or known.held:
+            return False
+        return isinstance(state := task.state, Waiting) and state.ticket == ticket
 
     def impossible(self, job: Job, load: TaskLoad) -> str | None:
         """Reason why no lease can ever fulfil the request of a task; None: one can. The task would block its queue."""
@@ -538,8 +613,10 @@ class State:
         assert step_id in job.steps, f"step {step_id} is unknown to its job {job.id}"
         task = job.tasks.get(step.task)
         assert task is not None, f"step {step_id} runs for a task that job {job.id} does not have"
-        assert step_id in task.steps, f"step {step_id} is no step of its task"
-        assert task.ticket == 0, f"task {step.task} of job {job.id} waits and runs at once"
+        running = task.running
+        assert running is not None, f"step {step_id} runs, and its task does not"
+        assert step_id in running.steps, f"step {step_id} is no step of its task"
+        assert running.stage == step.stage, f"step {step_id} is a {step.stage}, and its task is at {running.stage}"
         assert step.units, f"step {step_id} runs on nothing"
 
     def check_all(self, *, exclusive: bool = True) -> None:
@@ -554,7 +631,7 @@ class State:
                 assert name in self.steps[slot.holder].units, f"{name} is held by a step that does not name it"
         for queue in self.queues.values():
             name, live = queue.pool.name, sum(1 for _, *entry in queue.heap if self.is_live(*entry))
-            held = (task for job in self.jobs.values() if job.held for task in job.tasks.values() if task.ticket)
+            held = (task for job in self.jobs.values() if job.held for task in job.tasks.values() if task.waiting)
             live += sum(1 for task in held if name in task.pools)
             assert live == queue.waiting, f"{name}: {queue.waiting} counted, {live} waiting"
             for index, member in enumerate(queue.pool.units):
@@ -570,14 +647,11 @@ class State:
         for job in self.jobs.values():
             gone = self.has_left(job.host) and not job.steps  # else its helpers are ended
             assert job.state.ended or not gone, f"job {job.id} is nowhere"
-            assert job.id not in self.without_host or not job.attached, f"job {job.id} has a client and waits for one"
             assert job.state.ended == (job.id not in self.active), f"job {job.id} is ended and active, or neither"
-            assert job.waiting == sum(1 for t in job.tasks.values() if t.ticket), f"job {job.id} miscounts its queue"
+            assert job.waiting == sum(1 for t in job.tasks.values() if t.waiting), f"job {job.id} miscounts its queue"
             assert not (job.state.ended and job.waiting), f"job {job.id} has ended and still waits"
             for task in job.tasks.values():
-                stages = {self.steps[step].stage for step in task.steps}
-                assert len(stages) < 2, f"task {task.index} of job {job.id} is at {' and '.join(stages)} at once"
-                assert task.steps or not (task.sharers or task.shared_s or task.dealt_out), f"{task} shares nothing"
+                assert task.running is None or task.steps, f"task {task.index} of job {job.id} runs no step"
 
 
 @lru_cache(maxsize=NAMES_MAX)

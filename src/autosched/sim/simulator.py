@@ -239,7 +239,7 @@ class Simulator:
     def _outlives_daemon(self, job: JobId) -> bool:
         """Whether the next daemon finds the job's client alive; it may still never reconnect."""
         process, known, faults = self._processes[job], self.scheduler.state.jobs.get(job), self.scenario.faults
-        spoken = process.alive and known is not None and known.attached and not known.state.ended
+        spoken = process.alive and known is not None and known.state is JobState.RUNNING
         if not (spoken and self._risk(faults.client_outlives)):
             self._dies(process)
             process.loss_due = False

@@ -5,9 +5,10 @@ from collections.abc import Iterator
 import pytest
 
 from autosched.core.events import ClientAttached, JobSubmitted, ResourcesDeclared, StepEnded
+from autosched.core.lifecycles import Key
 from autosched.core.policies.policy import INTERLEAVED, POLICIES, Policy
 from autosched.core.scheduler import Scheduler
-from autosched.core.state import Key, State, Task
+from autosched.core.state import State, Task
 from autosched.model import JobLoad, JobSpec, Outcome, TaskLoad
 from unit.core.scheduler_driver import ONE_EACH, wants
 

@@ -184,7 +184,7 @@ class Machine(RuleBasedStateMachine):
                 assert steps(told.handle(now, event, started)) == list(started)
             assert (told.state.estimates, told.state.rule) == (again.state.estimates, again.state.rule)
             for job, same in zip(told.state.jobs.values(), again.state.jobs.values(), strict=True):
-                assert (job.state, job.ended_at, job.done_s) == (same.state, same.ended_at, same.done_s)
+                assert (job.end, job.client, job.done_s) == (same.end, same.client, same.done_s)
 
     def every_job_ends(self) -> None:
         """Liveness: every job ends, even if clients only die when they are stopped."""

@@ -14,6 +14,7 @@ from autosched.core.events import (
 )
 from autosched.core.explain import explain_job
 from autosched.core.scheduler import CLIENT_LOSSES_MAX, TURN_S, Scheduler
+from autosched.core.state import JobEnd
 from autosched.model import JobFailure, JobLoad, JobSpec, JobState, Outcome, TaskLoad
 from unit.core.scheduler_driver import (
     BOTH,
@@ -40,7 +41,7 @@ def test_a_job_is_done_when_its_client_says_so() -> None:
     job = story.running(wants(1))
     actions = story.end(1, complete(1), job_complete=True, at=7.0)
     assert [type(action) for action in actions] == [EndJob, StopClient]
-    assert (story.state.jobs[job].state, story.state.jobs[job].ended_at) == (JobState.DONE, 7.0)
+    assert story.state.jobs[job].end == JobEnd(JobState.DONE, None, 7.0)
     assert not story.state.active
 
 
@@ -183,7 +184,7 @@ def test_a_lost_client_is_replaced_and_its_units_are_free(until: Callable[[Story
     actions = story.lose(job)
     assert of(StartClient, actions) == [StartClient(job)]
     it = story.state.jobs[job]
-    assert (it.state, it.attached, it.waiting, dict(it.steps), dict(it.tasks)) == (
+    assert (it.state, it.connected, it.waiting, dict(it.steps), dict(it.tasks)) == (
         JobState.STARTING, False, 0, {}, {},
     )  # fmt: skip
     assert all(holder is None or story.state.steps[holder].job != job for holder in story.holders().values())
@@ -256,11 +257,11 @@ def test_a_client_that_does_not_connect_is_stopped_and_tried_again() -> None:
 def test_waiting_for_its_start_does_not_count_against_a_client() -> None:
     story = Story(attach_timeout_s=10.0)
     first, second, other, third = story.submit(), story.submit(), story.submit(external=True), story.submit()
-    due = [story.state.jobs[job].speak_deadline_at for job in (first, second, other, third)]
+    due = [story.state.jobs[job].speak_by for job in (first, second, other, third)]
     assert due == [10.0, 10.0 + TURN_S, 10.0, 10.0 + 2 * TURN_S]
     story.attach(first, at=1.0)
     story.tell(JobCancelRequested(second, "me"), 2.0)
-    assert story.state.jobs[story.submit()].speak_deadline_at == 12.0 + TURN_S, "only the third is before it"
+    assert story.state.jobs[story.submit()].speak_by == 12.0 + TURN_S, "only the third is before it"
 
 
 def test_a_client_that_connects_at_its_deadline_is_welcome() -> None:

@@ -5,6 +5,7 @@ import itertools
 import pytest
 
 from autosched.core.events import StepEnded, UnitDrained
+from autosched.core.lifecycles import IDLE
 from autosched.core.state import one_of_each
 from autosched.model import JobFailure, JobLoad, Outcome, TaskLoad
 from unit.core.scheduler_driver import BOTH, DEVICE, HOST, ONE_CORE, ONE_EACH, Story, complete, idle, pool, steps, wants
@@ -232,7 +233,7 @@ def test_a_step_that_ends_without_a_load_leaves_its_task_idle() -> None:
     story.running(wants(1), wants(2))
     started = steps(story.tell(StepEnded(1, Outcome.LOST), 1.0))
     assert [(step.job, step.task) for step in started] == [(1, 2)]
-    assert story.state.jobs[1].tasks[1].ticket == 0
+    assert story.state.jobs[1].tasks[1].state == IDLE
 
 
 def test_a_task_has_one_step_in_flight() -> None:

@@ -7,10 +7,11 @@ import pytest
 
 from autosched.core.actions import ReplacePolicy
 from autosched.core.events import DeadlineReached, PolicyChosen
+from autosched.core.lifecycles import Key
 from autosched.core.policies.policy import INTERLEAVED, POLICIES, PREDICTIVE, Policy
 from autosched.core.ranking import RECOMPUTE_ALL, RECOMPUTE_EVERY, STALE_MIN
 from autosched.core.scheduler import Scheduler
-from autosched.core.state import Key, State, Task
+from autosched.core.state import State, Task
 from autosched.model import Goal
 from autosched.sim.scenario import Faults, random_scenario
 from autosched.sim.simulator import Simulator

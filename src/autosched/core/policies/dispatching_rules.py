@@ -11,7 +11,8 @@ from functools import lru_cache
 
 from msgspec import Struct
 
-from autosched.core.state import Key, State
+from autosched.core.lifecycles import Key
+from autosched.core.state import State
 from autosched.stages import StageRole
 
 RANKS = {StageRole.FEEDS: 0, StageRole.OPENS: 1}

@@ -9,10 +9,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from operator import truediv
 
+from autosched.core.lifecycles import Key
 from autosched.core.policies import work_estimation
 from autosched.core.policies.dispatching_rules import FIRST_COME, RULES, Rule, RuleInput, named, order, ordered, rank
 from autosched.core.remaining_work import Pools
-from autosched.core.state import Job, Key, State, Task
+from autosched.core.state import Job, State, Task
 from autosched.model import JobId, PoolName, StepId
 from autosched.stages import StageRole
 
@@ -86,11 +87,12 @@ def snapshot(state: State) -> Snapshot:
     )
     for number, job_id in enumerate(jobs):
         job = state.jobs[job_id]
-        chains = [_chain(state, job, task, number, numbers) for task in job.tasks.values() if task.at]
+        chains = [_chain(state, job, task, number, numbers) for task in job.tasks.values() if task.stage]
         if state.oracle is None and chains:
             _share_rounds(state, job, chains, numbers, thin)
         shot.chains.extend(chain for chain in chains if chain.operations)
-        shot.chains.extend(_held(state, step, number, numbers) for task in job.tasks.values() for step in task.sharers)
+        sharers = [step for task in job.tasks.values() for step in task.steps[1:]]
+        shot.chains.extend(_held(state, step, number, numbers) for step in sharers)
     return shot
 
 
@@ -118,11 +120,11 @@ def _chain(state: State, job: Job, task: Task, number: int, numbers: dict[PoolNa
         operations = [(numbers[pools[0]], s, rank(state, stage)) for stage, pools, s in ahead]
     else:
         cycle = work_estimation.cycle(state, job)
-        known = job.places.get(task.at)
-        pools = task.queued_in if task.ticket or known is None else state.pools_of(job, known)
-        names = [(task.at, pools), *work_estimation.rest_of_round(cycle, task.at)]
+        known = job.places.get(task.stage)
+        pools = task.queued_in if task.waiting or known is None else state.pools_of(job, known)
+        names = [(task.stage, pools), *work_estimation.rest_of_round(cycle, task.stage)]
         operations = [_operation(state, job, stage, pools, numbers) for stage, pools in names]
-        own_s = state.estimates.of_task(job.id, task.index, task.at, task.load.expected_s, typical=state.typical)
+        own_s = state.estimates.of_task(job.id, task.index, task.stage, task.load.expected_s, typical=state.typical)
         if own_s is not None:
             operations[0] = (operations[0][0], own_s, operations[0][2])
     if task.step is not None and operations:

@@ -9,9 +9,10 @@ it the queue, although units are free. Other packages add policies by an entry p
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from autosched.core.lifecycles import Key
 from autosched.core.policies.lookahead import Search
 from autosched.core.policies.predictive import foreseen_key, plan
-from autosched.core.state import Key, State, Task
+from autosched.core.state import State, Task
 from autosched.stages import StageRole
 
 
@@ -54,7 +55,7 @@ def _if_nothing_runs(state: State, task: Task) -> bool:
     """Whether no step runs and the task is the first one of the first job. O(tasks of the job) per step."""
     if state.steps or not _if_of_first_job(state, task):
         return False
-    waiting = (other for other in state.jobs[task.job].tasks.values() if other.ticket)
+    waiting = (other for other in state.jobs[task.job].tasks.values() if other.waiting)
     return _round_by_round(state, task) == min(_round_by_round(state, other) for other in waiting)
 
 
@@ -74,7 +75,7 @@ def _if_all_in_step(state: State, task: Task) -> bool:
         return all(step.stage == task.load.stage_next and step.started_at == state.now for step in running)
     stage = _in_lockstep(state, task)[:2]
     for job in jobs:
-        waiting = [_in_lockstep(state, other)[:2] for other in job.tasks.values() if other.ticket]
+        waiting = [_in_lockstep(state, other)[:2] for other in job.tasks.values() if other.waiting]
         if not waiting and (job.done_s or not state.jobs[task.job].done_s):
             return False
         if any(other < stage for other in waiting):

@@ -7,10 +7,11 @@ their deadline.
 import math
 from dataclasses import dataclass
 
+from autosched.core.lifecycles import Key
 from autosched.core.policies import dispatching_rules, work_estimation
 from autosched.core.policies.dispatching_rules import RuleInput
 from autosched.core.policies.lookahead import Forecast, Score, Search, doubt
-from autosched.core.state import Job, Key, State, Task
+from autosched.core.state import Job, State, Task
 from autosched.model import Goal
 
 JOBS_MAX = 16
@@ -108,7 +109,7 @@ def foreseen_key(state: State, task: Task) -> Key:
         home_s += state.totals.pools.get(pool, 0.0)
     left_s = remaining.pessimistic_s if rule.pessimistic else remaining.left_s
     rule_input = RuleInput(
-        dispatching_rules.rank(state, task.at),
+        dispatching_rules.rank(state, task.stage),
         left_s,
         left_s / max(1, job.waiting + len(job.steps)),
         task.ready_at,

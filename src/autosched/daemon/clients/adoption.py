@@ -83,7 +83,7 @@ def any_in_time(state: State, job: JobId, now: float) -> bool:
 
 def _has_spoken(job: Job) -> bool:
     """Whether to wait for a job's client. After the end of a job only an external client with running steps counts."""
-    return job.attached and (not job.state.ended or (job.spec.external and bool(job.steps)))
+    return job.connected and (not job.state.ended or (job.spec.external and bool(job.steps)))
 
 
 def secret(folder: Path) -> bytes:

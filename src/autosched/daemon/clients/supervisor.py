@@ -29,6 +29,7 @@ from autosched import file_names
 from autosched.core import placement
 from autosched.core.actions import RevokeStep
 from autosched.core.events import ClientAttached, ClientCutOff, ClientLost, ClientPlaced, Event
+from autosched.core.lifecycles import Attached
 from autosched.daemon.clients import adoption
 from autosched.daemon.clients.client_session import ClientSession, Parts
 from autosched.daemon.clients.client_state import Client
@@ -428,7 +429,7 @@ class ClientSupervisor:
     def _cut_off(self, client: Client, link: Link | None, why: str) -> Event | None:
         """The event that keeps new steps from a client without a connection; None if it is over or has reconnected."""
         job = self._runtime.state.jobs[client.job]
-        over = client.lost or client.link is not link or job.state.ended or not job.attached or job.cut_off
+        over = client.lost or client.link is not link or job.state.ended or not isinstance(job.client, Attached)
         return None if over else ClientCutOff(client.job, why)
 
     def _give_up(self, client: Client, link: Link | None, why: str, ends: bool) -> None:
@@ -525,7 +526,7 @@ class ClientSupervisor:
         ending = []
         for client in list(self._clients.values()):
             job = self._runtime.state.jobs[client.job]
-            if not job.attached or job.state.ended:
+            if not job.connected or job.state.ended:
                 self.stop(client.job, reason)
                 ending.append(client)
             elif client.link is not None and not client.link.closed:

@@ -7,6 +7,7 @@ from statistics import median
 from typing import NamedTuple
 
 from autosched.core.leases import current_resources
+from autosched.core.lifecycles import CutOff
 from autosched.core.state import Job, Slot, State, Task
 from autosched.daemon.boards.program_jobs import BACKEND as PROGRAM_BACKEND
 from autosched.daemon.devices.device_monitor import Health
@@ -53,7 +54,7 @@ def job_view(state: State, job: Job, progress: JobProgress, now: float, *, whole
         first_estimate_s=progress.first_estimate_s,
         eta_s=None if job.state.ended or job.held or state.paused else progress.eta_s(now),
         submitted_at=job.submitted_at,
-        ended_at=job.ended_at,
+        ended_at=None if job.end is None else job.end.at,
         now=now,
         version=progress.version,
         failure=job.failure,
@@ -82,7 +83,7 @@ def load_view(state: State, job: Job, progress: JobProgress) -> LoadView:
         known, step = progress.tasks.get(task.index), state.steps.get(task.step) if task.step is not None else None
         load = task.load
         # A load that was reported before the running or last step began does not describe the next step.
-        ahead = bool(task.ticket) or (step is not None and not load.stage_done)
+        ahead = task.waiting is not None or (step is not None and not load.stage_done)
         return TaskLoadView(
             task=task.index,
             name=known.info.name if known is not None else job.spec.name,
@@ -183,7 +184,7 @@ def reason(state: State, job: Job, progress: JobProgress) -> Reason:
         return Reason(*client)
     if (job.held or state.paused) and not job.steps:
         return Reason("", f"held: {job.held}" if job.held else f"all jobs wait: {state.paused}")
-    cut_off = f"its client is cut off: {job.cut_off}" if job.cut_off else ""
+    cut_off = f"its client is cut off: {job.client.reason}" if isinstance(job.client, CutOff) else ""
     if job.steps:
         parts = [_doing(state, step, progress) for step in list(job.steps)[:STEPS_SHOWN]]
         more = [f"{len(job.steps) - len(parts)} more"] if len(job.steps) > len(parts) else []
@@ -191,11 +192,11 @@ def reason(state: State, job: Job, progress: JobProgress) -> Reason:
         if cut_off:
             return Reason("", "; ".join([cut_off, *words, *more]))
         return Reason(parts[0].stated, "; ".join([parts[0].rest, *words[1:], *more]))
-    waiting = [task for task in job.tasks.values() if task.ticket]
+    waiting = [(it.ticket, task) for task in job.tasks.values() if (it := task.waiting) is not None]
     if not waiting:
         of_program = job.spec.backend == PROGRAM_BACKEND
         return Reason("", cut_off or ("asks for no board" if of_program else "its client has nothing to run"))
-    return Reason("waits for ", _waits(state, min(waiting, key=lambda task: task.ticket)))
+    return Reason("waits for ", _waits(state, min(waiting)[1]))
 
 
 def _doing(state: State, step_id: int, progress: JobProgress) -> Reason:

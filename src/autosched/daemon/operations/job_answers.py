@@ -80,12 +80,12 @@ async def _past(session: UserSession, spec: JobSpec) -> list[forecast.Past]:
             continue
         progress = registry.get(number)
         network, known, result_s = progress.network, progress.status.comparison, progress.status.measured.result_s
-        if network is None or result_s is None or job.ended_at is None:
+        if network is None or result_s is None or job.end is None:
             continue
         found.append(
             forecast.Past(
                 number, result_s, progress.trials, len(network.tasks),
-                job.ended_at - job.submitted_at, progress.first_estimate_s, progress.estimate_s,
+                job.end.at - job.submitted_at, progress.first_estimate_s, progress.estimate_s,
                 None if known is None else known.baseline.median_s,
             )
         )  # fmt: skip

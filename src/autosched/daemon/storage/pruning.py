@@ -7,6 +7,7 @@ audit trail always stay.
 """
 
 from collections.abc import Container, Iterable, Iterator
+from operator import itemgetter
 from pathlib import Path
 
 import msgspec
@@ -48,15 +49,15 @@ def over(state: State, older_than_s: float, keep: int, hosted: Container[JobId])
 
     Excluded are the `keep` latest ones, jobs with a client, and jobs whose records warm-start or seed another job.
     """
-    ended = [job for job in state.jobs.values() if job.ended_at is not None]
-    ended.sort(key=lambda job: (job.ended_at or 0.0, job.id))
+    ended = [(job.end.at, job.id, job) for job in state.jobs.values() if job.end is not None]
+    ended.sort(key=itemgetter(0, 1))
     wanted = {job.spec.records_from for job in state.jobs.values()}
     wanted.update(one for job in state.jobs.values() if not job.state.ended for one in job.spec.learn_from)
     until = state.now - older_than_s
     return [
-        job.id
-        for job in ended[: max(0, len(ended) - keep)]
-        if (job.ended_at or 0.0) <= until and not (job.steps or job.id in hosted or job.id in wanted)
+        number
+        for ended_at, number, job in ended[: max(0, len(ended) - keep)]
+        if ended_at <= until and not (job.steps or number in hosted or number in wanted)
     ]
 
 

@@ -99,8 +99,8 @@ def check_totals(scheduler: Scheduler) -> None:
     for job in state.jobs.values():
         at: dict[str, int] = {}
         for task in job.tasks.values():
-            if task.at:
-                at[task.at] = at.get(task.at, 0) + 1
+            if task.stage:
+                at[task.stage] = at.get(task.stage, 0) + 1
         assert {stage: number for stage, number in job.at.items() if number} == at
         assert job.id in state.active or not job.remaining.pools
         for pool, seconds in job.remaining.pools.items():

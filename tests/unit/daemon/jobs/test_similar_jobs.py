@@ -2,7 +2,7 @@
 
 import pytest
 
-from autosched.core.state import Job
+from autosched.core.state import Job, JobEnd
 from autosched.daemon.jobs.similar_jobs import READ, PastJob, choose, latest
 from autosched.model import JobSpec, JobState, TaskInfo
 
@@ -63,7 +63,8 @@ def test_a_network_without_known_work_learns_from_earlier_jobs_too() -> None:
 
 def job(number: int, state: JobState = JobState.DONE, **spec: str) -> Job:
     return Job(id=number, spec=JobSpec(**{**{"name": "n", "model": "1" * 64, "device": "cpu", "target": "llvm",
-        "backend": "ansor"}, **spec}), submitted_at=0.0, state=state)  # fmt: skip
+        "backend": "ansor"}, **spec}), submitted_at=0.0,
+        end=JobEnd(state, None, 1.0) if state.ended else None)  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -47,8 +47,8 @@ def what_is_told(state: State) -> object:
     """Returns the state of jobs, steps and units, without estimates and stale entries of queues."""
 
     def of(job: Job) -> object:
-        tasks = {index: (task.load, task.step, bool(task.ticket), task.at) for index, task in job.tasks.items()}
-        return job.spec, job.state, job.failure, job.ended_at, job.held, job.done_s, tasks, job.steps
+        tasks = {index: (task.load, task.step, bool(task.waiting), task.stage) for index, task in job.tasks.items()}
+        return job.spec, job.state, job.end, job.held, job.done_s, tasks, job.steps
 
     holders = {name: slot.holder for name, slot in state.slots.items()}
     waiting = {name: queue.waiting for name, queue in state.queues.items()}
