@@ -108,6 +108,13 @@ class Waiting(Struct, tag=True):
     key: Key = ()
     """Sort key in the queues, as last computed."""
 
+    @property
+    def all_pools(self) -> tuple[PoolName, ...]:
+        """The pools in whose queues the task waits, each once."""
+        if len(self.pools) == 1 and not self.elsewhere:
+            return self.pools
+        return tuple(dict.fromkeys((*self.pools, *self.elsewhere)))
+
 
 class Running(Struct, tag=True):
     """Steps of the task run, all of one stage."""

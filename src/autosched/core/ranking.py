@@ -2,7 +2,6 @@
 
 import heapq
 import math
-from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from itertools import islice
 
@@ -74,16 +73,16 @@ class Ranking:
             self._state.kinds[waiting.movable_in].new_tasks[task.job, task.index] = None
         elif self._state.hosts:
             self._state.jobs[task.job].bound[task.index] = None
-        for queue in self._queues(task, waiting):
+        for queue in self._queues(waiting):
             queue.waiting += 1
         self._insert(task, waiting, self._key(task))
 
-    def _queues(self, task: Task, waiting: Waiting) -> Iterator[Queue]:
-        """All queues of the task."""
-        for pool in task.pools:
-            yield self._state.queues[pool]
+    def _queues(self, waiting: Waiting) -> list[Queue]:
+        """All queues of a task."""
+        queues = [self._state.queues[pool] for pool in waiting.all_pools]
         if waiting.movable_in:
-            yield self._state.kinds[waiting.movable_in].queue
+            queues.append(self._state.kinds[waiting.movable_in].queue)
+        return queues
 
     def send(self, task: Task, elsewhere: tuple[PoolName, ...]) -> None:
         """Let a waiting task also wait for these pools of other hosts. Its waiting time stays."""
@@ -109,11 +108,12 @@ class Ranking:
         waiting.ticket = 0
         self._state.jobs[task.job].waiting -= 1
         self._state.jobs[task.job].bound.pop(task.index, None)
-        for queue in self._queues(task, waiting):
+        for queue in self._queues(waiting):
             queue.waiting -= 1
         if waiting.movable_in:
             self._state.kinds[waiting.movable_in].new_tasks.pop((task.job, task.index), None)
-        self.dirty.update(dict.fromkeys(task.pools))
+        for pool in waiting.all_pools:
+            self.dirty[pool] = None
 
     def refresh(self) -> None:
         """Compute the keys of waiting tasks anew, since time and new estimates change them: of all tasks, or of the one
@@ -185,12 +185,13 @@ class Ranking:
         waiting.ticket = ticket = state.last_ticket
         waiting.key = key
         self._in_turn[ticket] = task
-        for queue in self._queues(task, waiting):
+        for queue in self._queues(waiting):
             if len(queue.heap) > 2 * queue.waiting + STALE_MIN:
                 queue.heap = [entry for entry in queue.heap if state.is_live(*entry[1:])]
                 heapq.heapify(queue.heap)
             heapq.heappush(queue.heap, (key, ticket, task.job, task.index))
-        self.dirty.update(dict.fromkeys(task.pools))
+        for pool in waiting.all_pools:
+            self.dirty[pool] = None
 
     # Calls of the policy, which may be foreign code ------------------------------------------------------------------
 

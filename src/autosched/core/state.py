@@ -101,11 +101,7 @@ class Task:
     @property
     def pools(self) -> tuple[PoolName, ...]:
         """The pools in whose queues the task waits, each once."""
-        if not isinstance(state := self.state, Waiting):
-            return ()
-        if len(state.pools) == 1 and not state.elsewhere:
-            return state.pools
-        return tuple(dict.fromkeys((*state.pools, *state.elsewhere)))
+        return state.all_pools if isinstance(state := self.state, Waiting) else ()
 
 
 class JobEnd(Struct, frozen=True):
