@@ -17,7 +17,6 @@ from pathlib import Path
 from random import Random
 
 from autosched.backend import Network
-from autosched.core.actions import StartStep
 from autosched.core.events import ClientAttached, ClientLost, Event, JobSubmitted, ResourcesDeclared, StepEnded
 from autosched.daemon.access.audit import Audit
 from autosched.daemon.access.peer_identity import Principal
@@ -87,8 +86,7 @@ def fill(path: Path, jobs: int, records: int) -> None:
 
         async def happens(event: Event, also: tuple[Span, ...] = ()) -> list[int]:
             now = core.state.now + 1.0
-            actions = core.handle(now, event)
-            started = tuple(action.step for action in actions if isinstance(action, StartStep))
+            started = core.handle(now, event).steps
             times = [(PUT, checked("w", "mock auto on cpu", span.stage, 1, 0.5)) for span in also]
             await journal.append(now, event, started, (*span_rows(also), *times))
             return [step.id for step in started]

@@ -22,7 +22,7 @@ from statistics import fmean
 from typing import Any, cast
 from unittest.mock import patch
 
-from autosched.core.actions import Action
+from autosched.core.actions import Action, Decision
 from autosched.core.events import Event
 from autosched.core.policies.policy import POLICIES
 from autosched.core.scheduler import Scheduler
@@ -62,12 +62,12 @@ class Timed:
         ):
             return work()
 
-    def handle(self, now: float, event: Event, **words: Any) -> list[Action]:
+    def handle(self, now: float, event: Event, **words: Any) -> Decision:
         """See `Scheduler.handle`."""
         began = time.thread_time()
-        actions = self._handle(now, event, **words)
+        decision = self._handle(now, event, **words)
         self.events_s.append(time.thread_time() - began)
-        return actions
+        return decision
 
     def start(self) -> Iterator[Action]:
         """Times the part of it that starts steps."""

@@ -23,7 +23,6 @@ import psutil
 
 from autosched.api.connection import Daemon
 from autosched.backend import Network
-from autosched.core.actions import StartStep
 from autosched.core.events import ClientAttached, ClientLost, Event, JobSubmitted, ResourcesDeclared, StepEnded
 from autosched.core.scheduler import Scheduler
 from autosched.daemon.recovery import backups, snapshot
@@ -130,8 +129,7 @@ class Life:
 
     def _happens(self, event: Event) -> tuple[float, Event, tuple[Step, ...]]:
         self.now += 1.0
-        actions = self.core.handle(self.now, event)
-        return self.now, event, tuple(action.step for action in actions if isinstance(action, StartStep))
+        return self.now, event, self.core.handle(self.now, event).steps
 
     def _load(self, number: int) -> JobLoad:
         stage, pool = STAGES[number % len(STAGES)]

@@ -63,7 +63,7 @@ class World:
         if (event := prepare()) is None:
             return
         step = self.state.steps.get(event.step) if isinstance(event, StepEnded) else None
-        actions = self.core.handle(self._now(), event)
+        actions = self.core.handle(self._now(), event).actions
         self.state.check_all()
         self.events.append(event)
         asyncio.get_running_loop().call_soon(self._perform, actions, step)

@@ -23,7 +23,8 @@ client that cannot be reached, `ClientAttached JOB holds=STEP,STEP` the steps of
 `UnitDrained UNIT BY [deadline=S] REASON`, `UnitReturned UNIT BY`, `Paused BY [REASON]`,
 `JobAltered JOB BY [priority=N] [deadline=S] [held=WHY]`,
 `HostJoined HOST POOL=UNIT,UNIT ... [software=DIGEST]`, `HostCutOff HOST [lost_at=S] REASON`, `HostLeft HOST REASON`,
-`HostForgotten HOST`, `ClientPlaced JOB [HOST]`, `StagesFreed JOB STAGE ... [divisible=STAGE,STAGE]`,
+`HostForgotten HOST`, `ClientPlaced JOB [HOST]` (without HOST the core chooses),
+`StagesFreed JOB STAGE ... [divisible=STAGE,STAGE]`,
 `PolicyChosen NAME GOAL BY [REASON]`, `RuleChosen [RULE]`, `JobPruned JOB` and
 `HistoryRecalled JOB TASK:STAGE:MEAN_S:COUNT ...` are events.
 Every event and action goes through the journal's codec on its way.
@@ -33,8 +34,16 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from autosched.core import placement
-from autosched.core.actions import Action, EndJob, ReplacePolicy, RevokeStep, StartClient, StartStep, StopClient
+from autosched.core.actions import (
+    Action,
+    EndJob,
+    LaunchClient,
+    ReplacePolicy,
+    RevokeStep,
+    StartClient,
+    StartStep,
+    StopClient,
+)
 from autosched.core.events import (
     ClientAttached,
     ClientCutOff,
@@ -112,7 +121,8 @@ class Script:
             case "> ":
                 yield source
                 at, words, says = self._parse(source[2:])
-                for action in self.scheduler.handle(at, through_codec_event(_event(words, says))):
+                self.decision = self.scheduler.handle(at, through_codec_event(_event(words, says)))
+                for action in self.decision.actions:
                     yield f"< {_written(through_codec_action(action))}"
                 self.scheduler.state.check_all(exclusive=not self.scheduler.state.shares_units)
             case "? ":
@@ -137,11 +147,8 @@ class Script:
                 return explain_job(self.scheduler.state, int(job), self.scheduler.policy.name)
             case ["explain", job, "at", now]:
                 return explain_job(self.scheduler.state, int(job), self.scheduler.policy.name, float(now))
-            case ["host", job]:
-                chosen = placement.choose(self.scheduler.state, self.scheduler.state.jobs[int(job)])
-                return ["none" if chosen is None else chosen or "the daemon's own"]
             case ["deadline"]:
-                return [str(self.scheduler.deadline())]
+                return [str(self.decision.wake_at)]
             case _:
                 raise ValueError(f"not a question: {' '.join(question)!r}")
 
@@ -214,7 +221,7 @@ def _event(words: Sequence[str], says: Sequence[Sequence[str]]) -> Event:
         case ["HostForgotten", host]:
             return HostForgotten(host)
         case ["ClientPlaced", job, *host]:
-            return ClientPlaced(int(job), "".join(host))
+            return ClientPlaced(int(job), "".join(host) or None)
         case ["StagesFreed", job, *stages]:
             shared = [word.removeprefix("divisible=") for word in stages if word.startswith("divisible=")]
             moved = tuple(word for word in stages if not word.startswith("divisible="))
@@ -274,6 +281,8 @@ def _written(action: Action) -> str:
     match action:
         case StartClient(job=job):
             return f"StartClient {job}"
+        case LaunchClient(job=job, host=host):
+            return f"LaunchClient {job} {host}".rstrip()
         case StopClient(job=job, reason=reason):
             return f"StopClient {job}: {reason}"
         case StartStep(step=step):

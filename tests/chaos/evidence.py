@@ -145,7 +145,7 @@ def _read_database(db: sqlite3.Connection, evidence: Evidence) -> None:
             evidence.jobs[event.job] = event.spec
         elif isinstance(event, JobCancelRequested):
             evidence.cancels.add(event.job)
-        for action in scheduler.handle(now, event, STEPS.decode(started)):
+        for action in scheduler.handle(now, event, STEPS.decode(started)).actions:
             if isinstance(action, EndJob):
                 evidence.ends.setdefault(action.job, []).append(action.state)
     spans: dict[tuple[JobId, TaskIndex], list[Span]] = defaultdict(list)

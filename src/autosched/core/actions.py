@@ -1,14 +1,23 @@
-"""Actions: the outputs of the scheduler. Named in the imperative; the daemon performs them in order."""
+"""Outputs of the scheduler: a decision on each event. Its actions have names in the imperative, and are performed in
+order."""
 
 from msgspec import Struct
 
-from autosched.model import JobFailure, JobId, JobState, Step, StepId
+from autosched.core.events import Event
+from autosched.model import HostName, JobFailure, JobId, JobState, Step, StepId
 
 
 class StartClient(Struct, frozen=True, tag=True):
-    """Start the job's client process."""
+    """The job needs a client: post ClientPlaced when it is its turn to be started."""
 
     job: JobId
+
+
+class LaunchClient(Struct, frozen=True, tag=True):
+    """Start the job's client process on this host."""
+
+    job: JobId
+    host: HostName
 
 
 class StopClient(Struct, frozen=True, tag=True):
@@ -51,4 +60,21 @@ class ReplacePolicy(Struct, frozen=True, tag=True):
     reason: str
 
 
-Action = StartClient | StopClient | StartStep | RevokeStep | EndJob | ReplacePolicy
+Action = StartClient | LaunchClient | StopClient | StartStep | RevokeStep | EndJob | ReplacePolicy
+
+
+class Decision(Struct, frozen=True):
+    """The whole answer to one event."""
+
+    event: Event
+    """The event for the journal, with what the core has chosen."""
+    actions: tuple[Action, ...]
+    wake_at: float | None
+    """Time of the next DeadlineReached, unless another event comes first; None: none is needed."""
+    search: bool
+    """Whether to search ahead now, see `Scheduler.search`."""
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """The steps that the event starts, for the journal."""
+        return tuple([action.step for action in self.actions if isinstance(action, StartStep)])

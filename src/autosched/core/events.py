@@ -211,10 +211,12 @@ class BoardForgotten(Struct, frozen=True, tag=True):
 
 
 class ClientPlaced(Struct, frozen=True, tag=True):
-    """The host of the job's client was chosen. The job's stages run in the pools of that host."""
+    """It is the turn of the job's client to start, on this host. The job's stages run in the pools of that host."""
 
     job: JobId
-    host: HostName
+    host: HostName | None = None
+    """None before the decision: the core chooses the host. None in the journal: no host with the job's devices could be
+    reached."""
 
 
 class StagesFreed(Struct, frozen=True, tag=True):
@@ -241,7 +243,7 @@ class JobPruned(Struct, frozen=True, tag=True):
 
 
 class DeadlineReached(Struct, frozen=True, tag=True):
-    """The time of Scheduler.deadline() was reached without another event."""
+    """The time `Decision.wake_at` was reached without another event."""
 
 
 Event = (

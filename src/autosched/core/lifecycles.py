@@ -64,7 +64,7 @@ _ENDED, _DIED, _LEFT = "the job ends", "it dies", "its host leaves, or the daemo
 CLIENT: Moves = {
     Queued: {Queued: "no such host yet", Placing: "a host can be reached", Lost: _ENDED},
     Placing: {
-        Queued: _LEFT, Placing: _DIED, Starting: "its host is chosen",
+        Queued: "no host can be reached, or the daemon starts again", Placing: _DIED, Starting: "its host is chosen",
         Attached: "it connects", Lost: _ENDED,
     },
     Starting: {Queued: _LEFT, Placing: _DIED, Attached: "it connects", Lost: _ENDED},

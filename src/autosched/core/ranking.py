@@ -2,7 +2,6 @@
 
 import heapq
 import math
-from contextlib import AbstractContextManager, nullcontext
 from itertools import islice
 
 from autosched.core import placement
@@ -27,7 +26,7 @@ LOOKED_AT_MAX = 8
 class Ranking:
     """Order of each queue. Survives errors of the policy: `broken` then says why it was replaced."""
 
-    def __init__(self, state: State, policy: Policy, guard: AbstractContextManager[object] | None = None) -> None:
+    def __init__(self, state: State, policy: Policy) -> None:
         self.policy = policy
         self.broken: ReplacePolicy | None = None
         self.asleep = False
@@ -35,7 +34,6 @@ class Ranking:
         self.dirty: dict[PoolName, None] = {}
         """Pools in which a task may be able to start now."""
         self._state = state
-        self._guard: AbstractContextManager[object] = guard or nullcontext()
         tasks = [task for job in state.jobs.values() for task in job.tasks.values()]
         waiting = [(it.ticket, task) for task in tasks if (it := task.waiting) is not None]
         self._in_turn = dict(sorted(waiting, key=lambda entry: entry[0]))
@@ -201,8 +199,7 @@ class Ranking:
         if self.policy.name in POLICIES:
             return self.policy.key(self._state, task)
         try:
-            with self._guard:
-                key = self.policy.key(self._state, task)
+            key = self.policy.key(self._state, task)
             if not isinstance(key, tuple) or not all(isinstance(part, int | float | str) for part in key):
                 raise TypeError(f"a key is a tuple of numbers and words, not {key!r}")
             if any(isinstance(part, float) and math.isnan(part) for part in key):
@@ -219,8 +216,7 @@ class Ranking:
         if self.policy.name in POLICIES:
             return self.policy.admits(self._state, task)
         try:
-            with self._guard:
-                return bool(self.policy.admits(self._state, task))
+            return bool(self.policy.admits(self._state, task))
         except Exception as error:
             self._break(error)
             return True

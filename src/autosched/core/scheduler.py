@@ -2,14 +2,23 @@
 
 import heapq
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager
 from itertools import islice
 from typing import assert_never
 
 from msgspec.structs import replace
 
 from autosched.core import events, idle_units, leases, placement
-from autosched.core.actions import Action, EndJob, ReplacePolicy, RevokeStep, StartClient, StartStep, StopClient
+from autosched.core.actions import (
+    Action,
+    Decision,
+    EndJob,
+    LaunchClient,
+    ReplacePolicy,
+    RevokeStep,
+    StartClient,
+    StartStep,
+    StopClient,
+)
 from autosched.core.events import Event, RuleChosen
 from autosched.core.lifecycles import Attached, CutOff, Key, Lost, Placing, Queued, Starting, Waiting
 from autosched.core.policies import lookahead, work_estimation
@@ -52,13 +61,11 @@ class Scheduler:
         goal: Goal = Goal.BALANCED,
         *,
         policies: Mapping[str, Policy] = POLICIES,
-        guard: AbstractContextManager[object] | None = None,
         state: State | None = None,
     ) -> None:
-        """`policies`: all policies, by name. `guard`: entered around each call of a policy that is not built in.
-        `state`: state of an earlier scheduler with the same policy."""
+        """`policies`: all policies, by name. `state`: state of an earlier scheduler with the same policy."""
         self.state = state or State(goal=goal)
-        self._ranking = Ranking(self.state, policy, guard)
+        self._ranking = Ranking(self.state, policy)
         self.state.shares_units |= policy.shares_units
         self._policies = policies
         self._planned_for = (0, 0)
@@ -71,8 +78,8 @@ class Scheduler:
 
     def handle(
         self, now: float, event: Event, started: tuple[Step, ...] | None = None, *, more: bool = False
-    ) -> list[Action]:
-        """Apply one event, then start every ready step that fits. Same history, same actions.
+    ) -> Decision:
+        """Apply one event, then start every ready step that fits. Same history, same decision.
 
         `started`: steps that this event started before, from the journal; exactly these are started, without the
         policy. `more`: apply the event and start nothing, because the next event has the same time (Listing 2 also
@@ -83,6 +90,8 @@ class Scheduler:
         state.now = now
         ranking.asleep = started is not None
         before = state.last_step
+        if isinstance(event, events.ClientPlaced) and event.host is None and started is None:
+            event = self._with_host(event)
         actions = [*self._apply(event), *self._expire()]
         if started is not None:
             actions += self._start_again(started)
@@ -97,7 +106,7 @@ class Scheduler:
             state.check_step(step)
         if isinstance(event, events.StepEnded):
             state.check_step(event.step)
-        return actions
+        return Decision(event, tuple(actions), self._deadline(), self._search_is_due())
 
     def _replaced(self) -> Iterator[Action]:
         """Report that a policy was replaced, and start the steps that it held back."""
@@ -108,28 +117,34 @@ class Scheduler:
             yield from self._start()
             yield replaced
 
-    def advice(self) -> Iterable[RuleChosen | None]:
-        """Search ahead for a better rule, if the policy does and the jobs have changed. Each item is a bounded piece of
-        work.
+    def _jobs(self) -> tuple[JobId, int]:
+        """Two numbers that change whenever the active jobs are others."""
+        return self.state.last_job, len(self.state.active)
 
-        The last item is the event to post; None: the rule stays. Empty without a search.
+    def _search_is_due(self) -> bool:
+        """Whether the policy searches ahead, and the jobs are others or several steps were started since."""
+        since = self.state.last_step - self._planned_at
+        return self.policy.plan is not None and (since >= PLAN_EVERY or self._jobs() != self._planned_for)
+
+    def search(self) -> Iterator[RuleChosen | None]:
+        """Search ahead for a better rule. Each item is a bounded piece of work.
+
+        The last item is the event to post; None: the rule stays. Empty without a policy that searches.
         """
-        state = self.state
-        jobs = (state.last_job, len(state.active))  # changes whenever the active jobs are others
-        anew = jobs != self._planned_for
-        if self.policy.plan is None or (not anew and state.last_step - self._planned_at < PLAN_EVERY):
-            return ()
-        self._planned_for, self._planned_at = jobs, state.last_step
-        return self._advise(self.policy.plan, anew=anew)
+        if self.policy.plan is None:
+            return iter(())
+        anew = self._jobs() != self._planned_for
+        self._planned_for, self._planned_at = self._jobs(), self.state.last_step
+        return self._search(self.policy.plan, anew=anew)
 
-    def _advise(self, plan: Callable[[State], lookahead.Search | None], *, anew: bool) -> Iterator[RuleChosen | None]:
+    def _search(self, plan: Callable[[State], lookahead.Search | None], *, anew: bool) -> Iterator[RuleChosen | None]:
         state = self.state
         if (search := plan(state)) is None and state.rule:
             yield RuleChosen("")
         for rule in lookahead.search(state, search, anew=anew) if search is not None else ():
             yield RuleChosen(rule) if rule is not None and rule != state.rule else None
 
-    def deadline(self) -> float | None:
+    def _deadline(self) -> float | None:
         """Time of the next DeadlineReached, unless another event comes first; None: none is needed."""
         while self.state.alarms and not self._alarm_is_live(*self.state.alarms[0]):
             heapq.heappop(self.state.alarms)
@@ -183,11 +198,7 @@ class Scheduler:
             case events.HostJoined() | events.HostCutOff() | events.HostLeft() | events.HostForgotten():
                 return self._take_host(event)
             case events.ClientPlaced(job=job_id, host=host):
-                job = self.state.jobs[job_id]
-                if isinstance(job.client, Placing):  # else the job has ended, or its client was lost, in the meantime
-                    self.state.move_client(job, Starting(job.client.speak_by))
-                    job.host = host
-                    self._look(job)
+                return self._place(self.state.jobs[job_id], host)
             case events.StagesFreed(job=job_id):
                 self.state.jobs[job_id].movable, self.state.jobs[job_id].divisible = event.stages, event.divisible
                 self._let_move([job_id])
@@ -203,7 +214,7 @@ class Scheduler:
 
     def _expire(self) -> Iterator[Action]:
         """Revoke overdue steps and stop silent clients. Units stay leased until the step is known to be dead."""
-        while (at := self.deadline()) is not None and at <= self.state.now:
+        while (at := self._deadline()) is not None and at <= self.state.now:
             _, step, job_id = heapq.heappop(self.state.alarms)
             if step and self._is_out_of_reach(self.state.steps[step]):
                 heapq.heappush(self.state.alarms, (self.state.now + REVOKE_GRACE_S, step, job_id))
@@ -389,6 +400,23 @@ class Scheduler:
             return self._speak_by(job, self._alarm(job))
         bounded = job.spec.external and job.steps  # by the deadlines of its running steps
         self.state.move_client(job, CutOff(reason, None if bounded else self._alarm(job)))
+
+    def _with_host(self, event: events.ClientPlaced) -> events.ClientPlaced:
+        """The event with the host that is best now."""
+        job = self.state.jobs[event.job]
+        return replace(event, host=placement.choose(self.state, job)) if isinstance(job.client, Placing) else event
+
+    def _place(self, job: Job, host: HostName | None) -> Iterator[Action]:
+        """Start a job's client on a host; None: let the job wait for one."""
+        if not isinstance(job.client, Placing):
+            return  # the job has ended, or its host has left, before it was its turn
+        if host is None:
+            self.state.move_client(job, Queued())
+            return
+        self.state.move_client(job, Starting(job.client.speak_by))
+        job.host = host
+        self._look(job)
+        yield LaunchClient(job.id, host)
 
     def _attach(self, job: Job, event: events.ClientAttached) -> Iterator[Action]:
         if job.end is not None:

@@ -16,7 +16,7 @@ import uvloop
 
 from autosched import config, policy_registry
 from autosched.config import Config
-from autosched.core.actions import Action, EndJob, RevokeStep, StartClient, StartStep, StopClient
+from autosched.core.actions import Action, EndJob, LaunchClient, RevokeStep, StartClient, StartStep, StopClient
 from autosched.core.events import PolicyChosen, ResourcesDeclared
 from autosched.core.policies.policy import Policy
 from autosched.core.state import Job
@@ -552,6 +552,8 @@ class Daemon:
                 self._host_of(step.job).start_step(step)
             case StartClient(job=job):
                 self._clients.start(job)
+            case LaunchClient(job=job, host=host):
+                self._clients.launch(job, host)
             case StopClient(job=job, reason=reason):
                 self._host_of(job).stop(job, reason)
             case RevokeStep(job=job):

@@ -6,7 +6,16 @@ that sleeps or never returns: an alarm raises an exception inside that code.
 
 import signal
 import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from functools import wraps
 from types import FrameType, TracebackType
+from typing import ParamSpec, TypeVar
+
+from autosched.core.policies.policy import POLICIES, Policy
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 WALL_FACTOR = 6.0
 """Ratio of the limit of wall time to that of CPU time."""
@@ -53,3 +62,31 @@ class PolicyTimeLimit:
             raise PolicyOverran(f"it did not return within {WALL_FACTOR * self.limit_s:g} s") from None
         if kind is None and self._used_s > self.limit_s:
             raise PolicyOverran(f"a decision took it {self._used_s:.3f} s, and {self.limit_s:g} s are allowed")
+
+
+class LimitedPolicies(Mapping[str, Policy]):
+    """Policies by name. Those of other packages have a time limit in each call."""
+
+    def __init__(self, policies: Mapping[str, Policy], limit: PolicyTimeLimit) -> None:
+        self._policies, self._limit = policies, limit
+
+    def __getitem__(self, name: str) -> Policy:
+        policy = self._policies[name]
+        if name in POLICIES:
+            return policy
+        admits = None if policy.admits is None else self._limited(policy.admits)
+        return replace(policy, key=self._limited(policy.key), admits=admits)
+
+    def _limited(self, call: Callable[P, R]) -> Callable[P, R]:
+        @wraps(call)
+        def limited(*args: P.args, **kwargs: P.kwargs) -> R:
+            with self._limit:
+                return call(*args, **kwargs)
+
+        return limited
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._policies)
+
+    def __len__(self) -> int:
+        return len(self._policies)

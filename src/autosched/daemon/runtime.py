@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
-from autosched.core.actions import Action, EndJob, ReplacePolicy, StartStep
+from autosched.core.actions import Action, Decision, EndJob, ReplacePolicy, StartStep
 from autosched.core.events import (
     DeadlineReached,
     Event,
@@ -96,8 +96,8 @@ class _Entry(Struct, eq=False):
     """Statements to write together with the event."""
     refused: AutoschedError | None = None
     now: float = 0.0
-    event: Event | None = None
-    actions: Sequence[Action] = ()
+    decision: Decision | None = None
+    """None: there is no event."""
     ended: Sequence[Span] = ()
     stored: asyncio.Future[None] | None = None
     """Set when the event is durable; None if there is nothing to store."""
@@ -125,7 +125,10 @@ class Runtime:
         self.sharing: dict[JobId, None] = {}
         """Jobs with a step that was started under a policy that shares units."""
         self._budget = budget
-        self._advice: Iterator[RuleChosen | None] | None = None
+        self._search: Iterator[RuleChosen | None] | None = None
+        """The search for a better rule that goes on."""
+        self._wake_at: float | None = None
+        """Time of the next DeadlineReached, by the last decision."""
         self._loop = asyncio.get_running_loop()
         self._inbox: deque[_Entry] = deque()
         self._news = asyncio.Event()
@@ -244,18 +247,16 @@ class Runtime:
     def _take(self, entry: _Entry) -> None:
         """Prepare and decide an entry, whose turn it is."""
         try:
-            entry.event = event = entry.prepare()
+            event = entry.prepare()
         except AutoschedError as refused:
-            entry.refused, event = (
-                refused.with_traceback(None),
-                None,
-            )  # the traceback refers to this frame, and so to the entry
+            entry.refused = refused.with_traceback(None)  # the traceback refers to this frame, and so to the entry
+            event = None
         if event is not None:
             self._happen(entry, event)
         self._ahead.append(entry)
         if len(self._ahead) == 1:
             self._go_on()
-        for action in entry.actions:
+        for action in entry.decision.actions if entry.decision is not None else ():
             if isinstance(action, ReplacePolicy):
                 self._take(_Entry(partial(PolicyChosen, action.instead, self.state.goal, BY, action.reason)))
 
@@ -263,15 +264,15 @@ class Runtime:
         entry.now = now = max(self.clock(), self.state.now)
         entry.ended = ended = self.timeline.ended_by(event, self.state, now)
         try:
-            entry.actions = actions = self._decide(now, event)
+            entry.decision = decision = self._decide(now, event)
         except Exception:
             self._report_history(f"{type(event).__name__} breaks the scheduler")
             raise
         self.timeline.end(ended)
-        started = tuple([action.step for action in actions if isinstance(action, StartStep)])
-        for step in started:
+        steps = decision.steps
+        for step in steps:
             self.timeline.open(step, self.state.jobs[step.job].tasks[step.task].ready_at)
-        entry.stored = self.journal.append(now, event, started, (*self.remember(ended), *entry.also))
+        entry.stored = self.journal.append(now, decision.event, steps, (*self.remember(ended), *entry.also))
 
     def _go_on(self, _: object = None) -> None:
         """Perform and answer the durable entries in order; called again when the next one is durable.
@@ -295,20 +296,21 @@ class Runtime:
                     entry.done.set_result(None)
                 else:
                     entry.done.set_exception(entry.refused)
-            if entry.event is not None:
-                self._perform(entry.now, entry.event, entry.actions, entry.ended)
+            if entry.decision is not None:
+                self._perform(entry.now, entry.decision, entry.ended)
 
-    def _decide(self, now: float, event: Event, started: tuple[Step, ...] | None = None) -> list[Action]:
+    def _decide(self, now: float, event: Event, started: tuple[Step, ...] | None = None) -> Decision:
         """Let the core handle an event. `started`: the steps of an earlier decision, to repeat it."""
         self._history.append((now, event))
         if self._budget is not None:
             self._budget.renewed()
         began_at = time.perf_counter()
-        actions = self.scheduler.handle(now, event, started)
+        decision = self.scheduler.handle(now, event, started)
+        self._wake_at = decision.wake_at
         self._decided.append(time.perf_counter() - began_at)
         self.decisions += 1
         if self.scheduler.policy.shares_units:
-            self.sharing.update({action.step.job: None for action in actions if isinstance(action, StartStep)})
+            self.sharing.update({step.job: None for step in decision.steps})
         match event:
             case StepEnded():  # most events are of this kind
                 pass
@@ -318,16 +320,17 @@ class Runtime:
                 self.replaced = ""
             case PolicyChosen():
                 self.replaced = f"{event.reason}; {event.policy} decides instead"
-        return actions
+        return decision
 
-    def _perform(self, now: float, event: Event, actions: Sequence[Action], ended: Sequence[Span]) -> None:
+    def _perform(self, now: float, decision: Decision, ended: Sequence[Span]) -> None:
+        event = decision.event
         self.timeline.close(ended)
         self._tell_of(now, event, ended)
         changed = {span.job: None for span in ended}
         if (job := getattr(event, "job", None)) is not None:
             changed[job] = None
         assert self.performer is not None
-        for action in actions:
+        for action in decision.actions:
             match action:
                 case StartStep(step=step):
                     self.stream.publish(_started(step, self.timeline.running[step.id].queued_at), now)
@@ -346,7 +349,9 @@ class Runtime:
         for job in changed:
             self.performer.changed(job)
         self._arm()
-        self._look_ahead(event)
+        if decision.search and self._search is None and not isinstance(event, RuleChosen):
+            self._search = self.scheduler.search()
+            self._loop.call_soon(self._search_on)
 
     def _tell_of(self, now: float, event: Event, ended: Sequence[Span]) -> None:
         if not isinstance(event, StepEnded):
@@ -354,27 +359,22 @@ class Runtime:
         for span in ended:
             self.stream.publish(_ended(span, now, event.error if isinstance(event, StepEnded) else ""), now)
 
-    # Advice -----------------------------------------------------------------------------------------------------------
+    # The search for a better rule -------------------------------------------------------------------------------------
 
-    def _look_ahead(self, event: Event) -> None:
+    def _search_on(self) -> None:
         """Let the policy compare rules, in pieces between other work of the event loop."""
-        if self._advice is None and not isinstance(event, RuleChosen) and (advice := self.scheduler.advice()):
-            self._advice = iter(advice)
-            self._loop.call_soon(self._think)
-
-    def _think(self) -> None:
-        assert self._advice is not None
+        assert self._search is not None
         policy = self.scheduler.policy.name
         guard: AbstractContextManager[object] = nullcontext()
         if policy not in POLICIES and self._budget is not None:
             guard = self._budget.renewed()
         try:
             with guard:
-                said = next(self._advice)
+                said = next(self._search)
         except StopIteration:
-            self._advice = None
+            self._search = None
         except Exception as error:  # the policy may come from any package
-            self._advice = None
+            self._search = None
             why = f"policy {policy!r} is broken: {type(error).__name__}: {error}"
             broken = ReplacePolicy(policy, INTERLEAVED.name, why)
             log.warning("how policy %r broke:", policy, exc_info=error)  # the event below says that it broke
@@ -383,22 +383,18 @@ class Runtime:
         else:
             if said is not None:
                 self.tell(lambda: said if self.scheduler.policy.name == policy else None)
-            self._loop.call_soon(self._think)
+            self._loop.call_soon(self._search_on)
 
     # The timer --------------------------------------------------------------------------------------------------------
 
     def _arm(self) -> None:
         """Set the timer, unless it is early enough: a timer that fires too early is cheaper than one per event."""
-        alarms = self.state.alarms
-        if not alarms or alarms[0][0] >= self._timer_at:  # the first may be outdated, but no deadline is earlier
-            return
-        deadline_at = self.scheduler.deadline()
-        if deadline_at is None or deadline_at >= self._timer_at:
+        if self._wake_at is None or self._wake_at >= self._timer_at:
             return
         if self._timer is not None:
             self._timer.cancel()
-        self._timer_at = deadline_at
-        delay_s = max(0.0, deadline_at - self.clock()) + TIMER_SLACK_S
+        self._timer_at = self._wake_at
+        delay_s = max(0.0, self._wake_at - self.clock()) + TIMER_SLACK_S
         self._timer = self._loop.call_later(delay_s, self._ring)
 
     def _ring(self) -> None:
@@ -406,8 +402,7 @@ class Runtime:
         self.tell(self._when_due)
 
     def _when_due(self) -> Event | None:
-        deadline_at = self.scheduler.deadline()
-        if deadline_at is not None and deadline_at <= self.clock():
+        if self._wake_at is not None and self._wake_at <= self.clock():
             return DeadlineReached()
         self._arm()
         return None

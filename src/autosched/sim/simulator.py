@@ -9,9 +9,20 @@ from random import Random
 from msgspec import Struct
 
 from autosched import policy_registry
-from autosched.core import events, placement
-from autosched.core.actions import Action, EndJob, ReplacePolicy, RevokeStep, StartClient, StartStep, StopClient
+from autosched.core import events
+from autosched.core.actions import (
+    Action,
+    Decision,
+    EndJob,
+    LaunchClient,
+    ReplacePolicy,
+    RevokeStep,
+    StartClient,
+    StartStep,
+    StopClient,
+)
 from autosched.core.events import Event
+from autosched.core.lifecycles import Placing
 from autosched.core.policies.policy import INTERLEAVED, POLICIES, Policy
 from autosched.core.scheduler import Scheduler
 from autosched.model import (
@@ -121,6 +132,7 @@ class Simulator:
         self.arrived_at: dict[JobId, float] = {}
         self.now = 0.0
         self._watch = watch
+        self._wake_at: float | None = None
         self._unsettled = False
         self._policy = self._configured = policy
         self._goal = goal
@@ -168,10 +180,10 @@ class Simulator:
             self._later(until, job, partial(self._is_halted, job, ""))
         for event in self._events():
             more = bool(self._heap) and self._heap[0][0] <= self.now
-            self._handle(event, more=more)
-            for advice in self.scheduler.advice() if not more else ():
-                if advice is not None:
-                    self._handle(advice)
+            decision = self._handle(event, more=more)
+            for chosen in self.scheduler.search() if decision.search and not more else ():
+                if chosen is not None:
+                    self._handle(chosen)
         lent = (pool for host in self.scenario.hosts for pool in host.pools)
         units = (unit.name for pool in (*self.scenario.pools, *lent) for unit in pool.units)
         return SimulationResult.of(units, tuple(self.spans.values()), self.arrived_at, self.ended, len(self.history))
@@ -181,15 +193,17 @@ class Simulator:
         future = self._processes[job].client.future(task)
         return [(work.stage, work.pools, work.duration_s) for work in future]
 
-    def _handle(self, event: Event, *, more: bool = False) -> None:
+    def _handle(self, event: Event, *, more: bool = False) -> Decision:
         self._settle_span(event)
         self._unsettled = more
-        actions = self.scheduler.handle(self.now, event, more=more)
-        self.history.append(Entry(self.now, event, tuple(actions), more))
-        for action in actions:
+        decision = self.scheduler.handle(self.now, event, more=more)
+        self._wake_at = decision.wake_at
+        self.history.append(Entry(self.now, decision.event, decision.actions, more))
+        for action in decision.actions:
             self._perform(action)
         if self._watch is not None:
             self._watch(self.scheduler)
+        return decision
 
     # What comes next ----------------------------------------------------------------------------------------
 
@@ -201,7 +215,7 @@ class Simulator:
 
     def _events(self) -> Iterator[Event]:
         while True:
-            deadline = self.scheduler.deadline()
+            deadline = self._wake_at
             if deadline is not None and (not self._heap or deadline < self._heap[0][0]):
                 self.now = max(self.now, deadline)
                 event: Event | None = events.DeadlineReached()
@@ -306,18 +320,11 @@ class Simulator:
             after_s = self._rng.random()
             self._later(after_s, step.job, partial(self._says_again, step, Outcome.FAILED, process.life))
 
-    def _is_placed(self, job: JobId) -> Event | None:
-        """Start the client of a job whose host was chosen."""
-        known = self.scheduler.state.jobs.get(job)
-        if known is None or known.state.ended or job in self.scheduler.state.without_host:
-            return None
-        chosen, process = placement.choose(self.scheduler.state, known), self._processes[job]
-        if chosen is None or process.alive or process.loss_due:
-            return None
-        assert chosen not in self._down, f"job {job} gets a client on {chosen}, which cannot be reached"
-        process.host = chosen
-        self._start_client(job)
-        return events.ClientPlaced(job, chosen)
+    def _has_its_turn(self, job: JobId) -> Event | None:
+        """It is the turn of a job's client to be started."""
+        known, process = self.scheduler.state.jobs.get(job), self._processes[job]
+        over = known is None or not isinstance(known.client, Placing) or process.alive or process.loss_due
+        return None if over else events.ClientPlaced(job)
 
     def _is_cut_off(self, job: JobId, life: int) -> Event | None:
         """Cut a client off; at first only the client knows."""
@@ -445,9 +452,13 @@ class Simulator:
         match action:
             case StartClient(job=job):
                 if self.scenario.hosts:
-                    self._later(0.0, job, partial(self._is_placed, job))
+                    self._later(0.0, job, partial(self._has_its_turn, job))
                 else:
                     self._start_client(job)
+            case LaunchClient(job=job, host=host):
+                assert host not in self._down, f"job {job} gets a client on {host}, which cannot be reached"
+                self._processes[job].host = host
+                self._start_client(job)
             case StopClient(job=job, reason=reason):
                 self._stop_client(job, self._processes[job].life, reason)
             case StartStep(step=step):

@@ -63,7 +63,8 @@ class Story:
 
     def tell(self, event: Event, at: float | None = None) -> list[Action]:
         self.now = self.now if at is None else at
-        actions = [through_codec_action(a) for a in self.core.handle(self.now, through_codec_event(event))]
+        self.decision = self.core.handle(self.now, through_codec_event(event))
+        actions = [through_codec_action(action) for action in self.decision.actions]
         self.state.check_all(exclusive=not self.state.shares_units)
         self.said += actions
         return actions
@@ -101,11 +102,14 @@ class Story:
         return self.tell(JobCancelRequested(job, "ada"), at)
 
     def wait(self) -> list[Action]:
-        deadline = self.core.deadline()
-        assert deadline is not None, "nothing is waited for"
-        return self.tell(DeadlineReached(), max(self.now, deadline))
+        assert self.wake_at is not None, "nothing is waited for"
+        return self.tell(DeadlineReached(), max(self.now, self.wake_at))
 
     # state
+
+    @property
+    def wake_at(self) -> float | None:
+        return self.decision.wake_at
 
     def holders(self) -> dict[str, int | None]:
         return {name: slot.holder for name, slot in self.state.slots.items()}

@@ -33,7 +33,7 @@ def test_an_overdue_step_is_revoked_and_keeps_its_units(timeout_s: float | None)
     story = Story(step_timeout_s=30.0)
     job = story.running(wants(1, timeout_s=timeout_s))
     story.running(wants(1))
-    assert story.core.deadline() == (timeout_s or 30.0)
+    assert story.wake_at == (timeout_s or 30.0)
     actions = story.wait()
     assert [(action.step, action.job) for action in of(RevokeStep, actions)] == [(1, job)]
     assert not steps(actions)
@@ -65,18 +65,18 @@ def test_a_client_that_does_not_kill_its_step_is_killed() -> None:
     story = Story(step_timeout_s=30.0)
     job = story.running(wants(1))
     story.wait()
-    assert story.core.deadline() == 30.0 + REVOKE_GRACE_S
+    assert story.wake_at == 30.0 + REVOKE_GRACE_S
     actions = story.wait()
     assert [action.job for action in of(StopClient, actions)] == [job]
     assert story.holders()["host/0"] == 1
-    assert story.core.deadline() is None
+    assert story.wake_at is None
 
 
 def test_a_step_that_ended_has_no_deadline() -> None:
     story = Story(step_timeout_s=30.0)
     story.running(wants(1))
     story.end(1, job_complete=True, at=29.0)
-    assert story.core.deadline() is None
+    assert story.wake_at is None
     assert story.tell(DeadlineReached(), 100.0) == []
 
 
@@ -108,9 +108,9 @@ def test_a_client_that_reports_no_work_is_replaced(load: list[TaskLoad]) -> None
     story = Story(attach_timeout_s=20.0)
     job = story.running(wants(1), wants(2, DEVICE))
     story.end(1, *load, at=5.0)
-    assert story.core.deadline() == 600.0, "task 2 runs: there will be news"
+    assert story.wake_at == 600.0, "task 2 runs: there will be news"
     story.end(2, idle(2), at=6.0)
-    assert story.core.deadline() == 26.0
+    assert story.wake_at == 26.0
     assert [(action.job, action.reason) for action in of(StopClient, story.wait())] == [
         (job, "its client named nothing to run")
     ]
@@ -121,15 +121,15 @@ def test_a_client_without_a_running_step_must_report_too() -> None:
     story = Story(attach_timeout_s=20.0)
     story.running(wants(1))
     story.tell(StepEnded(1, Outcome.FAILED, None, "killed"), 5.0)
-    assert story.core.deadline() == 25.0
+    assert story.wake_at == 25.0
 
 
 def test_a_report_in_time_is_enough() -> None:
     story = Story(attach_timeout_s=20.0)
     job = story.running(idle(1), at=15.0)
-    assert story.core.deadline() == 35.0
+    assert story.wake_at == 35.0
     story.attach(job, wants(1), at=19.0)
-    assert story.core.deadline() == 619.0
+    assert story.wake_at == 619.0
 
 
 # Late and double answers --------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from autosched.core.events import ClientAttached, JobSubmitted, ResourcesDeclared, StepEnded
+from autosched.core.events import ClientAttached, DeadlineReached, JobSubmitted, ResourcesDeclared, StepEnded
 from autosched.core.lifecycles import Key
 from autosched.core.policies.policy import INTERLEAVED, POLICIES, Policy
 from autosched.core.scheduler import Scheduler
@@ -99,5 +99,5 @@ def test_the_heaps_do_not_grow_with_time() -> None:
     core = crowd(INTERLEAVED, 10)
     decide(core, 2_000)
     assert len(core.state.queues["host"].heap) <= 10 + 1
-    core.deadline()
+    core.handle(core.state.now, DeadlineReached())
     assert len(core.state.alarms) <= 600 + 10, "a step's alarm is dropped when its time has come, 600 s after its start"

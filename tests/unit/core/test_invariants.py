@@ -101,7 +101,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule()
     def look_ahead(self) -> None:
-        for rule_chosen in self.story.core.advice():
+        for rule_chosen in self.story.core.search():
             if rule_chosen is not None:
                 self.tell(rule_chosen)
 
@@ -144,11 +144,11 @@ class Machine(RuleBasedStateMachine):
 
     @rule()
     def wait(self) -> None:
-        deadline = self.story.core.deadline()
+        deadline = self.story.wake_at
         if deadline is not None:
             self.story.now = max(self.story.now, deadline)
             self.tell(DeadlineReached())
-            after = self.story.core.deadline()
+            after = self.story.wake_at
             assert after is None or after > self.story.now, "the same deadline comes again and again"
 
     @rule(pools=st.sampled_from(MACHINES))
@@ -178,10 +178,10 @@ class Machine(RuleBasedStateMachine):
         if hasattr(self, "story"):
             self.every_job_ends()
             again, told = Scheduler(self.first_policy), Scheduler(self.first_policy)
-            replayed = [action for now, event in self.journal for action in again.handle(now, event)]
+            replayed = [action for now, event in self.journal for action in again.handle(now, event).actions]
             assert replayed == self.decisions
             for (now, event), started in zip(self.journal, self.started, strict=True):
-                assert steps(told.handle(now, event, started)) == list(started)
+                assert steps(told.handle(now, event, started).actions) == list(started)
             assert (told.state.estimates, told.state.rule) == (again.state.estimates, again.state.rule)
             for job, same in zip(told.state.jobs.values(), again.state.jobs.values(), strict=True):
                 assert (job.end, job.client, job.done_s) == (same.end, same.client, same.done_s)
@@ -193,7 +193,7 @@ class Machine(RuleBasedStateMachine):
         for _ in range(100 + 20 * self.story.state.last_job):
             if not self.story.state.active:
                 return
-            deadline = self.story.core.deadline()
+            deadline = self.story.wake_at
             assert deadline is not None, f"jobs {list(self.story.state.active)} wait for nothing, for ever"
             self.story.now = max(self.story.now, deadline)
             self.tell(DeadlineReached())

@@ -247,11 +247,11 @@ def test_steps_without_a_record_are_no_progress() -> None:
 def test_a_client_that_does_not_connect_is_stopped_and_tried_again() -> None:
     story = Story(attach_timeout_s=10.0)
     job = story.submit()
-    assert story.core.deadline() == 10.0
+    assert story.wake_at == 10.0
     assert [type(action) for action in story.wait()] == [StopClient]
-    assert story.core.deadline() is None
+    assert story.wake_at is None
     assert of(StartClient, story.lose(job, at=11.0)) == [StartClient(job)]
-    assert story.core.deadline() == 21.0
+    assert story.wake_at == 21.0
 
 
 def test_waiting_for_its_start_does_not_count_against_a_client() -> None:

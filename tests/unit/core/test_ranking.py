@@ -10,7 +10,6 @@ from autosched.core.events import DeadlineReached, PolicyChosen
 from autosched.core.lifecycles import Key
 from autosched.core.policies.policy import INTERLEAVED, POLICIES, PREDICTIVE, Policy
 from autosched.core.ranking import RECOMPUTE_ALL, RECOMPUTE_EVERY, STALE_MIN
-from autosched.core.scheduler import Scheduler
 from autosched.core.state import State, Task
 from autosched.model import Goal
 from autosched.sim.scenario import Faults, random_scenario
@@ -206,30 +205,6 @@ def test_an_unknown_policy_is_replaced_too() -> None:
     assert all(name in replaced.reason for name in POLICIES)
     story.running(wants(1))
     assert story.starts() == [(1, 1)]
-
-
-def test_only_policies_of_other_packages_have_a_time_limit() -> None:
-    entered: list[str] = []
-
-    class Guard:
-        def __enter__(self) -> None:
-            entered.append("in")
-
-        def __exit__(self, *_: object) -> None:
-            entered.append("out")
-
-    def wait(policy: Policy) -> int:
-        entered.clear()
-        core = Scheduler(policy, guard=Guard())
-        story = Story(ONE_LANE)
-        story.core, story.state = core, core.state
-        core.state.declare(ONE_LANE)
-        story.running(wants(1), wants(2))
-        assert entered == ["in", "out"] * (len(entered) // 2)
-        return len(entered)
-
-    assert wait(Policy("theirs", INTERLEAVED.key)) == 4
-    assert wait(INTERLEAVED) == wait(PREDICTIVE) == 0
 
 
 def words_here_and_numbers_there(state: State, task: Task) -> Key:

@@ -3,7 +3,16 @@
 import msgspec
 import pytest
 
-from autosched.core.actions import Action, EndJob, ReplacePolicy, RevokeStep, StartClient, StartStep, StopClient
+from autosched.core.actions import (
+    Action,
+    EndJob,
+    LaunchClient,
+    ReplacePolicy,
+    RevokeStep,
+    StartClient,
+    StartStep,
+    StopClient,
+)
 from autosched.core.events import (
     BoardForgotten,
     BoardGone,
@@ -88,6 +97,7 @@ EVENTS = [
 STEP = Step(id=1, job=2, task=3, stage="build", units=("a", "b"), started_at=0.1, deadline_at=1e9)
 ACTIONS = [
     StartClient(1),
+    LaunchClient(1, "lab2"),
     StopClient(1, "why"),
     StartStep(STEP),
     RevokeStep(1, 2, "late"),

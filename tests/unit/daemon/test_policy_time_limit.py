@@ -8,7 +8,11 @@ from collections.abc import Callable
 import pytest
 import uvloop
 
-from autosched.daemon.policy_time_limit import WALL_FACTOR, PolicyOverran, PolicyTimeLimit
+from autosched.core.lifecycles import Key
+from autosched.core.policies.policy import INTERLEAVED, POLICIES, Policy
+from autosched.core.state import State, Task
+from autosched.daemon.policy_time_limit import WALL_FACTOR, LimitedPolicies, PolicyOverran, PolicyTimeLimit
+from autosched.model import TaskLoad
 
 LONG_S = 10.0
 """A limit in seconds that no busy machine exceeds."""
@@ -84,3 +88,28 @@ def test_it_works_on_the_loop_of_the_daemon() -> None:
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(work())
+
+
+def test_policies_of_other_packages_are_stopped_in_each_call_and_ours_are_left_as_they_are() -> None:
+    def never(state: State, task: Task) -> bool:
+        for_ever()
+        return True
+
+    def slow_key(state: State, task: Task) -> Key:
+        for_ever()
+        return ()
+
+    limited = LimitedPolicies({**POLICIES, "theirs": Policy("theirs", slow_key, never)}, PolicyTimeLimit(0.01))
+    assert limited["interleaved"] is INTERLEAVED
+    assert list(limited) == [*POLICIES, "theirs"]
+    theirs, state, task = limited["theirs"], State(), Task(1, 1, TaskLoad(task=1))
+    for call in (theirs.key, theirs.admits):
+        assert call is not None
+        with pytest.raises(PolicyOverran, match="it did not return"):
+            call(state, task)
+
+
+def test_a_policy_that_holds_nothing_back_is_asked_nothing() -> None:
+    limited = LimitedPolicies({"theirs": Policy("theirs", INTERLEAVED.key)}, PolicyTimeLimit(LONG_S))
+    assert limited["theirs"].admits is None
+    assert limited["theirs"].key(State(), Task(1, 2, TaskLoad(task=2), ready_at=3.0)) == (3.0, 1, 2)

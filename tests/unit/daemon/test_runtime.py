@@ -5,11 +5,13 @@ import sqlite3
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import uvloop
+from msgspec.structs import replace
 
-from autosched.core.actions import Action, RevokeStep, StartClient, StartStep
+from autosched.core.actions import Action, Decision, RevokeStep, StartClient, StartStep
 from autosched.core.events import (
     ClientAttached,
     ClientLost,
@@ -248,7 +250,10 @@ class Thoughtful(Scheduler):
         self.turns_of_others = 0
         self.pieces: list[int] = []
 
-    def advice(self) -> Iterator[RuleChosen | None]:
+    def handle(self, *args: Any, **kwargs: Any) -> Decision:
+        return replace(super().handle(*args, **kwargs), search=True)
+
+    def search(self) -> Iterator[RuleChosen | None]:
         for _ in range(3):
             self.pieces.append(self.turns_of_others)
             yield None

@@ -26,7 +26,6 @@ from pathlib import Path
 from msgspec import Struct
 
 from autosched import file_names
-from autosched.core import placement
 from autosched.core.actions import RevokeStep
 from autosched.core.events import ClientAttached, ClientCutOff, ClientLost, ClientPlaced, Event
 from autosched.core.lifecycles import Attached
@@ -142,30 +141,20 @@ class ClientSupervisor:
             self._start_queue.join(client)
 
     def _start(self, client: Client) -> None:
-        if self._runtime.state.hosts:
-            spawn(self._place(client), f"choose a host for job {client.job}")
-        else:
-            self._launch(client)
+        """Tell the scheduler that it is a client's turn."""
 
-    async def _place(self, client: Client) -> None:
-        """Choose a host for a client, and start it there. Without a host the scheduler stops the client later."""
-        placed = False
+        def placed() -> Event | None:
+            over = client.lost or self._clients.get(client.job) is not client
+            return None if over else ClientPlaced(client.job)
 
-        def choose() -> Event | None:
-            nonlocal placed
-            state = self._runtime.state
-            host = placement.choose(state, state.jobs[client.job])
-            if client.lost or host is None or self._clients.get(client.job) is not client:
-                return None
-            client.host, placed = host, True
-            return ClientPlaced(client.job, host)
+        self._runtime.tell(placed)
 
-        await self._runtime.post(choose)
-        if placed and not client.lost:
-            self._launch(client)
-
-    def _launch(self, client: Client) -> None:
-        folder = self._folder / str(client.job)
+    def launch(self, job: JobId, host: HostName) -> None:
+        """Start the process of the job's client on a host."""
+        client, folder = self._clients.get(job), self._folder / str(job)
+        if client is None or client.lost:
+            return  # its loss is reported already
+        client.host = host
         if client.host != OWN_HOST:
             remote = self._launch_at(client.host, client.job, client.token)
             client.process = remote

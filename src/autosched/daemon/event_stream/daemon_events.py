@@ -174,6 +174,7 @@ What = (
 
 _LEVELS: dict[type, int] = {
     events.DeadlineReached: logging.DEBUG,
+    actions.LaunchClient: logging.DEBUG,  # ClientPlaced says it
     Recorded: logging.DEBUG,
     DeviceDrifts: logging.WARNING,
     DeviceDisturbed: logging.WARNING,

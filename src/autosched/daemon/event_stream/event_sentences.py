@@ -63,6 +63,8 @@ def sentence(event: DaemonEvent) -> str:
             return f"host {host} has left: {reason}"
         case events.HostForgotten(host=host):
             return f"host {host} is not expected back"
+        case events.ClientPlaced(job=job, host=None):
+            return f"the client of job {job} waits: no host with such devices can be reached"
         case events.ClientPlaced(job=job, host=host):
             return f"the client of job {job} starts on {f'host {host}' if host else 'the own host of the daemon'}"
         case events.StagesFreed(job=job, stages=stages, divisible=divisible):

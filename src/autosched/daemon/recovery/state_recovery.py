@@ -4,16 +4,17 @@ The daemon does this when it starts, and so does the process that makes the next
 """
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
 from autosched import policy_registry
-from autosched.core.policies.policy import INTERLEAVED
+from autosched.core.policies.policy import INTERLEAVED, Policy
 from autosched.core.scheduler import Scheduler
 from autosched.daemon.jobs.progress import ProgressRegistry
-from autosched.daemon.policy_time_limit import PolicyTimeLimit
+from autosched.daemon.policy_time_limit import LimitedPolicies, PolicyTimeLimit
 from autosched.daemon.recovery import snapshot
 from autosched.daemon.recovery.snapshot import PackedProgress, Snapshot
 from autosched.daemon.runtime import Runtime
@@ -39,13 +40,15 @@ def recover(journal: Journal, folder: Path, budget: PolicyTimeLimit | None = Non
     """Recover the state. `folder`: folder of snapshots. Raises Damaged."""
     pruned = pruning.mark(journal)
     found = snapshot.newest(folder, lambda seq: journal.crc_of(seq) if seq >= pruned else None)
-    installed = policy_registry.Installed()
+    installed: Mapping[str, Policy] = policy_registry.Installed()
+    if budget is not None:
+        installed = LimitedPolicies(installed, budget)
     if found is None:
-        runtime = Runtime(journal, Scheduler(policies=installed, guard=budget), budget)
+        runtime = Runtime(journal, Scheduler(policies=installed), budget)
     else:
         log.info("the snapshot of event %d is used", found.seq)
         policy = installed.get(found.policy) or INTERLEAVED
-        scheduler = Scheduler(policy, policies=installed, guard=budget, state=found.state)
+        scheduler = Scheduler(policy, policies=installed, state=found.state)
         runtime = Runtime(journal, scheduler, budget)
         runtime.replaced = found.replaced
         runtime.sharing.update(dict.fromkeys(found.sharing))

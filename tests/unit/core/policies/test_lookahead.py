@@ -154,7 +154,7 @@ def test_a_single_job_needs_no_order() -> None:
     story = Story(policy=PREDICTIVE)
     story.running(wants(1), wants(2))
     assert len(plans(story.state, Goal.BALANCED, anew=True)) <= len(RULES) + 2
-    assert list(story.core.advice()) == []
+    assert list(story.core.search()) == []
 
 
 @pytest.mark.parametrize("rounds_left", [1e3, 1e5, 1e9])

@@ -123,9 +123,9 @@ def test_a_replay_keeps_the_deadlines_of_steps() -> None:
     story = Story((pool(HOST, "a"),), PREDICTIVE)
     story.tell(JobSubmitted(1, JobSpec(name="x", model="0" * 64)))
     step = Step(id=1, job=1, task=1, stage="build", units=("a",), started_at=3.0, deadline_at=45.0)
-    story.core.handle(3.0, ClientAttached(1, JobLoad(tasks=(wants(1),))), (step,))
+    decision = story.core.handle(3.0, ClientAttached(1, JobLoad(tasks=(wants(1),))), (step,))
     assert story.state.steps[1] == step
-    assert story.core.deadline() == 45.0
+    assert decision.wake_at == 45.0
 
 
 # Deadlines ------------------------------------------------------------------------------------------------------------

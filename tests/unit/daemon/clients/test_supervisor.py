@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from autosched.core.events import ClientLost
+from autosched.core.events import ClientLost, ClientPlaced, Event
 from autosched.daemon.clients import start_queue, supervisor
 from autosched.daemon.clients.client_state import Client
 from autosched.daemon.clients.helper_registry import HelperRegistry
@@ -18,7 +18,7 @@ from autosched.daemon.hosts.host_registry import HostRegistry
 from autosched.daemon.jobs.progress import ProgressRegistry
 from autosched.daemon.storage.moved_files import MovedFiles
 from autosched.launch.local import LocalLauncher
-from autosched.model import JobId, JobState
+from autosched.model import OWN_HOST, HostName, JobId, JobState
 from autosched.wire.link import Link
 from deadlines import DEADLINE_S
 
@@ -34,19 +34,19 @@ class Watched(ClientSupervisor):
         super().__init__(**parts)
         self.started: asyncio.Queue[JobId] = asyncio.Queue()
 
-    def _start(self, client: Client) -> None:
-        super()._start(client)
-        self.started.put_nowait(client.job)
+    def launch(self, job: JobId, host: HostName) -> None:
+        super().launch(job, host)
+        self.started.put_nowait(job)
 
 
 class Stage:
-    """Clients with a scheduler that only listens."""
+    """Clients with a scheduler that starts them on this host, and listens."""
 
     def __init__(self, folder: Path, command: tuple[str, ...]) -> None:
         self.lost: asyncio.Queue[ClientLost] = asyncio.Queue()
         job = SimpleNamespace(state=JobState.DONE, spec=SimpleNamespace(external=False), owner="uid 0", steps=[1])
         state = SimpleNamespace(jobs=dict.fromkeys(JOBS, job), hosts={})
-        runtime = SimpleNamespace(state=state, tell=lambda prepare: self.lost.put_nowait(prepare()))
+        runtime = SimpleNamespace(state=state, tell=self._hear)
         hosts = HostRegistry(runtime, 60.0)
         moved = MovedFiles(folder / "moved", 0)
         parts = SimpleNamespace(runtime=runtime, progress=ProgressRegistry(), history=None, monitor=None, moved=moved)
@@ -54,6 +54,13 @@ class Stage:
         self.clients.launcher = LocalLauncher(command)
         for job_id in JOBS:
             self.clients.start(job_id)
+
+    def _hear(self, prepare: Callable[[], Event | None]) -> None:
+        match prepare():
+            case ClientPlaced(job=job, host=None):
+                self.clients.launch(job, OWN_HOST)
+            case ClientLost() as lost:
+                self.lost.put_nowait(lost)
 
     async def started(self, count: int) -> list[JobId]:
         """Returns the next jobs that start."""

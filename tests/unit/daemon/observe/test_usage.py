@@ -37,7 +37,7 @@ class Life:
         self.happen(0.0, ResourcesDeclared(POOLS, 600.0, 60.0))
 
     def happen(self, now: float, event: Event, worked_s: float | None = None) -> None:
-        actions = self.core.handle(now, event)
+        actions = self.core.handle(now, event).actions
         for what in self._told(now, event, worked_s):
             self.usage.take(DaemonEvent(now, 0.0, what))
         for action in actions:
