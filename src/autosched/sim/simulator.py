@@ -56,6 +56,8 @@ EVENTS_PER_STEP = 20
 
 AWAY_S = 4.0
 """Mean seconds until a disconnected client reconnects; a scenario may give it up before."""
+TURN_S = 2.0
+"""Maximum seconds until it is the turn of a client to be started."""
 HOST_LEASE_S = 10.0
 """Seconds after which a host that cannot be reached ends its clients."""
 HOST_RETURN_S = 1.0
@@ -452,7 +454,7 @@ class Simulator:
         match action:
             case StartClient(job=job):
                 if self.scenario.hosts:
-                    self._later(0.0, job, partial(self._has_its_turn, job))
+                    self._later(TURN_S * self._rng.random(), job, partial(self._has_its_turn, job))
                 else:
                     self._start_client(job)
             case LaunchClient(job=job, host=host):
