@@ -11,10 +11,11 @@ resources. Jobs go on from their records.
 When the disk is full, nothing is lost and nothing is acknowledged: submissions are refused, and all other events wait
 for the writer, which retries until it succeeds.
 
-Files: compose.py (builds and connects all parts), runtime.py (the loop around the core), timeline.py (the steps that
-ran), state_folder.py (the folder and its lock), environment.py (the process: collector, limits, cores), engine.py
-(starts agents on a cluster), service_manager.py (systemd), settings_reload.py, policy_time_limit.py. Folders:
-event_stream/ (events), storage/ (database and files), recovery/ (after a crash), access/ (authentication), jobs/,
-boards/ (sessions with TVM RPC servers), clients/ (client processes), devices/ (reliability of devices), hosts/ (other
-machines), observe/ (views), operations/ (methods of users), console/ and web/ (user interfaces).
+Files: compose.py (builds and connects all parts), answers.py (the table of methods), runtime.py (the loop around the
+core), timeline.py (the steps that ran), state_folder.py (the folder and its lock), environment.py (the process:
+collector, limits, cores), engine.py (starts agents on a cluster), service_manager.py (systemd), settings_reload.py,
+policy_time_limit.py. Folders: event_stream/ (events), storage/ (database and files), recovery/ (after a crash), access/
+(authentication), jobs/, boards/ (sessions with TVM RPC servers), clients/ (client processes), devices/ (reliability of
+devices), hosts/ (other machines), observe/ (views), operations/ (methods of users), console/ and web/ (user
+interfaces).
 """

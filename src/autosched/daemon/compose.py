@@ -52,7 +52,7 @@ from autosched.daemon.jobs.submissions import Submissions
 from autosched.daemon.observe.loop_monitor import NOTICED_S, LoopMonitor
 from autosched.daemon.observe.status_line import Headline
 from autosched.daemon.observe.usage import LOOK_EVERY_S, Usage
-from autosched.daemon.operations.answers import ANSWERS
+from autosched.daemon.operations import daemon_answers, host_answers, job_answers, unit_answers
 from autosched.daemon.operations.graceful_shutdown import welcome_back
 from autosched.daemon.operations.retention import Retention
 from autosched.daemon.operations.user_session import Services, admitting
@@ -87,6 +87,8 @@ from autosched.wire import whereabouts
 
 log = logging.getLogger(__name__)
 
+USER_ANSWERS = (daemon_answers, host_answers, job_answers, unit_answers)
+"""Modules that register what users are answered."""
 RESERVE_S = 5.0
 """Seconds between two looks at the space that is kept for a full disk."""
 HALT_S, STOP_S = 2.0, 2.5
@@ -374,7 +376,6 @@ class Daemon:
             warnings=self._warnings,
             page=self._page.url if self._page is not None else "",
             page_links=PageLinks(asyncio.get_running_loop().time),
-            answers=ANSWERS,
         )
         self._limit_uploads(self._settings.limits)
         self._addresses = addresses

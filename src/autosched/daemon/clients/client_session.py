@@ -1,13 +1,15 @@
 """Answers the calls of one attached client, or of its helper on another host."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+import inspect
+from collections.abc import Awaitable, Callable
 from functools import partial
 
 from msgspec import Struct
 
 from autosched.core import placement
 from autosched.core.events import Event, StagesFreed, StepEnded
+from autosched.daemon.answers import ANSWERS, Caller
 from autosched.daemon.boards.board_sessions import BoardSessions
 from autosched.daemon.devices.attribution_handler import AttributionHandler
 from autosched.daemon.devices.device_monitor import DeviceMonitor
@@ -20,7 +22,7 @@ from autosched.daemon.storage.blob_store import Blobs
 from autosched.daemon.storage.job_store import Found, JobStore, Planned, received_now
 from autosched.daemon.storage.moved_files import MovedFiles
 from autosched.daemon.storage.record_lookup import Asking, RecordLookup
-from autosched.errors import NotFound, Refused, RequestError, WireError
+from autosched.errors import NotFound, Refused, RequestError
 from autosched.model import (
     DEVICE_POOL,
     HOST_POOL,
@@ -31,7 +33,6 @@ from autosched.model import (
     Purpose,
     Record,
     StepId,
-    TaskInfo,
     at_host,
 )
 from autosched.network_status import NetworkStatus
@@ -63,7 +64,6 @@ from autosched.protocol import (
     RankerPart,
     Rankers,
     ReportStatus,
-    ResultFile,
     SimilarJobs,
     TagRecords,
     UnknownPrograms,
@@ -94,6 +94,8 @@ class ClientSession:
     records only grow. The end of a step that has ended already gets the same answer as before.
     """
 
+    CALLER = Caller.CLIENT
+
     def __init__(self, job: JobId, lost: Callable[[], bool], parts: Parts) -> None:
         """`lost`: whether the client was given up meanwhile, or has another connection."""
         self._job = job
@@ -107,66 +109,30 @@ class ClientSession:
 
     def handle(self, method: Method) -> Awaitable[Struct | None]:
         """Begin to answer one call. Its changes are queued when this returns: a step's end follows its records."""
-        match method:
-            case EndStep():
-                return self._end_step(method)
-            case AddRecord():
-                return self._add_record(method)
-            case TagRecords(numbers=numbers, reason=reason):
-                return self._tag(numbers, reason)
-            case GetOrder():
-                return self._order()
-            case PlanNetwork():
-                return self._plan(method)
-            case ReportStatus(status=status):
-                return self._report_status(status)
-            case GetKnown():
-                return self._known(method)
-            case GetSimilarJobs(tasks=tasks):
-                return self._similar(tasks)
-            case GetTimings():
-                return self._timings(method)
-            case GetRankers(device=device):
-                return self._rankers(device)
-            case GetRanker():
-                return self._ranker(method)
-            case GetBoard(step=step):
-                return self._board(step)
-            case GetUnknownPrograms(workloads=workloads):
-                return self._unknown_programs(workloads)
-            case AddProgram():
-                return self._add_program(method)
-            case AddArtifacts(files=files):
-                return self._add_artifacts(files)
-            case PutBlob():
-                return self._blobs.put(method, f"job {self._job}")
-            case PutMoved():
-                return self._moved.of(self._job).put(method, f"job {self._job}")
-            case GetBlob():
-                return self._file(method)
-            case GetRecords(job=job, after=after):
-                if job not in self._runtime.state.jobs:
-                    raise NotFound(f"there is no job {job}")
-                return self._store.records(job, after)
-        raise WireError(f"a client may not ask for {type(method).__name__}")
+        answer = ANSWERS.answer(self.CALLER, self, method)
+        return answer if inspect.isawaitable(answer) else _found(answer)
 
-    def help(self, method: Method, host: HostName) -> Awaitable[Struct | None]:
-        """Begin to answer one call of the client's helper on another host."""
-        match method:
-            case GetOrder():
-                return self._order(host)
-            case PutMoved():
-                return self._moved.of(self._job).put(method, f"job {self._job}")
-            case GetBlob():
-                return self._file(method)
-        raise WireError(f"a helper may not ask for {type(method).__name__}")
+    @ANSWERS.to(PutBlob, Caller.CLIENT)
+    def _put_blob(self, method: PutBlob) -> Awaitable[Struct]:
+        return self._blobs.put(method, f"job {self._job}")
 
+    @ANSWERS.to(PutMoved, Caller.CLIENT, Caller.HELPER)
+    def _put_moved(self, method: PutMoved) -> Awaitable[Struct]:
+        return self._moved.of(self._job).put(method, f"job {self._job}")
+
+    @ANSWERS.to(GetBlob, Caller.CLIENT, Caller.HELPER)
     def _file(self, method: GetBlob) -> Awaitable[Struct]:
         moved = self._moved.of(self._job)
         return (self._blobs if moved.size(method.sha256) is None else moved).get(method)
 
-    async def _order(self, helper: HostName | None = None) -> JobOrder:
-        """`helper`: host of the helper that asks; None: the client asks."""
+    @ANSWERS.to(GetRecords, Caller.CLIENT)
+    def _records(self, method: GetRecords) -> Awaitable[Struct]:
+        if method.job not in self._runtime.state.jobs:
+            raise NotFound(f"there is no job {method.job}")
+        return self._store.records(method.job, method.after)
+
+    @ANSWERS.to(GetOrder, Caller.CLIENT, Caller.HELPER)
+    async def _order(self, method: GetOrder) -> JobOrder:
         await self._store.flush()  # records of an earlier client must be there to be fetched
         state, progress = self._runtime.state, self._progress.get(self._job)
         spec = state.jobs[self._job].spec
@@ -184,8 +150,8 @@ class ClientSession:
             devices=len(devices.pool.units) if devices is not None else 0,
             device_cores=len(devices.pool.units[0].cores) if devices is not None else 0,
             units_elsewhere=placement.units_elsewhere(state, state.jobs[self._job]),
-            host_cores=self._cores_of_lanes(host if helper is None else helper),
-            host=host if helper is None else helper,
+            host_cores=self._cores_of_lanes(self._host),
+            host=self._host,
             board=devices is not None and devices.pool.units[0].is_board,
             age_s=max(0.0, self._runtime.clock() - state.jobs[self._job].submitted_at),
             identities=tuple(progress.identities),
@@ -201,7 +167,13 @@ class ClientSession:
         workloads = {info.task: info.workload for info in network.tasks} if network is not None else {}
         return EarlierJob(job, self._runtime.state.jobs[job].spec, workloads)
 
-    async def _similar(self, tasks: Sequence[TaskInfo]) -> SimilarJobs:
+    @property
+    def _host(self) -> HostName:
+        """Host of the peer."""
+        return self._runtime.state.jobs[self._job].host
+
+    @ANSWERS.to(GetSimilarJobs, Caller.CLIENT)
+    async def _similar(self, method: GetSimilarJobs) -> SimilarJobs:
         """Find past jobs of similar networks. The event loop runs other work between two jobs."""
         jobs, found = self._runtime.state.jobs, []
         for number in similar_jobs.latest(jobs[self._job].spec, jobs.values()):
@@ -209,13 +181,15 @@ class ClientSession:
             progress = self._progress.get(number)
             if number in jobs and progress.network is not None and progress.records:
                 found.append(similar_jobs.PastJob(number, progress.network.tasks, progress.records))
-        return SimilarJobs(tuple(self._earlier(job) for job in similar_jobs.choose(tasks, found)))
+        return SimilarJobs(tuple(self._earlier(job) for job in similar_jobs.choose(method.tasks, found)))
 
+    @ANSWERS.to(GetKnown, Caller.CLIENT)
     async def _known(self, method: GetKnown) -> KnownSchedules:
         if self._lookup is None or self._runtime.state.jobs[self._job].spec.fresh:
             return KnownSchedules()
         return await self._lookup.known(method, self._asking())
 
+    @ANSWERS.to(GetTimings, Caller.CLIENT)
     async def _timings(self, method: GetTimings) -> KnownTimings:
         if self._lookup is None:
             return KnownTimings({})
@@ -225,26 +199,32 @@ class ClientSession:
         job = self._runtime.state.jobs[self._job]
         return Asking(job.id, job.owner, job.spec.backend)
 
-    async def _rankers(self, device: str) -> Rankers:
-        return Rankers() if self._lookup is None else await self._lookup.rankers(device)
+    @ANSWERS.to(GetRankers, Caller.CLIENT)
+    async def _rankers(self, method: GetRankers) -> Rankers:
+        return Rankers() if self._lookup is None else await self._lookup.rankers(method.device)
 
+    @ANSWERS.to(GetRanker, Caller.CLIENT)
     async def _ranker(self, method: GetRanker) -> RankerPart:
         return RankerPart() if self._lookup is None else await self._lookup.ranker(method)
 
-    async def _board(self, step: StepId) -> BoardAccess:
-        running = self._runtime.state.steps.get(step)
+    @ANSWERS.to(GetBoard, Caller.CLIENT)
+    async def _board(self, method: GetBoard) -> BoardAccess:
+        running = self._runtime.state.steps.get(method.step)
         if running is None or running.job != self._job:
-            raise self._stale(step)
-        return await self._boards.access(step)
+            raise self._stale(method.step)
+        return await self._boards.access(method.step)
 
-    async def _unknown_programs(self, workloads: tuple[str, ...]) -> UnknownPrograms:
-        unknown = await self._lookup.unknown_programs(workloads) if self._lookup is not None else ()
+    @ANSWERS.to(GetUnknownPrograms, Caller.CLIENT)
+    async def _unknown_programs(self, method: GetUnknownPrograms) -> UnknownPrograms:
+        unknown = await self._lookup.unknown_programs(method.workloads) if self._lookup is not None else ()
         return UnknownPrograms(tuple(unknown))
 
+    @ANSWERS.to(AddProgram, Caller.CLIENT)
     async def _add_program(self, method: AddProgram) -> None:
         if self._lookup is not None:
             await self._lookup.add_program(method)
 
+    @ANSWERS.to(PlanNetwork, Caller.CLIENT)
     def _plan(self, method: PlanNetwork) -> Awaitable[None]:
         if not 0 <= method.trials <= TRIALS_MAX:
             raise RequestError(f"a budget of {method.trials} trials is out of range: 0 to {TRIALS_MAX}")
@@ -256,9 +236,10 @@ class ClientSession:
         stored = self._store.plan(self._job, planned, progress.identify(method.network.identity))
         return self._reported(method.status, stored)
 
-    def _report_status(self, status: NetworkStatus) -> Awaitable[None]:
-        self._progress.get(self._job).status = status
-        return self._reported(status, self._store.set_status(self._job, status))
+    @ANSWERS.to(ReportStatus, Caller.CLIENT)
+    def _report_status(self, method: ReportStatus) -> Awaitable[None]:
+        self._progress.get(self._job).status = method.status
+        return self._reported(method.status, self._store.set_status(self._job, method.status))
 
     def _reported(self, status: NetworkStatus, stored: asyncio.Future[None]) -> Awaitable[None]:
         self._runtime.tell(partial(self._freed, status))
@@ -276,6 +257,7 @@ class ClientSession:
         self._attribution.tell_all(self._job)
         self._progress.changed(self._job)
 
+    @ANSWERS.to(AddRecord, Caller.CLIENT)
     def _add_record(self, method: AddRecord) -> Awaitable[None]:
         if self._lost():
             raise Refused(f"this client of job {self._job} was given up; its record was not kept")
@@ -310,10 +292,12 @@ class ClientSession:
         await self._store.flush()  # a client that gets this answer does not send the record again
         raise Refused(f"record {number} of job {self._job} is stored already")
 
-    def _tag(self, numbers: Sequence[int], reason: str) -> Awaitable[None]:
-        own = [number for number in numbers if number < self._progress.get(self._job).next_number]
-        return self._monitor.tag(self._job, own, reason)
+    @ANSWERS.to(TagRecords, Caller.CLIENT)
+    def _tag(self, method: TagRecords) -> Awaitable[None]:
+        own = [number for number in method.numbers if number < self._progress.get(self._job).next_number]
+        return self._monitor.tag(self._job, own, method.reason)
 
+    @ANSWERS.to(EndStep, Caller.CLIENT)
     def _end_step(self, method: EndStep) -> Awaitable[None]:
         if method.outcome is Outcome.LOST:
             raise RequestError("a client that can speak has not lost a step: say done or failed")
@@ -344,9 +328,10 @@ class ClientSession:
     def _stale(self, step: StepId) -> Refused:
         return Refused(f"stale step: {step} is not running for job {self._job}; its end was not counted")
 
-    def _add_artifacts(self, files: Sequence[ResultFile]) -> Awaitable[None]:
+    @ANSWERS.to(AddArtifacts, Caller.CLIENT)
+    def _add_artifacts(self, method: AddArtifacts) -> Awaitable[None]:
         artifacts = []
-        for file in files:
+        for file in method.files:
             if (size := self._blobs.size(file.sha256)) is None:
                 raise NotFound(f"the file {file.name} is not uploaded: no complete blob has the hash {file.sha256}")
             artifacts.append(Artifact(file.name, file.sha256, size))
@@ -356,3 +341,8 @@ class ClientSession:
     async def _added(self, stored: asyncio.Future[None]) -> None:
         await stored
         self._progress.changed(self._job)
+
+
+async def _found(answer: Struct | None) -> Struct | None:
+    """An answer that is there already."""
+    return answer

@@ -10,13 +10,13 @@ import hmac
 import logging
 import secrets
 import shutil
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
-from msgspec import Struct
 from msgspec.structs import replace
 
+from autosched.daemon.answers import ANSWERS, Caller
 from autosched.daemon.clients.client_session import ClientSession, Parts
 from autosched.daemon.clients.memory_limit import MemoryLimit
 from autosched.daemon.runtime import spawn
@@ -26,9 +26,7 @@ from autosched.model import HostName, JobId, Step, StepId
 from autosched.protocol import (
     CLIENT_METHODS,
     SILENCE_S,
-    Done,
     Hello,
-    Method,
     PartEnded,
     PartLease,
     PartResult,
@@ -189,10 +187,11 @@ class HelperRegistry:
         useless = not helper.worked and not self._is_away(helper.host)
         for part in list(helper.parts):
             lost = f"the helper on {helper.where} is gone: {how}"[:4_000]
-            self._over(helper, part, PartResult(lost=lost, useless=useless))
+            self.over(helper, part, PartResult(lost=lost, useless=useless))
             useless = False
 
-    def _over(self, helper: Helper, part: Part, ended: PartResult) -> None:
+    def over(self, helper: Helper, part: Part, ended: PartResult) -> None:
+        """A part of a step has ended on a helper: tell the client, once."""
         if helper.parts.pop(part, None) is not None:
             self._ended[part] = ended
             self._tell(helper.job, PartEnded(step=part[0], part=part[1], ended=ended))
@@ -236,22 +235,12 @@ class HelperRegistry:
         if helper.link is not None:
             helper.link.abort("it has another connection")
         helper.link = link
-        session = ClientSession(helper.job, lambda: helper.gone.is_set() or helper.link is not link, self._parts)
-        link.peer.serves, link.handler = CLIENT_METHODS, partial(self._handle, helper, session)
+        session = HelperSession(helper, link, self, self._parts)
+        link.peer.serves, link.handler = CLIENT_METHODS, session.handle
         spawn(self._accompany(helper, link), f"connection of a helper of job {helper.job}")
         for part in list(helper.parts):
             self._order(helper, part)
         return True
-
-    def _handle(self, helper: Helper, session: ClientSession, method: Method) -> Awaitable[Struct | None]:
-        match method:
-            case PartEnded(step=step, part=part, ended=ended):
-                helper.worked = True
-                self._over(helper, (step, part), ended)
-                return _done()
-            case Return():
-                return _done()
-        return session.help(method, helper.host)
 
     async def _accompany(self, helper: Helper, link: Link) -> None:
         listening = spawn(link.abort_when_silent(SILENCE_S), "listen to a helper")
@@ -278,5 +267,24 @@ def _same(token: str, said: str) -> bool:
     return hmac.compare_digest(token.encode(), said.encode())
 
 
-async def _done() -> Done:
-    return Done()
+class HelperSession(ClientSession):
+    """Session of one connection of a helper."""
+
+    CALLER = Caller.HELPER
+
+    def __init__(self, helper: Helper, link: Link, registry: HelperRegistry, parts: Parts) -> None:
+        super().__init__(helper.job, lambda: helper.gone.is_set() or helper.link is not link, parts)
+        self._helper, self._registry = helper, registry
+
+    @property
+    def _host(self) -> HostName:
+        return self._helper.host
+
+    @ANSWERS.to(PartEnded, Caller.HELPER)
+    def _part_ended(self, method: PartEnded) -> None:
+        self._helper.worked = True
+        self._registry.over(self._helper, (method.step, method.part), method.ended)
+
+    @ANSWERS.to(Return, Caller.HELPER)
+    def _return(self, method: Return) -> None:
+        """A helper holds no steps."""

@@ -19,7 +19,7 @@ import logging
 import os
 import secrets
 import shutil
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Coroutine, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -29,6 +29,7 @@ from autosched import file_names
 from autosched.core.actions import RevokeStep
 from autosched.core.events import ClientAttached, ClientCutOff, ClientLost, ClientPlaced, Event
 from autosched.core.lifecycles import Attached
+from autosched.daemon.answers import ANSWERS, Caller
 from autosched.daemon.clients import adoption
 from autosched.daemon.clients.client_session import ClientSession, Parts
 from autosched.daemon.clients.client_state import Client
@@ -384,8 +385,7 @@ class ClientSupervisor:
             client_note.leave(self._folder / str(job.id), Note())
         self._clients[job.id] = client
         client.connected.set()
-        session = ClientSession(client.job, lambda: client.lost or client.link is not link, self._parts)
-        handler = partial(self._handle, client, session)
+        handler = JobSession(client, link, self._helpers, self._parts).handle
         link.peer.serves, link.handler = CLIENT_METHODS, handler
         if not hello.returns:
             client.link = link
@@ -439,19 +439,6 @@ class ClientSupervisor:
             or not (client.link is None or client.link.closed)
         )
         return not here and adoption.any_in_time(self._runtime.state, client.job, self._runtime.clock())
-
-    def _handle(self, client: Client, session: ClientSession, method: Method) -> Awaitable[Struct | None]:
-        """Begin to answer one call of a client."""
-        match method:
-            case RunElsewhere():
-                return _answered(lambda: self._helpers.run(client.job, method))
-            case StopElsewhere():
-                return _answered(lambda: self._helpers.stop(client.job, method))
-            case ForgetMoved(files=files):
-                return _answered(lambda: self._moved.forget(client.job, files))
-            case EndStep(step=step):
-                self._helpers.step_ended(step)
-        return session.handle(method)
 
     def _returning(self, client: Client, link: Link, handler: Handler) -> Handler:
         async def handle(method: Method) -> Struct | None:
@@ -534,7 +521,27 @@ class ClientSupervisor:
         return hmac.new(self._secret, str(job).encode(), hashlib.sha256).hexdigest()
 
 
-async def _answered(work: Callable[[], None]) -> Done:
-    """Answer that a call without a result is done."""
-    work()
-    return Done()
+class JobSession(ClientSession):
+    """Session of one connection of a job's client, which may have helpers."""
+
+    def __init__(self, client: Client, link: Link, helpers: HelperRegistry, parts: Parts) -> None:
+        super().__init__(client.job, lambda: client.lost or client.link is not link, parts)
+        self._helpers = helpers
+
+    def handle(self, method: Method) -> Awaitable[Struct | None]:
+        """See `ClientSession.handle`. A step that ends takes its parts from the helpers."""
+        if isinstance(method, EndStep):
+            self._helpers.step_ended(method.step)
+        return super().handle(method)
+
+    @ANSWERS.to(RunElsewhere, Caller.CLIENT)
+    def _run_elsewhere(self, method: RunElsewhere) -> None:
+        self._helpers.run(self._job, method)
+
+    @ANSWERS.to(StopElsewhere, Caller.CLIENT)
+    def _stop_elsewhere(self, method: StopElsewhere) -> None:
+        self._helpers.stop(self._job, method)
+
+    @ANSWERS.to(ForgetMoved, Caller.CLIENT)
+    def _forget_moved(self, method: ForgetMoved) -> None:
+        self._moved.forget(self._job, method.files)

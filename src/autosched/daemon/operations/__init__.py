@@ -1,6 +1,6 @@
 """Methods of users and operators, and graceful shutdown.
 
-Files: user_session.py (checks roles, dispatches methods), job_answers.py, unit_answers.py, host_answers.py and
-daemon_answers.py (the answers), answers.py (table of all), forecast.py (predicts a job's result), retention.py (prunes
-ended jobs), graceful_shutdown.py (stops when running steps have ended).
+Files: user_session.py (checks roles), job_answers.py, unit_answers.py, host_answers.py and daemon_answers.py (the
+answers), forecast.py (predicts a job's result), retention.py (prunes ended jobs), graceful_shutdown.py (stops when
+running steps have ended).
 """

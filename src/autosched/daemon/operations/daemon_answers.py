@@ -6,12 +6,13 @@ from collections import deque
 
 from autosched import policy_registry
 from autosched.core.events import PolicyChosen
+from autosched.daemon.answers import ANSWERS
 from autosched.daemon.observe import diagnostics
 from autosched.daemon.observe.loop_monitor import loop_tasks
 from autosched.daemon.observe.views import calibration
 from autosched.daemon.operations.graceful_shutdown import wind_down
 from autosched.daemon.operations.job_answers import ANSWER_BYTES_MAX
-from autosched.daemon.operations.user_session import Answers, UserSession
+from autosched.daemon.operations.user_session import UserSession
 from autosched.daemon.runtime import spawn
 from autosched.errors import Refused
 from autosched.model import encode
@@ -44,8 +45,6 @@ from autosched.protocol import (
     StallList,
 )  # fmt: skip
 from autosched.version import __version__
-
-ANSWERS = Answers()
 
 
 @ANSWERS.to(Info)

@@ -4,13 +4,12 @@ from collections.abc import Callable
 from functools import partial
 
 from autosched.core.events import Event, UnitDrained, UnitReturned
+from autosched.daemon.answers import ANSWERS
 from autosched.daemon.hosts.host_views import host_views
-from autosched.daemon.operations.user_session import Answers, UserSession
+from autosched.daemon.operations.user_session import UserSession
 from autosched.errors import Refused
 from autosched.model import HostName, UnitName
 from autosched.protocol import Done, DrainHost, ForgetHost, HostList, ListHosts, ReturnHost
-
-ANSWERS = Answers()
 
 
 @ANSWERS.to(ListHosts)

@@ -10,9 +10,10 @@ import msgspec
 from autosched.core.events import Event, JobAltered, JobCancelRequested
 from autosched.core.explain import explain_job
 from autosched.core.state import Job
+from autosched.daemon.answers import ANSWERS
 from autosched.daemon.observe.views import asked_for, load_view
 from autosched.daemon.operations import forecast
-from autosched.daemon.operations.user_session import Answers, UserSession
+from autosched.daemon.operations.user_session import UserSession
 from autosched.errors import Refused, RequestError
 from autosched.model import JobSpec, encode
 from autosched.protocol import (
@@ -46,7 +47,6 @@ from autosched.protocol import (
 )  # fmt: skip
 from autosched.protocol.roles import Role
 
-ANSWERS = Answers()
 ANSWER_BYTES_MAX = FRAME_BYTES - 32 * 1024
 WRITTEN_WITHIN_S = 2.0
 """Maximum seconds that a reader waits for counted records that are not written yet."""

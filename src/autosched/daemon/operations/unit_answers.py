@@ -4,8 +4,9 @@ from collections.abc import Callable
 
 from autosched.core.events import Event, Paused, UnitDrained, UnitReturned
 from autosched.core.state import Slot
+from autosched.daemon.answers import ANSWERS
 from autosched.daemon.observe.views import gone_boards, unit_views
-from autosched.daemon.operations.user_session import Answers, UserSession
+from autosched.daemon.operations.user_session import UserSession
 from autosched.daemon.runtime import Runtime
 from autosched.errors import NotFound, Refused
 from autosched.model import UnitName
@@ -27,8 +28,6 @@ from autosched.protocol import (
     ReturnUnit,
     UnitList,
 )  # fmt: skip
-
-ANSWERS = Answers()
 
 
 @ANSWERS.to(ListDevices)

@@ -1,13 +1,11 @@
 """Sessions of users: each checks the role of its user, writes the audit trail, and has the method answered.
 
-A handler answers one method. It registers itself with `Answers.to` in the module that it stands in (job_answers.py,
-unit_answers.py, daemon_answers.py); answers.py collects them.
+The functions that answer are in job_answers.py, unit_answers.py, host_answers.py and daemon_answers.py.
 """
 
 import inspect
 import logging
-from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from collections.abc import Callable
 
 import msgspec
 from msgspec import Struct
@@ -19,6 +17,7 @@ from autosched.daemon.access.authenticator import Admit
 from autosched.daemon.access.fair_shares import FairShares
 from autosched.daemon.access.page_links import PageLinks
 from autosched.daemon.access.peer_identity import Principal
+from autosched.daemon.answers import ANSWERS, Caller
 from autosched.daemon.boards.board_registry import BoardRegistry
 from autosched.daemon.clients.supervisor import ClientSupervisor
 from autosched.daemon.devices.attribution_handler import AttributionHandler
@@ -35,7 +34,7 @@ from autosched.daemon.runtime import Runtime
 from autosched.daemon.settings_reload import LiveSettings
 from autosched.daemon.storage.blob_store import Blobs
 from autosched.daemon.storage.job_store import JobStore
-from autosched.errors import NotFound, Refused, WireError
+from autosched.errors import NotFound, Refused
 from autosched.model import JobId
 from autosched.protocol import USER_METHODS, GetJob, GetLoad, Hello, JobView, ListJobs, Method, wire_name
 from autosched.protocol.roles import Role, changes, may
@@ -45,23 +44,6 @@ log = logging.getLogger(__name__)
 
 DURABLE = frozenset((GetJob, GetLoad, ListJobs))
 """Methods whose answers tell only what is on the disk."""
-M = TypeVar("M", bound=Method)
-Answer = Struct | Awaitable[Struct]
-Handler = Callable[["UserSession", M], Answer]
-
-
-class Answers(dict[type[Method], Handler[Any]]):
-    """Handlers by the method that each answers."""
-
-    def to(self, kind: type[M]) -> Callable[[Handler[M]], Handler[M]]:
-        """Decorator of the handler of a method: it takes the session and the method."""
-
-        def register(handler: Handler[M]) -> Handler[M]:
-            assert kind not in self, f"{kind.__name__} has two handlers"
-            self[kind] = handler
-            return handler
-
-        return register
 
 
 class Services(Struct, frozen=True, kw_only=True):
@@ -91,7 +73,6 @@ class Services(Struct, frozen=True, kw_only=True):
     """Address of the page; empty without one."""
     page_links: PageLinks
     recent: Recent = msgspec.field(default_factory=Recent)
-    answers: Answers
 
     @property
     def config(self) -> Config:
@@ -149,10 +130,10 @@ class UserSession:
 
     async def answer(self, method: Method) -> Struct:
         """Answer one call of a user whose role and share were checked."""
-        if (handler := self.services.answers.get(type(method))) is None:
-            raise WireError(f"a user may not ask for {type(method).__name__}")
-        answer = handler(self, method)
-        return await answer if inspect.isawaitable(answer) else answer
+        answer = ANSWERS.answer(Caller.USER, self, method)
+        found = await answer if inspect.isawaitable(answer) else answer
+        assert found is not None, f"{type(method).__name__} has no answer"
+        return found
 
     # What handlers share ----------------------------------------------------------------------------------------------
 

@@ -5,11 +5,12 @@ from collections.abc import Awaitable
 
 import pytest
 from answers import shuffle
+from msgspec import Struct
 
 from autosched.core.events import StepEnded
 from autosched.daemon.clients.client_session import ClientSession
 from autosched.model import Outcome
-from autosched.protocol import AddRecord, EndStep
+from autosched.protocol import AddRecord, EndStep, Method
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -22,16 +23,19 @@ def test_each_answer_counts_once(seed: int) -> None:
 class TrustsNumbers(ClientSession):
     """Takes each record for new, whatever its number."""
 
-    def _add_record(self, method: AddRecord) -> Awaitable[None]:
-        self._progress.get(self._job).next_number = 0
-        return super()._add_record(method)
+    def handle(self, method: Method) -> Awaitable[Struct | None]:
+        if isinstance(method, AddRecord):
+            self._progress.get(self._job).next_number = 0
+        return super().handle(method)
 
 
 class TrustsSteps(ClientSession):
     """Takes each end for the first one."""
 
-    def _end_step(self, method: EndStep) -> Awaitable[None]:
-        return self._runtime.post(lambda: StepEnded(method.step, Outcome.DONE, method.load))
+    def handle(self, method: Method) -> Awaitable[Struct | None]:
+        if isinstance(method, EndStep):
+            return self._runtime.post(lambda: StepEnded(method.step, Outcome.DONE, method.load))
+        return super().handle(method)
 
 
 @pytest.mark.parametrize(
