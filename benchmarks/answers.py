@@ -112,10 +112,9 @@ class Chaos:
     def __init__(self, seed: int, session: type[ClientSession] = ClientSession) -> None:
         self.marks, self.progress, self.rng = Marks(), ProgressRegistry(), Random(seed)
         self.runtime = Runtime(cast(Journal, self.marks), Scheduler())
-        self.runtime.performer = self
         unused = cast(Any, None)
         store = JobStore(cast(Journal, self.marks))
-        attribution = AttributionHandler(self.runtime, self.progress, unused, unused, unused, DeviceSuspicion(1.0))
+        attribution = AttributionHandler(self.runtime, self.progress, unused, unused, DeviceSuspicion(1.0))
         self._parts = Parts(
             self.runtime, store, unused, unused, self.progress, unused, attribution, unused, unused, None
         )
@@ -258,7 +257,7 @@ def load(*tasks: int) -> JobLoad:
 async def shuffle(answers: int, seed: int, session: type[ClientSession] = ClientSession) -> dict[str, Any]:
     """Delivers at least a number of answers; returns their counts."""
     chaos = Chaos(seed, session)
-    loop = spawn(chaos.runtime.run(), "the scheduler's loop")
+    loop = spawn(chaos.runtime.run(chaos), "the scheduler's loop")
     began_at = time.perf_counter()
     try:
         await chaos.begin()

@@ -20,6 +20,7 @@ from autosched.daemon.boards.board_sessions import BoardSessions
 from autosched.daemon.boards.program_jobs import ProgramJobs
 from autosched.daemon.boards.tracker_port import TrackerPort
 from autosched.daemon.event_stream import daemon_events
+from autosched.daemon.event_stream.daemon_events import DeviceUnreachable
 from autosched.model import Pool, RpcServer, Step, Unit
 from deadlines import DEADLINE_S
 
@@ -46,17 +47,19 @@ class World:
         self.happened = asyncio.Event()
         self.sick: list[str] = []
         self.hooks: dict[str, Any] = {}
-        stream = SimpleNamespace(attach=lambda take, *kinds: setattr(self, "_take", take))
+        stream = SimpleNamespace(attach=lambda take, *kinds: setattr(self, "_take", take), publish=self._note)
         runtime = SimpleNamespace(state=self.state, clock=loop.time, tell=self.tell, post=self.post, stream=stream)
         self.limits = 100, 600.0
         """Maximum number of active jobs, and time limit of a step in seconds."""
         self.started: list[Step] = []
         self.ended: list[EndJob] = []
-        note = cast(Any, lambda unit, why: self.sick.append(unit))
-        self.registry = BoardRegistry(cast(Any, runtime), KINDS, self.hooks, note)
-        self.sessions = BoardSessions(cast(Any, runtime), self.registry, note)
+        self.registry = BoardRegistry(cast(Any, runtime), KINDS, self.hooks)
+        self.sessions = BoardSessions(cast(Any, runtime), self.registry)
         self.programs = ProgramJobs(cast(Any, runtime), self.registry, self.sessions, lambda: self.limits)
         self.port = TrackerPort(self.registry, self.sessions, self.programs, [ip_network(one) for one in networks])
+
+    def _note(self, what: DeviceUnreachable) -> None:
+        self.sick.append(what.unit)
 
     def tell(self, prepare: Callable[[], Event | None]) -> None:
         """Processes an event; its actions start in a later turn of the loop, as after a commit."""

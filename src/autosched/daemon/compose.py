@@ -22,6 +22,7 @@ from autosched.core.policies.policy import Policy
 from autosched.core.state import Job
 from autosched.daemon import environment, service_manager, state_folder
 from autosched.daemon.access import endpoints
+from autosched.daemon.access.access_rules import AccessRules
 from autosched.daemon.access.admission import Admission
 from autosched.daemon.access.audit import Audit
 from autosched.daemon.access.authenticator import Authenticator
@@ -283,9 +284,7 @@ class Daemon:
         projection = RecordProjection(journal.path, url, lambda job: source_job(jobs, job), self._runtime.records)
         self._runtime.stream.attach(projection.take, *projection.KINDS)
         self._projections = [projection]
-        self._lookup = RecordLookup(
-            url, self._origin, projection.caught_up, lambda name: self._authenticator.is_operator(name)
-        )
+        self._lookup = RecordLookup(url, self._origin, projection.caught_up, self._rules.is_operator)
         self._reader = StoreReader(url, "the records page is empty")
 
     def _declaration(self, resources: config.Resources, policy: Policy) -> ResourcesDeclared:
@@ -305,6 +304,7 @@ class Daemon:
         budget = PolicyTimeLimit(self._settings.scheduler.policy_budget_s)
         recovered = recover(journal, database.snapshots(self._folder), budget)
         self._runtime, self._progress = runtime, progress = recovered.runtime, recovered.progress
+        self._rules = AccessRules(self._settings)
         self._open_store(journal)
         log.info("replayed %d events", recovered.replayed)
         if self._logs is not None:
@@ -313,23 +313,14 @@ class Daemon:
         records = JobStore(journal)
         self._history = history = History(runtime, progress)
         trail = Audit(journal, runtime.stream)
-        runtime.remember = lambda spans: span_rows(spans) + history.rows(spans)
         blobs = Blobs(self._folder / "blobs", self._settings.limits.blob_bytes_max)
         interval_s = self._settings.guard.sentinel_interval_s
-        monitor = DeviceMonitor(
-            records, progress, runtime.stream, lambda job, tags: self._clients.notify(job, tags), interval_s
-        )
-
+        monitor = DeviceMonitor(records, progress, runtime.stream, interval_s)
         suspicion = DeviceSuspicion(self._settings.guard.quarantine_s)
         hooks: dict[UnitName, Sequence[str]] = {**self._settings.reboot_hooks}
-        self._hosts = HostRegistry(runtime, self._settings.scheduler.host_lease_s)
-        self._hosts.disturbed = monitor.disturbed
-
-        def sick(unit: UnitName, why: str) -> None:
-            self._quarantine.enter(unit, why)
-
-        self._registry = BoardRegistry(runtime, self._settings.board, hooks, sick)
-        self._boards = BoardSessions(runtime, self._registry, sick)
+        self._hosts = HostRegistry(runtime, self._settings.scheduler.host_lease_s, monitor.disturbed)
+        self._registry = BoardRegistry(runtime, self._settings.board, hooks)
+        self._boards = BoardSessions(runtime, self._registry)
         self._programs = ProgramJobs(runtime, self._registry, self._boards, self._limits_of_programs)
         networks = self._settings.board_networks()
         self._tracker = TrackerPort(self._registry, self._boards, self._programs, networks)
@@ -337,20 +328,14 @@ class Daemon:
         self._quarantine = Quarantine(
             runtime, monitor, suspicion, hooks, reboot_s, self._hosts.probe, self._boards.probe
         )
-        attribution = AttributionHandler(
-            runtime,
-            progress,
-            monitor,
-            lambda job, told: self._clients.notify(job, told),
-            self._quarantine.accuse,
-            suspicion,
-        )
+        attribution = AttributionHandler(runtime, progress, monitor, self._quarantine.accuse, suspicion)
         self._moved = moved = MovedFiles(self._folder / "moved", self._settings.limits.blob_bytes_max)
         parts = Parts(
             runtime, records, history, blobs, progress, monitor, attribution, moved, self._boards, self._lookup
         )
-        self._clients = ClientSupervisor(parts, self._hosts, jobs)
-        self._clients.address = self._door.address  # the same after a restart, so that clients can reconnect
+        separation = Separation(self._settings.daemon.sandbox, self._rules)
+        address = self._door.address  # the same after a restart, so that clients can reconnect
+        self._clients = ClientSupervisor(parts, self._hosts, jobs, address, separation, self._launcher())
         self._limit_clients(self._settings.limits)
         self._retention = Retention(runtime, blobs, self._folder, lambda: self._clients.hosted, self._keeper.snapshot)
         self._services = services = Services(
@@ -365,7 +350,9 @@ class Daemon:
             hosts=self._hosts,
             boards=self._registry,
             audit=trail,
-            submissions=Submissions(self._live, runtime, blobs, Admission(asyncio.get_running_loop().time)),
+            submissions=Submissions(
+                self._live, runtime, blobs, Admission(asyncio.get_running_loop().time), separation.refusal
+            ),
             shares=FairShares(asyncio.get_running_loop().time, lambda: self._settings.limits),
             retention=self._retention,
             stop=self.stop,
@@ -374,30 +361,32 @@ class Daemon:
             on_demand=self._on_demand,
             addresses=addresses,
             warnings=self._warnings,
+            separation=separation,
             page=self._page.url if self._page is not None else "",
             page_links=PageLinks(asyncio.get_running_loop().time),
         )
         self._limit_uploads(self._settings.limits)
         self._addresses = addresses
-        self._authenticator = Authenticator(self._settings, admitting(services), self._look_busy)
-        self._keep_apart(services.submissions)
-        self._authenticator.changed = lambda words: trail.note(Principal(BY, Role.OPERATOR), "keys", words)
+        self._authenticator = Authenticator(
+            self._settings.limits,
+            self._rules,
+            admitting(services),
+            self._clients.key,
+            partial(trail.note, Principal(BY, Role.OPERATOR), "keys"),
+            self._look_busy,
+        )
         self._shown = self._watch(services)
-        runtime.performer = self
         self._live.apply = self._apply
         self._take_over(jobs, resources.pools)
 
-    def _keep_apart(self, submissions: Submissions) -> None:
-        """Run the jobs of users who are no operators apart from the daemon's files, processes and network."""
+    def _launcher(self) -> LocalLauncher:
+        """Starts the jobs of users who are no operators apart from the daemon's files, processes and network."""
         settings = self._settings
-        separation = Separation(settings.daemon.sandbox, self._authenticator)
         files = (settings.daemon.tls_key, str(self._live.file or ""), os.environ.get("CREDENTIALS_DIRECTORY", ""))
-        hidden = (self._folder, self._authenticator.keys.folder, *(Path(name) for name in files if name))
+        hidden = (self._folder, self._rules.keys.folder, *(Path(name) for name in files if name))
         boards = bool(settings.boards.listen) or any(device.rpc for device in settings.device)
         bounds = Bounds(hidden=hidden, readable=(self._folder / endpoints.DOOR,), network=boards)
-        self._clients.launcher = LocalLauncher(bounds=bounds)
-        self._clients.separation, submissions.refusal = separation, separation.refusal
-        self._runtime.exposure, self._authenticator.client_key = separation.warning, self._clients.key
+        return LocalLauncher(bounds=bounds)
 
     def _watch(self, services: Services) -> WebServices:
         """Attach the listeners that count and keep events for views."""
@@ -449,7 +438,7 @@ class Daemon:
     async def _loop(self) -> None:
         """Run the core's loop. Its error ends the daemon."""
         try:
-            await self._runtime.run()
+            await self._runtime.run(self, lambda spans: span_rows(spans) + self._history.rows(spans))
         except Exception:
             log.critical("the scheduler is broken; the daemon ends", exc_info=True)
             self._exit_code = 70

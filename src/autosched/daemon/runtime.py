@@ -87,6 +87,9 @@ class Performer(Protocol):
         """Note that a job has changed."""
 
 
+Remember = Callable[[Sequence[Span]], tuple[Statement, ...]]
+
+
 class _Entry(Struct, eq=False):
     """A posted event and its result."""
 
@@ -113,13 +116,10 @@ class Runtime:
         """State of the core, read-only."""
         self.timeline = Timeline()
         self.stream = Stream(self.clock)
-        self.performer: Performer | None = None
-        self.remember: Callable[[Sequence[Span]], tuple[Statement, ...]] = span_rows
-        """Makes the statements about ended steps that are written together with their event."""
+        self._performer: Performer
+        self._remember: Remember
         self.records = ProjectionStatus()
         """Progress of the record store behind the journal."""
-        self.exposure: Callable[[], str] = lambda: ""
-        """Tells the operator what users can do beyond their role; empty if nothing."""
         self.replaced = ""
         """Why the chosen policy was replaced; empty while it decides."""
         self.sharing: dict[JobId, None] = {}
@@ -169,9 +169,9 @@ class Runtime:
 
     @property
     def troubles(self) -> tuple[str, ...]:
-        """Current problems of the policy, the disk, access and the record store."""
-        own = self.replaced, self.journal.stalled, self.journal.worry, self.exposure()
-        return tuple(text for text in (*own, self.records.trouble) if text)
+        """Current problems of the policy, the disk and the record store."""
+        own = self.replaced, self.journal.stalled, self.journal.worry, self.records.trouble
+        return tuple(text for text in own if text)
 
     def decision_p99_us(self) -> float:
         """99 % quantile of the durations of the latest decisions, in microseconds."""
@@ -198,8 +198,10 @@ class Runtime:
         self._inbox.append(entry)
         self._news.set()
 
-    async def run(self) -> None:
-        """Handle events until `halt`. Raises the error that breaks the core: then the daemon must end."""
+    async def run(self, performer: Performer, remember: Remember = span_rows) -> None:
+        """Handle events until `halt`. `remember`: makes the statements about ended steps that are written together with
+        their event. Raises the error that breaks the core: then the daemon must end."""
+        self._performer, self._remember = performer, remember
         taken = 0
         while not self._halted:
             if not self._inbox:
@@ -272,7 +274,7 @@ class Runtime:
         steps = decision.steps
         for step in steps:
             self.timeline.open(step, self.state.jobs[step.job].tasks[step.task].ready_at)
-        entry.stored = self.journal.append(now, decision.event, steps, (*self.remember(ended), *entry.also))
+        entry.stored = self.journal.append(now, decision.event, steps, (*self._remember(ended), *entry.also))
 
     def _go_on(self, _: object = None) -> None:
         """Perform and answer the durable entries in order; called again when the next one is durable.
@@ -329,7 +331,6 @@ class Runtime:
         changed = {span.job: None for span in ended}
         if (job := getattr(event, "job", None)) is not None:
             changed[job] = None
-        assert self.performer is not None
         for action in decision.actions:
             match action:
                 case StartStep(step=step):
@@ -345,9 +346,9 @@ class Runtime:
                         known = self.state.estimates.calibration()
                         calibrated = daemon_events.Calibrated(action.job, known.steps, known.mape, known.coverage_p90)
                         self.stream.publish(calibrated, now)
-            self.performer.perform(action)
+            self._performer.perform(action)
         for job in changed:
-            self.performer.changed(job)
+            self._performer.changed(job)
         self._arm()
         if decision.search and self._search is None and not isinstance(event, RuleChosen):
             self._search = self.scheduler.search()

@@ -75,8 +75,8 @@ def live(path: Path, work: Work, step_timeout_s: float = 600.0) -> None:
             runtime = Runtime(journal, Scheduler())
             runtime.replay()
             journal.start()
-            runtime.performer = seen = Seen(journal)
-            loop = spawn(runtime.run(), "loop")
+            seen = Seen(journal)
+            loop = spawn(runtime.run(seen), "loop")
             try:
                 async with asyncio.timeout(DEADLINE_S):
                     await happen(runtime, ResourcesDeclared(POOLS, step_timeout_s, 60.0))
@@ -226,12 +226,11 @@ def test_a_decision_that_cannot_be_written_ends_the_loop(tmp_path: Path) -> None
         journal = Journal(tmp_path / "db", *TABLES)
         runtime = Runtime(journal, Scheduler())
         journal.start()
-        runtime.performer = seen = Seen(journal)
-        runtime.remember = lambda spans: (("INSERT INTO nowhere VALUES (1)", ()),)
+        seen = Seen(journal)
         posted = asyncio.ensure_future(happen(runtime, JobSubmitted(1, SPEC)))
         try:
             with pytest.raises(sqlite3.OperationalError, match="no such table"):
-                await runtime.run()
+                await runtime.run(seen, lambda spans: (("INSERT INTO nowhere VALUES (1)", ()),))
             assert not posted.done()
             assert seen.actions == []
         finally:
@@ -265,8 +264,7 @@ def test_looking_ahead_goes_on_piece_by_piece_between_other_work(tmp_path: Path)
         journal = Journal(tmp_path / "db", *TABLES)
         runtime = Runtime(journal, scheduler := Thoughtful())
         journal.start()
-        runtime.performer = Seen(journal)
-        loop = spawn(runtime.run(), "loop")
+        loop = spawn(runtime.run(Seen(journal)), "loop")
         posted = asyncio.ensure_future(happen(runtime, ResourcesDeclared(POOLS, 600.0, 60.0)))
         while journal.seq < 2:
             scheduler.turns_of_others += 1
@@ -411,11 +409,10 @@ def test_what_breaks_the_core_ends_the_loop(tmp_path: Path, caplog: pytest.LogCa
         runtime = Runtime(journal, Scheduler())
         runtime.replay()
         journal.start()
-        runtime.performer = Seen(journal)
         posted = asyncio.ensure_future(happen(runtime, JobSubmitted(5, SPEC)))  # the first job has the number 1
         try:
             with pytest.raises(AssertionError, match="job 5 does not follow 0"):
-                await runtime.run()
+                await runtime.run(Seen(journal))
             with pytest.raises(AutoschedError, match="the daemon is broken and ends"):
                 await posted
         finally:

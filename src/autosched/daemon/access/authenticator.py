@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 from msgspec import Struct
 from msgspec.structs import replace
 
-from autosched.config import Config
-from autosched.daemon.access import keyring, peer_identity
+from autosched.config import LimitsConfig
+from autosched.daemon.access import peer_identity
 from autosched.daemon.access.acceptor import Acceptor, Connection, Places
+from autosched.daemon.access.access_rules import AccessRules
 from autosched.daemon.access.endpoints import Endpoint
-from autosched.daemon.access.keyring import Keyring
 from autosched.daemon.access.login_rate_limit import LoginRateLimit
-from autosched.daemon.access.peer_identity import OF_KEY, OF_USER, Principal
+from autosched.daemon.access.peer_identity import Principal
 from autosched.daemon.runtime import spawn
 from autosched.errors import Refused, RequestError, WireError
 from autosched.protocol import (
@@ -67,19 +67,25 @@ class RemotePeer:
 class Authenticator:
     """Accepts connections, authenticates their peers, and hands them on."""
 
-    def __init__(self, config: Config, admit: Admit, idle: Callable[[], None]) -> None:
-        self.limits, self._admit, self._idle = config.limits, admit, idle
-        self._group = peer_identity.group_id(config.daemon.group)
-        self.keys = Keyring(keyring.folder_of(config))
+    def __init__(
+        self,
+        limits: LimitsConfig,
+        rules: AccessRules,
+        admit: Admit,
+        client_key: Callable[[str], Key | None],
+        changed: Callable[[str], None],
+        idle: Callable[[], None],
+    ) -> None:
+        """`admit`: takes a connection over. `client_key`: the key that the token of a client is worth, by its id.
+        `changed`: called when keys were added or removed. `idle`: called when a connection was closed."""
+        self.limits, self._rules, self._admit, self._idle = limits, rules, admit, idle
+        self._client_key, self._changed = client_key, changed
+        self.keys = rules.keys
         self.failures = LoginRateLimit()
         self.acceptor = Acceptor(self.failures, self._places)
         self._visitors: dict[RemotePeer, None] = {}
         self._sessions = 0
         self._work: list[asyncio.Task[None]] = []
-        self.client_key: Callable[[str], Key | None] = lambda id: None
-        """The key that the token of a client is worth, by its id."""
-        self.changed: Callable[[str], None] = lambda words: None
-        """Called when keys were added or removed."""
 
     def _places(self) -> Places:
         return Places(
@@ -103,21 +109,10 @@ class Authenticator:
     def look_at_keys(self) -> None:
         """Read the keys again if they have changed, and disconnect peers whose key was removed."""
         if self.keys.refresh():
-            self.changed(f"{len(self.keys)} keys are valid now")
+            self._changed(f"{len(self.keys)} keys are valid now")
             for visitor in list(self._visitors):
                 if visitor.who is not None and not self.keys.admits(visitor.who):
                     visitor.link.refuse(f"the {visitor.who.name} was withdrawn")
-
-    def is_operator(self, name: str) -> bool:
-        """Whether a principal of this name, such as the owner of a job, is an operator now."""
-        if name.startswith(OF_KEY):
-            key = self.keys.get(name.removeprefix(OF_KEY))
-            return key is not None and key.role is Role.OPERATOR
-        return name in {f"{OF_USER}{uid}" for uid in peer_identity.owners()}
-
-    def admits_others(self) -> bool:
-        """Whether users may submit jobs who are no operators."""
-        return self._group is not None or any(key.role is Role.USER for key in self.keys)
 
     # Accepting --------------------------------------------------------------------------------------------------------
 
@@ -187,7 +182,7 @@ class Authenticator:
 
     def _known(self, id: str) -> Key | None:
         """The key with an id: of a user, or of a client that may connect."""
-        return self.client_key(id) if id.startswith(keys.CLIENT) else self.keys.get(id)
+        return self._client_key(id) if id.startswith(keys.CLIENT) else self.keys.get(id)
 
     async def _hello(self, visitor: RemotePeer, hello: Hello) -> Welcome:
         if hello.protocol[0] != PROTOCOL[0]:
@@ -240,7 +235,7 @@ class Authenticator:
             return client
         if visitor.endpoint.local:
             uid = peer_identity.peer_uid(visitor.connection.sock)
-            return peer_identity.user(uid, await peer_identity.local_role(uid, self._group), where)
+            return peer_identity.user(uid, await peer_identity.local_role(uid, self._rules.group), where)
         if visitor.endpoint.tls is None and hello.role == "client":
             return client
         raise Refused(

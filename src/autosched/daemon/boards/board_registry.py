@@ -8,13 +8,14 @@ closes, when it waits and sends nothing, or when its machine does not answer.
 import asyncio
 import logging
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, count
 
 from autosched.config import BoardConfig, loopback
 from autosched.core.events import BoardForgotten, BoardGone, BoardJoined, Event
 from autosched.daemon.boards.tracker_messages import BadMessage, Put
+from autosched.daemon.event_stream.daemon_events import DeviceUnreachable
 from autosched.daemon.runtime import Runtime
 from autosched.device_probe import Unwell
 from autosched.errors import NotFound, Refused
@@ -68,11 +69,9 @@ class BoardRegistry:
         runtime: Runtime,
         kinds: Iterable[BoardConfig],
         hooks: dict[UnitName, Sequence[str]],
-        sick: Callable[[UnitName, str], None],
     ) -> None:
-        """`hooks`: filled with the reboot commands of boards whose kind has one. `sick`: called with a board that is
-        gone and can be rebooted, and the reason."""
-        self._runtime, self._hooks, self._sick = runtime, hooks, sick
+        """`hooks`: filled with the reboot commands of boards whose kind has one."""
+        self._runtime, self._hooks = runtime, hooks
         self.closed = False
         """Whether the daemon is stopping, so that closed connections are no fault of boards."""
         self._kinds = {one.kind: one for one in kinds}
@@ -253,7 +252,7 @@ class BoardRegistry:
         if known is None or known.gone or server.unit in self._servers:
             return None
         if server.unit in self._hooks:
-            self._sick(server.unit, f"it is gone: {server.lost}")
+            self._runtime.stream.publish(DeviceUnreachable(server.unit, f"it is gone: {server.lost}"))
         return BoardGone(server.unit, server.lost)
 
     # Sessions ---------------------------------------------------------------------------------------------------------

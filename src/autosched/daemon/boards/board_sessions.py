@@ -15,7 +15,7 @@ from autosched.daemon.access.sockets import LOOPBACK, bind_tcp
 from autosched.daemon.boards.board_registry import BoardRegistry
 from autosched.daemon.boards.rpc_handshake import BadHandshake, Hello, read_answer, read_hello, refusal
 from autosched.daemon.boards.session_relay import Connections, Line, Session
-from autosched.daemon.event_stream.daemon_events import DaemonEvent, StepEnded
+from autosched.daemon.event_stream.daemon_events import DaemonEvent, DeviceUnreachable, StepEnded
 from autosched.daemon.runtime import Runtime
 from autosched.device_probe import Unwell
 from autosched.errors import Refused
@@ -55,9 +55,8 @@ class BoardState:
 class BoardSessions:
     """The sessions of all boards."""
 
-    def __init__(self, runtime: Runtime, registry: BoardRegistry, sick: Callable[[UnitName, str], None]) -> None:
-        """`sick`: called with a board that cannot be reached, and the reason."""
-        self._runtime, self._registry, self._sick = runtime, registry, sick
+    def __init__(self, runtime: Runtime, registry: BoardRegistry) -> None:
+        self._runtime, self._registry = runtime, registry
         self._boards: dict[UnitName, BoardState] = {}
         self._keys: dict[StepId, str] = {}
         """Keys by step."""
@@ -188,7 +187,7 @@ class BoardSessions:
             except Unwell as unwell:
                 board.trouble = str(unwell)
                 if not self._is_gone(unit):
-                    self._sick(unit, board.trouble)
+                    self._runtime.stream.publish(DeviceUnreachable(unit, board.trouble))
                 if over is not None:
                     over(board.trouble)
                 return

@@ -6,7 +6,7 @@ anyway: their jobs run as its user. Jobs of all others run apart.
 
 from typing import Literal
 
-from autosched.daemon.access.authenticator import Authenticator
+from autosched.daemon.access.access_rules import AccessRules
 from autosched.launch import sandbox
 
 RISK = "jobs of users run as this daemon's own user: a user key can do what that user can, such as reading all keys"
@@ -15,9 +15,8 @@ RISK = "jobs of users run as this daemon's own user: a user key can do what that
 class Separation:
     """The jobs of this daemon that run apart."""
 
-    def __init__(self, mode: Literal["auto", "require", "off"], authenticator: Authenticator | None = None) -> None:
-        """`authenticator`: None only with the mode "off"."""
-        self._mode, self._authenticator = mode, authenticator
+    def __init__(self, mode: Literal["auto", "require", "off"], rules: AccessRules) -> None:
+        self._mode, self._rules = mode, rules
 
     @property
     def required(self) -> bool:
@@ -26,7 +25,7 @@ class Separation:
 
     def applies_to(self, owner: str) -> bool:
         """Whether the jobs of an owner should run apart, here and on lent hosts."""
-        return self._mode != "off" and self._authenticator is not None and not self._authenticator.is_operator(owner)
+        return self._mode != "off" and not self._rules.is_operator(owner)
 
     def runs_apart(self, owner: str) -> bool:
         """Whether the jobs of an owner run apart on this machine."""
@@ -40,7 +39,7 @@ class Separation:
 
     def warning(self) -> str:
         """The risk of jobs that do not run apart; empty if no users but operators may submit, or if all jobs do."""
-        if self.required or self._authenticator is None or not self._authenticator.admits_others():
+        if self.required or not self._rules.admits_others():
             return ""
         if self._mode == "off":
             return f"{RISK} (daemon.sandbox is 'off')"

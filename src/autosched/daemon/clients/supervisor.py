@@ -37,6 +37,7 @@ from autosched.daemon.clients.helper_registry import Helper, HelperRegistry
 from autosched.daemon.clients.memory_limit import MemoryLimit
 from autosched.daemon.clients.separation import Separation
 from autosched.daemon.clients.start_queue import StartQueue
+from autosched.daemon.event_stream.daemon_events import ClientNews, DaemonEvent
 from autosched.daemon.hosts.host_registry import HostRegistry
 from autosched.daemon.hosts.remote_client import RemoteClient
 from autosched.daemon.runtime import spawn
@@ -44,13 +45,11 @@ from autosched.errors import AutoschedError, DaemonUnreachable, NotFound, Refuse
 from autosched.launch import ClientOrder, ClientProcess, Launcher, client_note
 from autosched.launch.client_note import Note
 from autosched.launch.job_folder import HELPER, kill_strays, sweep
-from autosched.launch.local import LocalLauncher
 from autosched.model import OWN_HOST, HostName, JobId, JobLoad, Step
 from autosched.protocol import (
     CLIENT_METHODS,
     SILENCE_S,
     AskLoad,
-    BlockCandidates,
     Done,
     EndStep,
     ForgetMoved,
@@ -63,7 +62,6 @@ from autosched.protocol import (
     StartHostClient,
     Stop,
     StopElsewhere,
-    TagRecords,
 )
 from autosched.protocol import RevokeStep as RevokeStepCall
 from autosched.protocol import StartStep as StartStepCall
@@ -95,28 +93,34 @@ ASK_LOAD_S = 600.0
 class ClientSupervisor:
     """All clients since the daemon started."""
 
-    def __init__(self, parts: Parts, hosts: HostRegistry, folder: Path) -> None:
-        """`folder`: contains a folder for each job."""
+    def __init__(
+        self,
+        parts: Parts,
+        hosts: HostRegistry,
+        folder: Path,
+        address: str,
+        separation: Separation,
+        launcher: Launcher,
+    ) -> None:
+        """`folder`: contains a folder for each job. `address`: to which clients connect."""
+        self._address, self._separation, self._launcher = address, separation, launcher
         self._runtime, self._progress = parts.runtime, parts.progress
         self._history, self._monitor = parts.history, parts.monitor
         self._parts, self._hosts, self._folder = parts, hosts, folder
         hosts.lost = self._host_left
+        self._runtime.stream.attach(self._pass_on, ClientNews)
         self._moved = parts.moved
         self.memory = MemoryLimit()
         self._helpers = HelperRegistry(parts, self._launch_helper, self._tell_part, self.memory)
         self._clients: dict[JobId, Client] = {}
         self._start_queue = StartQueue(self._start)
         self._secret = adoption.secret(folder)
-        self.address = ""
-        """Address to which clients connect; set before the first client starts."""
-        self.separation = Separation("off")
         self._hindered: dict[JobId, int] = {}
         """Number of clients in a row that the machine could not run, by job."""
         self.cache_bytes_max = 0
         """Size of the cache in which backends keep data for later jobs."""
         self.tasks_max = 0
         """Maximum number of processes and threads of each client and helper; 0: no limit."""
-        self.launcher: Launcher = LocalLauncher()
 
     @property
     def hosted(self) -> tuple[JobId, ...]:
@@ -164,7 +168,7 @@ class ClientSupervisor:
             return self._watch_process(client, remote)
         try:
             order = self._client_order(client.job, client.token, folder)
-            launched = self.launcher.launch(order)
+            launched = self._launcher.launch(order)
         except OSError as error:
             self._lose(client, f"it cannot be started: {error}", hindered=True)
             return
@@ -177,15 +181,15 @@ class ClientSupervisor:
         if helper.host != OWN_HOST:
             return self._launch_at(helper.host, helper.job, helper.token, helps=True), ""
         folder = self._folder / str(helper.job) / HELPER
-        launched = self.launcher.launch(self._client_order(helper.job, helper.token, folder, helps=True))
+        launched = self._launcher.launch(self._client_order(helper.job, helper.token, folder, helps=True))
         return launched.process, launched.temporary
 
     def _launch_at(self, host: HostName, job: JobId, token: str, *, helps: bool = False) -> RemoteClient:
         owner = self._runtime.state.jobs[job].owner
-        apart = owner if self.separation.applies_to(owner) else ""
+        apart = owner if self._separation.applies_to(owner) else ""
         order = StartHostClient(
             job=job, token=token, cache_bytes_max=self.cache_bytes_max, helps=helps, apart_for=apart,
-            apart_only=self.separation.required, memory_bytes_max=self.memory.bytes_max, tasks_max=self.tasks_max,
+            apart_only=self._separation.required, memory_bytes_max=self.memory.bytes_max, tasks_max=self.tasks_max,
         )  # fmt: skip
         return self._hosts.launch(host, order)
 
@@ -193,11 +197,11 @@ class ClientSupervisor:
         """The order to start a process for a job on this machine: apart, if its owner must not act as this user. Each
         such owner has a cache of his own."""
         owner = self._runtime.state.jobs[job].owner
-        cache, apart = self._folder.parent / CACHE_FOLDER, self.separation.runs_apart(owner)
+        cache, apart = self._folder.parent / CACHE_FOLDER, self._separation.runs_apart(owner)
         if apart:
             cache = self._folder.parent / CACHES_FOLDER / file_names.made_from(owner)
         return ClientOrder(
-            job, self.address, token, folder, cache, self.cache_bytes_max, self.memory.bytes_max, self.tasks_max,
+            job, self._address, token, folder, cache, self.cache_bytes_max, self.memory.bytes_max, self.tasks_max,
             helps, apart,
         )  # fmt: skip
 
@@ -269,10 +273,12 @@ class ClientSupervisor:
         )
         self._tell(client, link, call)
 
-    def notify(self, job: JobId, news: TagRecords | BlockCandidates) -> None:
+    def _pass_on(self, event: DaemonEvent) -> None:
         """Notify the job's client of changes to its records or candidates."""
-        if (client := self._clients.get(job)) is not None and client.link is not None and not client.link.closed:
-            client.link.notify(news)
+        if not isinstance(what := event.what, ClientNews):
+            return
+        if (client := self._clients.get(what.job)) is not None and client.link is not None and not client.link.closed:
+            client.link.notify(what.news)
 
     def _tell(self, client: Client, link: Link, method: Method) -> None:
         link.order(method, ORDER_S, partial(self._untold, client, link, type(method).__name__))

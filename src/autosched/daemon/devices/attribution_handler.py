@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from autosched.daemon.devices.device_monitor import DeviceMonitor, is_device
-from autosched.daemon.event_stream.daemon_events import CandidateBlocked
+from autosched.daemon.event_stream.daemon_events import CandidateBlocked, ClientNews
 from autosched.daemon.jobs.progress import ProgressRegistry
 from autosched.daemon.runtime import Runtime
 from autosched.daemon.storage import failure_cases
@@ -58,13 +58,12 @@ class AttributionHandler:
         runtime: Runtime,
         progress: ProgressRegistry,
         monitor: DeviceMonitor,
-        tell: Callable[[JobId, BlockCandidates], None],
         quarantine: Callable[[UnitName, Verdict], None],
         suspicion: DeviceSuspicion,
     ) -> None:
         """Called before the journal accepts writes. `quarantine`: isolates a device, or checks it before."""
         self._runtime, self._progress, self._monitor = runtime, progress, monitor
-        self._tell, self._quarantine, self._suspicion = tell, quarantine, suspicion
+        self._quarantine, self._suspicion = quarantine, suspicion
         self._journal = runtime.journal
         self.blame = CandidateSuspicion(failure_cases.cases(self._journal))
         self._tallies: dict[StepId, Tally] = {}
@@ -175,7 +174,8 @@ class AttributionHandler:
             for task in tasks.get(case.suspect.workload, ())
         ]
         for begin in range(0, len(notes), BLOCKS_MAX):
-            self._tell(job, BlockCandidates(candidates=tuple(notes[begin : begin + BLOCKS_MAX])))
+            news = BlockCandidates(candidates=tuple(notes[begin : begin + BLOCKS_MAX]))
+            self._runtime.stream.publish(ClientNews(job, news))
 
     def tell_all(self, job: JobId) -> None:
         """Tell the client of a job whose network is known which candidates are blocked."""

@@ -8,7 +8,7 @@ device's health. The pace of a device is learned again after a restart of the da
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
@@ -16,7 +16,13 @@ from msgspec import Struct
 
 from autosched import formatting
 from autosched.core.state import Slot
-from autosched.daemon.event_stream.daemon_events import DeviceDisturbed, DeviceDrifts, DeviceSteady, RecordsTagged
+from autosched.daemon.event_stream.daemon_events import (
+    ClientNews,
+    DeviceDisturbed,
+    DeviceDrifts,
+    DeviceSteady,
+    RecordsTagged,
+)
 from autosched.daemon.event_stream.stream import Stream
 from autosched.daemon.jobs.progress import ProgressRegistry
 from autosched.daemon.storage.job_store import JobStore
@@ -254,10 +260,9 @@ class DeviceMonitor:
         store: JobStore,
         progress: ProgressRegistry,
         stream: Stream,
-        tell: Callable[[JobId, TagRecords], None],
         interval_s: float,
     ) -> None:
-        self._store, self._progress, self._stream, self._tell = store, progress, stream, tell
+        self._store, self._progress, self._stream = store, progress, stream
         self._interval_s = interval_s
         self._watches: dict[UnitName, DeviceWatch] = {}
 
@@ -325,7 +330,7 @@ class DeviceMonitor:
             numbers.setdefault(job, []).append(number)
         for job, own in numbers.items():
             self.tag(job, own, tagged.reason)
-            self._tell(job, TagRecords(numbers=tuple(own), reason=tagged.reason))
+            self._stream.publish(ClientNews(job, TagRecords(numbers=tuple(own), reason=tagged.reason)))
 
     def tag(self, job: JobId, numbers: Sequence[int], reason: str) -> asyncio.Future[None]:
         """Tag records of a job as disturbed; done when the tags are durable."""

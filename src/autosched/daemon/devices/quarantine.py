@@ -14,6 +14,7 @@ from autosched import formatting, machine
 from autosched.core.events import Event, Quarantined, UnitDrained, UnitReturned
 from autosched.core.state import State
 from autosched.daemon.devices.device_monitor import DeviceMonitor
+from autosched.daemon.event_stream.daemon_events import DaemonEvent, DeviceUnreachable
 from autosched.daemon.runtime import BY, Runtime, spawn
 from autosched.device_probe import Pace, Unwell, treat
 from autosched.model import DEVICE_POOL, OWN_HOST, DeviceNote, Unit, UnitName, is_lane
@@ -68,6 +69,11 @@ class Quarantine:
         self._watched: dict[UnitName, asyncio.Task[None]] = {}
         self._looking: asyncio.Task[None] | None = None
         self._check_again_at: dict[UnitName, float] = {}
+        runtime.stream.attach(self._hear, DeviceUnreachable)
+
+    def _hear(self, event: DaemonEvent) -> None:
+        if isinstance(what := event.what, DeviceUnreachable):
+            self.enter(what.unit, what.reason)
 
     def enter(self, unit: UnitName, reason: str) -> None:
         """Quarantine a device, unless it only lacks its cores."""

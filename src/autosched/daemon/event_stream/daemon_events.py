@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from autosched.core import actions, events
 from autosched.model import JobId, Record, Step, StepId, TaskIndex, UnitName
+from autosched.protocol import BlockCandidates, TagRecords
 
 TEXT_CHARS = 1_000
 """Maximum number of characters of a text, which bounds the memory of a reader's buffer."""
@@ -138,6 +139,20 @@ class Kept(Struct, frozen=True):
     folder: str
 
 
+class DeviceUnreachable(Struct, frozen=True):
+    """A board cannot be reached, or is gone and can be rebooted."""
+
+    unit: UnitName
+    reason: str
+
+
+class ClientNews(Struct, frozen=True):
+    """A message for a job's client, about its records or candidates."""
+
+    job: JobId
+    news: TagRecords | BlockCandidates
+
+
 class Said(Struct, frozen=True):
     """A log message of a module."""
 
@@ -162,7 +177,9 @@ What = (
     | DeviceDrifts
     | DeviceSteady
     | DeviceDisturbed
+    | DeviceUnreachable
     | CandidateBlocked
+    | ClientNews
     | Calibrated
     | Commanded
     | SubmissionRefused
@@ -174,6 +191,8 @@ What = (
 
 _LEVELS: dict[type, int] = {
     events.DeadlineReached: logging.DEBUG,
+    ClientNews: logging.DEBUG,
+    DeviceUnreachable: logging.WARNING,
     actions.LaunchClient: logging.DEBUG,  # ClientPlaced says it
     Recorded: logging.DEBUG,
     DeviceDrifts: logging.WARNING,

@@ -8,6 +8,7 @@ from autosched.daemon.event_stream.daemon_events import (
     DeviceDisturbed,
     DeviceDrifts,
     DeviceSteady,
+    DeviceUnreachable,
     Kept,
     LoopStalled,
     RecordsTagged,
@@ -73,6 +74,8 @@ def sentence(event: DaemonEvent) -> str:
             return f"job {job} {moved}{shared}"
         case DeviceDrifts(unit=unit, reason=reason):
             return f"{unit} is not as fast as it was: {reason}"
+        case DeviceUnreachable(unit=unit, reason=reason):
+            return f"{unit} cannot be reached: {reason}"
         case DeviceSteady(unit=unit):
             return f"{unit} is steady again"
         case DeviceDisturbed(unit=unit, share=share):

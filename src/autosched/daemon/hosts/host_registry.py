@@ -87,9 +87,12 @@ class _Session:
 class HostRegistry:
     """All hosts except the daemon's own."""
 
-    def __init__(self, runtime: Runtime, lease_s: float) -> None:
-        """`lease_s`: seconds after the last answered report at which a host ends its clients."""
-        self._runtime, self.lease_s = runtime, lease_s
+    def __init__(
+        self, runtime: Runtime, lease_s: float, disturbed: Callable[[UnitName, float, str], None] = lambda *_: None
+    ) -> None:
+        """`lease_s`: seconds after the last answered report at which a host ends its clients. `disturbed`: called for
+        each unit of a host that other programs used, with the start by the scheduler's clock, and the reason."""
+        self._runtime, self.lease_s, self._disturbed = runtime, lease_s, disturbed
         self._comparison = DeviceComparison(runtime)
         self.lenders: dict[HostName, Lender] = {}
         """Agents that have joined since the daemon started."""
@@ -97,8 +100,6 @@ class HostRegistry:
         self._trusted_until: dict[HostName, float] = {}
         self.lost: Callable[[HostName, str], None] = lambda host, reason: None
         """Called with the reason before a host leaves; no client of it is left."""
-        self.disturbed: Callable[[UnitName, float, str], None] = lambda unit, since, reason: None
-        """Called for each unit of a host that other programs used, with the start by the scheduler's clock."""
 
     @property
     def _patience_s(self) -> float:
@@ -292,7 +293,7 @@ class HostRegistry:
         lender.leaves = reason = method.reason
         if method.disturbed_s and (known := self._runtime.state.hosts.get(host)) is not None:
             for unit in known.units:
-                self.disturbed(unit, self._runtime.clock() - method.disturbed_s, reason)
+                self._disturbed(unit, self._runtime.clock() - method.disturbed_s, reason)
         if not method.ended:
             await self._runtime.post(partial(self._cut_off, host, reason))
         else:

@@ -28,16 +28,23 @@ UNSTORED = "the daemon, which could not store it in time and has told its user s
 class Submissions:
     """Accepts jobs, as many at the same time as can be stored."""
 
-    def __init__(self, settings: LiveSettings, runtime: Runtime, blobs: Blobs, admission: Admission) -> None:
+    def __init__(
+        self,
+        settings: LiveSettings,
+        runtime: Runtime,
+        blobs: Blobs,
+        admission: Admission,
+        refusal: Callable[[str], str],
+    ) -> None:
+        """`refusal`: why no job of an owner is accepted; empty if it is."""
         self._settings, self._runtime, self._blobs, self._admission = settings, runtime, blobs, admission
-        self.refusal: Callable[[str], str] = lambda owner: ""
-        """Why no job of an owner is accepted; empty if it is."""
+        self._refusal = refusal
 
     async def take(self, spec: JobSpec, who: Principal) -> JobId:
         """Submit a job. Raises RequestError, NotFound, Refused, Busy, and StorageFull when it cannot be stored."""
         owner = who.name
         spec = for_board(spec, _kinds(self._runtime.state))
-        if reason := self.refusal(owner):
+        if reason := self._refusal(owner):
             raise Refused(reason)
         self._check(spec)
         given_up, job = False, 0

@@ -62,7 +62,7 @@ def _info(session: UserSession, _method: Info) -> DaemonInfo:
         jobs_total=len(state.jobs),
         steps_started=state.last_step,
         rss_bytes=resident_bytes("self"),
-        warnings=(*services.warnings, *session.runtime.troubles),
+        warnings=services.warnings_now,
         goal=state.goal.value,
         calibration=calibration(state),
         paused=state.paused,

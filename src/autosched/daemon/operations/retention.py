@@ -166,10 +166,9 @@ def prune(folder: Path, wish: Prune, who: Principal) -> Pruned:
         repair.see_to(folder, accept_data_loss=False)
         with contextlib.closing(Journal(database.database(folder), *database.TABLES)) as journal:
             runtime = recover(journal, database.snapshots(folder)).runtime
-            runtime.performer = _NoPerformer()
             audit = Audit(journal, runtime.stream)
             journal.start()
-            loop = spawn(runtime.run(), "the scheduler's loop")
+            loop = spawn(runtime.run(_NoPerformer()), "the scheduler's loop")
             retention = Retention(runtime, Blobs(folder / "blobs", 0), folder, tuple, partial(_covered, folder))
             try:
                 told = await audit.of(who, wish, retention.prune(wish))

@@ -19,6 +19,7 @@ from autosched.daemon.access.page_links import PageLinks
 from autosched.daemon.access.peer_identity import Principal
 from autosched.daemon.answers import ANSWERS, Caller
 from autosched.daemon.boards.board_registry import BoardRegistry
+from autosched.daemon.clients.separation import Separation
 from autosched.daemon.clients.supervisor import ClientSupervisor
 from autosched.daemon.devices.attribution_handler import AttributionHandler
 from autosched.daemon.devices.device_monitor import DeviceMonitor
@@ -69,6 +70,8 @@ class Services(Struct, frozen=True, kw_only=True):
     on_demand: bool = False
     addresses: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    """Warnings about the settings."""
+    separation: Separation
     page: str = ""
     """Address of the page; empty without one."""
     page_links: PageLinks
@@ -78,6 +81,11 @@ class Services(Struct, frozen=True, kw_only=True):
     def config(self) -> Config:
         """The settings in force."""
         return self.settings.now
+
+    @property
+    def warnings_now(self) -> tuple[str, ...]:
+        """Warnings about the settings, and the present problems."""
+        return tuple(text for text in (*self.warnings, *self.runtime.troubles, self.separation.warning()) if text)
 
 
 def admitting(services: Services) -> Admit:

@@ -337,7 +337,7 @@ class OverviewPage:
             starting=len(state.starting),
             uptime_s=round(runtime.clock() - runtime.timeline.began_at, 1),
             rss_bytes=resident_bytes("self"),
-            warnings=(*services.warnings, *runtime.troubles),
+            warnings=services.warnings_now,
             queues={name: queue.waiting for name, queue in state.queues.items()},
             typical=round(known.typical, 2) if known is not None else None,
             experiments=self._latest_experiments(),

@@ -13,7 +13,7 @@ from autosched.daemon.boards import board_sessions
 from autosched.daemon.boards.board_registry import BoardRegistry
 from autosched.daemon.boards.board_sessions import BoardSessions
 from autosched.daemon.boards.rpc_handshake import BadHandshake, Hello, read_answer
-from autosched.daemon.event_stream.daemon_events import StepEnded
+from autosched.daemon.event_stream.daemon_events import DeviceUnreachable, StepEnded
 from autosched.device_probe import Unwell
 from autosched.errors import Refused
 from autosched.model import RpcServer, Unit
@@ -38,16 +38,16 @@ class World:
             2: SimpleNamespace(units=("host/0",), deadline_at=until),
         }
         state = SimpleNamespace(steps=self.steps, slots=slots, boards={})
-        stream = SimpleNamespace(attach=self._attach)
+        stream = SimpleNamespace(attach=self._attach, publish=self._note)
         self.sick: list[tuple[str, str]] = []
         runtime = SimpleNamespace(state=state, clock=self.loop.time, stream=stream)
         self.unit = units["b"]
         worlds.append(self)
-        registry = BoardRegistry(cast(Any, runtime), (), {}, self._note)
-        self.sessions = BoardSessions(cast(Any, runtime), registry, self._note)
+        registry = BoardRegistry(cast(Any, runtime), (), {})
+        self.sessions = BoardSessions(cast(Any, runtime), registry)
 
-    def _note(self, unit: str, why: str) -> None:
-        self.sick.append((unit, why))
+    def _note(self, what: DeviceUnreachable) -> None:
+        self.sick.append((what.unit, what.reason))
 
     def _attach(self, take: Callable[[Any], None], *kinds: type) -> None:
         assert kinds == (StepEnded,)

@@ -7,7 +7,7 @@ import pytest
 
 from autosched import config
 from autosched.daemon.access import keyring, peer_identity
-from autosched.daemon.access.authenticator import Authenticator
+from autosched.daemon.access.access_rules import AccessRules
 from autosched.daemon.clients.separation import Separation
 from autosched.launch import sandbox
 from autosched.protocol.roles import Role
@@ -15,11 +15,11 @@ from autosched.protocol.roles import Role
 OWN = f"uid {peer_identity.owners()[1]}"
 
 
-def authenticator(folder: Path, *roles: Role) -> Authenticator:
+def rules(folder: Path, *roles: Role) -> AccessRules:
     for role in roles:
         keyring.make(folder / "keys", role, role.value)
     settings = config.parse(f'[daemon]\nstate_dir = "{folder}"\n', "test")
-    return Authenticator(settings, lambda link, hello, who: None, lambda: None)
+    return AccessRules(settings)
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ def test_operators_jobs_run_as_the_daemon(
     owner: str, apart: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sandbox, "unavailable", lambda: "")
-    known = authenticator(tmp_path, Role.OPERATOR, Role.USER)
+    known = rules(tmp_path, Role.OPERATOR, Role.USER)
     assert Separation("auto", known).runs_apart(owner) is apart
     assert Separation("require", known).runs_apart(owner) is apart
     assert not Separation("off", known).runs_apart(owner)
@@ -63,5 +63,5 @@ def test_a_risk_is_told_where_users_submit_jobs_that_cannot_run_apart(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(sandbox, "unavailable", lambda: why)
-    told = Separation(mode, authenticator(tmp_path, *roles)).warning()
+    told = Separation(mode, rules(tmp_path, *roles)).warning()
     assert ("a user key can do what that user can" in told) is warns

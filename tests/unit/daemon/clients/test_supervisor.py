@@ -14,6 +14,7 @@ from autosched.daemon.clients import start_queue, supervisor
 from autosched.daemon.clients.client_state import Client
 from autosched.daemon.clients.helper_registry import HelperRegistry
 from autosched.daemon.clients.supervisor import ClientSupervisor
+from autosched.daemon.event_stream.stream import Stream
 from autosched.daemon.hosts.host_registry import HostRegistry
 from autosched.daemon.jobs.progress import ProgressRegistry
 from autosched.daemon.storage.moved_files import MovedFiles
@@ -46,12 +47,14 @@ class Stage:
         self.lost: asyncio.Queue[ClientLost] = asyncio.Queue()
         job = SimpleNamespace(state=JobState.DONE, spec=SimpleNamespace(external=False), owner="uid 0", steps=[1])
         state = SimpleNamespace(jobs=dict.fromkeys(JOBS, job), hosts={})
-        runtime = SimpleNamespace(state=state, tell=self._hear)
+        runtime = SimpleNamespace(state=state, tell=self._hear, stream=Stream(lambda: 0.0))
         hosts = HostRegistry(runtime, 60.0)
         moved = MovedFiles(folder / "moved", 0)
         parts = SimpleNamespace(runtime=runtime, progress=ProgressRegistry(), history=None, monitor=None, moved=moved)
-        self.clients = Watched(parts=parts, hosts=hosts, folder=folder)
-        self.clients.launcher = LocalLauncher(command)
+        apart = SimpleNamespace(applies_to=lambda owner: False, runs_apart=lambda owner: False, required=False)
+        self.clients = Watched(
+            parts=parts, hosts=hosts, folder=folder, address="", separation=apart, launcher=LocalLauncher(command)
+        )
         for job_id in JOBS:
             self.clients.start(job_id)
 

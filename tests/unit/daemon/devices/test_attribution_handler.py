@@ -13,7 +13,7 @@ from autosched.backend import Network
 from autosched.core.events import ClientAttached, JobSubmitted, ResourcesDeclared, StepEnded
 from autosched.core.scheduler import Scheduler
 from autosched.daemon.devices.attribution_handler import BATCH_LEAST, AttributionHandler
-from autosched.daemon.event_stream.daemon_events import CandidateBlocked, DaemonEvent
+from autosched.daemon.event_stream.daemon_events import CandidateBlocked, ClientNews, DaemonEvent
 from autosched.daemon.jobs.progress import ProgressRegistry
 from autosched.daemon.runtime import Runtime, spawn
 from autosched.daemon.storage.database import TABLES
@@ -49,19 +49,22 @@ class Bench:
 
     def __init__(self, journal: Journal) -> None:
         self.journal, self.runtime, self.progress = journal, Runtime(journal, Scheduler()), ProgressRegistry()
-        self.runtime.performer = cast(Any, SimpleNamespace(perform=lambda action: None, changed=lambda job: None))
         self.doubted: list[str] = []
         self.told: list[tuple[JobId, BlockCandidates]] = []
         self.quarantined: list[tuple[str, str]] = []
         self.happened: list[DaemonEvent] = []
         self.verdicts = AttributionHandler(
             self.runtime, self.progress, cast(Any, SimpleNamespace(doubt=self.doubted.append)),
-            lambda job, told: self.told.append((job, told)),
             lambda unit, verdict: self.quarantined.append((unit, verdict.reason)), DeviceSuspicion(30.0),
         )  # fmt: skip
         self.runtime.replay()
         self.runtime.stream.attach(self.happened.append)
+        self.runtime.stream.attach(self._note, ClientNews)
         self._numbers = 0
+
+    def _note(self, event: DaemonEvent) -> None:
+        if isinstance(what := event.what, ClientNews) and isinstance(what.news, BlockCandidates):
+            self.told.append((what.job, what.news))
 
     async def job(self, spec: JobSpec = SPEC, identity: Identity | None = None) -> JobId:
         """Returns a job whose client has reported its network."""
@@ -116,7 +119,8 @@ def live(path: Path, *works: Callable[[Bench], Awaitable[None]]) -> None:
         journal = Journal(path / "db", *TABLES)
         bench = Bench(journal)
         journal.start()
-        loop = spawn(bench.runtime.run(), "loop")
+        performer = SimpleNamespace(perform=lambda action: None, changed=lambda job: None)
+        loop = spawn(bench.runtime.run(cast(Any, performer)), "loop")
         try:
             async with asyncio.timeout(DEADLINE_S):
                 await bench.runtime.post(lambda: ResourcesDeclared(POOLS, 600.0, 600.0))

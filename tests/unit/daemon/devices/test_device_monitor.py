@@ -16,6 +16,7 @@ from autosched.daemon.devices.device_monitor import (
     Health,
     Tagged,
 )
+from autosched.daemon.event_stream.daemon_events import ClientNews, DaemonEvent
 from autosched.daemon.event_stream.stream import Stream
 from autosched.daemon.jobs.progress import ProgressRegistry
 from autosched.daemon.storage.job_store import JobStore
@@ -153,12 +154,24 @@ class Kept:
         return cast(asyncio.Future[None], None)
 
 
+def told_on(stream: Stream) -> dict[JobId, TagRecords]:
+    """Returns the tags of each job that are published for its client from now on."""
+    told: dict[JobId, TagRecords] = {}
+
+    def hear(event: DaemonEvent) -> None:
+        if isinstance(what := event.what, ClientNews) and isinstance(what.news, TagRecords):
+            told[what.job] = what.news
+
+    stream.attach(hear, ClientNews)
+    return told
+
+
 def test_each_job_receives_the_tags_of_its_own_records() -> None:
-    kept, progress, told = Kept(), ProgressRegistry(), dict[JobId, TagRecords]()
+    kept, progress, stream = Kept(), ProgressRegistry(), Stream(lambda: 0.0)
     published: list[str] = []
-    stream = Stream(lambda: 0.0)
     stream.attach(lambda event: published.append(event.name))
-    monitor = DeviceMonitor(cast(JobStore, kept), progress, stream, told.__setitem__, INTERVAL_S)
+    told = told_on(stream)
+    monitor = DeviceMonitor(cast(JobStore, kept), progress, stream, INTERVAL_S)
     slot = Slot(Unit("cpu0", (1,)), [("device:cpu", 0)])
     for i, core_s in enumerate([1.0] * LEARNED_FROM + [1.5, 1.5]):
         assert monitor.begin(slot, INTERVAL_S * i)
@@ -167,12 +180,13 @@ def test_each_job_receives_the_tags_of_its_own_records() -> None:
     assert [(job, trials) for job, trials, _ in kept.tags] == [(1, (4,)), (2, (5,))]
     assert {job: tags.numbers for job, tags in told.items()} == {1: (4,), 2: (5,)}
     assert progress.get(2).disturbed == {5}
-    assert published == ["DeviceDrifts", "RecordsTagged", "RecordsTagged"]
+    assert published == ["DeviceDrifts", "RecordsTagged", "ClientNews", "RecordsTagged", "ClientNews"]
 
 
 def test_records_measured_while_other_programs_ran_are_tagged() -> None:
-    kept, told = Kept(), dict[JobId, TagRecords]()
-    monitor = DeviceMonitor(cast(JobStore, kept), ProgressRegistry(), Stream(lambda: 0.0), told.__setitem__, INTERVAL_S)
+    kept, stream = Kept(), Stream(lambda: 0.0)
+    told = told_on(stream)
+    monitor = DeviceMonitor(cast(JobStore, kept), ProgressRegistry(), stream, INTERVAL_S)
     for trial in range(10):
         monitor.of("board@lab2").recorded(1 + trial % 2, trial, float(trial))
     monitor.disturbed("board@lab2", 7.0, "its owner is back")
@@ -184,9 +198,7 @@ def test_records_measured_while_other_programs_ran_are_tagged() -> None:
 
 
 def test_boards_and_devices_with_cores_are_watched() -> None:
-    monitor = DeviceMonitor(
-        cast(JobStore, Kept()), ProgressRegistry(), Stream(lambda: 0.0), lambda job, tags: None, INTERVAL_S
-    )
+    monitor = DeviceMonitor(cast(JobStore, Kept()), ProgressRegistry(), Stream(lambda: 0.0), INTERVAL_S)
     lane, gpu = Slot(Unit("host/0", (0,)), [("host", 0)]), Slot(Unit("gpu0"), [("device:gpu", 0)])
     board = Slot(Unit("pi4-0", accelerator=RpcServer("127.0.0.1", 9090, "pi4")), [("device:pi4", 0)])
     assert not monitor.begin(lane, 0.0)

@@ -39,10 +39,7 @@ class Bench:
 
     def __init__(self, journal: Journal, pause_s: float, hook: tuple[str, ...]) -> None:
         self.runtime = Runtime(journal, Scheduler())
-        self.runtime.performer = cast(Any, SimpleNamespace(perform=lambda action: None, changed=lambda job: None))
-        self.monitor = DeviceMonitor(
-            cast(Any, None), cast(Any, None), self.runtime.stream, lambda job, tags: None, 30.0
-        )
+        self.monitor = DeviceMonitor(cast(Any, None), cast(Any, None), self.runtime.stream, 30.0)
         self.suspicion = DeviceSuspicion(pause_s)
         hooks = {"dev0": hook} if hook else {}
         self.elsewhere: list[Unit] = []
@@ -87,7 +84,8 @@ def live(
         journal = Journal(path / "db", *TABLES)
         bench = Bench(journal, pause_s, hook)
         journal.start()
-        loop = spawn(bench.runtime.run(), "loop")
+        performer = SimpleNamespace(perform=lambda action: None, changed=lambda job: None)
+        loop = spawn(bench.runtime.run(cast(Any, performer)), "loop")
         try:
             async with asyncio.timeout(DEADLINE_S):
                 await bench.runtime.post(lambda: ResourcesDeclared(POOLS, 600.0, 600.0))

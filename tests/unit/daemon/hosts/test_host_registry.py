@@ -130,7 +130,8 @@ class Wire:
 class Scene:
     def __init__(self, lease_s: float = LONG_S) -> None:
         self.told = Told()
-        self.registry = HostRegistry(cast(Runtime, self.told), lease_s)
+        self.disturbed: list[tuple[str, float, str]] = []
+        self.registry = HostRegistry(cast(Runtime, self.told), lease_s, lambda *said: self.disturbed.append(said))
 
     def agent(self) -> Wire:
         wire = Wire()
@@ -340,15 +341,14 @@ def test_an_agent_removes_its_host() -> None:
 
 def test_an_agent_whose_owner_is_back_reports_the_start_of_the_disturbance() -> None:
     async def story() -> None:
-        scene, disturbed = Scene(), list[tuple[str, float, str]]()
-        scene.registry.disturbed = lambda *said: disturbed.append(said)
+        scene = Scene()
         wire = await scene.joined()
         await wire.say(LeaveHost(reason="its owner is back", ended=True, disturbed_s=0.5))
-        assert [(unit, reason) for unit, _, reason in disturbed] == [
+        assert [(unit, reason) for unit, _, reason in scene.disturbed] == [
             ("host/0@lab2", "its owner is back"),
             ("cpu0@lab2", "its owner is back"),
         ]
-        assert all(since <= scene.told.clock() - 0.5 for _, since, _ in disturbed)
+        assert all(since <= scene.told.clock() - 0.5 for _, since, _ in scene.disturbed)
         assert scene.told.events[-1] == HostLeft("lab2", "its owner is back")
 
     run(story)

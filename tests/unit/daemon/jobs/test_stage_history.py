@@ -38,8 +38,7 @@ def live(path: Path, work: Callable[[Runtime, History], Awaitable[None]]) -> Non
         runtime, progress = Runtime(journal, Scheduler()), ProgressRegistry()
         runtime.replay()
         journal.start()
-        runtime.performer = NoPerformer()
-        loop, past = spawn(runtime.run(), "loop"), History(runtime, progress)
+        loop, past = spawn(runtime.run(NoPerformer()), "loop"), History(runtime, progress)
         try:
             async with asyncio.timeout(DEADLINE_S):
                 job = runtime.state.last_job + 1
