@@ -8,6 +8,7 @@ import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
 from autosched_tvm.compile.frontend import standard_operators
+from autosched_tvm.compile.frontend.dequantisation import Form
 from autosched_tvm.evaluation.quantised_reference import make_weights_unsigned
 
 if TYPE_CHECKING:  # it needs TVM
@@ -52,7 +53,7 @@ def rewritten(model: Any, *, rounded: bool = False, integers: bool = False) -> A
     operator is left."""
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
-    assert standard_operators.rewrite(copy, rounded=rounded, integers=integers)
+    assert standard_operators.rewrite(copy, Form.ROUNDED if rounded else Form.INTEGERS if integers else Form.REAL)
     left = standard_operators.is_quantised(copy, integers=integers)
     assert not left, [node.op_type for node in copy.graph.node]
     assert {node.domain for node in copy.graph.node if not (integers and standard_operators.stays(node))} <= {

@@ -12,6 +12,7 @@ from msgspec import Struct
 from onnx import numpy_helper
 
 from autosched_tvm.compile.frontend import standard_operators
+from autosched_tvm.compile.frontend.dequantisation import Form
 from autosched_tvm.tensors import Array
 
 ROUNDING_FACTOR = 4.0
@@ -47,7 +48,7 @@ def float_form(model: onnx.ModelProto, *, integers: bool = False) -> onnx.ModelP
     """
     if not standard_operators.is_quantised(model):
         return None
-    form = _rewritten(model, integers=integers)
+    form = _rewritten(model, Form.INTEGERS if integers else Form.REAL)
     if standard_operators.is_quantised(form, integers=integers):
         return None
     make_weights_unsigned(form)
@@ -82,7 +83,7 @@ def make_weights_unsigned(model: onnx.ModelProto) -> None:
 def fidelity(model: onnx.ModelProto, form: onnx.ModelProto, run: Run, *, integers: bool = False) -> Fidelity:
     """Compares the builds' form of a quantised model with the model, and with the form that rounds. Raises the
     exceptions of `run`."""
-    quantised, real, rounded = run(model), run(form), run(_rewritten(model, rounded=True))
+    quantised, real, rounded = run(model), run(form), run(_rewritten(model, Form.ROUNDED))
     explained, largest, share = True, 0.0, 0.0
     for q, f, r in zip(quantised, real, rounded, strict=True):
         left, middle, right = (array.astype("float64") for array in (q, f, r))
@@ -107,11 +108,11 @@ def fidelity(model: onnx.ModelProto, form: onnx.ModelProto, run: Run, *, integer
     )
 
 
-def _rewritten(model: onnx.ModelProto, *, rounded: bool = False, integers: bool = False) -> onnx.ModelProto:
-    form = onnx.ModelProto()
-    form.CopyFrom(model)
-    standard_operators.rewrite(form, rounded=rounded, integers=integers)
-    return form
+def _rewritten(model: onnx.ModelProto, form: Form) -> onnx.ModelProto:
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    standard_operators.rewrite(copy, form)
+    return copy
 
 
 def _rms(array: Array) -> float:

@@ -5,17 +5,20 @@ QuantizeLinear becomes a clip to the range of its type (often equal to a Relu), 
 float32, and DequantizeLinear disappears. Where the network needs the integers, at an output or in an operator without a
 rule here, they are made by rounding, as ONNX defines it.
 
-With `rounded`, activations are rounded wherever the quantised network rounds. This form serves comparisons only.
+Each value has one meaning (meanings.py), from which the rules derive the meanings of the values that follow. The form
+`Form.ROUNDED` serves comparisons only.
 """
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from enum import Enum
+from typing import TypeVar
 
 import numpy as np
 from onnx import TensorProto, helper
 
+from autosched_tvm.compile.frontend.meanings import Bias, Levels, Meaning, Product, Quantised, Real, Scale, Weights
 from autosched_tvm.compile.frontend.node_builder import Array, Node, NodeBuilder, Unknown, attributes, optional
 
 MICROSOFT = "com.microsoft"
@@ -36,93 +39,72 @@ SIGNS = {TensorProto.UINT8: 0, TensorProto.INT8: 128}
 """Offset that turns an 8-bit type into an unsigned one."""
 
 
-@dataclass(frozen=True)
-class Quantised:
-    """A quantised tensor: the float tensor that it represents, and its quantisation parameters."""
+class Form(Enum):
+    """The result of the rewrite."""
 
-    real: str
-    scale: str
-    zero: str
-    kind: int
-    """Element type, as an ONNX type number."""
-    axis: int = 1
-    """Axis of a per-channel scale."""
+    REAL = "real numbers"
+    ROUNDED = "real numbers, rounded wherever the quantised network rounds"
+    INTEGERS = "real numbers, with products of 8-bit integers"
 
 
-@dataclass(frozen=True)
-class Levels:
-    """The integers of a quantised tensor, as uint8."""
-
-    name: str
-    zero: int
-    """Integer that represents 0."""
-    scale: float
-
-
-@dataclass(frozen=True)
-class Divided:
-    """A bias that is quantised at run time: a float vector divided by the scale of a product."""
-
-    real: str
-    factors: tuple[str, ...]
-    """Tensors whose product is the divisor."""
-
-
-@dataclass(frozen=True)
-class Accumulated:
-    """An int32 product of quantised tensors, represented as `real` divided by each of `scales`. The scales are computed
-    at run time."""
-
-    real: str
-    scales: tuple[str, ...]
-    operator: str
-    operands: tuple[str, str]
-    attributes: dict[str, Any]
-    added: tuple[Divided, ...] = ()
-    """Biases that were added to the integers."""
-
-
-@dataclass(frozen=True)
-class Weights:
-    """Constant 8-bit weights and the scale that turns them into real numbers."""
-
-    numbers: Array
-    """Weights, int8, with zero point 0."""
-    scales: Array
-    axis: int
-    """Axis of a per-channel scale."""
-
-
-@dataclass(frozen=True)
-class Form:
-    """Options of the rewrite."""
-
-    rounded: bool = False
-    """Round activations wherever the quantised network rounds."""
-    integers: bool = False
-    """Keep products of 8-bit integers."""
+M = TypeVar("M", bound=Meaning)
 
 
 class Dequantiser:
     """State of the rewrite of one graph, whose nodes are visited in order."""
 
     def __init__(self, emitter: NodeBuilder, form: Form) -> None:
-        self.emit, self.rounded, self.integers = emitter, form.rounded, form.integers
-        self.quantised: dict[str, Quantised] = {}
-        self.weights: dict[str, Weights] = {}
-        """Integer weights, by the float constant made of them."""
-        self.levels: dict[str, Levels] = {}
-        """Integers, by the float tensor that they represent."""
-        self.accumulated: dict[str, Accumulated] = {}
-        self.factors: dict[str, tuple[str, ...]] = {}
-        self.divided: dict[str, Divided] = {}
+        self.emit, self.form = emitter, form
+        self._meanings: dict[str, Meaning] = {}
+
+    @property
+    def integers(self) -> bool:
+        """Whether products of 8-bit integers are kept."""
+        return self.form is Form.INTEGERS
+
+    @property
+    def rounded(self) -> bool:
+        """Whether activations are rounded wherever the quantised network rounds."""
+        return self.form is Form.ROUNDED
+
+    # Meanings -----------------------------------------------------------------------------------------------
+
+    def meaning(self, name: str, kind: type[M]) -> M | None:
+        """Returns the meaning of a value, if it is of this kind."""
+        return found if isinstance(found := self._meanings.get(name), kind) else None
+
+    def note(self, name: str, meaning: Meaning) -> None:
+        """Records the meaning of a value."""
+        self._forget(name)
+        self._meanings[name] = meaning
+        if isinstance(meaning, Quantised):
+            self._real_of(meaning.real).forms[name] = meaning
+
+    def _real_of(self, name: str) -> Real:
+        """Returns the meaning of a float tensor that quantised tensors represent."""
+        if (known := self.meaning(name, Real)) is None:
+            known = self._meanings[name] = Real()
+        return known
+
+    def _forget(self, name: str) -> None:
+        if isinstance(old := self._meanings.pop(name, None), Quantised):
+            self._real_of(old.real).forms.pop(name, None)
+
+    def forget(self, node: Node) -> None:
+        """Removes what a rule recorded about a node's outputs before the rule raised Unknown."""
+        for name in node.output:
+            self._forget(name)
+
+    def factors_of(self, name: str) -> tuple[str, ...]:
+        """Returns the tensors whose product a tensor is."""
+        return (name,) if (scale := self.meaning(name, Scale)) is None else scale.factors
 
     # Real numbers of quantised tensors ----------------------------------------------------------------------
 
     def real(self, name: str, scale: str, zero: str, axis: int = 1) -> str:
         """Returns the float tensor that a quantised tensor represents when it is read with this scale and zero
         point."""
-        known = self.quantised.get(name)
+        known = self.meaning(name, Quantised)
         if known and self._same(known.scale, scale) and self._same_zero(known.zero, zero):
             return known.real
         emit = self.emit
@@ -131,7 +113,7 @@ class Dequantiser:
         if array is not None and scales is not None and zeros is not None:
             made = emit.constant(dequantised(array, scales, zeros, axis))
             if self.integers and (found := without_zero_point(array, scales, zeros, axis)) is not None:
-                self.weights[made] = found
+                self.note(made, found)
             return made
         kind = emit.element_type(name)
         value = emit.to_float(name)
@@ -139,26 +121,21 @@ class Dequantiser:
             moved = emit.make("Add", [value, emit.floats(SIGNS[kind])])
             levels = emit.make("Cast", [moved], to=TensorProto.UINT8) if SIGNS[kind] else name
             real = self.of_levels(Levels(levels, int(zeros.ravel()[0]) + SIGNS[kind], float(scales.ravel()[0])))
-            self.quantised[name] = Quantised(real, scale, zero, kind)
+            self.note(name, Quantised(real, scale, zero, kind))
             return real
         if zero and (zeros is None or np.any(zeros)):
             value = emit.make("Sub", [value, emit.to_float(self._along(zero, axis, name))])
         return emit.make("Mul", [value, emit.to_float(self._along(scale, axis, name))])
 
-    def quantised_as(self, real: str) -> Quantised | None:
-        """Returns the quantisation of the tensor that represents `real`, which is the first name of a float tensor."""
-        return next((one for one in self.quantised.values() if one.real == real), None)
-
     def levels_of(self, real: str) -> Levels | None:
         """Returns the integers that represent `real`, as operand of a product; None unless they have 8 bits and one
         scale."""
-        first = self.emit.resolve(real)
-        known = self.quantised_as(first)
-        if not self.integers or known is None:
+        known = self.meaning(self.emit.resolve(real), Real)
+        if not self.integers or known is None or known.first is None:
             return None
-        if first not in self.levels and (made := self._stored(known)) is not None:
-            self.levels[first] = made
-        return self.levels.get(first)
+        if known.levels is None:
+            known.levels = self._stored(known.first)
+        return known.levels
 
     def _stored(self, known: Quantised) -> Levels | None:
         """Makes the integers of a tensor, with 128 added to signed ones."""
@@ -181,7 +158,7 @@ class Dequantiser:
         if levels.zero:
             whole = emit.make("Sub", [whole, emit.floats(levels.zero)])
         real = emit.make("Mul", [whole, emit.floats(levels.scale)], output)
-        self.levels[real] = levels
+        self._real_of(real).levels = levels
         return real
 
     def quantise(self, real: str, scale: str, zero: str, output: str, kind: int = 0, axis: int = 1) -> None:
@@ -196,7 +173,7 @@ class Dequantiser:
             bounded = self.of_levels(levels)  # integers take a quarter of the memory
         if real in emit.shapes:
             emit.shapes[bounded] = emit.shapes[real]
-        self.quantised[output] = Quantised(bounded, scale, zero, kind, axis)
+        self.note(output, Quantised(bounded, scale, zero, kind, axis))
         emit.types[output] = kind
         if levels and kind == TensorProto.UINT8:
             emit.make("Identity", [levels.name], output)
@@ -206,13 +183,9 @@ class Dequantiser:
     def _bounded(self, real: str, scale: str, zero: str, kind: int, axis: int) -> str:
         """Returns the float tensor clipped to the range of a quantised type."""
         emit = self.emit
-        same = [
-            q
-            for q in self.quantised.values()
-            if q.real == real and q.kind == kind and self._same(q.scale, scale) and self._same_zero(q.zero, zero)
-        ]
-        if same:  # it was clipped to this range before
-            return real
+        like, known = Quantised(real, scale, zero, kind), self.meaning(real, Real)
+        if known is not None and any(self.alike(form, like) for form in known.forms.values()):
+            return real  # it was clipped to this range before
         if self.rounded:
             levels = self._levels(real, scale, zero, kind, axis)
             if zero:
@@ -255,6 +228,10 @@ class Dequantiser:
         emit.types[made] = emit.element_type(values)
         return made
 
+    def alike(self, one: Quantised, other: Quantised) -> bool:
+        """Returns whether two tensors are quantised in the same way."""
+        return one.kind == other.kind and self._same(one.scale, other.scale) and self._same_zero(one.zero, other.zero)
+
     def _same(self, one: str, other: str) -> bool:
         if one == other:
             return True
@@ -270,19 +247,13 @@ class Dequantiser:
             return True
         return a is not None and b is not None and bool(np.all(a.astype("int64") == b.astype("int64").ravel()))
 
-    def forget(self, node: Node) -> None:
-        """Removes what a rule recorded about a node's outputs before the rule raised Unknown."""
-        for name in node.output:
-            for known in (self.quantised, self.accumulated, self.factors, self.divided):
-                known.pop(name, None)
-
     # Integer products ---------------------------------------------------------------------------------------
 
     def without_zero(self, name: str, zero: str, axis: int) -> tuple[str, tuple[str, ...]]:
         """Returns an integer operand of a product minus its zero point, as float, and the scales by which it is
         divided."""
         emit = self.emit
-        known = self.quantised.get(name)
+        known = self.meaning(name, Quantised)
         if known and self._same_zero(known.zero, zero) and emit.array(known.scale) is None:
             return known.real, (known.scale,)
         array, zeros = emit.array(name), emit.array(zero) if zero else np.zeros((), "int32")
@@ -298,13 +269,13 @@ class Dequantiser:
         emit, output = self.emit, node.output[0]
         given = attributes(node)
         real = emit.make(operator, operands, **given)
-        self.accumulated[output] = Accumulated(real, scales, operator, operands, given)
+        self.note(output, Product(real, scales, operator, operands, given))
         for scale in scales:
             real = emit.make("Div", [real, scale])
         emit.types[output] = TensorProto.INT32
         emit.make("Cast", [emit.round(real) if scales else real], output, to=TensorProto.INT32)
 
-    def scaled(self, product: Accumulated, factors: Sequence[str]) -> str:
+    def scaled(self, product: Product, factors: Sequence[str]) -> str:
         """Returns a product's real numbers times these factors, which go into its constant weights where possible."""
         emit = self.emit
         weight, left = emit.array(product.operands[1]), []
@@ -322,10 +293,6 @@ class Dequantiser:
         for factor in left:
             value = emit.make("Mul", [value, factor])
         return value
-
-    def factors_of(self, name: str) -> tuple[str, ...]:
-        """Returns the tensors whose product a tensor is."""
-        return self.factors.get(name, (name,))
 
 
 def dequantised(array: Array, scale: Array, zero: Array, axis: int, block: int = 0) -> Array:
@@ -429,8 +396,8 @@ def _dequantize_linear(state: Dequantiser, node: Node) -> None:
         emit.make("Cast", [real], node.output[0], to=emit.element_type(scale))
     else:
         emit.alias(real, node.output[0])
-        if real in state.weights:
-            state.weights[node.output[0]] = state.weights[real]
+        if (weights := state.meaning(real, Weights)) is not None:  # constants have no first name
+            state.note(node.output[0], weights)
 
 
 def _dynamic_quantize_linear(state: Dequantiser, node: Node) -> None:
@@ -449,7 +416,7 @@ def _dynamic_quantize_linear(state: Dequantiser, node: Node) -> None:
     levels = emit.clip(emit.make("Add", [emit.round(emit.make("Div", [value, scale])), start]), 0.0, 255.0)
     emit.make("Cast", [levels], output, to=TensorProto.UINT8)
     real = emit.make("Mul", [emit.make("Sub", [levels, start]), scale]) if state.rounded else value
-    state.quantised[output] = Quantised(real, scale, zero, TensorProto.UINT8)
+    state.note(output, Quantised(real, scale, zero, TensorProto.UINT8))
 
 
 def dynamically(state: Dequantiser, value: str) -> str:
@@ -459,7 +426,9 @@ def dynamically(state: Dequantiser, value: str) -> str:
     emit = state.emit
     outputs = [emit.fresh(word) for word in ("levels", "scale", "zero")]
     _dynamic_quantize_linear(state, helper.make_node("DynamicQuantizeLinear", [value], outputs))
-    return state.quantised[outputs[0]].real
+    known = state.meaning(outputs[0], Quantised)
+    assert known is not None
+    return known.real
 
 
 def _conv_integer(state: Dequantiser, node: Node) -> None:
@@ -476,9 +445,9 @@ def _mat_mul_integer(state: Dequantiser, node: Node) -> None:
 
 def _cast(state: Dequantiser, node: Node) -> None:
     """A cast to float keeps a product of integers."""
-    known = state.accumulated.get(node.input[0])
+    known = state.meaning(node.input[0], Product)
     if known and attributes(node)["to"] == TensorProto.FLOAT:
-        state.accumulated[node.output[0]] = known
+        state.note(node.output[0], known)
     _rounded(state, node)
 
 
@@ -487,33 +456,33 @@ def _div(state: Dequantiser, node: Node) -> None:
     value, scale = node.input
     emit = state.emit
     if not state.rounded and emit.array(value) is not None and emit.array(scale) is None:
-        state.divided[node.output[0]] = Divided(value, state.factors_of(scale))
+        state.note(node.output[0], Bias(value, state.factors_of(scale)))
     emit.keep(node)
 
 
 def _rounded(state: Dequantiser, node: Node) -> None:
     """A bias that is rounded and cast is still a bias."""
-    if (bias := state.divided.get(node.input[0])) is not None:
-        state.divided[node.output[0]] = bias
+    if (bias := state.meaning(node.input[0], Bias)) is not None:
+        state.note(node.output[0], bias)
     state.emit.keep(node)
 
 
 def _reshape(state: Dequantiser, node: Node) -> None:
-    bias = state.divided.get(node.input[0])
+    bias = state.meaning(node.input[0], Bias)
     if bias is None:
         _moved(state, node)
         return
     shaped = state.emit.make("Reshape", [bias.real, *node.input[1:]], **attributes(node))
-    state.divided[node.output[0]] = Divided(shaped, bias.factors)
+    state.note(node.output[0], Bias(shaped, bias.factors))
     state.emit.keep(node)
 
 
 def _add(state: Dequantiser, node: Node) -> None:
     """A product of integers plus a bias of the same scale is still a product."""
     for product, other in (tuple(node.input), tuple(reversed(node.input))):
-        known, bias = state.accumulated.get(product), state.divided.get(other)
+        known, bias = state.meaning(product, Product), state.meaning(other, Bias)
         if known is not None and bias is not None:
-            state.accumulated[node.output[0]] = replace(known, added=(*known.added, bias))
+            state.note(node.output[0], replace(known, added=(*known.added, bias)))
     state.emit.keep(node)
 
 
@@ -521,7 +490,7 @@ def _mul(state: Dequantiser, node: Node) -> None:
     """A product of integers times its scales is a product of real numbers."""
     emit = state.emit
     for product, other in (tuple(node.input), tuple(reversed(node.input))):
-        known = state.accumulated.get(product)
+        known = state.meaning(product, Product)
         if known is None or product == other:
             continue
         left = list(state.factors_of(other))
@@ -535,7 +504,7 @@ def _mul(state: Dequantiser, node: Node) -> None:
                 value = emit.make("Add", [value, bias.real])
             emit.alias(value, node.output[0])
             return
-    state.factors[node.output[0]] = state.factors_of(node.input[0]) + state.factors_of(node.input[1])
+    state.note(node.output[0], Scale(state.factors_of(node.input[0]) + state.factors_of(node.input[1])))
     emit.keep(node)
 
 
@@ -550,7 +519,7 @@ _LARGEST = frozenset({"MaxPool", "ReduceMax", "ReduceMin"})
 
 
 def _moved(state: Dequantiser, node: Node) -> None:
-    known = state.quantised.get(node.input[0])
+    known = state.meaning(node.input[0], Quantised)
     if _moved_levels(state, node):
         return
     if known is None or not _is_one(state, known.scale) or len(node.output) != 1:
@@ -564,10 +533,10 @@ def _moved(state: Dequantiser, node: Node) -> None:
 def _moved_levels(state: Dequantiser, node: Node) -> bool:
     """Applies an operator that moves or selects elements to the integers in memory; returns whether it could."""
     emit, name = state.emit, node.input[0]
-    known = state.quantised.get(name)
-    real = known.real if known else emit.resolve(name)
-    levels = state.levels.get(real)
-    like = known or state.quantised_as(real)
+    known = state.meaning(name, Quantised)
+    real = state.meaning(known.real if known else emit.resolve(name), Real)
+    levels = real.levels if real else None
+    like = known or (real.first if real else None)
     too_old = node.op_type in _LARGEST and emit.opset < UNSIGNED_MAXIMA
     if levels is None or like is None or len(node.output) > 1 or too_old:
         return False
@@ -577,7 +546,7 @@ def _moved_levels(state: Dequantiser, node: Node) -> bool:
     if known:
         _as(state, node.output[0], found, known)
     else:
-        state.quantised[moved] = replace(like, real=found)
+        state.note(moved, replace(like, real=found))
     return True
 
 
@@ -599,7 +568,7 @@ def _resize(state: Dequantiser, node: Node) -> None:
 def _pad(state: Dequantiser, node: Node) -> None:
     """The integer that pads the tensor represents a real number."""
     emit = state.emit
-    known = state.quantised.get(node.input[0])
+    known = state.meaning(node.input[0], Quantised)
     fill_name = optional(node, 2)
     fill = emit.array(fill_name) if fill_name else np.zeros((), "int32")
     if known is None or not _is_one(state, known.scale) or emit.opset < 11 or fill is None:
@@ -615,7 +584,7 @@ def _pad(state: Dequantiser, node: Node) -> None:
 
 
 def _split(state: Dequantiser, node: Node) -> None:
-    known = state.quantised.get(node.input[0])
+    known = state.meaning(node.input[0], Quantised)
     if known is None or not _is_one(state, known.scale):
         state.emit.keep(node)
         return
@@ -627,9 +596,9 @@ def _split(state: Dequantiser, node: Node) -> None:
 
 def _concat(state: Dequantiser, node: Node) -> None:
     """Tensors with the same quantisation are concatenated as real numbers."""
-    known = [state.quantised.get(name) for name in node.input]
+    known = [state.meaning(name, Quantised) for name in node.input]
     first = known[0]
-    if first is None or not _is_one(state, first.scale) or not all(k and _alike(state, k, first) for k in known):
+    if first is None or not _is_one(state, first.scale) or not all(k and state.alike(k, first) for k in known):
         state.emit.keep(node)
         return
     joined = state.emit.make("Concat", [k.real for k in known if k], **attributes(node))
@@ -637,13 +606,9 @@ def _concat(state: Dequantiser, node: Node) -> None:
 
 
 def _as(state: Dequantiser, output: str, real: str, like: Quantised) -> None:
-    state.quantised[output] = Quantised(real, like.scale, like.zero, like.kind)
+    state.note(output, Quantised(real, like.scale, like.zero, like.kind))
     state.emit.types[output] = like.kind
     state._round(real, like.scale, like.zero, like.kind, like.axis, output)
-
-
-def _alike(state: Dequantiser, one: Quantised, other: Quantised) -> bool:
-    return one.kind == other.kind and state._same(one.scale, other.scale) and state._same_zero(one.zero, other.zero)
 
 
 def _is_one(state: Dequantiser, scale: str) -> bool:

@@ -13,6 +13,7 @@ from onnx import TensorProto
 
 from autosched_tvm.compile.frontend import dequantisation
 from autosched_tvm.compile.frontend.dequantisation import Dequantiser, without_zero_point
+from autosched_tvm.compile.frontend.meanings import Weights
 from autosched_tvm.compile.frontend.node_builder import Array, Node, attributes, optional
 
 LANES_MAX = 16
@@ -32,7 +33,7 @@ def convolution(
     """Writes a convolution of real numbers in the integers that represent them; returns None where there are none of 8
     bits, and for groups of several channels. `given`: attributes of Conv."""
     emit = state.emit
-    known = state.weights.get(emit.resolve(weights))
+    known = state.meaning(emit.resolve(weights), Weights)
     if known is None or known.numbers.ndim not in RANKS or (known.scales.size > 1 and known.axis != 0):
         return None
     if not _fits(known.numbers, given):

@@ -13,14 +13,15 @@ import numpy as np
 from onnx import TensorProto, helper
 
 from autosched_tvm.compile.frontend import dequantisation
-from autosched_tvm.compile.frontend.dequantisation import Dequantiser, Weights, without_zero_point
+from autosched_tvm.compile.frontend.dequantisation import Dequantiser, without_zero_point
+from autosched_tvm.compile.frontend.meanings import Weights
 from autosched_tvm.compile.frontend.node_builder import Array, Node, attributes, optional
 
 
 def product(state: Dequantiser, data: str, weights: str, *, transposed: bool = False, output: str = "") -> str | None:
     """Writes a product of real numbers in the integers that represent them; returns None where there are none of 8
     bits. `transposed`: the weights are [columns, depth]."""
-    factors = _columns(state.weights.get(state.emit.resolve(weights)), transposed=transposed)
+    factors = _columns(state.meaning(state.emit.resolve(weights), Weights), transposed=transposed)
     if factors is None or (levels := state.levels_of(data)) is None:
         return None
     numbers, scales = factors

@@ -23,6 +23,7 @@ from autosched_tvm.compile.frontend import (
     standard_operators,
 )
 from autosched_tvm.compile.frontend import input_shapes as fixed_shapes
+from autosched_tvm.compile.frontend.dequantisation import Form
 from autosched_tvm.compile.frontend.model_file import FileKind, kind_of
 from autosched_tvm.compile.frontend.node_builder import opset_of, subgraphs
 from autosched_tvm.compile.frontend.refused_operators import OperatorRejected, first_output, name_of
@@ -73,7 +74,7 @@ def prepare(
     if half_floats.compute_in_float32(prepared.model):
         prepared.notes.append("16-bit floats computed in float32, as in ONNX Runtime")
     few_bits.widen_moved(prepared.model)
-    rewritten = standard_operators.rewrite(prepared.model, integers=integers)
+    rewritten = standard_operators.rewrite(prepared.model, Form.INTEGERS if integers else Form.REAL)
     prepared.fixes += rewritten
     prepared.notes += rewritten
     prepared.model, expanded = decomposition.expand_functions(prepared.model, unsupported)

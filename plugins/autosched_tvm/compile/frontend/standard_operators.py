@@ -50,9 +50,9 @@ def stays(node: Node) -> bool:
     return integer_products.stays(node) or integer_convolutions.stays(node) or few_bits.stays(node)
 
 
-def rewrite(model: onnx.ModelProto, *, rounded: bool = False, integers: bool = False) -> list[str]:
-    """Rewrites the model in place; returns the changes made, in words. `rounded`: round activations as the quantised
-    network does. `integers`: keep products of 8-bit integers."""
+def rewrite(model: onnx.ModelProto, form: Form = Form.REAL) -> list[str]:
+    """Rewrites the model in place; returns the changes made, in words."""
+    integers = form is Form.INTEGERS
     done: Counter[str] = Counter()
     opset = opset_of(model)
     for _ in range(PASSES_MAX):
@@ -61,7 +61,7 @@ def rewrite(model: onnx.ModelProto, *, rounded: bool = False, integers: bool = F
             break
         _learn_shapes(model)
         found: Counter[str] = Counter()
-        _rewrite_graph(model.graph, NodeBuilder(model.graph, opset), Form(rounded, integers), found)
+        _rewrite_graph(model.graph, NodeBuilder(model.graph, opset), form, found)
         done += found
         if _left(model, opset, integers=integers) >= before:
             break
@@ -127,7 +127,7 @@ def _rewrite_graph(graph: onnx.GraphProto, emit: NodeBuilder, form: Form, done: 
             state.forget(node)
             emit.keep(node)
         else:
-            done[node.op_type] += _wanted(node, emit.opset) and not (form.integers and stays(node))
+            done[node.op_type] += _wanted(node, emit.opset) and not (form is Form.INTEGERS and stays(node))
     emit.finish()
 
 

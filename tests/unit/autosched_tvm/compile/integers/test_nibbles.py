@@ -14,6 +14,7 @@ pytestmark = pytest.mark.tvm
 import this_cpu  # noqa: E402
 from autosched_tvm.compile import kernel_sketches, lowering, onnx_import, targets  # noqa: E402
 from autosched_tvm.compile.frontend import few_bits, standard_operators  # noqa: E402
+from autosched_tvm.compile.frontend.dequantisation import Form  # noqa: E402
 from autosched_tvm.compile.integers import nibble_sketch, nibbles  # noqa: E402
 from compiled_networks import outputs  # noqa: E402
 from quantising import network  # noqa: E402
@@ -50,7 +51,7 @@ def product(
 
 
 def prepared(model: Any) -> Any:
-    standard_operators.rewrite(model, integers=True)
+    standard_operators.rewrite(model, Form.INTEGERS)
     return model
 
 
