@@ -164,6 +164,18 @@ def test_leases_and_deadlines_know_no_wall_clock(pattern: str) -> None:
     assert not [p for p in paths if re.search(r"\bdatetime\b|\btime\.time\(|CLOCK_REALTIME", p.read_text())]
 
 
+LINES_MAX = 101_700
+"""Budget of lines of code in src, plugins and benchmarks, which CONTRIBUTING.md names. It only falls."""
+
+
+def test_the_code_stays_within_its_budget_of_lines() -> None:
+    folders = ("src", "plugins", "benchmarks")
+    counts = {name: sum(len(path.read_text().splitlines()) for path in (ROOT / name).rglob("*.py")) for name in folders}
+    print(f"lines of code: {sum(counts.values()):,}, of {LINES_MAX:,} at most; {counts}")
+    assert 0.9 * LINES_MAX < sum(counts.values()) <= LINES_MAX, f"{counts}: delete, or find what is there already"
+    assert f"{LINES_MAX:,} lines" in (ROOT / "CONTRIBUTING.md").read_text()
+
+
 ANY_MAX = 300
 """Maximum annotations `Any` in plugins. TVM and ONNX have many values without a type of their own."""
 

@@ -43,7 +43,8 @@ class Learning:
     epsilon: float = 0.05
     """Share of proposals that are random."""
     diversity_filter_ratio: float = 0.0
-    """Ratio of the candidates searched for to those proposed; above 1 the most different are taken."""
+    """The search collects this many times the proposed candidates. Of more than are proposed, the most different are
+    taken."""
     loss: Loss = "rank"
     warm_up: int = 16
     """Number of measurements before the model is used."""

@@ -68,7 +68,7 @@ KILL_GRACE_S = 5.0
 LAST_STAGE_S = 15.0
 """Assumed seconds of the last compile and of the last evaluate, until one was measured."""
 LAST_STAGES_GROWTH = 1.5
-"""Factor from the durations of an early build to those of the last one, which contains and compares more."""
+"""The last build takes this many times as long as an early one: it contains and compares more."""
 WATCHDOG_S = 1.0
 """Without an order, the client kills a step this many seconds after its time limit: the daemon may be gone. WATCHDOG_S
 and KILL_GRACE_S together are less than the daemon's own grace."""

@@ -43,7 +43,7 @@ BOARD_MODEL = "board of the kind {}"
 RANKED_MAX = 4
 """Maximum number of candidates that rankers give a task of a job without trials."""
 LOSSES_MAX = 2
-"""Number of losses of the device during a candidate from which on the candidate is blamed."""
+"""A candidate is blamed when the device was lost this many times while it ran."""
 
 
 class StageRunner:
