@@ -4,6 +4,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from multiprocessing.util import Finalize
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -22,6 +23,11 @@ machine half an hour, for which the end of the thread waits that the worker belo
 ROOT_CHARS_MAX = 16
 """Maximum length of the temporary folder's path. Sockets lie deep below it, and the system limits their paths to 107
 bytes."""
+
+
+FOLDER = Path(__file__).parent
+WAITING, WAITING_END = ("integration", "hostile"), 0.8
+"""Folders whose tests wait for processes; their end as a share of all tests."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -52,12 +58,29 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leaves out slow tests."""
+    """Leaves out slow tests, and orders the others."""
     if config.getoption("--fast"):
         slow = [item for item in items if item.get_closest_marker("tvm") or item.get_closest_marker("slow")]
         config.hook.pytest_deselected(items=slow)
         left_out = set(slow)
         items[:] = [item for item in items if item not in left_out]
+    items[:] = mixed(items)
+
+
+def mixed(items: list[pytest.Item]) -> list[pytest.Item]:
+    """Spreads the modules whose tests wait for processes evenly over those whose tests compute, so that workers have
+    both until the end. The former are over a little earlier, since one of their tests may take minutes."""
+    modules: dict[Path, list[pytest.Item]] = {}
+    for item in items:
+        modules.setdefault(item.path, []).append(item)
+    waits = {path: any(FOLDER / name in path.parents for name in WAITING) for path in modules}
+    count = {kind: sum(len(own) for path, own in modules.items() if waits[path] is kind) for kind in (False, True)}
+    before, places = {False: 0, True: 0}, []
+    for path, own in modules.items():
+        kind = waits[path]
+        places.append(((WAITING_END if kind else 1.0) * before[kind] / count[kind], len(places), own))
+        before[kind] += len(own)
+    return [item for _, _, own in sorted(places, key=lambda place: place[:2]) for item in own]
 
 
 @pytest.fixture(autouse=True)
