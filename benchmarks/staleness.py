@@ -166,10 +166,17 @@ def _started(node: ast.AST) -> Iterator[str]:
 
 
 @cache
+def _groups() -> dict[str, dict[str, str]]:
+    """Returns all groups of entry points."""
+    groups: dict[str, dict[str, str]] = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"][
+        "entry-points"
+    ]
+    return groups
+
+
 def _entry_points(group: str) -> dict[str, str]:
     """Returns the modules of a group of entry points, by the entries' names."""
-    project = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]
-    return {name: target.partition(":")[0] for name, target in project["entry-points"].get(group, {}).items()}
+    return {name: target.partition(":")[0] for name, target in _groups().get(group, {}).items()}
 
 
 @cache

@@ -35,7 +35,7 @@ def git(folder: Path, *words: str) -> str:
 
 CACHED = (
     staleness.dependencies, staleness._changed_since, staleness._code_now, staleness._tree, staleness._used,
-    staleness._entry_points, staleness._modules_of, staleness._files,
+    staleness._groups, staleness._modules_of, staleness._files,
 )  # fmt: skip
 
 
