@@ -48,7 +48,7 @@ demo: $(VENV)/.runtime
 	$(BIN)/autosched demo
 
 test: $(VENV)/.development
-	$(BIN)/python -m pytest -q -n $$(($(PROCESSES) + 2)) --dist worksteal tests/unit tests/scenarios tests/simulation tests/integration tests/hostile  # two more than cores: many wait
+	$(BIN)/python -m pytest -q -n $$(($(PROCESSES) + 2)) tests/unit tests/scenarios tests/simulation tests/integration tests/hostile  # two more than cores: many wait
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder tests/e2e  # each is busy on one core at a time
 	@$(MAKE) --no-print-directory seeds
 
