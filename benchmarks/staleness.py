@@ -168,10 +168,8 @@ def _started(node: ast.AST) -> Iterator[str]:
 @cache
 def _groups() -> dict[str, dict[str, str]]:
     """Returns all groups of entry points."""
-    groups: dict[str, dict[str, str]] = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"][
-        "entry-points"
-    ]
-    return groups
+    project: dict[str, dict[str, dict[str, str]]] = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]
+    return project["entry-points"]
 
 
 def _entry_points(group: str) -> dict[str, str]:

@@ -19,10 +19,10 @@ Rules
    does not kill an overdue step is killed. Every job therefore ends, even if all its clients crash.
 
 Files: events.py (inputs of the scheduler), actions.py (its outputs), lifecycles.py (the states of a client and of a
-task, and what may follow what), state.py (the scheduler's state), ranking.py (queues in the
-policy's order), leases.py (units of a step), placement.py (host of a client), idle_units.py (work for units for which
-no task waits), scheduler.py (the state machine), explain.py (why a task waits), estimates.py (durations of stages),
-remaining_work.py (work that is left). Folder: policies/ (scheduling order).
+task, and the transitions between them), state.py (the scheduler's state), ranking.py (queues in the policy's order),
+leases.py (units of a step), placement.py (host of a client), idle_units.py (work for units for which no task waits),
+scheduler.py (the state machine), explain.py (why a task waits), estimates.py (durations of stages), remaining_work.py
+(work that is left). Folder: policies/ (scheduling order).
 
 The shell's promises (kept by daemon/runtime.py and sim/simulator.py)
 ----------------------------------------------------------------------

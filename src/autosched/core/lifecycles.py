@@ -18,7 +18,8 @@ Key = tuple[float | int | str, ...]
 
 
 class Queued(Struct, frozen=True, tag=True):
-    """No client runs: no host with devices of the job's kind can be reached, or none was asked to start it yet."""
+    """No client runs, and none is to be started: no host with devices of the job's kind can be reached. Also the first
+    state of a job, for a moment."""
 
 
 class Placing(Struct, frozen=True, tag=True):
@@ -146,8 +147,7 @@ def follow(moves: Moves, old: Struct, new: Struct) -> None:
 
 def diagram() -> str:
     """All transitions as the text of a Mermaid state diagram."""
-    states = [*CLIENT.items(), *TASK.items()]
-    arrows = [
-        f"    {old.__name__} --> {new.__name__}: {cause}" for old, nexts in states for new, cause in nexts.items()
-    ]
-    return "\n".join(["stateDiagram-v2", *arrows])
+    lines = ["stateDiagram-v2"]
+    for old, nexts in (*CLIENT.items(), *TASK.items()):
+        lines += [f"    {old.__name__} --> {new.__name__}: {cause}" for new, cause in nexts.items()]
+    return "\n".join(lines)

@@ -120,7 +120,8 @@ class _Joined(Struct, frozen=True):
 
 class _Placed(Struct, frozen=True):
     job: JobId
-    host: HostName
+    host: HostName | None
+    """None: no host could be reached; another event follows when one can be."""
 
 
 class _Submitted(Struct, frozen=True):
@@ -185,7 +186,8 @@ class _Notes:
                 self.pools[joined.pool] = Pool(joined.pool, (*others, joined.unit))
             case "ClientPlaced":
                 placed = _decode(event, _Placed)
-                self._host_of[placed.job] = placed.host
+                if placed.host is not None:
+                    self._host_of[placed.job] = placed.host
             case "PolicyChosen":
                 chosen = _decode(event, _Chosen)
                 self.policy, self.goal = chosen.policy, chosen.goal

@@ -7,7 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from autosched.core.events import ClientAttached, Event, JobSubmitted, PolicyChosen, ResourcesDeclared, StepEnded
+from autosched.core.events import (
+    ClientAttached,
+    ClientPlaced,
+    Event,
+    JobSubmitted,
+    PolicyChosen,
+    ResourcesDeclared,
+    StepEnded,
+)
 from autosched.errors import NotFound, RequestError
 from autosched.model import Goal, JobLoad, JobSpec, Outcome, Pool, TaskLoad, Unit
 from autosched.protocol import Span
@@ -92,6 +100,12 @@ def test_what_was_asked_for_goes_before_what_the_unit_is(tmp_path: Path) -> None
     (job,) = read(tmp_path).jobs
     assert [step.pools for step in job.tasks[1][0]] == [("host",), ("device:cpu",)]
     assert not job.complete
+
+
+def test_a_job_that_has_waited_for_a_host_is_read(tmp_path: Path) -> None:
+    one_job(tmp_path / DATABASE, (14.0, ClientPlaced(1)), (14.0, ClientPlaced(1, "")))
+    (job,) = read(tmp_path).jobs
+    assert (job.ended_at, job.complete) == (35.0, True)
 
 
 def test_what_was_lost_is_left_out_and_what_failed_is_not(tmp_path: Path) -> None:

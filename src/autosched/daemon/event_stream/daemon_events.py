@@ -192,7 +192,7 @@ What = (
 _LEVELS: dict[type, int] = {
     events.DeadlineReached: logging.DEBUG,
     ClientNews: logging.DEBUG,
-    DeviceUnreachable: logging.WARNING,
+    DeviceUnreachable: logging.DEBUG,  # UnitDrained says it
     actions.LaunchClient: logging.DEBUG,  # ClientPlaced says it
     Recorded: logging.DEBUG,
     DeviceDrifts: logging.WARNING,
