@@ -74,10 +74,14 @@ seeds: $(VENV)/.runtime
 dist: $(VENV)/.development
 	rm -rf dist
 	$(BIN)/python -m build --no-isolation
+	$(BIN)/python -m build --no-isolation --wheel --outdir dist runtime
 	$(PYTHON) -m venv --clear $(VENV)/released
 	@$(PIP) --python $(VENV)/released install --require-hashes -r etc/locks/runtime.txt
-	@$(PIP) --python $(VENV)/released install --no-deps dist/*.whl
+	@$(PIP) --python $(VENV)/released install --no-deps dist/autosched-*.whl
 	cd $(VENV) && released/bin/autosched doctor
+	$(PYTHON) -m venv --clear $(VENV)/deployed
+	@$(PIP) --python $(VENV)/deployed install dist/autosched_runtime-*.whl
+	cd $(VENV) && deployed/bin/python -c 'import autosched_runtime.network; print("autosched_runtime", autosched_runtime.__version__)'
 
 docs: $(VENV)/.runtime
 	$(PIP) install -e '.[docs]'

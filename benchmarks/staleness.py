@@ -22,7 +22,7 @@ BACKENDS, DEFAULT_BACKEND = "autosched.backends", "autotvm"
 CLIENT = PROJECT / "src/autosched/client/job_runner.py"
 """Module that loads a job's backend by its name."""
 FRAMEWORK = "autosched_tvm"
-ROOTS = ("src", "plugins", "benchmarks", "tests")
+ROOTS = ("src", "plugins", "runtime", "benchmarks", "tests")
 
 
 class Change(NamedTuple):

@@ -19,6 +19,7 @@ from autosched.launch import sandbox
 from autosched.model import DEFAULT_BACKEND, DEVICE_POOL, RpcServer
 from autosched.process import json_command
 from autosched.text import tables
+from autosched_runtime.control_groups import cpu_quota
 
 PROBE_S = 180.0
 DISK_LOW_BYTES, DISK_NEEDED_BYTES = 5 * 1024**3, 512 * 1024**2
@@ -120,7 +121,7 @@ def _resources() -> Iterator[Finding]:
         yield Finding(
             "ok", f"{pool.name}: {names} on {'cores' if len(cores) > 1 else 'core'} {', '.join(map(str, cores))}"
         )
-    if (quota := machine.cpu_quota()) < len(config.usable_cores()):
+    if (quota := cpu_quota()) < len(config.usable_cores()):
         yield Finding(
             "warning", f"a control group limits this process to {quota:g} cores' time (cpu.max): builds wait, and"
             " measurements are disturbed while it is throttled", "lift the limit, or give whole cores instead (cpuset)"

@@ -1,5 +1,6 @@
-"""The version, in a module that imports nothing."""
+"""The version, and the last one without a release."""
 
-__version__ = "1.0.0.dev0"
+from autosched_runtime.version import __version__ as __version__
+
 LAST_UNRELEASED = "19f421bc"
 """Commit whose `autosched db upgrade` makes a database of the first release from an earlier one."""

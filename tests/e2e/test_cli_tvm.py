@@ -18,9 +18,9 @@ import onnx
 import autosched
 from autosched.cli.command_table import run
 from autosched.errors import RequestError
+from autosched_runtime.cpu_features import HIDDEN
 from autosched_tvm.compile import targets
 from autosched_tvm.compile.side_file import read_side
-from autosched_tvm.granted_features import HIDDEN
 from nets import conv_net, model, small_net
 
 pytestmark = pytest.mark.tvm

@@ -11,9 +11,9 @@ from terminal import bash
 pytest.importorskip("tvm")
 pytest.importorskip("onnxruntime")
 
+from autosched_runtime.cpu_features import HIDDEN
 from autosched_tvm.compile import targets
 from autosched_tvm.compile.side_file import read_side
-from autosched_tvm.granted_features import HIDDEN
 
 POLICIES = ["sequential", "synchronous", "interleaved", "predictive"]
 DEMO_MAX_S = 500.0

@@ -46,7 +46,7 @@ def there(tmp_path: Path) -> Iterator[Lab]:
     settings = f'[boards]\nlisten = "127.0.0.1:{port}"\n[[board]]\nkind = "pi4"\ntarget = "{TARGET}"\n'
     words = ["-m", "autosched_tvm.commands.board_server", "--key", "pi4", "--tracker", f"127.0.0.1:{port}"]
     with lab(tmp_path, settings) as made, (tmp_path / "board.log").open("wb") as log:
-        environment = arm_root.environment(SOURCES / "plugins", SOURCES / "src")
+        environment = arm_root.environment(SOURCES / "plugins", SOURCES / "runtime", SOURCES / "src")
         board = subprocess.Popen(
             arm_root.command(*words, "--port", str(free_port())), env=environment, stdout=log, stderr=log,
             start_new_session=True,
@@ -84,7 +84,7 @@ def test_a_network_is_tuned_checked_and_run_as_aarch64(
     shapes = {one.name: one.shape for one in session.get_inputs()}
     inputs = {name: np.random.default_rng(5).standard_normal(shape).astype("float32") for name, shape in shapes.items()}
     np.savez("inputs.npz", **inputs)  # type: ignore[arg-type]
-    environment = arm_root.environment(SOURCES / "plugins", SOURCES / "src", arm_root.SITE)
+    environment = arm_root.environment(SOURCES / "plugins", SOURCES / "runtime", SOURCES / "src", arm_root.SITE)
     run = arm_root.command("-c", RUN, "out/net", "inputs.npz", "outputs.npz")
     subprocess.run(run, env=environment, check=True, timeout=DEADLINE_S)
     with np.load("outputs.npz") as found:

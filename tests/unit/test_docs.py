@@ -32,7 +32,9 @@ def quoted(page: str) -> list[str]:
 def test_paths_exist(page: str) -> None:
     said = [word for text in quoted(page) for word in re.findall(r"[\w./-]+", text)]
     paths = [
-        word for word in said if word.startswith(("src/", "plugins/", "tests/", "benchmarks/", "etc/", "systemd/"))
+        word
+        for word in said
+        if word.startswith(("src/", "plugins/", "runtime/", "tests/", "benchmarks/", "etc/", "systemd/"))
     ]
     assert paths or page in ("docs/index.md", "docs/limits.md")
     missing = [path for path in paths if not (ROOT / path).exists()]
@@ -139,7 +141,10 @@ def test_each_change_says_of_which_kind_it_is() -> None:
 
 
 PACKAGES = sorted(
-    path.parent for path in (ROOT / "src/autosched").rglob("__init__.py") if "Files: " in path.read_text()
+    path.parent
+    for folder in ("src/autosched", "runtime")
+    for path in (ROOT / folder).rglob("__init__.py")
+    if "Files: " in path.read_text()
 )
 
 

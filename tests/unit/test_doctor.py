@@ -95,7 +95,7 @@ def test_a_state_folder_whose_files_may_not_be_executed(monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize("quota", [0.5, 1.5])
 def test_a_quota_is_named(monkeypatch: pytest.MonkeyPatch, quota: float) -> None:
-    monkeypatch.setattr(doctor.machine, "cpu_quota", lambda: quota)
+    monkeypatch.setattr(doctor, "cpu_quota", lambda: quota)
     monkeypatch.setattr(doctor.config, "usable_cores", lambda: (0, 1))
     assert finding(f"limits this process to {quota:g} cores' time", examined()).state == "warning"
 

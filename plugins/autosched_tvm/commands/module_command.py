@@ -85,7 +85,7 @@ def _measured(module: LoadedModule, inputs: Mapping[str, Array], budget_s: float
     from autosched_tvm.device.operator_profiling import measured
 
     timing = module.evaluate(inputs, budget_s=budget_s / 2)
-    times = measured(module, module.bind(inputs), budget_s / 2)
+    times = measured(module, inputs, budget_s / 2)
     return {"timing": msgspec.to_builtins(timing), "operators": msgspec.to_builtins(times)}
 
 

@@ -13,7 +13,8 @@ from typing import Any
 from autosched.device_types import TARGET_KINDS
 from autosched.errors import RequestError
 from autosched.recordstore.keys import WITHOUT_EFFECT
-from autosched_tvm.granted_features import ARM_FEATURES, granted
+from autosched_runtime.cpu_features import ARM_FEATURES
+from autosched_tvm.granted_features import granted
 from autosched_tvm.tvm_types import Target
 
 AUTO = "auto"

@@ -3,7 +3,7 @@
 import inspect
 import json
 
-from autosched_tvm import granted_features
+from autosched_runtime import cpu_features
 from autosched_tvm.device.place import BoardSession, place_of
 from autosched_tvm.worker_failures import gist
 from autosched_tvm.worker_messages import Remote
@@ -14,7 +14,7 @@ import json
 with open({ANSWER!r}, "w") as file:
     json.dump(granted(), file)
 """
-"""End of the program that runs on the board; it begins with `granted_features`."""
+"""End of the program that runs on the board; it begins with `cpu_features`."""
 
 
 def asked(remote: Remote) -> dict[str, bool] | str:
@@ -22,7 +22,7 @@ def asked(remote: Remote) -> dict[str, bool] | str:
     with place_of(remote) as place:
         assert isinstance(place, BoardSession)
         try:
-            place.run_python(inspect.getsource(granted_features) + PROGRAM)
+            place.run_python(inspect.getsource(cpu_features) + PROGRAM)
             found: dict[str, bool] = json.loads(place.read(ANSWER))
         except Exception as error:  # a server that is no Python process, or TVM's errors of any kind
             if not place.lives:

@@ -21,7 +21,7 @@ from tvm import relax, tirx
 from autosched.backend import OperatorTime, OperatorTimes
 from autosched_tvm.compile import task_extraction
 from autosched_tvm.device.loaded_module import LoadedModule
-from autosched_tvm.tvm_types import DeviceTensor
+from autosched_tvm.tensors import Array
 
 QUIET_SHARE = 4
 """Number of runs of which the fastest counts: a run that another program interrupts is slower as a whole, while most of
@@ -61,9 +61,10 @@ class Call:
     samples_s: list[float] = field(default_factory=list)
 
 
-def measured(module: LoadedModule, tensors: list[DeviceTensor], budget_s: float) -> OperatorTimes:
-    """The time of each operator in one inference, the longest first. `tensors`: of `LoadedModule.bind`."""
-    machine = module.machine()
+def measured(module: LoadedModule, inputs: Mapping[str, Array] | Sequence[Array], budget_s: float) -> OperatorTimes:
+    """The time of each operator in one inference, the longest first."""
+    machine, tensors, bound = module.machine(), module.tensors(inputs), module.bind(inputs)
+    module.call(bound)  # sets the number of threads of this thread's kernels
     calls: list[Call] = []
     machine.set_instrument(_recorder(calls))
     machine["main"](*tensors)
@@ -79,8 +80,8 @@ def measured(module: LoadedModule, tensors: list[DeviceTensor], budget_s: float)
         instrumented_s.append(time.perf_counter() - started)
         for call, sample_s in zip(calls, clock, strict=True):
             call.samples_s.append(sample_s)
-        module.sample(tensors, 1)  # with other content of the caches
-        wholes_s.append(module.sample(tensors, 1))
+        module.sample(bound, 1)  # with other content of the caches
+        wholes_s.append(module.sample(bound, 1))
     whole_s = statistics.median(sorted(wholes_s)[: _quiet(len(wholes_s))])
     fastest = sorted(range(len(instrumented_s)), key=lambda run: instrumented_s[run])[: _quiet(len(instrumented_s))]
     for call in calls:

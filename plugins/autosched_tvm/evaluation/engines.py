@@ -40,7 +40,8 @@ class ModuleEngine:
         """`place`: where it runs; None: in this process."""
         self._module = LoadedModule(path, place=place)
         self.is_remote = place is not None
-        self._tensors: list[Any] = []
+        self._inputs: Mapping[str, Array] = {}
+        self._bound: list[Any] = []
 
     def run(self, inputs: Mapping[str, Array]) -> list[Array]:
         """Returns the outputs in order. Raises RequestError for inputs that do not fit."""
@@ -48,21 +49,21 @@ class ModuleEngine:
 
     def bind(self, inputs: Mapping[str, Array]) -> None:
         """Sets the inputs of the measured calls."""
-        self._tensors = self._module.bind(inputs)
+        self._inputs, self._bound = inputs, self._module.bind(inputs)
 
-    def call(self) -> object:
+    def call(self) -> None:
         """Runs one inference with the bound inputs."""
-        return self._module.call(self._tensors)
+        self._module.call(self._bound)
 
     def sample(self, number: int) -> float:
         """Returns the mean latency of a number of calls, in seconds, by the clock of the machine that runs them."""
-        return self._module.sample(self._tensors, number)
+        return self._module.sample(self._bound, number)
 
     def operators(self, budget_s: float) -> OperatorTimes:
         """Returns the time of each operator in an inference with the bound inputs."""
         from autosched_tvm.device.operator_profiling import measured
 
-        return measured(self._module, self._tensors, budget_s)
+        return measured(self._module, self._inputs, budget_s)
 
 
 class OnnxRuntimeEngine:

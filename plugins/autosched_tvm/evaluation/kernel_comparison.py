@@ -12,7 +12,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from autosched_tvm.compile.side_file import files_of, side_of
+from autosched_runtime.side_file import files_of
+from autosched_tvm.compile.side_file import side_of
 from autosched_tvm.device.loaded_module import LoadedModule
 from autosched_tvm.device.place import HERE
 from autosched_tvm.evaluation.onnx_reference import perturbed_inputs
@@ -50,7 +51,7 @@ class KernelComparison:
             calls = _Calls(self._library, until, self._roundings)
             machine = module.machine()
             machine.set_instrument(calls.around)
-            machine["main"](*module.bind(inputs))
+            machine["main"](*module.tensors(inputs))
             worst = max((worst, *_of_sample(calls.checks.values(), number)), key=lambda check: check.severity)
             compared.update(calls.checks)
             late.update(calls.late)

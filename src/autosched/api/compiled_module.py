@@ -23,11 +23,14 @@ from autosched.client import one_step_client
 from autosched.config import Config
 from autosched.errors import DaemonUnreachable, NotFound, RequestError
 from autosched.model import DEVICE_POOL, NETWORK_TASK, JobId, JobSpec, TaskLoad
+from autosched.runtime_errors import in_words
 from autosched.stages import EVALUATE
 from autosched.wire import blob_transfer
 
 if TYPE_CHECKING:
     import numpy as np
+
+    from autosched_runtime.network import Network
 
 MEASURE_EXTRA_S = 60.0
 """Extra seconds to start the process, load the module and finish the running inference."""
@@ -110,11 +113,12 @@ class Module(Ordered):
     def run(self, inputs: "Inputs") -> "list[np.ndarray[Any, Any]]":
         """Run one inference in this process: NumPy arrays in (by name, in order, or the only one) and out, in order.
 
-        Raises RequestError for inputs that do not fit, and if TVM is not installed.
+        Raises RequestError for inputs that do not fit, and if neither TVM nor autosched-runtime is installed.
         """
         one = hasattr(inputs, "dtype")  # checked by attribute, so that NumPy need not be imported here
-        outputs: list[Any] = _loaded(self.path, self.threads).run([inputs] if one else inputs)
-        return outputs
+        given: Any = [inputs] if one else inputs
+        with in_words():
+            return _loaded(self.path, self.threads).run(given)
 
     async def run_async(self, inputs: "Inputs") -> "list[np.ndarray[Any, Any]]":
         """Like `run`, for coroutines, in a thread."""
@@ -313,10 +317,10 @@ Inputs: TypeAlias = "Mapping[str, np.ndarray[Any, Any]] | Sequence[np.ndarray[An
 
 
 @cache
-def _loaded(path: Path, threads: int | None) -> Any:
+def _loaded(path: Path, threads: int | None) -> "Network":
     """The module in this process; loaded once."""
     try:
-        from autosched_tvm.api import LoadedModule
+        from autosched_runtime.network import Network
     except ImportError as error:
         raise RequestError(tvm_programs.INSTALL) from error
-    return LoadedModule(path, threads=threads)
+    return Network(path, threads=threads)

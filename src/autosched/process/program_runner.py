@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import inf
 from typing import BinaryIO, NamedTuple
 
-from autosched import formatting, machine
+from autosched import formatting
+from autosched_runtime.control_groups import memory_limit
 
 LOOK_S = 0.5
 """Seconds between two looks at the output of a program whose lines are passed on."""
@@ -48,7 +49,7 @@ def killed_by(number: int) -> str:
     words = f"killed by {signal.Signals(number).name}"
     if number != signal.SIGKILL:
         return words
-    limit = machine.memory_limit()
+    limit = memory_limit()
     group = f"; its control group has a limit of {formatting.size(limit)}" if limit < inf else ""
     return f"{words}, as the system does when memory runs out{group}"
 

@@ -86,6 +86,6 @@ def test_left_processes_keep_no_caller_waiting(tmp_path: Path) -> None:
     (math.inf, "memory runs out"), (260 * 2**20, "memory runs out; its control group has a limit of 260 MiB"),
 ])  # fmt: skip
 def test_a_kill_by_the_system_is_explained(monkeypatch: pytest.MonkeyPatch, limit: float, said: str) -> None:
-    monkeypatch.setattr(program_runner.machine, "memory_limit", lambda: limit)
+    monkeypatch.setattr(program_runner, "memory_limit", lambda: limit)
     assert program_runner.killed_by(signal.SIGKILL) == f"killed by SIGKILL, as the system does when {said}"
     assert program_runner.killed_by(signal.SIGSEGV) == "killed by SIGSEGV"

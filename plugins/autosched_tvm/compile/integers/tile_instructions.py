@@ -19,7 +19,7 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 from tvm.target import codegen
 
-from autosched_tvm.granted_features import TILE_REQUEST
+from autosched_runtime.cpu_features import TILE_REQUEST
 from autosched_tvm.tvm_types import Expr, PrimFunc, Target
 
 FEATURE = "amx-int8"

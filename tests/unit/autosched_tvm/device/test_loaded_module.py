@@ -5,7 +5,9 @@ import pytest
 from msgspec import _core
 
 from autosched.errors import NotFound, RequestError
-from autosched_tvm.device.loaded_module import LoadedModule, fit
+from autosched_runtime.errors import InvalidInput
+from autosched_runtime.inputs import in_order
+from autosched_tvm.device.loaded_module import LoadedModule
 from autosched_tvm.generated_inputs import random_inputs
 from autosched_tvm.tensors import Tensor
 
@@ -16,11 +18,11 @@ IDS = np.zeros(3, "int64")
 
 def test_inputs_are_given_by_name_or_in_order() -> None:
     for given in ({"ids": IDS, "x": X}, [X, IDS]):
-        assert [array.shape for array in fit(WANTED, given)] == [(1, 4), (3,)]
+        assert [array.shape for array in in_order(WANTED, given)] == [(1, 4), (3,)]
 
 
 def test_a_scalar_stays_a_scalar() -> None:
-    assert fit((Tensor("rate", (), "int64"),), [np.array(16000)])[0].shape == ()
+    assert in_order((Tensor("rate", (), "int64"),), [np.array(16000)])[0].shape == ()
 
 
 @pytest.mark.parametrize(
@@ -35,8 +37,8 @@ def test_a_scalar_stays_a_scalar() -> None:
     ],
 )
 def test_inputs_that_do_not_fit_are_named(given: object, words: str) -> None:
-    with pytest.raises(RequestError, match=words):
-        fit(WANTED, given)  # type: ignore[arg-type]
+    with pytest.raises(InvalidInput, match=words):
+        in_order(WANTED, given)  # type: ignore[arg-type]
 
 
 def test_generated_inputs_are_reproducible_and_in_range() -> None:

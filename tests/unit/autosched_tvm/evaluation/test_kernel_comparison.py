@@ -151,7 +151,7 @@ class Network:
     def set_instrument(self, around: Any) -> None:
         self._around = around
 
-    def bind(self, inputs: dict[str, Any]) -> tuple[Any, Any]:
+    def tensors(self, inputs: dict[str, Any]) -> tuple[Any, Any]:
         data = inputs["x"]
         return tvm.runtime.tensor(data), tvm.runtime.tensor(np.zeros(len(data) + 1, data.dtype))
 

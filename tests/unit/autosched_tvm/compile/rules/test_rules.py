@@ -10,10 +10,10 @@ tvm = pytest.importorskip("tvm")
 
 from tvm import te, tirx, topi  # noqa: E402
 
+from autosched_runtime.thread_pool import use  # noqa: E402
 from autosched_tvm.compile import kernel_sketches, lowering, rules  # noqa: E402
 from autosched_tvm.compile.rules import parallelisation  # noqa: E402
 from autosched_tvm.compile.rules.kernel_ir import Loop, NoRule  # noqa: E402
-from autosched_tvm.device.thread_pool import use  # noqa: E402
 
 pytestmark = pytest.mark.tvm
 TARGET = tvm.target.Target({"kind": "llvm", "mcpu": "x86-64-v3"})

@@ -7,10 +7,9 @@ binds the caller to cores of its choice. A pool cannot grow.
 import math
 import os
 import threading
-from functools import cache
-from typing import Any
 
-from autosched.machine import cpu_quota
+from autosched_runtime.control_groups import cpu_quota
+from autosched_runtime.tvm_interface import call, function, number
 
 VARIABLE, BIND_VARIABLE = "TVM_NUM_THREADS", "TVM_BIND_THREADS"
 SHARE_ALL_CORES = -3
@@ -53,7 +52,7 @@ def use(count: int) -> None:
         return
     os.environ.setdefault(BIND_VARIABLE, "0")  # otherwise TVM moves this thread to cores that it must not use
     # TVM takes the number of threads from the length of the list; the named cores only matter for binding.
-    _functions()[0](SHARE_ALL_CORES, count, _cores(count))
+    call(function("runtime.config_threadpool"), SHARE_ALL_CORES, count, call(function("ffi.Array"), *_cores(count)))
     _pool.wanted = count
     _pool.size = _pool.size or count
 
@@ -71,16 +70,9 @@ def lose() -> None:
 
 def in_use() -> int:
     """Number of threads of the calling thread's kernels. Creates its pool if necessary."""
-    return int(_functions()[1]())
+    return number(function("runtime.NumThreads"))
 
 
 def _cores(count: int) -> list[str]:
     usable = sorted(os.sched_getaffinity(0))
     return [str(usable[number % len(usable)]) for number in range(count)]
-
-
-@cache
-def _functions() -> tuple[Any, Any]:
-    import tvm
-
-    return tvm.get_global_func("runtime.config_threadpool"), tvm.get_global_func("runtime.NumThreads")

@@ -11,10 +11,10 @@ import pytest
 
 tvm = pytest.importorskip("tvm")
 
-from autosched.errors import RequestError  # noqa: E402
-from autosched_tvm.device import thread_pool  # noqa: E402
-from autosched_tvm.device.loaded_module import LoadedModule  # noqa: E402
-from unit.autosched_tvm.device.small_networks import X, tuned_for, written  # noqa: E402
+from autosched_runtime import thread_pool  # noqa: E402
+from autosched_runtime.errors import NetworkError  # noqa: E402
+from autosched_runtime.network import Network  # noqa: E402
+from unit.autosched_runtime.small_networks import X, tuned_for, written  # noqa: E402
 
 pytestmark = pytest.mark.tvm
 
@@ -60,9 +60,9 @@ def test_a_pool_can_be_used_in_part() -> None:
 def test_number_of_threads_can_be_chosen(network: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tuned_for(network, 3)
     monkeypatch.setenv(thread_pool.VARIABLE, "2")
-    assert (LoadedModule(path).threads, LoadedModule(path, threads=5).threads) == (2, 5)
-    with pytest.raises(RequestError, match="at least 1 is needed"):
-        LoadedModule(path, threads=0)
+    assert (Network(path).threads, Network(path, threads=5).threads) == (2, 5)
+    with pytest.raises(NetworkError, match="at least 1 is needed"):
+        Network(path, threads=0)
 
 
 def test_no_more_threads_than_usable_cores(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,7 +74,7 @@ def test_no_more_threads_than_usable_cores(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_caller_stays_on_its_cores(network: Path) -> None:
-    module = LoadedModule(tuned_for(network, 1), threads=2)
+    module = Network(tuned_for(network, 1), threads=2)
     core = max(os.sched_getaffinity(0))
 
     def run() -> set[int]:

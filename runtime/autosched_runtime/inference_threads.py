@@ -13,10 +13,10 @@ Before a fork the present inferences end. The forked process has new threads: wo
 import os
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
-from autosched_tvm.device import thread_pool
+from autosched_runtime import thread_pool
 
 T = TypeVar("T")
 
@@ -65,7 +65,11 @@ class InferenceThreads:
 
         It gets the context that runs it, in which nothing else runs meanwhile.
         """
-        return self._executor(threads).submit(self._in_executor, threads, work).result()
+        return self.submit(threads, work).result()
+
+    def submit(self, threads: int, work: Callable[[Context], T]) -> Future[T]:
+        """As `run`, without waiting for the result."""
+        return self._executor(threads).submit(self._in_executor, threads, work)
 
     def _led_by_caller(self, threads: int) -> Context | None:
         """Make the calling thread the leader if there is none and its pool suffices."""

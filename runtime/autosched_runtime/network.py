@@ -1,0 +1,248 @@
+"""A compiled network: loads it, and runs it with NumPy arrays."""
+
+import ctypes
+import math
+import os
+import threading
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from autosched_runtime import libraries, thread_pool, tvm_interface
+from autosched_runtime.cpu_features import granted
+from autosched_runtime.errors import InvalidInput, NetworkError
+from autosched_runtime.executable import Executable, executable_of
+from autosched_runtime.inference_threads import THREADS, Context
+from autosched_runtime.inputs import Array, dlpack_type, dtype_of, in_order
+from autosched_runtime.side_file import Description, Tensor, described, files_of
+from autosched_runtime.tvm_interface import ARRAY, NONE, OBJECT_BYTES, TENSOR, DLTensor, Handle, Value
+
+Inputs = Mapping[str, Array] | Sequence[Array]
+ALIGNMENT = 64
+"""Bytes to which kernels expect tensors to be aligned. NumPy aligns its arrays to 16."""
+VIEWS_MAX = 64
+"""Maximum number of addresses of an output that are remembered. TVM's allocator uses few of them."""
+_word_at = ctypes.c_uint64.from_address
+_DATA, _BYTE_OFFSET = OBJECT_BYTES + DLTensor.data.offset, OBJECT_BYTES + DLTensor.byte_offset.offset
+"""Positions of a tensor's fields in its object."""
+THREADS_PER_CORE_MAX = 32
+"""Maximum number of threads for each core."""
+LACKING = "Cannot find function"
+"""TVM's words for a function that no library has registered."""
+FEATURES_SAID = 8
+"""Maximum number of CPU features that a message names."""
+
+
+class Network:
+    """A loaded network. May be called from any number of threads; each inference uses `threads` threads."""
+
+    def __init__(self, path: str | os.PathLike[str], *, threads: int | None = None) -> None:
+        """`path`: the library NAME.so, with NAME.json beside it. `threads`: None: the number of cores that it was tuned
+        for, if this process may use as many.
+
+        Raises NetworkError.
+        """
+        self.path, side = files_of(Path(path).absolute())  # the loader looks for a bare name elsewhere
+        if threads is not None and not 1 <= threads <= THREADS_PER_CORE_MAX * thread_pool.usable():
+            raise InvalidInput(
+                f"threads is {threads}: at least 1 is needed, at most {THREADS_PER_CORE_MAX} for each of the"
+                f" {thread_pool.usable()} cores that this process may use, or None for what the network asks for"
+            )
+        self.description = described(side)
+        self.threads = threads or thread_pool.default(self.description.cores)
+        _refuse_other_cpus(self.path, self.description)
+        self._forms = [(tensor.name, tensor.shape, dtype_of(tensor)) for tensor in self.description.inputs]
+        self._executable: Executable | None = executable_of(self.path, self.description.versions)
+        self._spare: _Machine | None = self._new_machine()
+        """The first machine, made here so that loading tells what is wrong."""
+        self._machines: WeakKeyDictionary[Context, _Machine] = WeakKeyDictionary()
+        """Virtual machines by the thread that runs kernels: a machine serves one thread at a time."""
+        self._first: tuple[Context, _Machine] | None = None
+        """The context of the first inference, which most programs use alone."""
+        self._making = threading.Lock()
+
+    def run(self, inputs: Inputs) -> list[Array]:
+        """The outputs in order. Raises InvalidInput for inputs that do not fit, NetworkError."""
+        arrays = self.arrays(inputs)
+        context = THREADS.mine(self.threads)
+        if context is None:
+            return THREADS.run(self.threads, lambda context: self._machine_of(context).run(arrays))
+        with context.running:
+            thread_pool.use(self.threads)
+            return self._machine_of(context).run(arrays)
+
+    def submit(self, inputs: Inputs) -> Future[list[Array]]:
+        """As `run`, in another thread. Raises InvalidInput at once."""
+        arrays = self.arrays(inputs)
+        return THREADS.submit(self.threads, lambda context: self._machine_of(context).run(arrays))
+
+    def arrays(self, inputs: Inputs) -> list[Array]:
+        """The inputs in order, checked. Raises InvalidInput."""
+        if type(inputs) is dict and len(inputs) == len(self._forms):  # the usual case, in half a microsecond
+            found = []
+            for name, shape, dtype in self._forms:
+                array = inputs.get(name)
+                if type(array) is not np.ndarray or array.dtype is not dtype or array.shape != shape:
+                    break
+                found.append(array)
+            else:
+                return found
+        return in_order(self.description.inputs, inputs)
+
+    def repeat(self, arrays: Sequence[Array], number: int) -> None:
+        """Run a number of inferences one after the other, with the arrays of `arrays`; their outputs are dropped."""
+        context = THREADS.mine(self.threads)
+        if context is None:
+            THREADS.run(self.threads, lambda context: self._machine_of(context).repeat(arrays, number))
+            return
+        with context.running:
+            thread_pool.use(self.threads)
+            self._machine_of(context).repeat(arrays, number)
+
+    def close(self) -> None:
+        """Free the network's memory. An inference afterwards raises NetworkError."""
+        with self._making:
+            self._executable, self._first, self._spare = None, None, None
+            self._machines.clear()
+
+    def _machine_of(self, context: Context) -> "_Machine":
+        """The virtual machine for a thread that runs kernels."""
+        first = self._first
+        if first is not None and first[0] is context:
+            return first[1]
+        with self._making:
+            if (machine := self._machines.get(context)) is None:
+                machine = self._machines[context] = self._spare or self._new_machine()
+                self._spare = None
+            if self._first is None:
+                self._first = context, machine
+            return machine
+
+    def _new_machine(self) -> "_Machine":
+        if self._executable is None:
+            raise NetworkError(f"{self.path.name} is closed: load it again")
+        return _Machine(self._executable.new_machine(), self.description)
+
+
+class _Machine:
+    """One of TVM's virtual machines for a network, with memory for its inputs. Serves one thread at a time."""
+
+    def __init__(self, machine: Handle, description: Description) -> None:
+        self._own = machine
+        self._main = tvm_interface.method(machine, "main")
+        self._inputs: list[Array] = []
+        self._holds: list[object] = []
+        self._values = (Value * max(1, len(description.inputs)))()
+        for tensor, value in zip(description.inputs, self._values, strict=False):
+            value.type, value.content = TENSOR, self._input(tensor)
+        self._result = Value()
+        at = ctypes.addressof(self._result)
+        self._result_type = ctypes.c_int32.from_address(at)
+        self._result_content = ctypes.c_uint64.from_address(at + Value.content.offset)
+        self._call = tvm_interface.library().TVMFFIFunctionCall
+        self._release = tvm_interface.library().TVMFFIObjectDecRef
+        self._arguments = (
+            self._main.address, ctypes.addressof(self._values), len(description.inputs), at,
+        )  # fmt: skip
+        self._outputs = [_Output(tensor) for tensor in description.outputs]
+
+    def _input(self, tensor: Tensor) -> int:
+        """Make memory for an input; returns the address of its tensor."""
+        dtype = dtype_of(tensor)
+        size = math.prod(tensor.shape) * dtype.itemsize
+        memory = np.zeros(size + ALIGNMENT, np.uint8)
+        begin = -memory.ctypes.data % ALIGNMENT
+        array = memory[begin : begin + size].view(dtype).reshape(tensor.shape)
+        made, holds = tvm_interface.tensor_object(memory.ctypes.data + begin, tensor.shape, *dlpack_type(dtype))
+        self._inputs.append(array)
+        self._holds += [made, holds]
+        return ctypes.addressof(made)
+
+    def run(self, arrays: Sequence[Array]) -> list[Array]:
+        """The outputs of an inference, in order."""
+        for memory, array in zip(self._inputs, arrays, strict=True):
+            memory[...] = array
+        if self._call(*self._arguments):
+            self._again()
+        result = self._result_content.value
+        try:
+            return [self._outputs[0].copied(result)] if self._result_type.value == TENSOR else self._several(result)
+        finally:
+            self._release(result)
+            self._result_type.value = NONE
+
+    def _several(self, content: int) -> list[Array]:
+        """The outputs in TVM's array."""
+        if self._result_type.value != ARRAY:
+            raise NetworkError(f"the network returns a value of TVM's type {self._result.type}, which is no tensor")
+        first, count = (ctypes.c_uint64 * 2).from_address(content + OBJECT_BYTES)
+        values = (Value * count).from_address(first)
+        return [output.copied(value.content) for output, value in zip(self._outputs, values, strict=True)]
+
+    def _again(self) -> None:
+        """Run a failed inference once more if it lacked a function of the library that few networks need."""
+        error = tvm_interface.raised()
+        if LACKING not in str(error):
+            raise error
+        libraries.open_extra()
+        if self._call(*self._arguments):
+            raise tvm_interface.raised()
+
+    def repeat(self, arrays: Sequence[Array], number: int) -> None:
+        """Run a number of inferences, and drop their outputs."""
+        for memory, array in zip(self._inputs, arrays, strict=True):
+            memory[...] = array
+        call, release, arguments = self._call, self._release, self._arguments
+        result, kind = self._result_content, self._result_type
+        for _ in range(number):
+            if call(*arguments):
+                self._again()
+            release(result.value)
+            kind.value = NONE
+
+
+class _Output:
+    """Copies one output out of TVM's memory."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self._tensor = tensor
+        self._dtype = dtype_of(tensor)
+        self._views: dict[int, Array] = {}
+        """Arrays by the address of the memory that they show."""
+
+    def copied(self, address: int) -> Array:
+        """The output as an array of its own. `address`: of TVM's tensor."""
+        begin = _word_at(address + _DATA).value + _word_at(address + _BYTE_OFFSET).value
+        view = self._views.get(begin)
+        return (self._view(address, begin) if view is None else view).copy()
+
+    def _view(self, address: int, begin: int) -> Array:
+        fields = DLTensor.from_address(address + OBJECT_BYTES)
+        shape = tuple((ctypes.c_int64 * fields.dimensions).from_address(fields.shape)) if fields.dimensions else ()
+        if shape != self._tensor.shape or (fields.kind, fields.bits) != dlpack_type(self._dtype):
+            raise NetworkError(
+                f"output {self._tensor} has another shape or type, {shape}: its .json belongs to another .so"
+            )
+        size = math.prod(shape) * self._dtype.itemsize
+        if size == 0:
+            return np.empty(shape, self._dtype)
+        if len(self._views) >= VIEWS_MAX:
+            self._views.clear()
+        view = np.frombuffer((ctypes.c_uint8 * size).from_address(begin), self._dtype).reshape(shape)
+        self._views[begin] = view
+        return view
+
+
+def _refuse_other_cpus(path: Path, description: Description) -> None:
+    has = granted()
+    lacking = [name for name in description.features if not has.get(name, True)]
+    if lacking:
+        more = f" and {len(lacking) - FEATURES_SAID} more" if len(lacking) > FEATURES_SAID else ""
+        raise NetworkError(
+            f"{path} was compiled for a CPU with {', '.join(lacking[:FEATURES_SAID])}{more}, which this machine's CPU"
+            " lacks or its hypervisor withholds: it would end this process with SIGILL. Tune the model on this machine;"
+            " or on another one with the --target that `autosched doctor` prints here"
+        )

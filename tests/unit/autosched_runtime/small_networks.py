@@ -1,0 +1,66 @@
+"""A network of one parallel kernel, x + x."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import tvm
+from tvm import relax
+
+X = np.arange(64, dtype="float32")
+
+
+def written(path: Path) -> Path:
+    """Compiles the network to a file; returns its path."""
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((64,), "float32"))
+    with builder.function("main", [x]):
+        builder.emit_func_output(builder.emit(relax.op.add(x, x)))
+    module = relax.transform.LegalizeOps()(builder.get())
+    schedule = tvm.s_tir.Schedule(module)
+    schedule.work_on("add")
+    schedule.parallel(schedule.get_loops(schedule.get_sblock("T_add"))[0])
+    tvm.compile(schedule.mod, target=tvm.target.Target({"kind": "llvm"})).export_library(str(path))
+    return path
+
+
+def tuned_for(network: Path, cores: int, *features: str) -> Path:
+    """Writes the file beside a network, which says for how many cores it was tuned."""
+    tensor = {"name": "x", "shape": [64], "dtype": "float32"}
+    side = {
+        "format": 1, "name": "net", "build": "tuned", "inputs": [tensor], "outputs": [tensor], "versions": {},
+        "target": {"kind": "llvm", "num-cores": cores}, "features": features,
+    }  # fmt: skip
+    network.with_suffix(".json").write_text(json.dumps(side))
+    return network
+
+
+def of_two_outputs(path: Path) -> Path:
+    """Compiles a network with outputs of several kinds: x > 10, the sum of x, and x itself."""
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((64,), "float32"))
+    with builder.function("main", [x]):
+        flags = builder.emit(relax.op.greater(x, relax.const(10.0, "float32")))
+        builder.emit_func_output(relax.Tuple([flags, builder.emit(relax.op.sum(x)), x]))
+    module = relax.transform.LegalizeOps()(builder.get())
+    tvm.compile(module, target=tvm.target.Target({"kind": "llvm"})).export_library(str(path))
+    tuned_for(path, 1)
+    side = json.loads(path.with_suffix(".json").read_text())
+    side["outputs"] = [
+        {"name": name, "shape": shape, "dtype": dtype}
+        for name, shape, dtype in (("flags", [64], "bool"), ("total", [], "float32"), ("same", [64], "float32"))
+    ]
+    path.with_suffix(".json").write_text(json.dumps(side))
+    return path
+
+
+def of_weights(path: Path, megabytes: int) -> Path:
+    """Compiles a network with weights of a size: the sum of x and its weights."""
+    weights = relax.const(np.ones((megabytes * 4096, 64), "float32"))
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((64,), "float32"))
+    with builder.function("main", [x]):
+        builder.emit_func_output(builder.emit(relax.op.max(builder.emit(relax.op.add(x, weights)), axis=0)))
+    module = relax.transform.LegalizeOps()(builder.get())
+    tvm.compile(module, target=tvm.target.Target({"kind": "llvm"})).export_library(str(path))
+    return tuned_for(path, 1)
