@@ -14,7 +14,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # More words for `make chaos`, `make machines`, `make fuzz` and `make bench-search`; ARGS='--help' lists them.
 ARGS ?=
 
-.PHONY: experiments demo test test-fast hostile onnx-suite arm-root service seeds fuzz fuzz-boards chaos machines dist docs lint lock bench recheck bench-thesis bench-search bench-networks bench-records bench-fleet bench-rpc bench-crowd bench-zero-shot picture clean help
+.PHONY: experiments demo test test-fast hostile onnx-suite arm-root service seeds fuzz fuzz-boards chaos machines programs dist docs lint lock bench recheck bench-thesis bench-search bench-networks bench-records bench-fleet bench-rpc bench-crowd bench-zero-shot picture clean help
 
 help:
 	@echo 'make demo    tune two real networks at the same time on this machine (about 3 minutes, first run installs)'
@@ -25,6 +25,7 @@ help:
 	@echo 'make hostile attacks by other users of this machine, by users and by clients: none may succeed (root; minutes)'
 	@echo 'make chaos   a thousand daemons killed under 50 clients, and every other fault: docs/faults.md (an hour; ARGS too)'
 	@echo 'make machines   fresh Debians, other CPUs in qemu, odd surroundings (root; an hour, goes on where it stopped; ARGS too)'
+	@echo 'make programs   seven packages of others that use onnxruntime, with the runtime in its place (15 minutes, then one)'
 	@echo "make onnx-suite   ONNX's own tests of operators, and old opsets (15 minutes; ARGS='--cases REGEX --details': some of them)"
 	@echo 'make docs    the pages of docs/ as a site'
 	@echo 'make dist    the files of a release, and a trial of them in an empty environment'
@@ -106,6 +107,9 @@ fuzz-boards: $(VENV)/.development
 
 chaos: $(VENV)/.development
 	PYTHONPATH=tests $(BIN)/python -m chaos $(ARGS)
+
+programs: $(VENV)/.development
+	PYTHONPATH=tests $(BIN)/python -m foreign_programs $(ARGS)
 
 machines: $(VENV)/.development
 	PYTHONPATH=tests $(BIN)/python -m machines $(ARGS)

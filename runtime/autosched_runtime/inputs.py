@@ -1,5 +1,6 @@
 """Checks inputs against what a network takes."""
 
+import ctypes
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -42,6 +43,14 @@ def onnx_type(name: str) -> str:
     return f"tensor({_ONNX_NAMES.get(name, name)})"
 
 
+def array_at(address: int, shape: Sequence[int], dtype: np.dtype[Any]) -> Array:
+    """An array that shows the memory at an address."""
+    size = math.prod(shape) * dtype.itemsize
+    if size == 0:
+        return np.empty(shape, dtype)
+    return np.frombuffer(memoryview((ctypes.c_uint8 * size).from_address(address)), dtype).reshape(shape)
+
+
 def in_order(wanted: Sequence[Tensor], given: Mapping[str, Any] | Sequence[Any]) -> list[Array]:
     """The given arrays in the order of the inputs. Raises InvalidInput for a wrong name, number, shape or type."""
     names = [tensor.name for tensor in wanted]
@@ -53,11 +62,21 @@ def in_order(wanted: Sequence[Tensor], given: Mapping[str, Any] | Sequence[Any])
         given = [given[name] for name in names]
     if len(given) != len(wanted):
         raise InvalidInput(f"{len(given)} inputs given, {len(wanted)} wanted: {', '.join(map(str, wanted))}")
-    arrays = [np.asarray(array) for array in given]
-    for tensor, array in zip(wanted, arrays, strict=True):
-        if array.shape != tensor.shape or array.dtype != dtype_of(tensor):
-            raise InvalidInput(_why(tensor, array))
-    return arrays
+    return [_fitting(tensor, value) for tensor, value in zip(wanted, given, strict=True)]
+
+
+def _fitting(tensor: Tensor, value: Any) -> Array:
+    """A value as an array. Numbers in lists get the type that is wanted."""
+    try:
+        array = np.asarray(value)
+    except ValueError as error:  # lists of different lengths
+        raise InvalidInput(f"input {tensor} was given as no array: {error}") from None
+    dtype = dtype_of(tensor)
+    if isinstance(value, list | tuple) and np.can_cast(array.dtype, dtype, "same_kind"):
+        array = array.astype(dtype)
+    if array.shape != tensor.shape or array.dtype != dtype:
+        raise InvalidInput(_why(tensor, array))
+    return array
 
 
 def _why(tensor: Tensor, array: Array) -> str:

@@ -16,7 +16,7 @@ from autosched_runtime.cpu_features import granted
 from autosched_runtime.errors import InvalidInput, NetworkError
 from autosched_runtime.executable import Executable, executable_of
 from autosched_runtime.inference_threads import THREADS, Context
-from autosched_runtime.inputs import Array, dlpack_type, dtype_of, in_order
+from autosched_runtime.inputs import Array, array_at, dlpack_type, dtype_of, in_order
 from autosched_runtime.side_file import Description, Tensor, described, files_of
 from autosched_runtime.tvm_interface import ARRAY, NONE, OBJECT_BYTES, TENSOR, DLTensor, Handle, Value
 
@@ -226,12 +226,9 @@ class _Output:
             raise NetworkError(
                 f"output {self._tensor} has another shape or type, {shape}: its .json belongs to another .so"
             )
-        size = math.prod(shape) * self._dtype.itemsize
-        if size == 0:
-            return np.empty(shape, self._dtype)
         if len(self._views) >= VIEWS_MAX:
             self._views.clear()
-        view = np.frombuffer((ctypes.c_uint8 * size).from_address(begin), self._dtype).reshape(shape)
+        view = array_at(begin, shape, self._dtype)
         self._views[begin] = view
         return view
 

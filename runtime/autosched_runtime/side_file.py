@@ -28,7 +28,7 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Description:
-    """What the runtime needs to know about a compiled network."""
+    """Facts about a compiled network that the runtime needs."""
 
     name: str
     inputs: tuple[Tensor, ...]
@@ -40,8 +40,8 @@ class Description:
     versions: dict[str, str]
     """Packages that compiled it."""
     about: dict[str, Any]
-    """What the model's file says about itself: producer_name, graph_name, domain, description, graph_description,
-    version, and texts by name in `metadata`. Empty for files that say nothing."""
+    """Facts that the model's file states about itself: producer_name, graph_name, domain, description,
+    graph_description, version, and texts by name in `metadata`. Empty for files that say nothing."""
 
     @property
     def cores(self) -> int:
@@ -78,7 +78,7 @@ def _is_cut_off(library: Path) -> bool:
 
 
 def described(side: Path) -> Description:
-    """What a side file says. Raises NetworkError."""
+    """The contents of a side file. Raises NetworkError."""
     try:
         told = json.loads(side.read_bytes())
         return Description(

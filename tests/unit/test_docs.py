@@ -166,7 +166,7 @@ READ_TWICE = re.compile(
 """Words and beginnings of sentences that a reader has to read twice; see CONTRIBUTING.md."""
 
 
-@pytest.mark.parametrize("folder", ["src", "plugins", "tests", "benchmarks", "docs", "etc", "."])
+@pytest.mark.parametrize("folder", ["src", "plugins", "runtime", "tests", "benchmarks", "docs", "etc", "."])
 def test_texts_name_what_they_speak_of(folder: str) -> None:
     kinds = {".py", ".md", ".txt", ".toml", ".html", ".js", ".css"}
     files = (ROOT / folder).glob("*") if folder == "." else (ROOT / folder).rglob("*")

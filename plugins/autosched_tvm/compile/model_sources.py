@@ -41,6 +41,11 @@ class Source(Protocol):
     def integers(self) -> bool:
         """Whether products of 8-bit integers are kept."""
 
+    @property
+    def about(self) -> dict[str, Any]:
+        """Facts that the file states about the model, by the names of
+        `autosched_runtime.side_file.Description.about`."""
+
     def cleaned(self, target: Target) -> Any:
         """Returns the Relax module before layouts are chosen. Raises ModelRejected."""
 
@@ -85,6 +90,17 @@ class OnnxSource:
         """Whether products of 8-bit integers are kept."""
         return any(map(stays, self.model.graph.node))
 
+    @property
+    def about(self) -> dict[str, Any]:
+        """Facts that the file states about the model."""
+        model = self.model
+        found = {
+            "producer_name": model.producer_name, "graph_name": model.graph.name, "domain": model.domain,
+            "description": model.doc_string, "graph_description": model.graph.doc_string,
+            "version": model.model_version, "metadata": {one.key: one.value for one in model.metadata_props},
+        }  # fmt: skip
+        return {name: value for name, value in found.items() if value}
+
     def cleaned(self, target: Target) -> IRModule:
         """Returns the Relax module before layouts are chosen. Raises ModelRejected."""
         instruction = dot_instructions.of_target(target) if self.integers else None
@@ -124,6 +140,11 @@ class RelaxSource:
         return self._outputs
 
     integers = False
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """Nothing."""
+        return {}
 
     def cleaned(self, target: Target) -> IRModule:
         """Returns the Relax module before layouts are chosen. Raises ModelRejected."""

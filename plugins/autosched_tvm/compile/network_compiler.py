@@ -186,7 +186,7 @@ def write_build(
     side = SideFile(
         format=FORMAT, name=who.name, build=who.build, inputs=source.inputs,
         outputs=_outputs(fused, source.outputs), target=json.loads(target), versions=versions(), kernels=schedules,
-        features=targets.needed(target), integers=source.integers, roundings=roundings,
+        features=targets.needed(target), integers=source.integers, roundings=roundings, about=source.about,
     )  # fmt: skip
     text = msgspec.json.format(msgspec.json.encode(side), indent=2)
     path.with_name(f"{path.name}.json").write_bytes(text + b"\n")

@@ -36,6 +36,8 @@ class SideFile(Struct, frozen=True, kw_only=True):
     `movable_rounding`."""
     features: tuple[str, ...] = ()
     """CPU features that the code may use, by their LLVM names."""
+    about: dict[str, Any] = {}
+    """Facts that the model's file states about itself; see `autosched_runtime.side_file.Description.about`."""
     integers: bool = False
     """Whether products of a quantised network use 8-bit integers instead of float32."""
 

@@ -22,6 +22,7 @@ from autosched import file_names, machine
 from autosched.backend import INPUTS, Baseline, Earlier, Evaluation, Lease, Network, NoteGroup, Session
 from autosched.errors import Hindered, ModelRejected, RequestError, StepFailed, TargetUnfit
 from autosched.model import DeviceNote, Identity, JobId, JobSpec, Program, Record, TaskIndex, TaskInfo
+from autosched.process import whole_file
 from autosched.process.forked_workers import Died, Killed, Raised, TimedOut, WorkerError, Workers, prepare
 from autosched.records import record_selection, winner
 from autosched_tvm import worker_messages
@@ -444,11 +445,11 @@ class TvmSession(Session):
         """Copies a build to the output folder, and records there what it was compiled from, and against what it was
         `verified`."""
         self._outdir.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(f"{build}.so", self._outdir / f"{stem}.so")
+        whole_file.write(self._outdir / f"{stem}.so", Path(f"{build}.so").read_bytes())
         side = msgspec.json.decode(Path(f"{build}.json").read_bytes())
         side |= {"model": self._job.model, "file": self._job.file or f"{self._job.name}.onnx", "verified": verified}
         text = msgspec.json.format(msgspec.json.encode(side), indent=2)
-        (self._outdir / f"{stem}.json").write_bytes(text + b"\n")
+        whole_file.write(self._outdir / f"{stem}.json", text + b"\n")
 
     def tuner(self, task: TaskInfo, seed: int) -> TvmTuner:
         """Returns the search for one task."""

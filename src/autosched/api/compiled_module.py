@@ -23,6 +23,7 @@ from autosched.client import one_step_client
 from autosched.config import Config
 from autosched.errors import DaemonUnreachable, NotFound, RequestError
 from autosched.model import DEVICE_POOL, NETWORK_TASK, JobId, JobSpec, TaskLoad
+from autosched.process import whole_file
 from autosched.runtime_errors import in_words
 from autosched.stages import EVALUATE
 from autosched.wire import blob_transfer
@@ -104,7 +105,7 @@ class Module(Ordered):
         try:
             for source in (self.path.with_name(name) for name in names):
                 if source.is_file() and source.parent != target:
-                    shutil.copy2(source, target)
+                    whole_file.write(target / source.name, source.read_bytes())  # a process may run the former file
         except OSError as error:
             why = "the disk is full" if blob_transfer.is_full_disk(error) else error.strerror
             raise RequestError(f"the module could not be saved to {target}: {why}. Choose another folder") from None

@@ -131,6 +131,8 @@ def test_saving_copies_all_files_of_a_module(module: autosched.Module, tmp_path:
     saved = module.save(tmp_path / "saved")
     assert saved.path == tmp_path / "saved/net.so"
     assert {path.name for path in (tmp_path / "saved").iterdir()} == {"net.so", "net.json", "report.html"}
+    before = saved.path.stat().st_ino
+    assert module.save(tmp_path / "saved").path.stat().st_ino != before, "a process may run the former file"
     assert module.save(tmp_path) == module, "where it lies already"
     (tmp_path / "file").touch()
     with pytest.raises(RequestError, match="cannot be written"):

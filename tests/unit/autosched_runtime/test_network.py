@@ -130,6 +130,8 @@ ARRAYS: dict[str, Callable[[], Any]] = {
     "read-only": lambda: np.broadcast_to(X, (64,)),
     "a subclass": lambda: X.view(np.memmap),
     "what can become an array": lambda: memoryview(X.tobytes()).cast("f"),
+    "a list of numbers": lambda: X.tolist(),
+    "a tuple of whole numbers": lambda: tuple(map(int, X)),
 }
 
 
@@ -156,6 +158,8 @@ def test_any_array_of_the_right_shape_and_type_is_read(make: Callable[[], Any], 
         ([np.float32(1)], "given as float32 scalar"),
         ([None], "given as object"),
         ([["a", "b"]], "given as <U1"),
+        ([[[1, 2], [3]]], "given as no array"),
+        ([[1j] * 64], "given as complex128"),
     ],
 )
 def test_other_inputs_are_refused_with_what_is_wanted(given: Any, words: str, network: Network) -> None:

@@ -1,0 +1,1 @@
+"""Names that programs take from the inside of onnxruntime: `onnxruntime.capi`."""
