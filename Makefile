@@ -14,7 +14,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # More words for `make chaos`, `make machines`, `make fuzz` and `make bench-search`; ARGS='--help' lists them.
 ARGS ?=
 
-.PHONY: experiments demo test test-fast hostile onnx-suite arm-root service seeds fuzz fuzz-boards chaos machines programs dist docs lint lock bench recheck bench-thesis bench-search bench-networks bench-records bench-fleet bench-rpc bench-crowd bench-zero-shot picture clean help
+.PHONY: experiments demo test test-fast hostile onnx-suite arm-root service seeds fuzz fuzz-boards chaos machines programs dist docs lint lock bench recheck bench-thesis bench-search bench-networks bench-records bench-fleet bench-deploy bench-rpc bench-crowd bench-zero-shot picture clean help
 
 help:
 	@echo 'make demo    tune two real networks at the same time on this machine (about 3 minutes, first run installs)'
@@ -39,6 +39,7 @@ help:
 	@echo 'make experiments     the experiments that come with it, with their jobs and hours'
 	@echo 'make bench-records   what the record store costs and spares, and how fast it answers (two hours; PostgreSQL too, where installed)'
 	@echo 'make bench-fleet   what a second machine brings, and a fleet in simulated time (half an hour; root)'
+	@echo 'make bench-deploy   compiled networks in the runtime, beside ONNX Runtime: start, cost of a call, memory (40 minutes)'
 	@echo 'make bench-rpc     boards: TVM programs, a network, faults (20 minutes)'
 	@echo 'make bench-crowd   1,000 clients on 20 hosts (20 minutes; root, 24 GB of memory)'
 	@echo 'make bench-zero-shot   how good schedules are without a search, after autosched experiment run experiments/zoo.toml (two hours)'
@@ -131,6 +132,9 @@ experiments: $(VENV)/.development
 
 bench-fleet: $(VENV)/.development
 	$(BIN)/python benchmarks/run.py fleet fleet_scale
+
+bench-deploy: $(VENV)/.development
+	$(BIN)/python benchmarks/deploy.py $(ARGS)
 
 bench-rpc: $(VENV)/.development
 	$(BIN)/python benchmarks/boards.py $(ARGS)

@@ -188,6 +188,21 @@ def _violations(told: Told) -> str:
     return f"{wrong}; {told['kills']['kills']:,} kills, {steps:,} steps, {records:,} records"
 
 
+def _deployed(told: Told) -> str:
+    networks = told["networks"].values()
+    starts = [one["start_s"]["runtime"] / one["start_s"]["onnxruntime"] for one in networks]
+    call = told["addition"]["call_s"]["runtime"] / told["addition"]["call_s"]["onnxruntime"]
+    return f"{geometric_mean(starts):.2f} and {max(starts):.2f} of {len(starts)}; {call:.2f}"
+
+
+def _deployed_sizes(told: Told) -> str:
+    networks = told["networks"].values()
+    beyond = max(one["loaded_bytes"] - one["library_bytes"] for one in networks)
+    second, idle_s = max(one["second_bytes"] for one in networks), max(one["idle_s"] for one in networks)
+    wheel = told["addition"]["wheel_bytes"]
+    return f"{wheel / 1e6:.1f} MB; {beyond / 1e6:.0f} MB, {second / 1e6:.1f} MB; {idle_s:.3f} s"
+
+
 def _in_server(told: Told) -> str:
     forks, ended = [row for name, row in told.items() if name.startswith("forks_")], told["ended"]
     left = f"{ended['threads_more']} threads, {ended['memory_more_mb']} MB"
@@ -225,6 +240,12 @@ SECTIONS: dict[str, Sequence[Source]] = {
         Source("verdicts", [
             Claim("Right builds that the verification rejected; broken ones that it accepted", "0; 0", _verdicts),
         ]),
+        Source("deploy", [
+            Claim("In the runtime, over ONNX Runtime: import, session and first inference with a cold file cache, mean"
+                  " and worst network; a call of a network of one addition", "0.50 and 1.00; 1.00", _deployed),
+            Claim("Size of the runtime's wheel; memory of a loaded network beyond its library, of a second session;"
+                  " processor time in the second after an inference", "4 MB; 25 MB, 1 MB; 0 s", _deployed_sizes),
+        ], "make bench-deploy"),
         Source("module_in_server", [
             Claim("8 threads with one module, 80,000 calls: wrong outputs; 3,000 forks: hang; left by 1,000 threads",
                   "0; 0; 2 threads, 2 MB", _in_server),

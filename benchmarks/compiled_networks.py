@@ -1,4 +1,4 @@
-"""Networks of the training half, compiled without a search."""
+"""Networks of networks.toml, compiled without a search."""
 
 import os
 import subprocess
@@ -14,17 +14,22 @@ COMPILE_MAX_S = 900.0
 
 
 @contextmanager
-def compiled(names: Sequence[str]) -> Iterator[dict[str, Path]]:
-    """Yields the library of each network, by its name; they are deleted at the end."""
+def compiled(names: Sequence[str], keep: Path | None = None) -> Iterator[dict[str, Path]]:
+    """Yields the library of each network, by its name. They are deleted at the end, or stay in the folder `keep`, where
+    those that are there already are taken."""
     with TemporaryDirectory(prefix="autosched-compiled-") as folder:
         environment = {**os.environ, "XDG_STATE_HOME": folder}
         autosched = [sys.executable, "-m", "autosched", "-q"]
         made = {}
         for network in networks(*names):
-            output = Path(folder) / network.name
+            output = (keep or Path(folder)) / network.name
+            if found := list(output.glob("*.so")):
+                (made[network.name],) = found
+                continue
             shapes = [f"--shape={name}={','.join(map(str, shape))}" for name, shape in network.shapes.items() if shape]
             words = ["tune", str(network.fetch()), "--zero-shot", *shapes, "--output", str(output)]
             subprocess.run([*autosched, *words], check=True, env=environment, timeout=COMPILE_MAX_S, stdout=sys.stderr)
             (made[network.name],) = output.glob("*.so")
-        subprocess.run([*autosched, "stop"], check=True, env=environment, timeout=COMPILE_MAX_S, stdout=sys.stderr)
+        if any(Path(folder).iterdir()):
+            subprocess.run([*autosched, "stop"], check=True, env=environment, timeout=COMPILE_MAX_S, stdout=sys.stderr)
         yield made

@@ -86,7 +86,7 @@ if not TYPE_CHECKING:  # otherwise the type checker would accept any name
     def __getattr__(name: str) -> Any:
         """Load a name from its module."""
         if name not in _HOME_OF:
-            raise AttributeError(_unknown(name))
+            raise AttributeError(_unknown(name) if name[0].isupper() else f"module {__name__!r} has no {name!r}")
         found = globals()[name] = getattr(import_module(f"{__name__}.{_HOME_OF[name]}"), name)
         return found
 

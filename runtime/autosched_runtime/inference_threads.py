@@ -13,10 +13,12 @@ Before a fork the present inferences end. The forked process has new threads: wo
 import os
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from autosched_runtime import thread_pool
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future, ThreadPoolExecutor
 
 T = TypeVar("T")
 
@@ -67,7 +69,7 @@ class InferenceThreads:
         """
         return self.submit(threads, work).result()
 
-    def submit(self, threads: int, work: Callable[[Context], T]) -> Future[T]:
+    def submit(self, threads: int, work: Callable[[Context], T]) -> "Future[T]":
         """As `run`, without waiting for the result."""
         return self._executor(threads).submit(self._in_executor, threads, work)
 
@@ -80,10 +82,12 @@ class InferenceThreads:
                 self._contexts.append(self._mine.context)
         return self._mine.context
 
-    def _executor(self, threads: int) -> ThreadPoolExecutor:
+    def _executor(self, threads: int) -> "ThreadPoolExecutor":
         if (found := self._executors.get(threads)) is None:
             with self._changing:
                 if (found := self._executors.get(threads)) is None:
+                    from concurrent.futures import ThreadPoolExecutor  # most programs need none
+
                     count = max(1, thread_pool.usable() // threads)
                     found = ThreadPoolExecutor(count, f"inference-{threads}", self._begin, (threads,))
                     self._executors[threads] = found

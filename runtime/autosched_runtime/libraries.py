@@ -11,7 +11,6 @@ import ctypes
 import os
 import sys
 from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
 
 from autosched_runtime.errors import NetworkError
@@ -74,6 +73,8 @@ def found(name: str) -> Path:
     imported = getattr(sys.modules.get("tvm"), "__version__", "").startswith(TVM_VERSION)
     if not imported and (own := OWN / OWN_NAMES[name]).is_file():
         return own
+    from importlib.util import find_spec  # takes milliseconds
+
     if (spec := find_spec(PACKAGES[name])) is not None and spec.origin is not None:
         installed = Path(spec.origin).parent / "lib" / name
         if installed.is_file():

@@ -5,8 +5,8 @@ import math
 import os
 import threading
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future
 from pathlib import Path
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -19,6 +19,9 @@ from autosched_runtime.inference_threads import THREADS, Context
 from autosched_runtime.inputs import Array, array_at, dlpack_type, dtype_of, in_order
 from autosched_runtime.side_file import Description, Tensor, described, files_of
 from autosched_runtime.tvm_interface import ARRAY, NONE, OBJECT_BYTES, TENSOR, DLTensor, Handle, Value
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 Inputs = Mapping[str, Array] | Sequence[Array]
 ALIGNMENT = 64
@@ -74,7 +77,7 @@ class Network:
             thread_pool.use(self.threads)
             return self._machine_of(context).run(arrays)
 
-    def submit(self, inputs: Inputs) -> Future[list[Array]]:
+    def submit(self, inputs: Inputs) -> "Future[list[Array]]":
         """As `run`, in another thread. Raises InvalidInput at once."""
         arrays = self.arrays(inputs)
         return THREADS.submit(self.threads, lambda context: self._machine_of(context).run(arrays))

@@ -4,7 +4,7 @@ It is looked for beside the model (NAME.so), in NAME-tuned/ there, where `autosc
 that the environment variable AUTOSCHED_NETWORKS names, separated by colons, and their folders.
 """
 
-import hashlib
+import io
 import json
 import os
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ def network_of(model: Model) -> Path:
     """The compiled network of a model, which is a path or the contents of a file; a path may also name a compiled
     network, or a folder with one. Raises FileMissing if there is none, NetworkError."""
     if isinstance(model, bytes):
-        return _compiled_from(hashlib.sha256(model).hexdigest(), None)
+        return _compiled_from(_digest(io.BytesIO(model)), None)
     path = Path(model)
     if path.is_dir():
         found = [one for one in sorted(path.glob("*.so")) if one.with_suffix(".json").is_file()]
@@ -33,7 +33,13 @@ def network_of(model: Model) -> Path:
     if not path.is_file():
         raise FileMissing(f"there is no file {path}")
     with path.open("rb") as file:
-        return _compiled_from(hashlib.file_digest(file, "sha256").hexdigest(), path)
+        return _compiled_from(_digest(file), path)
+
+
+def _digest(file: io.BufferedIOBase) -> str:
+    import hashlib  # paths of compiled networks need none
+
+    return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _compiled_from(digest: str, model: Path | None) -> Path:

@@ -42,6 +42,9 @@ class OrtValue:
         array = np.from_dlpack(data)
         return OrtValue(array.view(bool) if is_bool_tensor else array)
 
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        return np.asarray(self._array, dtype)
+
     def __dlpack__(self, **words: Any) -> Any:
         return self._array.__dlpack__(**words)
 

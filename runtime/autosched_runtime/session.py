@@ -4,11 +4,9 @@ The program changes its import: `import autosched_runtime as ort`. The names, ar
 onnxruntime 1.31, onnxruntime/python/onnxruntime_inference_collection.py.
 """
 
-import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from autosched_runtime import thread_pool
 from autosched_runtime.errors import FileMissing, InvalidInput
@@ -19,9 +17,11 @@ from autosched_runtime.ort_value import IOBinding, OrtValue
 from autosched_runtime.session_options import RunOptions, SessionOptions, lost
 from autosched_runtime.side_file import Tensor
 
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
 PROVIDER = "CPUExecutionProvider"
 Feed = Mapping[str, Any]
-log = logging.getLogger("autosched_runtime")
 
 
 class NodeArg(NamedTuple):
@@ -87,14 +87,18 @@ class InferenceSession:
         description = self._network.description
         self._inputs = [_argument(tensor) for tensor in description.inputs]
         self._outputs = [_argument(tensor) for tensor in description.outputs]
-        self._numbers = {argument.name: number for number, argument in enumerate(self._outputs)}
+        self._names = [argument.name for argument in self._outputs]
+        self._numbers = {name: number for number, name in enumerate(self._names)}
 
     def run(
         self, output_names: Sequence[str] | None, input_feed: Feed, run_options: RunOptions | None = None
     ) -> list[Array]:
         """The named outputs in their order, or all. Raises InvalidInput for inputs that do not fit."""
-        results = self._network.run(_arrays(input_feed))
-        return results if not output_names else [results[number] for number in self._chosen(output_names)]
+        if not output_names or output_names == self._names:
+            return self._network.run(input_feed)
+        chosen = self._chosen(output_names)
+        results = self._network.run(input_feed)
+        return [results[number] for number in chosen]
 
     def run_async(
         self,
@@ -106,16 +110,16 @@ class InferenceSession:
     ) -> None:
         """Run in another thread, which then calls `callback(results, user_data, error)`; without results, `error` says
         why."""
-        chosen = self._chosen(output_names or [one.name for one in self._outputs])
+        chosen = self._chosen(output_names or self._names)
 
-        def done(future: Future[list[Array]]) -> None:
+        def done(future: "Future[list[Array]]") -> None:
             if (error := future.exception()) is not None:
                 callback([], user_data, str(error))
                 return
             results = future.result()
             callback([results[number] for number in chosen], user_data, "")
 
-        self._network.submit(_arrays(input_feed)).add_done_callback(done)
+        self._network.submit(input_feed).add_done_callback(done)
 
     def run_with_ort_values(
         self, output_names: Sequence[str] | None, input_dict_ort_values: Feed, run_options: RunOptions | None = None
@@ -125,7 +129,7 @@ class InferenceSession:
 
     def io_binding(self) -> IOBinding:
         """Names of inputs and outputs bound to arrays, for `run_with_iobinding`."""
-        return IOBinding([one.name for one in self._inputs], [one.name for one in self._outputs])
+        return IOBinding([one.name for one in self._inputs], self._names)
 
     def run_with_iobinding(self, iobinding: IOBinding, run_options: RunOptions | None = None) -> None:
         """Run with the bound inputs, and leave the outputs in the binding."""
@@ -199,17 +203,12 @@ def _argument(tensor: Tensor) -> NodeArg:
     return NodeArg(tensor.name, list(tensor.shape), onnx_type(tensor.dtype))
 
 
-def _arrays(feed: Feed) -> Mapping[str, Array]:
-    """Inputs with arrays in place of OrtValues."""
-    if any(type(value) is OrtValue for value in feed.values()):
-        return {name: value.numpy() if isinstance(value, OrtValue) else value for name, value in feed.items()}
-    return feed
-
-
 def _of_onnxruntime(
     missing: FileMissing, model: Model, options: SessionOptions | None, *words: Any, **named: Any
 ) -> Any:
     """ONNX Runtime's own session of a model. Raises FileMissing where it is not installed."""
+    import logging
+
     try:
         import onnxruntime
 
@@ -217,7 +216,7 @@ def _of_onnxruntime(
             raise missing
     except ImportError:
         raise missing from None
-    log.warning("%s: ONNX Runtime runs the model", missing)
+    logging.getLogger("autosched_runtime").warning("%s: ONNX Runtime runs the model", missing)
     theirs = onnxruntime.SessionOptions()
     for name, value in (options or SessionOptions()).changed().items():
         setattr(theirs, name, value)

@@ -3,12 +3,9 @@
 Those that mean nothing here are accepted; those whose effect would be missed are told once, by name.
 """
 
-import logging
 from enum import IntEnum
 from functools import cache
 from typing import Any
-
-log = logging.getLogger("autosched_runtime")
 
 
 class GraphOptimizationLevel(IntEnum):
@@ -50,7 +47,9 @@ _LOST = ("enable_profiling", "optimized_model_filepath")
 @cache
 def lost(what: str) -> None:
     """Say once that something has no effect."""
-    log.warning("%s has no effect on a compiled network", what)
+    import logging  # takes milliseconds, which programs count that start often
+
+    logging.getLogger("autosched_runtime").warning("%s has no effect on a compiled network", what)
 
 
 class SessionOptions:

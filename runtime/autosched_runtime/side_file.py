@@ -2,6 +2,7 @@
 
 import json
 import os
+import platform
 import struct
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,8 +10,13 @@ from typing import Any
 
 from autosched_runtime.errors import FileMissing, NetworkError
 
-_ELF_HEADER = struct.Struct("<40xQ10xHH2x")
-"""Fields of an ELF header: offset of the section table, size of an entry, number of entries."""
+FORMAT = 1
+"""Newest format of side files that is read here."""
+_ELF_HEADER = struct.Struct("<4x2B12xH20xQ10xHH2x")
+"""Fields of an ELF header: class and byte order, machine, offset of the section table, size and number of its
+entries."""
+_MACHINES = {62: "x86_64", 183: "aarch64", 40: "arm", 243: "riscv64"}
+"""Names of CPUs by their numbers in ELF files."""
 
 
 @dataclass(frozen=True)
@@ -60,27 +66,35 @@ def files_of(path: Path) -> tuple[Path, Path]:
         )
     if not side.is_file():
         raise FileMissing(f"{library} has no {side.name} beside it, which names its inputs. Copy both files together")
-    if _is_cut_off(library):
-        raise NetworkError(f"{library} is cut off: its end is missing. Copy it again, or: autosched compile ID")
+    _check(library)
     return library, side
 
 
-def _is_cut_off(library: Path) -> bool:
-    """Whether an ELF file ends before its section table, which is its last part. Loading such a file kills the
-    process."""
+def _check(library: Path) -> None:
+    """Refuse an ELF file for another CPU, of which the system's loader says that it is not there, and one that ends
+    before its section table, which is its last part: loading it kills the process."""
     with library.open("rb") as file:
         head = file.read(_ELF_HEADER.size)
-        if len(head) < _ELF_HEADER.size or not head.startswith(b"\x7fELF\x02\x01"):
-            return False
-        offset, entry_bytes, entries = _ELF_HEADER.unpack(head)
-        end: int = offset + entry_bytes * entries
-        return file.seek(0, os.SEEK_END) < end
+        if len(head) < _ELF_HEADER.size or not head.startswith(b"\x7fELF"):
+            return
+        bits, order, number, offset, entry_bytes, entries = _ELF_HEADER.unpack(head)
+        here = platform.machine()
+        if (bits, order) != (2, 1) or _MACHINES.get(number, here) != here:
+            made_for = _MACHINES.get(number, f"a machine of another kind ({number})")
+            raise NetworkError(f"{library} was compiled for {made_for}, and this is {here}. Tune the model for it")
+        if file.seek(0, os.SEEK_END) < offset + entry_bytes * entries:
+            raise NetworkError(f"{library} is cut off: its end is missing. Copy it again, or: autosched compile ID")
 
 
 def described(side: Path) -> Description:
     """The contents of a side file. Raises NetworkError."""
     try:
         told = json.loads(side.read_bytes())
+        if int(told.get("format", FORMAT)) > FORMAT:
+            raise NetworkError(
+                f"{side} has format {told['format']}, and this runtime reads {FORMAT}: a newer autosched has written"
+                " it. Update autosched-runtime"
+            )
         return Description(
             name=str(told["name"]),
             inputs=tuple(map(_tensor, told["inputs"])),

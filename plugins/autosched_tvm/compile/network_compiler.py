@@ -13,6 +13,7 @@ from msgspec import Struct
 from tvm import relax
 from tvm.s_tir import meta_schedule as ms
 
+from autosched_runtime.side_file import FORMAT
 from autosched_tvm.compile import (
     candidate_build,
     concats,
@@ -36,9 +37,6 @@ from autosched_tvm.source_fingerprint import text_digest
 from autosched_tvm.tensors import Tensor
 from autosched_tvm.tvm_types import IRModule, Pass, PrimFunc, Target
 from autosched_tvm.worker_messages import Compilation, Compiled, TaskSchedules
-
-FORMAT = 1
-
 
 DEFAULT, TUNED, UNSCHEDULED = "default", "tuned", "unscheduled"
 """Kinds of builds, and their file names. UNSCHEDULED: the kernels of the tuned build without schedules, which are

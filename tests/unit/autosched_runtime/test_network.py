@@ -1,5 +1,6 @@
 """A compiled network in a process without TVM: inputs and outputs of all kinds, and files that are wrong."""
 
+import importlib.util
 import json
 import os
 import shutil
@@ -243,8 +244,35 @@ def test_a_library_that_is_no_network_is_refused(path: Path, tmp_path: Path) -> 
             Network(tmp_path / f"{number}.so")
 
 
+@pytest.mark.parametrize(("number", "name"), [(40, "arm"), (183, "aarch64"), (62, "x86_64"), (258, "another kind")])
+def test_a_library_for_another_cpu_is_refused(number: int, name: str, path: Path, tmp_path: Path) -> None:
+    if name == os.uname().machine:
+        return
+    library = bytearray(path.read_bytes())
+    library[18:20] = number.to_bytes(2, "little")
+    (tmp_path / "net.so").write_bytes(library)
+    (tmp_path / "net.json").write_text(path.with_suffix(".json").read_text())
+    with pytest.raises(NetworkError, match=rf"was compiled for .*{name}|cannot be loaded"):
+        Network(tmp_path / "net.so")
+
+
+def test_a_side_file_of_a_newer_version_is_refused(path: Path, tmp_path: Path) -> None:
+    side = json.loads(path.with_suffix(".json").read_text()) | {"format": 2}
+    (tmp_path / "net.json").write_text(json.dumps(side))
+    with pytest.raises(NetworkError, match=r"has format 2, and this runtime reads 1: .*Update autosched-runtime"):
+        described(tmp_path / "net.json")
+
+
+def test_names_of_any_bytes_are_loaded(path: Path, tmp_path: Path) -> None:
+    folder = Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff \xc3\xa4 'x"))
+    folder.mkdir()
+    for suffix in (".so", ".json"):
+        (folder / f"net{suffix}").write_bytes(path.with_suffix(suffix).read_bytes())
+    assert np.array_equal(Network(folder / "net.so").run([X])[0], X + X)
+
+
 def test_what_runs_networks_is_not_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(libraries, "OWN", tmp_path)
-    monkeypatch.setattr(libraries, "find_spec", lambda _name: None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
     with pytest.raises(NetworkError, match="install autosched-runtime from its wheel"):
         libraries.found(libraries.FFI)
