@@ -1,6 +1,6 @@
 """Compiled networks in the runtime beside ONNX Runtime: time to the first result, cost of a call, memory. Prints JSON.
 
-``python benchmarks/deploy.py [NAME ...]`` or ``make bench-deploy``; without names: float networks of the half "test".
+``python benchmarks/deploy.py [NAME ...]`` or ``make bench-deploy``; without names: the networks of the half "test".
 Each process sees NumPy and one of both engines alone. Networks are compiled once, without a search. Results are added
 to benchmarks/results/deploy.json after each network, and a network that is there is skipped without --again.
 """
@@ -100,7 +100,7 @@ def main() -> int:
         if args.again or ADDITION not in told:
             told[ADDITION] = with_origin(addition(places))
         chosen = networks(*args.names, half=None if args.names else "test")
-        for network in (one for one in chosen if "quantised" not in one.kind):
+        for network in chosen:
             if network.name in told["networks"] and not args.again:
                 continue
             print(f"== {network.name}", file=sys.stderr, flush=True)
