@@ -25,7 +25,9 @@ FileIdentity = tuple[int, int, int, int]
 _loaded: WeakValueDictionary[FileIdentity, "Executable"] = WeakValueDictionary()
 _names: set[Path] = set()
 """Names under which files were loaded."""
-_loading = threading.Lock()
+_loading = threading.RLock()
+"""Held while a library is loaded, and by a fork; a signal handler may fork, so it is reentrant."""
+os.register_at_fork(before=_loading.acquire, after_in_parent=_loading.release, after_in_child=_loading.release)
 
 
 class Executable:

@@ -1,7 +1,7 @@
 """Finds and opens TVM's runtime: libtvm_ffi, libtvm_runtime and libtvm_runtime_extra.
 
-The distribution `autosched-runtime` has copies of them in `lib/`, under names of their own (see `bundled_libraries.py`
-in its sources). Where it is installed without them, as within autosched, they are those of the installed TVM.
+The distribution `autosched-runtime` has copies of them in `lib/`, under names of their own (see `hatch_build.py` in
+its sources). Where it is installed without them, as within autosched, they are those of the installed TVM.
 
 The copies are opened so that they prefer their own functions (RTLD_DEEPBIND), since `import tvm_ffi` of another version
 puts its functions before those of all libraries.

@@ -134,6 +134,26 @@ def test_a_fork_waits_for_inferences_of_other_threads(network: Path) -> None:
         assert all(count.result(DEADLINE_S) for count in counts)
 
 
+def test_a_fork_waits_for_networks_that_are_loaded(network: Path) -> None:
+    path = tuned_for(network, 1)
+    over = threading.Event()
+
+    def load() -> int:
+        count = 0
+        while not over.is_set():
+            Network(path, threads=1)
+            count += 1
+        return count
+
+    with ThreadPoolExecutor(1) as pool:
+        count = pool.submit(load)
+        try:
+            assert all(in_fork(lambda: np.array_equal(Network(path).run([X])[0], X + X)) for _ in range(50))
+        finally:
+            over.set()
+        assert count.result(DEADLINE_S)
+
+
 def test_two_modules_with_different_numbers_of_threads_run_in_turns(network: Path) -> None:
     one, two = Network(tuned_for(network, 1), threads=1), Network(network, threads=2)
 
