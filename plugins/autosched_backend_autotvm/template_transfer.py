@@ -30,7 +30,7 @@ HALF_LIFE = 64
 WEIGHT_MIN = 0.05
 """Weight below which the other tasks are ignored."""
 RANKER_WEIGHT = 2.0
-"""Margin that a score of a ranker adds, with the loss `rank`, if it is one standard deviation above the mean."""
+"""Margin, with the loss `rank`, of a configuration that the ranker scores one standard deviation above the mean."""
 RECORDS_MIN = 24
 """Minimum number of records of other tasks."""
 RECORDS_MAX = 2_000

@@ -24,7 +24,7 @@ WARP = 32
 THREADS_MAX, SHARED_BYTES_MAX = 1024, 49_152
 """Limits of a block where the target names none: number of threads, and shared memory in bytes."""
 VIRTUAL_MAX, INNER_MAX, ACCUMULATORS_MAX = 4, 8, 96
-"""Maximum number of virtual threads of an axis, of results of a thread along an axis, and of results of a thread."""
+"""Maximum numbers: virtual threads along an axis; results of one thread along an axis; results of one thread in all."""
 STEP_MAX = 32
 UNROLLS = (0, 64, 512, 1500)
 VECTORS = (1, 2, 4)

@@ -43,8 +43,8 @@ class Learning:
     epsilon: float = 0.05
     """Share of proposals that are random."""
     diversity_filter_ratio: float = 0.0
-    """The search collects this many times the proposed candidates. Of more than are proposed, the most different are
-    taken."""
+    """Ratio of the candidates that the search collects to those that it proposes: of the collected ones, those that
+    differ most from each other are proposed."""
     loss: Loss = "rank"
     warm_up: int = 16
     """Number of measurements before the model is used."""

@@ -217,8 +217,8 @@ class Lookup:
         return found
 
     def failed(self, workload: str, environment: Environment) -> list[tuple[bytes, str, str]]:
-        """Schedules that failed in this environment: they cannot be applied any more, are wrong, or crash. Each as its
-        digest (`keys.candidate_digest`), with the owner and the origin's name of the job that reported it."""
+        """Schedules that failed in this environment: they cannot be applied any more, are wrong, or crash. Of each: its
+        digest (`keys.candidate_digest`), and the owner and the origin of the job that reported the failure."""
         told = {"key": environment.strict, "hash": workload}
         with self._database.transaction() as connection:
             return [(bytes(digest), owner, origin) for digest, owner, origin in connection.execute(_FAILED, told)]

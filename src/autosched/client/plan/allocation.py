@@ -99,8 +99,8 @@ def outdone(shares: Iterable[TaskRounds]) -> list[TaskRounds]:
 
 
 def _hopeless(share: TaskRounds, leading_s: Mapping[str, float], peak: float) -> bool:
-    """Whether a share that competes for all of its calls would lose them even at the speed `peak`: its rivals need less
-    arithmetic for the same result."""
+    """Whether a task cannot win any call: rivals compete for all of its calls, and are faster than the task would be at
+    the speed `peak`. They may need less arithmetic for the same result."""
     if not share.groups or sum(share.groups.values()) < share.weight or not peak:
         return False
     return all(group in leading_s and share.flops / peak > leading_s[group] for group in share.groups)
