@@ -95,15 +95,22 @@ class Network:
                 return found
         return in_order(self.description.inputs, inputs)
 
-    def repeat(self, arrays: Sequence[Array], number: int) -> None:
-        """Run a number of inferences one after the other, with the arrays of `arrays`; their outputs are dropped."""
+    def bind(self, inputs: Inputs) -> "Bound":
+        """A copy of the inputs, for `repeat`. Raises InvalidInput."""
+        bound = Bound(self.description.inputs)
+        for memory, array in zip(bound.arrays, self.arrays(inputs), strict=True):
+            memory[...] = array
+        return bound
+
+    def repeat(self, bound: "Bound", number: int) -> None:
+        """Run a number of inferences one after the other; their outputs are dropped."""
         context = THREADS.mine(self.threads)
         if context is None:
-            THREADS.run(self.threads, lambda context: self._machine_of(context).repeat(arrays, number))
+            THREADS.run(self.threads, lambda context: self._machine_of(context).repeat(bound, number))
             return
         with context.running:
             thread_pool.use(self.threads)
-            self._machine_of(context).repeat(arrays, number)
+            self._machine_of(context).repeat(bound, number)
 
     def close(self) -> None:
         """Free the network's memory. An inference afterwards raises NetworkError."""
@@ -130,46 +137,49 @@ class Network:
         return _Machine(self._executable.new_machine(), self.description)
 
 
+class Bound:
+    """Memory for a network's inputs, as arrays and as TVM's arguments."""
+
+    def __init__(self, tensors: Sequence[Tensor]) -> None:
+        self.arrays: list[Array] = []
+        self._values = (Value * max(1, len(tensors)))()
+        self._holds: list[object] = []
+        for tensor, value in zip(tensors, self._values, strict=False):
+            dtype = dtype_of(tensor)
+            size = math.prod(tensor.shape) * dtype.itemsize
+            memory = np.zeros(size + ALIGNMENT, np.uint8)
+            begin = -memory.ctypes.data % ALIGNMENT
+            self.arrays.append(memory[begin : begin + size].view(dtype).reshape(tensor.shape))
+            made, holds = tvm_interface.tensor_object(memory.ctypes.data + begin, tensor.shape, *dlpack_type(dtype))
+            value.type, value.content = TENSOR, ctypes.addressof(made)
+            self._holds += [made, holds]
+        self.address = ctypes.addressof(self._values)
+
+
 class _Machine:
     """One of TVM's virtual machines for a network, with memory for its inputs. Serves one thread at a time."""
 
     def __init__(self, machine: Handle, description: Description) -> None:
         self._own = machine
         self._main = tvm_interface.method(machine, "main")
-        self._inputs: list[Array] = []
-        self._holds: list[object] = []
-        self._values = (Value * max(1, len(description.inputs)))()
-        for tensor, value in zip(description.inputs, self._values, strict=False):
-            value.type, value.content = TENSOR, self._input(tensor)
+        self._inputs = Bound(description.inputs)
+        self._memory = self._inputs.arrays
         self._result = Value()
         at = ctypes.addressof(self._result)
         self._result_type = ctypes.c_int32.from_address(at)
         self._result_content = ctypes.c_uint64.from_address(at + Value.content.offset)
         self._call = tvm_interface.library().TVMFFIFunctionCall
         self._release = tvm_interface.library().TVMFFIObjectDecRef
-        self._arguments = (
-            self._main.address, ctypes.addressof(self._values), len(description.inputs), at,
-        )  # fmt: skip
+        self._result_address = at
+        self._arguments = self._main.address, self._inputs.address, len(description.inputs), at
         self._outputs = [_Output(tensor) for tensor in description.outputs]
-
-    def _input(self, tensor: Tensor) -> int:
-        """Make memory for an input; returns the address of its tensor."""
-        dtype = dtype_of(tensor)
-        size = math.prod(tensor.shape) * dtype.itemsize
-        memory = np.zeros(size + ALIGNMENT, np.uint8)
-        begin = -memory.ctypes.data % ALIGNMENT
-        array = memory[begin : begin + size].view(dtype).reshape(tensor.shape)
-        made, holds = tvm_interface.tensor_object(memory.ctypes.data + begin, tensor.shape, *dlpack_type(dtype))
-        self._inputs.append(array)
-        self._holds += [made, holds]
-        return ctypes.addressof(made)
 
     def run(self, arrays: Sequence[Array]) -> list[Array]:
         """The outputs of an inference, in order."""
-        for memory, array in zip(self._inputs, arrays, strict=True):
+        for memory, array in zip(self._memory, arrays, strict=True):
             memory[...] = array
         if self._call(*self._arguments):
-            self._again()
+            self._again(self._arguments)
         result = self._result_content.value
         try:
             return [self._outputs[0].copied(result)] if self._result_type.value == TENSOR else self._several(result)
@@ -185,24 +195,23 @@ class _Machine:
         values = (Value * count).from_address(first)
         return [output.copied(value.content) for output, value in zip(self._outputs, values, strict=True)]
 
-    def _again(self) -> None:
+    def _again(self, arguments: tuple[int, int, int, int]) -> None:
         """Run a failed inference once more if it lacked a function of the library that few networks need."""
         error = tvm_interface.raised()
         if LACKING not in str(error):
             raise error
         libraries.open_extra()
-        if self._call(*self._arguments):
+        if self._call(*arguments):
             raise tvm_interface.raised()
 
-    def repeat(self, arrays: Sequence[Array], number: int) -> None:
+    def repeat(self, bound: "Bound", number: int) -> None:
         """Run a number of inferences, and drop their outputs."""
-        for memory, array in zip(self._inputs, arrays, strict=True):
-            memory[...] = array
-        call, release, arguments = self._call, self._release, self._arguments
+        call, release = self._call, self._release
+        arguments = self._main.address, bound.address, len(bound.arrays), self._result_address
         result, kind = self._result_content, self._result_type
         for _ in range(number):
             if call(*arguments):
-                self._again()
+                self._again(arguments)
             release(result.value)
             kind.value = NONE
 

@@ -11,7 +11,7 @@ from autosched.records.statistics import summarize
 from autosched.runtime_errors import in_words
 from autosched_runtime.inputs import in_order
 from autosched_runtime.network import Network
-from autosched_runtime.side_file import described, files_of
+from autosched_runtime.side_file import Tensor, described, files_of
 from autosched_tvm.compile.side_file import read_side
 from autosched_tvm.device.place import HERE, Place
 from autosched_tvm.generated_inputs import random_inputs
@@ -38,15 +38,13 @@ class LoadedModule:
                 self._network = Network(self.path, threads=threads)
                 self.threads = self._network.threads
             else:
-                self._network = _OnBoard(self.path, self.place)
+                self._network = _OnBoard(self.path, self.place, self._wanted)
                 self.threads = threads or self.info.cores
 
     def run(self, inputs: Mapping[str, Array] | Sequence[Array]) -> list[Array]:
         """The outputs in order. Raises RequestError for inputs that do not fit."""
         with in_words():
-            if isinstance(self._network, Network):
-                return self._network.run(inputs)
-            return self._network.run(in_order(self._wanted, inputs))
+            return self._network.run(inputs)
 
     def evaluate(self, inputs: Mapping[str, Array] | Sequence[Array] | None = None, *, budget_s: float = 5.0) -> Timing:
         """Latency of one inference, repeated for about `budget_s` seconds."""
@@ -66,13 +64,12 @@ class LoadedModule:
 
         return relax.VirtualMachine(self.place.load(str(self.path)), self.place.device)
 
-    def bind(self, inputs: Mapping[str, Array] | Sequence[Array]) -> list[Any]:
-        """Inputs in the form of `sample`: arrays, on a board its tensors. Raises RequestError."""
+    def bind(self, inputs: Mapping[str, Array] | Sequence[Array]) -> Any:
+        """Inputs in the form of `sample`, where the network runs. Raises RequestError."""
         with in_words():
-            arrays = in_order(self._wanted, inputs)
-        return arrays if self.place is HERE else [self.place.tensor(array) for array in arrays]
+            return self._network.bind(inputs)
 
-    def sample(self, bound: list[Any], number: int) -> float:
+    def sample(self, bound: Any, number: int) -> float:
         """Mean latency of `number` calls in a row, in seconds."""
         if isinstance(self._network, _OnBoard):
             return self._network.sample(bound, number)
@@ -80,7 +77,7 @@ class LoadedModule:
         self._network.repeat(bound, number)
         return (time.perf_counter() - started) / number
 
-    def call(self, bound: list[Any]) -> None:
+    def call(self, bound: Any) -> None:
         """Run one inference, with the inputs of `bind`."""
         with in_words():
             self._network.repeat(bound, 1)
@@ -94,10 +91,10 @@ class LoadedModule:
 class _OnBoard:
     """A network on a board."""
 
-    def __init__(self, library: Path, place: Place) -> None:
+    def __init__(self, library: Path, place: Place, wanted: Sequence[Tensor]) -> None:
         from tvm import relax
 
-        self._place = place
+        self._place, self._wanted = place, wanted
         try:
             self._machine = relax.VirtualMachine(place.load(str(library)), place.device)
             self._main = self._machine["main"]
@@ -107,9 +104,13 @@ class _OnBoard:
                 " autosched compile ID"
             ) from error
 
-    def run(self, arrays: Sequence[Array]) -> list[Array]:
+    def bind(self, inputs: Mapping[str, Array] | Sequence[Array]) -> list[DeviceTensor]:
+        """A copy of the inputs on the board."""
+        return [self._place.tensor(array) for array in in_order(self._wanted, inputs)]
+
+    def run(self, inputs: Mapping[str, Array] | Sequence[Array]) -> list[Array]:
         """The outputs in order."""
-        found = self._main(*(self._place.tensor(array) for array in arrays))
+        found = self._main(*self.bind(inputs))
         return [found.numpy()] if hasattr(found, "numpy") else [one.numpy() for one in found]
 
     def sample(self, tensors: Sequence[DeviceTensor], number: int) -> float:

@@ -41,7 +41,7 @@ class ModuleEngine:
         self._module = LoadedModule(path, place=place)
         self.is_remote = place is not None
         self._inputs: Mapping[str, Array] = {}
-        self._bound: list[Any] = []
+        self._bound: Any = None
 
     def run(self, inputs: Mapping[str, Array]) -> list[Array]:
         """Returns the outputs in order. Raises RequestError for inputs that do not fit."""
