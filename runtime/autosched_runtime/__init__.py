@@ -85,6 +85,9 @@ if not TYPE_CHECKING:  # otherwise the type checker would accept any name
 
     def __getattr__(name: str) -> Any:
         """Load a name from its module."""
+        if name == "capi":
+            import_module(f"{__name__}.capi._pybind_state")  # programs take it as an attribute
+            return import_module(f"{__name__}.capi")
         if name not in _HOME_OF:
             raise AttributeError(_unknown(name) if name[0].isupper() else f"module {__name__!r} has no {name!r}")
         found = globals()[name] = getattr(import_module(f"{__name__}.{_HOME_OF[name]}"), name)

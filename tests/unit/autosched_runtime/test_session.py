@@ -267,6 +267,13 @@ def test_names_that_are_not_there_are_told() -> None:
         autosched_runtime.SessionOptions().intra_op_num_threads = -1
 
 
+def test_names_from_the_inside_of_onnxruntime_are_there(model: Path) -> None:
+    for ort in (onnxruntime, autosched_runtime):
+        assert "CPUExecutionProvider" in ort.capi._pybind_state.get_available_providers()
+        with pytest.raises(ort.capi.onnxruntime_pybind11_state.InvalidArgument):
+            ort.InferenceSession(str(model)).run(None, {"x": X[:3]})
+
+
 def test_what_has_no_effect_is_told_once(model: Path, caplog: pytest.LogCaptureFixture) -> None:
     session_options.lost.cache_clear()
     options = autosched_runtime.SessionOptions()
