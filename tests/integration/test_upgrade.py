@@ -39,7 +39,11 @@ def former(tmp_path_factory: pytest.TempPathFactory) -> Path:
     package = folder / "autosched"
     shutil.copytree(Path(autosched.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
     major, minor = PROTOCOL
-    change(package / "version.py", f'"{__version__}"', f'"{FORMER}"')
+    change(
+        package / "version.py",
+        "from autosched_runtime.version import __version__ as __version__",
+        f'__version__ = "{FORMER}"',
+    )
     change(package / "protocol/method.py", f"PROTOCOL = ({major}, {minor})", f"PROTOCOL = ({major}, {minor + 1})")
     field = "    rounds_seen: int = 0\n"
     change(package / "core/state.py", field, f'{field}    mood: str = "good"\n')

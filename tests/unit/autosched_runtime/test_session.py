@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -24,6 +25,7 @@ from unit.autosched_runtime.small_networks import X, tuned_for, written  # noqa:
 
 pytestmark = pytest.mark.tvm
 Y = X[::-1].copy()
+PAGE = Path(__file__).parents[3] / "docs/users.md"
 
 
 def model_of(path: Path) -> Path:
@@ -163,6 +165,22 @@ def bound(session: Any, output: str) -> None:
     binding.bind_cpu_input("x", X)
     binding.bind_output(output)
     session.run_with_iobinding(binding)
+
+
+def test_the_page_for_users_works(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("net.onnx").write_bytes(model.read_bytes())
+    Path("net-tuned").mkdir()
+    for suffix in (".so", ".json"):
+        Path("net-tuned", f"net{suffix}").write_bytes(model.with_suffix(suffix).read_bytes())
+    ran = 0
+    for code in re.findall(r"^```python\n(.+?)^```$", PAGE.read_text(), re.DOTALL | re.MULTILINE):
+        if "autosched_runtime" in code:
+            names = {"x": X}
+            exec(compile(code, PAGE.name, "exec"), names)
+            assert np.array_equal(names["outputs"][0], X + X)
+            ran += 1
+    assert ran == 2
 
 
 WRONG: dict[str, Program] = {
