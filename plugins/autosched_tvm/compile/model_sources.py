@@ -25,6 +25,9 @@ from autosched_tvm.compile.rules.parallelisation import cores_of
 from autosched_tvm.tensors import Tensor
 from autosched_tvm.tvm_types import IRModule, Target
 
+SIMPLIFIER = "onnxsim."
+"""Beginning of the names under which the simplifier adds texts of its own to a model."""
+
 
 class Source(Protocol):
     """A network with fixed shapes, ready to be lowered."""
@@ -97,7 +100,8 @@ class OnnxSource:
         found = {
             "producer_name": model.producer_name, "graph_name": model.graph.name, "domain": model.domain,
             "description": model.doc_string, "graph_description": model.graph.doc_string,
-            "version": model.model_version, "metadata": {one.key: one.value for one in model.metadata_props},
+            "version": model.model_version,
+            "metadata": {one.key: one.value for one in model.metadata_props if not one.key.startswith(SIMPLIFIER)},
         }  # fmt: skip
         return {name: value for name, value in found.items() if value}
 

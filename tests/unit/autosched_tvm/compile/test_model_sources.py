@@ -131,3 +131,14 @@ def test_bad_tflite_files_get_clear_errors(tmp_path: Path) -> None:
     path.write_bytes(b"\x1c\0\0\0TFL3" + bytes(8))
     with pytest.raises(ModelRejected, match=r"net\.tflite"):
         model_sources.prepare(path, {})
+
+
+def test_facts_of_a_model_are_its_own() -> None:
+    value = onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [1])
+    graph = onnx.helper.make_graph([], "nothing", [value], [value])
+    model = onnx.helper.make_model(graph, producer_name="a test", doc_string="does nothing", model_version=3)
+    onnx.helper.set_model_props(model, {"letters": "a,b", "onnxsim.removed_nodes": "MatMul"})
+    assert model_sources.OnnxSource(model).about == {
+        "producer_name": "a test", "graph_name": "nothing", "description": "does nothing", "version": 3,
+        "metadata": {"letters": "a,b"},
+    }  # fmt: skip
