@@ -23,15 +23,16 @@ from networks import Network, networks
 from raw_results import with_origin
 from tvm import relax
 
+from autosched import user_folders
 from compiled_networks import compiled
 
 RESULTS = Path(__file__).parent / "results" / "deploy.json"
-CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "autosched" / "deployed"
+CACHE = user_folders.cache() / "autosched" / "deployed"
 LIMIT_S = 300.0
 STARTS = 7
 """Processes of each engine whose time to the first result is measured, from where NumPy is there; the median counts."""
-ENGINES = {"runtime": ("autosched_runtime",), "onnxruntime": ("onnxruntime",)}
-"""Packages that a process of an engine sees besides NumPy."""
+ENGINES = {"runtime": "autosched_runtime", "onnxruntime": "onnxruntime"}
+"""Package of each engine."""
 SHARED = ("numpy", "numpy.libs", "ml_dtypes")
 ADDITION = "addition"
 """A network of one addition of 16 numbers."""
@@ -117,11 +118,12 @@ class Places:
     def __init__(self, folder: Path) -> None:
         """Installs the runtime's wheel, and measures its size."""
         self._folder, installed = folder, Path(sysconfig.get_path("purelib"))
-        for engine, packages in ENGINES.items():
+        for engine in ENGINES:
             (folder / engine).mkdir()
-            for package in (*SHARED, *packages):
+            for package in SHARED:
                 if (installed / package).exists():
                     (folder / engine / package).symlink_to(installed / package)
+        (folder / "onnxruntime" / "onnxruntime").symlink_to(installed / "onnxruntime")
         words = [sys.executable, "-m", "build", "--no-isolation", "--wheel", "--outdir", str(folder), "runtime"]
         subprocess.run(words, check=True, cwd=Path(__file__).parents[1], stdout=sys.stderr, timeout=LIMIT_S)
         (wheel,) = folder.glob("*.whl")
@@ -132,7 +134,7 @@ class Places:
     def run(self, engine: str, program: str, *words: str) -> dict[str, Any]:
         """Returns what a program prints that sees an engine."""
         done = subprocess.run(
-            [sys.executable, "-S", "-c", program.replace("ENGINE", ENGINES[engine][0]), *words],
+            [sys.executable, "-S", "-c", program.replace("ENGINE", ENGINES[engine]), *words],
             env={"PATH": os.environ["PATH"], "PYTHONPATH": str(self._folder / engine)},
             stdout=subprocess.PIPE, check=True, timeout=LIMIT_S,
         )  # fmt: skip

@@ -13,7 +13,6 @@ import subprocess
 import sys
 import tempfile
 from importlib.metadata import distribution
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -58,14 +57,14 @@ class LibrariesHook(BuildHookInterface[Any]):
 def bundled(folder: Path) -> list[Path]:
     """Writes the copies to a folder; returns their paths."""
     sys.path.insert(0, str(HERE))
-    from autosched_runtime.libraries import OWN_NAMES, PACKAGES
+    from autosched_runtime.libraries import OWN_NAMES, installed
 
     copies = []
     for name, own in OWN_NAMES.items():
-        spec = find_spec(PACKAGES[name])
-        assert spec is not None and spec.origin is not None
+        original = installed(name)
+        assert original is not None, f"TVM's packages have no {name}"
         copy = folder / own
-        shutil.copyfile(Path(spec.origin).parent / "lib" / name, copy)
+        shutil.copyfile(original, copy)
         renamed(copy, own, {old: new for old, new in OWN_NAMES.items() if old != name})
         without_unique_symbols(copy)
         copies.append(copy)

@@ -6,6 +6,8 @@ from typing import Any
 import numpy as np
 from msgspec import Struct
 
+from autosched_runtime import side_file
+
 Array = np.ndarray[Any, Any]
 """An array of any shape and type."""
 
@@ -42,4 +44,4 @@ class Tensor(Struct, frozen=True):
 
 def describe(tensor: Tensor) -> str:
     """Name, type and shape, for error messages."""
-    return f"{tensor.name!r} ({tensor.dtype} {'x'.join(map(str, tensor.shape)) or 'scalar'})"
+    return str(side_file.Tensor(tensor.name, tensor.shape, tensor.dtype))

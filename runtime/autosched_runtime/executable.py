@@ -23,8 +23,8 @@ REASON_MAX = 300
 FileIdentity = tuple[int, int, int, int]
 """Device, inode, size in bytes and time of the last change in nanoseconds of a file."""
 _loaded: WeakValueDictionary[FileIdentity, "Executable"] = WeakValueDictionary()
-_names: set[Path] = set()
-"""Names under which files were loaded."""
+_names: dict[Path, FileIdentity] = {}
+"""The first file that was loaded under each name."""
 _loading = threading.RLock()
 """Held while a library is loaded, and by a fork; a signal handler may fork, so it is reentrant."""
 os.register_at_fork(before=_loading.acquire, after_in_parent=_loading.release, after_in_child=_loading.release)
@@ -56,7 +56,7 @@ def executable_of(path: Path, versions: Mapping[str, str]) -> Executable:
         if (known := _loaded.get(identity)) is not None:
             return known
         try:
-            with _new_name(path) as name:
+            with _loadable_name(path, identity) as name:
                 made = _loaded[identity] = Executable(name)
         except NetworkError as error:
             raise NetworkError(_why_not(path, error, versions)) from error
@@ -64,11 +64,10 @@ def executable_of(path: Path, versions: Mapping[str, str]) -> Executable:
 
 
 @contextmanager
-def _new_name(path: Path) -> Iterator[Path]:
-    """A name of a file under which this process has loaded none: the loader knows files by their names, and takes the
-    former one for a file that was replaced."""
-    if path not in _names:
-        _names.add(path)
+def _loadable_name(path: Path, identity: FileIdentity) -> Iterator[Path]:
+    """A name of a file under which this process has loaded no other one: the loader knows files by their names, and
+    takes the former one for a file that was replaced."""
+    if _names.setdefault(path, identity) == identity:
         yield path
         return
     import tempfile  # takes some milliseconds
@@ -93,7 +92,8 @@ def _why_not(path: Path, error: NetworkError, versions: Mapping[str, str]) -> st
 
 
 def _release_pages(path: Path) -> None:
-    """Let Linux drop the file's pages of the weights, of which TVM has made a copy."""
+    """Let Linux drop the file's pages of the weights, of which TVM has made a copy. The library stays open: code that
+    threads may run is never unloaded."""
     process, library = ctypes.CDLL(None), ctypes.CDLL(str(path), mode=os.RTLD_LOCAL | os.RTLD_NOW)
     begin = ctypes.addressof(ctypes.c_uint64.in_dll(library, PROGRAM))
     end = begin + SIZE_BYTES + ctypes.c_uint64.from_address(begin).value

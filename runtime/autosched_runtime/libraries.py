@@ -73,13 +73,18 @@ def found(name: str) -> Path:
     imported = getattr(sys.modules.get("tvm"), "__version__", "").startswith(TVM_VERSION)
     if not imported and (own := OWN / OWN_NAMES[name]).is_file():
         return own
-    from importlib.util import find_spec  # takes milliseconds
-
-    if (spec := find_spec(PACKAGES[name])) is not None and spec.origin is not None:
-        installed = Path(spec.origin).parent / "lib" / name
-        if installed.is_file():
-            return installed
+    if (original := installed(name)) is not None:
+        return original
     raise NetworkError(
         f"{name} is not installed, which runs compiled networks: install autosched-runtime from its wheel, or"
         f" 'autosched[tvm]'. Python is {sys.executable}"
     )
+
+
+def installed(name: str) -> Path | None:
+    """Path of a library in the installed packages of TVM; None without it."""
+    from importlib.util import find_spec  # takes milliseconds
+
+    spec = find_spec(PACKAGES[name])
+    path = None if spec is None or spec.origin is None else Path(spec.origin).parent / "lib" / name
+    return path if path is not None and path.is_file() else None

@@ -4,6 +4,7 @@ import json
 import os
 import platform
 import struct
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -52,8 +53,13 @@ class Description:
     @property
     def cores(self) -> int:
         """Number of cores that it was tuned for."""
-        found = self.target.get("num-cores", 1)
-        return found if isinstance(found, int) and found > 0 else 1
+        return cores_of(self.target)
+
+
+def cores_of(target: Mapping[str, Any]) -> int:
+    """Number of cores of TVM's target."""
+    found = target.get("num-cores", 1)
+    return found if isinstance(found, int) and found > 0 else 1
 
 
 def files_of(path: Path) -> tuple[Path, Path]:

@@ -17,10 +17,15 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from autosched import user_folders
+
 PROJECT = Path(__file__).resolve().parents[2]
-CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "autosched" / "programs"
+CACHE = user_folders.cache() / "autosched" / "programs"
 LIMIT_S = 600.0
-ONNXRUNTIME = re.compile(r"\bonnxruntime\b")
+ALONE = r"^([ \t]*import onnxruntime)[ \t]*$"
+"""An import that names nothing else."""
+IMPORT = r"^([ \t]*(?:import|from) )onnxruntime\b"
+"""The beginning of an import."""
 TOLERANCE = 1e-3
 """Maximum difference of two numbers, as a share of the larger one, or of 1 if that is smaller."""
 PRINTED = """
@@ -112,16 +117,8 @@ def installed(packages: list[str], folder: Path) -> None:
 def replaced(folder: Path) -> None:
     """Replaces the imports of onnxruntime in the sources of a folder."""
     for path in folder.rglob("*.py"):
-        text = path.read_text()
-        lines = [
-            re.sub(r"^(\s*)import onnxruntime\s*$", r"\1import autosched_runtime as onnxruntime", line)
-            if re.match(r"\s*import onnxruntime\s*$", line)
-            else ONNXRUNTIME.sub("autosched_runtime", line)
-            if re.match(r"\s*(import|from) onnxruntime\b", line)
-            else line
-            for line in text.splitlines()
-        ]
-        path.write_text("\n".join(lines) + "\n")
+        text = re.sub(ALONE, r"\1 as onnxruntime", path.read_text(), flags=re.MULTILINE)
+        path.write_text(re.sub(IMPORT, r"\1autosched_runtime", text, flags=re.MULTILINE))
 
 
 def tuned(model: Path, shapes: Mapping[str, list[int]], networks: Path) -> None:

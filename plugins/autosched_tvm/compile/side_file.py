@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from autosched.errors import RequestError
 from autosched.runtime_errors import in_words
-from autosched_runtime.side_file import files_of
+from autosched_runtime.side_file import cores_of, files_of
 from autosched_tvm.tensors import Tensor
 
 
@@ -44,8 +44,7 @@ class SideFile(Struct, frozen=True, kw_only=True):
     @property
     def cores(self) -> int:
         """Number of cores that it was tuned for."""
-        found = self.target.get("num-cores", 1)
-        return found if isinstance(found, int) and found > 0 else 1
+        return cores_of(self.target)
 
 
 def side_of(path: Path) -> SideFile:

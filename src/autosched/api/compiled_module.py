@@ -27,6 +27,7 @@ from autosched.process import whole_file
 from autosched.runtime_errors import in_words
 from autosched.stages import EVALUATE
 from autosched.wire import blob_transfer
+from autosched_runtime.side_file import cores_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -276,8 +277,7 @@ class Origin(Struct, frozen=True):
     @property
     def cores(self) -> int:
         """Number of cores that it was tuned for."""
-        found = self.target.get("num-cores", 1)
-        return found if isinstance(found, int) and found > 0 else 1
+        return cores_of(self.target)
 
 
 def _option(name: str, value: object) -> list[str]:
