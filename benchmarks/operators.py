@@ -83,12 +83,12 @@ class Ours:
     """The tuned network, with a clock around each of its kernels."""
 
     def __init__(self, module: Path, inputs: Sequence[Any]) -> None:
-        import tvm
-        from tvm import relax
+        from autosched_tvm.device.loaded_module import LoadedModule
 
-        self._machine = relax.VirtualMachine(tvm.runtime.load_module(str(module.with_suffix(".so"))), tvm.cpu())
+        loaded = LoadedModule(module)
+        self._machine = loaded.machine()
         self._machine.set_instrument(self._around)
-        self._inputs = [tvm.runtime.tensor(array) for array in inputs]
+        self._inputs = loaded.tensors(inputs)
         self._names: list[str] = []
         self._runs: list[list[float]] = []
         self._since = 0.0

@@ -1,30 +1,32 @@
-"""The library of a compiled network, loaded once in a process: its kernels, its weights and its program."""
+"""The library of a compiled network, loaded once in a process: its kernels, its program and its weights."""
 
 import ctypes
+import itertools
 import os
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 from weakref import WeakValueDictionary
 
 from autosched_runtime import tvm_interface
 from autosched_runtime.errors import NetworkError
+from autosched_runtime.side_file import Description
 from autosched_runtime.tvm_interface import CPU, POOLED, Handle
+from autosched_runtime.weights import Weights, read_part
 
-PROGRAM = "__tvm_ffi__library_bin"
-"""Symbol of a library: the size in bytes of its program and weights, and behind it these."""
-SIZE_BYTES = 8
-DONT_NEED = 4
-"""Advice to Linux that pages of a file need not stay in memory (madvise, MADV_DONTNEED)."""
+EXECUTABLE = 0x10
+"""Flag of a file in memory whose content may be executed (memfd_create, MFD_EXEC). Linux before 6.3 refuses it."""
+NAME_MAX = 64
+"""Maximum characters of a network's name in that of its file in memory."""
 REASON_MAX = 300
 """Maximum characters of a reason in a message."""
 
 FileIdentity = tuple[int, int, int, int]
 """Device, inode, size in bytes and time of the last change in nanoseconds of a file."""
 _loaded: WeakValueDictionary[FileIdentity, "Executable"] = WeakValueDictionary()
-_names: dict[Path, FileIdentity] = {}
-"""The first file that was loaded under each name."""
+_numbers = itertools.count(1)
 _loading = threading.RLock()
 """Held while a library is loaded, and by a fork; a signal handler may fork, so it is reentrant."""
 os.register_at_fork(before=_loading.acquire, after_in_parent=_loading.release, after_in_child=_loading.release)
@@ -33,13 +35,17 @@ os.register_at_fork(before=_loading.acquire, after_in_parent=_loading.release, a
 class Executable:
     """A loaded library. All virtual machines of it share its weights."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, file: BinaryIO, description: Description) -> None:
         """Raises NetworkError."""
-        module = tvm_interface.call(tvm_interface.function("ffi.ModuleLoadFromFile"), str(path))
-        self._make = tvm_interface.method(module, "vm_load_executable")
-        if not self._make.address:
-            raise NetworkError("the library holds no network")
-        _release_pages(path)
+        part = description.library
+        content = file.read() if part is None else bytes(read_part(file, part))
+        with _loadable(content, description.name) as name:
+            load = tvm_interface.function("ffi.Module.load_from_file.so")
+            self._make = tvm_interface.method(tvm_interface.call(load, name, "so"), "vm_load_executable")
+            if not self._make.address:
+                raise NetworkError("the library holds no network")
+            ctypes.CDLL(name, mode=os.RTLD_LOCAL | os.RTLD_NOW)  # code that threads may run is never unloaded
+        self.weights = Weights(file, description)
 
     def new_machine(self) -> Handle:
         """A new virtual machine."""
@@ -48,56 +54,66 @@ class Executable:
         return machine
 
 
-def executable_of(path: Path, versions: Mapping[str, str]) -> Executable:
-    """The executable of a file. `versions`: of the packages that compiled it. Raises NetworkError."""
-    found = os.stat(path)
-    identity = found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
-    with _loading:
-        if (known := _loaded.get(identity)) is not None:
-            return known
-        try:
-            with _loadable_name(path, identity) as name:
-                made = _loaded[identity] = Executable(name)
-        except NetworkError as error:
-            raise NetworkError(_why_not(path, error, versions)) from error
-        return made
+def executable_of(path: Path, description: Description) -> Executable:
+    """The executable of a file. Raises NetworkError."""
+    try:
+        with _loading, path.open("rb") as file:
+            found = os.fstat(file.fileno())
+            identity = found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+            if (known := _loaded.get(identity)) is not None:
+                return known
+            made = _loaded[identity] = Executable(file, description)
+            return made
+    except (OSError, NetworkError) as error:
+        raise NetworkError(_why_not(path, error, description.versions)) from error
 
 
 @contextmanager
-def _loadable_name(path: Path, identity: FileIdentity) -> Iterator[Path]:
-    """A name of a file under which this process has loaded no other one: the loader knows files by their names, and
-    takes the former one for a file that was replaced."""
-    if _names.setdefault(path, identity) == identity:
-        yield path
+def _loadable(content: bytes, name: str) -> Iterator[str]:
+    """A path of a copy of a library, under which the loader knows no other one.
+
+    The copy is in memory, where neither a file that is overwritten nor one that may not be executed matters; in a
+    temporary file where Linux allows no code there.
+    """
+    if (descriptor := _file_in_memory(name)) is None:
+        import tempfile  # takes some milliseconds
+
+        with tempfile.NamedTemporaryFile(prefix="autosched-", suffix=".so") as file:
+            file.write(content)
+            file.flush()
+            yield file.name
         return
-    import tempfile  # takes some milliseconds
+    try:
+        with open(descriptor, "wb", closefd=False) as file:
+            file.write(content)
+        yield _path_of(descriptor)
+    finally:
+        os.close(descriptor)
 
-    with tempfile.TemporaryDirectory(prefix="autosched-") as folder:
-        link = Path(folder) / path.name
-        link.symlink_to(path)
-        yield link
+
+def _file_in_memory(name: str) -> int | None:
+    """The descriptor of an empty file in memory; None where Linux allows none that holds code."""
+    for flags in (EXECUTABLE, 0):
+        try:
+            descriptor = os.memfd_create(f"{name[:NAME_MAX]}.so", os.MFD_CLOEXEC | flags)
+        except (OSError, ValueError):  # ValueError: a zero in the name
+            continue
+        if os.path.exists(_path_of(descriptor)):
+            return descriptor
+        os.close(descriptor)
+    return None
 
 
-def _why_not(path: Path, error: NetworkError, versions: Mapping[str, str]) -> str:
-    if os.statvfs(path.parent).f_flag & os.ST_NOEXEC:
-        return (
-            f"{path} cannot be loaded: files in {path.parent} may not be executed (its file system is mounted with"
-            " noexec). Copy it to another folder, with its .json"
-        )
+def _path_of(descriptor: int) -> str:
+    """A path of a file in memory that no former one has had: the loader knows libraries by their paths, and
+    descriptors are used again. A number is written with "/" and "./", which name the same folder."""
+    written = f"{next(_numbers):b}".replace("0", "/").replace("1", "./")
+    return f"/proc/self/fd/{written}{descriptor}"
+
+
+def _why_not(path: Path, error: Exception, versions: Mapping[str, str]) -> str:
     made_by = ", ".join(f"{name} {number}" for name, number in versions.items()) or "unknown versions"
     return (
         f"{path} cannot be loaded: {str(error).splitlines()[-1][:REASON_MAX]}. It was compiled with {made_by};"
         " compile it again with: autosched compile ID"
     )
-
-
-def _release_pages(path: Path) -> None:
-    """Let Linux drop the file's pages of the weights, of which TVM has made a copy. The library stays open: code that
-    threads may run is never unloaded."""
-    process, library = ctypes.CDLL(None), ctypes.CDLL(str(path), mode=os.RTLD_LOCAL | os.RTLD_NOW)
-    begin = ctypes.addressof(ctypes.c_uint64.in_dll(library, PROGRAM))
-    end = begin + SIZE_BYTES + ctypes.c_uint64.from_address(begin).value
-    page = os.sysconf("SC_PAGESIZE")
-    first, last = -(-begin // page) * page, end // page * page
-    if last > first:
-        process.madvise(ctypes.c_void_p(first), ctypes.c_size_t(last - first), DONT_NEED)

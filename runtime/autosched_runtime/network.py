@@ -18,7 +18,8 @@ from autosched_runtime.executable import Executable, executable_of
 from autosched_runtime.inference_threads import THREADS, Context
 from autosched_runtime.inputs import Array, array_at, dlpack_type, dtype_of, in_order
 from autosched_runtime.side_file import Description, Tensor, described, files_of
-from autosched_runtime.tvm_interface import ARRAY, NONE, OBJECT_BYTES, TENSOR, DLTensor, Handle, Value
+from autosched_runtime.tvm_interface import ARRAY, NONE, OBJECT_BYTES, TENSOR, DLTensor, Value
+from autosched_runtime.weights import Weights
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -58,7 +59,7 @@ class Network:
         self.threads = threads or thread_pool.default(self.description.cores)
         _refuse_other_cpus(self.path, self.description)
         self._forms = [(tensor.name, tensor.shape, dtype_of(tensor)) for tensor in self.description.inputs]
-        self._executable: Executable | None = executable_of(self.path, self.description.versions)
+        self._executable: Executable | None = executable_of(self.path, self.description)
         self._spare: _Machine | None = self._new_machine()
         """The first machine, made here so that loading tells what is wrong."""
         self._machines: WeakKeyDictionary[Context, _Machine] = WeakKeyDictionary()
@@ -97,7 +98,9 @@ class Network:
 
     def bind(self, inputs: Inputs) -> "Bound":
         """A copy of the inputs, for `repeat`. Raises InvalidInput."""
-        bound = Bound(self.description.inputs)
+        if self._executable is None:
+            raise self._closed()
+        bound = Bound(self.description.inputs, self._executable.weights)
         for memory, array in zip(bound.arrays, self.arrays(inputs), strict=True):
             memory[...] = array
         return bound
@@ -133,17 +136,23 @@ class Network:
 
     def _new_machine(self) -> "_Machine":
         if self._executable is None:
-            raise NetworkError(f"{self.path.name} is closed: load it again")
-        return _Machine(self._executable.new_machine(), self.description)
+            raise self._closed()
+        return _Machine(self._executable, self.description)
+
+    def _closed(self) -> NetworkError:
+        return NetworkError(f"{self.path.name} is closed: load it again")
 
 
 class Bound:
-    """Memory for a network's inputs, as arrays and as TVM's arguments."""
+    """Memory for a network's inputs, as arrays and, with its weights, as TVM's arguments."""
 
-    def __init__(self, tensors: Sequence[Tensor]) -> None:
+    def __init__(self, tensors: Sequence[Tensor], weights: Weights) -> None:
         self.arrays: list[Array] = []
-        self._values = (Value * max(1, len(tensors)))()
-        self._holds: list[object] = []
+        self.count = len(tensors) + len(weights.values)
+        """Number of arguments."""
+        self._values = (Value * max(1, self.count))()
+        self._values[len(tensors) : self.count] = weights.values[:]
+        self._holds: list[object] = [weights]
         for tensor, value in zip(tensors, self._values, strict=False):
             dtype = dtype_of(tensor)
             size = math.prod(tensor.shape) * dtype.itemsize
@@ -159,10 +168,10 @@ class Bound:
 class _Machine:
     """One of TVM's virtual machines for a network, with memory for its inputs. Serves one thread at a time."""
 
-    def __init__(self, machine: Handle, description: Description) -> None:
-        self._own = machine
-        self._main = tvm_interface.method(machine, "main")
-        self._inputs = Bound(description.inputs)
+    def __init__(self, executable: Executable, description: Description) -> None:
+        self._own = executable.new_machine()
+        self._main = tvm_interface.method(self._own, "main")
+        self._inputs = Bound(description.inputs, executable.weights)
         self._memory = self._inputs.arrays
         self._result = Value()
         at = ctypes.addressof(self._result)
@@ -171,7 +180,7 @@ class _Machine:
         self._call = tvm_interface.library().TVMFFIFunctionCall
         self._release = tvm_interface.library().TVMFFIObjectDecRef
         self._result_address = at
-        self._arguments = self._main.address, self._inputs.address, len(description.inputs), at
+        self._arguments = self._main.address, self._inputs.address, self._inputs.count, at
         self._outputs = [_Output(tensor) for tensor in description.outputs]
 
     def run(self, arrays: Sequence[Array]) -> list[Array]:
@@ -207,7 +216,7 @@ class _Machine:
     def repeat(self, bound: "Bound", number: int) -> None:
         """Run a number of inferences, and drop their outputs."""
         call, release = self._call, self._release
-        arguments = self._main.address, bound.address, len(bound.arrays), self._result_address
+        arguments = self._main.address, bound.address, bound.count, self._result_address
         result, kind = self._result_content, self._result_type
         for _ in range(number):
             if call(*arguments):

@@ -11,8 +11,8 @@ from typing import Any
 
 from autosched_runtime.errors import FileMissing, NetworkError
 
-FORMAT = 1
-"""Newest format of side files that is read here."""
+FORMAT = 2
+"""Newest format of side files that is read here. 1: the weights are in the library."""
 _ELF_HEADER = struct.Struct("<4x2B12xH20xQ10xHH2x")
 """Fields of an ELF header: class and byte order, machine, offset of the section table, size and number of its
 entries."""
@@ -34,6 +34,26 @@ class Tensor:
 
 
 @dataclass(frozen=True)
+class Part:
+    """A part of a file."""
+
+    at: int
+    """Its place in bytes from the begin of the file."""
+    size: int
+    """Its size in bytes."""
+    crc32: int
+    """Checksum of its contents."""
+
+
+@dataclass(frozen=True)
+class Weight(Tensor):
+    """A weight outside of the library. Its name is empty."""
+
+    at: int
+    """Its place in bytes from the begin of all weights."""
+
+
+@dataclass(frozen=True)
 class Description:
     """Facts about a compiled network that the runtime needs."""
 
@@ -49,6 +69,12 @@ class Description:
     about: dict[str, Any]
     """Facts that the model's file states about itself: producer_name, graph_name, domain, description,
     graph_description, version, and texts by name in `metadata`. Empty for files that say nothing."""
+    library: Part | None = None
+    """The library in its file; None: the whole file."""
+    weights_part: Part | None = None
+    """The weights outside of the library; None without any."""
+    weights: tuple[Weight, ...] = ()
+    """These weights, in the order in which they follow the inputs."""
 
     @property
     def cores(self) -> int:
@@ -109,6 +135,9 @@ def described(side: Path) -> Description:
             features=tuple(map(str, told.get("features", ()))),
             versions=dict(told.get("versions", {})),
             about=dict(told.get("about", {})),
+            library=_part(told["library"]) if told.get("library") else None,
+            weights_part=_part(told["weights"]) if told.get("weights") else None,
+            weights=tuple(map(_weight, told["weights"]["tensors"])) if told.get("weights") else (),
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         why = f"it has no {error}" if isinstance(error, KeyError) else str(error)
@@ -116,4 +145,16 @@ def described(side: Path) -> Description:
 
 
 def _tensor(told: dict[str, Any]) -> Tensor:
-    return Tensor(str(told["name"]), tuple(int(size) for size in told["shape"]), str(told["dtype"]))
+    return Tensor(str(told["name"]), _shape(told), str(told["dtype"]))
+
+
+def _weight(told: dict[str, Any]) -> Weight:
+    return Weight("", _shape(told), str(told["dtype"]), int(told["at"]))
+
+
+def _shape(told: dict[str, Any]) -> tuple[int, ...]:
+    return tuple(int(size) for size in told["shape"])
+
+
+def _part(told: dict[str, Any]) -> Part:
+    return Part(int(told["at"]), int(told["bytes"]), int(told["crc32"]))

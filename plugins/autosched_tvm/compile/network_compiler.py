@@ -21,6 +21,7 @@ from autosched_tvm.compile import (
     lowering,
     model_sources,
     onnx_import,
+    outside_weights,
     rules,
     targets,
     task_extraction,
@@ -34,7 +35,7 @@ from autosched_tvm.compile.model_sources import Source
 from autosched_tvm.compile.movable_rounding import roundings_of
 from autosched_tvm.compile.side_file import SideFile
 from autosched_tvm.source_fingerprint import text_digest
-from autosched_tvm.tensors import Tensor
+from autosched_tvm.tensors import Array, Tensor
 from autosched_tvm.tvm_types import IRModule, Pass, PrimFunc, Target
 from autosched_tvm.worker_messages import Compilation, Compiled, TaskSchedules
 
@@ -167,21 +168,24 @@ def laid_out(
 def write_build(
     path: Path, fused: IRModule, source: Source, target: str, who: SideName, *, database: Any | None = None
 ) -> None:
-    """Compiles a fused network into `path`.so, and writes its side file. In a tuned build, kernels without a schedule
-    get one by rule.
+    """Compiles a fused network into `path`.so, with its weights behind the library, and writes its side file. In a
+    tuned build, kernels without a schedule get one by rule.
 
     `database`: MetaSchedule's database with further schedules.
     """
     tvm_target = tvm.target.Target(json.loads(target))
     schedules: dict[str, str] = {}
     roundings: dict[str, int] = {}
+    weights: list[Array] = []
     with tvm_target, database or ms.database.MemoryDatabase(), tvm.transform.PassContext(opt_level=3):
         rules_for = tvm_target if who.build == TUNED else None
-        pipeline = _pipeline(rules_for, schedules, roundings if who.build == UNSCHEDULED else None)
+        scheduled = _pipeline(rules_for, schedules, roundings if who.build == UNSCHEDULED else None)
+        pipeline = tvm.transform.Sequential([scheduled, outside_weights.taken_into(weights)])
         executable = relax.build(fused, target=tvm_target, relax_pipeline=pipeline, tir_pipeline=lowering.install())
-    triple = targets.triple_of(target)
-    executable.export_library(f"{path}.so", fcompile=partial(_link, triple))
+    triple, library = targets.triple_of(target), path.with_name(f"{path.name}.so")
+    executable.export_library(str(library), fcompile=partial(_link, triple))
     side = SideFile(
+        library=outside_weights.part_of(library), weights=outside_weights.append_to(library, weights),
         format=FORMAT, name=who.name, build=who.build, inputs=source.inputs,
         outputs=_outputs(fused, source.outputs), target=json.loads(target), versions=versions(), kernels=schedules,
         features=targets.needed(target), integers=source.integers, roundings=roundings, about=source.about,

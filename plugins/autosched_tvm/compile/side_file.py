@@ -12,6 +12,31 @@ from autosched_runtime.side_file import cores_of, files_of
 from autosched_tvm.tensors import Tensor
 
 
+class FilePart(Struct, frozen=True):
+    """A part of a file."""
+
+    at: int
+    """Its place in bytes from the begin of the file."""
+    bytes: int
+    crc32: int
+
+
+class OutsideWeight(Struct, frozen=True):
+    """A weight outside of the library."""
+
+    at: int
+    """Its place in bytes from the begin of all weights."""
+    shape: tuple[int, ...]
+    dtype: str
+
+
+class OutsideWeights(FilePart, frozen=True):
+    """The weights of a library, which lie behind it in its file."""
+
+    tensors: tuple[OutsideWeight, ...]
+    """In the order in which they follow the inputs of the network."""
+
+
 class SideFile(Struct, frozen=True, kw_only=True):
     """Facts about a compiled library."""
 
@@ -38,6 +63,10 @@ class SideFile(Struct, frozen=True, kw_only=True):
     """CPU features that the code may use, by their LLVM names."""
     about: dict[str, Any] = {}
     """Facts that the model's file states about itself; see `autosched_runtime.side_file.Description.about`."""
+    library: FilePart | None = None
+    """The library in its file; None: the whole file."""
+    weights: OutsideWeights | None = None
+    """The weights outside of the library; None without any."""
     integers: bool = False
     """Whether products of a quantised network use 8-bit integers instead of float32."""
 

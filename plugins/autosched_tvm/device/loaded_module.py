@@ -1,7 +1,9 @@
 """Loads, runs and times a compiled network, in this process or on a board."""
 
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,8 @@ from autosched.records.statistics import summarize
 from autosched.runtime_errors import in_words
 from autosched_runtime.inputs import in_order
 from autosched_runtime.network import Network
-from autosched_runtime.side_file import Tensor, described, files_of
+from autosched_runtime.side_file import Description, described, files_of
+from autosched_runtime.weights import Weights
 from autosched_tvm.compile.side_file import read_side
 from autosched_tvm.device.place import HERE, Place
 from autosched_tvm.generated_inputs import random_inputs
@@ -31,14 +34,15 @@ class LoadedModule:
         with in_words():
             self.path, side = files_of(path)
             self.info = read_side(side)
-            self._wanted = described(side).inputs
+            self._description = described(side)
+            self._wanted = self._description.inputs
             self.place = place or HERE
             self._network: Network | _OnBoard
             if self.place is HERE:
                 self._network = Network(self.path, threads=threads)
                 self.threads = self._network.threads
             else:
-                self._network = _OnBoard(self.path, self.place, self._wanted)
+                self._network = _OnBoard(self.path, self.place, self._description)
                 self.threads = threads or self.info.cores
 
     def run(self, inputs: Mapping[str, Array] | Sequence[Array]) -> list[Array]:
@@ -64,6 +68,11 @@ class LoadedModule:
 
         return relax.VirtualMachine(self.place.load(str(self.path)), self.place.device)
 
+    @cached_property
+    def _weights(self) -> list[DeviceTensor]:
+        """The weights outside of the library, at its place."""
+        return weights_at(self.place, self.path, self._description)
+
     def bind(self, inputs: Mapping[str, Array] | Sequence[Array]) -> Any:
         """Inputs in the form of `sample`, where the network runs. Raises RequestError."""
         with in_words():
@@ -83,21 +92,32 @@ class LoadedModule:
             self._network.repeat(bound, 1)
 
     def tensors(self, inputs: Mapping[str, Array] | Sequence[Array]) -> list[Any]:
-        """Inputs of `machine`: TVM's tensors at its place."""
+        """Arguments of `machine`: the inputs, then the weights, as TVM's tensors at its place."""
         with in_words():
-            return [self.place.tensor(array) for array in in_order(self._wanted, inputs)]
+            return [*(self.place.tensor(array) for array in in_order(self._wanted, inputs)), *self._weights]
+
+
+def weights_at(place: Place, library: Path, description: Description) -> list[DeviceTensor]:
+    """Copies of a network's weights at a place. Raises NetworkError."""
+    with library.open("rb") as file:
+        return [place.tensor(array) for array in Weights(file, description).arrays]
 
 
 class _OnBoard:
     """A network on a board."""
 
-    def __init__(self, library: Path, place: Place, wanted: Sequence[Tensor]) -> None:
+    def __init__(self, library: Path, place: Place, description: Description) -> None:
         from tvm import relax
 
-        self._place, self._wanted = place, wanted
+        self._place, self._wanted = place, description.inputs
         try:
-            self._machine = relax.VirtualMachine(place.load(str(library)), place.device)
+            with tempfile.TemporaryDirectory(prefix="autosched-board-") as folder:
+                sent = Path(folder) / library.name
+                with library.open("rb") as file:  # without the weights behind it
+                    sent.write_bytes(file.read(description.library.size if description.library else -1))
+                self._machine = relax.VirtualMachine(place.load(str(sent)), place.device)
             self._main = self._machine["main"]
+            self._weights = weights_at(place, library, description)
         except Exception as error:  # the loader of another program's file may raise any exception
             raise RequestError(
                 f"{library} cannot be loaded: {str(error).strip().splitlines()[-1][:300]}. Compile it again with:"
@@ -105,8 +125,8 @@ class _OnBoard:
             ) from error
 
     def bind(self, inputs: Mapping[str, Array] | Sequence[Array]) -> list[DeviceTensor]:
-        """A copy of the inputs on the board."""
-        return [self._place.tensor(array) for array in in_order(self._wanted, inputs)]
+        """A copy of the inputs on the board, then the weights there."""
+        return [*(self._place.tensor(array) for array in in_order(self._wanted, inputs)), *self._weights]
 
     def run(self, inputs: Mapping[str, Array] | Sequence[Array]) -> list[Array]:
         """The outputs in order."""

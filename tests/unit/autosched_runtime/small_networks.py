@@ -3,9 +3,13 @@
 import json
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import tvm
 from tvm import relax
+
+from autosched_tvm.compile import outside_weights
+from autosched_tvm.tensors import Array
 
 X = np.arange(64, dtype="float32")
 
@@ -54,13 +58,27 @@ def of_two_outputs(path: Path) -> Path:
     return path
 
 
-def of_weights(path: Path, megabytes: int) -> Path:
-    """Compiles a network with weights of a size: the sum of x and its weights."""
+def of_weights(path: Path, megabytes: int, *, inside: bool = False) -> Path:
+    """Compiles a network with weights of a size: the largest sums of x and its weights, which are ones.
+
+    `inside`: the weights lie in the library, as in files of format 1.
+    """
     weights = relax.const(np.ones((megabytes * 4096, 64), "float32"))
     builder = relax.BlockBuilder()
     x = relax.Var("x", relax.TensorType((64,), "float32"))
     with builder.function("main", [x]):
         builder.emit_func_output(builder.emit(relax.op.max(builder.emit(relax.op.add(x, weights)), axis=0)))
     module = relax.transform.LegalizeOps()(builder.get())
-    tvm.compile(module, target=tvm.target.Target({"kind": "llvm"})).export_library(str(path))
-    return tuned_for(path, 1)
+    target = tvm.target.Target({"kind": "llvm"})
+    if inside:
+        tvm.compile(module, target=target).export_library(str(path))
+        return tuned_for(path, 1)
+    outside: list[Array] = []
+    steps = [relax.get_default_pipeline(target), outside_weights.taken_into(outside)]
+    relax.build(module, target, relax_pipeline=tvm.transform.Sequential(steps)).export_library(str(path))
+    described_as = {"format": 2, "library": outside_weights.part_of(path)}
+    described_as["weights"] = outside_weights.append_to(path, outside)
+    tuned_for(path, 1)
+    side = json.loads(path.with_suffix(".json").read_text()) | described_as
+    path.with_suffix(".json").write_bytes(msgspec.json.encode(side))
+    return path

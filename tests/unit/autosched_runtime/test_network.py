@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from msgspec import _core
 
 tvm = pytest.importorskip("tvm")
 
-from autosched_runtime import libraries  # noqa: E402
+from autosched_runtime import executable, libraries  # noqa: E402
 from autosched_runtime.errors import InvalidInput, NetworkError  # noqa: E402
 from autosched_runtime.network import Network  # noqa: E402
 from autosched_runtime.side_file import described  # noqa: E402
@@ -96,6 +97,75 @@ def test_weights_are_in_memory_once_and_a_second_network_shares_them(tmp_path: P
     first_mb, second_mb = map(float, elsewhere(program, str(path)).split())
     assert WEIGHTS_MB < first_mb < 1.1 * WEIGHTS_MB + 25
     assert second_mb < 1
+
+
+def test_weights_inside_of_the_library_are_read_too(tmp_path: Path) -> None:
+    assert np.array_equal(Network(of_weights(tmp_path / "net.so", 1, inside=True)).run([X])[0], X + 1)
+
+
+@pytest.fixture(scope="module")
+def weighted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return of_weights(tmp_path_factory.mktemp("weighted") / "net.so", 1)
+
+
+@pytest.fixture
+def copied(weighted: Path, tmp_path: Path) -> Path:
+    """A copy of the network with weights."""
+    shutil.copy(weighted.with_suffix(".json"), tmp_path / "net.json")
+    return Path(shutil.copy(weighted, tmp_path / "net.so"))
+
+
+@pytest.mark.parametrize("place", [-1, -(1 << 19), 4096 - 1, 0x500], ids=["end", "weights", "before them", "library"])
+def test_a_file_with_a_wrong_bit_is_refused(place: int, copied: Path) -> None:
+    content = bytearray(copied.read_bytes())
+    if place == 4096 - 1:
+        place = described(copied.with_suffix(".json")).library.size - 1  # type: ignore[union-attr]
+    content[place] ^= 0x10
+    copied.write_bytes(content)
+    with pytest.raises(NetworkError, match=r"net\.so cannot be loaded: .*net\.so is damaged"):
+        Network(copied)
+
+
+@pytest.mark.parametrize("lost", [1, 4096, 1 << 19])
+def test_a_file_without_its_last_weights_is_refused(lost: int, copied: Path) -> None:
+    os.truncate(copied, copied.stat().st_size - lost)
+    with pytest.raises(NetworkError, match=r"net\.so is cut off"):
+        Network(copied)
+
+
+@pytest.mark.parametrize("how", ["overwritten", "emptied", "deleted"])
+def test_a_file_that_is_lost_afterwards_does_not_matter(how: str, copied: Path) -> None:
+    network = Network(copied)
+    if how == "deleted":
+        copied.unlink()
+    else:
+        copied.write_bytes(b"" if how == "emptied" else bytes(copied.stat().st_size))
+    for threads in (1, 2):  # a second thread has a machine of its own
+        with ThreadPoolExecutor(threads) as pool:
+            assert all(np.array_equal(found[0], X + 1) for found in pool.map(network.run, [[X]] * 8))
+
+
+@pytest.mark.parametrize("lacks", ["files in memory", "/proc"])
+def test_a_system_that_lacks_something_loads_from_a_temporary_file(
+    lacks: str, copied: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_words: object) -> int:
+        raise PermissionError("vm.memfd_noexec is 2")
+
+    if lacks == "/proc":
+        monkeypatch.setattr(executable, "_path_of", lambda descriptor: f"/no/proc/{descriptor}")
+    else:
+        monkeypatch.setattr(os, "memfd_create", refuse)
+    assert np.array_equal(Network(copied).run([X])[0], X + 1)
+
+
+def test_a_descriptor_that_is_used_again_is_another_library(path: Path, weighted: Path, tmp_path: Path) -> None:
+    """The loader knows libraries by the paths under which it has opened them."""
+    for number in range(9):
+        (tmp_path / f"{number}.json").write_text(path.with_suffix(".json").read_text())
+        shutil.copy(path, tmp_path / f"{number}.so")
+        assert np.array_equal(Network(tmp_path / f"{number}.so").run([X])[0], X + X)
+    assert np.array_equal(Network(weighted).run([X])[0], X + 1)
 
 
 def test_a_file_that_was_replaced_is_loaded_anew(path: Path, tmp_path: Path) -> None:
@@ -257,9 +327,9 @@ def test_a_library_for_another_cpu_is_refused(number: int, name: str, path: Path
 
 
 def test_a_side_file_of_a_newer_version_is_refused(path: Path, tmp_path: Path) -> None:
-    side = json.loads(path.with_suffix(".json").read_text()) | {"format": 2}
+    side = json.loads(path.with_suffix(".json").read_text()) | {"format": 3}
     (tmp_path / "net.json").write_text(json.dumps(side))
-    with pytest.raises(NetworkError, match=r"has format 2, and this runtime reads 1: .*Update autosched-runtime"):
+    with pytest.raises(NetworkError, match=r"has format 3, and this runtime reads 2: .*Update autosched-runtime"):
         described(tmp_path / "net.json")
 
 

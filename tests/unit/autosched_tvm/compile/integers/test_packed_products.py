@@ -11,9 +11,8 @@ import pytest
 tvm = pytest.importorskip("tvm")
 pytestmark = pytest.mark.tvm
 
-from tvm import relax  # noqa: E402
-
 import this_cpu  # noqa: E402
+from autosched_runtime.network import Network  # noqa: E402
 from autosched_tvm.compile import model_sources, network_compiler, network_import, onnx_import  # noqa: E402
 from autosched_tvm.compile.candidate_build import load_target  # noqa: E402
 from autosched_tvm.compile.integers import dot_instructions  # noqa: E402
@@ -53,8 +52,7 @@ def test_a_compiled_network_is_within_a_step_of_onnx_runtime(signed: bool, tmp_p
     network_compiler.write_build(tmp_path / "tuned", fused, source, HERE, who)
     assert side_of(tmp_path / "tuned").integers
     data = RANDOM.standard_normal(PRODUCTS_SHAPE).astype("float32")
-    machine = relax.VirtualMachine(tvm.runtime.load_module(str(tmp_path / "tuned.so")), tvm.cpu())
-    found = machine["main"](tvm.runtime.tensor(data)).numpy()
+    (found,) = Network(tmp_path / "tuned.so").run([data])
     (expected,) = run(model, {"x": data})
     step = 0.1 * 127 * 0.02  # one level of the second product's data, times the largest weight
     assert np.abs(found - expected).max() <= step
