@@ -12,6 +12,7 @@ import ctypes
 import os
 import platform
 import sys
+from collections.abc import Collection
 from functools import cache
 from pathlib import Path
 
@@ -49,6 +50,8 @@ _X86 = {
     )},
 }  # fmt: skip
 """LLVM's names of the kernel's flags in /proc/cpuinfo."""
+_ARM_MACHINES = ("aarch64", "arm64")
+"""Names of 64-bit Arm."""
 _AMX = "amx-"
 TILE_REQUEST = (158, 0x1023, 18)
 """Arguments of the system call with which a process requests AMX's registers on x86-64: the number of arch_prctl,
@@ -60,9 +63,20 @@ def granted() -> dict[str, bool]:
     return visible(of_arm() if is_arm() else of_x86())
 
 
+def in_the_kernels_words(features: Collection[str], machine: str) -> dict[str, list[str] | list[int]]:
+    """Returns how Linux tells that a CPU has features: on 64-bit Arm, bits in the words AT_HWCAP and AT_HWCAP2; on x86,
+    flags in /proc/cpuinfo. Other features are left out."""
+    if machine in _ARM_MACHINES:
+        return {
+            "auxiliary": [sum(1 << bit for name, bit in names.items() if name in features) for names in _ARM.values()]
+        }
+    flags = {name: flag for flag, name in _X86.items()}
+    return {"cpuinfo": [flags[name] for name in sorted(features) if name in flags]}
+
+
 def is_arm() -> bool:
     """Returns whether the CPU is a 64-bit Arm."""
-    return platform.machine() in ("aarch64", "arm64")
+    return platform.machine() in _ARM_MACHINES
 
 
 def visible(found: dict[str, bool]) -> dict[str, bool]:

@@ -23,9 +23,9 @@ NAME_MAX = 64
 REASON_MAX = 300
 """Maximum characters of a reason in a message."""
 
-FileIdentity = tuple[int, int, int, int]
-"""Device, inode, size in bytes and time of the last change in nanoseconds of a file."""
-_loaded: WeakValueDictionary[FileIdentity, "Executable"] = WeakValueDictionary()
+LibraryIdentity = tuple[int, int, int, int, int]
+"""Device, inode, size in bytes and time of the last change in nanoseconds of a file; place of the library in it."""
+_loaded: WeakValueDictionary[LibraryIdentity, "Executable"] = WeakValueDictionary()
 _numbers = itertools.count(1)
 _loading = threading.RLock()
 """Held while a library is loaded, and by a fork; a signal handler may fork, so it is reentrant."""
@@ -59,7 +59,8 @@ def executable_of(path: Path, description: Description) -> Executable:
     try:
         with _loading, path.open("rb") as file:
             found = os.fstat(file.fileno())
-            identity = found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+            at = description.library.at if description.library else 0
+            identity = found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, at
             if (known := _loaded.get(identity)) is not None:
                 return known
             made = _loaded[identity] = Executable(file, description)

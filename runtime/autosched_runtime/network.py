@@ -17,12 +17,15 @@ from autosched_runtime.errors import InvalidInput, NetworkError
 from autosched_runtime.executable import Executable, executable_of
 from autosched_runtime.inference_threads import THREADS, Context
 from autosched_runtime.inputs import Array, array_at, dlpack_type, dtype_of, in_order
-from autosched_runtime.side_file import Description, Tensor, described, files_of
+from autosched_runtime.network_file import opened
+from autosched_runtime.side_file import Description, Tensor
 from autosched_runtime.tvm_interface import ARRAY, NONE, OBJECT_BYTES, TENSOR, DLTensor, Value
 from autosched_runtime.weights import Weights
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
+
+    from autosched_runtime.samples import Sample
 
 Inputs = Mapping[str, Array] | Sequence[Array]
 ALIGNMENT = 64
@@ -44,18 +47,17 @@ class Network:
     """A loaded network. May be called from any number of threads; each inference uses `threads` threads."""
 
     def __init__(self, path: str | os.PathLike[str], *, threads: int | None = None) -> None:
-        """`path`: the library NAME.so, with NAME.json beside it. `threads`: None: the number of cores that it was tuned
-        for, if this process may use as many.
+        """`path`: NAME.asn, or the library NAME.so with NAME.json beside it. `threads`: None: the number of cores that
+        it was tuned for, if this process may use as many.
 
         Raises NetworkError.
         """
-        self.path, side = files_of(Path(path).absolute())  # the loader looks for a bare name elsewhere
+        self.path, self.description = opened(Path(path))
         if threads is not None and not 1 <= threads <= THREADS_PER_CORE_MAX * thread_pool.usable():
             raise InvalidInput(
                 f"threads is {threads}: at least 1 is needed, at most {THREADS_PER_CORE_MAX} for each of the"
                 f" {thread_pool.usable()} cores that this process may use, or None for what the network asks for"
             )
-        self.description = described(side)
         self.threads = threads or thread_pool.default(self.description.cores)
         _refuse_other_cpus(self.path, self.description)
         self._forms = [(tensor.name, tensor.shape, dtype_of(tensor)) for tensor in self.description.inputs]
@@ -95,6 +97,13 @@ class Network:
             else:
                 return found
         return in_order(self.description.inputs, inputs)
+
+    def samples(self) -> list["Sample"]:
+        """Inputs, with the outputs that the network was verified with; empty if none were kept. Raises
+        NetworkError."""
+        from autosched_runtime import samples  # few programs need them
+
+        return samples.of(self.path, self.description)
 
     def bind(self, inputs: Inputs) -> "Bound":
         """A copy of the inputs, for `repeat`. Raises InvalidInput."""

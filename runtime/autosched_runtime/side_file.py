@@ -121,12 +121,20 @@ def _check(library: Path) -> None:
 def described(side: Path) -> Description:
     """The contents of a side file. Raises NetworkError."""
     try:
-        told = json.loads(side.read_bytes())
+        return description_of(json.loads(side.read_bytes()), side)
+    except (OSError, ValueError) as error:
+        raise NetworkError(_no_description(side, error)) from error
+
+
+def description_of(told: Any, where: Path) -> Description:
+    """Read a side file, or a variant in the manifest of a network in one file. Raises NetworkError."""
+    try:
         if int(told.get("format", FORMAT)) > FORMAT:
             raise NetworkError(
-                f"{side} has format {told['format']}, and this runtime reads {FORMAT}: a newer autosched has written"
+                f"{where} has format {told['format']}, and this runtime reads {FORMAT}: a newer autosched has written"
                 " it. Update autosched-runtime"
             )
+        weights = told.get("weights")
         return Description(
             name=str(told["name"]),
             inputs=tuple(map(_tensor, told["inputs"])),
@@ -135,13 +143,17 @@ def described(side: Path) -> Description:
             features=tuple(map(str, told.get("features", ()))),
             versions=dict(told.get("versions", {})),
             about=dict(told.get("about", {})),
-            library=_part(told["library"]) if told.get("library") else None,
-            weights_part=_part(told["weights"]) if told.get("weights") else None,
-            weights=tuple(map(_weight, told["weights"]["tensors"])) if told.get("weights") else (),
+            library=part_of(told["library"]) if told.get("library") else None,
+            weights_part=part_of(weights) if weights else None,
+            weights=tuple(map(_weight, weights["tensors"])) if weights else (),
         )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        why = f"it has no {error}" if isinstance(error, KeyError) else str(error)
-        raise NetworkError(f"{side} does not describe a compiled module: {why}. Compile the network again") from error
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise NetworkError(_no_description(where, error)) from error
+
+
+def _no_description(where: Path, error: Exception) -> str:
+    why = f"it has no {error}" if isinstance(error, KeyError) else str(error)
+    return f"{where} does not describe a compiled module: {why}. Compile the network again"
 
 
 def _tensor(told: dict[str, Any]) -> Tensor:
@@ -156,5 +168,6 @@ def _shape(told: dict[str, Any]) -> tuple[int, ...]:
     return tuple(int(size) for size in told["shape"])
 
 
-def _part(told: dict[str, Any]) -> Part:
+def part_of(told: Mapping[str, Any]) -> Part:
+    """A part of a file, from what a manifest says of it."""
     return Part(int(told["at"]), int(told["bytes"]), int(told["crc32"]))

@@ -16,7 +16,7 @@ from autosched_tvm.compile.network_compiler import DEFAULT, TUNED, UNSCHEDULED
 from autosched_tvm.compile.side_file import side_of
 from autosched_tvm.device.loaded_module import LoadedModule
 from autosched_tvm.device.place import Place, place_of
-from autosched_tvm.evaluation import input_samples, isolated_run, special_values
+from autosched_tvm.evaluation import input_samples, isolated_run, kept_samples, special_values
 from autosched_tvm.evaluation.kernel_comparison import KernelComparison
 from autosched_tvm.evaluation.non_onnx_reference import OTHER_NAMES, OtherReference
 from autosched_tvm.evaluation.onnx_reference import Reference, perturbed_inputs
@@ -61,6 +61,8 @@ class Judge:
             self._kernels = KernelComparison(unscheduled)
         self._apart = request.apart
         self.notes: list[str] = []
+        self.outputs: list[list[Array]] = []
+        """Outputs of the tuned build that was compared last, for each sample."""
         self.default: Check | None = None
         """Difference of the untuned build; None without one."""
         reference = reference_of(request, self.inputs[0], integers=integers)
@@ -111,7 +113,8 @@ class Judge:
 
     def check(self, module: LoadedModule) -> Check:
         """Runs a build on all samples and compares its outputs, then its kernels."""
-        found = self._compared([module.run(one) for one in self.inputs])
+        self.outputs = [module.run(one) for one in self.inputs]
+        found = self._compared(self.outputs)
         return self._with_kernels(found, module)
 
     def check_file(self, build: Path) -> Check:
@@ -120,7 +123,8 @@ class Judge:
         if not self._apart or self._place is not None:
             return self.check(LoadedModule(build, place=self._place))
         try:
-            found = self._compared(isolated_run.outputs(build, self.inputs))
+            self.outputs = isolated_run.outputs(build, self.inputs)
+            found = self._compared(self.outputs)
         except isolated_run.Crashed as error:
             return Check(False, NO_NUMBER, 0.0, crash=str(error))
         return self._with_kernels(found, build)
@@ -131,6 +135,13 @@ class Judge:
             run = self._engine.expected
             said = special_values.note(build, self.inputs[0], lambda one: run(one, alone=True).outputs, self._names)
             self.notes += [said] if said else []
+
+    def keep_samples(self, tuned: Path, check: Check) -> None:
+        """Writes samples beside the tuned build that was compared last, if it is correct, and beside the untuned
+        one."""
+        names, limits = [output.name for output in side_of(tuned).outputs], self.tolerances.common
+        kept_samples.keep(tuned, self.inputs, self.outputs if check.equal else [], names, limits)
+        kept_samples.keep(tuned.with_name(DEFAULT), self.inputs, self._default_outputs, names, limits)
 
     def _with_kernels(self, found: Check, build: LoadedModule | Path) -> Check:
         """Returns the result of a build; where its outputs are correct, that of a kernel which differs."""
@@ -239,6 +250,7 @@ def verify(builds: str, request: Request) -> VerificationResult:
             raise
         checks = {} if judge.default is None else {DEFAULT: judge.default}
         checks[TUNED] = judge.check_file(tuned)
+        judge.keep_samples(tuned, checks[TUNED])
         if checks[TUNED].equal and place is None and not request.samples:
             judge.note_special_values(tuned)
         return VerificationResult(checks, judge.reference, judge.verified, tuple(judge.notes), len(judge.inputs))
@@ -276,6 +288,8 @@ def verify_module(module: str, request: Request, inputs: Sequence[Mapping[str, A
         build = Path(module)
         judge = judge_of(request, build, inputs, place=place)
         check = judge.check_file(build)
+        if request.keeps_samples:
+            judge.keep_samples(build, check)
         return VerificationResult(
             {TUNED: check}, judge.reference, judge.verified, tuple(judge.notes), len(judge.inputs)
         )

@@ -35,6 +35,8 @@ class Request(Struct, frozen=True):
     """Tolerance as a share of each output's largest value; None: as measured."""
     remote: Remote | None = None
     """Board on which the builds run; None: this machine."""
+    keeps_samples: bool = False
+    """Whether samples are written beside a module that is judged alone."""
     apart: bool = False
     """Whether tuned builds run in separate processes, since one has crashed."""
 

@@ -425,8 +425,9 @@ class TvmSession(Session):
         if lease.board is not None:  # the reference runs here
             threads = len(os.sched_getaffinity(0))
         return Request(
-            models, threads, self._samples, self.options.tolerance, self.kernels.remote(lease, lease.timeout_s)
-        )
+            models, threads, self._samples, self.options.tolerance, self.kernels.remote(lease, lease.timeout_s),
+            keeps_samples=True,
+        )  # fmt: skip
 
     def _left_s(self) -> float:
         """Returns the seconds until the job's deadline, as far as this session knows."""
@@ -442,10 +443,13 @@ class TvmSession(Session):
         )  # fmt: skip
 
     def _publish(self, build: Path, stem: str, verified: str = "") -> None:
-        """Copies a build to the output folder, and records there what it was compiled from, and against what it was
-        `verified`."""
+        """Copies a build and its samples to the output folder, and records there what it was compiled from, and
+        against what it was `verified`."""
         self._outdir.mkdir(parents=True, exist_ok=True)
         whole_file.write(self._outdir / f"{stem}.so", Path(f"{build}.so").read_bytes())
+        samples = build.with_name(f"{build.name}.samples.npz")
+        if samples.exists():
+            whole_file.write(self._outdir / f"{stem}.samples.npz", samples.read_bytes())
         side = msgspec.json.decode(Path(f"{build}.json").read_bytes())
         side |= {"model": self._job.model, "file": self._job.file or f"{self._job.name}.onnx", "verified": verified}
         text = msgspec.json.format(msgspec.json.encode(side), indent=2)

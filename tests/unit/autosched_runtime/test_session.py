@@ -16,6 +16,7 @@ onnx = pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")
 
 import autosched_runtime  # noqa: E402
+from autosched.export import Form, export  # noqa: E402
 from autosched_runtime import session as session_module  # noqa: E402
 from autosched_runtime import session_options  # noqa: E402
 from autosched_runtime.errors import FileMissing, InvalidInput, NetworkError  # noqa: E402
@@ -25,7 +26,7 @@ from unit.autosched_runtime.small_networks import X, tuned_for, written  # noqa:
 
 pytestmark = pytest.mark.tvm
 Y = X[::-1].copy()
-PAGE = Path(__file__).parents[3] / "docs/users.md"
+PAGE = Path(__file__).parents[3] / "docs/deploying.md"
 
 
 def model_of(path: Path) -> Path:
@@ -173,6 +174,7 @@ def test_the_page_for_users_works(model: Path, tmp_path: Path, monkeypatch: pyte
     Path("net-tuned").mkdir()
     for suffix in (".so", ".json"):
         Path("net-tuned", f"net{suffix}").write_bytes(model.with_suffix(suffix).read_bytes())
+    export(Path("net-tuned/net.so"), Form.FILE)
     ran = 0
     for code in re.findall(r"^```python\n(.+?)^```$", PAGE.read_text(), re.DOTALL | re.MULTILINE):
         if "autosched_runtime" in code:

@@ -1,0 +1,64 @@
+"""A network in one file, NAME.asn: a ZIP archive without compression.
+
+Its first entry, manifest.json, describes each variant of the network as NAME.json does, and says where the parts lie:
+`at` counts from the begin of the file. Its last bytes are padding. All parts begin at multiples of 4,096 bytes.
+"""
+
+import json
+import struct
+import zlib
+from pathlib import Path
+from typing import Any
+
+from autosched_runtime.errors import FileMissing, NetworkError
+from autosched_runtime.side_file import Description, described, description_of, files_of
+
+SUFFIX = ".asn"
+MANIFEST = "manifest.json"
+ENTRY = struct.Struct("<4s5H3I2H")
+"""Header of an entry of a ZIP archive: signature, version, flags, method, time, date, checksum, size in the archive,
+size, size of the name, size of the extra field (APPNOTE.TXT, 4.3.7)."""
+SIGNATURE = b"PK\3\4"
+
+
+def opened(path: Path) -> tuple[Path, Description]:
+    """The file that holds a network's library, and what is said of it. `path`: NAME.asn, or NAME.so, NAME.json, or both
+    without a suffix. Raises NetworkError."""
+    if path.suffix == SUFFIX:
+        return path, _variant(path, manifest_of(path))
+    library, side = files_of(path)
+    return library, described(side)
+
+
+def manifest_of(path: Path) -> dict[str, Any]:
+    """The manifest of a network in one file. Raises NetworkError."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(ENTRY.size)
+            if len(head) < ENTRY.size or not head.startswith(SIGNATURE):
+                raise NetworkError(f"{path} is no network (.asn). Make one with: autosched export NAME-tuned")
+            *_, checksum, size, _, name_size, extra_size = ENTRY.unpack(head)
+            name = file.read(name_size)
+            file.seek(extra_size, 1)
+            content = file.read(size)
+    except FileNotFoundError:
+        raise FileMissing(f"there is no network {path}. Make one with: autosched export NAME-tuned") from None
+    except OSError as error:
+        raise NetworkError(f"{path} cannot be read: {error.strerror}") from error
+    if name != MANIFEST.encode():
+        raise NetworkError(f"{path} is an archive of another kind: its first entry is no {MANIFEST}")
+    if len(content) < size or zlib.crc32(content) != checksum:
+        raise NetworkError(f"{path} is damaged: its {MANIFEST} is not what was written. Copy it again")
+    try:
+        found = json.loads(content)
+        variants = found["variants"]
+    except (ValueError, KeyError, TypeError):
+        variants = None
+    if not isinstance(variants, list) or not variants:
+        raise NetworkError(f"{path} is an archive of another kind: its {MANIFEST} names no network")
+    return dict(found)
+
+
+def _variant(path: Path, manifest: dict[str, Any]) -> Description:
+    """The variant of a network for this machine. Raises NetworkError."""
+    return description_of(manifest["variants"][0], path)
