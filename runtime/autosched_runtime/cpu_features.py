@@ -12,7 +12,7 @@ import ctypes
 import os
 import platform
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from functools import cache
 from pathlib import Path
 
@@ -61,6 +61,13 @@ ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA. Source: Linux, Documentation/arch/x86/x
 def granted() -> dict[str, bool]:
     """Returns each known feature, and whether this process may use its instructions. Empty if nothing is known."""
     return visible(of_arm() if is_arm() else of_x86())
+
+
+def lacking(features: Iterable[str]) -> list[str]:
+    """Returns the features that this machine's CPU lacks, or its hypervisor withholds. Unknown ones are not among
+    them."""
+    has = granted()
+    return [name for name in features if not has.get(name, True)]
 
 
 def in_the_kernels_words(features: Collection[str], machine: str) -> dict[str, list[str] | list[int]]:

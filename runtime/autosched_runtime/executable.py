@@ -12,9 +12,9 @@ from weakref import WeakValueDictionary
 
 from autosched_runtime import tvm_interface
 from autosched_runtime.errors import NetworkError
-from autosched_runtime.side_file import Description
+from autosched_runtime.side_file import Description, Part
 from autosched_runtime.tvm_interface import CPU, POOLED, Handle
-from autosched_runtime.weights import Weights, read_part
+from autosched_runtime.weights import Identity, Weights, identity_of, read_part
 
 EXECUTABLE = 0x10
 """Flag of a file in memory whose content may be executed (memfd_create, MFD_EXEC). Linux before 6.3 refuses it."""
@@ -23,9 +23,7 @@ NAME_MAX = 64
 REASON_MAX = 300
 """Maximum characters of a reason in a message."""
 
-LibraryIdentity = tuple[int, int, int, int, int]
-"""Device, inode, size in bytes and time of the last change in nanoseconds of a file; place of the library in it."""
-_loaded: WeakValueDictionary[LibraryIdentity, "Executable"] = WeakValueDictionary()
+_loaded: WeakValueDictionary[tuple[Identity, Part | None], "Executable"] = WeakValueDictionary()
 _numbers = itertools.count(1)
 _loading = threading.RLock()
 """Held while a library is loaded, and by a fork; a signal handler may fork, so it is reentrant."""
@@ -58,12 +56,10 @@ def executable_of(path: Path, description: Description) -> Executable:
     """The executable of a file. Raises NetworkError."""
     try:
         with _loading, path.open("rb") as file:
-            found = os.fstat(file.fileno())
-            at = description.library.at if description.library else 0
-            identity = found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, at
-            if (known := _loaded.get(identity)) is not None:
+            key = identity_of(file), description.library
+            if (known := _loaded.get(key)) is not None:
                 return known
-            made = _loaded[identity] = Executable(file, description)
+            made = _loaded[key] = Executable(file, description)
             return made
     except (OSError, NetworkError) as error:
         raise NetworkError(_why_not(path, error, description.versions)) from error

@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from autosched_runtime import libraries, thread_pool, tvm_interface
-from autosched_runtime.cpu_features import granted
+from autosched_runtime.cpu_features import lacking
 from autosched_runtime.errors import InvalidInput, NetworkError
 from autosched_runtime.executable import Executable, executable_of
 from autosched_runtime.inference_threads import THREADS, Context
@@ -264,12 +264,10 @@ class _Output:
 
 
 def _refuse_other_cpus(path: Path, description: Description) -> None:
-    has = granted()
-    lacking = [name for name in description.features if not has.get(name, True)]
-    if lacking:
-        more = f" and {len(lacking) - FEATURES_SAID} more" if len(lacking) > FEATURES_SAID else ""
+    if missing := lacking(description.features):
+        more = f" and {len(missing) - FEATURES_SAID} more" if len(missing) > FEATURES_SAID else ""
         raise NetworkError(
-            f"{path} was compiled for a CPU with {', '.join(lacking[:FEATURES_SAID])}{more}, which this machine's CPU"
+            f"{path} was compiled for a CPU with {', '.join(missing[:FEATURES_SAID])}{more}, which this machine's CPU"
             " lacks or its hypervisor withholds: it would end this process with SIGILL. Tune the model on this machine;"
             " or on another one with the --target that `autosched doctor` prints here"
         )

@@ -5,11 +5,13 @@ Its first entry, manifest.json, describes each variant of the network as NAME.js
 """
 
 import json
+import platform
 import struct
 import zlib
 from pathlib import Path
 from typing import Any
 
+from autosched_runtime.cpu_features import lacking
 from autosched_runtime.errors import FileMissing, NetworkError
 from autosched_runtime.side_file import Description, described, description_of, files_of
 
@@ -60,5 +62,12 @@ def manifest_of(path: Path) -> dict[str, Any]:
 
 
 def _variant(path: Path, manifest: dict[str, Any]) -> Description:
-    """The variant of a network for this machine. Raises NetworkError."""
-    return description_of(manifest["variants"][0], path)
+    """The first variant that this machine's CPU can run; without one, the last that is for its kind. Raises
+    NetworkError."""
+    here, variants = platform.machine(), manifest["variants"]
+    ours = [one for one in variants if not isinstance(one, dict) or one.get("architecture", here) == here]
+    if not ours:
+        others = ", ".join(sorted({str(one["architecture"]) for one in variants}))
+        raise NetworkError(f"{path} was compiled for {others}, and this is {here}. Tune the model for it")
+    found = [description_of(one, path) for one in ours]
+    return next((one for one in found if not lacking(one.features)), found[-1])

@@ -15,8 +15,8 @@ import numpy as np
 
 from autosched_runtime.errors import NetworkError
 from autosched_runtime.inputs import Array, dtype_of
-from autosched_runtime.network_file import SUFFIX, manifest_of
-from autosched_runtime.side_file import Description, Tensor, part_of
+from autosched_runtime.network_file import SUFFIX
+from autosched_runtime.side_file import Description, Tensor
 from autosched_runtime.weights import read_part
 
 NAME = "samples.npz"
@@ -57,11 +57,10 @@ def of(network: Path, description: Description) -> list[Sample]:
     if network.suffix != SUFFIX:
         beside = network.with_suffix(f".{NAME}")
         return read(BytesIO(beside.read_bytes()), description) if beside.is_file() else []
-    entry = manifest_of(network).get("entries", {}).get(NAME)
-    if entry is None:
+    if description.samples is None:
         return []
     with network.open("rb") as file:
-        return read(BytesIO(read_part(file, part_of(entry))), description)
+        return read(BytesIO(read_part(file, description.samples)), description)
 
 
 def read(file: BinaryIO, description: Description) -> list[Sample]:

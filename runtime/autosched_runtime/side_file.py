@@ -1,8 +1,10 @@
 """The file beside a compiled network: NAME.json describes the library NAME.so."""
 
 import json
+import math
 import os
 import platform
+import string
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -49,8 +51,16 @@ class Part:
 class Weight(Tensor):
     """A weight outside of the library. Its name is empty."""
 
+    part: int
+    """Number of the part of the file in which it lies."""
     at: int
-    """Its place in bytes from the begin of all weights."""
+    """Its place in bytes from the begin of the part."""
+
+    @property
+    def size(self) -> int:
+        """Its size in bytes."""
+        bits = self.dtype.lstrip(string.ascii_lowercase).partition("_")[0] or "8"  # "bfloat16", "float8_e5m2", "bool"
+        return math.prod(self.shape) * int(bits) // 8
 
 
 @dataclass(frozen=True)
@@ -71,10 +81,12 @@ class Description:
     graph_description, version, and texts by name in `metadata`. Empty for files that say nothing."""
     library: Part | None = None
     """The library in its file; None: the whole file."""
-    weights_part: Part | None = None
-    """The weights outside of the library; None without any."""
+    weight_parts: tuple[Part, ...] = ()
+    """Parts of the file with the weights outside of the library. Other networks in the file may share them."""
     weights: tuple[Weight, ...] = ()
     """These weights, in the order in which they follow the inputs."""
+    samples: Part | None = None
+    """Samples in the same file; None for a network whose samples are beside it, or that has none."""
 
     @property
     def cores(self) -> int:
@@ -134,7 +146,7 @@ def description_of(told: Any, where: Path) -> Description:
                 f"{where} has format {told['format']}, and this runtime reads {FORMAT}: a newer autosched has written"
                 " it. Update autosched-runtime"
             )
-        weights = told.get("weights")
+        weights = told.get("weights") or {"parts": (), "tensors": ()}
         return Description(
             name=str(told["name"]),
             inputs=tuple(map(_tensor, told["inputs"])),
@@ -144,8 +156,9 @@ def description_of(told: Any, where: Path) -> Description:
             versions=dict(told.get("versions", {})),
             about=dict(told.get("about", {})),
             library=part_of(told["library"]) if told.get("library") else None,
-            weights_part=part_of(weights) if weights else None,
-            weights=tuple(map(_weight, weights["tensors"])) if weights else (),
+            weight_parts=tuple(map(part_of, weights["parts"])),
+            weights=tuple(map(_weight, weights["tensors"])),
+            samples=part_of(told["samples"]) if told.get("samples") else None,
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise NetworkError(_no_description(where, error)) from error
@@ -161,7 +174,7 @@ def _tensor(told: dict[str, Any]) -> Tensor:
 
 
 def _weight(told: dict[str, Any]) -> Weight:
-    return Weight("", _shape(told), str(told["dtype"]), int(told["at"]))
+    return Weight("", _shape(told), str(told["dtype"]), int(told["part"]), int(told["at"]))
 
 
 def _shape(told: dict[str, Any]) -> tuple[int, ...]:

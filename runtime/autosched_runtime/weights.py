@@ -3,8 +3,10 @@
 import ctypes
 import math
 import mmap
+import os
 import zlib
 from typing import BinaryIO
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -16,6 +18,9 @@ from autosched_runtime.tvm_interface import TENSOR, Value
 
 CHUNK_BYTES = 1 << 22
 """Number of bytes that are read and then checked, while the processor's cache has them."""
+Identity = tuple[int, int, int, int]
+"""Device, inode, size in bytes and time of the last change in nanoseconds of a file."""
+_in_memory: WeakValueDictionary[tuple[Identity, Part], "_PartInMemory"] = WeakValueDictionary()
 
 
 class Weights:
@@ -29,16 +34,36 @@ class Weights:
         self.arrays: list[Array] = []
         self.values = (Value * len(description.weights))()
         self._holds: list[object] = []
-        if description.weights_part is None:
-            return
-        memory = read_part(file, description.weights_part)
+        parts = [_shared(file, part) for part in description.weight_parts]
         for tensor, value in zip(description.weights, self.values, strict=True):
-            dtype = dtype_of(tensor)
-            array = np.frombuffer(memory, dtype, math.prod(tensor.shape), tensor.at).reshape(tensor.shape)
+            dtype, content = dtype_of(tensor), parts[tensor.part].content
+            array = np.frombuffer(content, dtype, math.prod(tensor.shape), tensor.at).reshape(tensor.shape)
             made, holds = tvm_interface.tensor_object(array.ctypes.data, tensor.shape, *dlpack_type(dtype))
             value.type, value.content = TENSOR, ctypes.addressof(made)
             self.arrays.append(array)
             self._holds += [made, holds]
+        self._holds += parts
+
+
+class _PartInMemory:
+    """A part of a file, which several networks may use."""
+
+    def __init__(self, content: mmap.mmap) -> None:
+        self.content = content
+
+
+def _shared(file: BinaryIO, part: Part) -> _PartInMemory:
+    """A part of a file in memory, read once as long as a network uses it. Raises NetworkError."""
+    key = identity_of(file), part
+    if (found := _in_memory.get(key)) is None:
+        found = _in_memory[key] = _PartInMemory(read_part(file, part))
+    return found
+
+
+def identity_of(file: BinaryIO) -> Identity:
+    """The identity of an open file."""
+    found = os.fstat(file.fileno())
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def read_part(file: BinaryIO, part: Part) -> mmap.mmap:

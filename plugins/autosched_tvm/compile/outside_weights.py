@@ -87,8 +87,8 @@ def append_to(library: Path, weights: Sequence[Array]) -> OutsideWeights | None:
         file.seek(at)
         for array in weights:
             padding = bytes(-(file.tell() - at) % WEIGHT_ALIGNMENT)
-            tensors.append(OutsideWeight(file.tell() + len(padding) - at, array.shape, str(array.dtype)))
+            tensors.append(OutsideWeight(0, file.tell() + len(padding) - at, array.shape, str(array.dtype)))
             for content in (padding, array.tobytes()):
                 file.write(content)
                 crc32 = zlib.crc32(content, crc32)
-        return OutsideWeights(at, file.tell() - at, crc32, tuple(tensors))
+        return OutsideWeights((FilePart(at, file.tell() - at, crc32),), tuple(tensors))

@@ -24,15 +24,19 @@ class FilePart(Struct, frozen=True):
 class OutsideWeight(Struct, frozen=True):
     """A weight outside of the library."""
 
+    part: int
+    """Number of the part in which it lies."""
     at: int
-    """Its place in bytes from the begin of all weights."""
+    """Its place in bytes from the begin of the part."""
     shape: tuple[int, ...]
     dtype: str
 
 
-class OutsideWeights(FilePart, frozen=True):
+class OutsideWeights(Struct, frozen=True):
     """The weights of a library, which lie behind it in its file."""
 
+    parts: tuple[FilePart, ...]
+    """One part; several in a file of several networks, which share weights."""
     tensors: tuple[OutsideWeight, ...]
     """In the order in which they follow the inputs of the network."""
 

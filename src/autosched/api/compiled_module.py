@@ -22,7 +22,6 @@ from autosched.backend import Evaluation, OperatorTimes, Timing
 from autosched.client import one_step_client
 from autosched.config import Config
 from autosched.errors import DaemonUnreachable, NotFound, RequestError
-from autosched.export import Form, export
 from autosched.model import DEVICE_POOL, NETWORK_TASK, JobId, JobSpec, TaskLoad
 from autosched.process import whole_file
 from autosched.runtime_errors import in_words
@@ -120,15 +119,19 @@ class Module(Ordered):
         return self.path.with_suffix(result_folder.SAMPLES).is_file()
 
     def export(
-        self, form: str | Form = Form.FILE, output: str | Path | None = None, *, name: str = "", version: str = "1.0",
-        licence: str | Path | None = None, runtime: str | Path | None = None,
+        self, form: str = "file", output: str | Path | None = None, *, others: "Sequence[Module]" = (),
+        name: str = "", version: str = "1.0", licence: str | Path | None = None, runtime: str | Path | None = None,
     ) -> Path:  # fmt: skip
         """Pack the module for where it runs, as a "file", "wheel", "folder", "c" project or "image"; returns what was
-        written. The arguments are those of `autosched export`. Raises RequestError, NotFound."""
+        written. `others`: modules of the same model for other CPUs, packed with it. The further arguments are those of
+        `autosched export`. Raises RequestError, NotFound."""
+        from autosched.export import Form, export  # few programs need it
+
         if form not in list(Form):
             raise RequestError(f"{form!r} is no form of a packed network: choose one of {', '.join(Form)}")
         paths = [None if path is None else Path(path) for path in (output, licence, runtime)]
-        return export(self.path, Form(form), paths[0], name=name, version=version, licence=paths[1], runtime=paths[2])
+        modules = [module.path for module in (self, *others)]
+        return export(modules, Form(form), paths[0], name=name, version=version, licence=paths[1], runtime=paths[2])
 
     def run(self, inputs: "Inputs") -> "list[np.ndarray[Any, Any]]":
         """Run one inference in this process: NumPy arrays in (by name, in order, or the only one) and out, in order.

@@ -19,7 +19,7 @@ HINTS = {
 
 
 @click.command()
-@click.argument("module", type=click.Path(path_type=Path), metavar="MODULE|DIR")
+@click.argument("modules", type=click.Path(path_type=Path), metavar="MODULE|DIR...", nargs=-1, required=True)
 @click.option(
     "--as",
     "form",
@@ -42,10 +42,12 @@ HINTS = {
     "-o", "--format", "style", type=click.Choice(("table", "json")), default="table", help="Output format."
 )  # fmt: skip
 def export(
-    module: Path, form: str, output: Path | None, name: str, version: str, licence: Path | None, runtime: Path | None,
-    style: str,
+    modules: tuple[Path, ...], form: str, output: Path | None, name: str, version: str, licence: Path | None,
+    runtime: Path | None, style: str,
 ) -> int:  # fmt: skip
     """Pack a tuned network for where it runs. Neither autosched nor a compiler is needed there.
+
+    Networks of one model that were tuned for several CPUs are packed together: the CPU then decides which one runs.
 
     It contains samples and a card: what it is, from what, how it was verified, how fast it is, its limits and licences.
     The same network gives the same bytes.
@@ -55,14 +57,16 @@ def export(
         raise click.UsageError("--name and --version are for a wheel: add  --as wheel")
     if runtime is not None and kind is not Form.IMAGE:
         raise click.UsageError("--runtime is for an image: add  --as image")
-    found = api.load_module(module)
-    path = found.export(kind, output, name=name, version=version or "1.0", licence=licence, runtime=runtime)
+    found, *others = [api.load_module(module) for module in modules]
+    path = found.export(
+        kind, output, others=others, name=name, version=version or "1.0", licence=licence, runtime=runtime
+    )
     if style == "json":
         document("export", {"form": form, "path": str(path)})
         return 0
     size = sum(file.stat().st_size for file in (path, *path.rglob("*")) if file.is_file())
     data(f" {shown(path)}  {formatting.size(size)}")
-    if not found.has_samples:
+    if not all(module.has_samples for module in (found, *others)):
         say(
             "It has no samples, so that it cannot be checked where it runs: compile the network again with this version"
         )

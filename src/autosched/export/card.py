@@ -15,10 +15,10 @@ MARKS = {ord("|"): "\\|", ord("<"): "&lt;", ord("`"): "'"}
 """Replacements of Markdown's marks in texts of a model's file."""
 
 
-def promise(report: Report) -> Json | None:
-    """The latency beside that of the model, and where both were measured; None if they were not."""
-    evaluation = report.evaluation
-    if evaluation is None or evaluation.board:
+def promise(report: Report | None) -> Json | None:
+    """The latency beside that of the model, and where both were measured; None if they were not, or on a board."""
+    evaluation = report.evaluation if report is not None else None
+    if report is None or evaluation is None or evaluation.board:
         return None
     by_name = {timing.name: timing for timing in evaluation.timings}
     ours = by_name.get(evaluation.published)
@@ -31,23 +31,30 @@ def promise(report: Report) -> Json | None:
     return {**told, "rival": label(rival), "rival_s": rival.median_s, "ratio": ours.median_s / rival.median_s}
 
 
-def written(side: Json, report: Report | None, promised: Json | None, texts: Sequence[str]) -> str:
-    """The card in Markdown. `side`: the contents of the side file; `texts`: file names of licences and notices."""
-    evaluation = report.evaluation if report is not None else None
+def written(variants: Sequence[tuple[Json, Report | None]], texts: Sequence[str]) -> str:
+    """The card in Markdown. `variants`: the contents of each side file, and the report of its job; `texts`: file names
+    of licences and notices."""
+    side, _ = variants[0]
     sections = {
-        f"# {side['name']}": _what(side),
+        f"# {side['name']}": _what(side, len(variants)),
         "## Interface": _interface(side),
         "## Origin": _origin(side),
-        "## Verification": _verification(side, evaluation),
-        "## Latency": _latencies(report, evaluation),
-        "## Limits": _limits(side, promised, evaluation),
-        "## Licences": _licences(texts),
     }
+    for one, report in variants:
+        evaluation = report.evaluation if report is not None else None
+        where = f" on {one['target'].get('mcpu') or 'any CPU'}" if len(variants) > 1 else ""
+        sections |= {
+            f"## Verification{where}": _verification(one, evaluation),
+            f"## Latency{where}": _latencies(report, evaluation),
+            f"## Limits{where}": _limits(one, promise(report), evaluation),
+        }
+    sections["## Licences"] = _licences(texts)
     return "\n\n".join(f"{title}\n\n" + "\n".join(lines) for title, lines in sections.items()) + "\n"
 
 
-def _what(side: Json) -> Iterator[str]:
-    yield f"{_file(side)}, compiled for one kind of CPU by autosched. It runs with the package autosched-runtime:"
+def _what(side: Json, variants: int) -> Iterator[str]:
+    kinds = "one kind" if variants == 1 else f"{variants} kinds"
+    yield f"{_file(side)}, compiled for {kinds} of CPU by autosched. It runs with the package autosched-runtime:"
     yield ""
     yield "    import autosched_runtime as ort"
     yield f'    session = ort.InferenceSession("{side["name"]}.asn")'
@@ -119,7 +126,7 @@ def _limits(side: Json, promised: Json | None, evaluation: Evaluation | None) ->
     yield f"- It was tuned for {cores}; other numbers of threads work, and were not measured."
     yield "- Shapes and types of its inputs are fixed."
     if side.get("weights"):
-        yield f"- Its weights take {size(side['weights']['bytes'])} of memory."
+        yield f"- Its weights take {size(sum(part['bytes'] for part in side['weights']['parts']))} of memory."
     if promised is None:
         yield "- No latency is promised."
     for note in evaluation.notes if evaluation is not None else ():

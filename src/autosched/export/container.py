@@ -35,7 +35,7 @@ def files(contents: Contents, runtime: Path | None) -> dict[str, bytes]:
         file: network_file.content(contents),
         SERVICE: service.encode(),
         **({runtime.name: runtime.read_bytes()} if runtime is not None else {}),
-        **contents.others(),
+        **contents.texts(),
     }
 
 

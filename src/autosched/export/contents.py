@@ -1,6 +1,7 @@
-"""The contents of a packed network: the compiled network with its samples, its card and its licences."""
+"""The contents of a packed network: the compiled networks with their samples, their card and their licences."""
 
 import platform
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,54 @@ from autosched.errors import RequestError
 from autosched.export import card, licences
 from autosched.report import Report
 from autosched.runtime_errors import in_words
-from autosched_runtime.side_file import described, files_of
+from autosched_runtime.side_file import Description, Part, described, files_of
 
 REPORT, SAMPLES = "report.json", "samples.npz"
 Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A compiled network."""
+
+    compiled: bytes
+    """The contents of NAME.so."""
+    side: Json
+    """Those of NAME.json."""
+    description: Description
+    """The same for the runtime."""
+    report: Report | None
+    samples: bytes
+    """A .npz file; empty if none were kept."""
+
+    @property
+    def library(self) -> bytes:
+        """The library without the weights behind it."""
+        part = self.description.library
+        return self._content(part) if part else self.compiled
+
+    def weights(self) -> list[bytes]:
+        """The content of each weight outside of the library."""
+        parts = [self._content(part) for part in self.description.weight_parts]
+        return [parts[one.part][one.at : one.at + one.size] for one in self.description.weights]
+
+    def _content(self, part: Part) -> bytes:
+        return self.compiled[part.at : part.at + part.size]
+
+    @property
+    def architecture(self) -> str:
+        """The kind of CPU that runs it, such as "x86_64"."""
+        return str(self.side["target"].get("mtriple", "")).partition("-")[0] or platform.machine()
+
+    @property
+    def cpu(self) -> str:
+        """The CPU that it was compiled for, in LLVM's words."""
+        return str(self.side["target"].get("mcpu", "")) or "generic"
+
+    @property
+    def label(self) -> str:
+        """A name among the variants of a network."""
+        return f"{self.architecture}-{self.cpu}"
 
 
 @dataclass(frozen=True)
@@ -23,65 +68,64 @@ class Contents:
     """A network to be packed."""
 
     name: str
-    compiled: bytes
-    """The contents of NAME.so."""
-    side: Json
-    """Those of NAME.json."""
-    library: bytes
-    weights: bytes
-    """Empty for a network without weights outside of its library."""
-    samples: bytes
-    """A .npz file; empty if none were kept."""
-    promise: Json | None
-    """Its latency beside that of its model, and where both were measured; None if they were not."""
+    variants: tuple[Variant, ...]
+    """The first one that a machine's CPU can run is used there."""
     card: str
     licences: dict[str, bytes]
     """Texts by file name."""
 
     @property
-    def architecture(self) -> str:
-        """The kind of CPU that runs it, such as "x86_64"."""
-        triple = self.side["target"].get("mtriple", "")
-        return triple.partition("-")[0] or platform.machine()
+    def first(self) -> Variant:
+        """The variant that the machine prefers which can run all."""
+        return self.variants[0]
 
-    @property
-    def cpu(self) -> str:
-        """The CPU that it was compiled for, in LLVM's words."""
-        return str(self.side["target"].get("mcpu", "")) or "generic"
-
-    def others(self) -> dict[str, bytes]:
-        """The other files that are packed, by name."""
-        samples = {SAMPLES: self.samples} if self.samples else {}
-        return {"card.md": self.card.encode(), **samples, **self.licences}
+    def texts(self) -> dict[str, bytes]:
+        """The files for people, by name."""
+        return {"card.md": self.card.encode(), **self.licences}
 
 
-def read(module: Path, licence: Path | None = None) -> Contents:
-    """The contents of a network's folder. `licence`: file of the model's licence.
+def read(modules: Sequence[Path], licence: Path | None = None) -> Contents:
+    """The contents of one compiled network, or of several of the same model. `licence`: file of the model's licence.
 
     Raises RequestError, NotFound.
     """
+    variants = sorted(map(_variant, modules), key=lambda one: (one.architecture, -len(one.description.features)))
+    for other in variants[1:]:
+        _refuse_others(variants[0], other)
+    labels = [one.label for one in variants]
+    if repeated := [label for label in labels if labels.count(label) > 1]:
+        raise RequestError(f"two of these networks are for {repeated[0]}: name one of them")
+    texts = licences.of(licence)
+    shown = [(one.side, one.report) for one in variants]
+    name = file_names.made_from(variants[0].description.name)
+    return Contents(name, tuple(variants), card.written(shown, tuple(texts)), texts)
+
+
+def _variant(module: Path) -> Variant:
     with in_words():
         library, side_path = files_of(module)
         description = described(side_path)
     content, side = library.read_bytes(), msgspec.json.decode(side_path.read_bytes())
-    part, weights = description.library, description.weights_part
-    if weights is not None and len(content) < weights.at + weights.size:
+    if any(part.at + part.size > len(content) for part in (description.library, *description.weight_parts) if part):
         raise RequestError(f"{library} is cut off: its end is missing. Copy it again")
     samples = library.with_suffix(f".{SAMPLES}")
-    report = _report_of(library.with_name(REPORT), side)
-    promise = None if report is None else card.promise(report)
-    texts = licences.of(licence)
-    return Contents(
-        name=file_names.made_from(description.name),
-        compiled=content,
-        side=side,
-        library=content[: part.size] if part else content,
-        weights=content[weights.at : weights.at + weights.size] if weights else b"",
-        samples=samples.read_bytes() if samples.is_file() else b"",
-        promise=promise,
-        card=card.written(side, report, promise, tuple(texts)),
-        licences=texts,
-    )
+    return Variant(
+        content, side, description, _report_of(library.with_name(REPORT), side),
+        samples.read_bytes() if samples.is_file() else b"",
+    )  # fmt: skip
+
+
+def _refuse_others(one: Variant, other: Variant) -> None:
+    """Raise RequestError unless two networks are of the same model and take the same inputs."""
+    if one.side.get("model") != other.side.get("model"):
+        raise RequestError(
+            f"{one.side['name']} and {other.side['name']} were compiled from different models: pack each by itself"
+        )
+    mine, theirs = ((*each.description.inputs, *each.description.outputs) for each in (one, other))
+    if mine != theirs:
+        raise RequestError(
+            f"these networks differ in their interface: {', '.join(map(str, mine))}; {', '.join(map(str, theirs))}"
+        )
 
 
 def _report_of(path: Path, side: Json) -> Report | None:

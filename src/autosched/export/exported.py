@@ -4,7 +4,7 @@ import os
 import platform
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from importlib.resources import files
 from pathlib import Path
@@ -44,10 +44,11 @@ class Form(StrEnum):
 
 
 def export(
-    module: Path, form: Form, output: Path | None = None, *, name: str = "", version: str = "1.0",
+    modules: Sequence[Path], form: Form, output: Path | None = None, *, name: str = "", version: str = "1.0",
     licence: Path | None = None, runtime: Path | None = None,
 ) -> Path:  # fmt: skip
-    """Pack the network of NAME.so; returns what was written. The same network gives the same bytes.
+    """Pack the network of NAME.so, or several for different CPUs; returns what was written. The same networks give the
+    same bytes.
 
     `output`: the file or folder, for a wheel the folder that receives it; None: beside the network. `name`, `version`:
     of a wheel; the name's default is the network's. `licence`: file of the model's licence. `runtime`: wheel of
@@ -57,8 +58,8 @@ def export(
     """
     if runtime is not None and not runtime.is_file():
         raise NotFound(f"there is no wheel {runtime}. Make one in a checkout of autosched:  make dist")
-    found = contents.read(module, licence)
-    beside = module.parent
+    found = contents.read(modules, licence)
+    beside = modules[0].parent
     try:
         if form is Form.FILE:
             path = output or beside / f"{found.name}{network_file.SUFFIX}"
@@ -77,23 +78,27 @@ def export(
 
 
 def _folder(found: Contents) -> dict[str, bytes]:
-    """The network as it was compiled, with what belongs to it."""
-    side = msgspec.json.format(msgspec.json.encode(found.side), indent=2)
+    """The network as it was compiled, with what belongs to it. Raises RequestError for several."""
+    if len(found.variants) > 1:
+        raise RequestError("a folder holds one network:  --as file  holds several")
+    one = found.first
+    side = msgspec.json.format(msgspec.json.encode(one.side), indent=2)
+    samples = {f"{found.name}.{SAMPLES}": one.samples} if one.samples else {}
     return {
-        f"{found.name}.so": found.compiled, f"{found.name}.json": side,
+        f"{found.name}.so": one.compiled, f"{found.name}.json": side, **samples, **found.texts(),
         "requirements.txt": container.requirements(None),
         "example.py": EXAMPLE.format(file=f"{found.name}.so").encode(),
-        **{f"{found.name}.{name}" if name == SAMPLES else name: text for name, text in found.others().items()},
     }  # fmt: skip
 
 
 def _c_project(found: Contents) -> dict[str, bytes]:
     """A project that CMake builds: our library's source, TVM's libraries, the network and examples. Raises
     RequestError."""
-    if found.architecture != platform.machine():
+    here = platform.machine()
+    if here not in (one.architecture for one in found.variants):
         raise RequestError(
-            f"{found.name} is for {found.architecture}, and TVM's libraries here are for {platform.machine()}: export"
-            " it for C on such a machine"
+            f"{found.name} is for {found.first.architecture}, and TVM's libraries here are for {here}: export it for C"
+            " on such a machine"
         )
     project = files("autosched.export") / "c_project"
     sources = {path.name: path.read_bytes() for path in project.iterdir() if path.is_file()}
@@ -102,7 +107,7 @@ def _c_project(found: Contents) -> dict[str, bytes]:
         if (path := libraries.installed(name)) is None:
             raise RequestError(f"TVM is not installed, whose {name} a C program needs:  pip install 'autosched[tvm]'")
         tvm[f"lib/{name}"] = path.read_bytes()
-    return {**sources, **tvm, f"{found.name}{network_file.SUFFIX}": network_file.content(found), **found.others()}
+    return {**sources, **tvm, f"{found.name}{network_file.SUFFIX}": network_file.content(found), **found.texts()}
 
 
 def _written(folder: Path, inside: Mapping[str, bytes]) -> Path:

@@ -3,14 +3,15 @@
 import hashlib
 import struct
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from io import BytesIO
 from zipfile import ZipFile, ZipInfo
 
 import msgspec
 
 from autosched.errors import RequestError
-from autosched.export.contents import Contents, Json
+from autosched.export import card
+from autosched.export.contents import SAMPLES, Contents, Json, Variant
 from autosched_runtime import cpu_features
 from autosched_runtime.network_file import ENTRY, MANIFEST, SUFFIX
 from autosched_runtime.side_file import FORMAT
@@ -25,18 +26,23 @@ EXTRA = struct.Struct("<HH")
 """Number and size of an extra field."""
 FIRST_DAY = (1980, 1, 1, 0, 0, 0)
 """The time of all entries: the same network gives the same bytes."""
-WEIGHTS = "weights.bin"
+WEIGHT_ALIGNMENT = 64
+"""Bytes to whose multiples weights are aligned, as kernels expect."""
 __all__ = ["FIRST_DAY", "SUFFIX", "content"]
 
 
 def content(contents: Contents) -> bytes:
     """The bytes of a network's file. Raises RequestError if it is too large."""
-    library = f"lib/{contents.architecture}-{contents.cpu}/{contents.name}.so"
-    weights = {WEIGHTS: contents.weights} if contents.weights else {}
-    parts = {library: contents.library, **weights, **contents.others()}
+    blocks, tables = _weights(contents.variants)
+    parts = {f"weights/{number}.bin": block for number, block in enumerate(blocks)}
+    for one in contents.variants:
+        parts[_library(contents, one)] = one.library
+        if one.samples:
+            parts[f"{one.label}/{SAMPLES}"] = one.samples
+    parts |= contents.texts()
     if sum(map(len, parts.values())) + ALIGNMENT * (2 + 2 * len(parts)) > BYTES_MAX:
         raise RequestError(f"{contents.name} is too large for one file, which has 4 GiB at most:  --as folder")
-    manifest, places = _manifest(contents, library, parts)
+    manifest, places = _manifest(contents, parts, tables)
     file = BytesIO()
     with ZipFile(file, "w") as archive:
         _add(file, archive, MANIFEST, manifest)
@@ -45,30 +51,77 @@ def content(contents: Contents) -> bytes:
     return file.getvalue()
 
 
-def _manifest(contents: Contents, library: str, parts: Mapping[str, bytes]) -> tuple[bytes, dict[str, int]]:
+def _library(contents: Contents, variant: Variant) -> str:
+    return f"{variant.label}/{contents.name}.so"
+
+
+def _weights(variants: Sequence[Variant]) -> tuple[list[bytes], list[list[tuple[int, int]]]]:
+    """Blocks of weights, and for each variant the number of the block of each weight, and its place there.
+
+    Equal weights are kept once. A block has the weights that the same variants use, so that each reads its own alone.
+    """
+    known: dict[bytes, bytes] = {}
+    users: dict[bytes, set[int]] = {}
+    used: list[list[bytes]] = []
+    for number, one in enumerate(variants):
+        used.append([hashlib.sha256(weight).digest() for weight in one.weights()])
+        for digest, weight in zip(used[-1], one.weights(), strict=True):
+            known[digest] = weight
+            users.setdefault(digest, set()).add(number)
+    blocks: dict[tuple[int, ...], bytearray] = {}
+    places: dict[bytes, tuple[int, int]] = {}
+    for digest, weight in known.items():
+        block = blocks.setdefault(tuple(sorted(users[digest])), bytearray())
+        block += bytes(-len(block) % WEIGHT_ALIGNMENT)
+        places[digest] = list(blocks).index(tuple(sorted(users[digest]))), len(block)
+        block += weight
+    return list(map(bytes, blocks.values())), [[places[digest] for digest in each] for each in used]
+
+
+def _manifest(
+    contents: Contents, parts: Mapping[str, bytes], tables: Sequence[Sequence[tuple[int, int]]]
+) -> tuple[bytes, dict[str, int]]:
     """The manifest, and the places of all parts behind it."""
     room = ALIGNMENT
     while True:
         places, end = {}, ALIGNMENT + room
-        for name, content in parts.items():
+        for name, part in parts.items():
             places[name] = _place(end, name)
-            end = places[name] + len(content)
-        entries = {name: _entry(places[name], content) for name, content in parts.items()}
-        variant = {**contents.side, "format": FORMAT, "library": entries[library]}
-        variant["kernel_flags"] = cpu_features.in_the_kernels_words(
-            contents.side.get("features", ()), contents.architecture
-        )
-        if contents.weights:
-            variant["weights"] = {**contents.side["weights"], **entries[WEIGHTS]}
+            end = places[name] + len(part)
+        entries = {name: _entry(places[name], part) for name, part in parts.items()}
+        variants = [
+            _described(contents, one, table, entries) for one, table in zip(contents.variants, tables, strict=True)
+        ]
+        side = contents.first.side
         told = {
-            "format": FORMAT, "name": contents.name, "model": contents.side.get("model", ""),
-            "file": contents.side.get("file", ""), "promise": contents.promise, "variants": [variant],
-            "entries": entries,
+            "format": FORMAT, "name": contents.name, "model": side.get("model", ""), "file": side.get("file", ""),
+            "variants": variants, "entries": entries,
         }  # fmt: skip
-        text = msgspec.json.format(msgspec.json.encode(told), indent=1)
+        text = msgspec.json.encode(told)
         if len(text) <= room:
             return text.ljust(room), places
         room = -(-len(text) // ALIGNMENT) * ALIGNMENT
+
+
+def _described(
+    contents: Contents, variant: Variant, table: Sequence[tuple[int, int]], entries: Mapping[str, Json]
+) -> Json:
+    """A variant as its side file describes it, with the places of its parts in this file."""
+    blocks = sorted({block for block, _ in table})
+    tensors = [
+        {"part": blocks.index(block), "at": at, "shape": weight.shape, "dtype": weight.dtype}
+        for (block, at), weight in zip(table, variant.description.weights, strict=True)
+    ]
+    return {
+        **variant.side,
+        "format": FORMAT,
+        "library": entries[_library(contents, variant)],
+        "weights": {"parts": [entries[f"weights/{block}.bin"] for block in blocks], "tensors": tensors},
+        "samples": entries.get(f"{variant.label}/{SAMPLES}"),
+        "promise": card.promise(variant.report),
+        "architecture": variant.architecture,
+        "kernel_flags": cpu_features.in_the_kernels_words(variant.description.features, variant.architecture),
+    }
 
 
 def _entry(at: int, content: bytes) -> Json:

@@ -54,7 +54,8 @@ def write(folder: Path, contents: Contents, name: str, version: str) -> Path:
     if not _VERSION.fullmatch(version):
         raise RequestError(f"{version!r} is no version of a Python package. Write one such as  --version 1.4.0")
     distribution = re.sub(r"[-_.]+", "_", name).lower()
-    tag = f"py3-none-{PLATFORM}_{contents.architecture}"
+    tag = ".".join(f"{PLATFORM}_{machine}" for machine in sorted({one.architecture for one in contents.variants}))
+    tag = f"py3-none-{tag}"
     file, metadata = f"{contents.name}{network_file.SUFFIX}", f"{distribution}-{version}.dist-info"
     files = {
         f"{package}/__init__.py": PACKAGE.format(name=name, package=package, version=version, file=file).encode(),
@@ -89,9 +90,10 @@ def _package(name: str) -> str:
 
 
 def _metadata(contents: Contents, name: str, version: str) -> str:
+    cpus = ", ".join(one.cpu for one in contents.variants)
     return (
         f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
-        f"Summary: The network {contents.name}, compiled by autosched for {contents.cpu}\n"
+        f"Summary: The network {contents.name}, compiled by autosched for {cpus}\n"
         f"Requires-Python: >=3.11\nRequires-Dist: autosched-runtime>={RUNTIME}\n"
         f"Description-Content-Type: text/markdown\n\n{contents.card}"
     )

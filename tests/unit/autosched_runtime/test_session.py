@@ -174,7 +174,7 @@ def test_the_page_for_users_works(model: Path, tmp_path: Path, monkeypatch: pyte
     Path("net-tuned").mkdir()
     for suffix in (".so", ".json"):
         Path("net-tuned", f"net{suffix}").write_bytes(model.with_suffix(suffix).read_bytes())
-    export(Path("net-tuned/net.so"), Form.FILE)
+    export([Path("net-tuned/net.so")], Form.FILE)
     ran = 0
     for code in re.findall(r"^```python\n(.+?)^```$", PAGE.read_text(), re.DOTALL | re.MULTILINE):
         if "autosched_runtime" in code:

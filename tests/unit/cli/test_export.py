@@ -10,6 +10,7 @@ pytest.importorskip("tvm")
 import autosched
 from autosched.cli.command_table import run
 from autosched.errors import RequestError
+from autosched_runtime.network_file import manifest_of
 from unit.autosched_runtime.small_networks import of_weights
 from unit.export.packed import tuned
 
@@ -68,6 +69,20 @@ def test_a_module_without_samples_is_packed_with_a_word(tmp_path: Path, capsys: 
     assert run(["export", str(path)]) == 0
     assert "It has no samples" in capsys.readouterr().err
     assert run(["export", str(tmp_path / "none")]) == 4
+
+
+def test_networks_for_several_cpus_are_packed_together(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "old").mkdir()
+    other = tuned(tmp_path / "old")
+    side = json.loads(other.with_suffix(".json").read_text())
+    side["target"]["mcpu"] = "old"
+    other.with_suffix(".json").write_text(json.dumps(side))
+    assert run(["export", str(folder), str(tmp_path / "old"), "--output", str(tmp_path / "both.asn")]) == 0
+    assert len(manifest_of(tmp_path / "both.asn")["variants"]) == 2
+    assert run(["export", str(folder), str(folder)]) == 2
+    assert "name one of them" in capsys.readouterr().err
 
 
 def test_python_packs_too(folder: Path, tmp_path: Path) -> None:

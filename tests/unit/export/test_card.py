@@ -15,14 +15,14 @@ SIDE: dict[str, Any] = {
     "outputs": [{"name": "`out`", "dtype": "bool", "shape": [4]}],
     "target": {"kind": "llvm", "mcpu": "znver4", "num-cores": 2}, "features": ["avx2", "fma"],
     "versions": {"autosched": "1.1.0", "apache-tvm": "0.27.0"}, "kernels": {"a": "tuned", "b": "by rule", "c": "tuned"},
-    "weights": {"bytes": 3 << 20}, "about": {"producer_name": "pytorch", "description": "two\nlines <b>"},
+    "weights": {"parts": [{"bytes": 3 << 20}]}, "about": {"producer_name": "pytorch", "description": "two\nlines <b>"},
 }  # fmt: skip
 TEXTS = ("NOTICE", "LICENSES/Apache-2.0.txt")
 
 
 def written(side: dict[str, Any] | None = None, measured: Any = None, texts: tuple[str, ...] = TEXTS) -> str:
     told = report.gather(job_view(), measured or evaluation(), records(), spans())
-    return card.written(SIDE | (side or {}), told, card.promise(told), texts)
+    return card.written([(SIDE | (side or {}), told)], texts)
 
 
 def test_the_card_says_everything_once() -> None:
@@ -51,13 +51,13 @@ def test_the_card_says_everything_once() -> None:
 
 
 def test_what_is_unknown_is_said() -> None:
-    text = card.written({**SIDE, "verified": "", "model": "", "kernels": {}, "about": {}}, None, None, TEXTS)
+    text = card.written([({**SIDE, "verified": "", "model": "", "kernels": {}, "about": {}}, None)], TEXTS)
     assert "NOT VERIFIED" in text
     assert "SHA-256 unknown" in text
     assert "Not measured." in text
     assert "No latency is promised" in text
     assert "verified" not in text.lower().replace("not verified", "")
-    assert "Its outputs were compared with those of ONNX Runtime 1.31" in card.written(SIDE, None, None, TEXTS)
+    assert "Its outputs were compared with those of ONNX Runtime 1.31" in card.written([(SIDE, None)], TEXTS)
 
 
 def test_integers_and_the_models_licence_are_said() -> None:
@@ -80,3 +80,12 @@ def test_the_promise_is_the_published_builds() -> None:
     found = card.promise(report.gather(job_view(), alone, records(), spans()))
     assert found is not None
     assert "ratio" not in found
+
+
+def test_each_variant_has_its_verification_latency_and_limits() -> None:
+    told = report.gather(job_view(), evaluation(), records(), spans())
+    old = SIDE | {"target": {"kind": "llvm", "mcpu": "x86-64-v2"}, "features": []}
+    text = card.written([(SIDE, told), (old, None)], TEXTS)
+    assert "compiled for 2 kinds of CPU" in text
+    for wanted in ("## Latency on znver4", "## Latency on x86-64-v2", "## Limits on x86-64-v2", "Not measured."):
+        assert text.count(wanted) == 1, wanted

@@ -29,7 +29,7 @@ def module(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def packed(module: Path) -> Path:
-    return export(module, Form.FILE)
+    return export([module], Form.FILE)
 
 
 def test_the_file_is_an_archive_whose_parts_begin_on_pages(packed: Path) -> None:
@@ -43,7 +43,7 @@ def test_the_file_is_an_archive_whose_parts_begin_on_pages(packed: Path) -> None
         for name, entry in manifest["entries"].items():
             assert entry["at"] % 4096 == 0
             assert content[entry["at"] : entry["at"] + entry["bytes"]] == archive.read(name)
-        assert {"card.md", "samples.npz", "weights.bin", "NOTICE", "LICENSES/Apache-2.0.txt"} < set(archive.namelist())
+        assert {"card.md", "weights/0.bin", "NOTICE", "LICENSES/Apache-2.0.txt"} < set(archive.namelist())
 
 
 def test_the_network_runs_from_it(packed: Path, module: Path) -> None:
@@ -66,7 +66,7 @@ def test_its_samples_are_found_in_it_and_beside_the_library(packed: Path, module
 def test_a_network_without_samples_has_none(tmp_path: Path) -> None:
     path = of_weights(tmp_path / "net.so", 1)
     assert autosched_runtime.load(path).samples() == []
-    assert autosched_runtime.load(export(path, Form.FILE)).samples() == []
+    assert autosched_runtime.load(export([path], Form.FILE)).samples() == []
 
 
 def test_the_network_of_a_model_is_found_in_it(packed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,14 +88,14 @@ def test_the_same_network_gives_the_same_bytes(packed: Path, tmp_path: Path) -> 
     os.utime(other, (0, 0))
     umask = os.umask(0o077)
     try:
-        again = export(other, Form.FILE, tmp_path / "other.asn")
+        again = export([other], Form.FILE, tmp_path / "other.asn")
     finally:
         os.umask(umask)
     assert again.read_bytes() == packed.read_bytes()
 
 
 def test_the_manifest_promises_the_latency(packed: Path) -> None:
-    promise = manifest_of(packed)["promise"]
+    promise = manifest_of(packed)["variants"][0]["promise"]
     assert promise["median_s"] == 0.016
     assert promise["rival"] == "ONNX Runtime"
     assert promise["ratio"] == pytest.approx(0.016 / 0.0046)
@@ -106,26 +106,26 @@ def test_a_report_of_another_job_promises_nothing(module: Path, tmp_path: Path) 
     told = json.loads((tmp_path / "report.json").read_text())
     told["job"]["spec"] = {"name": "net", "model": "b" * 64}
     (tmp_path / "report.json").write_text(json.dumps(told))
-    assert manifest_of(export(other, Form.FILE))["promise"] is None
+    assert manifest_of(export([other], Form.FILE))["variants"][0]["promise"] is None
     (tmp_path / "report.json").write_text("no report")
-    assert manifest_of(export(other, Form.FILE))["promise"] is None
+    assert manifest_of(export([other], Form.FILE))["variants"][0]["promise"] is None
 
 
 def test_the_models_licence_is_in_it(module: Path, tmp_path: Path) -> None:
     (tmp_path / "MIT.txt").write_text("do what you like")
-    packed = export(module, Form.FILE, tmp_path / "net.asn", licence=tmp_path / "MIT.txt")
+    packed = export([module], Form.FILE, tmp_path / "net.asn", licence=tmp_path / "MIT.txt")
     with zipfile.ZipFile(packed) as archive:
         assert archive.read("LICENSES/model.txt") == b"do what you like"
         assert b"LICENSES/model.txt" in archive.read("card.md")
     with pytest.raises(NotFound, match="there is no licence"):
-        export(module, Form.FILE, tmp_path / "net.asn", licence=tmp_path / "none")
+        export([module], Form.FILE, tmp_path / "net.asn", licence=tmp_path / "none")
 
 
 @pytest.mark.parametrize("at", [20, 60, 5000, 30_000, 1 << 19, -1])
 def test_a_wrong_bit_in_what_is_read_is_told(at: int, packed: Path, tmp_path: Path) -> None:
     content = bytearray(packed.read_bytes())
     if at == -1:  # of the weights
-        entry = manifest_of(packed)["entries"]["weights.bin"]
+        entry = manifest_of(packed)["entries"]["weights/0.bin"]
         at = entry["at"] + entry["bytes"] - 1
     content[at] ^= 4
     copy = tmp_path / "net.asn"
@@ -190,20 +190,20 @@ def test_a_network_that_is_damaged_is_not_packed(module: Path, tmp_path: Path) -
         (tmp_path / f"net{suffix}").write_bytes(module.with_suffix(suffix).read_bytes())
     os.truncate(tmp_path / "net.so", (tmp_path / "net.so").stat().st_size - 1)
     with pytest.raises(RequestError, match="is cut off"):
-        export(tmp_path / "net.so", Form.FILE)
+        export([tmp_path / "net.so"], Form.FILE)
     assert not (tmp_path / "net.asn").exists()
     with pytest.raises(NotFound, match="there is no compiled module"):
-        export(tmp_path / "none.so", Form.FILE)
+        export([tmp_path / "none.so"], Form.FILE)
 
 
 def test_a_network_that_is_too_large_is_refused(module: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(network_file, "BYTES_MAX", 1 << 20)
     with pytest.raises(RequestError, match=r"4 GiB at most:  --as folder"):
-        export(module, Form.FILE)
+        export([module], Form.FILE)
 
 
 def test_a_place_that_cannot_be_written_is_told(module: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     for form in (Form.FILE, Form.WHEEL, Form.FOLDER):
         with pytest.raises(RequestError, match=r"cannot be written: .*Choose another:  --output"):
-            export(module, form, tmp_path / "file" / "net.asn")
+            export([module], form, tmp_path / "file" / "net.asn")

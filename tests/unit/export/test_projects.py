@@ -92,7 +92,7 @@ def project(module: Path) -> Path:
     """The project, built."""
     if missing := [tool for tool in BUILD_TOOLS if shutil.which(tool) is None]:
         pytest.skip(f"{missing[0]} is not installed")
-    folder = export(module, Form.C)
+    folder = export([module], Form.C)
     (folder / "calls.c").write_text(WRONG_CALLS)
     with (folder / "CMakeLists.txt").open("a") as file:
         file.write("\nadd_executable(calls calls.c)\ntarget_link_libraries(calls PRIVATE autosched_network)\n")
@@ -159,7 +159,7 @@ def test_a_network_for_another_cpu_is_refused_in_c(project: Path, tmp_path: Path
     path = of_weights(tmp_path / "net.so", 1)
     side = msgspec.json.decode(path.with_suffix(".json").read_bytes()) | {"features": ["amx-fp16", "avx10"]}
     path.with_suffix(".json").write_bytes(msgspec.json.encode(side))
-    said = run(project / "build/example", export(path, Form.FILE), status=1)
+    said = run(project / "build/example", export([path], Form.FILE), status=1)
     if os.uname().machine == "x86_64":
         assert "was compiled for a CPU with amx_fp16" in said
 
@@ -167,17 +167,17 @@ def test_a_network_for_another_cpu_is_refused_in_c(project: Path, tmp_path: Path
 def test_c_needs_tvms_libraries_of_its_machine(module: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(libraries, "installed", lambda _name: None)
     with pytest.raises(RequestError, match="TVM is not installed"):
-        export(module, Form.C, tmp_path / "c")
+        export([module], Form.C, tmp_path / "c")
     shutil.copy(module, tmp_path)
     side = json.loads(module.with_suffix(".json").read_text())
     side["target"]["mtriple"] = "riscv64-linux-gnu"
     (tmp_path / "net.json").write_text(json.dumps(side))
     with pytest.raises(RequestError, match="net is for riscv64, and TVM's libraries here are for"):
-        export(tmp_path / "net.so", Form.C, tmp_path / "c")
+        export([tmp_path / "net.so"], Form.C, tmp_path / "c")
 
 
 def test_a_folder_runs_its_example(module: Path) -> None:
-    folder = export(module, Form.FOLDER)
+    folder = export([module], Form.FOLDER)
     assert run(sys.executable, folder / "example.py").count("as verified") == 2
     assert "autosched-runtime" in (folder / "requirements.txt").read_text()
     assert np.array_equal(autosched_runtime.load(folder / "net.so").run([X])[0], X + 1)
@@ -185,20 +185,20 @@ def test_a_folder_runs_its_example(module: Path) -> None:
 
 def test_a_folder_that_is_not_ours_is_kept(module: Path, tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
-    assert export(module, Form.FOLDER, tmp_path / "mine").is_dir()
+    assert export([module], Form.FOLDER, tmp_path / "mine").is_dir()
     (tmp_path / "mine/more").write_text("from before")
-    export(module, Form.FOLDER, tmp_path / "mine")
+    export([module], Form.FOLDER, tmp_path / "mine")
     assert not (tmp_path / "mine/more").exists()
     (tmp_path / "mine/card.md").unlink()
     with pytest.raises(RequestError, match="is there, and no exported network"):
-        export(module, Form.FOLDER, tmp_path / "mine")
+        export([module], Form.FOLDER, tmp_path / "mine")
     assert not list(tmp_path.glob(".autosched-*"))
 
 
 @pytest.fixture(scope="module")
 def service(module: Path) -> Iterator[str]:
     """The address of the service of an image."""
-    folder = export(module, Form.IMAGE)
+    folder = export([module], Form.IMAGE)
     with socket.socket() as free:
         free.bind(("", 0))
         port = free.getsockname()[1]
@@ -248,7 +248,7 @@ def test_the_service_refuses_what_does_not_fit(service: str) -> None:
 def test_an_image_installs_the_given_wheel(module: Path, tmp_path: Path) -> None:
     wheel = tmp_path / "autosched_runtime-1.1.0-py3-none-any.whl"
     wheel.write_bytes(b"a wheel")
-    folder = export(module, Form.IMAGE, tmp_path / "image", runtime=wheel)
+    folder = export([module], Form.IMAGE, tmp_path / "image", runtime=wheel)
     text = (folder / "Containerfile").read_text()
     assert f"COPY requirements.txt {wheel.name} ./" in text
     assert "COPY net.asn serve.py ./" in text
@@ -256,4 +256,4 @@ def test_an_image_installs_the_given_wheel(module: Path, tmp_path: Path) -> None
     assert (folder / wheel.name).read_bytes() == b"a wheel"
     assert (folder / "net.asn").is_file()
     with pytest.raises(NotFound, match="make dist"):
-        export(module, Form.IMAGE, tmp_path / "image", runtime=tmp_path / "none.whl")
+        export([module], Form.IMAGE, tmp_path / "image", runtime=tmp_path / "none.whl")

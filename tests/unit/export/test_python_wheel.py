@@ -32,7 +32,7 @@ def module(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_pip_installs_it_and_its_package_runs(module: Path, tmp_path: Path) -> None:
-    wheel = export(module, Form.WHEEL, tmp_path / "wheels", name="My-Net", version="1.4.0")
+    wheel = export([module], Form.WHEEL, tmp_path / "wheels", name="My-Net", version="1.4.0")
     assert wheel.name == f"my_net-1.4.0-py3-none-manylinux_2_27_{os.uname().machine}.whl"
     site = tmp_path / "site"
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--target", site, wheel]
@@ -50,7 +50,7 @@ def test_pip_installs_it_and_its_package_runs(module: Path, tmp_path: Path) -> N
 
 
 def test_the_same_network_gives_the_same_wheel(module: Path, tmp_path: Path) -> None:
-    one, other = (export(module, Form.WHEEL, tmp_path / name) for name in ("one", "other"))
+    one, other = (export([module], Form.WHEEL, tmp_path / name) for name in ("one", "other"))
     assert one.name.startswith("net-1.0-py3-none-")
     assert one.read_bytes() == other.read_bytes()
     with zipfile.ZipFile(one) as archive:
@@ -63,16 +63,16 @@ def test_the_same_network_gives_the_same_wheel(module: Path, tmp_path: Path) -> 
 )
 def test_names_that_are_no_package_are_refused(name: str, module: Path, tmp_path: Path) -> None:
     with pytest.raises(RequestError, match=r"--name NAME"):
-        export(module, Form.WHEEL, tmp_path, name=name)
+        export([module], Form.WHEEL, tmp_path, name=name)
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("version", ["", "one", "1..2", "1.0-x/y", "v1", "1.0 "])
 def test_versions_that_pip_refuses_are_refused(version: str, module: Path, tmp_path: Path) -> None:
     with pytest.raises(RequestError, match=r"--version 1\.4\.0"):
-        export(module, Form.WHEEL, tmp_path, version=version)
+        export([module], Form.WHEEL, tmp_path, version=version)
 
 
 @pytest.mark.parametrize("version", ["0", "1.4.0", "2026.11", "1.0rc1", "1.0.post2", "1!2.0.dev3+local.5"])
 def test_versions_of_all_kinds_are_taken(version: str, module: Path, tmp_path: Path) -> None:
-    assert f"-{version}-py3" in export(module, Form.WHEEL, tmp_path, version=version).name
+    assert f"-{version}-py3" in export([module], Form.WHEEL, tmp_path, version=version).name

@@ -29,6 +29,13 @@
 /* TVM's affinity mode in which each thread of a pool may run on all its cores. */
 #define SHARE_ALL_CORES (-3)
 #define THREADS_MAX 1024
+#if defined(__x86_64__)
+#define ARCHITECTURE "x86_64"
+#elif defined(__aarch64__)
+#define ARCHITECTURE "aarch64"
+#else
+#error "networks run on x86-64 and 64-bit Arm"
+#endif
 
 static _Thread_local char message[MESSAGE_MAX];
 
@@ -257,8 +264,11 @@ struct as_network {
     int cores;
     size_t input_count, output_count, weight_count;
     described *inputs, *outputs;
-    char *weights; /* memory of all weights */
-    size_t weight_bytes;
+    size_t part_count;
+    struct {
+        char *content;
+        size_t bytes;
+    } *parts; /* memory of all weights */
     tensor_object *weight_tensors;
     int64_t *weight_sizes; /* their shapes and strides */
     void *module, *load;   /* TVM's */
@@ -530,34 +540,37 @@ static int load_library(as_network *network, const char *content, size_t size) {
 }
 
 static int load_weights(as_network *network, int file, const char *weights) {
-    const char *tensors = get(weights, "tensors");
+    const char *parts = get(weights, "parts"), *tensors = get(weights, "tensors");
     size_t sizes = 0, number = 0;
-    if (weights == NULL) {
-        return 0;
-    }
     for (const char *item = next(tensors, NULL); item != NULL; item = next(tensors, item)) {
         network->weight_count++;
         sizes += 2 * length_of(get(item, "shape"));
     }
-    network->weights = part_of(file, network->path, weights, &network->weight_bytes);
+    network->parts = calloc(length_of(parts) + 1, sizeof *network->parts);
     network->weight_tensors = calloc(network->weight_count + 1, sizeof *network->weight_tensors);
     network->weight_sizes = calloc(sizes + 1, sizeof *network->weight_sizes);
-    if (network->weights == NULL) {
-        return -1;
-    }
-    if (network->weight_tensors == NULL || network->weight_sizes == NULL) {
+    if (network->parts == NULL || network->weight_tensors == NULL || network->weight_sizes == NULL) {
         return failed("there is no memory for the weights of %s", network->path);
+    }
+    for (const char *part = next(parts, NULL); part != NULL; part = next(parts, part)) {
+        size_t bytes = 0;
+        char *content = part_of(file, network->path, part, &bytes);
+        if (content == NULL) {
+            return -1;
+        }
+        network->parts[network->part_count].content = content;
+        network->parts[network->part_count++].bytes = bytes;
     }
     int64_t *room = network->weight_sizes;
     for (const char *item = next(tensors, NULL); item != NULL; item = next(tensors, item)) {
         described like = {0};
-        size_t at = number_of(get(item, "at"));
+        size_t at = number_of(get(item, "at")), part = number_of(get(item, "part"));
         int wrong = describe(item, &like);
-        if (!wrong && at + like.shown.bytes > network->weight_bytes) {
+        if (!wrong && (part >= network->part_count || at + like.shown.bytes > network->parts[part].bytes)) {
             wrong = failed("%s is damaged: a weight lies outside of its weights", network->path);
         }
         if (!wrong) {
-            fill(&network->weight_tensors[number++], &like, network->weights + at, room);
+            fill(&network->weight_tensors[number++], &like, network->parts[part].content + at, room);
             room += 2 * like.shown.dimensions;
         }
         free((char *)like.shown.name), free((char *)like.shown.type), free((int64_t *)like.shown.shape);
@@ -583,14 +596,29 @@ static int describe_all(const char *array, described **tensors, size_t *count) {
     return 0;
 }
 
-static int open_variant(as_network *network, int file, const char *json) {
-    const char *variant = next(get(json, "variants"), NULL);
+/* The first variant that this CPU can run; NULL and a message if there is none. */
+static const char *variant_of(const char *json, const char *path) {
+    const char *variants = get(json, "variants");
     uint64_t format = number_of(get(json, "format"));
     if (format > FORMAT) {
-        return failed("%s has format %d, and this library reads %d: export it again", network->path, (int)format, FORMAT);
+        failed("%s has format %d, and this library reads %d: export it again", path, (int)format, FORMAT);
+        return NULL;
     }
-    if (variant == NULL || check_cpu(variant, network->path) != 0) {
-        return variant == NULL ? failed("%s holds no network", network->path) : -1;
+    failed("%s holds no network for " ARCHITECTURE ". Tune the model for it", path);
+    for (const char *one = next(variants, NULL); one != NULL; one = next(variants, one)) {
+        const char *kind = get(one, "architecture");
+        if (kind != NULL && strncmp(kind, "\"" ARCHITECTURE "\"", sizeof ARCHITECTURE + 1) == 0 &&
+            check_cpu(one, path) == 0) {
+            return one;
+        }
+    }
+    return NULL;
+}
+
+static int open_variant(as_network *network, int file, const char *json) {
+    const char *variant = variant_of(json, network->path);
+    if (variant == NULL) {
+        return -1;
     }
     network->name = string_of(get(json, "name"));
     network->cores = (int)number_of(get(get(variant, "target"), "num-cores"));
@@ -643,9 +671,10 @@ void as_network_close(as_network *network) {
     release(network->module);
     forget(network->inputs, network->input_count);
     forget(network->outputs, network->output_count);
-    if (network->weights != NULL) {
-        munmap(network->weights, network->weight_bytes);
+    for (size_t n = 0; n < network->part_count; n++) {
+        munmap(network->parts[n].content, network->parts[n].bytes);
     }
+    free(network->parts);
     free(network->weight_tensors);
     free(network->weight_sizes);
     free(network->name);

@@ -59,7 +59,9 @@ def test_weights_of_any_type_are_added(dtype: str, tmp_path: Path) -> None:
     for found in (Network(net).run([X]), LoadedModule(net).run([X])):
         for output, weight in zip(found, weights, strict=True):
             assert np.array_equal(output, X + weight.astype("float32"))
+    sizes = [weight.size for weight in described(tmp_path / "net.json").weights]
     arguments = LoadedModule(net).tensors([X])
+    assert sizes == [argument.numpy().nbytes for argument in arguments[1:]]
     assert [argument.numpy().shape for argument in arguments] == [(32,), *[(64, 32)] * 3]
     assert LoadedModule(net).machine()["main"](*arguments)[0].numpy()[0, 0] == np.float32(weights[0][0, 0])
 
@@ -81,9 +83,10 @@ def test_the_weights_begin_on_a_page_behind_the_library(tmp_path: Path) -> None:
     assert side.library is not None
     assert side.weights is not None
     assert side.library.bytes < 64_000
-    assert side.weights.at == -(-side.library.bytes // 4096) * 4096
-    assert content[side.weights.at :] == numbers(1, (1000, 32)).tobytes()
-    assert len(content) == side.weights.at + side.weights.bytes
+    (part,) = side.weights.parts
+    assert part.at == -(-side.library.bytes // 4096) * 4096
+    assert content[part.at :] == numbers(1, (1000, 32)).tobytes()
+    assert len(content) == part.at + part.bytes
     assert Network(net).run([X])[0].shape == (1000, 32)
 
 
@@ -120,5 +123,6 @@ def test_the_same_network_has_the_same_weights_in_the_file(tmp_path: Path) -> No
         compiled(tmp_path / name / "net", [numbers(1, (64, 32)), numbers(2)])
         side = read_side(tmp_path / name / "net.json")
         assert side.weights is not None
-        contents.append((side.weights.crc32, (tmp_path / name / "net.so").read_bytes()[side.weights.at :]))
+        (part,) = side.weights.parts
+        contents.append((part.crc32, (tmp_path / name / "net.so").read_bytes()[part.at :]))
     assert contents[0] == contents[1]
