@@ -13,7 +13,8 @@ Files: network.py (runs a network), executable.py (loads its library), weights.p
 side_file.py (NAME.json), network_file.py (NAME.asn), samples.py, inference_threads.py and thread_pool.py (threads that
 run kernels), session.py, session_options.py and ort_value.py (onnxruntime's interface), capi/ (names from its inside),
 networks_by_model.py (finds the network of a model), tvm_interface.py (the C interface of TVM's runtime), libraries.py
-(finds it), cpu_features.py, control_groups.py, errors.py, version.py.
+(finds it), cpu_features.py, cpu_model.py, control_groups.py, check.py (the command `check`), disturbances.py,
+errors.py, version.py.
 """
 
 import os

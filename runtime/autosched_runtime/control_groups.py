@@ -25,6 +25,14 @@ def memory_limit(proc: Path = PROC_GROUPS, mounted: Path = GROUPS) -> float:
     return min(map(_memory_of, _control_groups("memory", proc, mounted)), default=math.inf)
 
 
+def throttled(proc: Path = PROC_GROUPS, mounted: Path = GROUPS) -> int:
+    """How often a quota of the control groups of this process has stopped it.
+
+    Source: Linux, Documentation/admin-guide/cgroup-v2.rst (cpu.stat, nr_throttled).
+    """
+    return sum(map(_throttled_of, _control_groups("cpu", proc, mounted)))
+
+
 def _control_groups(controller: str, proc: Path, mounted: Path) -> Iterator[Path]:
     """Folders of the groups that this process is in, of both versions, with all groups around them."""
     try:
@@ -51,6 +59,13 @@ def _quota_of(folder: Path) -> float:
         quota_us = int((folder / "cpu.cfs_quota_us").read_text())
         return quota_us / int((folder / "cpu.cfs_period_us").read_text()) if quota_us > 0 else math.inf
     return math.inf
+
+
+def _throttled_of(folder: Path) -> int:
+    with suppress(OSError, ValueError):
+        counts = dict(line.split() for line in (folder / "cpu.stat").read_text().splitlines())
+        return int(counts.get("nr_throttled", 0))
+    return 0
 
 
 def _memory_of(folder: Path) -> float:

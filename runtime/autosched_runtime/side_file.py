@@ -7,7 +7,7 @@ import platform
 import string
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +85,8 @@ class Description:
     """Parts of the file with the weights outside of the library. Other networks in the file may share them."""
     weights: tuple[Weight, ...] = ()
     """These weights, in the order in which they follow the inputs."""
+    promise: Mapping[str, Any] = field(default_factory=dict)
+    """How fast it was: median_s, cpu, cores; and beside its model: rival, rival_s, ratio. Empty if unknown."""
     samples: Part | None = None
     """Samples in the same file; None for a network whose samples are beside it, or that has none."""
 
@@ -158,6 +160,7 @@ def description_of(told: Any, where: Path) -> Description:
             library=part_of(told["library"]) if told.get("library") else None,
             weight_parts=tuple(map(part_of, weights["parts"])),
             weights=tuple(map(_weight, weights["tensors"])),
+            promise=dict(told.get("promise") or {}),
             samples=part_of(told["samples"]) if told.get("samples") else None,
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:

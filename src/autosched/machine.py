@@ -4,55 +4,16 @@ import os
 import platform
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import suppress
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from autosched_runtime import cpu_model
+
 PACKAGES = ("autosched", "apache-tvm", "tvm-ffi", "numpy", "xgboost-cpu", "xgboost")
 """Packages whose version affects the compiled code and its speed."""
-
-
-GRADES = {
-    "AMX": ("amx_int8",), "AVX-512 VNNI": ("avx512f", "avx512vl", "avx512_vnni"), "AVX-512": ("avx512f",),
-    "AVX2 VNNI": ("avx2", "avx_vnni"), "AVX2": ("avx2", "fma"), "AVX": ("avx",), "SSE": ("sse2",),
-    "SVE2": ("sve2",), "SVE": ("sve",), "NEON dot products": ("asimddp",), "NEON": ("asimd",),
-}  # fmt: skip
-"""Grades of CPUs by their vector instructions, the highest first, and the flags of /proc/cpuinfo that make each."""
-
-
-@cache
-def cpu_model(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
-    """Name of the processor's model from the kernel, with the vector instructions that this machine offers; the
-    architecture if the kernel has none.
-
-    A hypervisor may give different processors one name, "AMD EPYC", and withhold instructions from some of them.
-    """
-    told = _told(cpuinfo)
-    if not told:
-        return platform.machine()
-    model = told.get("model name") or told.get("Model")
-    if model is None:
-        arm = [told[name] for name in ("CPU implementer", "CPU part", "CPU variant") if name in told]
-        model = " ".join([platform.machine(), *arm])
-    number = f" (family {told['cpu family']}, model {told['model']})" if {"cpu family", "model"} <= told.keys() else ""
-    flags = _flags(told)
-    grade = next((f", {name}" for name, needed in GRADES.items() if flags.issuperset(needed)), "")
-    return f"{model}{number}{grade}"
-
-
-def _told(cpuinfo: Path) -> dict[str, str]:
-    """The kernel's facts about the last core; empty if it tells none."""
-    try:
-        lines = cpuinfo.read_text(errors="replace").splitlines()
-    except OSError:
-        return {}
-    return {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
-
-
-def _flags(told: Mapping[str, str]) -> frozenset[str]:
-    return frozenset((told.get("flags") or told.get("Features") or "").split())
 
 
 def online_cores(listed: Path = Path("/sys/devices/system/cpu/online")) -> list[int]:
@@ -159,7 +120,7 @@ def peak_flops(
     cores: int, cpuinfo: Path = Path("/proc/cpuinfo"), devices: Path = Path("/sys/devices/system/cpu")
 ) -> float:
     """Upper bound of the float32 operations per second of some cores; a multiplication and an addition are two."""
-    flags = _flags(_told(cpuinfo))
+    flags = cpu_model.flags(cpu_model.facts(cpuinfo))
     lanes = next((count for flag, count in LANES.items() if flag in flags), LANES_UNKNOWN)
     clocks_hz = []
     for path in devices.glob("cpu[0-9]*/cpufreq/cpuinfo_max_freq"):

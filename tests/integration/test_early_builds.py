@@ -11,10 +11,10 @@ from autosched.api import result_folder
 from autosched.api.connection import Daemon
 from autosched.backend import Evaluation, version
 from autosched.errors import RequestError
-from autosched.machine import cpu_model
 from autosched.model import Identity
 from autosched.network_status import GoalReached
 from autosched.protocol import JobView
+from autosched_runtime.cpu_model import cpu_model
 from deadlines import DEADLINE_S
 from integration.lab import BOARD, Lab, ended, lab
 

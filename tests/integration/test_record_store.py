@@ -10,7 +10,6 @@ import pytest
 
 from autosched.daemon.access import keyring
 from autosched.daemon.storage.record_projection import RECORDS
-from autosched.machine import cpu_model
 from autosched.model import Purpose, encode
 from autosched.protocol.roles import Role
 from autosched.recordstore import opening
@@ -18,6 +17,7 @@ from autosched.recordstore.queries import Lookup
 from autosched.recordstore.rows import Schedule, StoredRanker
 from autosched.recordstore.store import RecordStore
 from autosched.wire.whereabouts import WHEREABOUTS
+from autosched_runtime.cpu_model import cpu_model
 from deadlines import DEADLINE_S, until
 from integration.lab import Lab, command_line, lab
 

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from autosched import machine
-from autosched.machine import cpu_model
+from autosched_runtime.cpu_model import cpu_model
 
 X86 = "processor\t: 0\nmodel\t\t: 17\nmodel name\t: AMD EPYC 9V74 80-Core Processor\n\nprocessor\t: 1\n"
 PI = "processor\t: 0\nCPU implementer\t: 0x41\nCPU part\t: 0xd08\n\nModel\t\t: Raspberry Pi 4 Model B Rev 1.4\n"

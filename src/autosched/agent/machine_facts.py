@@ -4,8 +4,9 @@ import os
 import platform
 from pathlib import Path
 
-from autosched.machine import boot_id, cores, cpu_model, versions
+from autosched.machine import boot_id, cores, versions
 from autosched.protocol import HostFacts
+from autosched_runtime.cpu_model import cpu_model
 
 
 def facts() -> HostFacts:

@@ -28,12 +28,12 @@ from autosched.client.plan.rounds import pasts
 from autosched.client.plan.task_state import Round
 from autosched.client.round_work import SAME_CODE, Keep, RoundWork, Timed
 from autosched.errors import DeviceLost, TargetUnfit
-from autosched.machine import cpu_model
 from autosched.model import DeviceNote, Failure, JobSpec, Program, Purpose, Record, StepId, TaskIndex, TaskInfo
 from autosched.network_status import NOTHING_RECALLED, Recalled
 from autosched.records import record_selection, winner
 from autosched.records.identity import complete
 from autosched.stages import BUILD, PROFILE
+from autosched_runtime.cpu_model import cpu_model
 
 log = logging.getLogger(__name__)
 

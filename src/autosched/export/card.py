@@ -25,7 +25,7 @@ def promise(report: Report | None) -> Json | None:
     rival = next((timing for name, timing in by_name.items() if name in RIVALS), None)
     if ours is None:
         return None
-    told = {"median_s": ours.median_s, "cpu": report.machine.cpu, "cores": len(evaluation.cores) or 1}
+    told = {"median_s": ours.median_s, "cpu": _cpu(report), "cores": len(evaluation.cores) or 1}
     if rival is None:
         return told
     return {**told, "rival": label(rival), "rival_s": rival.median_s, "ratio": ours.median_s / rival.median_s}
@@ -100,13 +100,19 @@ def _latencies(report: Report | None, evaluation: Evaluation | None) -> Iterator
     if report is None or evaluation is None or not evaluation.timings:
         yield "Not measured."
         return
-    where = evaluation.board or f"{report.machine.cpu}, {len(evaluation.cores) or 1} of {report.machine.cores} cores"
+    where = evaluation.board or f"{_cores(len(evaluation.cores) or 1)} of {_cpu(report)}"
     yield f"One inference, measured in turns on {where} ({report.made_at[:10]}):"
     yield ""
     yield "| | median | 95 % of the median |"
     yield "|---|---|---|"
     for timing in evaluation.timings:
         yield f"| {_who(timing, evaluation)} | {latency(timing.median_s)} | {interval(timing)} |"
+
+
+def _cpu(report: Report) -> str:
+    """The CPU that was measured."""
+    known = report.job.identities
+    return known[-1].identity.device if known and known[-1].identity.device else report.machine.cpu
 
 
 def _who(timing: Timing, evaluation: Evaluation) -> str:

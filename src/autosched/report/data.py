@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 
 from autosched.backend import Evaluation
-from autosched.machine import cpu_model
 from autosched.model import NETWORK_TASK, Purpose, Record
 from autosched.network_status import MeasuredBuild
 from autosched.protocol import JobView, Span, TaskView
@@ -19,6 +18,7 @@ from autosched.records.task_best import Measurement, TaskBest
 from autosched.stages import PROFILE
 from autosched.text.latency_gain import tasks_by_share
 from autosched.version import __version__
+from autosched_runtime.cpu_model import cpu_model
 
 SCHEMA = 1
 EXAMPLES_MAX = 3

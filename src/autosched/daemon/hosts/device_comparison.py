@@ -14,9 +14,9 @@ from autosched.core.events import Event, UnitDrained, UnitReturned
 from autosched.daemon.runtime import BY, Runtime
 from autosched.device_probe import Pace, Unwell, treat
 from autosched.errors import Busy
-from autosched.machine import cpu_model
 from autosched.model import DEVICE_POOL, OWN_HOST, HostName, Pool, Unit, UnitName, at_host, device_kind
 from autosched.protocol import ProbedUnit
+from autosched_runtime.cpu_model import cpu_model
 
 log = logging.getLogger(__name__)
 

@@ -13,10 +13,10 @@ from autosched.daemon.hosts.lent_units import lent
 from autosched.daemon.runtime import Runtime
 from autosched.device_probe import Pace, Unwell
 from autosched.errors import Busy
-from autosched.machine import cpu_model
 from autosched.model import Pool, device_kind, lent_by
 from autosched.protocol import ProbedUnit
 from autosched.sim.scenario import pools
+from autosched_runtime.cpu_model import cpu_model
 from unit.daemon.hosts.test_host_registry import Told
 
 HERE = Pace(1e-3, 2e-3)
