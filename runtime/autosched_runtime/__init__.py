@@ -9,12 +9,12 @@ A program that was written for onnxruntime changes its import:
     session = ort.InferenceSession("net.onnx")  # or "net-tuned/net.so"
     outputs = session.run(None, {"x": x})
 
-Files: network.py (runs a network), executable.py (loads its library), weights.py, inputs.py (checks arrays),
-side_file.py (NAME.json), network_file.py (NAME.asn), samples.py, inference_threads.py and thread_pool.py (threads that
-run kernels), session.py, session_options.py and ort_value.py (onnxruntime's interface), capi/ (names from its inside),
-networks_by_model.py (finds the network of a model), tvm_interface.py (the C interface of TVM's runtime), libraries.py
-(finds it), cpu_features.py, cpu_model.py, control_groups.py, check.py (the command `check`), disturbances.py,
-errors.py, version.py.
+Files: network.py (runs a network), network_of_shapes.py (several, for different inputs), executable.py (loads a
+library), weights.py, inputs.py (checks arrays), side_file.py (NAME.json), network_file.py (NAME.asn), samples.py,
+inference_threads.py and thread_pool.py (threads that run kernels), session.py, session_options.py and ort_value.py
+(onnxruntime's interface), capi/ (names from its inside), networks_by_model.py (finds the network of a model),
+tvm_interface.py (the C interface of TVM's runtime), libraries.py (finds it), cpu_features.py, cpu_model.py,
+control_groups.py, check.py (the command `check`), disturbances.py, errors.py, version.py.
 """
 
 import os
@@ -26,6 +26,7 @@ from autosched_runtime.version import __version__
 
 if TYPE_CHECKING:
     from autosched_runtime.network import Network
+    from autosched_runtime.network_of_shapes import NetworkOfShapes
     from autosched_runtime.ort_value import IOBinding, OrtValue
     from autosched_runtime.session import (
         InferenceSession,
@@ -50,13 +51,14 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ExecutionMode", "ExecutionOrder", "FileMissing", "GraphOptimizationLevel", "IOBinding", "InferenceSession",
-    "InvalidInput", "ModelMetadata", "Network", "NetworkError", "NodeArg", "OrtValue", "RunOptions", "SessionOptions",
-    "__version__", "disable_telemetry_events", "enable_telemetry_events", "get_all_providers",
-    "get_available_providers", "get_device", "load", "set_default_logger_severity", "set_default_logger_verbosity",
-    "set_seed",
+    "InvalidInput", "ModelMetadata", "Network", "NetworkError", "NetworkOfShapes", "NodeArg", "OrtValue",
+    "RunOptions", "SessionOptions", "__version__", "disable_telemetry_events", "enable_telemetry_events",
+    "get_all_providers", "get_available_providers", "get_device", "load", "set_default_logger_severity",
+    "set_default_logger_verbosity", "set_seed",
 ]  # fmt: skip
 _HOMES = {
     "network": ("Network",),
+    "network_of_shapes": ("NetworkOfShapes",),
     "ort_value": ("IOBinding", "OrtValue"),
     "session": (
         "InferenceSession", "ModelMetadata", "NodeArg", "get_all_providers", "get_available_providers", "get_device",
@@ -71,15 +73,15 @@ _HOMES = {
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 
-def load(path: str | os.PathLike[str], *, threads: int | None = None) -> "Network":
-    """Load a compiled network: its .so file, with the .json beside it.
+def load(path: str | os.PathLike[str], *, threads: int | None = None) -> "Network | NetworkOfShapes":
+    """Load a compiled network: NAME.asn, or NAME.so with NAME.json beside it.
 
     `threads`: number of threads of an inference; None: the cores that it was tuned for, at most those that this process
     may use. Raises NetworkError.
     """
-    from autosched_runtime.network import Network
+    from autosched_runtime.network_of_shapes import loaded
 
-    return Network(path, threads=threads)
+    return loaded(path, threads)
 
 
 if not TYPE_CHECKING:  # otherwise the type checker would accept any name

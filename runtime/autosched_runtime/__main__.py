@@ -30,7 +30,7 @@ def main(words: Sequence[str] | None = None) -> int:
     args = parser.parse_args(words)
     if not 0 <= args.seconds <= 600:
         parser.error(f"--seconds is {args.seconds}: 0 to 600 are possible")
-    from autosched_runtime.check import UNUSABLE, check  # it loads NumPy
+    from autosched_runtime.check import UNUSABLE, check, worst  # it loads NumPy
 
     try:
         found = check(args.network, seconds=args.seconds, threads=args.threads, model=args.model)
@@ -40,8 +40,11 @@ def main(words: Sequence[str] | None = None) -> int:
         else:
             sys.stderr.write(f"error: {error}\n")
         return UNUSABLE
-    sys.stdout.write((json.dumps(found.json()) if args.json else "\n".join(found.lines())) + "\n")
-    return found.code
+    if args.json:
+        sys.stdout.write(json.dumps({"checked": [one.json() for one in found]}) + "\n")
+    else:
+        sys.stdout.writelines(f"{line}\n" for one in found for line in one.lines())
+    return worst(found)
 
 
 if __name__ == "__main__":

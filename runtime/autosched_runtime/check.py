@@ -2,7 +2,7 @@
 
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from autosched_runtime.cpu_model import cpu_model
 from autosched_runtime.errors import FileMissing, NetworkError
 from autosched_runtime.inputs import Array
 from autosched_runtime.network import Network
+from autosched_runtime.network_of_shapes import NetworkOfShapes, loaded
 
 SLOWER = 1.15
 """Ratio to what was promised, above which a network is slower than promised."""
@@ -30,6 +31,8 @@ class Checked:
     """The result of a check."""
 
     network: str
+    inputs: str
+    """Its inputs, in words."""
     cpu: str
     threads: int
     samples: int
@@ -71,7 +74,7 @@ class Checked:
 
     def lines(self) -> Iterator[str]:
         """The result in words."""
-        yield f"{self.network} on {self.cpu}, {_count(self.threads, 'thread')}"
+        yield f"{self.network} on {self.cpu}, {_count(self.threads, 'thread')}: {self.inputs}"
         if self.differences:
             yield f"outputs   DIFFER from those that were verified: {'; '.join(self.differences)}"
         elif self.samples:
@@ -101,13 +104,24 @@ class Checked:
         return {**asdict(self), "ratio": self.ratio, "slower": self.slower, "code": self.code}
 
 
-def check(path: Path, *, seconds: float = 2.0, threads: int | None = None, model: Path | None = None) -> Checked:
-    """Run a network's samples, and measure it.
+def check(path: Path, *, seconds: float = 2.0, threads: int | None = None, model: Path | None = None) -> list[Checked]:
+    """Run the samples of a file's network, and measure it; each of its networks if it has several, for several shapes.
 
-    `seconds`: of the measurement; 0: none. `threads`: None: as many as it was tuned for. `model`: the file that it was
+    `seconds`: of a measurement; 0: none. `threads`: None: as many as it was tuned for. `model`: the file that it was
     compiled from, which ONNX Runtime then runs in turns with it. Raises NetworkError.
     """
-    network = Network(path, threads=threads)
+    found = loaded(path, threads)
+    networks = found.networks if isinstance(found, NetworkOfShapes) else [found]
+    return [_checked(network, seconds, model) for network in networks]
+
+
+def worst(found: Sequence[Checked]) -> int:
+    """The exit code of several checks: outputs that differ weigh most."""
+    codes = {one.code for one in found}
+    return next((code for code in (DIFFERS, SLOW) if code in codes), FINE)
+
+
+def _checked(network: Network, seconds: float, model: Path | None) -> Checked:
     samples = network.samples()
     names = [tensor.name for tensor in network.description.outputs]
     differences = tuple(
@@ -123,7 +137,8 @@ def check(path: Path, *, seconds: float = 2.0, threads: int | None = None, model
     reasons = [*_elsewhere(network), *disturbances.between(before, disturbances.counters())]
     latency_s, rival_s = found
     return Checked(
-        network=path.name, cpu=cpu_model(), threads=network.threads, samples=len(samples), differences=differences,
+        network=network.path.name, inputs=", ".join(map(str, network.description.inputs)), cpu=cpu_model(),
+        threads=network.threads, samples=len(samples), differences=differences,
         latency_s=latency_s, promised_s=promise.get("median_s"), promised_ratio=promise.get("ratio"),
         rival=str(promise.get("rival", "ONNX Runtime")), rival_s=rival_s,
         reasons=tuple(reasons) if latency_s is not None else (),

@@ -46,13 +46,17 @@ FEATURES_SAID = 8
 class Network:
     """A loaded network. May be called from any number of threads; each inference uses `threads` threads."""
 
-    def __init__(self, path: str | os.PathLike[str], *, threads: int | None = None) -> None:
+    def __init__(
+        self, path: str | os.PathLike[str], *, threads: int | None = None, description: Description | None = None
+    ) -> None:
         """`path`: NAME.asn, or the library NAME.so with NAME.json beside it. `threads`: None: the number of cores that
-        it was tuned for, if this process may use as many.
+        it was tuned for, if this process may use as many. `description`: that of one of the networks in the file; None:
+        the first.
 
         Raises NetworkError.
         """
-        self.path, self.description = opened(Path(path))
+        self.path, descriptions = opened(Path(path)) if description is None else (Path(path), [description])
+        self.description = descriptions[0]
         if threads is not None and not 1 <= threads <= THREADS_PER_CORE_MAX * thread_pool.usable():
             raise InvalidInput(
                 f"threads is {threads}: at least 1 is needed, at most {THREADS_PER_CORE_MAX} for each of the"

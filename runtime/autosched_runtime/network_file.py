@@ -23,13 +23,15 @@ size, size of the name, size of the extra field (APPNOTE.TXT, 4.3.7)."""
 SIGNATURE = b"PK\3\4"
 
 
-def opened(path: Path) -> tuple[Path, Description]:
-    """The file that holds a network's library, and what is said of it. `path`: NAME.asn, or NAME.so, NAME.json, or both
-    without a suffix. Raises NetworkError."""
+def opened(path: Path) -> tuple[Path, list[Description]]:
+    """The file that holds a network, and its descriptions: one for each choice of its inputs' shapes.
+
+    `path`: NAME.asn, or NAME.so, NAME.json, or both without a suffix. Raises NetworkError.
+    """
     if path.suffix == SUFFIX:
-        return path, _variant(path, manifest_of(path))
+        return path, _variants(path, manifest_of(path))
     library, side = files_of(path)
-    return library, described(side)
+    return library, [described(side)]
 
 
 def manifest_of(path: Path) -> dict[str, Any]:
@@ -61,13 +63,14 @@ def manifest_of(path: Path) -> dict[str, Any]:
     return dict(found)
 
 
-def _variant(path: Path, manifest: dict[str, Any]) -> Description:
-    """The first variant that this machine's CPU can run; without one, the last that is for its kind. Raises
-    NetworkError."""
+def _variants(path: Path, manifest: dict[str, Any]) -> list[Description]:
+    """The variants for the first CPU in the file that this machine's can stand for; without one, those for the last CPU
+    of its kind. Raises NetworkError."""
     here, variants = platform.machine(), manifest["variants"]
     ours = [one for one in variants if not isinstance(one, dict) or one.get("architecture", here) == here]
     if not ours:
         others = ", ".join(sorted({str(one["architecture"]) for one in variants}))
         raise NetworkError(f"{path} was compiled for {others}, and this is {here}. Tune the model for it")
     found = [description_of(one, path) for one in ours]
-    return next((one for one in found if not lacking(one.features)), found[-1])
+    target = next((one for one in found if not lacking(one.features)), found[-1]).target
+    return [one for one in found if one.target == target]

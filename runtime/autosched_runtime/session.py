@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from autosched_runtime import thread_pool
 from autosched_runtime.errors import FileMissing, InvalidInput
 from autosched_runtime.inputs import Array, onnx_type
-from autosched_runtime.network import Network
+from autosched_runtime.network_of_shapes import VARIES, loaded
 from autosched_runtime.networks_by_model import Model, network_of
 from autosched_runtime.ort_value import IOBinding, OrtValue
 from autosched_runtime.session_options import RunOptions, SessionOptions, lost
@@ -28,7 +28,8 @@ class NodeArg(NamedTuple):
     """An input or output of a session."""
 
     name: str
-    shape: list[int]
+    shape: list[int | str]
+    """A size that varies has a name."""
     type: str
     """Such as "tensor(float)"."""
 
@@ -83,7 +84,7 @@ class InferenceSession:
         if others and PROVIDER not in others:
             lost(f"providers={others}")
         wanted = self._options.intra_op_num_threads
-        self._network = Network(self._network_path, threads=min(wanted, thread_pool.usable()) if wanted else None)
+        self._network = loaded(self._network_path, min(wanted, thread_pool.usable()) if wanted else None)
         description = self._network.description
         self._inputs = [_argument(tensor) for tensor in description.inputs]
         self._outputs = [_argument(tensor) for tensor in description.outputs]
@@ -200,7 +201,8 @@ def get_device() -> str:
 
 
 def _argument(tensor: Tensor) -> NodeArg:
-    return NodeArg(tensor.name, list(tensor.shape), onnx_type(tensor.dtype))
+    sizes = [f"{tensor.name}_{axis}" if size == VARIES else size for axis, size in enumerate(tensor.shape)]
+    return NodeArg(tensor.name, sizes, onnx_type(tensor.dtype))
 
 
 def _of_onnxruntime(

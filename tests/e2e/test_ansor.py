@@ -121,7 +121,7 @@ def test_a_trained_network_becomes_faster_and_stays_right(tmp_path: Path) -> Non
     medians = {t.name: t.median_s for t in evaluation.timings}
     assert medians["tuned"] < medians["default"] / 2
     assert evaluation.published == "tuned"
-    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["net.json", "net.so"]
+    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["net.json", "net.samples.npz", "net.so"]
     _says_what_onnxruntime_says(tmp_path, entry.shapes)
     session.kill()
     assert not _children_left()

@@ -16,8 +16,10 @@ import numpy as np
 import onnx
 
 import autosched
+import autosched_runtime
 from autosched.cli.command_table import run
 from autosched.errors import RequestError
+from autosched_runtime.__main__ import main as runtime_command
 from autosched_runtime.cpu_features import HIDDEN
 from autosched_tvm.compile import targets
 from autosched_tvm.compile.side_file import read_side
@@ -83,6 +85,19 @@ def test_without_a_search_only_the_build_of_the_user_is_made(cli: Callable[..., 
     assert "ONNX Runtime " in out
     assert "untuned" not in out
     assert (tmp_path / "quick-tuned/quick.so").exists()
+
+
+def test_several_shapes_become_one_file(cli: Callable[..., Said], tmp_path: Path) -> None:
+    onnx.save(small_net(batch="batch"), "small.onnx")
+    code, out, err = cli("tune", "small.onnx", "--zero-shot", "--shape", "x=1,3,12,12", "--shape", "x=4,3,12,12")
+    assert code == 0, err
+    assert "small.asn" in out
+    session = autosched_runtime.InferenceSession(tmp_path / "small-tuned/small.asn")
+    theirs = pytest.importorskip("onnxruntime").InferenceSession("small.onnx")
+    for batch in (1, 4):
+        feed = {"x": np.random.default_rng(batch).random((batch, 3, 12, 12)).astype("float32")}
+        np.testing.assert_allclose(session.run(None, feed)[0], theirs.run(None, feed)[0], rtol=1e-3, atol=1e-5)
+    assert runtime_command(["check", str(tmp_path / "small-tuned/small.asn"), "--seconds", "0"]) == 0
 
 
 def reference(path: str) -> Any:

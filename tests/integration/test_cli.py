@@ -51,6 +51,22 @@ def test_tune_writes_a_result_folder_and_prints_a_summary(cli: Callable[..., Sai
     assert (tmp_path / "net-tuned/records.jsonl").read_text().count('"purpose":"trial"') == 16
 
 
+def test_several_shapes_are_as_many_jobs(cli: Callable[..., Said], tmp_path: Path) -> None:
+    code, out, err = tune(cli, "--shape", "x=1,3", "--shape", "x=8,3")
+    assert code == 0
+    assert out.count("outputs equal to") == 2
+    assert "1 of 2: 1x3, job" in err
+    assert {path.name for path in (tmp_path / "net-tuned").iterdir()} == {"1x3", "8x3"}, "this backend has no modules"
+    assert (tmp_path / "net-tuned/8x3/report.html").exists()
+    code, out, err = tune(cli, "--shape", "x=1,3", "--shape", "x=8,3", "--detach")
+    jobs = out.split()
+    assert len(jobs) == 2
+    assert "then pack them:  autosched export ./net-tuned/1x3 ./net-tuned/8x3" in err
+    assert cli("attach", jobs[1])[0] == 0
+    assert tune(cli, "--shape", "x=1,3", "--shape", "x=8,3", "--output", "net.so")[0] == 2
+    assert cli("submit", "net.onnx", "--shape", "x=1,3", "--shape", "x=8,3")[0] == 2
+
+
 def test_detach_attach_and_compile(cli: Callable[..., Said], tmp_path: Path) -> None:
     code, out, err = tune(cli, "--detach", "--output", "first")
     job = out.strip()

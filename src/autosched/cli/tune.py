@@ -18,6 +18,7 @@ from autosched.cli.follow import follow, interruptible
 from autosched.cli.listings import seconds_of
 from autosched.cli.output import INTERRUPTED, data, document, format_option, say, table
 from autosched.cli.policy import policy_options, serve_words
+from autosched.cli.result_summary import shown
 from autosched.config import Config
 from autosched.device_types import TARGET_KINDS
 from autosched.errors import Refused, RequestError
@@ -35,9 +36,13 @@ TARGETS = ("auto", "x86-64(-v[234])?", *TARGET_KINDS)
 LAYOUTS = ("keep", "nchw", "nhwc", "nchwc", "auto")
 
 
-def shapes_of(_ctx: click.Context, _option: click.Parameter, values: tuple[str, ...]) -> dict[str, tuple[int, ...]]:
-    """ "x=1,3,48,320" becomes {"x": (1, 3, 48, 320)}."""
-    shapes = {}
+Shapes = dict[str, tuple[int, ...]]
+"""Shapes of inputs by name."""
+
+
+def choices_of(_ctx: click.Context, _option: click.Parameter, values: tuple[str, ...]) -> list[Shapes]:
+    """ "x=1,3,48,320" becomes [{"x": (1, 3, 48, 320)}]. Several shapes of an input give as many choices of shapes."""
+    given: dict[str, list[tuple[int, ...]]] = {}
     for value in values:
         name, equals, text = value.rpartition("=")
         extents = text.replace("x", ",").split(",")
@@ -49,8 +54,25 @@ def shapes_of(_ctx: click.Context, _option: click.Parameter, values: tuple[str, 
             or not all(e.strip().isdecimal() and 0 < int(e) <= formatting.WHOLE_MAX for e in extents)
         ):
             raise click.BadParameter(f"{value!r} is no shape. Write NAME=D1,D2,..., for example x=1,3,48,320")
-        shapes[name] = tuple(int(extent) for extent in extents)
-    return shapes
+        given.setdefault(name, []).append(tuple(int(extent) for extent in extents))
+    count = max(map(len, given.values()), default=1)
+    for name, shapes in given.items():
+        if len(shapes) not in (1, count):
+            raise click.BadParameter(
+                f"{name} has {len(shapes)} shapes, and another input {count}: give each input one, or all as many"
+            )
+    choices = [{name: shapes[n % len(shapes)] for name, shapes in given.items()} for n in range(count)]
+    if any(choices.count(one) > 1 for one in choices):
+        raise click.BadParameter("these shapes are given twice: give each once")
+    return choices
+
+
+def shapes_of(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> Shapes:
+    """The only choice of shapes."""
+    choices = choices_of(context, option, values)
+    if len(choices) > 1:
+        raise click.BadParameter("several shapes of an input are for  autosched tune;  give one here")
+    return choices[0]
 
 
 def options_of(_ctx: click.Context, _option: click.Parameter, values: tuple[str, ...]) -> dict[str, Option]:
@@ -148,6 +170,10 @@ shape_option = click.option(
     "--shape", "shapes", multiple=True, callback=shapes_of, metavar="NAME=D1,D2,...",
     help="Shape of a dynamic input; repeatable.",
 )  # fmt: skip
+shapes_option = click.option(
+    "--shape", "shapes", multiple=True, callback=choices_of, metavar="NAME=D1,D2,...",
+    help="Shape of a dynamic input; repeatable, also for several shapes of an input, which become one file.",
+)  # fmt: skip
 inputs_file_option = click.option(
     "--inputs", type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="FILE.npz",
     help="Samples of inputs for the check of the result, by name. Default: random.",
@@ -160,7 +186,6 @@ unverified_option = click.option(
     "--unverified", is_flag=True, help="Hand the network over even if no other engine can check its outputs."
 )
 _SETTINGS = (
-    shape_option,
     inputs_file_option,
     tolerance_option,
     unverified_option,
@@ -253,14 +278,18 @@ _TARGET = 'TVM target: auto, "llvm -mcpu=...", JSON; or a kind of device, whose 
 
 @click.command()
 @click.argument("model", type=click.Path(path_type=Path), metavar="MODEL")
-@click.option("-t", "--target", default="auto", show_default=True, help=f"{_TARGET}.")
+@click.option(
+    "-t", "--target", "targets", multiple=True, default=("auto",), show_default=True,
+    help=f"{_TARGET}. Repeatable: one file for several CPUs.",
+)  # fmt: skip
+@shapes_option
 @settings_options
 @_output_option("./MODEL-tuned")
 @click.option("-d", "--detach", is_flag=True, help="Submit, print the job's number, and do not wait.")
 @policy_options("in the private daemon")
 @click.pass_obj
 def tune(
-    host: str | None, /, model: Path, target: str, output: Path | None, detach: bool, policy: str | None,
+    host: str | None, /, model: Path, targets: tuple[str, ...], output: Path | None, detach: bool, policy: str | None,
     goal: Goal | None, **words: Any,
 ) -> int:  # fmt: skip
     """Make a network faster: tune it, compile it, check its outputs and measure it.
@@ -268,34 +297,67 @@ def tune(
     MODEL is an ONNX or TFLite file, a PyTorch program (.pt2), or another file that the chosen backend accepts. Starts a
     private daemon if none runs. Ctrl-C or q detaches: the job continues and can be attached again or cancelled. At a
     terminal, w shows all tasks, f failures with reasons, e what the job waits for.
+
+    Several targets, or several shapes of an input, are as many jobs, whose networks are packed into one file.
     """
     _without_search(words)
-    net = api.load_model(model, words.pop("shapes"))
-    folder = result_folder.prepare(output or Path(f"{net.name}-tuned"))
+    shapes = words.pop("shapes")
+    choices = [(api.load_model(model, one), target) for target in dict.fromkeys(targets) for one in shapes]
+    net = choices[0][0]
+    folder = output or Path(f"{net.name}-tuned")
+    if len(choices) > 1 and folder.suffix == result_folder.MODULE:
+        raise click.UsageError(f"{folder} is one module, and these are {len(choices)}: give a folder, --output DIR")
+    names = told_apart(shapes, targets)
+    folders = [result_folder.prepare(folder / name if name else folder) for name in names]
     options, device = with_layout(words.pop("options"), words.pop("layout")), words.pop("device")
     cores = words["cores"]
 
-    async def begin() -> JobId:
+    async def begin() -> list[JobId]:
         async with connected(host, told=say, serve=serve_words(policy, goal), cores=cores) as daemon:
             await _check_policy(daemon, policy, goal)
             lab = await daemon.lab()
-            wanted, kind = placed(target, device, lab)
-            kind = kind_of_cores(lab.units, kind, cores)
             words["learn_from"] = await _jobs(daemon, words["learn_from"])
-            settings = Settings(options=options, output=folder, target=wanted, device=kind, **words)
-            job = await api.submit(daemon, net, settings, _uploading(), expected=lambda one: say(_forecast(one)))
-            if page := await daemon.page_link(job):
+            jobs = []
+            for (one, target), place in zip(choices, folders, strict=True):
+                wanted, kind = placed(target, device, lab)
+                kind = kind_of_cores(lab.units, kind, cores)
+                settings = Settings(options=options, output=place, target=wanted, device=kind, **words)
+                jobs.append(
+                    await api.submit(daemon, one, settings, _uploading(), expected=lambda told: say(_forecast(told)))
+                )
+            if page := await daemon.page_link(jobs[0]):
                 say(f"In a browser (the link signs you in, once):  {page}")
-            return job
+            return jobs
 
-    job = interruptible(begin(), "Interrupted before the job was submitted; nothing runs.")
-    if job is None:
+    jobs = interruptible(begin(), "Interrupted before all jobs were submitted; see  autosched jobs")
+    if jobs is None:
         return INTERRUPTED
+    packing = f"     then pack them:  autosched export {' '.join(map(shown, folders))}" if len(jobs) > 1 else ""
     if detach:
-        data(str(job))
-        say(f"Follow it:  autosched attach {job}     stop it:  autosched cancel {job}")
+        data("\n".join(map(str, jobs)))
+        say(f"Follow it:  autosched attach {jobs[-1]}     stop it:  autosched cancel {selected(jobs)}{packing}")
         return 0
-    return follow(host, job, folder)
+    for number, (job, place) in enumerate(zip(jobs, folders, strict=True), 1):
+        if len(jobs) > 1:
+            say(f"{number} of {len(jobs)}: {names[number - 1]}, job {job}")
+        if (code := follow(host, job, place)) != 0:
+            if len(jobs) > 1:
+                say(f"The other jobs go on:  autosched jobs{packing}")
+            return code
+    if len(jobs) > 1 and all(any(map(result_folder.is_module, place.iterdir())) for place in folders):
+        first, *others = [api.load_module(place) for place in folders]
+        path = first.export(output=folder / f"{net.name}.asn", others=others)
+        data(f" {shown(path)}  {formatting.size(path.stat().st_size)}, {len(jobs)} networks")
+    return 0
+
+
+def told_apart(shapes: Sequence[Shapes], targets: Sequence[str]) -> list[str]:
+    """A folder's name for each target and each choice of shapes; empty for the only one."""
+    varying = [name for name in shapes[0] if len({one[name] for one in shapes}) > 1]
+    sizes = ["_".join("x".join(map(str, one[name])) for name in varying) for one in shapes]
+    targets = list(dict.fromkeys(targets))
+    kinds = [file_names.made_from(target) if len(targets) > 1 else "" for target in targets]
+    return ["-".join(filter(None, (kind, size))) for kind in kinds for size in sizes]
 
 
 def _forecast(one: Forecast) -> str:
@@ -327,6 +389,7 @@ async def _check_policy(daemon: Daemon, policy: str | None, goal: Goal | None) -
     "-t", "--target", "targets", multiple=True, default=("auto",), show_default=True,
     help=f"{_TARGET}. Repeatable: a job for each model and target.",
 )  # fmt: skip
+@shape_option
 @settings_options
 @click.option(
     "--output", type=click.Path(path_type=Path), metavar="DIR", help="Results go to DIR/MODEL-tuned. Default: ."

@@ -36,13 +36,14 @@ def written(variants: Sequence[tuple[Json, Report | None]], texts: Sequence[str]
     of licences and notices."""
     side, _ = variants[0]
     sections = {
-        f"# {side['name']}": _what(side, len(variants)),
-        "## Interface": _interface(side),
+        f"# {side['name']}": _what(side, len({_cpu_of(one) for one, _ in variants})),
+        "## Interface": _interface([one for one, _ in variants]),
         "## Origin": _origin(side),
     }
+    cpus, shapes = {_cpu_of(one) for one, _ in variants}, {_shapes_of(one) for one, _ in variants}
     for one, report in variants:
         evaluation = report.evaluation if report is not None else None
-        where = f" on {one['target'].get('mcpu') or 'any CPU'}" if len(variants) > 1 else ""
+        where = (f" on {_cpu_of(one)}" if len(cpus) > 1 else "") + (f" of {_shapes_of(one)}" if len(shapes) > 1 else "")
         sections |= {
             f"## Verification{where}": _verification(one, evaluation),
             f"## Latency{where}": _latencies(report, evaluation),
@@ -50,6 +51,14 @@ def written(variants: Sequence[tuple[Json, Report | None]], texts: Sequence[str]
         }
     sections["## Licences"] = _licences(texts)
     return "\n\n".join(f"{title}\n\n" + "\n".join(lines) for title, lines in sections.items()) + "\n"
+
+
+def _cpu_of(side: Json) -> str:
+    return str(side["target"].get("mcpu") or "any CPU")
+
+
+def _shapes_of(side: Json) -> str:
+    return ", ".join("x".join(map(str, tensor["shape"])) or "scalar" for tensor in side["inputs"])
 
 
 def _what(side: Json, variants: int) -> Iterator[str]:
@@ -61,13 +70,15 @@ def _what(side: Json, variants: int) -> Iterator[str]:
     yield "    outputs = session.run(None, {...})"
 
 
-def _interface(side: Json) -> Iterator[str]:
+def _interface(sides: Sequence[Json]) -> Iterator[str]:
     yield "| | name | type | shape |"
     yield "|---|---|---|---|"
     for kind in ("inputs", "outputs"):
-        for tensor in side[kind]:
-            shape = " x ".join(map(str, tensor["shape"])) or "scalar"
-            yield f"| {kind[:-1]} | {_cell(tensor['name'])} | {tensor['dtype']} | {shape} |"
+        for number, tensor in enumerate(sides[0][kind]):
+            shapes = list(
+                dict.fromkeys(" x ".join(map(str, side[kind][number]["shape"])) or "scalar" for side in sides)
+            )
+            yield f"| {kind[:-1]} | {_cell(tensor['name'])} | {tensor['dtype']} | {' or '.join(shapes)} |"
 
 
 def _origin(side: Json) -> Iterator[str]:
@@ -130,7 +141,7 @@ def _limits(side: Json, promised: Json | None, evaluation: Evaluation | None) ->
     )
     cores = _cores(cores_of(side["target"]))
     yield f"- It was tuned for {cores}; other numbers of threads work, and were not measured."
-    yield "- Shapes and types of its inputs are fixed."
+    yield "- It takes inputs of these shapes and types alone."
     if side.get("weights"):
         yield f"- Its weights take {size(sum(part['bytes'] for part in side['weights']['parts']))} of memory."
     if promised is None:

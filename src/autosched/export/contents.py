@@ -13,7 +13,7 @@ from autosched.errors import RequestError
 from autosched.export import card, licences
 from autosched.report import Report
 from autosched.runtime_errors import in_words
-from autosched_runtime.side_file import Description, Part, described, files_of
+from autosched_runtime.side_file import Description, Part, Tensor, described, files_of
 
 REPORT, SAMPLES = "report.json", "samples.npz"
 Json = dict[str, Any]
@@ -59,8 +59,13 @@ class Variant:
 
     @property
     def label(self) -> str:
-        """A name among the variants of a network."""
+        """A name among variants of the same shapes."""
         return f"{self.architecture}-{self.cpu}"
+
+    @property
+    def shapes(self) -> str:
+        """The shapes of the inputs: "1x3x224x224"."""
+        return "_".join("x".join(map(str, tensor.shape)) or "scalar" for tensor in self.description.inputs)
 
 
 @dataclass(frozen=True)
@@ -73,6 +78,11 @@ class Contents:
     card: str
     licences: dict[str, bytes]
     """Texts by file name."""
+
+    def folder(self, variant: Variant) -> str:
+        """The folder of a variant in the file."""
+        several = len({one.shapes for one in self.variants}) > 1
+        return f"{variant.label}/{variant.shapes}" if several else variant.label
 
     @property
     def first(self) -> Variant:
@@ -89,16 +99,22 @@ def read(modules: Sequence[Path], licence: Path | None = None) -> Contents:
 
     Raises RequestError, NotFound.
     """
-    variants = sorted(map(_variant, modules), key=lambda one: (one.architecture, -len(one.description.features)))
+    variants = sorted(map(_variant, modules), key=_order)
     for other in variants[1:]:
         _refuse_others(variants[0], other)
-    labels = [one.label for one in variants]
-    if repeated := [label for label in labels if labels.count(label) > 1]:
+    kinds = [(one.label, one.shapes) for one in variants]
+    if repeated := [f"{label}, with inputs of {shapes}" for label, shapes in kinds if kinds.count((label, shapes)) > 1]:
         raise RequestError(f"two of these networks are for {repeated[0]}: name one of them")
     texts = licences.of(licence)
     shown = [(one.side, one.report) for one in variants]
     name = file_names.made_from(variants[0].description.name)
     return Contents(name, tuple(variants), card.written(shown, tuple(texts)), texts)
+
+
+def _order(one: Variant) -> tuple[str, int, str, list[tuple[int, ...]]]:
+    """Sort key: the CPU with most features first, then the smallest shapes."""
+    shapes = [tensor.shape for tensor in one.description.inputs]
+    return one.architecture, -len(one.description.features), one.cpu, shapes
 
 
 def _variant(module: Path) -> Variant:
@@ -116,16 +132,20 @@ def _variant(module: Path) -> Variant:
 
 
 def _refuse_others(one: Variant, other: Variant) -> None:
-    """Raise RequestError unless two networks are of the same model and take the same inputs."""
+    """Raise RequestError unless two networks are of the same model, and take the same inputs but for their sizes."""
     if one.side.get("model") != other.side.get("model"):
         raise RequestError(
             f"{one.side['name']} and {other.side['name']} were compiled from different models: pack each by itself"
         )
     mine, theirs = ((*each.description.inputs, *each.description.outputs) for each in (one, other))
-    if mine != theirs:
+    if list(map(_kind, mine)) != list(map(_kind, theirs)):
         raise RequestError(
             f"these networks differ in their interface: {', '.join(map(str, mine))}; {', '.join(map(str, theirs))}"
         )
+
+
+def _kind(tensor: Tensor) -> tuple[str, str, int]:
+    return tensor.name, tensor.dtype, len(tensor.shape)
 
 
 def _report_of(path: Path, side: Json) -> Report | None:

@@ -38,7 +38,7 @@ def content(contents: Contents) -> bytes:
     for one in contents.variants:
         parts[_library(contents, one)] = one.library
         if one.samples:
-            parts[f"{one.label}/{SAMPLES}"] = one.samples
+            parts[f"{contents.folder(one)}/{SAMPLES}"] = one.samples
     parts |= contents.texts()
     if sum(map(len, parts.values())) + ALIGNMENT * (2 + 2 * len(parts)) > BYTES_MAX:
         raise RequestError(f"{contents.name} is too large for one file, which has 4 GiB at most:  --as folder")
@@ -52,7 +52,7 @@ def content(contents: Contents) -> bytes:
 
 
 def _library(contents: Contents, variant: Variant) -> str:
-    return f"{variant.label}/{contents.name}.so"
+    return f"{contents.folder(variant)}/{contents.name}.so"
 
 
 def _weights(variants: Sequence[Variant]) -> tuple[list[bytes], list[list[tuple[int, int]]]]:
@@ -117,7 +117,7 @@ def _described(
         "format": FORMAT,
         "library": entries[_library(contents, variant)],
         "weights": {"parts": [entries[f"weights/{block}.bin"] for block in blocks], "tensors": tensors},
-        "samples": entries.get(f"{variant.label}/{SAMPLES}"),
+        "samples": entries.get(f"{contents.folder(variant)}/{SAMPLES}"),
         "promise": card.promise(variant.report),
         "architecture": variant.architecture,
         "kernel_flags": cpu_features.in_the_kernels_words(variant.description.features, variant.architecture),

@@ -58,16 +58,19 @@ def of_two_outputs(path: Path) -> Path:
     return path
 
 
-def of_weights(path: Path, megabytes: int, *, inside: bool = False) -> Path:
+def of_weights(path: Path, megabytes: int, *, inside: bool = False, rows: int | None = None) -> Path:
     """Compiles a network with weights of a size: the largest sums of x and its weights, which are ones.
 
-    `inside`: the weights lie in the library, as in files of format 1.
+    `inside`: the weights lie in the library, as in files of format 1. `rows`: x has as many rows of 64 numbers; None: x
+    has one dimension.
     """
     weights = relax.const(np.ones((megabytes * 4096, 64), "float32"))
     builder = relax.BlockBuilder()
-    x = relax.Var("x", relax.TensorType((64,), "float32"))
+    shape = (64,) if rows is None else (rows, 64)
+    x = relax.Var("x", relax.TensorType(shape, "float32"))
     with builder.function("main", [x]):
-        builder.emit_func_output(builder.emit(relax.op.max(builder.emit(relax.op.add(x, weights)), axis=0)))
+        wide = x if rows is None else builder.emit(relax.op.expand_dims(x, 1))
+        builder.emit_func_output(builder.emit(relax.op.max(builder.emit(relax.op.add(wide, weights)), axis=-2)))
     module = relax.transform.LegalizeOps()(builder.get())
     target = tvm.target.Target({"kind": "llvm"})
     if inside:
@@ -80,5 +83,6 @@ def of_weights(path: Path, megabytes: int, *, inside: bool = False) -> Path:
     described_as["weights"] = outside_weights.append_to(path, outside)
     tuned_for(path, 1)
     side = json.loads(path.with_suffix(".json").read_text()) | described_as
+    side["inputs"][0]["shape"] = side["outputs"][0]["shape"] = shape
     path.with_suffix(".json").write_bytes(msgspec.json.encode(side))
     return path

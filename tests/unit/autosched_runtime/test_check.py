@@ -25,7 +25,8 @@ from unit.export.packed import tuned
 pytestmark = pytest.mark.tvm
 PROMISE = {"median_s": 1.0, "cpu": cpu_model(), "cores": 1, "rival": "ONNX Runtime", "ratio": 0.61}
 FOUND = Checked(
-    network="net.asn", cpu="a CPU", threads=1, samples=2, differences=(), latency_s=1.02e-3, promised_s=1e-3,
+    network="net.asn", inputs="'x' (float32 64)", cpu="a CPU", threads=1, samples=2,
+    differences=(), latency_s=1.02e-3, promised_s=1e-3,
     promised_ratio=0.61, rival="ONNX Runtime", rival_s=None, reasons=(),
 )  # fmt: skip
 
@@ -101,7 +102,7 @@ def test_a_network_whose_outputs_differ_fails(tmp_path: Path, capsys: pytest.Cap
 def test_json_is_for_programs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = packed(tmp_path, PROMISE)
     assert main(["check", str(path), "--seconds", "0.1", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
+    (found,) = json.loads(capsys.readouterr().out)["checked"]
     assert (found["samples"], found["differences"], found["code"], found["promised_ratio"]) == (2, [], 0, 0.61)
     assert 0 < found["latency_s"] < 1
     assert main(["check", str(tmp_path / "none.asn"), "--json"]) == 4
@@ -118,7 +119,7 @@ def test_networks_that_cannot_run_here_are_told(tmp_path: Path, capsys: pytest.C
 
 
 def test_a_network_without_samples_or_promise_is_measured(tmp_path: Path) -> None:
-    found = check(of_weights(tmp_path / "net.so", 1), seconds=0.05)
+    (found,) = check(of_weights(tmp_path / "net.so", 1), seconds=0.05)
     assert (found.samples, found.promised_s, found.code) == (0, None, 0)
     assert found.latency_s is not None
 
@@ -132,7 +133,7 @@ def test_the_model_runs_in_turns_where_it_is(tmp_path: Path) -> None:
     model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
     onnx.save(model, tmp_path / "net.onnx")
     path = packed(tmp_path, {**PROMISE, "ratio": 1e6})
-    found = check(path, seconds=0.1, model=tmp_path / "net.onnx")
+    (found,) = check(path, seconds=0.1, model=tmp_path / "net.onnx")
     assert found.ratio is not None
     assert found.code == 0
     assert "ONNX Runtime takes" in "\n".join(found.lines())

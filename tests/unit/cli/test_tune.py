@@ -1,6 +1,9 @@
+from typing import Any
+
+import click
 import pytest
 
-from autosched.cli.tune import LAYOUTS, placed, selected, with_layout
+from autosched.cli.tune import LAYOUTS, choices_of, placed, selected, shapes_of, told_apart, with_layout
 from autosched.errors import RequestError
 from autosched.protocol import GoneBoard, UnitList, UnitView
 from autosched_tvm.compile.layouts.layout_option import LayoutOption
@@ -50,3 +53,52 @@ def test_an_unknown_target_is_refused_with_the_known_ones(word: str) -> None:
 @pytest.mark.parametrize(("jobs", "words"), [([7], "7"), ([7, 8, 9], "7-9"), ([7, 9, 10], "7,9,10")])
 def test_the_advice_to_stop_jobs_names_only_those_of_the_user(jobs: list[int], words: str) -> None:
     assert selected(jobs) == words
+
+
+CONTEXT: Any = None
+"""The callbacks of options look at neither context nor option."""
+
+
+@pytest.mark.parametrize(
+    ("words", "choices"),
+    [
+        ([], [{}]),
+        (["x=1,3"], [{"x": (1, 3)}]),
+        (["x=1x3"], [{"x": (1, 3)}]),
+        (["a=b=2"], [{"a=b": (2,)}]),
+        (["x=1,3", "x=8,3"], [{"x": (1, 3)}, {"x": (8, 3)}]),
+        (["x=1", "y=1", "x=2", "y=2"], [{"x": (1,), "y": (1,)}, {"x": (2,), "y": (2,)}]),
+        (["x=1", "n=4", "x=2"], [{"x": (1,), "n": (4,)}, {"x": (2,), "n": (4,)}]),
+    ],
+)
+def test_several_shapes_of_an_input_are_choices(words: list[str], choices: list[dict[str, Any]]) -> None:
+    assert choices_of(CONTEXT, CONTEXT, tuple(words)) == choices
+    if len(choices) == 1:
+        assert shapes_of(CONTEXT, CONTEXT, tuple(words)) == choices[0]
+    else:
+        with pytest.raises(click.BadParameter, match="several shapes of an input are for  autosched tune"):
+            shapes_of(CONTEXT, CONTEXT, tuple(words))
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["x"], "is no shape"),
+        (["=1"], "is no shape"),
+        (["x=1,,2"], "is no shape"),
+        (["x=1,0"], "a size of 0"),
+        (["x=1", "x=1"], "given twice"),
+        (["x=1", "x=2", "y=1", "y=2", "y=3"], "x has 2 shapes, and another input 3"),
+    ],
+)
+def test_shapes_that_make_no_sense_are_refused(words: list[str], said: str) -> None:
+    with pytest.raises(click.BadParameter, match=said):
+        choices_of(CONTEXT, CONTEXT, tuple(words))
+
+
+def test_folders_of_several_networks_are_named_after_what_differs() -> None:
+    shapes = [{"x": (1, 3), "n": (4,)}, {"x": (8, 3), "n": (4,)}]
+    assert told_apart(shapes[:1], ["auto"]) == [""]
+    assert told_apart(shapes, ["auto"]) == ["1x3", "8x3"]
+    assert told_apart(shapes[:1], ["x86-64-v3", "x86-64-v4", "x86-64-v3"]) == ["x86-64-v3", "x86-64-v4"]
+    assert told_apart(shapes, ["a", "b"]) == ["a-1x3", "a-8x3", "b-1x3", "b-8x3"]

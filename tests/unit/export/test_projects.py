@@ -56,6 +56,7 @@ int main(int count, char **words) {
     wrong += wants(as_network_open("/", &none), "cannot be read: Is a directory");
     wrong += wants(as_network_open("/dev/null", &none), "is cut off");
     wrong += wants(as_network_open("/proc/self/exe", &none), "is no network");
+    wrong += wants(as_network_open_shape(words[1], 1, &none), "has no more networks for other shapes");
     wrong += none != NULL;
     wrong += wants(as_session_new(network, -1, &other), "threads is -1");
     wrong += wants(as_session_new(network, 9999, &other), "threads is 9999");

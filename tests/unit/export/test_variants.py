@@ -113,7 +113,7 @@ def test_machines_of_another_kind_get_none(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_networks_that_do_not_belong_together_are_refused(modules: list[Path], tmp_path: Path) -> None:
-    with pytest.raises(RequestError, match=r"two of these networks are for .*-old: name one"):
+    with pytest.raises(RequestError, match=r"two of these networks are for .*-old, with inputs of 64: name one"):
         export([modules[0], modules[0]], Form.FILE, tmp_path / "net.asn")
     other = of_weights(tmp_path / "net.so", 1)
     with pytest.raises(RequestError, match="compiled from different models"):

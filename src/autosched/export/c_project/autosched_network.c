@@ -596,8 +596,15 @@ static int describe_all(const char *array, described **tensors, size_t *count) {
     return 0;
 }
 
-/* The first variant that this CPU can run; NULL and a message if there is none. */
-static const char *variant_of(const char *json, const char *path) {
+static int same_target(const char *one, const char *other) {
+    const char *mine = get(one, "target"), *theirs = get(other, "target");
+    size_t length = mine == NULL ? 0 : (size_t)(skip_value(mine) - mine);
+    return theirs != NULL && (size_t)(skip_value(theirs) - theirs) == length && memcmp(mine, theirs, length) == 0;
+}
+
+/* A variant for the first target that this CPU can run; NULL and a message if there is none. */
+static const char *variant_of(const char *json, const char *path, size_t number) {
+    const char *first = NULL;
     const char *variants = get(json, "variants");
     uint64_t format = number_of(get(json, "format"));
     if (format > FORMAT) {
@@ -608,15 +615,21 @@ static const char *variant_of(const char *json, const char *path) {
     for (const char *one = next(variants, NULL); one != NULL; one = next(variants, one)) {
         const char *kind = get(one, "architecture");
         if (kind != NULL && strncmp(kind, "\"" ARCHITECTURE "\"", sizeof ARCHITECTURE + 1) == 0 &&
-            check_cpu(one, path) == 0) {
-            return one;
+            (first == NULL ? check_cpu(one, path) == 0 : same_target(first, one))) {
+            first = first == NULL ? one : first;
+            if (number-- == 0) {
+                return one;
+            }
         }
+    }
+    if (first != NULL) {
+        failed("%s has no more networks for other shapes", path);
     }
     return NULL;
 }
 
-static int open_variant(as_network *network, int file, const char *json) {
-    const char *variant = variant_of(json, network->path);
+static int open_variant(as_network *network, int file, const char *json, size_t number) {
+    const char *variant = variant_of(json, network->path, number);
     if (variant == NULL) {
         return -1;
     }
@@ -637,7 +650,9 @@ static int open_variant(as_network *network, int file, const char *json) {
     return wrong ? -1 : load_weights(network, file, get(variant, "weights"));
 }
 
-int as_network_open(const char *path, as_network **network) {
+int as_network_open(const char *path, as_network **network) { return as_network_open_shape(path, 0, network); }
+
+int as_network_open_shape(const char *path, size_t number, as_network **network) {
     *network = NULL;
     int file = open(path, O_RDONLY | O_CLOEXEC);
     if (file < 0) {
@@ -651,7 +666,7 @@ int as_network_open(const char *path, as_network **network) {
     }
     if (!wrong) {
         made->path = strdup(path);
-        wrong = made->path == NULL ? failed("there is no memory") : open_variant(made, file, json);
+        wrong = made->path == NULL ? failed("there is no memory") : open_variant(made, file, json, number);
     }
     free(json);
     close(file);

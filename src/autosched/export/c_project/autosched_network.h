@@ -34,6 +34,9 @@ typedef struct {
 
 /* Opens a network. Its file may be replaced or deleted afterwards. */
 int as_network_open(const char *path, as_network **network);
+/* The same for a file of networks for several shapes of the inputs: number counts from 0, by size. An error if there are
+   no more. */
+int as_network_open_shape(const char *path, size_t number, as_network **network);
 /* Frees a network whose sessions were freed. NULL is allowed. */
 void as_network_close(as_network *network);
 
