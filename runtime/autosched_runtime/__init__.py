@@ -9,11 +9,11 @@ A program that was written for onnxruntime changes its import:
     session = ort.InferenceSession("net.onnx")  # or "net-tuned/net.so"
     outputs = session.run(None, {"x": x})
 
-Files: network.py (runs a network), network_of_shapes.py (several, for different inputs), executable.py (loads a
-library), weights.py, inputs.py (checks arrays), side_file.py (NAME.json), network_file.py (NAME.asn), samples.py,
-inference_threads.py and thread_pool.py (threads that run kernels), session.py, session_options.py and ort_value.py
-(onnxruntime's interface), capi/ (names from its inside), networks_by_model.py (finds the network of a model),
-tvm_interface.py (the C interface of TVM's runtime), libraries.py (finds it), cpu_features.py, cpu_model.py,
+Files: network.py (runs a network), network_of_shapes.py (several, for different inputs), padding.py, executable.py
+(loads a library), weights.py, inputs.py (checks arrays), side_file.py (NAME.json), network_file.py (NAME.asn),
+samples.py, inference_threads.py and thread_pool.py (threads that run kernels), session.py, session_options.py and
+ort_value.py (onnxruntime's interface), capi/ (names from its inside), networks_by_model.py (finds the network of a
+model), tvm_interface.py (the C interface of TVM's runtime), libraries.py (finds it), cpu_features.py, cpu_model.py,
 control_groups.py, check.py (the command `check`), disturbances.py, errors.py, version.py.
 """
 

@@ -55,8 +55,10 @@ class Network:
 
         Raises NetworkError.
         """
-        self.path, descriptions = opened(Path(path)) if description is None else (Path(path), [description])
-        self.description = descriptions[0]
+        if description is None:
+            file = opened(Path(path))
+            path, description = file.path, file.networks[0]
+        self.path, self.description = Path(path), description
         if threads is not None and not 1 <= threads <= THREADS_PER_CORE_MAX * thread_pool.usable():
             raise InvalidInput(
                 f"threads is {threads}: at least 1 is needed, at most {THREADS_PER_CORE_MAX} for each of the"

@@ -9,7 +9,7 @@ import platform
 import struct
 import zlib
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from autosched_runtime.cpu_features import lacking
 from autosched_runtime.errors import FileMissing, NetworkError
@@ -23,15 +23,24 @@ size, size of the name, size of the extra field (APPNOTE.TXT, 4.3.7)."""
 SIGNATURE = b"PK\3\4"
 
 
-def opened(path: Path) -> tuple[Path, list[Description]]:
-    """The file that holds a network, and its descriptions: one for each choice of its inputs' shapes.
+class Opened(NamedTuple):
+    """The contents of a network's file."""
 
-    `path`: NAME.asn, or NAME.so, NAME.json, or both without a suffix. Raises NetworkError.
-    """
+    path: Path
+    """The file that holds the libraries."""
+    networks: list[Description]
+    """One for each choice of the inputs' shapes, the smallest first."""
+    padding: dict[str, Any] | None
+    """How inputs of other sizes are padded; None: they are not. See `autosched_runtime.padding`."""
+
+
+def opened(path: Path) -> Opened:
+    """Open NAME.asn; or NAME.so, NAME.json, or both without a suffix. Raises NetworkError."""
     if path.suffix == SUFFIX:
-        return path, _variants(path, manifest_of(path))
+        manifest = manifest_of(path)
+        return Opened(path, _variants(path, manifest), manifest.get("padding"))
     library, side = files_of(path)
-    return library, [described(side)]
+    return Opened(library, [described(side)], None)
 
 
 def manifest_of(path: Path) -> dict[str, Any]:

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from autosched_runtime import padding
 from autosched_runtime.errors import InvalidInput
 from autosched_runtime.inputs import Array
 from autosched_runtime.network import Inputs, Network
 from autosched_runtime.network_file import opened
+from autosched_runtime.padding import Padding
 from autosched_runtime.side_file import Tensor
 
 if TYPE_CHECKING:
@@ -27,17 +29,20 @@ Shapes = tuple[tuple[int, ...], ...]
 
 def loaded(path: str | os.PathLike[str], threads: int | None = None) -> "Network | NetworkOfShapes":
     """The network of a file. Raises NetworkError."""
-    file, descriptions = opened(Path(path))
-    networks = [Network(file, threads=threads, description=one) for one in descriptions]
-    return networks[0] if len(networks) == 1 else NetworkOfShapes(networks)
+    file = opened(Path(path))
+    networks = [Network(file.path, threads=threads, description=one) for one in file.networks]
+    if len(networks) == 1:
+        return networks[0]
+    return NetworkOfShapes(networks, None if file.padding is None else padding.read(file.padding, file.networks))
 
 
 class NetworkOfShapes:
     """Networks that differ in the shapes of their inputs, and share their weights. May be called from any number of
     threads."""
 
-    def __init__(self, networks: list[Network]) -> None:
-        first = networks[0]
+    def __init__(self, networks: list[Network], rule: Padding | None = None) -> None:
+        """`rule`: how inputs of other sizes are padded; None: they are refused."""
+        first, self.padding = networks[0], rule
         self.networks, self.path, self.threads = networks, first.path, first.threads
         descriptions = [network.description for network in networks]
         self.description = replace(
@@ -53,11 +58,15 @@ class NetworkOfShapes:
 
     def run(self, inputs: Inputs) -> list[Array]:
         """The outputs in order. Raises InvalidInput for inputs that do not fit, NetworkError."""
-        return self._for(inputs).run(inputs)
+        network, given, size = self._for(inputs)
+        outputs = network.run(given)
+        return outputs if size is None or self.padding is None else self.padding.cut(outputs, size)
 
     def submit(self, inputs: Inputs) -> "Future[list[Array]]":
         """As `run`, in another thread. Raises InvalidInput at once."""
-        return self._for(inputs).submit(inputs)
+        network, given, size = self._for(inputs)
+        running = network.submit(given)
+        return running if size is None or self.padding is None else _cut_later(running, self.padding, size)
 
     def samples(self) -> "list[Sample]":
         """Inputs of all shapes, with the outputs that the networks were verified with. Raises NetworkError."""
@@ -68,29 +77,52 @@ class NetworkOfShapes:
         for network in self.networks:
             network.close()
 
-    def _for(self, inputs: Inputs) -> Network:
-        """The network for the shapes of some inputs. Raises InvalidInput."""
+    def _for(self, inputs: Inputs) -> tuple[Network, Inputs, int | None]:
+        """The network for some inputs, its own inputs, and the size to which outputs are cut; None: they are not.
+
+        Raises InvalidInput.
+        """
         if isinstance(inputs, Mapping):
             if inputs.keys() != set(self._names):
                 self.networks[0].arrays(inputs)  # raises an error that names them
             given = [inputs[name] for name in self._names]
         else:
             given = list(inputs)
+            if len(given) != len(self._names):
+                self.networks[0].arrays(inputs)
         shapes = tuple(map(np.shape, given))
         if (found := self._by_shapes.get(shapes)) is not None:
-            return found
-        if len(shapes) != len(self._names):
-            self.networks[0].arrays(inputs)
-        raise InvalidInput(
-            f"{self.path.name} has no network for {self._told(shapes)}; it has those for:"
-            f" {'; '.join(map(self._told, self._by_shapes))}. Tune it with --shape for more"
-        )
+            return found, inputs, None
+        if self.padding is None:
+            raise InvalidInput(
+                f"{self.path.name} has no network for {self._told(shapes)}; it has those for:"
+                f" {'; '.join(map(self._told, self._by_shapes))}. Tune it with --shape for more"
+            )
+        size = self.padding.size_of(self._names, shapes)
+        network = self.networks[self.padding.place_of(size)]
+        return network, self.padding.padded(network.description.inputs, given, size), size
 
     def _told(self, shapes: Shapes) -> str:
         return ", ".join(
             f"{name!r} of {'x'.join(map(str, shape)) or 'a scalar'}"
             for name, shape in zip(self._names, shapes, strict=True)
         )
+
+
+def _cut_later(running: "Future[list[Array]]", rule: Padding, size: int) -> "Future[list[Array]]":
+    """The outputs of a padded inference that runs in another thread, cut."""
+    from concurrent.futures import Future  # few programs need it
+
+    cut = Future[list[Array]]()
+
+    def take(done: "Future[list[Array]]") -> None:
+        if (error := done.exception()) is not None:
+            cut.set_exception(error)
+        else:
+            cut.set_result(rule.cut(done.result(), size))
+
+    running.add_done_callback(take)
+    return cut
 
 
 def _joined(tensors: list[tuple[Tensor, ...]]) -> tuple[Tensor, ...]:

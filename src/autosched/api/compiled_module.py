@@ -32,8 +32,11 @@ from autosched_runtime.side_file import cores_of
 if TYPE_CHECKING:
     import numpy as np
 
+    from autosched.export.exported import Packing
     from autosched_runtime.network import Network
 
+PADDING_S = 600.0
+"""Seconds for the comparison of padded inputs with exact ones."""
 MEASURE_EXTRA_S = 60.0
 """Extra seconds to start the process, load the module and finish the running inference."""
 
@@ -120,18 +123,40 @@ class Module(Ordered):
 
     def export(
         self, form: str = "file", output: str | Path | None = None, *, others: "Sequence[Module]" = (),
-        name: str = "", version: str = "1.0", licence: str | Path | None = None, runtime: str | Path | None = None,
+        **how: "Unpack[Packing]",
     ) -> Path:  # fmt: skip
         """Pack the module for where it runs, as a "file", "wheel", "folder", "c" project or "image"; returns what was
-        written. `others`: modules of the same model for other CPUs, packed with it. The further arguments are those of
-        `autosched export`. Raises RequestError, NotFound."""
+        written. `others`: modules of the same model for other CPUs or shapes, packed with it. The further arguments are
+        those of `autosched export`. Raises RequestError, NotFound."""
         from autosched.export import Form, export  # few programs need it
 
         if form not in list(Form):
             raise RequestError(f"{form!r} is no form of a packed network: choose one of {', '.join(Form)}")
-        paths = [None if path is None else Path(path) for path in (output, licence, runtime)]
         modules = [module.path for module in (self, *others)]
-        return export(modules, Form(form), paths[0], name=name, version=version, licence=paths[1], runtime=paths[2])
+        return export(modules, Form(form), None if output is None else Path(output), **how)
+
+    def padding(
+        self, others: "Sequence[Module]", *, least: int = 1, model: str | Path | None = None
+    ) -> tuple[dict[str, Any] | None, str]:
+        """How inputs of sizes between those of this module and others can be padded, for `export`; or None, and why
+        they cannot. Runs padded inputs, and exact ones in ONNX Runtime.
+
+        `least`: the smallest size. `model`: the module's model; None: searched as in `check`. Raises RequestError.
+        """
+        return wait(self.padding_async(others, least=least, model=model))
+
+    async def padding_async(
+        self, others: "Sequence[Module]", *, least: int = 1, model: str | Path | None = None
+    ) -> tuple[dict[str, Any] | None, str]:
+        """Like `padding`, for coroutines."""
+        given = _here(self.path, _origin(self.path), None if model is None else Path(model))
+        if given is None:
+            raise NotFound(f"the model of {self.path.name} is not here. Name it:  --model MODEL.onnx")
+        folder = TemporaryFolder()
+        file = await asyncio.to_thread(self.export, "file", folder.path / "net.asn", others=others)
+        words = ["pad", str(file), "--model", str(given), "--least", str(least)]
+        answer = await tvm_programs.ask(tvm_programs.MODULE_COMMAND, words, timeout_s=PADDING_S)
+        return answer["padding"], answer["why"]
 
     def run(self, inputs: "Inputs") -> "list[np.ndarray[Any, Any]]":
         """Run one inference in this process: NumPy arrays in (by name, in order, or the only one) and out, in order.

@@ -1,6 +1,7 @@
 """`autosched export`: a tuned network, packed for where it runs."""
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -31,6 +32,15 @@ HINTS = {
 @click.option("--output", type=click.Path(path_type=Path), metavar="PATH", help="Default: beside the module.")
 @click.option("--name", default="", help="For a wheel: name of the package. Default: the network's.")
 @click.option("--version", default="", metavar="X.Y", help="For a wheel: its version. Default: 1.0.")
+@click.option(
+    "--pad",
+    is_flag=True,
+    help="Pad inputs of sizes between those of the networks, if a comparison with the model allows it.",
+)
+@click.option("--from", "least", type=click.IntRange(1), default=1, show_default=True, help="Least size for --pad.")
+@click.option(
+    "--model", type=click.Path(path_type=Path), metavar="MODEL.onnx", help="For --pad. Default: searched near them."
+)
 @click.option("--licence", type=click.Path(path_type=Path), metavar="FILE", help="The licence of the model.")
 @click.option(
     "--runtime",
@@ -42,25 +52,25 @@ HINTS = {
     "-o", "--format", "style", type=click.Choice(("table", "json")), default="table", help="Output format."
 )  # fmt: skip
 def export(
-    modules: tuple[Path, ...], form: str, output: Path | None, name: str, version: str, licence: Path | None,
-    runtime: Path | None, style: str,
+    modules: tuple[Path, ...], form: str, output: Path | None, pad: bool, least: int, model: Path | None, style: str,
+    **how: Any,
 ) -> int:  # fmt: skip
     """Pack a tuned network for where it runs. Neither autosched nor a compiler is needed there.
 
-    Networks of one model that were tuned for several CPUs are packed together: the CPU then decides which one runs.
+    Networks of one model that were tuned for several CPUs or shapes are packed together: the CPU and the inputs then
+    decide which one runs.
 
     It contains samples and a card: what it is, from what, how it was verified, how fast it is, its limits and licences.
     The same network gives the same bytes.
     """
     kind = Form(form)
-    if (name or version) and kind is not Form.WHEEL:
+    if (how["name"] or how["version"]) and kind is not Form.WHEEL:
         raise click.UsageError("--name and --version are for a wheel: add  --as wheel")
-    if runtime is not None and kind is not Form.IMAGE:
+    if how["runtime"] is not None and kind is not Form.IMAGE:
         raise click.UsageError("--runtime is for an image: add  --as image")
     found, *others = [api.load_module(module) for module in modules]
-    path = found.export(
-        kind, output, others=others, name=name, version=version or "1.0", licence=licence, runtime=runtime
-    )
+    padding, why = found.padding(others, least=least, model=model) if pad else (None, "")
+    path = found.export(kind, output, others=others, padding=padding, **how | {"version": how["version"] or "1.0"})
     if style == "json":
         document("export", {"form": form, "path": str(path)})
         return 0
@@ -70,5 +80,7 @@ def export(
         say(
             "It has no samples, so that it cannot be checked where it runs: compile the network again with this version"
         )
+    if why:
+        say(f"Inputs are not padded: {why}")
     say(HINTS[kind].format(path=shown(path)))
     return 0

@@ -1,10 +1,11 @@
 """Commands that run a job: tune, submit, attach, compile."""
 
 import asyncio
+import dataclasses
 import re
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import click
 import msgspec
@@ -40,8 +41,52 @@ Shapes = dict[str, tuple[int, ...]]
 """Shapes of inputs by name."""
 
 
-def choices_of(_ctx: click.Context, _option: click.Parameter, values: tuple[str, ...]) -> list[Shapes]:
-    """ "x=1,3,48,320" becomes [{"x": (1, 3, 48, 320)}]. Several shapes of an input give as many choices of shapes."""
+class Choices(NamedTuple):
+    """The choices of shapes for which a network is tuned."""
+
+    shapes: list[Shapes]
+    least: int | None = None
+    """The smallest size of a range, whose larger ones have a network each; None without a range."""
+
+
+def choices_of(_ctx: click.Context, _option: click.Parameter, values: tuple[str, ...]) -> Choices:
+    """ "x=1,3,48,320" becomes one choice. Several shapes of an input give as many; so does a range, "x=1,1..512"."""
+    ranges = {found[0] for value in values for found in _RANGE.finditer(value)}
+    if not ranges:
+        return Choices(_listed(values))
+    if len(ranges) > 1:
+        raise click.BadParameter(f"there are several ranges: {', '.join(sorted(ranges))}; one size may vary")
+    (text,) = ranges
+    least, most = map(int, text.split(".."))
+    if not 0 < least < most <= formatting.WHOLE_MAX:
+        raise click.BadParameter(f"{text!r} is no range of sizes. Write the smaller one first, for example 1..512")
+    choices = [_listed([value.replace(text, str(size)) for value in values]) for size in sizes_of(least, most)]
+    if any(len(one) > 1 for one in choices):
+        raise click.BadParameter(f"an input has the range {text} and another shape: give it one of them")
+    return Choices([one for (one,) in choices], least)
+
+
+def sizes_of(least: int, most: int) -> list[int]:
+    """The sizes of a range that have a network, two or more: each is about a quarter larger than the one before."""
+    sizes = [most]
+    while sizes[-1] > max(least, SMALL):
+        step = next(step for step, from_size in STEPS if sizes[-1] > from_size)
+        below = -(-int(sizes[-1] / SIZE_RATIO) // step) * step
+        sizes.append(max(least, SMALL, min(below, sizes[-1] - step)))
+    return sizes[::-1] if len(sizes) > 1 else [least, most]
+
+
+_RANGE = re.compile(r"\d+\.\.\d+")
+SIZE_RATIO = 1.25
+"""Ratio of a size to the next smaller one: the largest excess of work of a padded call."""
+SMALL = 8
+"""Smallest size that has a network of its own, unless a range ends below. Smaller ones take about as long as it."""
+STEPS = (16, 64), (8, 32), (4, 8), (1, 0)
+"""Numbers of which sizes are multiples, and the size above which they are."""
+
+
+def _listed(values: Sequence[str]) -> list[Shapes]:
+    """Choices of shapes from shapes without ranges."""
     given: dict[str, list[tuple[int, ...]]] = {}
     for value in values:
         name, equals, text = value.rpartition("=")
@@ -69,7 +114,7 @@ def choices_of(_ctx: click.Context, _option: click.Parameter, values: tuple[str,
 
 def shapes_of(context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> Shapes:
     """The only choice of shapes."""
-    choices = choices_of(context, option, values)
+    choices = choices_of(context, option, values).shapes
     if len(choices) > 1:
         raise click.BadParameter("several shapes of an input are for  autosched tune;  give one here")
     return choices[0]
@@ -172,7 +217,7 @@ shape_option = click.option(
 )  # fmt: skip
 shapes_option = click.option(
     "--shape", "shapes", multiple=True, callback=choices_of, metavar="NAME=D1,D2,...",
-    help="Shape of a dynamic input; repeatable, also for several shapes of an input, which become one file.",
+    help="Shape of a dynamic input; repeatable. Several shapes of an input, or a range, 1,1..512, become one file.",
 )  # fmt: skip
 inputs_file_option = click.option(
     "--inputs", type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="FILE.npz",
@@ -298,10 +343,11 @@ def tune(
     private daemon if none runs. Ctrl-C or q detaches: the job continues and can be attached again or cancelled. At a
     terminal, w shows all tasks, f failures with reasons, e what the job waits for.
 
-    Several targets, or several shapes of an input, are as many jobs, whose networks are packed into one file.
+    Several targets, or several shapes of an input, are as many jobs, whose networks are packed into one file. Of a
+    range of sizes, --trials are for the largest; inputs between the sizes are padded, if a comparison allows it.
     """
     _without_search(words)
-    shapes = words.pop("shapes")
+    shapes, least = words.pop("shapes")
     choices = [(api.load_model(model, one), target) for target in dict.fromkeys(targets) for one in shapes]
     net = choices[0][0]
     folder = output or Path(f"{net.name}-tuned")
@@ -322,6 +368,8 @@ def tune(
                 wanted, kind = placed(target, device, lab)
                 kind = kind_of_cores(lab.units, kind, cores)
                 settings = Settings(options=options, output=place, target=wanted, device=kind, **words)
+                if least is not None and one.shapes != shapes[-1]:
+                    settings = dataclasses.replace(settings, trials=0)
                 jobs.append(
                     await api.submit(daemon, one, settings, _uploading(), expected=lambda told: say(_forecast(told)))
                 )
@@ -345,10 +393,20 @@ def tune(
                 say(f"The other jobs go on:  autosched jobs{packing}")
             return code
     if len(jobs) > 1 and all(any(map(result_folder.is_module, place.iterdir())) for place in folders):
-        first, *others = [api.load_module(place) for place in folders]
-        path = first.export(output=folder / f"{net.name}.asn", others=others)
-        data(f" {shown(path)}  {formatting.size(path.stat().st_size)}, {len(jobs)} networks")
+        _pack([api.load_module(place) for place in folders], folder / f"{net.name}.asn", model, least)
     return 0
+
+
+def _pack(modules: Sequence[api.Module], file: Path, model: Path, least: int | None) -> None:
+    """Pack networks for several CPUs or shapes into one file; for a range from `least` on, with padded inputs."""
+    first, *others = modules
+    padding, why = (None, "") if least is None else first.padding(others, least=least, model=model)
+    path = first.export(output=file, others=others, padding=padding)
+    data(f" {shown(path)}  {formatting.size(path.stat().st_size)}, {len(modules)} networks")
+    if padding is not None:
+        data(" inputs of all sizes are padded to the next of these; outputs were compared with ONNX Runtime's")
+    if why:
+        say(f"Inputs between these sizes are refused, since they cannot be padded: {why}. Give more of them: --shape")
 
 
 def told_apart(shapes: Sequence[Shapes], targets: Sequence[str]) -> list[str]:

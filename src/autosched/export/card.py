@@ -31,13 +31,13 @@ def promise(report: Report | None) -> Json | None:
     return {**told, "rival": label(rival), "rival_s": rival.median_s, "ratio": ours.median_s / rival.median_s}
 
 
-def written(variants: Sequence[tuple[Json, Report | None]], texts: Sequence[str]) -> str:
+def written(variants: Sequence[tuple[Json, Report | None]], texts: Sequence[str], padding: Json | None = None) -> str:
     """The card in Markdown. `variants`: the contents of each side file, and the report of its job; `texts`: file names
-    of licences and notices."""
+    of licences and notices; `padding`: how inputs of other sizes are padded."""
     side, _ = variants[0]
     sections = {
         f"# {side['name']}": _what(side, len({_cpu_of(one) for one, _ in variants})),
-        "## Interface": _interface([one for one, _ in variants]),
+        "## Interface": [*_interface([one for one, _ in variants]), *_padded(padding)],
         "## Origin": _origin(side),
     }
     cpus, shapes = {_cpu_of(one) for one, _ in variants}, {_shapes_of(one) for one, _ in variants}
@@ -79,6 +79,14 @@ def _interface(sides: Sequence[Json]) -> Iterator[str]:
                 dict.fromkeys(" x ".join(map(str, side[kind][number]["shape"])) or "scalar" for side in sides)
             )
             yield f"| {kind[:-1]} | {_cell(tensor['name'])} | {tensor['dtype']} | {' or '.join(shapes)} |"
+
+
+def _padded(padding: Json | None) -> Iterator[str]:
+    if padding is not None:
+        names = " and ".join(f"axis {axis} of {_cell(name)}" for name, axis in padding["axes"].items())
+        yield ""
+        yield f"Sizes between those along {names}, from {padding['least']} on, are padded with zeros, and the outputs"
+        yield "are cut back. Outputs of padded calls were compared with those of the model in ONNX Runtime."
 
 
 def _origin(side: Json) -> Iterator[str]:

@@ -78,6 +78,8 @@ class Contents:
     card: str
     licences: dict[str, bytes]
     """Texts by file name."""
+    padding: Json | None = None
+    """How inputs of other sizes are padded; None: they are refused."""
 
     def folder(self, variant: Variant) -> str:
         """The folder of a variant in the file."""
@@ -94,8 +96,10 @@ class Contents:
         return {"card.md": self.card.encode(), **self.licences}
 
 
-def read(modules: Sequence[Path], licence: Path | None = None) -> Contents:
-    """The contents of one compiled network, or of several of the same model. `licence`: file of the model's licence.
+def read(modules: Sequence[Path], licence: Path | None = None, padding: Json | None = None) -> Contents:
+    """The contents of one compiled network, or of several of the same model.
+
+    `licence`: file of the model's licence. `padding`: how inputs of other sizes are padded.
 
     Raises RequestError, NotFound.
     """
@@ -108,7 +112,7 @@ def read(modules: Sequence[Path], licence: Path | None = None) -> Contents:
     texts = licences.of(licence)
     shown = [(one.side, one.report) for one in variants]
     name = file_names.made_from(variants[0].description.name)
-    return Contents(name, tuple(variants), card.written(shown, tuple(texts)), texts)
+    return Contents(name, tuple(variants), card.written(shown, tuple(texts), padding), texts, padding)
 
 
 def _order(one: Variant) -> tuple[str, int, str, list[tuple[int, ...]]]:

@@ -8,12 +8,13 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from importlib.resources import files
 from pathlib import Path
+from typing import TypedDict, Unpack
 
 import msgspec
 
 from autosched.errors import NotFound, RequestError
 from autosched.export import container, contents, network_file, python_wheel
-from autosched.export.contents import SAMPLES, Contents
+from autosched.export.contents import SAMPLES, Contents, Json
 from autosched.process import whole_file
 from autosched_runtime import libraries
 
@@ -43,22 +44,33 @@ class Form(StrEnum):
     IMAGE = "image"  # NAME.asn with a service, and the file from which a container is built
 
 
-def export(
-    modules: Sequence[Path], form: Form, output: Path | None = None, *, name: str = "", version: str = "1.0",
-    licence: Path | None = None, runtime: Path | None = None,
-) -> Path:  # fmt: skip
-    """Pack the network of NAME.so, or several for different CPUs; returns what was written. The same networks give the
-    same bytes.
+class Packing(TypedDict, total=False):
+    """Keyword arguments of `export`."""
 
-    `output`: the file or folder, for a wheel the folder that receives it; None: beside the network. `name`, `version`:
-    of a wheel; the name's default is the network's. `licence`: file of the model's licence. `runtime`: wheel of
-    autosched-runtime for an image; None: it is installed from an index.
+    name: str
+    """Name of a wheel's package; the network's by default."""
+    version: str
+    """Version of a wheel; 1.0 by default."""
+    licence: Path | None
+    """File of the model's licence."""
+    runtime: Path | None
+    """Wheel of autosched-runtime for an image; None: it is installed from an index."""
+    padding: Json | None
+    """How inputs of other sizes are padded, as `autosched_runtime.padding.Padding.told` has it; None: they are not."""
+
+
+def export(modules: Sequence[Path], form: Form, output: Path | None = None, **how: Unpack[Packing]) -> Path:
+    """Pack the network of NAME.so, or several for different CPUs and shapes; returns what was written. The same
+    networks give the same bytes.
+
+    `output`: the file or folder, for a wheel the folder that receives it; None: beside the network.
 
     Raises RequestError, NotFound.
     """
+    runtime = how.get("runtime")
     if runtime is not None and not runtime.is_file():
         raise NotFound(f"there is no wheel {runtime}. Make one in a checkout of autosched:  make dist")
-    found = contents.read(modules, licence)
+    found = contents.read(modules, how.get("licence"), how.get("padding"))
     beside = modules[0].parent
     try:
         if form is Form.FILE:
@@ -67,7 +79,7 @@ def export(
         if form is Form.WHEEL:
             folder = output or beside
             folder.mkdir(parents=True, exist_ok=True)
-            return python_wheel.write(folder, found, name or found.name, version)
+            return python_wheel.write(folder, found, how.get("name") or found.name, how.get("version", "1.0"))
         made = {Form.FOLDER: _folder, Form.C: _c_project}
         inside = container.files(found, runtime) if form is Form.IMAGE else made[form](found)
         return _written(output or beside / f"{found.name}-{form}", inside)

@@ -95,7 +95,7 @@ def _manifest(
         side = contents.first.side
         told = {
             "format": FORMAT, "name": contents.name, "model": side.get("model", ""), "file": side.get("file", ""),
-            "variants": variants, "entries": entries,
+            "padding": contents.padding, "variants": variants, "entries": entries,
         }  # fmt: skip
         text = msgspec.json.encode(told)
         if len(text) <= room:

@@ -1,9 +1,10 @@
+from itertools import pairwise
 from typing import Any
 
 import click
 import pytest
 
-from autosched.cli.tune import LAYOUTS, choices_of, placed, selected, shapes_of, told_apart, with_layout
+from autosched.cli.tune import LAYOUTS, choices_of, placed, selected, shapes_of, sizes_of, told_apart, with_layout
 from autosched.errors import RequestError
 from autosched.protocol import GoneBoard, UnitList, UnitView
 from autosched_tvm.compile.layouts.layout_option import LayoutOption
@@ -72,7 +73,7 @@ CONTEXT: Any = None
     ],
 )
 def test_several_shapes_of_an_input_are_choices(words: list[str], choices: list[dict[str, Any]]) -> None:
-    assert choices_of(CONTEXT, CONTEXT, tuple(words)) == choices
+    assert choices_of(CONTEXT, CONTEXT, tuple(words)) == (choices, None)
     if len(choices) == 1:
         assert shapes_of(CONTEXT, CONTEXT, tuple(words)) == choices[0]
     else:
@@ -89,11 +90,40 @@ def test_several_shapes_of_an_input_are_choices(words: list[str], choices: list[
         (["x=1,0"], "a size of 0"),
         (["x=1", "x=1"], "given twice"),
         (["x=1", "x=2", "y=1", "y=2", "y=3"], "x has 2 shapes, and another input 3"),
+        (["x=1,5..2"], "is no range of sizes"),
+        (["x=1,0..8"], "is no range of sizes"),
+        (["x=1,4..4"], "is no range of sizes"),
+        (["x=1,1..8", "y=1,1..9"], "there are several ranges: 1..8, 1..9"),
+        (["x=1,1..8", "x=1,9"], "the range 1..8 and another shape"),
+        (["x=1,1.."], "is no shape"),
     ],
 )
 def test_shapes_that_make_no_sense_are_refused(words: list[str], said: str) -> None:
     with pytest.raises(click.BadParameter, match=said):
         choices_of(CONTEXT, CONTEXT, tuple(words))
+
+
+def test_a_range_is_a_network_for_each_of_some_sizes() -> None:
+    found = choices_of(CONTEXT, CONTEXT, ("ids=1,1..64", "mask=1,1..64", "k=3"))
+    assert found.least == 1
+    assert found.shapes[0] == {"ids": (1, 8), "mask": (1, 8), "k": (3,)}
+    assert found.shapes[-1] == {"ids": (1, 64), "mask": (1, 64), "k": (3,)}
+    assert [one["ids"][1] for one in found.shapes] == sizes_of(1, 64)
+
+
+@pytest.mark.parametrize(("least", "most"), [(1, 512), (1, 128), (16, 300), (7, 2000), (100, 130)])
+def test_sizes_of_a_range_are_at_most_a_third_apart(least: int, most: int) -> None:
+    sizes = sizes_of(least, most)
+    assert sizes == sorted(set(sizes))
+    assert sizes[0] == max(least, 8)
+    assert sizes[-1] == most
+    assert all(larger <= max(1.34 * size, size + 4) for size, larger in pairwise(sizes))
+    assert len(sizes) <= 30
+
+
+@pytest.mark.parametrize(("least", "most", "sizes"), [(1, 8, [1, 8]), (1, 5, [1, 5]), (100, 101, [100, 101])])
+def test_small_ranges_have_two_networks(least: int, most: int, sizes: list[int]) -> None:
+    assert sizes_of(least, most) == sizes
 
 
 def test_folders_of_several_networks_are_named_after_what_differs() -> None:

@@ -1,0 +1,80 @@
+"""Checks whether a network gives the same outputs for inputs that are padded to the next of its sizes."""
+
+from pathlib import Path
+
+import msgspec
+
+from autosched.runtime_errors import in_words
+from autosched_runtime.network_file import manifest_of
+from autosched_runtime.network_of_shapes import NetworkOfShapes, loaded
+from autosched_runtime.padding import Padding, possible
+from autosched_runtime.samples import Sample
+from autosched_tvm.compile.side_file import SideFile
+from autosched_tvm.generated_inputs import random_inputs
+from autosched_tvm.worker_failures import gist
+
+
+def checked(file: Path, model: Path, least: int) -> Padding | str:
+    """Returns the padding by which the networks in a file take all sizes from the least one; or why none does.
+
+    Inputs of sizes between those of the networks run padded, and as they are in ONNX Runtime on the model. Raises
+    RequestError for a file that cannot be read.
+    """
+    with in_words():
+        network = loaded(file)
+        if not isinstance(network, NetworkOfShapes):
+            return "there is one size alone"
+        descriptions = [one.description for one in network.networks]
+        rule = possible(descriptions, least)
+        if isinstance(rule, str):
+            return rule
+        network.padding = rule
+        targets = [one.target for one in descriptions]
+        sides = [msgspec.convert(one, SideFile) for one in manifest_of(file)["variants"] if one["target"] == targets[0]]
+        try:
+            session = _session(model, network.threads)
+            return next(
+                (
+                    why
+                    for number, side in enumerate(sides)
+                    for size in _between(rule, number)
+                    if (why := _difference(network, session, rule, number, side, size))
+                ),
+                rule,
+            )
+        except Exception as error:  # ONNX Runtime raises errors of its own
+            return f"ONNX Runtime cannot run the model with other sizes: {gist(error)}"
+
+
+def _between(rule: Padding, number: int) -> list[int]:
+    """Sizes that the network of a number serves besides its own: the smallest, and one in the middle."""
+    first, own = rule.sizes[number - 1] + 1 if number else rule.least, rule.sizes[number]
+    return sorted({first, (first + own) // 2} - {own})
+
+
+def _difference(
+    network: NetworkOfShapes, session: object, rule: Padding, number: int, side: SideFile, size: int
+) -> str:
+    """Returns which output differs, in words; empty if none does."""
+    exact = [
+        msgspec.structs.replace(tensor, shape=rule.resized(tensor.name, tensor.shape, size)) for tensor in side.inputs
+    ]
+    inputs = random_inputs(exact, size)
+    expected = session.run(None, dict(inputs))  # type: ignore[attr-defined]
+    samples = network.networks[number].samples()
+    limits = samples[0].limits if samples else [(0.0, 1e-4)] * len(expected)
+    got = network.run(inputs)
+    for output, apart, allowed in Sample([], expected, limits).differing(got):
+        return (
+            f"output {side.outputs[output].name!r} of inputs of size {size}, padded to {rule.sizes[number]}, differs by"
+            f" {apart:.3g}; allowed {allowed:.3g}"
+        )
+    return ""
+
+
+def _session(model: Path, threads: int) -> object:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads, options.log_severity_level = threads, 3
+    return onnxruntime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
