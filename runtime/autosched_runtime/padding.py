@@ -27,7 +27,7 @@ class Extent:
 
 @dataclass(frozen=True)
 class Padding:
-    """How inputs are padded with zeros, and outputs cut."""
+    """How inputs are padded, and outputs cut."""
 
     axes: Mapping[str, int]
     """The axis of each input that varies, by its name."""
@@ -37,11 +37,13 @@ class Padding:
     """Smallest size."""
     sizes: tuple[int, ...]
     """Sizes for which there are networks, in order."""
+    ones: frozenset[str] = frozenset()
+    """Inputs that are padded with ones, such as masks of what is to be ignored; all others are with zeros."""
 
     def told(self) -> dict[str, Any]:
         """The form in a manifest."""
         outputs = [one and {"axis": one.axis, "factor": one.factor, "offset": one.offset} for one in self.outputs]
-        return {"axes": dict(self.axes), "outputs": outputs, "least": self.least}
+        return {"axes": dict(self.axes), "outputs": outputs, "least": self.least, "ones": sorted(self.ones)}
 
     def size_of(self, names: Sequence[str], shapes: Sequence[tuple[int, ...]]) -> int:
         """The size of some inputs, by their names and shapes. Raises InvalidInput."""
@@ -65,14 +67,14 @@ class Padding:
         return bisect_left(self.sizes, size)
 
     def padded(self, wanted: Sequence[Tensor], inputs: Any, size: int) -> list[Array]:
-        """The inputs with zeros behind them. `wanted`: inputs of the network that will run. Raises InvalidInput."""
+        """The inputs with zeros or ones behind them. `wanted`: inputs of the network that runs. Raises InvalidInput."""
         exact = [
             replace(tensor, shape=self.resized(tensor.name, tensor.shape, size)) for tensor in wanted
         ]  # fmt: skip
         arrays = []
         for tensor, array in zip(wanted, in_order(exact, inputs), strict=True):
             if tensor.name in self.axes:
-                memory = np.zeros(tensor.shape, array.dtype)
+                memory = (np.ones if tensor.name in self.ones else np.zeros)(tensor.shape, array.dtype)
                 memory[(slice(None),) * self.axes[tensor.name] + (slice(size),)] = array
                 array = memory
             arrays.append(array)
@@ -98,7 +100,7 @@ def read(told: Mapping[str, Any], networks: Sequence[Description]) -> Padding:
     name, axis = next(iter(axes.items()))
     sizes = [next(one.shape[axis] for one in network.inputs if one.name == name) for network in networks]
     outputs = (one and Extent(one["axis"], one["factor"], one["offset"]) for one in told["outputs"])
-    return Padding(axes, tuple(outputs), int(told["least"]), tuple(sizes))
+    return Padding(axes, tuple(outputs), int(told["least"]), tuple(sizes), frozenset(told.get("ones", ())))
 
 
 def possible(networks: Sequence[Description], least: int) -> Padding | str:

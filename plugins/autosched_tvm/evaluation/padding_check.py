@@ -1,6 +1,9 @@
 """Checks whether a network gives the same outputs for inputs that are padded to the next of its sizes."""
 
+import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -11,14 +14,15 @@ from autosched_runtime.padding import Padding, possible
 from autosched_runtime.samples import Sample
 from autosched_tvm.compile.side_file import SideFile
 from autosched_tvm.generated_inputs import random_inputs
+from autosched_tvm.tensors import Kind
 from autosched_tvm.worker_failures import gist
 
 
 def checked(file: Path, model: Path, least: int) -> Padding | str:
     """Returns the padding by which the networks in a file take all sizes from the least one; or why none does.
 
-    Inputs of sizes between those of the networks run padded, and as they are in ONNX Runtime on the model. Raises
-    RequestError for a file that cannot be read.
+    Inputs of sizes between those of the networks run padded, and as they are in ONNX Runtime on the model. Masks are
+    padded with zeros, or with ones if that is wrong. Raises RequestError for a file that cannot be read.
     """
     with in_words():
         network = loaded(file)
@@ -28,22 +32,24 @@ def checked(file: Path, model: Path, least: int) -> Padding | str:
         rule = possible(descriptions, least)
         if isinstance(rule, str):
             return rule
-        network.padding = rule
-        targets = [one.target for one in descriptions]
-        sides = [msgspec.convert(one, SideFile) for one in manifest_of(file)["variants"] if one["target"] == targets[0]]
+        target = descriptions[0].target
+        sides = [msgspec.convert(one, SideFile) for one in manifest_of(file)["variants"] if one["target"] == target]
+        masks = frozenset(one.name for one in sides[0].inputs if one.kind is Kind.MASK or one.dtype == "bool")
         try:
             session = _session(model, network.threads)
-            return next(
-                (
-                    why
-                    for number, side in enumerate(sides)
-                    for size in _between(rule, number)
-                    if (why := _difference(network, session, rule, number, side, size))
-                ),
-                rule,
-            )
+            if not (why := _differs(network, session, rule, sides)):
+                return rule
+            other = dataclasses.replace(rule, ones=masks & rule.axes.keys())
+            return other if other.ones and not _differs(network, session, other, sides) else why
         except Exception as error:  # ONNX Runtime raises errors of its own
             return f"ONNX Runtime cannot run the model with other sizes: {gist(error)}"
+
+
+def _differs(network: NetworkOfShapes, session: Any, rule: Padding, sides: Sequence[SideFile]) -> str:
+    """Returns which output differs, in words; empty if none does."""
+    network.padding = rule
+    cases = ((number, side, size) for number, side in enumerate(sides) for size in _between(rule, number))
+    return next(filter(None, (_difference(network, session, rule, *case) for case in cases)), "")
 
 
 def _between(rule: Padding, number: int) -> list[int]:
@@ -52,15 +58,13 @@ def _between(rule: Padding, number: int) -> list[int]:
     return sorted({first, (first + own) // 2} - {own})
 
 
-def _difference(
-    network: NetworkOfShapes, session: object, rule: Padding, number: int, side: SideFile, size: int
-) -> str:
-    """Returns which output differs, in words; empty if none does."""
+def _difference(network: NetworkOfShapes, session: Any, rule: Padding, number: int, side: SideFile, size: int) -> str:
+    """The same for inputs of one size, which the network of a number runs."""
     exact = [
         msgspec.structs.replace(tensor, shape=rule.resized(tensor.name, tensor.shape, size)) for tensor in side.inputs
     ]
     inputs = random_inputs(exact, size)
-    expected = session.run(None, dict(inputs))  # type: ignore[attr-defined]
+    expected = session.run(None, dict(inputs))
     samples = network.networks[number].samples()
     limits = samples[0].limits if samples else [(0.0, 1e-4)] * len(expected)
     got = network.run(inputs)
@@ -72,7 +76,7 @@ def _difference(
     return ""
 
 
-def _session(model: Path, threads: int) -> object:
+def _session(model: Path, threads: int) -> Any:
     import onnxruntime
 
     options = onnxruntime.SessionOptions()

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +96,10 @@ def test_inputs_get_zeros_and_outputs_are_cut() -> None:
     first, second = rule.cut([np.arange(7), np.arange(3)], 3)
     assert first.tolist() == [0, 1, 2, 3, 4]
     assert second.tolist() == [0, 1, 2]
+    ones = replace(rule, ones=frozenset({"x"}))
+    first = ones.padded(wanted, [np.array([[1, 2, 3], [4, 5, 6]]), np.ones(2, "float32")], 3)[0]
+    assert first[1].tolist() == [4, 5, 6, 1]
+    assert read(ones.told(), of_sizes(lambda n: ({"x": (1, n)}, {"y": (n,), "z": (1,)}))).ones == {"x"}
     with pytest.raises(InvalidInput, match="given as float64 2x3"):
         rule.padded(wanted, [np.ones((2, 3)), np.ones(2, "float32")], 3)
     with pytest.raises(InvalidInput, match=r"input 'x' \(int64 2x3\) was given as int64 3x3"):
