@@ -39,7 +39,7 @@ help:
 	@echo 'make experiments     the experiments that come with it, with their jobs and hours'
 	@echo 'make bench-records   what the record store costs and spares, and how fast it answers (two hours; PostgreSQL too, where installed)'
 	@echo 'make bench-fleet   what a second machine brings, and a fleet in simulated time (half an hour; root)'
-	@echo 'make bench-deploy   compiled networks in the runtime, beside ONNX Runtime: start, cost of a call, memory (40 minutes)'
+	@echo 'make bench-deploy   compiled networks in the runtime, beside ONNX Runtime: start, cost of a call, memory, lengths (an hour)'
 	@echo 'make bench-rpc     boards: TVM programs, a network, faults (20 minutes)'
 	@echo 'make bench-crowd   1,000 clients on 20 hosts (20 minutes; root, 24 GB of memory)'
 	@echo 'make bench-zero-shot   how good schedules are without a search, after autosched experiment run experiments/zoo.toml (two hours)'
@@ -135,6 +135,7 @@ bench-fleet: $(VENV)/.development
 
 bench-deploy: $(VENV)/.development
 	$(BIN)/python benchmarks/deploy.py $(ARGS)
+	$(BIN)/python benchmarks/lengths.py
 
 bench-rpc: $(VENV)/.development
 	$(BIN)/python benchmarks/boards.py $(ARGS)
