@@ -100,6 +100,18 @@ def test_several_shapes_become_one_file(cli: Callable[..., Said], tmp_path: Path
     assert runtime_command(["check", str(tmp_path / "small-tuned/small.asn"), "--seconds", "0"]) == 0
 
 
+def test_a_gate_is_open_for_the_same_network(cli: Callable[..., Said], tmp_path: Path) -> None:
+    onnx.save(small_net(), "small.onnx")
+    assert cli("tune", "small.onnx", "--zero-shot")[0] == 0
+    code, out, err = cli("gate", "small.onnx", "--against", "small-tuned", "--save", "kept")
+    assert code == 0, err
+    assert "the code is equal, and nothing was measured" in out
+    assert (tmp_path / "kept/small.so").exists()
+    onnx.save(small_net(batch=8), "larger.onnx")
+    assert cli("tune", "larger.onnx", "--zero-shot", "--fresh")[0] == 0
+    assert cli("gate", "small.onnx", "--against", "larger-tuned", "--seconds", 0.2)[0] == 2
+
+
 def reference(path: str) -> Any:
     session = pytest.importorskip("onnxruntime").InferenceSession(path)
     return session.run(None, {"x": np.load("x.npy")})[0]

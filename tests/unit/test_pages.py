@@ -16,6 +16,7 @@ from autosched.model import DEFAULT_BACKEND
 ROOT = Path(__file__).parents[2]
 PAGES = [
     "README.md",
+    "docs/deploying.md",
     "docs/users.md",
     "docs/operators.md",
     "docs/fleet.md",

@@ -22,7 +22,7 @@ from autosched.process.forked_workers import Raised, WorkerError, Workers, prepa
 from autosched_tvm import worker_messages
 from autosched_tvm.compile.side_file import side_of
 from autosched_tvm.device.loaded_module import LoadedModule
-from autosched_tvm.evaluation import input_samples, padding_check
+from autosched_tvm.evaluation import input_samples, module_comparison, padding_check
 from autosched_tvm.evaluation.build_comparison import check
 from autosched_tvm.evaluation.engine_benchmark import EngineBenchmark
 from autosched_tvm.evaluation.verification_messages import Request
@@ -38,7 +38,7 @@ deadline too."""
 def main(argv: Sequence[str] | None = None) -> int:
     """Run, time or check a module; print one JSON object."""
     parser = argparse.ArgumentParser(prog="python -m autosched_tvm.commands.module_command", description=__doc__)
-    parser.add_argument("action", choices=("run", "evaluate", "check", "info", "pad"))
+    parser.add_argument("action", choices=("run", "evaluate", "check", "info", "pad", "compare"))
     parser.add_argument("module", type=Path)
     parser.add_argument("--input", action="append", default=[], metavar="[NAME=]FILE.npy")
     parser.add_argument("--inputs", type=Path, metavar="FILE.npz", help="samples of inputs; the first one is timed")
@@ -47,6 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--output", type=Path, metavar="DIR", help="where `run` leaves one .npy per output")
     parser.add_argument("--cores", default="", metavar="0,1")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--other", type=Path, help="the module that `compare` compares with")
     parser.add_argument("--least", type=int, default=1, help="the smallest size that `pad` is asked for")
     parser.add_argument("--budget-s", type=float, default=5.0)
     parser.add_argument("--operators", action="store_true", help="`evaluate` the operators one by one too")
@@ -63,6 +64,8 @@ def _answer(args: argparse.Namespace) -> dict[str, Any]:
     cores = tuple(int(core) for core in args.cores.split(",") if core)
     if cores:
         os.sched_setaffinity(0, cores)
+    if args.action == "compare":
+        return {"ratios": module_comparison.ratios(args.module, args.other, args.budget_s)}
     if args.action == "pad":
         found = padding_check.checked(args.module, args.model, args.least)
         return {"padding": None, "why": found} if isinstance(found, str) else {"padding": found.told(), "why": ""}

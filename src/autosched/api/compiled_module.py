@@ -24,6 +24,7 @@ from autosched.config import Config
 from autosched.errors import DaemonUnreachable, NotFound, RequestError
 from autosched.model import DEVICE_POOL, NETWORK_TASK, JobId, JobSpec, TaskLoad
 from autosched.process import whole_file
+from autosched.records.statistics import summarize
 from autosched.runtime_errors import in_words
 from autosched.stages import EVALUATE
 from autosched.wire import blob_transfer
@@ -149,10 +150,8 @@ class Module(Ordered):
         self, others: "Sequence[Module]", *, least: int = 1, model: str | Path | None = None
     ) -> tuple[dict[str, Any] | None, str]:
         """Like `padding`, for coroutines."""
-        given = _here(self.path, _origin(self.path), None if model is None else Path(model))
-        if given is None:
-            raise NotFound(f"the model of {self.path.name} is not here. Name it:  --model MODEL.onnx")
         folder = TemporaryFolder()
+        given = await self._model(None if model is None else Path(model), None, folder.path)
         file = await asyncio.to_thread(self.export, "file", folder.path / "net.asn", others=others)
         words = ["pad", str(file), "--model", str(given), "--least", str(least)]
         answer = await tvm_programs.ask(tvm_programs.MODULE_COMMAND, words, timeout_s=PADDING_S)
@@ -224,6 +223,20 @@ class Module(Ordered):
             asked += _option("--tolerance", tolerance)
             answer = await self._measured(asked, daemon, device, words.get("budget_s", 5.0), told)
         return msgspec.convert(answer["evaluation"], Evaluation)
+
+    def compare(self, other: str | Path, **words: Any) -> dict[str, Timing]:
+        """Compare its speed with another module's. Keywords as in `compare_async`."""
+        return wait(self.compare_async(other, **words))
+
+    async def compare_async(
+        self, other: str | Path, *, daemon: str | None = None, device: str = "cpu", budget_s: float = 10.0,
+        told: Told | None = None,
+    ) -> dict[str, Timing]:  # fmt: skip
+        """Its time over that of another module (NAME.so or NAME.asn), both in turns on the same cores: the median of
+        the ratios in each round, and its bounds, by the inputs in words. Raises RequestError if their inputs differ."""
+        words = ["compare", str(self.path), "--other", str(other)]
+        found = (await self._measured(words, daemon, device, budget_s, told))["ratios"]
+        return {inputs: summarize("ratio", ratios) for inputs, ratios in found.items()}
 
     async def _model(self, given: Path | None, daemon: str | None, folder: Path) -> Path:
         """The file of the module's model; downloaded to the folder if only the daemon has it."""

@@ -21,6 +21,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         "fetch": ("fetch:fetch", "fetch the present results of a running job"),
         "run": ("module:run", "run a compiled network once"),
         "evaluate": ("module:evaluate", "measure a compiled network"),
+        "gate": ("gate:gate", "check that a network has not become slower"),
         "export": ("export:export", "pack a compiled network for where it runs"),
         "experiment": ("nouns:experiment", "many combinations: check, run, status, results, stop"),
         "collect": ("collect:collect", "tune tasks of many networks before a user needs them"),
