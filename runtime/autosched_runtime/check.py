@@ -4,6 +4,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from autosched_runtime.cpu_model import cpu_model
 from autosched_runtime.errors import FileMissing, NetworkError
 from autosched_runtime.inputs import Array
 from autosched_runtime.network import Network
-from autosched_runtime.network_of_shapes import NetworkOfShapes, loaded
+from autosched_runtime.network_of_shapes import networks_of
 
 SLOWER = 1.15
 """Ratio to what was promised, above which a network is slower than promised."""
@@ -110,9 +111,7 @@ def check(path: Path, *, seconds: float = 2.0, threads: int | None = None, model
     `seconds`: of a measurement; 0: none. `threads`: None: as many as it was tuned for. `model`: the file that it was
     compiled from, which ONNX Runtime then runs in turns with it. Raises NetworkError.
     """
-    found = loaded(path, threads)
-    networks = found.networks if isinstance(found, NetworkOfShapes) else [found]
-    return [_checked(network, seconds, model) for network in networks]
+    return [_checked(network, seconds, model) for network in networks_of(path, threads)]
 
 
 def worst(found: Sequence[Checked]) -> int:
@@ -137,7 +136,7 @@ def _checked(network: Network, seconds: float, model: Path | None) -> Checked:
     reasons = [*_elsewhere(network), *disturbances.between(before, disturbances.counters())]
     latency_s, rival_s = found
     return Checked(
-        network=network.path.name, inputs=", ".join(map(str, network.description.inputs)), cpu=cpu_model(),
+        network=network.path.name, inputs=network.description.told_inputs, cpu=cpu_model(),
         threads=network.threads, samples=len(samples), differences=differences,
         latency_s=latency_s, promised_s=promise.get("median_s"), promised_ratio=promise.get("ratio"),
         rival=str(promise.get("rival", "ONNX Runtime")), rival_s=rival_s,
@@ -160,26 +159,26 @@ def _measured(
 ) -> tuple[float, float | None]:
     """Median latencies of the network and of its rival, in turns."""
     bound = network.bind(inputs)
-    contestants: list[Callable[[int], object]] = [lambda number: network.repeat(bound, number)]
+    contestants: list[Callable[[int], float]] = [partial(network.timed, bound)]
     if rival is not None:
-        contestants.append(lambda number: [rival() for _ in range(number)])
+        contestants.append(partial(_timed, rival))
     numbers, taken = [], [list[float]() for _ in contestants]
-    for run in contestants:
-        run(1)
-        once_s = _time_of(run, 1)
-        numbers.append(max(1, int(SAMPLE_S / max(once_s, 1e-9))))
+    for timed in contestants:
+        timed(1)
+        numbers.append(max(1, int(SAMPLE_S / max(timed(1), 1e-9))))
     until = time.perf_counter() + seconds
     while len(taken[0]) < ROUNDS_MIN or time.perf_counter() < until:
-        for run, number, times in zip(contestants, numbers, taken, strict=True):
-            times.append(_time_of(run, number))
+        for timed, number, times in zip(contestants, numbers, taken, strict=True):
+            times.append(timed(number))
     medians = [statistics.median(times) for times in taken]
     return medians[0], medians[1] if rival is not None else None
 
 
-def _time_of(run: Callable[[int], object], number: int) -> float:
+def _timed(run: Callable[[], object], number: int) -> float:
     """Mean time of a number of inferences, in seconds."""
     started = time.perf_counter()
-    run(number)
+    for _ in range(number):
+        run()
     return (time.perf_counter() - started) / number
 
 

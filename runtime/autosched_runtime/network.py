@@ -4,6 +4,7 @@ import ctypes
 import math
 import os
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,7 +19,7 @@ from autosched_runtime.executable import Executable, executable_of
 from autosched_runtime.inference_threads import THREADS, Context
 from autosched_runtime.inputs import Array, array_at, dlpack_type, dtype_of, in_order
 from autosched_runtime.network_file import opened
-from autosched_runtime.side_file import Description, Tensor
+from autosched_runtime.side_file import ALIGNMENT, Description, Tensor
 from autosched_runtime.tvm_interface import ARRAY, NONE, OBJECT_BYTES, TENSOR, DLTensor, Value
 from autosched_runtime.weights import Weights
 
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
     from autosched_runtime.samples import Sample
 
 Inputs = Mapping[str, Array] | Sequence[Array]
-ALIGNMENT = 64
-"""Bytes to which kernels expect tensors to be aligned. NumPy aligns its arrays to 16."""
 VIEWS_MAX = 64
 """Maximum number of addresses of an output that are remembered. TVM's allocator uses few of them."""
 _word_at = ctypes.c_uint64.from_address
@@ -130,6 +129,12 @@ class Network:
             thread_pool.use(self.threads)
             self._machine_of(context).repeat(bound, number)
 
+    def timed(self, bound: "Bound", number: int) -> float:
+        """Mean time of a number of inferences one after the other, in seconds."""
+        started = time.perf_counter()
+        self.repeat(bound, number)
+        return (time.perf_counter() - started) / number
+
     def close(self) -> None:
         """Free the network's memory. An inference afterwards raises NetworkError."""
         with self._making:
@@ -171,7 +176,7 @@ class Bound:
         for tensor, value in zip(tensors, self._values, strict=False):
             dtype = dtype_of(tensor)
             size = math.prod(tensor.shape) * dtype.itemsize
-            memory = np.zeros(size + ALIGNMENT, np.uint8)
+            memory = np.zeros(size + ALIGNMENT, np.uint8)  # NumPy aligns its arrays to 16 bytes
             begin = -memory.ctypes.data % ALIGNMENT
             self.arrays.append(memory[begin : begin + size].view(dtype).reshape(tensor.shape))
             made, holds = tvm_interface.tensor_object(memory.ctypes.data + begin, tensor.shape, *dlpack_type(dtype))

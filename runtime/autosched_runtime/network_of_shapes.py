@@ -12,7 +12,7 @@ from autosched_runtime import padding
 from autosched_runtime.errors import InvalidInput
 from autosched_runtime.inputs import Array
 from autosched_runtime.network import Inputs, Network
-from autosched_runtime.network_file import opened
+from autosched_runtime.network_file import Opened, opened
 from autosched_runtime.padding import Padding
 from autosched_runtime.side_file import Tensor
 
@@ -30,10 +30,19 @@ Shapes = tuple[tuple[int, ...], ...]
 def loaded(path: str | os.PathLike[str], threads: int | None = None) -> "Network | NetworkOfShapes":
     """The network of a file. Raises NetworkError."""
     file = opened(Path(path))
-    networks = [Network(file.path, threads=threads, description=one) for one in file.networks]
+    networks = _each(file, threads)
     if len(networks) == 1:
         return networks[0]
     return NetworkOfShapes(networks, None if file.padding is None else padding.read(file.padding, file.networks))
+
+
+def networks_of(path: str | os.PathLike[str], threads: int | None = None) -> list[Network]:
+    """The networks of a file, one for each choice of shapes. Raises NetworkError."""
+    return _each(opened(Path(path)), threads)
+
+
+def _each(file: Opened, threads: int | None) -> list[Network]:
+    return [Network(file.path, threads=threads, description=one) for one in file.networks]
 
 
 class NetworkOfShapes:

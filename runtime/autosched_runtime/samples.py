@@ -16,11 +16,8 @@ import numpy as np
 from autosched_runtime.errors import NetworkError
 from autosched_runtime.inputs import Array, dtype_of
 from autosched_runtime.network_file import SUFFIX
-from autosched_runtime.side_file import Description, Tensor
+from autosched_runtime.side_file import Description, Tensor, samples_beside
 from autosched_runtime.weights import read_part
-
-NAME = "samples.npz"
-"""Name of the entry in a network's file. Beside NAME.so it is called NAME.samples.npz."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +52,7 @@ def stored(array: Array) -> Array:
 def of(network: Path, description: Description) -> list[Sample]:
     """The samples of a network's file; empty if none were kept. Raises NetworkError."""
     if network.suffix != SUFFIX:
-        beside = network.with_suffix(f".{NAME}")
+        beside = samples_beside(network)
         return read(BytesIO(beside.read_bytes()), description) if beside.is_file() else []
     if description.samples is None:
         return []

@@ -15,6 +15,12 @@ from autosched_runtime.errors import FileMissing, NetworkError
 
 FORMAT = 2
 """Newest format of side files that is read here. 1: the weights are in the library."""
+SAMPLES = "samples.npz"
+"""Name of the file of samples in a network's file. Beside NAME.so it is called NAME.samples.npz."""
+ALIGNMENT = 64
+"""Bytes to whose multiples weights and inputs are aligned, as kernels expect."""
+PAGE_BYTES = 4096
+"""Bytes to whose multiples parts of a file are aligned."""
 _ELF_HEADER = struct.Struct("<4x2B12xH20xQ10xHH2x")
 """Fields of an ELF header: class and byte order, machine, offset of the section table, size and number of its
 entries."""
@@ -95,11 +101,21 @@ class Description:
         """Number of cores that it was tuned for."""
         return cores_of(self.target)
 
+    @property
+    def told_inputs(self) -> str:
+        """Its inputs in words."""
+        return ", ".join(map(str, self.inputs))
+
 
 def cores_of(target: Mapping[str, Any]) -> int:
     """Number of cores of TVM's target."""
     found = target.get("num-cores", 1)
     return found if isinstance(found, int) and found > 0 else 1
+
+
+def samples_beside(library: Path) -> Path:
+    """The file with the samples of a network that is no single file. `library`: NAME.so, or NAME."""
+    return library.with_name(f"{library.name.removesuffix('.so')}.{SAMPLES}")
 
 
 def files_of(path: Path) -> tuple[Path, Path]:

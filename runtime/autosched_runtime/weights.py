@@ -20,7 +20,7 @@ CHUNK_BYTES = 1 << 22
 """Number of bytes that are read and then checked, while the processor's cache has them."""
 Identity = tuple[int, int, int, int]
 """Device, inode, size in bytes and time of the last change in nanoseconds of a file."""
-_in_memory: WeakValueDictionary[tuple[Identity, Part], "_PartInMemory"] = WeakValueDictionary()
+_in_memory: WeakValueDictionary[tuple[Identity, Part], mmap.mmap] = WeakValueDictionary()
 
 
 class Weights:
@@ -36,27 +36,19 @@ class Weights:
         self._holds: list[object] = []
         parts = [_shared(file, part) for part in description.weight_parts]
         for tensor, value in zip(description.weights, self.values, strict=True):
-            dtype, content = dtype_of(tensor), parts[tensor.part].content
-            array = np.frombuffer(content, dtype, math.prod(tensor.shape), tensor.at).reshape(tensor.shape)
+            dtype = dtype_of(tensor)
+            array = np.frombuffer(parts[tensor.part], dtype, math.prod(tensor.shape), tensor.at).reshape(tensor.shape)
             made, holds = tvm_interface.tensor_object(array.ctypes.data, tensor.shape, *dlpack_type(dtype))
             value.type, value.content = TENSOR, ctypes.addressof(made)
             self.arrays.append(array)
             self._holds += [made, holds]
-        self._holds += parts
 
 
-class _PartInMemory:
-    """A part of a file, which several networks may use."""
-
-    def __init__(self, content: mmap.mmap) -> None:
-        self.content = content
-
-
-def _shared(file: BinaryIO, part: Part) -> _PartInMemory:
+def _shared(file: BinaryIO, part: Part) -> mmap.mmap:
     """A part of a file in memory, read once as long as a network uses it. Raises NetworkError."""
     key = identity_of(file), part
     if (found := _in_memory.get(key)) is None:
-        found = _in_memory[key] = _PartInMemory(read_part(file, part))
+        found = _in_memory[key] = read_part(file, part)
     return found
 
 

@@ -15,17 +15,14 @@ import tvm
 from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
+from autosched_runtime.side_file import ALIGNMENT, PAGE_BYTES
 from autosched_tvm.compile.side_file import FilePart, OutsideWeight, OutsideWeights
 from autosched_tvm.tensors import Array
 from autosched_tvm.tvm_types import IRModule, Pass
 
 MAIN = "main"
-WEIGHT_ALIGNMENT = 64
-"""Bytes to whose multiples weights are aligned, as kernels expect."""
 SMALLEST_BYTES = 64
 """Size from which a constant is a weight. Smaller ones cost less in the library than as a parameter."""
-PAGE_BYTES = 4096
-"""Size to whose multiples the weights of a library are aligned in its file."""
 
 
 def taken_into(weights: list[Array]) -> Pass:
@@ -86,7 +83,7 @@ def append_to(library: Path, weights: Sequence[Array]) -> OutsideWeights | None:
     with library.open("r+b") as file:
         file.seek(at)
         for array in weights:
-            padding = bytes(-(file.tell() - at) % WEIGHT_ALIGNMENT)
+            padding = bytes(-(file.tell() - at) % ALIGNMENT)
             tensors.append(OutsideWeight(0, file.tell() + len(padding) - at, array.shape, str(array.dtype)))
             for content in (padding, array.tobytes()):
                 file.write(content)

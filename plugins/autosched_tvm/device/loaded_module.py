@@ -35,11 +35,10 @@ class LoadedModule:
             self.path, side = files_of(path)
             self.info = read_side(side)
             self._description = described(side)
-            self._wanted = self._description.inputs
             self.place = place or HERE
             self._network: Network | _OnBoard
             if self.place is HERE:
-                self._network = Network(self.path, threads=threads)
+                self._network = Network(self.path, threads=threads, description=self._description)
                 self.threads = self._network.threads
             else:
                 self._network = _OnBoard(self.path, self.place, self._description)
@@ -82,9 +81,7 @@ class LoadedModule:
         """Mean latency of `number` calls in a row, in seconds."""
         if isinstance(self._network, _OnBoard):
             return self._network.sample(bound, number)
-        started = time.perf_counter()
-        self._network.repeat(bound, number)
-        return (time.perf_counter() - started) / number
+        return self._network.timed(bound, number)
 
     def call(self, bound: Any) -> None:
         """Run one inference, with the inputs of `bind`."""
@@ -94,7 +91,7 @@ class LoadedModule:
     def tensors(self, inputs: Mapping[str, Array] | Sequence[Array]) -> list[Any]:
         """Arguments of `machine`: the inputs, then the weights, as TVM's tensors at its place."""
         with in_words():
-            return [*(self.place.tensor(array) for array in in_order(self._wanted, inputs)), *self._weights]
+            return [*(self.place.tensor(array) for array in in_order(self._description.inputs, inputs)), *self._weights]
 
 
 def weights_at(place: Place, library: Path, description: Description) -> list[DeviceTensor]:

@@ -6,17 +6,13 @@ from pathlib import Path
 import numpy as np
 
 from autosched_runtime.samples import stored
+from autosched_runtime.side_file import samples_beside
 from autosched_tvm.evaluation.output_comparison import Limits
 from autosched_tvm.tensors import Array
 
 SAMPLES_MAX = 2
 BYTES_MAX = 64 << 20
 """Maximum size of all kept samples. Of a network with larger inputs and outputs, one sample is kept, or none."""
-
-
-def path_of(build: Path) -> Path:
-    """Returns the file with the samples of a build."""
-    return build.with_name(f"{build.name}.samples.npz")
 
 
 def keep(
@@ -36,10 +32,11 @@ def keep(
             break
         arrays |= {f"input/{number}/{name}": stored(array) for name, array in given.items()}
         arrays |= {f"output/{number}/{name}": stored(array) for name, array in named.items()}
-    path_of(build).unlink(missing_ok=True)
+    file = samples_beside(build)
+    file.unlink(missing_ok=True)
     if arrays:
         arrays |= {
             f"limits/{name}": np.array([limit.absolute, limit.relative])
             for name, limit in zip(names, limits, strict=True)
         }
-        np.savez(path_of(build), **arrays)  # type: ignore[arg-type]
+        np.savez(file, **arrays)  # type: ignore[arg-type]

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from autosched.errors import RequestError
 from autosched.runtime_errors import in_words
-from autosched_runtime.network import Bound, Network
-from autosched_runtime.network_of_shapes import NetworkOfShapes, loaded
+from autosched_runtime.network import Network
+from autosched_runtime.network_of_shapes import networks_of
 from autosched_tvm.generated_inputs import random_inputs
 from autosched_tvm.tensors import Tensor
 
@@ -31,9 +31,7 @@ def ratios(new: Path, old: Path, budget_s: float) -> dict[str, list[float]]:
 
 
 def _by_inputs(path: Path) -> dict[str, Network]:
-    found = loaded(path)
-    networks = found.networks if isinstance(found, NetworkOfShapes) else [found]
-    return {", ".join(map(str, one.description.inputs)): one for one in networks}
+    return {one.description.told_inputs: one for one in networks_of(path)}
 
 
 def _rounds(new: Network, old: Network, budget_s: float) -> list[float]:
@@ -41,17 +39,10 @@ def _rounds(new: Network, old: Network, budget_s: float) -> list[float]:
     draw, found = random.Random(0), list[float]()
     tensors = [Tensor(one.name, one.shape, one.dtype) for one in new.description.inputs]
     bound = {network: network.bind(random_inputs(tensors)) for network in (new, old)}
-    number = {network: max(1, int(TURN_S / _time_of(network, bound[network], 2))) for network in (new, old)}
+    number = {network: max(1, int(TURN_S / network.timed(bound[network], 2))) for network in (new, old)}
     until = time.perf_counter() + budget_s
     while len(found) < ROUNDS_MIN or time.perf_counter() < until:
         order = draw.sample((new, old), 2)
-        taken = {network: _time_of(network, bound[network], number[network]) for network in order}
+        taken = {network: network.timed(bound[network], number[network]) for network in order}
         found.append(taken[new] / taken[old])
     return found
-
-
-def _time_of(network: Network, bound: Bound, number: int) -> float:
-    """Mean time of a number of inferences, in seconds."""
-    started = time.perf_counter()
-    network.repeat(bound, number)
-    return (time.perf_counter() - started) / number

@@ -13,9 +13,13 @@ from autosched_runtime.network_of_shapes import NetworkOfShapes, loaded
 from autosched_runtime.padding import Padding, possible
 from autosched_runtime.samples import Sample
 from autosched_tvm.compile.side_file import SideFile
+from autosched_tvm.evaluation.onnx_reference import session_of
 from autosched_tvm.generated_inputs import random_inputs
 from autosched_tvm.tensors import Kind
 from autosched_tvm.worker_failures import gist
+
+UNKNOWN = 0.0, 1e-4
+"""Absolute and relative limit of the outputs of networks without samples."""
 
 
 def checked(file: Path, model: Path, least: int) -> Padding | str:
@@ -36,7 +40,10 @@ def checked(file: Path, model: Path, least: int) -> Padding | str:
         sides = [msgspec.convert(one, SideFile) for one in manifest_of(file)["variants"] if one["target"] == target]
         masks = frozenset(one.name for one in sides[0].inputs if one.kind is Kind.MASK or one.dtype == "bool")
         try:
-            session = _session(model, network.threads)
+            import onnxruntime
+
+            level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
+            session = session_of(str(model), level, network.threads)
             if not (why := _differs(network, session, rule, sides)):
                 return rule
             other = dataclasses.replace(rule, ones=masks & rule.axes.keys())
@@ -48,37 +55,25 @@ def checked(file: Path, model: Path, least: int) -> Padding | str:
 def _differs(network: NetworkOfShapes, session: Any, rule: Padding, sides: Sequence[SideFile]) -> str:
     """Returns which output differs, in words; empty if none does."""
     network.padding = rule
-    cases = ((number, side, size) for number, side in enumerate(sides) for size in _between(rule, number))
-    return next(filter(None, (_difference(network, session, rule, *case) for case in cases)), "")
+    for number, (side, one) in enumerate(zip(sides, network.networks, strict=True)):
+        samples = one.samples()
+        limits = samples[0].limits if samples else [UNKNOWN] * len(side.outputs)
+        for size in _between(rule, number):
+            exact = [
+                msgspec.structs.replace(tensor, shape=rule.resized(tensor.name, tensor.shape, size))
+                for tensor in side.inputs
+            ]
+            inputs = random_inputs(exact, size)
+            expected = Sample([], session.run(None, dict(inputs)), limits)
+            for output, apart, allowed in expected.differing(network.run(inputs)):
+                return (
+                    f"output {side.outputs[output].name!r} of inputs of size {size}, padded to {rule.sizes[number]},"
+                    f" differs by {apart:.3g}; allowed {allowed:.3g}"
+                )
+    return ""
 
 
 def _between(rule: Padding, number: int) -> list[int]:
     """Sizes that the network of a number serves besides its own: the smallest, and one in the middle."""
     first, own = rule.sizes[number - 1] + 1 if number else rule.least, rule.sizes[number]
     return sorted({first, (first + own) // 2} - {own})
-
-
-def _difference(network: NetworkOfShapes, session: Any, rule: Padding, number: int, side: SideFile, size: int) -> str:
-    """The same for inputs of one size, which the network of a number runs."""
-    exact = [
-        msgspec.structs.replace(tensor, shape=rule.resized(tensor.name, tensor.shape, size)) for tensor in side.inputs
-    ]
-    inputs = random_inputs(exact, size)
-    expected = session.run(None, dict(inputs))
-    samples = network.networks[number].samples()
-    limits = samples[0].limits if samples else [(0.0, 1e-4)] * len(expected)
-    got = network.run(inputs)
-    for output, apart, allowed in Sample([], expected, limits).differing(got):
-        return (
-            f"output {side.outputs[output].name!r} of inputs of size {size}, padded to {rule.sizes[number]}, differs by"
-            f" {apart:.3g}; allowed {allowed:.3g}"
-        )
-    return ""
-
-
-def _session(model: Path, threads: int) -> Any:
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads, options.log_severity_level = threads, 3
-    return onnxruntime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])

@@ -25,6 +25,7 @@ from autosched.model import DeviceNote, Identity, JobId, JobSpec, Program, Recor
 from autosched.process import whole_file
 from autosched.process.forked_workers import Died, Killed, Raised, TimedOut, WorkerError, Workers, prepare
 from autosched.records import record_selection, winner
+from autosched_runtime.side_file import samples_beside
 from autosched_tvm import worker_messages
 from autosched_tvm.build_cache import digest_of
 from autosched_tvm.compile import targets, toolchain
@@ -447,9 +448,8 @@ class TvmSession(Session):
         against what it was `verified`."""
         self._outdir.mkdir(parents=True, exist_ok=True)
         whole_file.write(self._outdir / f"{stem}.so", Path(f"{build}.so").read_bytes())
-        samples = build.with_name(f"{build.name}.samples.npz")
-        if samples.exists():
-            whole_file.write(self._outdir / f"{stem}.samples.npz", samples.read_bytes())
+        if (samples := samples_beside(build)).exists():
+            whole_file.write(samples_beside(self._outdir / stem), samples.read_bytes())
         side = msgspec.json.decode(Path(f"{build}.json").read_bytes())
         side |= {"model": self._job.model, "file": self._job.file or f"{self._job.name}.onnx", "verified": verified}
         text = msgspec.json.format(msgspec.json.encode(side), indent=2)

@@ -28,7 +28,7 @@ from autosched.records.statistics import summarize
 from autosched.runtime_errors import in_words
 from autosched.stages import EVALUATE
 from autosched.wire import blob_transfer
-from autosched_runtime.side_file import cores_of
+from autosched_runtime.side_file import cores_of, samples_beside
 
 if TYPE_CHECKING:
     import numpy as np
@@ -103,7 +103,7 @@ class Module(Ordered):
         names = [
             self.path.name,
             self.path.with_suffix(".json").name,
-            self.path.with_suffix(result_folder.SAMPLES).name,
+            samples_beside(self.path).name,
             result_folder.RECORDS,
             result_folder.REPORT,
             result_folder.PAGE,
@@ -120,7 +120,7 @@ class Module(Ordered):
     @property
     def has_samples(self) -> bool:
         """Whether inputs with verified outputs were kept."""
-        return self.path.with_suffix(result_folder.SAMPLES).is_file()
+        return samples_beside(self.path).is_file()
 
     def export(
         self, form: str = "file", output: str | Path | None = None, *, others: "Sequence[Module]" = (),

@@ -17,7 +17,7 @@ from autosched.protocol import Artifact, JobView
 from autosched.records import identity
 from autosched.wire import blob_transfer
 
-MODULE, SIDE, SAMPLES = ".so", ".json", ".samples.npz"
+MODULE, SIDE = ".so", ".json"
 REJECTED = ".rejected.so"
 """File name suffix of a build with wrong results, kept for diagnosis."""
 RECORDS, REPORT, PAGE = "records.jsonl", "report.json", "report.html"

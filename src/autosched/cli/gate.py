@@ -1,6 +1,5 @@
 """`autosched gate`: a check in continuous integration that a network has not become slower."""
 
-import asyncio
 import hashlib
 import subprocess
 import tempfile
@@ -92,11 +91,12 @@ def codes(path: Path) -> dict[str, str]:
     """Digest of the code of each network in a file, by its inputs in words; without its weights."""
     with in_words():
         file = opened(path)
-    content, found = file.path.read_bytes(), {}
-    for one in file.networks:
-        part = one.library
-        code = content if part is None else content[part.at : part.at + part.size]
-        found[", ".join(map(str, one.inputs))] = hashlib.sha256(code).hexdigest()
+    found = {}
+    with file.path.open("rb") as content:
+        for one in file.networks:
+            content.seek(one.library.at if one.library else 0)
+            code = content.read(one.library.size if one.library else -1)
+            found[one.told_inputs] = hashlib.sha256(code).hexdigest()
     return found
 
 
@@ -138,7 +138,7 @@ def _of_revision(revision: str, model: Path, folder: Path) -> Path:
 
 
 def _measured(new: Module, old: Path, host: str | None, device: str, seconds: float) -> dict[str, Timing]:
-    return asyncio.run(new.compare_async(old, daemon=host, device=device, budget_s=seconds, told=say))
+    return new.compare(old, daemon=host, device=device, budget_s=seconds, told=say)
 
 
 def _slower(found: dict[str, Timing], bound: float) -> bool:

@@ -47,7 +47,7 @@ def written(variants: Sequence[tuple[Json, Report | None]], texts: Sequence[str]
         sections |= {
             f"## Verification{where}": _verification(one, evaluation),
             f"## Latency{where}": _latencies(report, evaluation),
-            f"## Limits{where}": _limits(one, promise(report), evaluation),
+            f"## Limits{where}": _limits(one, promise(report), evaluation, padded=padding is not None),
         }
     sections["## Licences"] = _licences(texts)
     return "\n\n".join(f"{title}\n\n" + "\n".join(lines) for title, lines in sections.items()) + "\n"
@@ -85,8 +85,9 @@ def _padded(padding: Json | None) -> Iterator[str]:
     if padding is not None:
         names = " and ".join(f"axis {axis} of {_cell(name)}" for name, axis in padding["axes"].items())
         yield ""
-        yield f"Sizes between those along {names}, from {padding['least']} on, are padded with zeros, and the outputs"
-        yield "are cut back. Outputs of padded calls were compared with those of the model in ONNX Runtime."
+        ones = f" ({', '.join(map(_cell, padding['ones']))} with ones)" if padding.get("ones") else ""
+        yield f"Sizes between those along {names}, from {padding['least']} on, are padded with zeros{ones}, and the"
+        yield "outputs are cut back. Outputs of padded calls were compared with those of the model in ONNX Runtime."
 
 
 def _origin(side: Json) -> Iterator[str]:
@@ -141,7 +142,7 @@ def _who(timing: Timing, evaluation: Evaluation) -> str:
     return f"{name}, the model {evaluation.form}" if timing.name in RIVALS and evaluation.form else name
 
 
-def _limits(side: Json, promised: Json | None, evaluation: Evaluation | None) -> Iterator[str]:
+def _limits(side: Json, promised: Json | None, evaluation: Evaluation | None, *, padded: bool) -> Iterator[str]:
     features = side.get("features") or ()
     cpu = side["target"].get("mcpu") or "any"
     yield f"- It runs on CPUs like {cpu}" + (
@@ -149,7 +150,8 @@ def _limits(side: Json, promised: Json | None, evaluation: Evaluation | None) ->
     )
     cores = _cores(cores_of(side["target"]))
     yield f"- It was tuned for {cores}; other numbers of threads work, and were not measured."
-    yield "- It takes inputs of these shapes and types alone."
+    if not padded:
+        yield "- It takes inputs of these shapes and types alone."
     if side.get("weights"):
         yield f"- Its weights take {size(sum(part['bytes'] for part in side['weights']['parts']))} of memory."
     if promised is None:

@@ -4,19 +4,18 @@ import platform
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from autosched import file_names
 from autosched.errors import RequestError
 from autosched.export import card, licences
+from autosched.export.card import Json
 from autosched.report import Report
 from autosched.runtime_errors import in_words
-from autosched_runtime.side_file import Description, Part, Tensor, described, files_of
+from autosched_runtime.side_file import Description, Part, Tensor, described, files_of, samples_beside
 
-REPORT, SAMPLES = "report.json", "samples.npz"
-Json = dict[str, Any]
+CARD, REPORT = "card.md", "report.json"
 
 
 @dataclass(frozen=True)
@@ -93,7 +92,7 @@ class Contents:
 
     def texts(self) -> dict[str, bytes]:
         """The files for people, by name."""
-        return {"card.md": self.card.encode(), **self.licences}
+        return {CARD: self.card.encode(), **self.licences}
 
 
 def read(modules: Sequence[Path], licence: Path | None = None, padding: Json | None = None) -> Contents:
@@ -128,7 +127,7 @@ def _variant(module: Path) -> Variant:
     content, side = library.read_bytes(), msgspec.json.decode(side_path.read_bytes())
     if any(part.at + part.size > len(content) for part in (description.library, *description.weight_parts) if part):
         raise RequestError(f"{library} is cut off: its end is missing. Copy it again")
-    samples = library.with_suffix(f".{SAMPLES}")
+    samples = samples_beside(library)
     return Variant(
         content, side, description, _report_of(library.with_name(REPORT), side),
         samples.read_bytes() if samples.is_file() else b"",

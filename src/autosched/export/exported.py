@@ -6,7 +6,6 @@ import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from importlib.resources import files
 from pathlib import Path
 from typing import TypedDict, Unpack
 
@@ -14,11 +13,12 @@ import msgspec
 
 from autosched.errors import NotFound, RequestError
 from autosched.export import container, contents, network_file, python_wheel
-from autosched.export.contents import SAMPLES, Contents, Json
+from autosched.export.card import Json
+from autosched.export.contents import CARD, Contents
 from autosched.process import whole_file
 from autosched_runtime import libraries
+from autosched_runtime.side_file import samples_beside
 
-CARD = "card.md"
 EXAMPLE = '''\
 """Runs the network with the samples that it was verified with. Needs what requirements.txt names."""
 
@@ -95,11 +95,12 @@ def _folder(found: Contents) -> dict[str, bytes]:
         raise RequestError("a folder holds one network:  --as file  holds several")
     one = found.first
     side = msgspec.json.format(msgspec.json.encode(one.side), indent=2)
-    samples = {f"{found.name}.{SAMPLES}": one.samples} if one.samples else {}
+    library = f"{found.name}.so"
+    samples = {samples_beside(Path(library)).name: one.samples} if one.samples else {}
     return {
-        f"{found.name}.so": one.compiled, f"{found.name}.json": side, **samples, **found.texts(),
+        library: one.compiled, f"{found.name}.json": side, **samples, **found.texts(),
         "requirements.txt": container.requirements(None),
-        "example.py": EXAMPLE.format(file=f"{found.name}.so").encode(),
+        "example.py": EXAMPLE.format(file=library).encode(),
     }  # fmt: skip
 
 
@@ -112,8 +113,8 @@ def _c_project(found: Contents) -> dict[str, bytes]:
             f"{found.name} is for {found.first.architecture}, and TVM's libraries here are for {here}: export it for C"
             " on such a machine"
         )
-    project = files("autosched.export") / "c_project"
-    sources = {path.name: path.read_bytes() for path in project.iterdir() if path.is_file()}
+    project = Path(__file__).with_name("c_project")
+    sources = {path.name: path.read_bytes() for path in project.iterdir()}
     tvm = {}
     for name in libraries.OWN_NAMES:
         if (path := libraries.installed(name)) is None:

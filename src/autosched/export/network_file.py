@@ -11,13 +11,12 @@ import msgspec
 
 from autosched.errors import RequestError
 from autosched.export import card
-from autosched.export.contents import SAMPLES, Contents, Json, Variant
+from autosched.export.card import Json
+from autosched.export.contents import Contents, Variant
 from autosched_runtime import cpu_features
 from autosched_runtime.network_file import ENTRY, MANIFEST, SUFFIX
-from autosched_runtime.side_file import FORMAT
+from autosched_runtime.side_file import ALIGNMENT, FORMAT, PAGE_BYTES, SAMPLES
 
-ALIGNMENT = 4096
-"""Bytes to whose multiples all parts are aligned."""
 BYTES_MAX = (1 << 32) - 1
 """Maximum size of a ZIP archive without its 64-bit extension."""
 PADDING = 0xD935
@@ -26,9 +25,9 @@ EXTRA = struct.Struct("<HH")
 """Number and size of an extra field."""
 FIRST_DAY = (1980, 1, 1, 0, 0, 0)
 """The time of all entries: the same network gives the same bytes."""
-WEIGHT_ALIGNMENT = 64
-"""Bytes to whose multiples weights are aligned, as kernels expect."""
-__all__ = ["FIRST_DAY", "SUFFIX", "content"]
+UNIX = 3
+"""ZIP's number of the system that has written an entry."""
+__all__ = ["SUFFIX", "content", "plain_entry"]
 
 
 def content(contents: Contents) -> bytes:
@@ -40,7 +39,7 @@ def content(contents: Contents) -> bytes:
         if one.samples:
             parts[f"{contents.folder(one)}/{SAMPLES}"] = one.samples
     parts |= contents.texts()
-    if sum(map(len, parts.values())) + ALIGNMENT * (2 + 2 * len(parts)) > BYTES_MAX:
+    if sum(map(len, parts.values())) + PAGE_BYTES * (2 + 2 * len(parts)) > BYTES_MAX:
         raise RequestError(f"{contents.name} is too large for one file, which has 4 GiB at most:  --as folder")
     manifest, places = _manifest(contents, parts, tables)
     file = BytesIO()
@@ -72,7 +71,7 @@ def _weights(variants: Sequence[Variant]) -> tuple[list[bytes], list[list[tuple[
     places: dict[bytes, tuple[int, int]] = {}
     for digest, weight in known.items():
         block = blocks.setdefault(tuple(sorted(users[digest])), bytearray())
-        block += bytes(-len(block) % WEIGHT_ALIGNMENT)
+        block += bytes(-len(block) % ALIGNMENT)
         places[digest] = list(blocks).index(tuple(sorted(users[digest]))), len(block)
         block += weight
     return list(map(bytes, blocks.values())), [[places[digest] for digest in each] for each in used]
@@ -82,9 +81,9 @@ def _manifest(
     contents: Contents, parts: Mapping[str, bytes], tables: Sequence[Sequence[tuple[int, int]]]
 ) -> tuple[bytes, dict[str, int]]:
     """The manifest, and the places of all parts behind it."""
-    room = ALIGNMENT
+    room = PAGE_BYTES
     while True:
-        places, end = {}, ALIGNMENT + room
+        places, end = {}, PAGE_BYTES + room
         for name, part in parts.items():
             places[name] = _place(end, name)
             end = places[name] + len(part)
@@ -100,7 +99,7 @@ def _manifest(
         text = msgspec.json.encode(told)
         if len(text) <= room:
             return text.ljust(room), places
-        room = -(-len(text) // ALIGNMENT) * ALIGNMENT
+        room = -(-len(text) // PAGE_BYTES) * PAGE_BYTES
 
 
 def _described(
@@ -133,7 +132,15 @@ def _entry(at: int, content: bytes) -> Json:
 def _place(end: int, name: str) -> int:
     """The place of an entry's content, whose header begins at `end`."""
     header = end + ENTRY.size + len(name.encode()) + EXTRA.size
-    return -(-header // ALIGNMENT) * ALIGNMENT
+    return -(-header // PAGE_BYTES) * PAGE_BYTES
+
+
+def plain_entry(name: str) -> ZipInfo:
+    """An entry of an archive that is the same whenever and wherever it is written."""
+    entry = ZipInfo(name, FIRST_DAY)
+    entry.external_attr = 0o644 << 16
+    entry.create_system = UNIX
+    return entry
 
 
 def _add(file: BytesIO, archive: ZipFile, name: str, content: bytes) -> int:
@@ -141,9 +148,7 @@ def _add(file: BytesIO, archive: ZipFile, name: str, content: bytes) -> int:
     begin = file.tell()
     place = _place(begin, name)
     padding = place - begin - ENTRY.size - len(name.encode()) - EXTRA.size
-    entry = ZipInfo(name, FIRST_DAY)
-    entry.external_attr = 0o644 << 16
-    entry.create_system = 3  # Unix, wherever it is written
+    entry = plain_entry(name)
     entry.extra = EXTRA.pack(PADDING, padding) + bytes(padding)
     archive.writestr(entry, content)
     return place

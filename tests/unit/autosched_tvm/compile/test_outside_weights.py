@@ -11,8 +11,8 @@ tvm = pytest.importorskip("tvm")
 from tvm import relax  # noqa: E402
 
 from autosched_runtime.network import Network  # noqa: E402
-from autosched_runtime.side_file import described  # noqa: E402
-from autosched_tvm.compile import network_compiler, outside_weights  # noqa: E402
+from autosched_runtime.side_file import ALIGNMENT, described  # noqa: E402
+from autosched_tvm.compile import network_compiler  # noqa: E402
 from autosched_tvm.compile.side_file import read_side  # noqa: E402
 from autosched_tvm.device.loaded_module import LoadedModule  # noqa: E402
 from autosched_tvm.tensors import Tensor  # noqa: E402
@@ -71,7 +71,7 @@ def test_equal_weights_are_kept_once_and_small_ones_stay(tmp_path: Path) -> None
     net = compiled(tmp_path / "net", [one, other, one.copy(), small])
     kept = described(tmp_path / "net.json").weights
     assert [weight.shape for weight in kept] == [(33, 32), (32,)]
-    assert all(weight.at % outside_weights.WEIGHT_ALIGNMENT == 0 for weight in kept)
+    assert all(weight.at % ALIGNMENT == 0 for weight in kept)
     outputs = Network(net).run([X])
     assert np.array_equal(outputs[0], outputs[2])
     assert np.array_equal(outputs[3], X + 3)

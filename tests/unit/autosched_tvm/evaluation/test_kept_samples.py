@@ -8,7 +8,7 @@ import pytest
 
 from autosched_runtime.errors import NetworkError
 from autosched_runtime.samples import Sample, read
-from autosched_runtime.side_file import Description, Tensor
+from autosched_runtime.side_file import Description, Tensor, samples_beside
 from autosched_tvm.evaluation import kept_samples
 from autosched_tvm.evaluation.output_comparison import Limits
 
@@ -25,7 +25,7 @@ def kept(folder: Path, count: int = 3, dtype: str = "float32") -> Path:
     inputs = [{X: np.arange(4).astype(dtype) + n, TEXT: np.full((2, 2), n)} for n in range(count)]
     outputs = [[(np.arange(4) * 2 + n).astype(dtype), np.array(n > 0)] for n in range(count)]
     kept_samples.keep(folder / "tuned", inputs, outputs, [Y, MASK], [Limits(0.5, 0.1), Limits(0.0, 0.0)])
-    return kept_samples.path_of(folder / "tuned")
+    return samples_beside(folder / "tuned")
 
 
 def test_two_samples_are_kept_and_read(tmp_path: Path) -> None:
