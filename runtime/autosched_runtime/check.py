@@ -16,6 +16,7 @@ from autosched_runtime.errors import FileMissing, NetworkError
 from autosched_runtime.inputs import Array
 from autosched_runtime.network import Network
 from autosched_runtime.network_of_shapes import networks_of
+from autosched_runtime.samples import Sample
 
 SLOWER = 1.15
 """Ratio to what was promised, above which a network is slower than promised."""
@@ -106,12 +107,15 @@ class Checked:
 
 
 def check(path: Path, *, seconds: float = 2.0, threads: int | None = None, model: Path | None = None) -> list[Checked]:
-    """Run the samples of a file's network, and measure it; each of its networks if it has several, for several shapes.
+    """Run the samples of a file's network, and measure it. Of several networks, for several shapes, each that has
+    samples.
 
     `seconds`: of a measurement; 0: none. `threads`: None: as many as it was tuned for. `model`: the file that it was
     compiled from, which ONNX Runtime then runs in turns with it. Raises NetworkError.
     """
-    return [_checked(network, seconds, model) for network in networks_of(path, threads)]
+    networks = [(network, network.samples()) for network in networks_of(path, threads)]
+    chosen = [(network, samples) for network, samples in networks if samples] or networks
+    return [_checked(network, samples, seconds, model) for network, samples in chosen]
 
 
 def worst(found: Sequence[Checked]) -> int:
@@ -120,8 +124,7 @@ def worst(found: Sequence[Checked]) -> int:
     return next((code for code in (DIFFERS, SLOW) if code in codes), FINE)
 
 
-def _checked(network: Network, seconds: float, model: Path | None) -> Checked:
-    samples = network.samples()
+def _checked(network: Network, samples: Sequence[Sample], seconds: float, model: Path | None) -> Checked:
     names = [tensor.name for tensor in network.description.outputs]
     differences = tuple(
         f"output {names[output]!r} of sample {number} by {apart:.3g}, allowed {allowed:.3g}"

@@ -55,9 +55,8 @@ def checked(file: Path, model: Path, least: int) -> Padding | str:
 def _differs(network: NetworkOfShapes, session: Any, rule: Padding, sides: Sequence[SideFile]) -> str:
     """Returns which output differs, in words; empty if none does."""
     network.padding = rule
-    for number, (side, one) in enumerate(zip(sides, network.networks, strict=True)):
-        samples = one.samples()
-        limits = samples[0].limits if samples else [UNKNOWN] * len(side.outputs)
+    limits = next((one.limits for one in network.samples()), [UNKNOWN] * len(sides[0].outputs))
+    for number, side in enumerate(sides):
         for size in _between(rule, number):
             exact = [
                 msgspec.structs.replace(tensor, shape=rule.resized(tensor.name, tensor.shape, size))

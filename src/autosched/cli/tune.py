@@ -67,21 +67,19 @@ def choices_of(_ctx: click.Context, _option: click.Parameter, values: tuple[str,
 
 
 def sizes_of(least: int, most: int) -> list[int]:
-    """The sizes of a range that have a network, two or more: each is about a quarter larger than the one before."""
+    """The sizes of a range that have a network: each is at most about an eighth larger than the one before."""
     sizes = [most]
-    while sizes[-1] > max(least, SMALL):
+    while sizes[-1] > least:
         step = next(step for step, from_size in STEPS if sizes[-1] > from_size)
         below = -(-int(sizes[-1] / SIZE_RATIO) // step) * step
-        sizes.append(max(least, SMALL, min(below, sizes[-1] - step)))
-    return sizes[::-1] if len(sizes) > 1 else [least, most]
+        sizes.append(max(least, min(below, sizes[-1] - step)))
+    return sizes[::-1]
 
 
 _RANGE = re.compile(r"\d+\.\.\d+")
-SIZE_RATIO = 1.25
+SIZE_RATIO = 1.125
 """Ratio of a size to the next smaller one: the largest excess of work of a padded call."""
-SMALL = 8
-"""Smallest size that has a network of its own, unless a range ends below. Smaller ones take about as long as it."""
-STEPS = (16, 64), (8, 32), (4, 8), (1, 0)
+STEPS = (16, 128), (8, 64), (4, 24), (2, 8), (1, 0)
 """Numbers of which sizes are multiples, and the size above which they are."""
 
 

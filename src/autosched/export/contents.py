@@ -1,7 +1,8 @@
 """The contents of a packed network: the compiled networks with their samples, their card and their licences."""
 
+import dataclasses
 import platform
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -109,9 +110,22 @@ def read(modules: Sequence[Path], licence: Path | None = None, padding: Json | N
     if repeated := [f"{label}, with inputs of {shapes}" for label, shapes in kinds if kinds.count((label, shapes)) > 1]:
         raise RequestError(f"two of these networks are for {repeated[0]}: name one of them")
     texts = licences.of(licence)
+    if padding is not None:
+        variants = list(_with_few_samples(variants))
     shown = [(one.side, one.report) for one in variants]
     name = file_names.made_from(variants[0].description.name)
     return Contents(name, tuple(variants), card.written(shown, tuple(texts), padding), texts, padding)
+
+
+def _with_few_samples(variants: Sequence[Variant]) -> Iterator[Variant]:
+    """The networks of a range, which are many and alike, with the samples of those alone that are twice as large as the
+    last one with samples, and of the largest for each CPU."""
+    last = 0
+    for one, following in zip(variants, (*variants[1:], None), strict=True):
+        largest = following is None or following.label != one.label
+        if kept := largest or len(one.samples) >= 2 * last:
+            last = 0 if largest else len(one.samples)
+        yield one if kept else dataclasses.replace(one, samples=b"")
 
 
 def _order(one: Variant) -> tuple[str, int, str, list[tuple[int, ...]]]:

@@ -57,7 +57,8 @@ def _library(contents: Contents, variant: Variant) -> str:
 def _weights(variants: Sequence[Variant]) -> tuple[list[bytes], list[list[tuple[int, int]]]]:
     """Blocks of weights, and for each variant the number of the block of each weight, and its place there.
 
-    Equal weights are kept once. A block has the weights that the same variants use, so that each reads its own alone.
+    Equal weights are kept once, and so are those with which a larger one begins: a table of positions for a shorter
+    text. A block has the weights that the same variants use, so that each reads its own alone.
     """
     known: dict[bytes, bytes] = {}
     users: dict[bytes, set[int]] = {}
@@ -67,14 +68,34 @@ def _weights(variants: Sequence[Variant]) -> tuple[list[bytes], list[list[tuple[
         for digest, weight in zip(used[-1], one.weights(), strict=True):
             known[digest] = weight
             users.setdefault(digest, set()).add(number)
+    longer = _longer(known)
+    for digest, other in longer.items():
+        users[other] |= users[digest]
     blocks: dict[tuple[int, ...], bytearray] = {}
     places: dict[bytes, tuple[int, int]] = {}
     for digest, weight in known.items():
+        if digest in longer:
+            continue
         block = blocks.setdefault(tuple(sorted(users[digest])), bytearray())
         block += bytes(-len(block) % ALIGNMENT)
         places[digest] = list(blocks).index(tuple(sorted(users[digest]))), len(block)
         block += weight
-    return list(map(bytes, blocks.values())), [[places[digest] for digest in each] for each in used]
+    where = [[places[longer.get(digest, digest)] for digest in each] for each in used]
+    return list(map(bytes, blocks.values())), where
+
+
+def _longer(known: Mapping[bytes, bytes]) -> dict[bytes, bytes]:
+    """For each weight that is the begin of a longer one, the longest such; both by their digests."""
+    found: dict[bytes, bytes] = {}
+    alike: dict[bytes, list[bytes]] = {}
+    for digest in sorted(known, key=lambda digest: -len(known[digest])):
+        weight = known[digest]
+        others = alike.setdefault(weight[:ALIGNMENT], [])
+        if (other := next((one for one in others if known[one].startswith(weight)), None)) is not None:
+            found[digest] = other
+        else:
+            others.append(digest)
+    return found
 
 
 def _manifest(

@@ -15,12 +15,13 @@ from unit.autosched_runtime.small_networks import X, of_weights
 MODEL = job_view().spec.model  # type: ignore[union-attr]
 
 
-def tuned(folder: Path, measured: Evaluation | None = None, *, rows: int | None = None) -> Path:
+def tuned(folder: Path, measured: Evaluation | None = None, *, rows: int | None = None, megabytes: int = 1) -> Path:
     """Writes a network with weights, its samples and its report; returns the path of net.so.
 
     `measured`: the evaluation of the report; None: an ordinary one. `rows`: of the input; None: it has one dimension.
+    `megabytes`: of the weights.
     """
-    path = of_weights(folder / "net.so", 1, rows=rows)
+    path = of_weights(folder / "net.so", megabytes, rows=rows)
     side = msgspec.json.decode(path.with_suffix(".json").read_bytes())
     side |= {"model": MODEL, "file": "net.onnx", "verified": "ONNX Runtime 1.31"}
     path.with_suffix(".json").write_bytes(msgspec.json.encode(side))

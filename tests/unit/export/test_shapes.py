@@ -16,6 +16,7 @@ import autosched_runtime
 from autosched.errors import RequestError
 from autosched.export import Form, export
 from autosched_runtime.__main__ import main
+from autosched_runtime.check import check
 from autosched_runtime.errors import InvalidInput
 from deadlines import DEADLINE_S
 from unit.autosched_runtime.small_networks import X
@@ -90,6 +91,31 @@ def test_weights_are_in_the_file_and_in_memory_once(packed: Path, modules: list[
         print(len({one._executable.weights.arrays[0].ctypes.data for one in network.networks}))
     """
     assert elsewhere(program, str(packed)) == "1"
+
+
+def test_weights_with_which_others_begin_are_in_the_file_once(modules: list[Path], tmp_path: Path) -> None:
+    others = []
+    for rows_, megabytes in ((1, 2), (2, 3)):
+        (tmp_path / str(rows_)).mkdir()
+        others.append(tuned(tmp_path / str(rows_), rows=rows_, megabytes=megabytes))
+    path = export([modules[0], *others], Form.FILE, tmp_path / "net.asn")  # 1 MB, 2 MB and 3 MB
+    assert path.stat().st_size < 3 * (1 << 20) + (1 << 18)
+    network = autosched_runtime.load(path)
+    for count in (1, 2, 4):
+        assert np.array_equal(network.run([rows(count)])[0], rows(count) + 1)
+
+
+def test_few_networks_of_a_range_have_samples(tmp_path: Path) -> None:
+    modules = []
+    for count in (8, 16, 24, 32, 40, 48):
+        (tmp_path / str(count)).mkdir()
+        modules.append(tuned(tmp_path / str(count), rows=count))
+    shapes = {"axes": {"x": 0}, "outputs": [{"axis": 0, "factor": 1, "offset": 0}], "least": 1, "ones": []}
+    path = export(modules, Form.FILE, tmp_path / "net.asn", padding=shapes)
+    network = autosched_runtime.load(path)
+    assert sorted({sample.inputs[0].shape[0] for sample in network.samples()}) == [8, 24, 48]
+    assert len(check(path, seconds=0)) == 3
+    assert np.array_equal(network.run([rows(9)])[0], rows(9) + 1)
 
 
 def test_samples_and_the_check_are_of_all_shapes(packed: Path, capsys: pytest.CaptureFixture[str]) -> None:
