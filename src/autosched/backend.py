@@ -238,6 +238,19 @@ class NoteGroup(Struct, frozen=True):
         return f"{who}: {self.text}"
 
 
+class Start(Struct, frozen=True):
+    """The start of an engine in a process of its own, which has loaded NumPy and has the files in the cache."""
+
+    engine: str
+    """Its package, such as "onnxruntime"."""
+    load_s: float
+    """From the import of the engine until the network is loaded."""
+    first_s: float
+    """The first inference."""
+    peak_bytes: int
+    """Peak resident memory of the process until then, with Python and NumPy."""
+
+
 class Evaluation(Struct, frozen=True):
     """The compiled network, checked and measured."""
 
@@ -270,6 +283,8 @@ class Evaluation(Struct, frozen=True):
     """The device if it is a board, on which everything was measured."""
     verified: bool = True
     """Whether the reference is another engine. If not, nothing is known about the outputs."""
+    starts: tuple[Start, ...] = ()
+    """That of the published build in the runtime first, then that of ONNX Runtime."""
 
 
 class Tuner(ABC):

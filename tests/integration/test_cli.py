@@ -13,6 +13,10 @@ from typing import Any
 
 import pytest
 
+from autosched import api
+from autosched.api.connection import Daemon
+from autosched.cli.tune import AHEAD
+from autosched.model import JobId, JobState
 from deadlines import DEADLINE_S, until
 from integration.lab import BOARD, MODEL, Lab, Said, command_line, lab
 
@@ -65,6 +69,28 @@ def test_several_shapes_are_as_many_jobs(cli: Callable[..., Said], tmp_path: Pat
     assert cli("attach", jobs[1])[0] == 0
     assert tune(cli, "--shape", "x=1,3", "--shape", "x=8,3", "--output", "net.so")[0] == 2
     assert cli("submit", "net.onnx", "--shape", "x=1,3", "--shape", "x=8,3")[0] == 2
+
+
+def test_the_jobs_of_a_range_are_submitted_a_few_at_a_time(
+    cli: Callable[..., Said], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours: list[JobId] = []
+    active: list[int] = []
+    submit = api.submit
+
+    async def counting(daemon: Daemon, *words: Any, **how: Any) -> JobId:
+        active.append(sum([not JobState((await daemon.job(job)).state).ended for job in ours]))
+        ours.append(await submit(daemon, *words, **how))
+        return ours[-1]
+
+    monkeypatch.setattr(api, "submit", counting)
+    code, out, err = tune(cli, "--shape", "x=1,1..16")
+    assert code == 0, err
+    assert len(active) == 12
+    assert max(active) < AHEAD
+    assert err.count("of 12: ") == 12
+    assert out.count("x8.00 faster than the untuned build") == 12
+    assert out.count(" Next:") == 1, "the largest is tuned, and told in full"
 
 
 def test_detach_attach_and_compile(cli: Callable[..., Said], tmp_path: Path) -> None:

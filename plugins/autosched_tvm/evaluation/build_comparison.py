@@ -6,10 +6,11 @@ Runs in the process of the job. Each engine runs in its own process: see `autosc
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from autosched.backend import NO_NUMBER, RIVALS, Evaluation, OperatorTimes, Timing
+from autosched.backend import NO_NUMBER, RIVALS, Evaluation, OperatorTimes, Start, Timing
 from autosched.errors import RequestError, StepFailed
 from autosched.process.forked_workers import Killed, WorkerError
 from autosched.records.statistics import clearly_faster
+from autosched_tvm.evaluation import first_inference
 from autosched_tvm.evaluation.engine_benchmark import EngineBenchmark, EngineProcess, Racer, race, unwatched
 from autosched_tvm.evaluation.verification_messages import VerificationResult
 from autosched_tvm.tensors import Array
@@ -58,13 +59,30 @@ def evaluate(
     choice = published(found.timings, verdict, notes, unverified=unverified)
     check = verdict.checks[choice or "tuned"]
     operators = _operators(ours[choice or "tuned"], notes)
+    files = {first_inference.OURS: builds / (choice or "tuned")}
+    if not isinstance(rival, str) and rival.contestant.name == first_inference.ONNXRUNTIME:
+        files[first_inference.ONNXRUNTIME] = next(Path(form.path) for form in forms if form.name == rival.form)
     return Evaluation(
         timings=tuple(found.timings), reference=verdict.reference, outputs_equal=check.equal,
         max_abs_error=check.max_abs_error, tolerance=check.tolerance, cores=contest.cores, published=choice,
         notes=tuple(notes), form="" if isinstance(rival, str) else rival.form,
         forms=() if isinstance(rival, str) else rival.forms, operators=operators, difference=check.difference,
         samples=verdict.samples, board=contest.board, verified=verdict.verified,
+        starts=_starts(contest, files, inputs, notes),
     )  # fmt: skip
+
+
+def _starts(
+    contest: EngineBenchmark, files: Mapping[str, Path], inputs: Mapping[str, Array], notes: list[str]
+) -> tuple[Start, ...]:
+    """Returns the starts of engines; none, and a note, where they cannot be measured. Boards are not measured."""
+    if contest.board:
+        return ()
+    try:
+        return tuple(first_inference.measured(files, inputs, contest.cores, contest.left_s / 8))
+    except first_inference.NotMeasured as why:
+        notes.append(str(why))
+        return ()
 
 
 def check(

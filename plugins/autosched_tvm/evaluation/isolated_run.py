@@ -38,11 +38,12 @@ def outputs(
         except subprocess.TimeoutExpired:
             raise Crashed(f"it ran for more than {LIMIT_S:.0f} s") from None
         if ended.returncode:
-            raise Crashed(_reason(ended))
+            raise Crashed(reason(ended))
         return [_read(Path(folder) / f"outputs-{number}.npz") for number in range(len(samples))]
 
 
-def _reason(ended: "subprocess.CompletedProcess[str]") -> str:
+def reason(ended: "subprocess.CompletedProcess[str]") -> str:
+    """Returns why a process failed, in words."""
     if ended.returncode < 0:
         return f"it was ended by {signal.Signals(-ended.returncode).name}"
     last = ended.stderr.strip().splitlines()[-1:]

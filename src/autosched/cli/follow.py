@@ -16,7 +16,7 @@ from autosched.api.on_demand import connected
 from autosched.cli.keyboard import pressed
 from autosched.cli.output import INTERRUPTED, data, room, say
 from autosched.cli.progress_display import Progress, progress
-from autosched.cli.result_summary import outcome, shown
+from autosched.cli.result_summary import in_a_line, outcome, shown
 from autosched.errors import AutoschedError, DaemonUnreachable
 from autosched.model import JobId, JobState, Record
 from autosched.protocol import ExplainJob, Explanation, GetRecords, JobView, RecordPage
@@ -35,13 +35,13 @@ WARNINGS_EVERY_S = 5.0
 NO_TASKS = (" its tasks are not known yet: the network is imported first",)
 
 
-def follow(host: str | None, job: JobId, output: Path) -> int:
-    """Watch a job to its end, fetch its results and print them."""
+def follow(host: str | None, job: JobId, output: Path, *, brief: bool = False) -> int:
+    """Watch a job to its end, fetch its results and print them. `brief`: in a line, if they are as they should be."""
     detached = f"\nDetached. The job goes on:  autosched attach {job}     stop it:  autosched cancel {job}"
     result = interruptible(_follow(host, job, output), detached)
     if result is None:
         return INTERRUPTED
-    for line in outcome(result):
+    for line in in_a_line(result) if brief else outcome(result):
         data(line)
     measured = result.report.evaluation
     return 0 if measured is None or measured.outputs_equal else 1

@@ -10,7 +10,7 @@ from autosched.backend import Evaluation, OperatorTimes
 from autosched.cli import output
 from autosched.model import JobId
 from autosched.report import verdict
-from autosched.report.evaluation_summary import advice, interval, label
+from autosched.report.evaluation_summary import advice, interval, label, starts
 from autosched.text.latency_gain import goal, goal_advice
 
 
@@ -55,6 +55,15 @@ def outcome(result: Result) -> Iterator[str]:
     yield from _next(result, job.job)
 
 
+def in_a_line(result: Result) -> Iterator[str]:
+    """The comparison with the baseline alone, if the outputs are right; else the whole outcome."""
+    measured = result.report.evaluation
+    if measured is None or not measured.outputs_equal or not measured.verified:
+        yield from outcome(result)
+    else:
+        yield f" {verdict(measured).headline}"
+
+
 def _next(result: Result, job: JobId) -> Iterator[str]:
     """Commands to run next."""
     yield " Next:"
@@ -85,6 +94,8 @@ def evaluation(measured: Evaluation, told: str = "") -> Iterator[str]:
     for timing in measured.timings:
         remark = found.remarks.get(timing.name, "")
         yield f"   {label(timing):13}{formatting.latency(timing.median_s):>9}  {interval(timing):22} {remark}".rstrip()
+    for number, line in enumerate(starts(measured)):
+        yield f"   {line}" if number else f" {line}"
     yield f" {found.outputs}"
     if measured.operators is not None:
         yield f" {operators(measured.operators)}"

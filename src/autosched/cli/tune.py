@@ -1,7 +1,6 @@
 """Commands that run a job: tune, submit, attach, compile."""
 
 import asyncio
-import dataclasses
 import re
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
@@ -34,6 +33,8 @@ DEVICE = "cpu"
 """Device of jobs that name none."""
 TARGETS = ("auto", "x86-64(-v[234])?", *TARGET_KINDS)
 """Targets of a single word; any other CPU is named with -mcpu."""
+AHEAD = 4
+"""Number of jobs that are submitted at a time, if a command needs many: each has a process of some 400 MB."""
 LAYOUTS = ("keep", "nchw", "nhwc", "nchwc", "auto")
 
 
@@ -356,38 +357,49 @@ def tune(
     options, device = with_layout(words.pop("options"), words.pop("layout")), words.pop("device")
     cores = words["cores"]
 
-    async def begin() -> list[JobId]:
+    def is_inner(number: int) -> bool:
+        """Whether a network of a range is not searched for."""
+        return least is not None and choices[number][0].shapes != shapes[-1]
+
+    async def begin(first: int, end: int) -> list[JobId]:
         async with connected(host, told=say, serve=serve_words(policy, goal), cores=cores) as daemon:
             await _check_policy(daemon, policy, goal)
             lab = await daemon.lab()
-            words["learn_from"] = await _jobs(daemon, words["learn_from"])
+            learn_from = await _jobs(daemon, words["learn_from"])
             jobs = []
-            for (one, target), place in zip(choices, folders, strict=True):
+            for number in range(first, end):
+                one, target = choices[number]
                 wanted, kind = placed(target, device, lab)
                 kind = kind_of_cores(lab.units, kind, cores)
-                settings = Settings(options=options, output=place, target=wanted, device=kind, **words)
-                if least is not None and one.shapes != shapes[-1]:
-                    settings = dataclasses.replace(settings, trials=0)
-                jobs.append(
-                    await api.submit(daemon, one, settings, _uploading(), expected=lambda told: say(_forecast(told)))
-                )
-            if page := await daemon.page_link(jobs[0]):
+                how = {**words, "learn_from": learn_from} | ({"trials": 0} if is_inner(number) else {})
+                settings = Settings(options=options, output=folders[number], target=wanted, device=kind, **how)
+                expected = None if is_inner(number) else lambda told: say(_forecast(told))
+                jobs.append(await api.submit(daemon, one, settings, _uploading(), expected=expected))
+            if first == 0 and (page := await daemon.page_link(jobs[0])):
                 say(f"In a browser (the link signs you in, once):  {page}")
             return jobs
 
-    jobs = interruptible(begin(), "Interrupted before all jobs were submitted; see  autosched jobs")
-    if jobs is None:
-        return INTERRUPTED
-    packing = f"     then pack them:  autosched export {' '.join(map(shown, folders))}" if len(jobs) > 1 else ""
-    if detach:
-        data("\n".join(map(str, jobs)))
-        say(f"Follow it:  autosched attach {jobs[-1]}     stop it:  autosched cancel {selected(jobs)}{packing}")
-        return 0
-    for number, (job, place) in enumerate(zip(jobs, folders, strict=True), 1):
-        if len(jobs) > 1:
-            say(f"{number} of {len(jobs)}: {names[number - 1]}, job {job}")
-        if (code := follow(host, job, place)) != 0:
-            if len(jobs) > 1:
+    packing = f"     then pack them:  autosched export {' '.join(map(shown, folders))}" if len(choices) > 1 else ""
+    jobs: list[JobId] = []
+    for number, place in enumerate(folders):
+        end = len(choices) if detach else min(number + AHEAD, len(choices))
+        if len(jobs) < end:
+            more = interruptible(
+                begin(len(jobs), end), "Interrupted before all jobs were submitted; see  autosched jobs"
+            )
+            if more is None:
+                return INTERRUPTED
+            jobs += more
+        if detach:
+            data("\n".join(map(str, jobs)))
+            say(f"Follow it:  autosched attach {jobs[-1]}     stop it:  autosched cancel {selected(jobs)}{packing}")
+            return 0
+        if len(choices) > 1:
+            say(f"{number + 1} of {len(choices)}: {names[number]}, job {jobs[number]}")
+        if (code := follow(host, jobs[number], place, brief=is_inner(number))) != 0:
+            if len(jobs) < len(choices):
+                say(f"The jobs that were submitted go on:  autosched jobs     all {len(choices)}:  this command again")
+            elif len(choices) > 1:
                 say(f"The other jobs go on:  autosched jobs{packing}")
             return code
     if len(jobs) > 1 and all(any(map(result_folder.is_module, place.iterdir())) for place in folders):

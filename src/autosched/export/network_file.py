@@ -68,7 +68,7 @@ def _weights(variants: Sequence[Variant]) -> tuple[list[bytes], list[list[tuple[
         for digest, weight in zip(used[-1], one.weights(), strict=True):
             known[digest] = weight
             users.setdefault(digest, set()).add(number)
-    longer = _longer(known)
+    longer = longer_ones(known)
     for digest, other in longer.items():
         users[other] |= users[digest]
     blocks: dict[tuple[int, ...], bytearray] = {}
@@ -84,8 +84,8 @@ def _weights(variants: Sequence[Variant]) -> tuple[list[bytes], list[list[tuple[
     return list(map(bytes, blocks.values())), where
 
 
-def _longer(known: Mapping[bytes, bytes]) -> dict[bytes, bytes]:
-    """For each weight that is the begin of a longer one, the longest such; both by their digests."""
+def longer_ones(known: Mapping[bytes, bytes]) -> dict[bytes, bytes]:
+    """For each weight that is the begin of longer ones, the longest of them. All are named by their digests."""
     found: dict[bytes, bytes] = {}
     alike: dict[bytes, list[bytes]] = {}
     for digest in sorted(known, key=lambda digest: -len(known[digest])):

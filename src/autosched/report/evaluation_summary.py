@@ -145,6 +145,18 @@ def distance(evaluation: Evaluation) -> str:
     return "difference infinite or not a number" if found.tolerance else "another shape"
 
 
+def starts(evaluation: Evaluation) -> list[str]:
+    """The start of each engine: the time until the first outputs, and the memory; empty if it was not measured."""
+    times = [
+        f"after {latency(one.load_s + one.first_s)} ({latency(one.load_s)} to load), {formatting.size(one.peak_bytes)}"
+        for one in evaluation.starts
+    ]
+    if not times:
+        return []
+    others = [f"{RIVALS.get(one.engine, one.engine)}: " for one in evaluation.starts[1:]]
+    return [f"a new process has its first outputs {times[0]} of memory", *map(str.__add__, others, times[1:])]
+
+
 def _difference(found: Difference | None) -> str:
     if found is None:
         return ""

@@ -21,7 +21,7 @@ from autosched.formatting import (
 from autosched.model import Identity, JobState
 from autosched.report import svg
 from autosched.report.data import Report
-from autosched.report.evaluation_summary import Standing, advice, distance, label, verdict
+from autosched.report.evaluation_summary import Standing, advice, distance, label, starts, verdict
 from autosched.stages import STAGES
 from autosched.text.latency_gain import goal, goal_advice
 
@@ -133,7 +133,7 @@ def _latencies(report: Report) -> str:
         f" {count(len(evaluation.cores), 'core').split()[1]} {cores}</caption>"
         '<thead><tr><th scope="col">Build</th><th scope="col" class="n">Median</th>'
         '<th scope="col" class="n optional">95 % interval</th><th scope="col"></th></tr></thead>'
-        f"<tbody>{rows}</tbody></table>{_forms(evaluation)}"
+        f"<tbody>{rows}</tbody></table>{_forms(evaluation)}{_starts(evaluation)}"
         f'<p class="{word}">{escape(found.outputs)}</p>{rejected}{notes}</section>'
     )
 
@@ -151,6 +151,11 @@ def _forms(evaluation: Evaluation) -> str:
         return ""
     said = ", ".join(f"{timing.name} {latency(timing.median_s)}" for timing in evaluation.forms)
     return f"<p>ONNX Runtime ran the model in the form that suits it best: {escape(said)}.</p>"
+
+
+def _starts(evaluation: Evaluation) -> str:
+    told = "; ".join(starts(evaluation))
+    return f"<p>{escape(f'{told[:1].upper()}{told[1:]}')}.</p>" if told else ""
 
 
 def _latency_row(timing: Timing, part: float, remark: str) -> str:

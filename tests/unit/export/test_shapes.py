@@ -15,6 +15,7 @@ pytest.importorskip("tvm")
 import autosched_runtime
 from autosched.errors import RequestError
 from autosched.export import Form, export
+from autosched.export.network_file import longer_ones
 from autosched_runtime.__main__ import main
 from autosched_runtime.check import check
 from autosched_runtime.errors import InvalidInput
@@ -103,6 +104,12 @@ def test_weights_with_which_others_begin_are_in_the_file_once(modules: list[Path
     network = autosched_runtime.load(path)
     for count in (1, 2, 4):
         assert np.array_equal(network.run([rows(count)])[0], rows(count) + 1)
+
+
+def test_weights_that_begin_alike_are_kept_both() -> None:
+    begin = bytes(range(64)) * 2
+    known = {b"long": begin + b"12345678", b"other": begin + b"1234X", b"short": begin + b"123"}
+    assert longer_ones(known) == {b"short": b"long"}
 
 
 def test_few_networks_of_a_range_have_samples(tmp_path: Path) -> None:

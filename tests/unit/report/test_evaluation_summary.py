@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from autosched.backend import NO_NUMBER, Difference
 from autosched.report import verdict
-from autosched.report.evaluation_summary import Standing, advice
+from autosched.report.evaluation_summary import Standing, advice, starts
 from samples import evaluation, timing
 
 
@@ -49,6 +49,14 @@ def test_a_faster_untuned_build_is_not_called_slower() -> None:
     timings = (timing("default", 0.008), *evaluation().timings[1:])
     found = verdict(replace(evaluation(), timings=timings))
     assert found.remarks["default"].startswith("x2.00 faster than tuned")
+
+
+def test_the_start_of_each_engine_is_told() -> None:
+    assert starts(evaluation()) == [
+        "a new process has its first outputs after 20.0 ms (12.0 ms to load), 60.0 MiB of memory",
+        "ONNX Runtime: after 150 ms (110 ms to load), 90.0 MiB",
+    ]
+    assert starts(replace(evaluation(), starts=())) == []
 
 
 def test_the_form_of_the_model_is_told() -> None:
