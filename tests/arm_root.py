@@ -25,8 +25,8 @@ LIMIT_S = 900.0
 
 
 def is_ready() -> bool:
-    """Returns whether the system and qemu are available."""
-    return READY.exists() and shutil.which(QEMU) is not None
+    """Returns whether the system, qemu and a linker for it are available."""
+    return READY.exists() and all(map(shutil.which, (QEMU, "ld.lld")))
 
 
 def command(*words: str) -> list[str]:

@@ -18,8 +18,8 @@ from autosched_runtime.errors import InvalidInput, NetworkError
 from autosched_runtime.executable import Executable, executable_of
 from autosched_runtime.inference_threads import THREADS, Context
 from autosched_runtime.inputs import Array, array_at, dlpack_type, dtype_of, in_order
-from autosched_runtime.network_file import opened
-from autosched_runtime.side_file import ALIGNMENT, Description, Tensor
+from autosched_runtime.network_file import SUFFIX, opened
+from autosched_runtime.side_file import ALIGNMENT, Description, Tensor, refuse_other_machines
 from autosched_runtime.tvm_interface import ARRAY, NONE, OBJECT_BYTES, TENSOR, DLTensor, Value
 from autosched_runtime.weights import Weights
 
@@ -64,6 +64,8 @@ class Network:
                 f" {thread_pool.usable()} cores that this process may use, or None for what the network asks for"
             )
         self.threads = threads or thread_pool.default(self.description.cores)
+        if self.path.suffix != SUFFIX:
+            refuse_other_machines(self.path)
         _refuse_other_cpus(self.path, self.description)
         self._forms = [(tensor.name, tensor.shape, dtype_of(tensor)) for tensor in self.description.inputs]
         self._executable: Executable | None = executable_of(self.path, self.description)

@@ -128,13 +128,12 @@ def files_of(path: Path) -> tuple[Path, Path]:
         )
     if not side.is_file():
         raise FileMissing(f"{library} has no {side.name} beside it, which names its inputs. Copy both files together")
-    _check(library)
     return library, side
 
 
-def _check(library: Path) -> None:
+def refuse_other_machines(library: Path) -> None:
     """Refuse an ELF file for another CPU, of which the system's loader says that it is not there, and one that ends
-    before its section table, which is its last part: loading it kills the process."""
+    before its section table, which is its last part: loading it kills the process. Raises NetworkError."""
     with library.open("rb") as file:
         head = file.read(_ELF_HEADER.size)
         if len(head) < _ELF_HEADER.size or not head.startswith(b"\x7fELF"):

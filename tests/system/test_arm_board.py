@@ -90,5 +90,11 @@ def test_a_network_is_tuned_checked_and_run_as_aarch64(
     with np.load("outputs.npz") as found:
         for number, expected in enumerate(session.run(None, inputs)):
             np.testing.assert_allclose(found[f"arr_{number}"], expected, rtol=1e-3, atol=1e-4)
+    code, out, err = cli("export", "out", "--output", "net.asn")
+    assert code == 0, err
+    check = arm_root.command("-m", "autosched_runtime", "check", "net.asn", "--seconds", "0")
+    done = subprocess.run(check, env=environment, capture_output=True, text=True, timeout=DEADLINE_S)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "as verified (2 samples)" in done.stdout
     assert json.loads(Path("out/net.json").read_text())["target"]["mtriple"] == "aarch64-linux-gnu"
     assert {record.unit for record in trials} == {"pi4-127.0.0.1"}

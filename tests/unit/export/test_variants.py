@@ -16,6 +16,7 @@ from autosched.export import Form, export
 from autosched_runtime import cpu_features
 from autosched_runtime.errors import NetworkError
 from autosched_runtime.network_file import manifest_of
+from autosched_tvm.compile.side_file import side_of
 from unit.autosched_runtime.small_networks import X, of_weights, tuned_for
 from unit.export.packed import tuned
 
@@ -49,6 +50,18 @@ def packed(modules: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 def grant(monkeypatch: pytest.MonkeyPatch, has: bool) -> None:
     monkeypatch.setattr(cpu_features, "granted", lambda: {ODD: has})
+
+
+def test_a_network_of_a_board_is_packed_on_another_machine(modules: list[Path], tmp_path: Path) -> None:
+    other = variant(tmp_path / "board", "cortex-a72", [], mtriple="riscv64-linux-gnu")
+    content = bytearray(other.read_bytes())
+    content[18:20] = (243).to_bytes(2, "little")  # ELF's number of RISC-V
+    other.write_bytes(content)
+    assert [str(tensor) for tensor in side_of(other.with_suffix("")).inputs]
+    with pytest.raises(NetworkError, match="was compiled for riscv64, and this is"):
+        autosched_runtime.load(other)
+    network = autosched_runtime.load(export([modules[0], other], Form.FILE, tmp_path / "net.asn"))
+    assert np.array_equal(network.run([X])[0], X + 1)
 
 
 @pytest.mark.parametrize(("has", "cpu"), [(True, "new"), (False, "old")])
