@@ -2,7 +2,6 @@
 
 import json
 import math
-import os
 import platform
 import string
 import struct
@@ -128,23 +127,35 @@ def files_of(path: Path) -> tuple[Path, Path]:
         )
     if not side.is_file():
         raise FileMissing(f"{library} has no {side.name} beside it, which names its inputs. Copy both files together")
+    _refuse_cut_off(library)
     return library, side
 
 
 def refuse_other_machines(library: Path) -> None:
-    """Refuse an ELF file for another CPU, of which the system's loader says that it is not there, and one that ends
-    before its section table, which is its last part: loading it kills the process. Raises NetworkError."""
+    """Refuse an ELF file for another CPU, of which the system's loader says that it is not there. Raises
+    NetworkError."""
+    if (header := _elf_header(library)) is None:
+        return
+    (bits, order, number, *_), here = header, platform.machine()
+    if (bits, order) != (2, 1) or _MACHINES.get(number, here) != here:
+        made_for = _MACHINES.get(number, f"a machine of another kind ({number})")
+        raise NetworkError(f"{library} was compiled for {made_for}, and this is {here}. Tune the model for it")
+
+
+def _refuse_cut_off(library: Path) -> None:
+    """Refuse an ELF file that ends before its section table, which is its last part: loading it kills the process."""
+    if (header := _elf_header(library)) is None:
+        return
+    bits, order, _, offset, entry_bytes, entries = header
+    if (bits, order) == (2, 1) and library.stat().st_size < offset + entry_bytes * entries:
+        raise NetworkError(f"{library} is cut off: its end is missing. Copy it again, or: autosched compile ID")
+
+
+def _elf_header(library: Path) -> tuple[int, ...] | None:
+    """The header of an ELF file; None for another file."""
     with library.open("rb") as file:
         head = file.read(_ELF_HEADER.size)
-        if len(head) < _ELF_HEADER.size or not head.startswith(b"\x7fELF"):
-            return
-        bits, order, number, offset, entry_bytes, entries = _ELF_HEADER.unpack(head)
-        here = platform.machine()
-        if (bits, order) != (2, 1) or _MACHINES.get(number, here) != here:
-            made_for = _MACHINES.get(number, f"a machine of another kind ({number})")
-            raise NetworkError(f"{library} was compiled for {made_for}, and this is {here}. Tune the model for it")
-        if file.seek(0, os.SEEK_END) < offset + entry_bytes * entries:
-            raise NetworkError(f"{library} is cut off: its end is missing. Copy it again, or: autosched compile ID")
+    return _ELF_HEADER.unpack(head) if len(head) == _ELF_HEADER.size and head.startswith(b"\x7fELF") else None
 
 
 def described(side: Path) -> Description:

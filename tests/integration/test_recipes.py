@@ -106,7 +106,7 @@ def test_the_service_says_what_does_not_fit(inputs: object, words: str, gunicorn
 
 
 class Configuration:
-    """What Triton completes."""
+    """Stands for a model's configuration in Triton."""
 
     def __init__(self) -> None:
         self.inputs: list[dict[str, Any]] = []

@@ -20,7 +20,7 @@ TYPES = {
 
 
 class TritonPythonModel:
-    """What Triton calls."""
+    """The model, whose methods Triton calls."""
 
     @staticmethod
     def auto_complete_config(config: Any) -> Any:
