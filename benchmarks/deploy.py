@@ -31,6 +31,8 @@ CACHE = user_folders.cache() / "autosched" / "deployed"
 LIMIT_S = 300.0
 STARTS = 7
 """Processes of each engine whose time to the first result is measured, from where NumPy is there; the median counts."""
+TURNS = 4
+"""Processes in which the latency of a session is measured, and as many for `autosched evaluate`."""
 ENGINES = {"runtime": "autosched_runtime", "onnxruntime": "onnxruntime"}
 """Package of each engine."""
 SHARED = ("numpy", "numpy.libs", "ml_dtypes")
@@ -64,6 +66,29 @@ for _ in range(200):
     best = min(best, (time.perf_counter() - started) / CALLS)
 print(json.dumps({"seconds": best}))
 """
+LATENCY = """
+import os, statistics
+os.sched_setaffinity(0, {int(sys.argv[3])})
+def timed(number):
+    started = time.perf_counter()
+    for _ in range(number):
+        session.run(None, feed)
+    return (time.perf_counter() - started) / number
+timed(1)
+number = max(1, int(0.02 / timed(1)))
+until, times = time.perf_counter() + 1.0, []
+while len(times) < 3 or time.perf_counter() < until:
+    times.append(timed(number))
+print(json.dumps({"seconds": statistics.median(times)}))
+"""
+EVALUATED = """
+import json, os, sys
+from pathlib import Path
+os.sched_setaffinity(0, {int(sys.argv[2])})
+from autosched_tvm.device.loaded_module import LoadedModule
+print(json.dumps({"seconds": LoadedModule(Path(sys.argv[1]), threads=1).evaluate(budget_s=1.0).median_s}))
+"""
+"""What `autosched evaluate` does on a core."""
 MEMORY = """
 import json, re, sys
 from pathlib import Path
@@ -160,10 +185,25 @@ def measured(network: Network, library: Path, places: Places) -> dict[str, Any]:
             starts[engine].append(places.run(engine, SESSION + START, str(file), shapes)["seconds"])
     return {
         "start_s": {engine: statistics.median(found) for engine, found in starts.items()},
+        "latency_s": latencies(library, shapes, places),
         "library_bytes": library.stat().st_size,
         **places.run("runtime", MEMORY, str(library)),
         "idle_s": places.run("runtime", IDLE, str(library))["seconds"],
     }
+
+
+def latencies(library: Path, shapes: str, places: Places) -> dict[str, float]:
+    """Returns the latency of a session, and that which `autosched evaluate` finds, in turns: the least of each."""
+    core = str(max(os.sched_getaffinity(0)))
+    found: dict[str, list[float]] = {"session": [], "evaluate": []}
+    for _ in range(TURNS):
+        told = places.run("runtime", SESSION + LATENCY, str(library), shapes, core)
+        found["session"].append(told["seconds"])
+        done = subprocess.run(
+            [sys.executable, "-c", EVALUATED, str(library), core], stdout=subprocess.PIPE, check=True, timeout=LIMIT_S
+        )
+        found["evaluate"].append(json.loads(done.stdout)["seconds"])
+    return {name: min(times) for name, times in found.items()}
 
 
 def addition(places: Places) -> dict[str, Any]:

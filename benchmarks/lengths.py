@@ -6,15 +6,12 @@ where one stopped. The result is written to benchmarks/results/lengths.json.
 
 import argparse
 import json
-import os
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -23,11 +20,11 @@ from raw_results import with_origin
 
 import autosched_runtime
 from autosched import user_folders
+from compiled_networks import commands
 
 RESULTS = Path(__file__).parent / "results" / "lengths.json"
 CACHE = user_folders.cache() / "autosched" / "lengths"
 NETWORK = "minilm-l3"
-COMPILE_MAX_S = 3600.0
 SHARES = (0.01, 0.03, 0.05, 0.08, 0.13, 0.21, 0.35, 0.55, 0.7, 0.88, 1.0)
 """Measured lengths as shares of the largest; none was chosen for the sizes that have networks."""
 ROUNDS, IN_A_ROW_S = 15, 0.03
@@ -84,20 +81,12 @@ def tuned(model: Path, names: list[str], lengths: str, trials: int) -> Path:
     if not (found := list(folder.glob("*.asn"))):
         print(f"== {lengths}", file=sys.stderr, flush=True)
         shapes = [f"--shape={name}=1,{lengths}" for name in names]
-        with TemporaryDirectory(prefix="autosched-lengths-") as state:
-            autosched(state, "tune", str(model), *shapes, "--trials", str(trials), "--output", str(folder))
-            autosched(state, "stop")
+        with commands() as run:
+            run("tune", str(model), *shapes, "--trials", str(trials), "--output", str(folder))
             if not list(folder.glob("*.asn")):
-                autosched(state, "export", str(folder))
+                run("export", str(folder))
         found = list(folder.glob("*.asn"))
     return found[0]
-
-
-def autosched(state: str, *words: str) -> None:
-    """Runs a command with its state in a folder."""
-    environment = {**os.environ, "XDG_STATE_HOME": state}
-    command = [sys.executable, "-m", "autosched", "-q", *words]
-    subprocess.run(command, check=True, env=environment, timeout=COMPILE_MAX_S, stdout=sys.stderr)
 
 
 def onnxruntime_session(model: Path) -> Any:

@@ -1,9 +1,8 @@
-"""Accuracy and speed of the transcendental functions that kernels evaluate in vector registers.
+"""Accuracy of the transcendental functions that kernels evaluate in vector registers.
 
 ``python benchmarks/vector_math.py accuracy [FUNCTION ...]`` compares them with float64 for all float32 bit patterns
 (two to five minutes each; ``--stride 101`` takes every 101st) and pow for random pairs. Errors are in units in the last
-place (ulp) of the correctly rounded result. ``speed`` compares their time per element with one-node networks in ONNX
-Runtime and with NumPy, one thread each, in turns. ``fit`` prints the coefficients of the polynomials.
+place (ulp) of the correctly rounded result. ``fit`` prints the coefficients of the polynomials.
 """
 
 import argparse
@@ -11,8 +10,7 @@ import json
 import math
 import os
 import sys
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "TVM_NUM_THREADS"):
@@ -27,8 +25,6 @@ Function = Callable[..., Any]
 ULP_MAX = 4.0
 CHUNK = 1 << 20
 LANES = 16
-SPEED_ELEMENTS = 196_608
-SPEED_TURNS = 60
 PAIRS = 1 << 26
 """Number of random pairs of bit patterns with which pow is checked."""
 LARGEST = float(np.finfo(np.float32).max)
@@ -58,31 +54,20 @@ REFERENCES: dict[str, Function] = {
     "tan": np.tan, "rsqrt": lambda x: 1 / np.sqrt(x), "erf": lambda x: _erf()(x), "pow": np.power,
 }  # fmt: skip
 """The functions in float64, by the name of their operator in TVM."""
-ONNX_NAMES = {
-    "exp": "Exp", "log": "Log", "erf": "Erf", "tanh": "Tanh", "sigmoid": "Sigmoid", "sin": "Sin", "cos": "Cos",
-    "tan": "Tan", "pow": "Pow", "gelu": "Gelu",
-}  # fmt: skip
-NUMPY = {
-    "exp": np.exp, "exp2": np.exp2, "log": np.log, "log2": np.log2, "log10": np.log10, "log1p": np.log1p,
-    "tanh": np.tanh, "sin": np.sin, "cos": np.cos, "tan": np.tan, "pow": np.power,
-}  # fmt: skip
-SPEED_FUNCTIONS = (*(name for name in REFERENCES if name != "exp10"), "gelu", "silu")
 
 
 def main() -> None:
     """Measures and prints a JSON object to stdout."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("accuracy", "speed", "fit"))
+    parser.add_argument("what", choices=("accuracy", "fit"))
     parser.add_argument("functions", nargs="*", help="Names of functions; default: all.")
     parser.add_argument("--stride", type=int, default=1, help="Distance of the bit patterns that are checked.")
     parser.add_argument("--mcpu", default="", help="CPU in LLVM's terms; default: this one.")
     args = parser.parse_args()
     if args.what == "fit":
         fit()
-    elif args.what == "accuracy":
-        print(json.dumps({name: _accuracy(name, args) for name in args.functions or REFERENCES}))
     else:
-        print(json.dumps({name: _speed(name, _target(args.mcpu)) for name in args.functions or SPEED_FUNCTIONS}))
+        print(json.dumps({name: _accuracy(name, args) for name in args.functions or REFERENCES}))
 
 
 def kernel(function: Function, count: int, target: Any, *, lanes: int = LANES, inputs: int = 1, dtype: str = "float32",
@@ -192,69 +177,6 @@ def _pairs() -> Any:
             yield bases.astype(np.float32), exponents.astype(np.float32)
         else:
             yield tuple(generator.integers(0, 1 << 32, CHUNK, dtype=np.uint32).view(np.float32) for _ in range(2))
-
-
-def _speed(name: str, target: Any) -> dict[str, float]:
-    """Returns nanoseconds per element, the least of many turns."""
-    generator = np.random.default_rng(0)
-    positive = name.startswith(("log", "rsqrt", "pow"))
-    first = generator.standard_normal(SPEED_ELEMENTS).astype(np.float32) * 2
-    arrays: list[Array] = [np.abs(first) if positive else first]
-    if name == "pow":
-        arrays.append(generator.standard_normal(SPEED_ELEMENTS).astype(np.float32))
-    contestants = {"ours": _ours(name, arrays, target), "tvm": _ours(name, arrays, target, wide=True)}
-    if name in ONNX_NAMES:
-        contestants["onnxruntime"] = _onnxruntime(ONNX_NAMES[name], arrays)
-    if name in NUMPY:
-        result = np.zeros_like(arrays[0])
-        contestants["numpy"] = lambda: NUMPY[name](*arrays, out=result)
-    taken = dict.fromkeys(contestants, math.inf)
-    for _ in range(SPEED_TURNS):
-        for contestant, run in contestants.items():
-            started = time.perf_counter()
-            run()
-            taken[contestant] = min(taken[contestant], (time.perf_counter() - started) / SPEED_ELEMENTS * 1e9)
-    others = [taken[contestant] for contestant in ("onnxruntime", "numpy") if contestant in taken]
-    ratio = taken["ours"] / min(others) if others else math.nan
-    columns = "  ".join(f"{contestant} {each:6.3f}" for contestant, each in taken.items())
-    print(f"{name:8} ns per element: {columns}  ours / best library {ratio:.2f}", file=sys.stderr)
-    return {**taken, "ratio": ratio}
-
-
-def _ours(name: str, arrays: Sequence[Array], target: Any, *, wide: bool = False) -> Callable[[], Any]:
-    import tvm
-    from tvm import tirx
-
-    composed: dict[str, Function] = {
-        "gelu": lambda x: x * 0.5 * (1.0 + tirx.erf(x * math.sqrt(0.5))),
-        "silu": lambda x: x * tirx.sigmoid(x),
-    }
-    formula = composed.get(name) or getattr(tirx, name)
-    function = kernel(formula, SPEED_ELEMENTS, target, inputs=len(arrays), wide=wide)["main"]
-    tensors = [tvm.runtime.tensor(array) for array in (*arrays, np.zeros_like(arrays[0]))]
-    return lambda: function(*tensors)
-
-
-def _onnxruntime(operator: str, arrays: Sequence[Array]) -> Callable[[], Any]:
-    import onnxruntime
-    from onnx import TensorProto, helper
-
-    def value(name: str) -> Any:
-        return helper.make_tensor_value_info(name, TensorProto.FLOAT, [SPEED_ELEMENTS])
-
-    names = [f"x{number}" for number in range(len(arrays))]
-    graph = helper.make_graph(
-        [helper.make_node(operator, names, ["y"])], "one", [value(name) for name in names], [value("y")]
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    binding = session.io_binding()
-    for name, array in zip(names, arrays, strict=True):
-        binding.bind_ortvalue_input(name, onnxruntime.OrtValue.ortvalue_from_numpy(array))
-    binding.bind_ortvalue_output("y", onnxruntime.OrtValue.ortvalue_from_numpy(np.zeros_like(arrays[0])))
-    return lambda: session.run_with_iobinding(binding)
 
 
 def fit() -> None:

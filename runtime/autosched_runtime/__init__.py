@@ -21,7 +21,7 @@ import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from autosched_runtime.errors import FileMissing, InvalidInput, NetworkError
+from autosched_runtime.errors import FileMissing, InvalidInput, NetworkError, OutOfMemory
 from autosched_runtime.version import __version__
 
 if TYPE_CHECKING:
@@ -52,9 +52,9 @@ if TYPE_CHECKING:
 __all__ = [
     "ExecutionMode", "ExecutionOrder", "FileMissing", "GraphOptimizationLevel", "IOBinding", "InferenceSession",
     "InvalidInput", "ModelMetadata", "Network", "NetworkError", "NetworkOfShapes", "NodeArg", "OrtValue",
-    "RunOptions", "SessionOptions", "__version__", "disable_telemetry_events", "enable_telemetry_events",
-    "get_all_providers", "get_available_providers", "get_device", "load", "set_default_logger_severity",
-    "set_default_logger_verbosity", "set_seed",
+    "OutOfMemory", "RunOptions", "SessionOptions", "__version__", "disable_telemetry_events",
+    "enable_telemetry_events", "get_all_providers", "get_available_providers", "get_device", "load",
+    "set_default_logger_severity", "set_default_logger_verbosity", "set_seed",
 ]  # fmt: skip
 _HOMES = {
     "network": ("Network",),

@@ -1,6 +1,7 @@
 """The library of a compiled network, loaded once in a process: its kernels, its program and its weights."""
 
 import ctypes
+import errno
 import itertools
 import os
 import threading
@@ -11,7 +12,7 @@ from typing import BinaryIO
 from weakref import WeakValueDictionary
 
 from autosched_runtime import tvm_interface
-from autosched_runtime.errors import NetworkError
+from autosched_runtime.errors import NetworkError, OutOfMemory
 from autosched_runtime.side_file import Description, Part
 from autosched_runtime.tvm_interface import CPU, POOLED, Handle
 from autosched_runtime.weights import Identity, Weights, identity_of, read_part
@@ -61,7 +62,10 @@ def executable_of(path: Path, description: Description) -> Executable:
                 return known
             made = _loaded[key] = Executable(file, description)
             return made
-    except (OSError, NetworkError) as error:
+    except (OSError, MemoryError, NetworkError) as error:
+        if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
+            weights_mb = sum(part.size for part in description.weight_parts) / 1e6
+            raise OutOfMemory(f"there is no memory for {path}, whose weights take {weights_mb:.1f} MB") from error
         raise NetworkError(_why_not(path, error, description.versions)) from error
 
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from functools import cache
 
 from autosched_runtime import libraries
-from autosched_runtime.errors import NetworkError
+from autosched_runtime.errors import NetworkError, OutOfMemory
 
 NONE, INT, BOOL, TEXT, TENSOR, ARRAY = 0, 1, 2, 8, 70, 71
 """Type indices of values. TEXT: a pointer to characters that end with a zero."""
@@ -147,6 +147,8 @@ def raised() -> NetworkError:
     error = Handle(found.value)
     kind, message = (_Characters * 2).from_address(error.address + OBJECT_BYTES)
     said = _text(message).strip()
+    if "bad_alloc" in said:
+        return OutOfMemory("there is no memory for an inference")
     return NetworkError(f"{_text(kind)}: {said[:_MESSAGE_MAX]}")
 
 

@@ -121,7 +121,18 @@ def repetitions(evidence: Evidence) -> Iterator[str]:
             for task in {step.task for step in life.steps}:
                 for before, after in pairwise(step for step in life.steps if step.task == task):
                     if before.stage == after.stage and (before.ok or before.ended_at is None):
-                        yield f"{_name(before)} was made again by the same client"
+                        ended = "never" if before.ended_at is None else f"{before.ended_at:.3f}"
+                        yield (
+                            f"{_name(before)} was made again by the same client: from {before.began_at:.3f} to {ended},"
+                            f" and from {after.began_at:.3f}; counted are {_counted(evidence, name, task)}"
+                        )
+
+
+def _counted(evidence: Evidence, name: str, task: int) -> list[str]:
+    """Returns the steps of a task that the daemon has counted, in words."""
+    jobs = [job for job, spec in evidence.jobs.items() if spec.name == name]
+    spans = [span for job in jobs for span in evidence.spans.get((job, task), [])]
+    return [f"{span.stage} {span.started_at:.3f}-{span.ended_at or 0.0:.3f} {span.outcome}" for span in spans]
 
 
 def overlaps(evidence: Evidence) -> Iterator[str]:

@@ -49,6 +49,27 @@ def elsewhere(program: str, *words: str, **variables: str) -> str:
     return done.stdout.strip()
 
 
+def test_a_process_without_memory_for_the_weights_says_so(path: Path, tmp_path: Path) -> None:
+    program = """
+        import resource, sys
+        import autosched_runtime
+        autosched_runtime.load(sys.argv[2])
+        taken_kb = next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmSize:"))
+        limit = (int(taken_kb) << 10) + (32 << 20)
+        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+        try:
+            autosched_runtime.load(sys.argv[1])
+        except MemoryError as error:
+            assert isinstance(error, autosched_runtime.NetworkError)
+            print(error)
+    """
+    large = of_weights(tmp_path / "net.so", 64)
+    assert elsewhere(program, str(large), str(path)) == (
+        f"there is no memory for {large}, whose weights take 67.1 MB: free some, or raise the limit of this process"
+        " (ulimit -v) or of its container"
+    )
+
+
 def test_neither_tvm_nor_its_hooks_come_into_the_process(path: Path) -> None:
     program = """
         import faulthandler, signal, sys

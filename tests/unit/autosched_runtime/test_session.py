@@ -227,6 +227,17 @@ def test_a_bound_output_must_fit(model: Path) -> None:
         binding.bind_output("y", "cuda")
 
 
+def test_an_output_may_be_bound_to_the_memory_of_an_input(model: Path) -> None:
+    session = autosched_runtime.InferenceSession(str(model))
+    memory = X.copy()
+    expected = session.run(None, {"x": X})[0]
+    binding = session.io_binding()
+    binding.bind_cpu_input("x", memory)
+    binding.bind_output("y", "cpu", 0, np.float32, memory.shape, memory.ctypes.data)
+    session.run_with_iobinding(binding)
+    assert np.array_equal(memory, expected)
+
+
 def test_the_network_is_found_by_its_model(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     network = model.with_suffix(".so")
     assert network_of(model) == network
