@@ -8,17 +8,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from autosched_runtime import padding
 from autosched_runtime.errors import InvalidInput
 from autosched_runtime.inputs import Array
 from autosched_runtime.network import Inputs, Network
 from autosched_runtime.network_file import Opened, opened
-from autosched_runtime.padding import Padding
 from autosched_runtime.side_file import Tensor
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
+    from autosched_runtime.padding import Padding
     from autosched_runtime.samples import Sample
 
 VARIES = -1
@@ -33,7 +32,11 @@ def loaded(path: str | os.PathLike[str], threads: int | None = None) -> "Network
     networks = _each(file, threads)
     if len(networks) == 1:
         return networks[0]
-    return NetworkOfShapes(networks, None if file.padding is None else padding.read(file.padding, file.networks))
+    if file.padding is None:
+        return NetworkOfShapes(networks)
+    from autosched_runtime import padding  # few programs need it
+
+    return NetworkOfShapes(networks, padding.read(file.padding, file.networks))
 
 
 def networks_of(path: str | os.PathLike[str], threads: int | None = None) -> list[Network]:
@@ -49,7 +52,7 @@ class NetworkOfShapes:
     """Networks that differ in the shapes of their inputs, and share their weights. May be called from any number of
     threads."""
 
-    def __init__(self, networks: list[Network], rule: Padding | None = None) -> None:
+    def __init__(self, networks: list[Network], rule: "Padding | None" = None) -> None:
         """`rule`: how inputs of other sizes are padded; None: they are refused."""
         first, self.padding = networks[0], rule
         self.networks, self.path, self.threads = networks, first.path, first.threads
@@ -118,7 +121,7 @@ class NetworkOfShapes:
         )
 
 
-def _cut_later(running: "Future[list[Array]]", rule: Padding, size: int) -> "Future[list[Array]]":
+def _cut_later(running: "Future[list[Array]]", rule: "Padding", size: int) -> "Future[list[Array]]":
     """The outputs of a padded inference that runs in another thread, cut."""
     from concurrent.futures import Future  # few programs need it
 
