@@ -157,10 +157,11 @@ class Places:
         subprocess.run([*words, str(folder / "runtime"), str(wheel)], check=True, timeout=LIMIT_S)
 
     def run(self, engine: str, program: str, *words: str) -> dict[str, Any]:
-        """Returns what a program prints that sees an engine."""
+        """Returns what a program prints that sees an engine. NumPy has no threads of its own there: they are busy for
+        some 20 ms after it is imported."""
         done = subprocess.run(
             [sys.executable, "-S", "-c", program.replace("ENGINE", ENGINES[engine]), *words],
-            env={"PATH": os.environ["PATH"], "PYTHONPATH": str(self._folder / engine)},
+            env={"PATH": os.environ["PATH"], "PYTHONPATH": str(self._folder / engine), "OPENBLAS_NUM_THREADS": "1"},
             stdout=subprocess.PIPE, check=True, timeout=LIMIT_S,
         )  # fmt: skip
         found: dict[str, Any] = json.loads(done.stdout)
