@@ -195,6 +195,16 @@ def _deployed(told: Told) -> str:
     return f"{geometric_mean(starts):.2f} and {max(starts):.2f} of {len(starts)}; {call:.2f}"
 
 
+def _deployed_latency(told: Told) -> str:
+    ratios = [one["latency_s"]["session"] / one["latency_s"]["evaluate"] for one in told["networks"].values()]
+    return f"{min(ratios):.2f} to {max(ratios):.2f}"
+
+
+def _deployed_lengths(told: Told) -> str:
+    file = told["file_bytes"] / told["alone_bytes"]
+    return f"{file:.2f}; {max(told['over_alone']):.2f}; {max(told['over_onnxruntime']):.2f}"
+
+
 def _deployed_sizes(told: Told) -> str:
     networks = told["networks"].values()
     beyond = max(one["loaded_bytes"] - one["library_bytes"] for one in networks)
@@ -245,6 +255,12 @@ SECTIONS: dict[str, Sequence[Source]] = {
                   " and worst network; a call of a network of one addition", "0.50 and 1.00; 1.00", _deployed),
             Claim("Size of the runtime's wheel; memory of a loaded network beyond its library, of a second session;"
                   " processor time in the second after an inference", "4 MB; 25 MB, 1 MB; 0 s", _deployed_sizes),
+            Claim("Latency of a session over that of `autosched evaluate`, all networks", "0.99 to 1.01",
+                  _deployed_latency),
+        ], "make bench-deploy"),
+        Source("lengths", [
+            Claim("A text network for 1 to 512 tokens in one file: size over the file for 512 alone; worst latency of a"
+                  " length over a network for it alone, over ONNX Runtime", "1.15; 1.25; 0.90", _deployed_lengths),
         ], "make bench-deploy"),
         Source("module_in_server", [
             Claim("8 threads with one module, 80,000 calls: wrong outputs; 3,000 forks: hang; left by 1,000 threads",
