@@ -88,7 +88,7 @@ os.sched_setaffinity(0, {int(sys.argv[2])})
 from autosched_tvm.device.loaded_module import LoadedModule
 print(json.dumps({"seconds": LoadedModule(Path(sys.argv[1]), threads=1).evaluate(budget_s=1.0).median_s}))
 """
-"""What `autosched evaluate` does on a core."""
+"""The measurement of `autosched evaluate`, on one core."""
 MEMORY = """
 import json, re, sys
 from pathlib import Path
