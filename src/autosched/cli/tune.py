@@ -381,19 +381,24 @@ def tune(
 
     packing = f"     then pack them:  autosched export {' '.join(map(shown, folders))}" if len(choices) > 1 else ""
     jobs: list[JobId] = []
+
+    def submitted(end: int) -> bool:
+        """Submit the jobs before the one with this number that are not submitted yet. False: interrupted."""
+        if len(jobs) >= end:
+            return True
+        more = interruptible(begin(len(jobs), end), "Interrupted before all jobs were submitted; see  autosched jobs")
+        jobs.extend(more or ())
+        return more is not None
+
+    if detach:
+        if not submitted(len(choices)):
+            return INTERRUPTED
+        data("\n".join(map(str, jobs)))
+        say(f"Follow it:  autosched attach {jobs[-1]}     stop it:  autosched cancel {selected(jobs)}{packing}")
+        return 0
     for number, place in enumerate(folders):
-        end = len(choices) if detach else min(number + AHEAD, len(choices))
-        if len(jobs) < end:
-            more = interruptible(
-                begin(len(jobs), end), "Interrupted before all jobs were submitted; see  autosched jobs"
-            )
-            if more is None:
-                return INTERRUPTED
-            jobs += more
-        if detach:
-            data("\n".join(map(str, jobs)))
-            say(f"Follow it:  autosched attach {jobs[-1]}     stop it:  autosched cancel {selected(jobs)}{packing}")
-            return 0
+        if not submitted(min(number + AHEAD, len(choices))):
+            return INTERRUPTED
         if len(choices) > 1:
             say(f"{number + 1} of {len(choices)}: {names[number]}, job {jobs[number]}")
         if (code := follow(host, jobs[number], place, brief=is_inner(number))) != 0:

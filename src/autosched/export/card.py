@@ -7,7 +7,7 @@ from autosched.backend import RIVALS, Evaluation, Timing
 from autosched.export import licences
 from autosched.formatting import latency, size
 from autosched.report import Report, verdict
-from autosched.report.evaluation_summary import interval, label, starts
+from autosched.report.evaluation_summary import interval, label, starts_sentence
 from autosched_runtime.side_file import cores_of
 
 Json = dict[str, Any]
@@ -127,9 +127,9 @@ def _latencies(report: Report | None, evaluation: Evaluation | None) -> Iterator
     yield "|---|---|---|"
     for timing in evaluation.timings:
         yield f"| {_who(timing, evaluation)} | {latency(timing.median_s)} | {interval(timing)} |"
-    if told := "; ".join(starts(evaluation)):
+    if told := starts_sentence(evaluation):
         yield ""
-        yield f"{told[:1].upper()}{told[1:]}."
+        yield told
 
 
 def _cpu(report: Report) -> str:

@@ -157,6 +157,12 @@ def starts(evaluation: Evaluation) -> list[str]:
     return [f"a new process has its first outputs {times[0]} of memory", *map(str.__add__, others, times[1:])]
 
 
+def starts_sentence(evaluation: Evaluation) -> str:
+    """The start of each engine in a sentence; empty if it was not measured."""
+    told = "; ".join(starts(evaluation))
+    return f"{told[0].upper()}{told[1:]}." if told else ""
+
+
 def _difference(found: Difference | None) -> str:
     if found is None:
         return ""

@@ -21,7 +21,7 @@ from autosched.formatting import (
 from autosched.model import Identity, JobState
 from autosched.report import svg
 from autosched.report.data import Report
-from autosched.report.evaluation_summary import Standing, advice, distance, label, starts, verdict
+from autosched.report.evaluation_summary import Standing, advice, distance, label, starts_sentence, verdict
 from autosched.stages import STAGES
 from autosched.text.latency_gain import goal, goal_advice
 
@@ -126,6 +126,7 @@ def _latencies(report: Report) -> str:
     )
     for line in (goal(report.job), goal_advice(report.job, report.expected_gain)):
         head += f"<p>{escape(line)}</p>" if line else ""
+    start = f"<p>{escape(sentence)}</p>" if (sentence := starts_sentence(evaluation)) else ""
     rejected = f'<p class="bad">{escape(found.difference)}</p>' if found.difference else ""
     return (
         '<section aria-labelledby="latency"><h2 id="latency">Latency of the whole network</h2>'
@@ -133,7 +134,7 @@ def _latencies(report: Report) -> str:
         f" {count(len(evaluation.cores), 'core').split()[1]} {cores}</caption>"
         '<thead><tr><th scope="col">Build</th><th scope="col" class="n">Median</th>'
         '<th scope="col" class="n optional">95 % interval</th><th scope="col"></th></tr></thead>'
-        f"<tbody>{rows}</tbody></table>{_forms(evaluation)}{_starts(evaluation)}"
+        f"<tbody>{rows}</tbody></table>{_forms(evaluation)}{start}"
         f'<p class="{word}">{escape(found.outputs)}</p>{rejected}{notes}</section>'
     )
 
@@ -151,11 +152,6 @@ def _forms(evaluation: Evaluation) -> str:
         return ""
     said = ", ".join(f"{timing.name} {latency(timing.median_s)}" for timing in evaluation.forms)
     return f"<p>ONNX Runtime ran the model in the form that suits it best: {escape(said)}.</p>"
-
-
-def _starts(evaluation: Evaluation) -> str:
-    told = "; ".join(starts(evaluation))
-    return f"<p>{escape(f'{told[:1].upper()}{told[1:]}')}.</p>" if told else ""
 
 
 def _latency_row(timing: Timing, part: float, remark: str) -> str:

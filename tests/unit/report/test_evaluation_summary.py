@@ -3,10 +3,11 @@ import re
 import pytest
 from msgspec.structs import replace
 
+from autosched import report
 from autosched.backend import NO_NUMBER, Difference
 from autosched.report import verdict
-from autosched.report.evaluation_summary import Standing, advice, starts
-from samples import evaluation, timing
+from autosched.report.evaluation_summary import Standing, advice, starts, starts_sentence
+from samples import evaluation, job_view, records, spans, timing
 
 
 def test_ratios_are_those_of_the_medians() -> None:
@@ -57,6 +58,12 @@ def test_the_start_of_each_engine_is_told() -> None:
         "ONNX Runtime: after 150 ms (110 ms to load), 90.0 MiB",
     ]
     assert starts(replace(evaluation(), starts=())) == []
+    assert starts_sentence(replace(evaluation(), starts=())) == ""
+    sentence = starts_sentence(evaluation())
+    assert sentence.startswith("A new process has its first outputs")
+    assert sentence.endswith("90.0 MiB.")
+    told = report.gather(job_view(), evaluation(), records(), spans())
+    assert sentence in report.page(told)
 
 
 def test_the_form_of_the_model_is_told() -> None:
