@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 import msgspec
 from msgspec import Meta, Struct
 
-from autosched import user_folders
+from autosched import gpus, user_folders
 from autosched.errors import ConfigError, RequestError, in_words
+from autosched.gpu_probe import Gpu, Inventory
 from autosched.model import (
     DEVICE_POOL,
     HOST_POOL,
@@ -74,6 +75,8 @@ class ResourcesConfig(Struct, frozen=True, forbid_unknown_fields=True):
     host_cores: Cores | Literal["auto"] = "auto"
     lanes: Annotated[int, Meta(ge=1, le=1_000)] | Literal["auto"] = "auto"
     device_cores: Annotated[int, Meta(ge=1, le=65_536)] | Literal["auto"] = "auto"
+    gpus: Literal["auto", "none"] = "auto"
+    """Whether the machine's GPUs are devices where the settings list none."""
 
 
 class DeviceConfig(Struct, frozen=True, forbid_unknown_fields=True):
@@ -83,8 +86,9 @@ class DeviceConfig(Struct, frozen=True, forbid_unknown_fields=True):
     """Without an @, which precedes the name of a host."""
     kind: Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9_.\-]{0,99}$")]
     cores: Cores = ()
-    cuda: Annotated[int, Meta(ge=0, le=1_024)] | None = None
-    """Number of a CUDA device."""
+    cuda: Annotated[int, Meta(ge=0, le=1_024)] | Annotated[str, Meta(pattern=r"^GPU-[0-9a-f\-]{8,36}$")] | None = None
+    """UUID of a GPU, as nvidia-smi -L prints it, or its beginning; or its number, which another GPU may have after a
+    reboot."""
     rpc: Annotated[str, Meta(pattern=r"^$|^(\[[0-9a-fA-F:.]+(%\w+)?\]|[^\s:]{1,253}):[0-9]{1,5}$")] = ""
     """HOST:PORT of a TVM RPC server."""
     rpc_key: Annotated[str, Meta(pattern=r"^\S*$", max_length=200)] = ""
@@ -427,22 +431,33 @@ class Resources(Struct, frozen=True):
             os.sched_setaffinity(0, cores)
 
 
-def resources(config: Config, usable: Iterable[int] | None = None) -> Resources:
+def resources(config: Config, usable: Iterable[int] | None = None, there: Inventory | None = None) -> Resources:
     """Host lanes and devices on the usable cores (default: those this process may use). Raises ConfigError.
 
     By default half of the cores, at least one, are the device "cpu0", and each other core is a host lane. A device of
-    all cores is the only host lane, too.
+    all cores is the only host lane, too. `there`: the machine's GPUs, which are devices by default; None: they are
+    asked for if the settings list some, and no devices otherwise.
     """
     cores = usable_cores() if usable is None else list(usable)
-    devices = [Unit(device.name, device.cores, _accelerator(device)) for device in config.device]
+    if there is None and any(device.cuda is not None for device in config.device):
+        there = gpus.inventory()
+    there = there or Inventory()
+    devices = [_unit(device, there) for device in config.device]
+    _check_gpus(devices)
     kinds = [device.kind for device in config.device]
+    warnings = [why for gpu in there.gpus if (why := gpus.disturbed(gpu)) and _is_listed(gpu, devices)]
     if not devices:
         devices, kinds = [Unit("cpu0", _default_device(config.resources.device_cores, cores))], ["cpu"]
+        if config.resources.gpus == "auto":
+            fit = [gpu for gpu in there.gpus if not gpus.unfit(gpu)]
+            devices += [_gpu(gpus.unit_of(gpu), gpu) for gpu in fit]
+            kinds += map(gpus.kind_of, fit)
+            warnings = [why for gpu in there.gpus if (why := gpus.unfit(gpu) or gpus.disturbed(gpu))]
+            warnings += there.silent
     taken = {core for unit in devices for core in unit.cores}
     host = config.resources.host_cores
     if host == "auto":
         host = tuple(core for core in cores if core not in taken)
-    warnings: tuple[str, ...] = ()
     if host:
         lanes = _lanes(host, config.resources.lanes)
         _check(devices + lanes, cores)
@@ -452,31 +467,73 @@ def resources(config: Config, usable: Iterable[int] | None = None) -> Resources:
             raise ConfigError("resources.host_cores is empty and no device has cores: name cores for the host lanes")
         lanes = [shared]
         _check(devices, cores)
-        warnings = (
+        warnings.append(
             f"no core is left for a host lane, so {shared.name} is lane and device at once: builds and measurements"
-            " take turns",
+            " take turns"
         )
     pools: dict[str, list[Unit]] = {HOST_POOL: lanes}
     for unit, kind in zip(devices, kinds, strict=True):
         pools.setdefault(DEVICE_POOL + kind, []).append(unit)
-    return Resources(tuple(Pool(name, tuple(units)) for name, units in pools.items()), warnings)
+    return Resources(tuple(Pool(name, tuple(units)) for name, units in pools.items()), tuple(warnings))
 
 
-def _accelerator(device: DeviceConfig) -> CudaDevice | RpcServer | None:
-    """The GPU or board of a device; None for a CPU. Raises ConfigError for a device that is both."""
+def _unit(device: DeviceConfig, there: Inventory) -> Unit:
+    """A device of the settings. Raises ConfigError."""
     said = {"cores": bool(device.cores), "cuda": device.cuda is not None, "rpc": bool(device.rpc)}
     if sum(said.values()) > 1:
         names = " and ".join(name for name, there in said.items() if there)
         raise ConfigError(f"the device {device.name} has {names}: a device is one of these; keep one")
     if device.cuda is not None:
-        return CudaDevice(device.cuda)
+        return _gpu(device.name, _chosen(device, there))
     if device.rpc:
-        return RpcServer(device.rpc, device.rpc_key, device.target)
+        return Unit(device.name, accelerator=RpcServer(device.rpc, device.rpc_key, device.target))
     if device.target:
         raise ConfigError(
             f"the device {device.name} has a target, which is for TVM RPC servers (rpc = ...) alone: leave it out"
         )
-    return None
+    return Unit(device.name, device.cores)
+
+
+def _gpu(name: str, gpu: Gpu) -> Unit:
+    return Unit(name, accelerator=CudaDevice(gpu.uuid, gpu.arch), model=gpu.name)
+
+
+def _check_gpus(devices: list[Unit]) -> None:
+    """Raise ConfigError where two devices are the same GPU."""
+    owner: dict[str, str] = {}
+    for unit in devices:
+        if not isinstance(unit.accelerator, CudaDevice):
+            continue
+        uuid = unit.accelerator.uuid
+        if uuid in owner:
+            raise ConfigError(
+                f"{owner[uuid]} and {unit.name} are the same GPU, {uuid}: measurements on one would disturb those on"
+                " the other; leave out one of them"
+            )
+        owner[uuid] = unit.name
+
+
+def _is_listed(gpu: Gpu, devices: list[Unit]) -> bool:
+    return any(isinstance(unit.accelerator, CudaDevice) and unit.accelerator.uuid == gpu.uuid for unit in devices)
+
+
+def _chosen(device: DeviceConfig, there: Inventory) -> Gpu:
+    """The GPU that the settings name. Raises ConfigError."""
+    wanted = device.cuda
+    found = [
+        gpu for number, gpu in enumerate(there.gpus)
+        if number == wanted or (isinstance(wanted, str) and gpu.uuid.startswith(wanted))
+    ]  # fmt: skip
+    if len(found) != 1:
+        listed = "; ".join(f"{number}: {gpu.name}, {gpu.uuid}" for number, gpu in enumerate(there.gpus))
+        what = "is not here" if not found else f"is the beginning of {len(found)} UUIDs"
+        raise ConfigError(
+            f"the device {device.name} is the GPU {wanted}, which {what}. This machine has:"
+            f" {'; '.join(filter(None, (listed, *there.silent))) or there.trouble or 'no GPUs'}"
+        )
+    if why := gpus.unfit(found[0]):
+        raise ConfigError(f"the device {device.name} cannot be used: {why}")
+    return found[0]
 
 
 def _default_device(count: int | str, cores: list[int]) -> tuple[int, ...]:

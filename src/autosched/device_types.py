@@ -13,17 +13,19 @@ TARGET_KINDS = (*CPU_KINDS, *CUDA_KINDS, "opencl", "vulkan", "metal", "rocm", "h
 """Kinds of TVM targets."""
 BOARD_TARGET = "llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72 -num-cores=4"
 """An example of a target."""
+UUID_CHARS = 12
+"""Characters of a GPU's UUID that are shown."""
 CUDA_TAG = "nvidia/"
 """Prefix of TVM's tags for NVIDIA's devices: "nvidia/geforce-rtx-4090"."""
 
 
 def words(device: Device) -> str:
-    """A device's type, for people: "CPU cores 2,3", "CUDA device 0"."""
+    """A device's type, for people: "CPU cores 2,3", "GPU sm_90 GPU-5f2c81d4"."""
     match device:
         case CpuCores(cores=cores):
             return f"CPU cores {','.join(map(str, cores))}" if cores else "CPU cores"
-        case CudaDevice(ordinal=ordinal):
-            return f"CUDA device {ordinal}"
+        case CudaDevice(uuid=uuid, arch=arch):
+            return f"GPU sm_{arch} {uuid[:UUID_CHARS]}"
         case RpcServer(address=address):
             return f"RPC server {address}"
 

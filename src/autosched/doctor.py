@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from autosched import backend, config, device_types, formatting, machine
+from autosched import backend, config, device_types, formatting, gpu_probe, gpus, machine
 from autosched.api import daemon_address
 from autosched.api.connection import Daemon
 from autosched.api.tvm_programs import INSTALLATION_CHECK, MISSING
@@ -47,13 +47,17 @@ class Finding(Struct, frozen=True):
 async def examine(host: str | None, target: str = "") -> AsyncIterator[Finding]:
     """All findings, quick checks first; or those of a target or a kind of boards."""
     if target:
+        if device_types.target_kind(target) in device_types.CUDA_KINDS:
+            for finding in _gpu_parts():
+                yield finding
+            return
         found, target = await _boards(host, target)
         for finding in found:
             yield finding
         for finding in await _tvm(target) if target else ():
             yield finding
         return
-    for check in (_compiler, _state_dir, _apart, _resources, _governor, _foreign_load, _backends):
+    for check in (_compiler, _state_dir, _apart, _resources, _gpus, _governor, _foreign_load, _backends):
         for finding in check():
             yield finding
     for finding in await _daemon(host):
@@ -128,6 +132,39 @@ def _resources() -> Iterator[Finding]:
         )  # fmt: skip
     for warning in found.warnings:
         yield Finding("warning", warning, "give this machine, or this container, two cores or more")
+
+
+def _gpus() -> Iterator[Finding]:
+    """Says nothing where the package that asks for GPUs is not installed."""
+    if not gpus.installed():
+        return
+    there = gpus.inventory()
+    if there.trouble:
+        yield Finding("ok", f"no GPUs: {there.trouble}")
+    for silent in there.silent:
+        yield Finding("warning", silent)
+    for gpu in there.gpus:
+        arch = f"compute capability {gpu.arch // 10}.{gpu.arch % 10}"
+        told = f"{gpus.kind_of(gpu)}: {gpu.name}, {arch}, {formatting.size(gpu.memory_bytes)}, {gpu.uuid}"
+        if why := gpus.unfit(gpu) or gpus.disturbed(gpu):
+            yield Finding("warning", f"{told}. {why[0].upper()}{why[1:]}")
+        else:
+            yield Finding("ok", told)
+
+
+def _gpu_parts() -> Iterator[Finding]:
+    """Each part that tuning for GPUs needs."""
+    if gpus.installed():
+        yield Finding("ok", f"{gpu_probe.NVML_PACKAGE}, which asks for GPUs")
+    else:
+        missing = f"{gpu_probe.NVML_PACKAGE}, which asks for GPUs, is missing"
+        yield Finding("broken", missing, "pip install 'autosched[cuda]'")
+    for part in gpus.parts():
+        yield Finding("ok" if part.there else "broken", part.what, part.fix)
+    found = list(_gpus())
+    if not any(finding.state == "ok" and "no GPUs" not in finding.what for finding in found):
+        yield Finding("broken", "no GPU of this machine can be a device", "see what is said of each, or of the driver")
+    yield from found
 
 
 def _governor() -> Iterator[Finding]:

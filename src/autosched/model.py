@@ -64,9 +64,11 @@ class CpuCores(Struct, frozen=True, forbid_unknown_fields=True, tag="cpu"):
 
 
 class CudaDevice(Struct, frozen=True, forbid_unknown_fields=True, tag="cuda"):
-    """A GPU, by its number among the CUDA devices of the unit's host."""
+    """An NVIDIA GPU. Its number may be another after a reboot, and its UUID stays."""
 
-    ordinal: Annotated[int, Meta(ge=0, le=1_024)]
+    uuid: Annotated[str, Meta(pattern=r"^GPU-[0-9a-f\-]{36}$")]
+    arch: Annotated[int, Meta(ge=10, le=9_999)]
+    """Its compute capability: 90 for 9.0."""
 
 
 def split_address(address: str) -> tuple[str, str]:
@@ -111,7 +113,7 @@ class Unit(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     host: Annotated[str, Meta(max_length=200)] = ""
     """Name of its machine; empty: the daemon's own."""
     model: Annotated[str, Meta(max_length=200)] = ""
-    """Model of a device of another machine: "AMD EPYC 9V74 80-Core Processor"."""
+    """Model of a GPU, or of a device of another machine: "AMD EPYC 9V74 80-Core Processor"."""
 
     @property
     def device(self) -> Device:

@@ -55,18 +55,18 @@ class Machine:
     """A fake machine. What is written to its folder holds at once, for all processes."""
 
     def __init__(self, folder: Path, *devices: str) -> None:
-        """`devices`: "NAME:ARCH:GiB" of each, such as "Fake GPU 0:89:8"; none: two of that kind."""
+        """`devices`: "NAME:ARCH:GiB" of each, such as "NVIDIA Fake GPU:89:8"; none: two of that kind."""
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
         if devices:
             (folder / "devices").write_text("".join(f"{device}\n" for device in devices))
 
     def environment(self, **more: str) -> dict[str, str]:
-        """The variables in which a program sees the GPUs. `more`: FAKECUDA_ORDER and others; see README.md."""
+        """The variables in which a program sees the GPUs. `more`: CUDA_FAKE_ORDER and others; see README.md."""
         libraries = [str(build()), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])]
         return {
             **os.environ, "PATH": f"{HERE / 'bin'}:{os.environ['PATH']}", "LD_LIBRARY_PATH": ":".join(libraries),
-            "TVM_CUDA_COMPILE_MODE": "nvcc", "FAKECUDA": str(self.folder), "FAKECUDA_PYTHON": sys.executable, **more,
+            "TVM_CUDA_COMPILE_MODE": "nvcc", "CUDA_FAKE": str(self.folder), "CUDA_FAKE_PYTHON": sys.executable, **more,
         }  # fmt: skip
 
     def fail(self, device: int, fault: str, when: int | str = "") -> None:
@@ -85,4 +85,4 @@ class Machine:
     @staticmethod
     def uuid(device: int) -> str:
         """The UUID of a device."""
-        return f"GPU-fa4e0000-0000-0000-0000-{device:012d}"
+        return f"GPU-fa4e{device:04d}-0000-0000-0000-000000000000"

@@ -135,7 +135,7 @@ def outcome(library: Any, judge: "Judge", order: str, tolerance: float) -> str:
     child = os.fork()
     if child == 0:
         try:
-            os.environ["FAKECUDA_ORDER"] = order
+            os.environ["CUDA_FAKE_ORDER"] = order
             text = RIGHT if judge.error(library) <= tolerance else WRONG
         except Exception as error:  # of TVM's many types; the text is judged
             text = f"{REFUSED}: {str(error).strip().splitlines()[-1][:200]}"
@@ -229,7 +229,7 @@ def main() -> int:
     )
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
-    if "FAKECUDA" not in os.environ:  # the loader reads its variables when a process starts
+    if "CUDA_FAKE" not in os.environ:  # the loader reads its variables when a process starts
         with tempfile.TemporaryDirectory(prefix="fakecuda-") as folder:
             words = [sys.executable, "-m", "fakecuda.candidates", *sys.argv[1:]]
             return subprocess.run(words, env=fakecuda.Machine(Path(folder)).environment(), check=False).returncode

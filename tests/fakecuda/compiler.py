@@ -94,7 +94,7 @@ def compile_source(words: Sequence[str]) -> None:
     run("g++", *OPTIONS, *defined, *include, str(host), "-o", str(made))
     # The library is linked apart: with -fsanitize=thread, g++ would add the sanitizer's own library.
     run("g++", "-shared", str(made), f"-L{HERE / 'build'}", "-l:libcuda.so.1", "-o", str(output))
-    if folder := os.environ.get("FAKECUDA"):
+    if folder := os.environ.get("CUDA_FAKE"):
         with (Path(folder) / "log").open("a") as log:
             log.write(f"nvcc sm_{arch[1]} kernels {len(kernels)} seconds {time.perf_counter() - started:.2f}\n")
 

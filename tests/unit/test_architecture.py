@@ -164,7 +164,7 @@ def test_leases_and_deadlines_know_no_wall_clock(pattern: str) -> None:
     assert not [p for p in paths if re.search(r"\bdatetime\b|\btime\.time\(|CLOCK_REALTIME", p.read_text())]
 
 
-LINES_MAX = 107_000
+LINES_MAX = 110_000
 """Budget of lines of code in src, plugins, runtime and benchmarks, which CONTRIBUTING.md names."""
 
 

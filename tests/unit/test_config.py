@@ -11,6 +11,7 @@ import pytest
 from autosched import config
 from autosched.config import BoardConfig, Config, DeviceConfig, ResourcesConfig
 from autosched.errors import ConfigError
+from autosched.gpu_probe import Gpu, Inventory
 from autosched.model import CpuCores, CudaDevice, Goal, RpcServer, Unit
 
 REFERENCE = Path(__file__).parents[2] / "etc" / "autosched.toml"
@@ -271,8 +272,9 @@ def test_a_device_may_be_a_gpu_or_a_board() -> None:
         kind = "cpu"
         cores = [1]
     """
-    pools = {pool.name: pool.units[0] for pool in config.resources(config.parse(text, "test"), [0, 1]).pools}
-    assert pools["device:gpu"].device == CudaDevice(0)
+    there = Inventory((Gpu("GPU-" + 36 * "0", "NVIDIA H200", 90, 150 << 30),))
+    pools = {pool.name: pool.units[0] for pool in config.resources(config.parse(text, "test"), [0, 1], there).pools}
+    assert pools["device:gpu"].device == CudaDevice("GPU-" + 36 * "0", 90)
     assert pools["device:pi4"].device == RpcServer("board7.lab:9090", "pi4")
     assert pools["device:cpu"].device == CpuCores((1,))
 

@@ -6,7 +6,7 @@ import pytest
 from autosched import device_types
 from autosched.model import CpuCores, CudaDevice, Device, RpcServer, Unit
 
-CPU, GPU, BOARD = CpuCores((2, 3)), CudaDevice(0), RpcServer("board:9090", "pi4")
+CPU, GPU, BOARD = CpuCores((2, 3)), CudaDevice("GPU-" + 36 * "0", 89), RpcServer("board:9090", "pi4")
 KINDS = {
     "cpu": (Unit("cpu0", (2, 3)),),
     "gpu": (Unit("gpu0", accelerator=GPU),),
@@ -50,7 +50,7 @@ def test_a_refusal_names_what_fits() -> None:
 
 def test_gpus_get_no_jobs_yet() -> None:
     said = device_types.refusal("auto", "gpu", KINDS)
-    assert said == "devices of the kind 'gpu' get no jobs yet: CUDA device 0. Kinds of CPU cores: cpu"
+    assert said == "devices of the kind 'gpu' get no jobs yet: GPU sm_89 GPU-00000000. Kinds of CPU cores: cpu"
 
 
 def test_a_board_gets_jobs_whose_target_is_named() -> None:
@@ -71,7 +71,7 @@ def test_a_unit_of_a_cpu_is_written_as_before() -> None:
 
 
 @pytest.mark.parametrize(
-    ("device", "words"), [(CPU, "CPU cores 2,3"), (CpuCores(), "CPU cores"), (GPU, "CUDA device 0")]
+    ("device", "words"), [(CPU, "CPU cores 2,3"), (CpuCores(), "CPU cores"), (GPU, "GPU sm_89 GPU-00000000")]
 )
 def test_devices_are_told_in_words(device: Device, words: str) -> None:
     assert device_types.words(device) == words

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import uvloop
 
-from autosched import config, machine
+from autosched import config, gpus, machine
 from autosched.agent.agent import Agent
 from autosched.agent.client_keeper import JOBS
 from autosched.agent.host_lease import HostLease
@@ -39,7 +39,7 @@ def serve(
     logging.basicConfig(
         level=settings.log.level.upper(), stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s"
     )
-    resources = config.resources(settings)
+    resources = config.resources(settings, there=gpus.inventory())
     for warning in resources.warnings:
         log.warning("%s", warning)
     resources.stay_off_devices()

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import uvloop
 
-from autosched import config, policy_registry
+from autosched import config, gpus, policy_registry
 from autosched.config import Config
 from autosched.core.actions import Action, EndJob, LaunchClient, RevokeStep, StartClient, StartStep, StopClient
 from autosched.core.events import PolicyChosen, ResourcesDeclared
@@ -178,7 +178,7 @@ class Daemon:
 
     async def serve(self) -> int:
         """Start, serve and stop."""
-        resources = config.resources(self._settings)
+        resources = config.resources(self._settings, there=await asyncio.to_thread(gpus.inventory))
         policy, trouble = choose_policy(self._settings.scheduler)
         self._engine = Engine(order_of(self._settings.launcher), self._folder)
         self._warnings = (*resources.warnings, *warnings_of(self._settings, self._live.file))

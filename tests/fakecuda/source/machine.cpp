@@ -53,13 +53,13 @@ std::vector<Device> visible(const std::vector<Device>& all) {
 }
 
 Settings read_settings() {
-  const std::string order = variable("FAKECUDA_ORDER", "forward");
+  const std::string order = variable("CUDA_FAKE_ORDER", "forward");
   Settings found;
   found.devices = visible(all_devices());
   found.order = order == "reverse" ? Order::REVERSE : order.rfind("random", 0) == 0 ? Order::RANDOM : Order::FORWARD;
   found.seed = order.rfind("random:", 0) == 0 ? std::stoul(order.substr(7)) : 1;
-  found.clock_counts_work = variable("FAKECUDA_CLOCK", "") == "work";
-  found.checks_races = variable("FAKECUDA_RACES", "") != "unchecked";
+  found.clock_counts_work = variable("CUDA_FAKE_CLOCK", "") == "work";
+  found.checks_races = variable("CUDA_FAKE_RACES", "") != "unchecked";
   log("opened by process %d, %zu devices\n", getpid(), found.devices.size());
   return found;
 }
@@ -72,7 +72,7 @@ const std::map<std::string, int> FAULTS = {
 }  // namespace
 
 std::string file_of(const char* name) {
-  const std::string folder = variable("FAKECUDA", "");
+  const std::string folder = variable("CUDA_FAKE", "");
   return folder.empty() ? "" : folder + "/" + name;
 }
 
@@ -89,13 +89,13 @@ void log(const char* format, ...) {
 
 std::vector<Device> all_devices() {
   std::string lines = content(file_of("devices"));
-  if (lines.empty()) lines = "Fake GPU 0:89:8\nFake GPU 1:89:8\n";
+  if (lines.empty()) lines = "NVIDIA Fake GPU:89:8\nNVIDIA Fake GPU:89:8\n";
   std::vector<Device> found;
   for (const std::string& line : split(lines, '\n')) {
     const std::vector<std::string> fields = split(line, ':');  // name, arch, GiB
     if (fields.size() != 3) continue;
     char uuid[64];
-    snprintf(uuid, sizeof uuid, "GPU-fa4e0000-0000-0000-0000-%012zu", found.size());
+    snprintf(uuid, sizeof uuid, "GPU-fa4e%04zu-0000-0000-0000-000000000000", found.size());
     found.push_back({int(found.size()), std::stoi(fields[1]), fields[0], uuid, std::stoull(fields[2]) << 30});
   }
   return found;

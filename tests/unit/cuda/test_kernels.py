@@ -57,7 +57,7 @@ RIGHT: dict[str, Callable[[int], float]] = {
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("kernel", RIGHT)
 def test_right_kernels_are_right(run: Run, kernel: str, order: str) -> None:
-    done = run(kernel, 4 * THREADS if kernel == "dynamic" else 0, FAKECUDA_ORDER=order)
+    done = run(kernel, 4 * THREADS if kernel == "dynamic" else 0, CUDA_FAKE_ORDER=order)
     numbers, errors = done.stdout.splitlines()
     assert errors == "CUDA_SUCCESS CUDA_SUCCESS", done.stderr
     assert [float(number) for number in numbers.split()] == [RIGHT[kernel](at) for at in range(BLOCKS * THREADS)]
@@ -87,7 +87,7 @@ WRONG = {
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("kernel", WRONG)
 def test_wrong_kernels_end_with_an_error(run: Run, kernel: str, order: str) -> None:
-    done = run(kernel, 4 * THREADS if kernel == "behind_the_dynamic_part" else 0, FAKECUDA_ORDER=order)
+    done = run(kernel, 4 * THREADS if kernel == "behind_the_dynamic_part" else 0, CUDA_FAKE_ORDER=order)
     error, told = WRONG[kernel]
     assert done.stdout.splitlines()[-1] == f"CUDA_SUCCESS CUDA_ERROR_{error}"
     assert told in done.stderr
@@ -100,7 +100,7 @@ def test_what_is_not_initialised_is_no_number(run: Run) -> None:
 
 def test_without_the_check_for_races_the_order_of_threads_shows_them(run: Run) -> None:
     orders = ("forward", "reverse")
-    forward, reverse = (run("without_barrier", FAKECUDA_ORDER=order, FAKECUDA_RACES="unchecked") for order in orders)
+    forward, reverse = (run("without_barrier", CUDA_FAKE_ORDER=order, CUDA_FAKE_RACES="unchecked") for order in orders)
     assert forward.stdout.splitlines()[1] == reverse.stdout.splitlines()[1] == "CUDA_SUCCESS CUDA_SUCCESS"
     assert forward.stdout != reverse.stdout
 
@@ -165,7 +165,7 @@ print([round(1e6 * passed()) for _ in range(2)])
 """
     done = subprocess.run(
         [sys.executable, "-c", program, str(LAUNCH.parent), str(compiled)], capture_output=True, text=True, timeout=60,
-        env=fakecuda.Machine(tmp_path).environment(FAKECUDA_CLOCK="work"), check=True,
+        env=fakecuda.Machine(tmp_path).environment(CUDA_FAKE_CLOCK="work"), check=True,
     )  # fmt: skip
     device, shared = 4, 1
     nanoseconds = 64 * (2 * device + 2 * shared)

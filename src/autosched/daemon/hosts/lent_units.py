@@ -11,7 +11,7 @@ import msgspec
 
 from autosched.daemon.hosts.device_comparison import DIFFERS, Reference, difference, pace_of
 from autosched.errors import RequestError
-from autosched.model import DEVICE_POOL, HOST_POOL, HostName, Pool, Unit, UnitName, at_host, device_kind, lent_by
+from autosched.model import DEVICE_POOL, HOST_POOL, HostName, Pool, UnitName, at_host, device_kind, lent_by
 from autosched.protocol import HostFacts, ProbedUnit
 
 log = logging.getLogger(__name__)
@@ -46,7 +46,7 @@ def lent(
                 "the devices %s of host %s are a kind of their own, %s: their pace differs by %.0f %% from that of the"
                 " others, although they have the same processor", kind, host, device_kind(name), 100 * share,
             )  # fmt: skip
-        return Pool(name, tuple(Unit(unit.name, unit.cores, unit.accelerator, model=model) for unit in pool.units))
+        return Pool(name, tuple(msgspec.structs.replace(unit, model=model or unit.model) for unit in pool.units))
 
     return lent_by(host, map(named, pools))
 

@@ -1,0 +1,161 @@
+"""``python -m autosched.gpu_probe [parts]``: lists the NVIDIA GPUs of this machine as JSON, or the parts that TVM needs
+for them.
+
+A process of its own: a driver that hangs or crashes ends it alone. GPUs are asked through NVML, which does not
+initialise CUDA; with "parts" the driver is asked as well.
+"""
+
+import ctypes
+import ctypes.util
+import importlib.util
+import shutil
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+NVML_PACKAGE = "nvidia-ml-py"
+CUDA_VERSION_NEEDED = 13_000
+"""Version of CUDA that TVM's library is built for: 1,000 * major + 10 * minor."""
+DRIVER_NEEDED = "580"
+"""The first driver with that version."""
+
+
+class Gpu(Struct, frozen=True):
+    """A GPU."""
+
+    uuid: str
+    name: str
+    """NVIDIA's name: "NVIDIA H200"."""
+    arch: int
+    """Compute capability: 90 for 9.0."""
+    memory_bytes: int
+    divided: bool = False
+    """Whether MIG divides it into slices."""
+    processes: tuple[int, ...] = ()
+    """Processes that compute on it."""
+
+
+class Inventory(Struct, frozen=True):
+    """The GPUs in the driver's order, or why they are not known."""
+
+    gpus: tuple[Gpu, ...] = ()
+    driver: str = ""
+    """The driver's version; empty: unknown."""
+    cuda_version: int = 0
+    """The newest version of CUDA that the driver runs, as CUDA_VERSION_NEEDED; 0: unknown."""
+    silent: tuple[str, ...] = ()
+    """A sentence for each GPU that does not answer."""
+    trouble: str = ""
+
+
+class Part(Struct, frozen=True):
+    """Something that TVM needs for GPUs."""
+
+    there: bool
+    what: str
+    fix: str = ""
+
+
+def inventory() -> Inventory:
+    """Asks NVML."""
+    try:
+        import pynvml
+    except ImportError:
+        return Inventory(trouble=f"the package {NVML_PACKAGE} is not installed")
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError as error:
+        return Inventory(trouble=f"NVIDIA's driver does not answer: {error}")
+    found, silent = list[Gpu](), list[str]()
+    try:
+        for number in range(pynvml.nvmlDeviceGetCount()):
+            try:
+                found.append(_gpu(pynvml, number))
+            except pynvml.NVMLError as error:
+                silent.append(f"the GPU with number {number} does not answer: {error}. Reset it, or reboot")
+        driver, version = pynvml.nvmlSystemGetDriverVersion(), pynvml.nvmlSystemGetCudaDriverVersion()
+        return Inventory(tuple(found), driver, version, tuple(silent))
+    except pynvml.NVMLError as error:
+        return Inventory(trouble=f"NVIDIA's driver does not tell of its GPUs: {error}")
+    finally:
+        with suppress(pynvml.NVMLError):
+            pynvml.nvmlShutdown()
+
+
+def _gpu(nvml: Any, number: int) -> Gpu:
+    handle = nvml.nvmlDeviceGetHandleByIndex(number)
+    major, minor = nvml.nvmlDeviceGetCudaComputeCapability(handle)
+    divided, processes = False, list[int]()
+    with suppress(nvml.NVMLError_NotSupported):  # most GPUs have no MIG
+        divided = nvml.nvmlDeviceGetMigMode(handle)[0] == nvml.NVML_DEVICE_MIG_ENABLE
+    with suppress(nvml.NVMLError_NotSupported, nvml.NVMLError_NoPermission):
+        processes = [process.pid for process in nvml.nvmlDeviceGetComputeRunningProcesses(handle)]
+    return Gpu(
+        nvml.nvmlDeviceGetUUID(handle), nvml.nvmlDeviceGetName(handle), 10 * major + minor,
+        nvml.nvmlDeviceGetMemoryInfo(handle).total, divided, tuple(processes),
+    )  # fmt: skip
+
+
+def parts() -> list[Part]:
+    """Looks for each part that TVM needs to build for GPUs and to run there."""
+    return [_driver(), _runtime(), _compiler(), _tvm_library()]
+
+
+def _driver() -> Part:
+    fix = f"install NVIDIA's driver {DRIVER_NEEDED} or newer; in a container, start it with --gpus all"
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError as error:
+        return Part(False, f"the driver's library libcuda.so.1 cannot be loaded: {error}", fix)
+    version = ctypes.c_int()
+    if refused := driver.cuInit(0) or driver.cuDriverGetVersion(ctypes.byref(version)):
+        name = ctypes.c_char_p()
+        driver.cuGetErrorName(refused, ctypes.byref(name))
+        return Part(False, f"the driver refuses to start: {(name.value or b'error').decode()} ({refused})", fix)
+    found = f"{version.value // 1000}.{version.value % 1000 // 10}"
+    if version.value < CUDA_VERSION_NEEDED:
+        return Part(False, f"the driver runs CUDA up to {found}, and TVM needs {CUDA_VERSION_NEEDED // 1000}", fix)
+    return Part(True, f"the driver runs CUDA {found}")
+
+
+def _runtime() -> Part:
+    if _loads("libcudart.so.13", "nvidia/cu13/lib"):
+        return Part(True, "CUDA's runtime, libcudart.so.13")
+    return Part(False, "CUDA's runtime, libcudart.so.13, is missing", "pip install 'nvidia-cuda-runtime==13.*'")
+
+
+def _compiler() -> Part:
+    if _loads("libnvrtc.so.13", "nvidia/cu13/lib"):
+        return Part(True, "a compiler for GPUs: NVRTC")
+    if found := shutil.which("nvcc"):
+        return Part(True, f"a compiler for GPUs: {found}")
+    return Part(False, "no compiler for GPUs is here, neither NVRTC nor nvcc", "pip install 'nvidia-cuda-nvrtc==13.*'")
+
+
+def _tvm_library() -> Part:
+    spec = importlib.util.find_spec("tvm")
+    folders = spec.submodule_search_locations if spec else None
+    if any(Path(folder, "lib/libtvm_runtime_cuda.so").exists() for folder in folders or ()):
+        return Part(True, "TVM's library for GPUs")
+    return Part(False, "TVM's library for GPUs is missing", "pip install 'autosched[tvm]'")
+
+
+def _loads(library: str, folder: str) -> bool:
+    """Whether a library is there for the system's loader, or in NVIDIA's packages."""
+    with suppress(OSError):
+        ctypes.CDLL(library)
+        return True
+    return any((Path(place) / folder / library).exists() for place in sys.path)
+
+
+def main() -> None:
+    """Prints the answer."""
+    sys.stdout.buffer.write(msgspec.json.encode(parts() if "parts" in sys.argv[1:] else inventory()))
+
+
+if __name__ == "__main__":
+    main()
