@@ -1,5 +1,5 @@
-"""``python -m autosched.gpu_probe [parts]``: lists the NVIDIA GPUs of this machine as JSON, or the parts that TVM needs
-for them.
+"""``python -m autosched.gpu_probe [parts | watch]``: lists the NVIDIA GPUs of this machine as JSON, the parts that TVM
+needs for them, or their states once a second, a line each.
 
 A process of its own: a driver that hangs or crashes ends it alone. GPUs are asked through NVML, which does not
 initialise CUDA; with "parts" the driver is asked as well.
@@ -8,8 +8,10 @@ initialise CUDA; with "parts" the driver is asked as well.
 import ctypes
 import ctypes.util
 import importlib.util
+import os
 import shutil
 import sys
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,8 @@ import msgspec
 from msgspec import Struct
 
 NVML_PACKAGE = "nvidia-ml-py"
+EVERY_S, WATCH_S = 1.0, 3_600.0
+"""Seconds between two states, and those after which the watch ends: its output lies in a file."""
 CUDA_VERSION_NEEDED = 13_000
 """Version of CUDA that TVM's library is built for: 1,000 * major + 10 * minor."""
 DRIVER_NEEDED = "580"
@@ -50,6 +54,25 @@ class Inventory(Struct, frozen=True):
     silent: tuple[str, ...] = ()
     """A sentence for each GPU that does not answer."""
     trouble: str = ""
+
+
+class GpuState(Struct, frozen=True):
+    """The state of a GPU now. A value that the driver does not tell is 0."""
+
+    uuid: str
+    trouble: str = ""
+    """Why it does not answer; empty if it does."""
+    temperature_c: int = 0
+    slowdown_c: int = 0
+    """Temperature from which the GPU slows itself down."""
+    clock_mhz: int = 0
+    clock_max_mhz: int = 0
+    reasons: int = 0
+    """NVML's bits for the reasons of its clock (nvmlClocksEventReason)."""
+    processes: tuple[int, ...] = ()
+    """Processes that compute on it."""
+    ecc_errors: int = 0
+    """Errors of its memory since the boot that were not corrected."""
 
 
 class Part(Struct, frozen=True):
@@ -89,15 +112,61 @@ def inventory() -> Inventory:
 def _gpu(nvml: Any, number: int) -> Gpu:
     handle = nvml.nvmlDeviceGetHandleByIndex(number)
     major, minor = nvml.nvmlDeviceGetCudaComputeCapability(handle)
-    divided, processes = False, list[int]()
+    divided = False
     with suppress(nvml.NVMLError_NotSupported):  # most GPUs have no MIG
         divided = nvml.nvmlDeviceGetMigMode(handle)[0] == nvml.NVML_DEVICE_MIG_ENABLE
-    with suppress(nvml.NVMLError_NotSupported, nvml.NVMLError_NoPermission):
-        processes = [process.pid for process in nvml.nvmlDeviceGetComputeRunningProcesses(handle)]
     return Gpu(
         nvml.nvmlDeviceGetUUID(handle), nvml.nvmlDeviceGetName(handle), 10 * major + minor,
-        nvml.nvmlDeviceGetMemoryInfo(handle).total, divided, tuple(processes),
+        nvml.nvmlDeviceGetMemoryInfo(handle).total, divided, _processes(nvml, handle),
     )  # fmt: skip
+
+
+def watch() -> None:
+    """Writes the states of all GPUs once a second, until WATCH_S are over or the process that started it is gone."""
+    import pynvml
+
+    pynvml.nvmlInit()
+    named = []
+    for number in range(pynvml.nvmlDeviceGetCount()):
+        with suppress(pynvml.NVMLError_GpuIsLost):  # who listens misses it
+            handle = pynvml.nvmlDeviceGetHandleByIndex(number)
+            named.append((pynvml.nvmlDeviceGetUUID(handle), handle))
+    until, parent = time.monotonic() + WATCH_S, os.getppid()
+    while time.monotonic() < until and os.getppid() == parent:
+        states = [_state(pynvml, uuid, handle) for uuid, handle in named]
+        sys.stdout.buffer.write(msgspec.json.encode(states) + b"\n")
+        sys.stdout.flush()
+        time.sleep(EVERY_S)
+
+
+def _state(nvml: Any, uuid: str, handle: Any) -> GpuState:
+    def told(function: str, *words: int) -> int:
+        """A number of the driver; 0 if this GPU has none."""
+        with suppress(nvml.NVMLError_NotSupported, nvml.NVMLError_NoPermission):
+            return int(getattr(nvml, function)(handle, *words))
+        return 0
+
+    try:
+        return GpuState(
+            uuid,
+            temperature_c=told("nvmlDeviceGetTemperature", nvml.NVML_TEMPERATURE_GPU),
+            slowdown_c=told("nvmlDeviceGetTemperatureThreshold", nvml.NVML_TEMPERATURE_THRESHOLD_SLOWDOWN),
+            clock_mhz=told("nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_SM),
+            clock_max_mhz=told("nvmlDeviceGetMaxClockInfo", nvml.NVML_CLOCK_SM),
+            reasons=told("nvmlDeviceGetCurrentClocksEventReasons"),
+            processes=_processes(nvml, handle),
+            ecc_errors=told(
+                "nvmlDeviceGetTotalEccErrors", nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, nvml.NVML_VOLATILE_ECC
+            ),
+        )
+    except nvml.NVMLError as error:
+        return GpuState(uuid, str(error))
+
+
+def _processes(nvml: Any, handle: Any) -> tuple[int, ...]:
+    with suppress(nvml.NVMLError_NotSupported, nvml.NVMLError_NoPermission):
+        return tuple(process.pid for process in nvml.nvmlDeviceGetComputeRunningProcesses(handle))
+    return ()
 
 
 def parts() -> list[Part]:
@@ -153,7 +222,10 @@ def _loads(library: str, folder: str) -> bool:
 
 
 def main() -> None:
-    """Prints the answer."""
+    """Writes the answer."""
+    if "watch" in sys.argv[1:]:
+        watch()
+        return
     sys.stdout.buffer.write(msgspec.json.encode(parts() if "parts" in sys.argv[1:] else inventory()))
 
 

@@ -1,13 +1,18 @@
 """A daemon on a machine with GPUs: they are devices, and it never opens CUDA."""
 
+import asyncio
 import signal
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import fakecuda
+from autosched.api.connection import Daemon
 from autosched.errors import RequestError
 from autosched.model import CudaDevice
+from autosched.protocol import DeviceCondition, UnitView
+from deadlines import DEADLINE_S
 from integration.lab import command_line, lab
 
 pytestmark = pytest.mark.skipif(fakecuda.missing() is not None, reason=str(fakecuda.missing()))
@@ -47,4 +52,41 @@ def test_gpus_are_listed_and_refuse_jobs_for_now(
         units = {unit.unit: unit for unit in there.ask(lambda daemon: daemon.units())}
         assert [name for name in units if name.startswith("gpu")] == ["gpu-fa4e0001"]
         assert units["gpu-fa4e0001"].accelerator == CudaDevice(machine.uuid(1), 90)
+    assert not [line for line in machine.log() if line.startswith("opened")]
+
+
+def test_a_gpu_that_is_lost_is_quarantined_until_it_is_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = fakecuda.Machine(tmp_path / "machine", "NVIDIA H200:90:141", "NVIDIA H200:90:141")
+    for name, value in machine.environment().items():
+        monkeypatch.setenv(name, value)
+    folder = tmp_path / "lab"
+    folder.mkdir()
+
+    def until(holds: Callable[[UnitView], bool]) -> UnitView:
+        """Waits for a state of the first GPU."""
+
+        async def ask(daemon: Daemon) -> UnitView:
+            async with asyncio.timeout(DEADLINE_S):
+                while True:
+                    unit = next(unit for unit in await daemon.units() if unit.unit == "gpu-fa4e0000")
+                    if holds(unit):
+                        return unit
+                    await asyncio.sleep(0.05)
+
+        return there.ask(ask)
+
+    with lab(folder, "[guard]\nquarantine_s = 0.1\n") as there:
+        assert until(lambda unit: unit.condition is DeviceCondition.STEADY).health == (
+            "41 °C (slows down at 90); 2,500 of 2,500 MHz"
+        )
+        machine.health("0 reasons 64", "0 sm_clock 900", "0 process 4242")
+        hot = until(lambda unit: unit.condition is DeviceCondition.DRIFTING)
+        assert hot.health.startswith("slowed down by heat (the hardware) to 900 of 2,500 MHz; 41 °C")
+        assert hot.health.endswith("; used by 1 program")
+        machine.health("0 lost 1")
+        assert "GPU is lost" in until(lambda unit: unit.quarantined).drained
+        machine.health()
+        until(lambda unit: not unit.drained)
+        other = next(unit for unit in there.ask(lambda daemon: daemon.units()) if unit.unit == "gpu-fa4e0001")
+        assert not other.drained
     assert not [line for line in machine.log() if line.startswith("opened")]

@@ -41,6 +41,7 @@ from autosched.daemon.clients.supervisor import ClientSupervisor
 from autosched.daemon.console.server import Console, open_console
 from autosched.daemon.devices.attribution_handler import AttributionHandler
 from autosched.daemon.devices.device_monitor import DeviceMonitor
+from autosched.daemon.devices.gpu_watch import GpuWatch
 from autosched.daemon.devices.quarantine import Quarantine
 from autosched.daemon.engine import Engine, order_of
 from autosched.daemon.event_stream import logs
@@ -219,7 +220,10 @@ class Daemon:
             follow = self._retention.follow(lambda: self._settings.retention, self._services.audit)
             retention = spawn(follow, "retention")
             reserve = spawn(self._keep_reserve(journal), "the disk's reserve")
-            projection = [spawn(one.run(), "the record store") for one in self._projections]
+            beside = [
+                *(spawn(one.run(), "the record store") for one in self._projections),
+                spawn(self._gpus.run(), "the watch of GPUs"),
+            ]
             tidy = spawn(
                 environment.collect_when_idle(self._runtime.state.active, lambda: self._runtime.decisions), "garbage"
             )
@@ -228,7 +232,7 @@ class Daemon:
             self.manager.tell("STOPPING=1", f"STATUS=stops: {self._why}")
             self._runtime.halt()
             await asyncio.wait({loop}, timeout=HALT_S)
-            for work in (loop, keeper, retention, reserve, tidy, *projection):
+            for work in (loop, keeper, retention, reserve, tidy, *beside):
                 work.cancel()
             for one in (self._lookup, self._reader):
                 if one is not None:
@@ -315,7 +319,8 @@ class Daemon:
         trail = Audit(journal, runtime.stream)
         blobs = Blobs(self._folder / "blobs", self._settings.limits.blob_bytes_max)
         interval_s = self._settings.guard.sentinel_interval_s
-        monitor = DeviceMonitor(records, progress, runtime.stream, interval_s)
+        self._gpus = GpuWatch(runtime)
+        monitor = DeviceMonitor(records, progress, runtime.stream, interval_s, self._gpus.health)
         suspicion = DeviceSuspicion(self._settings.guard.quarantine_s)
         hooks: dict[UnitName, Sequence[str]] = {**self._settings.reboot_hooks}
         self._hosts = HostRegistry(runtime, self._settings.scheduler.host_lease_s, monitor.disturbed)

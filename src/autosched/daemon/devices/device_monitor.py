@@ -8,7 +8,7 @@ device's health. The pace of a device is learned again after a restart of the da
 
 import asyncio
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
@@ -26,7 +26,7 @@ from autosched.daemon.event_stream.daemon_events import (
 from autosched.daemon.event_stream.stream import Stream
 from autosched.daemon.jobs.progress import ProgressRegistry
 from autosched.daemon.storage.job_store import JobStore
-from autosched.model import DEVICE_POOL, DeviceNote, JobId, Unit, UnitName
+from autosched.model import DEVICE_POOL, CudaDevice, DeviceNote, JobId, Unit, UnitName
 from autosched.protocol import DeviceCondition, TagRecords
 
 LEARNED_FROM = 5
@@ -240,6 +240,8 @@ class Health(Struct, frozen=True):
     words: str = ""
     condition: DeviceCondition | None = None
     """None for a host lane."""
+    broken: str = ""
+    """Why it can run nothing; empty if it can, as far as is known."""
 
 
 def is_device(slot: Slot) -> bool:
@@ -252,6 +254,11 @@ def is_watched(unit: Unit) -> bool:
     return bool(unit.cores) or unit.is_board
 
 
+def no_gpus(_unit: Unit) -> Health:
+    """The health of a GPU that is not watched."""
+    return Health("not watched: no cores", DeviceCondition.NOT_WATCHED)
+
+
 class DeviceMonitor:
     """The watches of all devices. Tags records, publishes events and notifies clients."""
 
@@ -261,8 +268,11 @@ class DeviceMonitor:
         progress: ProgressRegistry,
         stream: Stream,
         interval_s: float,
+        gpu_health: Callable[[Unit], Health] = no_gpus,
     ) -> None:
+        """`gpu_health`: health of a device that is a GPU."""
         self._store, self._progress, self._stream = store, progress, stream
+        self._gpu_health = gpu_health
         self._interval_s = interval_s
         self._watches: dict[UnitName, DeviceWatch] = {}
 
@@ -297,6 +307,8 @@ class DeviceMonitor:
         """Health of a device; empty for a host lane."""
         if not is_device(slot):
             return Health()
+        if isinstance(slot.unit.accelerator, CudaDevice):
+            return self._gpu_health(slot.unit)
         if not is_watched(slot.unit):
             return Health("not watched: no cores", DeviceCondition.NOT_WATCHED)
         watch = self.of(slot.unit.name)

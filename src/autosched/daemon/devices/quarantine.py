@@ -221,6 +221,8 @@ class Quarantine:
                 await self._reach(place, BOOT_S if unit in self._hooks else 0.0)
         else:
             pace = await self._elsewhere(place, reboots=reboots)
+        if broken := self._monitor.health(self._runtime.state.slots[unit], self._runtime.clock()).broken:
+            raise Unwell(broken)
         if pace is None:
             return  # only steps can test the device: should it fail again, the next pause is longer
         self._monitor.noted(unit, DeviceNote(pace.core_s, pace.memory_s), self._runtime.clock())

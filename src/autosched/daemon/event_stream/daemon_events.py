@@ -140,7 +140,7 @@ class Kept(Struct, frozen=True):
 
 
 class DeviceUnreachable(Struct, frozen=True):
-    """A board cannot be reached, or is gone and can be rebooted."""
+    """A board cannot be reached, or is gone and can be rebooted; or a GPU is lost or broken."""
 
     unit: UnitName
     reason: str
