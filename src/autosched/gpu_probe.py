@@ -20,6 +20,7 @@ import msgspec
 from msgspec import Struct
 
 NVML_PACKAGE = "nvidia-ml-py"
+INSTALL = "pip install 'autosched[cuda]'"
 EVERY_S, WATCH_S = 1.0, 3_600.0
 """Seconds between two states, and those after which the watch ends: its output lies in a file."""
 CUDA_VERSION_NEEDED = 13_000
@@ -194,7 +195,7 @@ def _driver() -> Part:
 def _runtime() -> Part:
     if _loads("libcudart.so.13", "nvidia/cu13/lib"):
         return Part(True, "CUDA's runtime, libcudart.so.13")
-    return Part(False, "CUDA's runtime, libcudart.so.13, is missing", "pip install 'nvidia-cuda-runtime==13.*'")
+    return Part(False, "CUDA's runtime, libcudart.so.13, is missing", INSTALL)
 
 
 def _compiler() -> Part:
@@ -202,7 +203,7 @@ def _compiler() -> Part:
         return Part(True, "a compiler for GPUs: NVRTC")
     if found := shutil.which("nvcc"):
         return Part(True, f"a compiler for GPUs: {found}")
-    return Part(False, "no compiler for GPUs is here, neither NVRTC nor nvcc", "pip install 'nvidia-cuda-nvrtc==13.*'")
+    return Part(False, "no compiler for GPUs is here, neither NVRTC nor nvcc", INSTALL)
 
 
 def _tvm_library() -> Part:

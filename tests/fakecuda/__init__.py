@@ -18,6 +18,7 @@ LIBRARIES = {
     "libcuda.so.1": ("driver.cpp", "blocks.cpp", "memory.cpp", "machine.cpp", "races.cpp"),
     "libcudart.so.13": ("runtime.cpp",),
     "libnvidia-ml.so.1": ("nvml.cpp",),
+    "libnvrtc.so.13": ("nvrtc.cpp",),
 }
 OPTIONS = ("-std=c++17", "-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-Wall", "-Wextra", "-Werror")
 VERSIONS = "libcudart.so.13 { global: cuda*; local: *; };\n"

@@ -27,15 +27,12 @@ from tvm.s_tir import meta_schedule as ms
 
 import fakecuda
 from autosched_backend_autotvm import template_matching
-from autosched_tvm.compile import intrinsics
+from autosched_tvm.compile import intrinsics, targets
 from unit.autotvm import kernels
 from unit.autotvm.test_templates import CASES, drawn
 
 ORDERS = ("forward", "reverse", "random:7")
-TARGET = {
-    "kind": "cuda", "arch": "sm_89", "max_shared_memory_per_block": 49152, "max_threads_per_block": 1024,
-    "thread_warp_size": 32, "registers_per_block": 65536,
-}  # fmt: skip
+TARGET = targets.of_gpu(89)
 EXACT, HALF = 1e-4, 2e-2
 """Maximum error as a share of the largest result, for sums of float32 and of float16."""
 RIGHT, WRONG, REFUSED, NOT_BUILT = "right", "wrong", "refused", "not built"
@@ -67,12 +64,12 @@ def templates(count: int, seed: int) -> Iterator[Candidate]:
         yield Candidate(f"{case}: {json.dumps(config)}", task, schedule.mod)
 
 
-def sketches(space: str, count: int, seed: int) -> Iterator[Candidate]:
-    """Yields candidates of MetaSchedule's rules for GPUs, of all tasks in turn."""
+def sketches(space: str, count: int, seed: int, arch: int = 89) -> Iterator[Candidate]:
+    """Yields candidates of MetaSchedule's rules for a GPU, of all tasks in turn."""
     from unit.cuda.tasks import TASKS
 
     intrinsics.install("cuda" if "tensorcore" in space else None)
-    target = tvm.target.Target(TARGET)
+    target = tvm.target.Target(targets.of_gpu(arch))
     tasks = TASKS[space]
     for name, make in tasks.items():
         task = make()

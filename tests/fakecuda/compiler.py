@@ -35,6 +35,8 @@ NAME_BYTES = {
     "float": 4, "long": 8, "longlong": 8, "int64_t": 8, "double": 8,
 }  # fmt: skip
 """Bytes of types of elements, by their names without a sign."""
+OWN_TYPES = re.compile(r"typedef [\w ]+ u?int\d+_t;")
+"""Types that a source for NVRTC defines, and g++ has."""
 TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[()]', re.DOTALL)
 ASSEMBLY = re.compile(r"\b(?:__asm__|asm)\b\s*(?:volatile|__volatile__)?\s*\(")
 COPY = re.compile(r"cp\.async\.c[ag]\.shared(?:::cta)?(?:::cluster)?\.global")
@@ -108,12 +110,12 @@ def run(*command: str) -> None:
 
 def rewritten(text: str) -> tuple[str, list[Kernel]]:
     """Returns the source for g++, and its kernels. Raises Refused."""
-    text = with_calls_for_ptx(text)
+    text = OWN_TYPES.sub("", with_calls_for_ptx(text))
     pieces: list[str] = []
     kernels: list[Kernel] = []
     starts = list(KERNEL.finditer(text))
     at = 0
-    for start, following in zip(starts, [*starts[1:], None], strict=True):
+    for start, following in zip(starts, [*starts[1:], None][: len(starts)], strict=True):
         end = following.start() if following else len(text)
         body, shared, laid_out, arrays = with_arrays_placed(text[start.end() : end])
         pieces += [text[at : start.end()], body]

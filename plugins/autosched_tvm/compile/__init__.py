@@ -7,7 +7,8 @@ converters), `recurrent/` (recurrent layers), `relax_operators` (properties of i
 (replaces some), `infinite_reductions` (maxima and minima), `attention/`, `concats` (concatenations without copies),
 `layouts/` (order of values in memory), `task_extraction` (the tasks), `kept_network` (for a compilation in the same
 process). Compilation: `targets`, `toolchain` (versions, linker), `candidate_build` (one candidate), `object_digest`
-(digest of object code), `shared_library` (a file of kernels), `network_compiler` (a network), `outside_weights` (its
+(digest of object code), `shared_library` (a file of kernels), `cuda_compiler` and `cuda_code` (code for GPUs behind a
+library), `network_compiler` (a network), `outside_weights` (its
 weights behind its library), `side_file` (facts about a compiled network), `lowering` (TVM's passes, and ours),
 `nan_operands` (relu and clip keep NaN), `movable_rounding` (kernels that show what ties change), `kernel_sketches`
 (schedules of our own kernels), `rules/` (schedules without a search), `winograd/`, `integers/`, `vector_math/`,

@@ -7,7 +7,7 @@ from pathlib import Path
 import tvm
 from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
 
-from autosched_tvm.compile import intrinsics, lowering, rules, shared_library, targets
+from autosched_tvm.compile import cuda_code, intrinsics, lowering, rules, shared_library, targets
 from autosched_tvm.compile.integers import tile_instructions
 from autosched_tvm.compile.winograd import kernel
 from autosched_tvm.tvm_types import IRModule, Schedule, Target
@@ -23,6 +23,8 @@ def load_task(path: str) -> IRModule:
 def load_target(text: str) -> Target:
     """Returns a target from its JSON form, and registers its intrinsics."""
     intrinsics.install_for(targets.triple_of(text))
+    if targets.arch_of(text):
+        cuda_code.stay_off_gpus()
     return tvm.target.Target(json.loads(text))
 
 
@@ -57,4 +59,4 @@ def build_by_rule(task: str, target: str, output: str) -> str:
 
 def _link(module: IRModule, target: str, output: str) -> str:
     library = tvm.tirx.build(module, target=load_target(target), pipeline=lowering.install())
-    return shared_library.write(library, output, targets.triple_of(target))
+    return shared_library.write(library, output, targets.triple_of(target), targets.arch_of(target))

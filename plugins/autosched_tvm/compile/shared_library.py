@@ -1,15 +1,18 @@
 """Writes the machine code of kernels as a shared library."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from autosched_tvm.compile import toolchain
+from autosched.model import code_name
+from autosched_tvm.compile import cuda_code, toolchain
 
 
-def write(code: Any, output: str, triple: str = "") -> str:
+def write(code: Any, output: str, triple: str = "", arch: str = "") -> str:
     """Writes TVM's compiled code to a shared library at `output`; returns the digest of its object code.
 
-    `triple`: LLVM triple of the machine that runs it; empty: this machine's.
+    `triple`: LLVM triple of the machine that runs it; empty: this machine's. `arch`: architecture of the GPU for which
+    kernels in it are ("sm_90"), whose code is written behind the library; empty: none. Raises CudaRefused.
     """
     # imported here: a machine that only runs modules lacks its packages
     from autosched_tvm.compile import object_digest
@@ -17,9 +20,19 @@ def write(code: Any, output: str, triple: str = "") -> str:
     object_file = Path(f"{output}.o")
     code.write_to_file(str(object_file))
     digest = object_digest.digest_of(object_file)
-    toolchain.link(output, [str(object_file)], triple)
+    if not arch:
+        toolchain.link(output, [str(object_file)], triple)
+        object_file.unlink()
+        return digest
     object_file.unlink()
-    return digest
+    kernels = cuda_code.of_library(code, arch)
+    code.export_library(output, fcompile=partial(_linked, triple))
+    cuda_code.append_to(Path(output), kernels)
+    return code_name(b"".join([digest.encode(), *kernels.values()]), sum(map(len, kernels.values())))
+
+
+def _linked(triple: str, output: str, objects: list[str], **_options: object) -> None:
+    toolchain.link(output, objects, triple)
 
 
 def target_of(triple: str) -> Any:

@@ -18,6 +18,7 @@ from autosched_tvm.granted_features import granted
 from autosched_tvm.tvm_types import Target
 
 AUTO = "auto"
+CUDA = "cuda"
 EXAMPLES = 'auto, llvm, x86-64-v3, "llvm -mcpu=skylake-avx512", {"kind": "llvm", "mcpu": "znver4", "num-cores": 4}'
 X86_CLASSES = {
     "x86-64-v4": ("avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"),
@@ -128,6 +129,25 @@ def cores_of(target: str) -> int:
 def triple_of(target: str) -> str:
     """Returns the LLVM triple of a resolved target; empty for the machine that compiles."""
     return str(json.loads(target).get("mtriple", ""))
+
+
+def of_gpu(arch: int) -> dict[str, Any]:
+    """Returns the exact target of a GPU. `arch`: its compute capability, 90 for 9.0.
+
+    Nothing is left for TVM to ask a device for, which a machine that builds lacks. The limits are those of all GPUs
+    from compute capability 7.5 on; more than 48 KiB of shared memory have to be asked for at a launch. Source: CUDA C++
+    Programming Guide 13, technical specifications per compute capability.
+    """
+    return {
+        "kind": CUDA, "arch": f"sm_{arch}", "max_threads_per_block": 1_024, "max_shared_memory_per_block": 49_152,
+        "registers_per_block": 65_536, "thread_warp_size": 32,
+    }  # fmt: skip
+
+
+def arch_of(target: str) -> str:
+    """Returns the architecture of a resolved target for GPUs ("sm_90"); empty for others."""
+    told = json.loads(target)
+    return str(told.get("arch", "")) if told.get("kind") == CUDA else ""
 
 
 def _read(text: str) -> dict[str, Any]:

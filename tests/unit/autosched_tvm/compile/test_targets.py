@@ -124,3 +124,12 @@ def test_a_target_that_a_cpu_cannot_run_is_refused_with_one_that_it_can() -> Non
 @pytest.mark.parametrize("has", [{}, {"avx512f": True}, {"pku": False, "rdpru": False}])
 def test_a_target_is_not_refused_for_what_no_kernel_uses(has: dict[str, bool]) -> None:
     assert targets.refusal(targets.resolve("znver4", 1), has, "the board") == ""
+
+
+@pytest.mark.parametrize(("arch", "name"), [(75, "sm_75"), (90, "sm_90"), (120, "sm_120")])
+def test_a_gpus_target_leaves_nothing_to_ask_a_device_for(arch: int, name: str) -> None:
+    told = targets.of_gpu(arch)
+    target = tvm.target.Target(told)
+    assert targets.arch_of(json.dumps(told)) == str(target.attrs["arch"]) == name
+    assert int(target.attrs["max_threads_per_block"]) == 1024
+    assert targets.arch_of('{"kind": "llvm", "mcpu": "znver4"}') == ""
