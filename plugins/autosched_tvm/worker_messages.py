@@ -110,6 +110,12 @@ class Remote(Struct, frozen=True):
     """LLVM's name of the board's processor; empty: that of this machine."""
 
 
+class OwnGpu(Struct, frozen=True):
+    """A GPU of the worker's machine, on which its work runs. The worker uses no other one."""
+
+    uuid: str
+
+
 AS_IT_IS, FIXED, SIMPLIFIED = "as it is", "with fixed shapes", "simplified"
 
 

@@ -9,10 +9,10 @@ import numpy as np
 from tvm.s_tir.meta_schedule.arg_info import ArgInfo
 
 from autosched_tvm.compile.candidate_build import load_task
-from autosched_tvm.device.place import Place, place_of
+from autosched_tvm.device.place import HERE, Place, place_of
 from autosched_tvm.rounding import LEVELS, rounding_share, terms_of
 from autosched_tvm.tvm_types import IRModule
-from autosched_tvm.worker_messages import MeasurementPlan, Remote
+from autosched_tvm.worker_messages import MeasurementPlan, OwnGpu, Remote
 
 HOPELESS_RATIO = 5.0
 """Ratio of a run's time to the best known latency above which a candidate gets no further samples. The first run has
@@ -51,15 +51,18 @@ class Bench:
 
     def __init__(self, task: str, reference: str, place: Place) -> None:
         self.place = place
-        right, wanted = place.load(reference)["main"], arguments(task)
+        judge: Place = HERE if place.on_gpu else place  # the reference has code for a CPU
+        right, wanted = judge.load(reference)["main"], arguments(task)
         for fill in (_signed, _positive):
             generator = np.random.default_rng(0)
             self.inputs = [fill(generator, shape, dtype) for shape, dtype in wanted]
-            self.buffers = [place.tensor(array) for array in self.inputs]
+            self.buffers = [judge.tensor(array) for array in self.inputs]
             right(*self.buffers)
             after = [buffer.numpy() for buffer in self.buffers]
             if _is_tame(after[-1]):
                 break
+        if place.on_gpu:
+            self.buffers = [place.tensor(array) for array in self.inputs]
         weights = sum(array.nbytes for array in self.inputs[1:-1])
         self.cold = weights >= COLD_WEIGHTS or self.inputs[-1].nbytes >= COLD_RESULTS
         changed = {i for i, array in enumerate(after) if not np.array_equal(array, self.inputs[i], equal_nan=True)}
@@ -77,7 +80,7 @@ class Bench:
         """Mean latency of a number of calls, in seconds."""
         plan: dict[str, Any] = {"number": number}
         if self.cold:
-            plan = {"number": 1, "repeat": number, "f_preproc": "cache_flush_cpu_non_first_arg"}
+            plan = {"number": 1, "repeat": number, "f_preproc": self.place.flush}
         results = module.time_evaluator("main", self.place.device, **plan)(*self.buffers).results
         return max(float(sum(results)) / len(results), 1e-12)
 
@@ -116,21 +119,23 @@ def bench(task: str, reference: str, place: Place) -> Bench:
     return known
 
 
-def ready(task: str, reference: str, remote: Remote | None = None) -> None:
+def ready(task: str, reference: str, remote: Remote | OwnGpu | None = None) -> None:
     """Create the task's bench, separately because the reference may be slow and candidates have a short deadline."""
     with place_of(remote) as place:
         bench(task, reference, place)
 
 
 def profile(
-    task: str, reference: str, artifact: str, plan: MeasurementPlan, remote: Remote | None = None
+    task: str, reference: str, artifact: str, plan: MeasurementPlan, remote: Remote | OwnGpu | None = None
 ) -> tuple[float, ...]:
     """Latencies of one call, in seconds. Raises WrongResult, and DeviceLost on a board."""
     with place_of(remote) as place:
         own = bench(task, reference, place)
         module = place.load(artifact)
         first_s = _checked(module, own)
-        if remote is None and _hopeless(first_s, plan):  # on a board, the time contains a message in each direction
+        if not isinstance(remote, Remote) and _hopeless(
+            first_s, plan
+        ):  # on a board, the time contains a message in each direction
             return (first_s,)
         second_s = own.sample(module, 1)
         if plan.best_s is not None and second_s > HOPELESS_RATIO * plan.best_s:
@@ -143,7 +148,7 @@ def profile(
 
 
 def compare(
-    task: str, reference: str, artifacts: Sequence[str], plan: MeasurementPlan, remote: Remote | None = None
+    task: str, reference: str, artifacts: Sequence[str], plan: MeasurementPlan, remote: Remote | OwnGpu | None = None
 ) -> list[tuple[float, ...] | str]:
     """Latencies of each candidate, measured in turns; the error of one with a wrong result.
 
@@ -161,7 +166,7 @@ def compare(
                 found.append(str(error))
                 continue
             found.append(samples := [])
-            if remote is None and _hopeless(first_s, plan):
+            if not isinstance(remote, Remote) and _hopeless(first_s, plan):
                 samples.append(first_s)
                 continue
             second_s = own.sample(module, 1)
@@ -181,6 +186,7 @@ def _checked(module: IRModule, own: Bench) -> float:
     own.clear()
     started = time.perf_counter()
     function(*own.buffers)
+    own.place.sync()
     first_s = time.perf_counter() - started
     own.check()
     return first_s

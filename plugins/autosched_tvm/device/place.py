@@ -1,4 +1,4 @@
-"""The place of kernels and networks: this process, or a board through a session with its TVM RPC server.
+"""The place of kernels and networks: this process, a GPU, or a board through a session with its TVM RPC server.
 
 Loads without TVM.
 """
@@ -10,14 +10,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from autosched.errors import DeviceLost
 from autosched_tvm.compile import python_call
 from autosched_tvm.tensors import Array
 from autosched_tvm.tvm_types import Device, DeviceTensor, Module
 from autosched_tvm.worker_failures import gist
-from autosched_tvm.worker_messages import Remote
+from autosched_tvm.worker_messages import OwnGpu, Remote
+
+if TYPE_CHECKING:
+    from autosched_tvm.device.gpu_place import GpuPlace
 
 SESSION_S = 60.0
 """Minimum time limit of a session, in seconds. A kernel that hangs holds the board until the session's time is over."""
@@ -27,8 +30,17 @@ PROGRAM = "autosched_board.py"
 """File name on a board of a program that runs there."""
 
 
+FLUSH_CPU = "cache_flush_cpu_non_first_arg"
+"""TVM's function that displaces what lies in a CPU's caches."""
+
+
 class Place(Protocol):
     """Where kernels run."""
+
+    on_gpu: bool
+    """Whether it is a GPU, on which no code for a CPU runs."""
+    flush: str
+    """Name of the function that displaces what lies in its caches, for TVM's timer."""
 
     @property
     def device(self) -> Any:
@@ -40,9 +52,17 @@ class Place(Protocol):
     def tensor(self, array: Array) -> Any:
         """A copy of an array at the place."""
 
+    def sync(self) -> None:
+        """Wait for what was called."""
+
 
 class ThisProcess:
     """The cores of this process."""
+
+    on_gpu, flush = False, FLUSH_CPU
+
+    def sync(self) -> None:
+        """Calls end with their work."""
 
     @cached_property
     def device(self) -> Device:
@@ -66,6 +86,8 @@ class ThisProcess:
 
 class BoardSession:
     """A session with a board."""
+
+    on_gpu, flush = False, FLUSH_CPU
 
     _numbers = itertools.count()
     """Numbers of uploaded files: a loaded library must not be overwritten."""
@@ -91,6 +113,9 @@ class BoardSession:
         name = f"{next(self._numbers)}{Path(path).suffix}"
         self._session.upload(path, name)
         return self._session.load_module(name)
+
+    def sync(self) -> None:
+        """Calls end with their work."""
 
     def tensor(self, array: Array) -> Any:
         """A copy of an array on the board."""
@@ -130,18 +155,31 @@ class BoardSession:
 
 
 HERE = ThisProcess()
+_gpus: list["GpuPlace"] = []
+"""The GPU of this process, if it has one."""
 _sessions: list[BoardSession] = []
 """The session of this process, if it has one."""
 
 
 @contextmanager
-def place_of(remote: Remote | None) -> Iterator[Place]:
-    """The place for a step: a board, through this process' session for the step, or this process.
+def place_of(remote: Remote | OwnGpu | None) -> Iterator[Place]:
+    """The place for a step: a board, through this process' session for the step; a GPU, which this process keeps; or
+    this process.
 
-    Raises DeviceLost, also for exceptions inside that are caused by the end of the session.
+    Raises DeviceLost, also for exceptions inside that are caused by the end of the session; for a GPU, also the other
+    exceptions of `gpu_faults`.
     """
     if remote is None:
         yield HERE
+        return
+    if isinstance(remote, OwnGpu):
+        from autosched_tvm.device import gpu_place  # only where a GPU is
+
+        if not _gpus:
+            _gpus.append(gpu_place.GpuPlace(remote.uuid))
+        assert _gpus[0].uuid == remote.uuid, "a process has one GPU"
+        with gpu_place.faults_told():
+            yield _gpus[0]
         return
     if not _sessions or not _sessions[0].suits(remote):
         _sessions.clear()

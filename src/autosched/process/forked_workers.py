@@ -63,7 +63,7 @@ class WorkerError(Exception):
 
 
 class Raised(WorkerError):
-    """The function raised; the worker lives."""
+    """The function raised; the worker lives, unless the exception has `ends_process`: then it cannot go on."""
 
     def __init__(self, kind: str, message: str) -> None:
         super().__init__(message)
@@ -127,7 +127,7 @@ class Worker:
             if not self._line.poll(max(0.0, deadline - time.monotonic())):
                 self._end()
                 raise TimedOut(f"no answer within {timeout_s:.0f} s")
-            fine, answer = self._line.recv()
+            fine, answer, ends = self._line.recv()
         except (EOFError, OSError) as error:
             by_us = self._killed
             self._kill_group()
@@ -139,9 +139,11 @@ class Worker:
             if taken := machine.forbidden(self.cores):
                 raise DeviceLost(machine.cores_taken(taken)) from error
             raise Died(self._last_words(), max(0, -(self._process.exitcode or 0))) from error
+        if ends:
+            self._end()
         if not fine:
-            kind, message = answer
-            raise DeviceLost(message) if kind == DeviceLost.__name__ else Raised(kind, message)
+            kind, message, lost = answer
+            raise DeviceLost(message) if lost else Raised(kind, message)
         return answer
 
     def freeze(self) -> None:
@@ -365,10 +367,11 @@ def _serve(line: Connection, cores: tuple[int, ...], log: str, preload: str) -> 
         os.ftruncate(2, 0)
         _limit(processor_s)
         try:
-            answer = (True, _find(function)(*args))
+            answer = (True, _find(function)(*args), False)
         except Exception as error:  # process boundary: the parent decides what it means
             message = client_limits.explained(error) or str(error)
-            answer = (False, (type(error).__name__, message[:20_000]))
+            told = type(error).__name__, message[:20_000], isinstance(error, DeviceLost)
+            answer = (False, told, getattr(error, "ends_process", False))
         line.send(answer)
 
 

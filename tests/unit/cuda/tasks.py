@@ -19,11 +19,13 @@ def product(rows: int, columns: int, depth: int, dtype: str = "float32", sums: s
     return tvm.IRModule({"main": te.create_prim_func([left, right, result])})
 
 
-def convolution(channels: int = 16, filters: int = 32, size: int = 14, kernel: int = 3, stride: int = 1) -> Any:
+def convolution(
+    channels: int = 16, filters: int = 32, size: int = 14, kernel: int = 3, stride: int = 1, *, relu: bool = True
+) -> Any:
     data = te.placeholder((1, channels, size, size), name="data")
     weights = te.placeholder((filters, channels, kernel, kernel), name="weights")
-    result = topi.nn.relu(topi.nn.conv2d_nchw(data, weights, stride, kernel // 2, 1))
-    return tvm.IRModule({"main": te.create_prim_func([data, weights, result])})
+    result = topi.nn.conv2d_nchw(data, weights, stride, kernel // 2, 1)
+    return tvm.IRModule({"main": te.create_prim_func([data, weights, topi.nn.relu(result) if relu else result])})
 
 
 def softmax(rows: int = 24, columns: int = 200) -> Any:

@@ -71,6 +71,18 @@ def test_a_crash_is_named(worker: Worker, number: int, name: str) -> None:
     assert not worker.usable
 
 
+def test_a_worker_ends_after_an_exception_that_leaves_it_useless(tmp_path: Path) -> None:
+    workers = Workers(tmp_path, recycle_after=100)
+    said = "class Fault(Exception):\n    ends_process = True\nraise Fault('the GPU reports an error')"
+    first = workers.call("profile", lease(), "os:getpid", timeout_s=LONG_S)
+    with pytest.raises(Raised, match="the GPU reports an error") as raised:
+        workers.call("profile", lease(), "builtins:exec", said, timeout_s=LONG_S)
+    assert raised.value.kind == "Fault"
+    assert not psutil.pid_exists(first)
+    assert workers.call("profile", lease(), "os:getpid", timeout_s=LONG_S) != first
+    workers.kill()
+
+
 def test_the_loss_of_a_device_is_told_as_what_it_is(worker: Worker) -> None:
     said = "from autosched.errors import DeviceLost; raise DeviceLost('the session with the board was lost')"
     with pytest.raises(DeviceLost, match="the session with the board was lost") as lost:
