@@ -204,6 +204,8 @@ class _Machine:
         self._result_address = at
         self._arguments = self._main.address, self._inputs.address, self._inputs.count, at
         self._outputs = [_Output(tensor) for tensor in description.outputs]
+        self._repeated: Bound | None = None
+        """The inputs of the last `repeat`: TVM's machine refers to its last arguments until it has others, or ends."""
 
     def run(self, arrays: Sequence[Array]) -> list[Array]:
         """The outputs of an inference, in order."""
@@ -236,7 +238,8 @@ class _Machine:
             raise tvm_interface.raised()
 
     def repeat(self, bound: "Bound", number: int) -> None:
-        """Run a number of inferences, and drop their outputs."""
+        """Run a number of inferences, at least one, and drop their outputs."""
+        earlier, self._repeated = self._repeated, bound
         call, release = self._call, self._release
         arguments = self._main.address, bound.address, bound.count, self._result_address
         result, kind = self._result_content, self._result_type
@@ -245,6 +248,7 @@ class _Machine:
                 self._again(arguments)
             release(result.value)
             kind.value = NONE
+        del earlier  # not before others have taken its place
 
 
 class _Output:

@@ -179,7 +179,7 @@ class Daemon:
 
     async def serve(self) -> int:
         """Start, serve and stop."""
-        resources = config.resources(self._settings, there=await asyncio.to_thread(gpus.inventory))
+        resources = config.resources(self._settings, there=gpus.inventory())
         policy, trouble = choose_policy(self._settings.scheduler)
         self._engine = Engine(order_of(self._settings.launcher), self._folder)
         self._warnings = (*resources.warnings, *warnings_of(self._settings, self._live.file))

@@ -1,5 +1,6 @@
 """A compiled network in a process without TVM: inputs and outputs of all kinds, and files that are wrong."""
 
+import gc
 import importlib.util
 import json
 import os
@@ -7,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import textwrap
+import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -47,6 +49,25 @@ def elsewhere(program: str, *words: str, **variables: str) -> str:
     )
     assert done.returncode == 0, done.stderr[-2000:]
     return done.stdout.strip()
+
+
+def test_bound_inputs_outlive_the_machine_that_refers_to_them(path: Path) -> None:
+    """TVM's machine keeps references to its last arguments, which it gives up when it has others, or ends."""
+    network = Network(path, threads=1)
+    inputs = [np.zeros(tensor.shape, tensor.dtype) for tensor in network.description.inputs]
+    kept = []
+    for _ in range(2):
+        bound = network.bind(inputs)
+        network.repeat(bound, 2)
+        kept.append(weakref.ref(bound))
+        del bound
+    first, second = kept
+    assert first() is None
+    assert second() is not None
+    network.run(inputs)
+    network.close()
+    gc.collect()
+    assert second() is None
 
 
 def test_a_process_without_memory_for_the_weights_says_so(path: Path, tmp_path: Path) -> None:
